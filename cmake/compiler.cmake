@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+# Compiler settings shared by every target: language level, optimisation, warnings, visibility, sanitizers.
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+
+# Every layer ends up in a shared object as well (the Python module, the ADIOS2 plugin). Only what those two export on
+# purpose is visible, so that both can be loaded into one process with their own copies of the client.
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_CXX_VISIBILITY_PRESET hidden)
+set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
+add_link_options(LINKER:--exclude-libs,ALL LINKER:--as-needed)
+
+set(CMAKE_CXX_FLAGS_RELEASE "-O3 -DNDEBUG")
+# The developer build keeps assertions: CMake's default for RelWithDebInfo would switch them off.
+set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O2 -g")
+
+add_compile_options(-Wall -Wextra)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  # GCC 12 reports overlapping copies inside std::string where there are none (GCC bug 105651).
+  add_compile_options(-Wno-restrict)
+endif()
+
+if(FOREBAY_SANITIZE)
+  add_compile_options(-fsanitize=${FOREBAY_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=${FOREBAY_SANITIZE})
+endif()
+
+if(NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  find_program(CCACHE_PROGRAM ccache)
+  if(CCACHE_PROGRAM)
+    set(CMAKE_CXX_COMPILER_LAUNCHER "${CCACHE_PROGRAM}")
+  endif()
+endif()

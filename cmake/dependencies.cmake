@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+# Finds the third-party libraries. Everything is header-only or static, except ISA-L, which is bundled, and ADIOS2, which
+# the process that loads the plugin has already loaded.
+find_package(Threads REQUIRED)
+find_package(tl-expected REQUIRED)
+find_package(fmt REQUIRED)
+find_package(FlatBuffers REQUIRED)
+find_package(CLI11 REQUIRED)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(ISAL REQUIRED IMPORTED_TARGET libisal)
+
+# Distributions' spdlog targets pull in the shared libfmt; ours stays header-only.
+find_path(SPDLOG_INCLUDE_DIR spdlog/spdlog.h REQUIRED)
+add_library(forebay_spdlog INTERFACE)
+target_include_directories(forebay_spdlog SYSTEM INTERFACE "${SPDLOG_INCLUDE_DIR}")
+target_compile_definitions(forebay_spdlog INTERFACE SPDLOG_FMT_EXTERNAL)
+target_link_libraries(forebay_spdlog INTERFACE fmt::fmt-header-only Threads::Threads)
+
+find_path(TOMLPLUSPLUS_INCLUDE_DIR toml++/toml.h REQUIRED)
+add_library(forebay_toml INTERFACE)
+target_include_directories(forebay_toml SYSTEM INTERFACE "${TOMLPLUSPLUS_INCLUDE_DIR}")
+target_compile_definitions(forebay_toml INTERFACE TOML_HEADER_ONLY=1)
+
+if(FOREBAY_BUILD_PYTHON OR FOREBAY_BUILD_ADIOS2 OR FOREBAY_BUILD_EXAMPLES)
+  # The project's own environment, unless another Python is active or named.
+  if(NOT DEFINED Python_EXECUTABLE AND NOT DEFINED ENV{VIRTUAL_ENV} AND EXISTS "${PROJECT_SOURCE_DIR}/.venv/bin/python")
+    set(Python_EXECUTABLE "${PROJECT_SOURCE_DIR}/.venv/bin/python")
+  endif()
+  set(Python_FIND_VIRTUALENV FIRST)
+  if(FOREBAY_BUILD_PYTHON)
+    find_package(Python 3.11 REQUIRED COMPONENTS Interpreter Development.Module)
+  else()
+    find_package(Python 3.11 REQUIRED COMPONENTS Interpreter)
+  endif()
+endif()
+
+if(FOREBAY_BUILD_PYTHON)
+  execute_process(COMMAND "${Python_EXECUTABLE}" -m nanobind --cmake_dir
+    OUTPUT_VARIABLE nanobind_ROOT OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE result)
+  if(NOT result EQUAL 0)
+    message(FATAL_ERROR "nanobind is not installed for ${Python_EXECUTABLE}. Run ./run build once (it makes .venv), "
+      "or pip install nanobind, or configure with -DFOREBAY_BUILD_PYTHON=OFF.")
+  endif()
+  find_package(nanobind CONFIG REQUIRED)
+endif()
+
+if(FOREBAY_BUILD_ADIOS2 OR FOREBAY_BUILD_EXAMPLES)
+  if(NOT ADIOS2_DIR AND NOT DEFINED ENV{ADIOS2_DIR})
+    # The adios2 wheel carries its own CMake package; importlib finds it without loading the library.
+    execute_process(COMMAND "${Python_EXECUTABLE}" -c
+      "import importlib.util as u, pathlib as p; print(p.Path(u.find_spec('adios2').origin).parent / 'cmake' / 'adios2')"
+      OUTPUT_VARIABLE wheel_dir OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+    if(wheel_dir AND EXISTS "${wheel_dir}")
+      set(ADIOS2_DIR "${wheel_dir}" CACHE PATH "Where ADIOS2's CMake package lies" FORCE)
+    endif()
+  endif()
+  # Without COMPONENTS an MPI build of ADIOS2 would ask for MPI as well.
+  find_package(ADIOS2 2.12 COMPONENTS CXX)
+  if(NOT ADIOS2_FOUND)
+    message(FATAL_ERROR "ADIOS2 2.12 was not found for ${Python_EXECUTABLE}. Run ./run build once (it makes .venv), or "
+      "pip install 'adios2>=2.12.1,<2.13', or set ADIOS2_DIR, or configure with -DFOREBAY_BUILD_ADIOS2=OFF "
+      "-DFOREBAY_BUILD_EXAMPLES=OFF.")
+  endif()
+endif()
+
+# The wheel keeps the libraries that it needs from the distribution in forebay/lib, next to the plugin.
+function(install_bundled_libraries)
+  find_library(ISAL_LIBRARY_FILE NAMES isal HINTS ${ISAL_LIBRARY_DIRS} REQUIRED)
+  file(REAL_PATH "${ISAL_LIBRARY_FILE}" isal_file)
+  install(FILES "${isal_file}" DESTINATION forebay/lib RENAME libisal.so.2
+    PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
+endfunction()
