@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Names and addresses as users write them, and where the server of an instance is found.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include <forebay/result.h>
+#include <forebay/types.h>
+
+namespace forebay {
+
+/// True if `name` matches [A-Za-z][A-Za-z0-9_.-]{0,63}.
+bool is_valid_name(std::string_view name) noexcept;
+
+/// Parses `forebay://RES/STREAM`, `RES/STREAM` and `RES/STREAM@STEP`. `files` is not a stream's name.
+Result<Address> parse_address(std::string_view text);
+
+/// True if `text` can be meant as an address: it starts with forebay:// or has exactly one slash between valid names.
+bool looks_like_address(std::string_view text) noexcept;
+
+/// The instance's root: $FOREBAY_ROOT, else /var/lib/forebay for root, else $XDG_STATE_HOME/forebay or ~/.local/state/forebay.
+std::string instance_root();
+
+/// The server's socket: $FOREBAY_SOCKET, else what ROOT/endpoint says. not_found if no server was ever started there.
+Result<std::string> server_socket();
+
+}  // namespace forebay

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the manager and the command line ask of a staging server: reservations, streams, cursors, staging marks, audits.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <forebay/reader.h>
+#include <forebay/result.h>
+#include <forebay/types.h>
+
+namespace forebay {
+
+enum class AccessMode : std::uint8_t { striped = 1, private_ = 2 };
+enum class ReservationType : std::uint8_t { scratch = 1, cache = 2 };
+enum class Lifetime : std::uint8_t { job = 1, persistent = 2 };
+
+struct ReservationSpec {
+  std::string name;
+  std::uint64_t capacity_bytes = 0;      ///< rounded up to the pool's granularity
+  Lifetime lifetime = Lifetime::job;
+  AccessMode access_mode = AccessMode::striped;
+  ReservationType type = ReservationType::scratch;
+  std::optional<std::uint32_t> owner_uid;  ///< unset: the caller; only the server's own user or root may set another
+  std::optional<std::uint32_t> owner_gid;
+};
+
+struct ReservationInfo {
+  std::string name;
+  std::string id;                        ///< uuid
+  std::uint64_t capacity_bytes = 0;      ///< what was granted
+  std::uint64_t used_bytes = 0;          ///< space that steps and journals hold
+  std::uint64_t files_bytes = 0;         ///< what lies in files/
+  std::uint64_t segment_bytes = 0;
+  Lifetime lifetime = Lifetime::job;
+  AccessMode access_mode = AccessMode::striped;
+  ReservationType type = ReservationType::scratch;
+  std::uint32_t owner_uid = 0;
+  std::uint32_t owner_gid = 0;
+  std::int64_t created_ns = 0;
+  std::uint32_t streams = 0;
+  std::string files_path;                ///< absolute path of files/
+};
+
+struct ServerInfo {
+  std::string version;
+  std::string root;
+  std::uint32_t pid = 0;
+  std::int64_t started_ns = 0;
+  std::uint64_t pool_bytes = 0;          ///< capacity handed out in reservations at most
+  std::uint64_t reserved_bytes = 0;
+  std::uint64_t granularity_bytes = 0;
+  std::uint32_t clients = 0;
+  std::uint32_t reservations = 0;
+};
+
+/// Something that `forebay doctor` shows.
+struct Finding {
+  enum class Severity : std::uint8_t { note = 1, problem = 2 };
+  Severity severity = Severity::note;
+  std::string where;
+  std::string what;                      ///< what is wrong and what to do
+};
+
+class Admin {
+ public:
+  /// Connects to the instance's server (forebay/address.h). `socket_path` empty: server_socket().
+  static Result<std::unique_ptr<Admin>> connect(std::string_view socket_path = {}, InterruptHook interrupt = {});
+  ~Admin();
+  Admin(const Admin&) = delete;
+  Admin& operator=(const Admin&) = delete;
+
+  Result<ServerInfo> server();
+
+  /// Idempotent: creating the same reservation again (same owner, capacity, kinds) returns it; a different one is already_exists.
+  Result<ReservationInfo> create_reservation(const ReservationSpec& spec);
+  /// Idempotent: destroying what does not exist succeeds. refused with live writers or unstaged precious steps unless `force`.
+  Result<void> destroy_reservation(std::string_view name, bool force);
+  Result<std::vector<ReservationInfo>> reservations();
+  Result<ReservationInfo> reservation(std::string_view name);
+
+  Result<std::vector<StreamInfo>> streams(std::string_view reservation);
+  Result<StreamInfo> stream(const Address& address);
+  Result<std::vector<StepSummary>> steps(const Address& address);
+
+  /// Removes a stream and its steps. refused as in destroy_reservation.
+  Result<void> remove_stream(const Address& address, bool force);
+  Result<void> remove_consumer(const Address& address, std::string_view consumer);
+  Result<void> set_retention(const Address& address, const Retention& retention);
+
+  /// Records that these steps of `epoch` have a receipt; they lose their preciousness. Steps that are gone are ignored.
+  Result<void> mark_staged(const Address& address, std::uint32_t epoch, const std::vector<std::uint64_t>& steps,
+                           std::string_view receipt);
+  /// Marks steps as precious (or not) by number.
+  Result<void> set_precious(const Address& address, const std::vector<std::uint64_t>& steps, bool precious);
+
+  /// Cross-checks journals, space maps, descriptors and what lies on disk; with `read_data` also every block's checksum.
+  Result<std::vector<Finding>> audit(bool read_data);
+
+ private:
+  struct Impl;
+  explicit Admin(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace forebay

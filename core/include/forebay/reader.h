@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+// Consumer side: follows a stream or reads any of its steps. A Reader is used by one thread at a time; Steps and Views
+// may outlive it and be used and released in any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <forebay/result.h>
+#include <forebay/types.h>
+#include <forebay/writer.h>
+
+namespace forebay {
+
+enum class Watermark : std::uint8_t { committed = 1, durable = 2, staged = 3 };
+
+enum class Verify : std::uint8_t {
+  none = 1,   ///< trust the SSD
+  first = 2,  ///< check a block's CRC-32C the first time that this reader touches it
+  read = 3,   ///< on every read; views are checked by Step::verify
+};
+
+/// How steps are shared out among the readers that follow with the same consumer name (or without one).
+enum class StepDistribution : std::uint8_t {
+  stream_default = 0,  ///< what the writer said, else all_to_all
+  all_to_all = 1,      ///< everyone gets every step
+  round_robin = 2,     ///< the readers take turns
+  on_demand = 3,       ///< whoever asks gets the next one
+};
+
+enum class StreamStatus : std::uint8_t {
+  waiting = 1,      ///< exists, but no group has written yet
+  live = 2,         ///< a writer group is at work
+  ended = 3,        ///< closed by all ranks
+  interrupted = 4,  ///< a rank was lost; a restart may go on
+  failed = 5,       ///< a sync failed: what was durable stays, nothing new is promised
+};
+std::string_view to_string(StreamStatus status) noexcept;
+
+/// Where a follower begins. A consumer's cursor, where there is one, goes before `oldest`.
+struct Start {
+  enum class Kind : std::uint8_t { cursor = 1, oldest = 2, latest = 3, next = 4, step = 5 };
+  Kind kind = Kind::cursor;   ///< cursor: the consumer's, else the oldest kept step
+  std::uint64_t step = 0;     ///< with Kind::step
+};
+/// "cursor", "oldest", "latest" (the newest committed), "next" (only steps to come) or a step number.
+Result<Start> parse_start(std::string_view text);
+
+struct ReaderOptions {
+  std::string consumer;                        ///< empty: leaves no trace
+  Start start;
+  Watermark min_watermark = Watermark::committed;  ///< committed or durable
+  Verify verify = Verify::none;
+  bool latest_only = false;                    ///< each wait gives the newest step, skipping what lies between
+  StepDistribution distribution = StepDistribution::stream_default;
+  bool follow = true;                          ///< false: random access only; takes no cursor and counts as no reader
+  std::int64_t open_timeout_ms = 60'000;       ///< for the stream to exist; < 0: for ever
+  std::int64_t reconnect_timeout_ms = 60'000;
+  InterruptHook interrupt;
+};
+
+/// One line of `steps`: what is known of a step without reading it.
+struct StepSummary {
+  std::uint64_t step = 0;
+  std::uint32_t epoch = 0;
+  std::uint32_t incarnation = 0;
+  std::int64_t time_ns = 0;       ///< of the commit, since the Unix epoch
+  std::uint64_t size_bytes = 0;   ///< data and metadata on SSD
+  bool durable = false;
+  bool staged = false;
+  bool precious = false;          ///< precious and not yet staged
+  std::uint32_t pins = 0;
+};
+
+struct ConsumerInfo {
+  std::string name;
+  std::uint64_t position = 0;     ///< the next step that it will get
+  std::uint64_t lag_steps = 0;    ///< committed steps that it has not passed
+  bool connected = false;
+  std::uint32_t holder_pid = 0;
+};
+
+struct StreamInfo {
+  std::string name;
+  std::string uuid;
+  std::uint32_t epoch = 0;
+  std::uint32_t incarnation = 0;
+  std::uint32_t ranks = 0;
+  StreamStatus status = StreamStatus::waiting;
+  std::string status_text;                      ///< why interrupted or failed
+  std::optional<std::uint64_t> oldest;          ///< oldest kept step
+  std::optional<std::uint64_t> committed;       ///< newest committed step
+  std::optional<std::uint64_t> durable;         ///< newest durable step
+  std::optional<std::uint64_t> staged;          ///< newest staged step
+  std::uint64_t steps = 0;                      ///< kept steps
+  std::uint64_t size_bytes = 0;
+  bool step_open = false;
+  Retention retention;
+  std::vector<ConsumerInfo> consumers;
+};
+
+/// One block of a variable in one step.
+struct BlockInfo {
+  std::uint32_t rank = 0;
+  Dimensions start;               ///< in the global shape; empty for local arrays and values
+  Dimensions count;
+  bool has_statistics = false;
+  std::byte min[16] = {};         ///< one element of the variable's type, with has_statistics
+  std::byte max[16] = {};
+  bool has_checksum = false;
+  std::uint32_t checksum = 0;     ///< CRC-32C of the block's bytes in C order
+  std::uint64_t size_bytes = 0;
+};
+
+struct VariableInfo {
+  std::string name;
+  DataType type = DataType::float64;
+  ShapeKind kind = ShapeKind::global_array;
+  Dimensions shape;               ///< joined arrays: the summed shape; local values: [blocks]; values and local arrays: empty
+  std::vector<BlockInfo> blocks;  ///< in order of rank, then of writing
+};
+
+struct Attribute {
+  std::string name;
+  AttributeValue value;
+};
+
+/// Memory layout of a read's destination: the box goes to `start` of an array of extents `count`; both empty: contiguous.
+struct MemoryLayout {
+  Dimensions start;
+  Dimensions count;
+};
+
+/// One committed step. Holding it is a pin where `pinned()`; releasing the last reference unpins.
+class Step {
+ public:
+  ~Step();
+  Step(const Step&) = delete;
+  Step& operator=(const Step&) = delete;
+
+  std::uint64_t number() const;
+  std::uint32_t epoch() const;
+  const StepSummary& summary() const;
+  bool pinned() const;            ///< false: reads are copies, checked afterwards for the step still being there
+
+  const std::vector<VariableInfo>& variables() const;
+  const VariableInfo* find(std::string_view name) const;   ///< null if absent
+  const std::vector<Attribute>& attributes() const;
+
+  /// Copies a box of a global, joined or local_value variable into `out` (C order; elements of the variable's type).
+  /// Parts of the box that no block covers are left untouched. Later blocks win where blocks overlap.
+  /// Errors: invalid_argument (box outside the shape), corrupt (with Verify), step_gone, io_error.
+  Result<void> read(const VariableInfo& variable, const Box& box, void* out, const MemoryLayout& memory = {}) const;
+
+  /// Copies a box relative to one block's own start.
+  Result<void> read_block(const VariableInfo& variable, std::size_t block, const Box& box, void* out,
+                          const MemoryLayout& memory = {}) const;
+
+  /// A single value's bytes or string: global_value (block 0) or local_value (any block).
+  Result<void> read_value(const VariableInfo& variable, std::size_t block, void* out) const;
+  Result<std::string> read_string(const VariableInfo& variable, std::size_t block) const;
+
+  /// Read-only bytes of the box without a copy, if one block covers it; strides in bytes per dimension of the box.
+  /// unsupported if blocks must be merged or the step is not pinned (then use read). The owner keeps step and mapping.
+  struct View {
+    const std::byte* data = nullptr;
+    std::vector<std::int64_t> strides_bytes;
+    std::shared_ptr<const void> owner;
+  };
+  Result<View> view(const VariableInfo& variable, const Box& box) const;
+  /// The same for one block, box relative to it.
+  Result<View> view_block(const VariableInfo& variable, std::size_t block, const Box& box) const;
+
+  /// Checks the CRC-32C of every block of `variable` (null: of all variables). corrupt names variable, block and place.
+  Result<void> verify(const VariableInfo* variable = nullptr) const;
+
+  struct Impl;
+  explicit Step(std::unique_ptr<Impl> impl);
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+/// What a wait brought.
+struct NextStep {
+  enum class Kind : std::uint8_t {
+    step = 1,           ///< `step` is set
+    not_ready = 2,      ///< the timeout passed
+    end_of_stream = 3,  ///< `status` says ended, interrupted (after the grace time) or failed
+    notice = 4,         ///< the stream's status changed (interrupted, live again): call again
+  };
+  Kind kind = Kind::not_ready;
+  std::shared_ptr<const Step> step;
+  bool rewound = false;           ///< steps were withdrawn or the stream replaced since the last step: numbers may repeat
+  std::uint64_t skipped = 0;      ///< steps dropped before this reader got to them
+  StreamStatus status = StreamStatus::live;
+  std::string text;
+};
+
+class Reader {
+ public:
+  /// Waits until the stream exists. Errors: not_found (reservation), permission_denied, busy (consumer has a holder, by pid),
+  /// timeout, disconnected, cancelled.
+  static Result<std::unique_ptr<Reader>> open(const Address& address, const ReaderOptions& options);
+  ~Reader();
+  Reader(const Reader&) = delete;
+  Reader& operator=(const Reader&) = delete;
+
+  /// The next step. timeout_ms: < 0 for ever, 0 polls. Server restarts are ridden out within reconnect_timeout_ms.
+  Result<NextStep> next(std::int64_t timeout_ms);
+
+  /// Any kept step by number. not_found or step_gone otherwise.
+  Result<std::shared_ptr<const Step>> step(std::uint64_t number);
+
+  /// The kept steps in order (committed, or durable with min_watermark).
+  Result<std::vector<StepSummary>> steps();
+  Result<StreamInfo> info();
+
+  /// Moves the consumer's cursor behind `step`: it will not be asked for again. Named consumers only.
+  Result<void> acknowledge(const Step& step);
+  /// The next wait gives this step, or the first kept one after it; the cursor moves there too.
+  Result<void> seek(std::uint64_t step);
+
+  const Address& address() const;
+
+ private:
+  struct Impl;
+  explicit Reader(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace forebay

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+// Producer side: one rank of a writer group appends steps to a stream. Not thread-safe: one thread at a time per Writer.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <forebay/result.h>
+#include <forebay/types.h>
+
+namespace forebay {
+
+/// Asked about ten times a second while a call waits; true ends the wait with ErrorCode::cancelled.
+using InterruptHook = std::function<bool()>;
+
+enum class WriteMode : std::uint8_t {
+  replace = 1,  ///< "w": a new epoch from step 0, once the whole group has formed
+  append = 2,   ///< "a": after the last committed step, or after `append_after`; creates the stream if need be
+};
+
+enum class WhenFull : std::uint8_t {
+  block = 1,        ///< wait up to `block_timeout_ms`; an error at once if nothing can end the wait
+  drop_oldest = 2,  ///< drop the oldest steps that are neither precious nor needed by a named consumer
+  error = 3,        ///< fail with no_space
+};
+
+enum class Durability : std::uint8_t {
+  committed = 1,  ///< end_step returns when the step is visible and survives the death of any process
+  durable = 2,    ///< end_step returns when the step survives power loss
+};
+
+/// Which steps the stream keeps. All conditions that are set must allow a step to go; none set: every step is kept.
+/// Text form (parse_retention): "all" or comma-separated terms "last:N", "consumers:NAME+NAME", "precious:N".
+struct Retention {
+  std::optional<std::uint64_t> last;       ///< a step may go when N newer ones are committed
+  std::vector<std::string> consumers;      ///< a step may go when all of these have passed it
+  std::uint64_t precious_every = 0;        ///< steps whose number N divides stay until staged out; 0: none
+
+  bool keeps_all() const { return !last && consumers.empty(); }
+  bool operator==(const Retention&) const = default;
+};
+Result<Retention> parse_retention(std::string_view text);
+std::string to_string(const Retention& retention);
+
+struct WriterOptions {
+  WriteMode mode = WriteMode::replace;
+  std::uint32_t rank = 0;
+  std::uint32_t ranks = 1;
+  std::string ranks_source = "default";       ///< where rank and ranks came from; named when a rank is missing
+  std::string group;                          ///< group id of the launcher; ranks of one group share it
+  std::optional<std::uint64_t> append_after;  ///< append: withdraw the steps after this one
+  std::optional<Retention> retention;         ///< unset: keep the stream's (all for a new one)
+  WhenFull when_full = WhenFull::block;
+  std::int64_t block_timeout_ms = 60'000;     ///< longest wait for space; < 0: for ever
+  Durability durability = Durability::committed;
+  bool statistics = true;                     ///< min and max of every block
+  bool checksums = true;                      ///< CRC-32C of every block
+  bool force = false;                         ///< replace or rewind although unstaged precious steps go
+  std::uint32_t rendezvous_readers = 0;       ///< open waits for that many readers
+  std::int64_t open_timeout_ms = 60'000;      ///< for the whole group (and the readers) to be there; < 0: for ever
+  std::int64_t reconnect_timeout_ms = 60'000; ///< how long a restarting server is waited for
+  std::int64_t grace_ms = 10'000;             ///< how long followers wait for a restart once this group is lost
+  std::uint8_t distribution = 0;              ///< StepDistribution for readers that do not choose (see reader.h)
+  InterruptHook interrupt;
+};
+
+/// Rank and size of this process and where they were found: FOREBAY_RANK/FOREBAY_RANKS, else the launcher's
+/// (PMI_RANK/PMI_SIZE, OMPI_COMM_WORLD_RANK/SIZE, SLURM_PROCID/SLURM_NTASKS inside an srun step), else 0 of 1.
+struct LauncherRank {
+  std::uint32_t rank = 0;
+  std::uint32_t ranks = 1;
+  std::string source = "default";
+  std::string group;  ///< FOREBAY_GROUP, else the launcher's job, step and restart id, else empty
+};
+Result<LauncherRank> launcher_rank();
+
+/// What is written: the variable, and which block of it the memory holds.
+struct BlockSpec {
+  std::string_view name;
+  DataType type = DataType::float64;
+  ShapeKind kind = ShapeKind::global_array;
+  std::span<const std::uint64_t> shape;  ///< global shape; joined: the joined dimension holds `joined_dimension`; empty for values and local arrays
+  std::span<const std::uint64_t> start;  ///< global arrays only
+  std::span<const std::uint64_t> count;  ///< the block's extents; a zero makes an empty block; empty for values
+  /// Memory selection: the block lies at `memory_start` of an array of extents `memory_count`; empty: contiguous.
+  std::span<const std::uint64_t> memory_start;
+  std::span<const std::uint64_t> memory_count;
+};
+
+/// The marker of the joined dimension in BlockSpec::shape; the same value as adios2::JoinedDim.
+inline constexpr std::uint64_t joined_dimension = static_cast<std::uint64_t>(-2);
+
+class Writer {
+ public:
+  /// Joins or forms the writer group and returns when it is whole.
+  /// Errors: not_found (reservation), permission_denied, busy (another group writes), timeout (names the missing ranks),
+  /// refused (unstaged precious steps would go), invalid_argument, disconnected, cancelled.
+  static Result<std::unique_ptr<Writer>> open(const Address& address, const WriterOptions& options);
+
+  /// Without close(): the open step is aborted and the stream becomes interrupted.
+  ~Writer();
+  Writer(const Writer&) = delete;
+  Writer& operator=(const Writer&) = delete;
+
+  /// Opens the next step and returns its number. Waits for space as the options say when the last step's size is not free.
+  Result<std::uint64_t> begin_step();
+
+  /// Writes one block now: when it returns, `data` may be reused. Empty blocks take null data.
+  /// Errors: invalid_argument (type or dimensions differ from an earlier block of this step), no_space, group_broken, fenced, io_error.
+  Result<void> put(const BlockSpec& block, const void* data);
+
+  /// Writes a single string value (global_value or local_value).
+  Result<void> put_string(std::string_view name, ShapeKind kind, std::string_view value);
+
+  /// Reserves the block in the step's segment and returns its bytes for computing in place, page-aligned.
+  /// The memory stays mapped until the returned owner dies; it must not be written after end_step.
+  struct Allocation {
+    std::span<std::byte> bytes;
+    std::shared_ptr<void> owner;
+  };
+  Result<Allocation> allocate(const BlockSpec& block);
+
+  /// Defines or changes an attribute; it is part of every step from the open (or next) one on.
+  Result<void> set_attribute(std::string_view name, AttributeValue value);
+  Result<void> remove_attribute(std::string_view name);
+
+  /// Publishes this rank's part; returns when the step has committed (or is durable) for all ranks.
+  /// Errors: group_broken and fenced mean that the step does not exist; after disconnected its fate is unknown.
+  Result<void> end_step();
+
+  /// Gives the open step up. All ranks of the group must: the step number is used again.
+  Result<void> abort_step();
+
+  /// Ends this rank's writing; when all ranks have closed, the stream is ended and readers get the end of the stream.
+  Result<void> close();
+
+  bool in_step() const;
+  std::uint64_t current_step() const;   ///< the open step, else the next one
+  std::uint32_t incarnation() const;
+  std::uint32_t epoch() const;
+  const Address& address() const;
+
+ private:
+  struct Impl;
+  explicit Writer(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace forebay
