@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builds the distribution: collects the packages from the tree and lets CMake build and install the native parts.
+
+Metadata, and which folder is which package, stand in pyproject.toml. FOREBAY_NATIVE=0 leaves the native parts out: `./run
+build` builds them itself, incrementally, and installs them into the editable tree.
+"""
+
+import os
+import tomllib
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+ROOT = Path(__file__).parent
+
+
+def packages_by_folder() -> dict[str, str]:
+    """Every import package that exists, with its folder relative to the root."""
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        roots: dict[str, str] = tomllib.load(file)["tool"]["setuptools"]["package-dir"]
+    claimed = {folder for folder in roots.values()}
+    found: dict[str, str] = {}
+    for package, folder in roots.items():
+        if not (ROOT / folder / "__init__.py").is_file():
+            continue
+        found[package] = folder
+        for name in find_packages(str(ROOT / folder)):
+            subfolder = f"{folder}/{name.replace('.', '/')}"
+            # A folder that is mapped to a package of its own is not a sub-package as well.
+            if not any(subfolder == other or subfolder.startswith(f"{other}/") for other in claimed - {folder}):
+                found[f"{package}.{name}"] = subfolder
+    return found
+
+
+native = {} if os.environ.get("FOREBAY_NATIVE") == "0" else {"cmake_source_dir": ".", "cmake_install_dir": ""}
+packages = packages_by_folder()
+setup(
+    packages=sorted(packages),
+    package_dir=packages,
+    package_data={"": ["py.typed", "*.pyi"]},
+    include_package_data=False,
+    **native,
+)
