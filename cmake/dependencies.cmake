@@ -61,6 +61,11 @@ if(FOREBAY_BUILD_ADIOS2 OR FOREBAY_BUILD_EXAMPLES)
       "pip install 'adios2>=2.12.1,<2.13', or set ADIOS2_DIR, or configure with -DFOREBAY_BUILD_ADIOS2=OFF "
       "-DFOREBAY_BUILD_EXAMPLES=OFF.")
   endif()
+  # The wheel's libraries need others that lie in adios2.libs; the linker looks for them when it makes an executable.
+  get_filename_component(bundled_dir "${ADIOS2_DIR}/../../../adios2.libs" ABSOLUTE)
+  if(IS_DIRECTORY "${bundled_dir}")
+    target_link_options(adios2::cxx INTERFACE "LINKER:-rpath-link,${bundled_dir}")
+  endif()
 endif()
 
 # The wheel keeps the libraries that it needs from the distribution in forebay/lib, next to the plugin.
