@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <forebay/address.h>
+
+#include <charconv>
+#include <cstdlib>
+
+#include <unistd.h>
+
+#include "base/device.h"
+
+namespace forebay {
+namespace {
+
+constexpr std::string_view scheme = "forebay://";
+
+bool is_letter(char c) { return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z'); }
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+std::string environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? std::string() : std::string(value);
+}
+
+}  // namespace
+
+bool is_valid_name(std::string_view name) noexcept {
+  if (name.empty() || name.size() > 64 || !is_letter(name.front())) return false;
+  for (char c : name) {
+    if (!is_letter(c) && !is_digit(c) && c != '_' && c != '.' && c != '-') return false;
+  }
+  return true;
+}
+
+Result<Address> parse_address(std::string_view text) {
+  const std::string given(text);
+  if (text.starts_with(scheme)) text.remove_prefix(scheme.size());
+  const auto slash = text.find('/');
+  if (slash == std::string_view::npos) {
+    return fail(ErrorCode::invalid_argument, "not a stream's address: \"" + given + "\"; write RESERVATION/STREAM, for example run1/flow");
+  }
+  Address address;
+  address.reservation = text.substr(0, slash);
+  std::string_view rest = text.substr(slash + 1);
+  if (const auto at = rest.find('@'); at != std::string_view::npos) {
+    std::uint64_t step = 0;
+    const std::string_view number = rest.substr(at + 1);
+    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), step);
+    if (error != std::errc() || end != number.data() + number.size()) {
+      return fail(ErrorCode::invalid_argument, "not a step number: \"" + std::string(number) + "\" in " + given);
+    }
+    address.step = step;
+    rest = rest.substr(0, at);
+  }
+  address.stream = rest;
+  for (const std::string& name : {address.reservation, address.stream}) {
+    if (!is_valid_name(name)) {
+      return fail(ErrorCode::invalid_argument, "not a valid name: \"" + name + "\" in " + given +
+                                                   "; names begin with a letter and have up to 64 letters, digits, '_', '.', '-'");
+    }
+  }
+  if (address.stream == "files") {
+    return fail(ErrorCode::invalid_argument, "\"files\" is the reservation's file tree and cannot be a stream's name (" + given + ")");
+  }
+  return address;
+}
+
+bool looks_like_address(std::string_view text) noexcept {
+  if (text.starts_with(scheme)) return true;
+  const auto slash = text.find('/');
+  return slash != std::string_view::npos && is_valid_name(text.substr(0, slash)) && is_valid_name(text.substr(slash + 1));
+}
+
+std::string instance_root() {
+  if (auto root = environment("FOREBAY_ROOT"); !root.empty()) return root;
+  if (::geteuid() == 0) return "/var/lib/forebay";
+  if (auto state = environment("XDG_STATE_HOME"); !state.empty()) return state + "/forebay";
+  return environment("HOME") + "/.local/state/forebay";
+}
+
+Result<std::string> server_socket() {
+  if (auto socket = environment("FOREBAY_SOCKET"); !socket.empty()) return socket;
+  const std::string root = instance_root();
+  auto bytes = read_whole(posix_device(), root + "/endpoint", 4096);
+  if (!bytes) {
+    if (bytes.error().code == ErrorCode::not_found) {
+      return fail(ErrorCode::not_found, "no Forebay server was started for " + root + "; run `forebay up`, or set FOREBAY_ROOT to the instance's root");
+    }
+    return fail(std::move(bytes.error()));
+  }
+  std::string path(reinterpret_cast<const char*>(bytes->data()), bytes->size());
+  while (!path.empty() && (path.back() == '\n' || path.back() == ' ')) path.pop_back();
+  return path;
+}
+
+}  // namespace forebay

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "protocol/message_socket.h"
+
+#include <cerrno>
+#include <cstring>
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include "base/system_error.h"
+
+namespace forebay::protocol {
+namespace {
+
+// Messages behind one another in the buffer are moved to its front only when this much of it is used up.
+constexpr std::size_t compact_bytes = std::size_t{1} << 20;
+constexpr std::size_t receive_bytes = std::size_t{64} << 10;
+
+}  // namespace
+
+Error failure_of(const Message& message) {
+  auto body = body_of<wire::Failure>(message);
+  if (!body) return body.error();
+  return Error{static_cast<ErrorCode>((*body)->code()), text_of((*body)->what()), text_of((*body)->where())};
+}
+
+MessageSocket::MessageSocket(Descriptor socket) : socket_(std::move(socket)) {
+  ::fcntl(socket_.get(), F_SETFL, ::fcntl(socket_.get(), F_GETFL) | O_NONBLOCK);
+}
+
+Result<std::size_t> MessageSocket::send_some(std::span<const std::byte> first, std::span<const std::byte> second,
+                                             const std::vector<Descriptor>& descriptors) {
+  iovec parts[2] = {{const_cast<std::byte*>(first.data()), first.size()}, {const_cast<std::byte*>(second.data()), second.size()}};
+  msghdr header{};
+  header.msg_iov = parts;
+  header.msg_iovlen = second.empty() ? 1 : 2;
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * descriptors_max)];
+  if (!descriptors.empty()) {
+    header.msg_control = control;
+    header.msg_controllen = CMSG_SPACE(sizeof(int) * descriptors.size());
+    cmsghdr* rights = CMSG_FIRSTHDR(&header);
+    rights->cmsg_level = SOL_SOCKET;
+    rights->cmsg_type = SCM_RIGHTS;
+    rights->cmsg_len = CMSG_LEN(sizeof(int) * descriptors.size());
+    int* numbers = reinterpret_cast<int*>(CMSG_DATA(rights));
+    for (const Descriptor& descriptor : descriptors) *numbers++ = descriptor.get();
+  }
+  while (true) {
+    const ssize_t count = ::sendmsg(socket_.get(), &header, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (count >= 0) return static_cast<std::size_t>(count);
+    if (errno == EINTR) continue;
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return std::size_t{0};
+    return system_error(errno, "cannot send to the peer");
+  }
+}
+
+Result<void> MessageSocket::send(MessageType type, std::uint32_t request, std::span<const std::uint8_t> body, std::vector<Descriptor> descriptors) {
+  if (body.size() > body_bytes_max || descriptors.size() > descriptors_max) {
+    return fail(ErrorCode::protocol, std::string("message too large: ") + wire::EnumNameMessageType(type));
+  }
+  Header header;
+  header.type = static_cast<std::uint16_t>(type);
+  header.descriptors = static_cast<std::uint16_t>(descriptors.size());
+  header.body_bytes = static_cast<std::uint32_t>(body.size());
+  header.request = request;
+  const auto header_bytes = std::as_bytes(std::span(&header, 1));
+  const auto body_bytes = std::as_bytes(body);
+
+  std::size_t sent = 0;
+  if (unsent_.empty()) {
+    auto count = send_some(header_bytes, body_bytes, descriptors);
+    if (!count) return fail(std::move(count.error()));
+    sent = *count;
+    // Descriptors go with the first byte.
+    if (sent > 0) descriptors.clear();
+    if (sent == header_bytes.size() + body_bytes.size()) return {};
+  }
+  Unsent rest;
+  rest.bytes.reserve(header_bytes.size() + body_bytes.size());
+  rest.bytes.insert(rest.bytes.end(), header_bytes.begin(), header_bytes.end());
+  rest.bytes.insert(rest.bytes.end(), body_bytes.begin(), body_bytes.end());
+  rest.sent = sent;
+  rest.descriptors = std::move(descriptors);
+  unsent_bytes_ += rest.bytes.size() - sent;
+  unsent_.push_back(std::move(rest));
+  return {};
+}
+
+Result<bool> MessageSocket::flush() {
+  while (!unsent_.empty()) {
+    Unsent& front = unsent_.front();
+    auto count = send_some(std::span(front.bytes).subspan(front.sent), {}, front.descriptors);
+    if (!count) return fail(std::move(count.error()));
+    if (*count == 0) return false;
+    front.descriptors.clear();
+    front.sent += *count;
+    unsent_bytes_ -= *count;
+    if (front.sent == front.bytes.size()) unsent_.pop_front();
+  }
+  return true;
+}
+
+Result<void> MessageSocket::receive() {
+  while (true) {
+    std::byte chunk[receive_bytes];
+    iovec part{chunk, receive_bytes};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * descriptors_max)];
+    msghdr header{};
+    header.msg_iov = &part;
+    header.msg_iovlen = 1;
+    header.msg_control = control;
+    header.msg_controllen = sizeof control;
+    const ssize_t count = ::recvmsg(socket_.get(), &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (count < 0) {
+      if (errno == EINTR) continue;
+      if (errno == EAGAIN || errno == EWOULDBLOCK) return {};
+      return system_error(errno, "cannot receive from the peer");
+    }
+    received_.insert(received_.end(), chunk, chunk + count);
+    for (cmsghdr* rights = CMSG_FIRSTHDR(&header); rights != nullptr; rights = CMSG_NXTHDR(&header, rights)) {
+      if (rights->cmsg_level != SOL_SOCKET || rights->cmsg_type != SCM_RIGHTS) continue;
+      const std::size_t number_count = (rights->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+      const int* numbers = reinterpret_cast<const int*>(CMSG_DATA(rights));
+      for (std::size_t i = 0; i < number_count; ++i) received_descriptors_.emplace_back(numbers[i]);
+    }
+    if ((header.msg_flags & MSG_CTRUNC) != 0) return fail(ErrorCode::protocol, "descriptors were cut off; is the limit of open files too low (ulimit -n)?");
+    if (count == 0) return fail(ErrorCode::disconnected, "the peer closed the connection");
+    if (static_cast<std::size_t>(count) < receive_bytes) return {};
+  }
+}
+
+std::optional<Message> MessageSocket::pop() {
+  const std::size_t available = received_.size() - received_start_;
+  Header header;
+  if (available < sizeof header) return std::nullopt;
+  std::memcpy(&header, received_.data() + received_start_, sizeof header);
+  Message message;
+  message.request = header.request;
+  if (header.magic != magic || header.body_bytes > body_bytes_max || header.descriptors > descriptors_max) {
+    // A peer that speaks another language: MessageType::none is never valid, so the caller ends the conversation.
+    received_.clear();
+    received_start_ = 0;
+    return message;
+  }
+  if (available - sizeof header < header.body_bytes || received_descriptors_.size() < header.descriptors) return std::nullopt;
+  message.type = static_cast<MessageType>(header.type);
+  const auto body_start = received_.begin() + static_cast<std::ptrdiff_t>(received_start_ + sizeof header);
+  message.body.assign(body_start, body_start + header.body_bytes);
+  for (std::uint16_t i = 0; i < header.descriptors; ++i) {
+    message.descriptors.push_back(std::move(received_descriptors_.front()));
+    received_descriptors_.pop_front();
+  }
+  received_start_ += sizeof header + header.body_bytes;
+  if (received_start_ == received_.size()) {
+    received_.clear();
+    received_start_ = 0;
+  } else if (received_start_ > compact_bytes) {
+    received_.erase(received_.begin(), received_.begin() + static_cast<std::ptrdiff_t>(received_start_));
+    received_start_ = 0;
+  }
+  return message;
+}
+
+}  // namespace forebay::protocol
