@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a stream is: the result of applying its journal's records in order. The server changes a stream only by appending
+// a record and applying it, so running and recovering go the same way. Not thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <forebay/reader.h>
+#include <forebay/result.h>
+#include <forebay/storage/journal_generated.h>
+
+namespace forebay::storage {
+
+struct StepState {
+  journal::StepCommittedT committed;   ///< number, epoch, time, parts with their extents
+  bool staged = false;
+  std::string receipt;
+  bool precious() const noexcept { return committed.precious && !staged; }
+};
+
+struct CursorState {
+  std::uint32_t epoch = 0;
+  std::uint64_t position = 0;          ///< next step that the consumer will get
+};
+
+struct SegmentOwner {
+  std::uint32_t incarnation = 0;
+  std::uint32_t rank = 0;
+};
+
+class StreamState {
+ public:
+  static StreamState fresh(std::string uuid, std::string name, std::int64_t created_ns);
+
+  /// Applies one record as read from a journal. corrupt if it contradicts the state (a commit of a step that exists, …).
+  Result<void> apply(journal::RecordType type, std::span<const std::byte> body);
+
+  // The same for records at hand. Each requires what the record's description says; violations are corrupt.
+  Result<void> apply(const journal::GroupFormedT& record);
+  Result<void> apply(const journal::SegmentsOwnedT& record);
+  Result<void> apply(journal::StepCommittedT record);
+  Result<void> apply(const journal::StepsDroppedT& record);
+  Result<void> apply(const journal::StepsWithdrawnT& record);
+  Result<void> apply(const journal::GroupEndedT& record);
+  Result<void> apply(const journal::DurableToT& record);
+  Result<void> apply(const journal::StepsStagedT& record);
+  Result<void> apply(const journal::CursorMovedT& record);
+  Result<void> apply(const journal::CursorRemovedT& record);
+  Result<void> apply(const journal::RetentionSetT& record);
+  Result<void> apply(const journal::PreciousSetT& record);
+  Result<void> apply(const journal::StreamFailedT& record);
+  Result<void> apply(const journal::CheckpointT& record);
+
+  journal::CheckpointT to_checkpoint() const;
+
+  // Constant after construction
+  std::string uuid;
+  std::string name;
+  std::int64_t created_ns = 0;
+
+  std::uint32_t epoch = 1;
+  StreamStatus status = StreamStatus::waiting;
+  std::string status_text;
+  std::optional<journal::GroupFormedT> group;          ///< the last one
+  std::uint64_t next_step = 0;                         ///< number of the next commit
+  std::uint64_t durable_next = 0;                      ///< steps below are durable
+  Retention retention;
+  std::map<std::string, CursorState, std::less<>> cursors;
+  std::map<std::uint32_t, SegmentOwner> owners;        ///< by segment
+  std::map<std::uint64_t, StepState> steps;            ///< kept steps of the current epoch chain, by number
+  /// Withdrawn steps, by (epoch, number) of their commit: readers may hold them. The server releases those without pins
+  /// by retire_done(); they are not written to the journal one by one, a checkpoint names those that are left.
+  std::map<std::pair<std::uint32_t, std::uint64_t>, StepState> retired;
+  void retire_done(std::uint32_t step_epoch, std::uint64_t step);
+};
+
+}  // namespace forebay::storage
