@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds the distribution: collects the packages from the tree and lets CMake build and install the native parts.
 
-Metadata, and which folder is which package, stand in pyproject.toml. FOREBAY_NATIVE=0 leaves the native parts out: `./run
-build` builds them itself, incrementally, and installs them into the editable tree.
+Metadata, and which folder is which package, stand in pyproject.toml. FOREBAY_NATIVE=0 leaves the native parts out:
+`./run build` builds them itself, incrementally, and installs them into the editable tree.
 """
 
 import os
@@ -18,7 +18,7 @@ def packages_by_folder() -> dict[str, str]:
     """Every import package that exists, with its folder relative to the root."""
     with (ROOT / "pyproject.toml").open("rb") as file:
         roots: dict[str, str] = tomllib.load(file)["tool"]["setuptools"]["package-dir"]
-    claimed = {folder for folder in roots.values()}
+    claimed = set(roots.values())
     found: dict[str, str] = {}
     for package, folder in roots.items():
         if not (ROOT / folder / "__init__.py").is_file():

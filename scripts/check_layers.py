@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks what no compiler checks: that native includes follow the arrows of the layers, and that each source names its licence.
+"""Checks what no compiler checks: native includes follow the arrows of the layers, and each source names its licence.
 
-The arrows (ARCHITECTURE.md) point down only: servers never see the client, and what stands above the client sees the public
-headers alone.
+The arrows (ARCHITECTURE.md) point down only: servers never see the client, and what stands above the client sees the
+public headers alone.
 """
 
 import re

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Adds up the JUnit reports in a folder and prints one line per report and one for all: `N passed, N failed, N skipped`."""
+"""Adds up the JUnit reports in a folder: prints `N passed, N failed, N skipped` for each and for all together."""
 
 import sys
 import xml.etree.ElementTree as ElementTree
