@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Forebay: staging for data in flight between programs.
+
+>>> import forebay
+>>> with forebay.open("run1/flow", mode="w") as stream:  # a producer
+...     for number in range(100):
+...         with stream.step() as step:
+...             step["T"] = temperature
+>>> for step in forebay.open("run1/flow").follow(consumer="render"):  # a consumer, in another process
+...     plot(step["T"][...])
+"""
+
+from forebay.admin import Admin, instance_root, server_socket
+from forebay.datatypes import AttributeValue, ShapeKind, joined_dimension
+from forebay.errors import (
+    AlreadyExistsError,
+    BusyError,
+    CancelledError,
+    CopyNeededError,
+    CorruptError,
+    DeadlineExceededError,
+    DisconnectedError,
+    ErrorCode,
+    FencedError,
+    ForebayError,
+    GroupBrokenError,
+    InvalidArgumentError,
+    NoSpaceError,
+    NotFoundError,
+    PermissionDeniedError,
+    ProtocolError,
+    RefusedError,
+    StepGoneError,
+    StepNotFoundError,
+    StepTimeoutError,
+    StorageError,
+    StreamFailedError,
+    StreamInterruptedError,
+    StreamNotFoundError,
+    UnsupportedError,
+    VariableNotFoundError,
+)
+from forebay.follower import Follower
+from forebay.records import (
+    AccessMode,
+    Address,
+    ConsumerInfo,
+    Finding,
+    LauncherRank,
+    Lifetime,
+    Notice,
+    ReservationInfo,
+    ReservationType,
+    Retention,
+    ServerInfo,
+    Severity,
+    StepSummary,
+    StreamInfo,
+    StreamStatus,
+    launcher_rank,
+)
+from forebay.sizes import format_size, parse_size
+from forebay.step import Step
+from forebay.stream import Steps, Stream, WritableStream, open  # noqa: A004 - forebay.open reads like the builtin
+from forebay.variable import Block, Variable
+from forebay.writing import AttributesBeingWritten, StepBeingWritten
+
+__all__ = [
+    "AccessMode",
+    "Address",
+    "Admin",
+    "AlreadyExistsError",
+    "AttributeValue",
+    "AttributesBeingWritten",
+    "Block",
+    "BusyError",
+    "CancelledError",
+    "ConsumerInfo",
+    "CopyNeededError",
+    "CorruptError",
+    "DeadlineExceededError",
+    "DisconnectedError",
+    "ErrorCode",
+    "FencedError",
+    "Finding",
+    "Follower",
+    "ForebayError",
+    "GroupBrokenError",
+    "InvalidArgumentError",
+    "LauncherRank",
+    "Lifetime",
+    "NoSpaceError",
+    "NotFoundError",
+    "Notice",
+    "PermissionDeniedError",
+    "ProtocolError",
+    "RefusedError",
+    "ReservationInfo",
+    "ReservationType",
+    "Retention",
+    "ServerInfo",
+    "Severity",
+    "ShapeKind",
+    "Step",
+    "StepBeingWritten",
+    "StepGoneError",
+    "StepNotFoundError",
+    "StepSummary",
+    "StepTimeoutError",
+    "Steps",
+    "StorageError",
+    "Stream",
+    "StreamFailedError",
+    "StreamInfo",
+    "StreamInterruptedError",
+    "StreamNotFoundError",
+    "StreamStatus",
+    "UnsupportedError",
+    "Variable",
+    "VariableNotFoundError",
+    "WritableStream",
+    "format_size",
+    "instance_root",
+    "joined_dimension",
+    "launcher_rank",
+    "open",
+    "parse_size",
+    "server_socket",
+]

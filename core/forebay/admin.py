@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the manager and the command line ask of a staging server: reservations, streams, staging marks, audits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Any, Self
+
+from forebay import _core
+from forebay.records import (
+    AccessMode,
+    Address,
+    ConsumerInfo,
+    Finding,
+    Lifetime,
+    ReservationInfo,
+    ReservationType,
+    Retention,
+    ServerInfo,
+    Severity,
+    StepSummary,
+    StreamInfo,
+    StreamStatus,
+)
+from forebay.sizes import parse_size
+
+__all__ = ["Admin", "instance_root", "server_socket"]
+
+
+def instance_root() -> str:
+    """The instance's root: ``$FOREBAY_ROOT``, else ``/var/lib/forebay`` for root, else under ``$XDG_STATE_HOME``."""
+    return _core.instance_root()
+
+
+def server_socket() -> str:
+    """Path of the server's socket: ``$FOREBAY_SOCKET``, else what the instance's root says.
+
+    Raises
+    ------
+    NotFoundError
+        No server was ever started there: run ``forebay up``.
+    """
+    return _core.server_socket()
+
+
+class Admin:
+    """Connection to a staging server for administration. Usable by several threads, one call at a time; a context manager.
+
+    Every method raises DisconnectedError when the server cannot be reached, and PermissionDeniedError where the caller
+    does not own what it asks for. Streams are named by ``"RES/STREAM"`` or an :class:`Address`.
+
+    Parameters
+    ----------
+    socket_path : str
+        The server's socket; empty: :func:`server_socket`.
+    """
+
+    def __init__(self, socket_path: str = "") -> None:
+        self._core = _core.Admin(socket_path)
+
+    def close(self) -> None:
+        """Closes the connection; idempotent."""
+        self._core.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def server(self) -> ServerInfo:
+        """The server's version, root, pid and pool."""
+        return ServerInfo(**self._core.server())
+
+    def create(
+        self,
+        name: str,
+        capacity: int | str,
+        *,
+        persistent: bool = False,
+        access_mode: AccessMode | str = AccessMode.STRIPED,
+        type: ReservationType | str = ReservationType.SCRATCH,  # noqa: A002 - the vocabulary's word
+        owner_uid: int | None = None,
+        owner_gid: int | None = None,
+    ) -> ReservationInfo:
+        """Creates a reservation; idempotent.
+
+        Parameters
+        ----------
+        name : str
+            ``[A-Za-z][A-Za-z0-9_.-]{0,63}``.
+        capacity : int or str
+            Bytes or a text such as ``"2GiB"`` (see :func:`parse_size`); rounded up to the pool's granularity.
+        persistent : bool
+            Survives the end of the instance.
+        owner_uid, owner_gid : int, optional
+            None: the caller. Only the server's own user or root may name another.
+
+        Raises
+        ------
+        AlreadyExistsError
+            The name is taken by a reservation of another owner, capacity or kind.
+        NoSpaceError
+            The pool has not enough left.
+        """
+        info = self._core.create_reservation(
+            name,
+            parse_size(capacity),
+            Lifetime.PERSISTENT if persistent else Lifetime.JOB,
+            AccessMode(access_mode),
+            ReservationType(type),
+            owner_uid,
+            owner_gid,
+        )
+        return reservation_of(info)
+
+    def destroy(self, name: str, *, force: bool = False) -> None:
+        """Destroys a reservation with all that lies in it; destroying what does not exist succeeds.
+
+        Raises
+        ------
+        RefusedError
+            It has live writers or unstaged precious steps, and ``force`` was not given.
+        """
+        self._core.destroy_reservation(name, force)
+
+    def reservations(self) -> list[ReservationInfo]:
+        """All reservations that the caller may see."""
+        return [reservation_of(info) for info in self._core.reservations()]
+
+    def reservation(self, name: str) -> ReservationInfo:
+        """One reservation; NotFoundError without it."""
+        return reservation_of(self._core.reservation(name))
+
+    def streams(self, reservation: str) -> list[StreamInfo]:
+        """The streams of a reservation."""
+        return [stream_of(info) for info in self._core.streams(reservation)]
+
+    def stream(self, address: str | Address) -> StreamInfo:
+        """One stream; NotFoundError without it."""
+        return stream_of(self._core.stream(str(address)))
+
+    def steps(self, address: str | Address) -> list[StepSummary]:
+        """The kept steps of a stream in order."""
+        return [StepSummary(*summary) for summary in self._core.steps(str(address))]
+
+    def remove_stream(self, address: str | Address, *, force: bool = False) -> None:
+        """Removes a stream and its steps; RefusedError as in :meth:`destroy`."""
+        self._core.remove_stream(str(address), force)
+
+    def remove_consumer(self, address: str | Address, consumer: str) -> None:
+        """Forgets a consumer's cursor, so that retention no longer waits for it."""
+        self._core.remove_consumer(str(address), consumer)
+
+    def set_retention(self, address: str | Address, retention: Retention | str) -> None:
+        """Changes which steps the stream keeps."""
+        kept = retention if isinstance(retention, Retention) else Retention.parse(retention)
+        self._core.set_retention(str(address), (kept.last, list(kept.consumers), kept.precious_every))
+
+    def mark_staged(self, address: str | Address, epoch: int, steps: Iterable[int], receipt: str) -> None:
+        """Records that these steps of ``epoch`` have a receipt; they lose their preciousness. Steps that are gone are ignored.
+
+        Parameters
+        ----------
+        receipt : str
+            Where the receipt lies or what identifies it.
+        """
+        self._core.mark_staged(str(address), epoch, list(steps), receipt)
+
+    def set_precious(self, address: str | Address, steps: Iterable[int], precious: bool = True) -> None:
+        """Marks steps, by number, as precious or not."""
+        self._core.set_precious(str(address), list(steps), precious)
+
+    def audit(self, read_data: bool = False) -> list[Finding]:
+        """Cross-checks journals, space maps, descriptors and what lies on disk; with ``read_data`` also every checksum."""
+        return [Finding(Severity(severity), where, what) for severity, where, what in self._core.audit(read_data)]
+
+
+def reservation_of(info: dict[str, Any]) -> ReservationInfo:
+    """The record of what ``_core`` tells of a reservation."""
+    info["lifetime"] = Lifetime(info["lifetime"])
+    info["access_mode"] = AccessMode(info["access_mode"])
+    info["type"] = ReservationType(info["type"])
+    return ReservationInfo(**info)
+
+
+def stream_of(info: dict[str, Any]) -> StreamInfo:
+    """The record of what ``_core`` tells of a stream."""
+    last, consumers, precious_every = info["retention"]
+    info["status"] = StreamStatus(info["status"])
+    info["retention"] = Retention(last, tuple(consumers), precious_every)
+    info["consumers"] = tuple(ConsumerInfo(*consumer) for consumer in info["consumers"])
+    return StreamInfo(**info)

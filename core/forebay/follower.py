@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Following a stream: an iterator over its steps as they commit, with a consumer's cursor behind it."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from time import monotonic
+from types import TracebackType
+from typing import TYPE_CHECKING, Literal, Self, TypeAlias
+
+from forebay import _core
+from forebay.errors import InvalidArgumentError, StepTimeoutError, StreamFailedError, StreamInterruptedError
+from forebay.records import Notice, StreamInfo, StreamStatus
+from forebay.step import Step
+
+if TYPE_CHECKING:
+    from forebay.stream import Stream
+
+__all__ = ["Acknowledge", "Follower", "StartText", "milliseconds"]
+
+Acknowledge: TypeAlias = Literal["auto", "manual"]
+StartText: TypeAlias = Literal["cursor", "oldest", "latest", "next"]
+
+# What a wait brought; forebay::NextStep::Kind.
+_STEP, _NOT_READY, _END_OF_STREAM, _NOTICE = 1, 2, 3, 4
+
+
+def milliseconds(seconds: float | None) -> int:
+    """A timeout as the native side takes it; None waits for ever (-1)."""
+    if seconds is None:
+        return -1
+    if not 0 <= seconds < 1e12:
+        raise InvalidArgumentError(f"a timeout is a number of seconds from 0 on, or None to wait for ever, not {seconds!r}")
+    return round(seconds * 1000)
+
+
+class Follower(Iterator[Step]):
+    """Iterator over the steps of a stream as they commit; made by :meth:`Stream.follow`. Also a context manager.
+
+    It ends (StopIteration) when the stream has ended. ``next()`` belongs to one thread at a time; ``ack`` of its steps,
+    ``seek`` and ``close`` may be called from others meanwhile, and are served within about a tenth of a second.
+
+    Raises
+    ------
+    StepTimeoutError
+        No step came within ``timeout``. The follower stays usable: ask again.
+    StreamInterruptedError
+        The writer group was lost and not restarted within the stream's grace time. Following again goes on from there.
+    StreamFailedError
+        A sync failed on the server; nothing after this is promised.
+    """
+
+    def __init__(
+        self,
+        stream: Stream,
+        native: _core.Reader,
+        *,
+        consumer: str,
+        timeout: float | None,
+        acknowledge: Acknowledge,
+        on_notice: Callable[[Notice], object] | None,
+    ) -> None:
+        self._stream = stream
+        self._core = native
+        self._consumer = consumer
+        self._timeout_ms = milliseconds(timeout)
+        self._acknowledges = bool(consumer) and acknowledge == "auto"
+        self._on_notice = on_notice
+        self._previous: _core.Step | None = None
+        self._reference = weakref.ref(self)
+
+    @property
+    def stream(self) -> Stream:
+        """The stream that is followed."""
+        return self._stream
+
+    @property
+    def consumer(self) -> str:
+        """Name of the consumer; empty without one."""
+        return self._consumer
+
+    @property
+    def info(self) -> StreamInfo:
+        """State of the stream now."""
+        return self._stream.info
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Step:
+        self._acknowledge_previous()
+        kind, native, rewound, skipped, status, text = self._core.next(self._timeout_ms)
+        if kind == _STEP:
+            assert native is not None
+            if self._acknowledges:
+                self._previous = native
+            return Step(native, self._stream, self, rewound, skipped)
+        return self._without_step(kind, status, text)
+
+    def _without_step(self, kind: int, status: str, text: str) -> Step:
+        deadline = None if self._timeout_ms < 0 else monotonic() + self._timeout_ms / 1000
+        while True:
+            if kind == _NOTICE:
+                if self._on_notice is not None:
+                    self._on_notice(Notice(StreamStatus(status), text))
+            elif kind == _END_OF_STREAM:
+                self._end(StreamStatus(status), text)
+            elif kind == _NOT_READY:
+                raise StepTimeoutError(
+                    f"no step came within {self._timeout_ms / 1000:g} s (the stream is {status}); ask again, or give "
+                    "follow() a longer timeout",
+                    f"stream {self._stream.address}",
+                )
+            # A notice does not prolong the wait.
+            left_ms = -1 if deadline is None else max(0, round((deadline - monotonic()) * 1000))
+            kind, native, rewound, skipped, status, text = self._core.next(left_ms)
+            if kind == _STEP:
+                assert native is not None
+                if self._acknowledges:
+                    self._previous = native
+                return Step(native, self._stream, self, rewound, skipped)
+
+    def _end(self, status: StreamStatus, text: str) -> None:
+        where = f"stream {self._stream.address}"
+        if status is StreamStatus.INTERRUPTED:
+            raise StreamInterruptedError(f"the writer group was lost and has not come back: {text}", where)
+        if status is StreamStatus.FAILED:
+            raise StreamFailedError(f"a sync failed on the server: {text}", where)
+        raise StopIteration
+
+    def _acknowledge_previous(self) -> None:
+        if self._previous is not None:
+            previous, self._previous = self._previous, None
+            self._core.acknowledge(previous)
+
+    def ack(self, step: Step) -> None:
+        """Moves the consumer's cursor behind ``step``.
+
+        Raises
+        ------
+        InvalidArgumentError
+            The follower has no consumer name.
+        """
+        if not self._consumer:
+            raise InvalidArgumentError(
+                "without a consumer name there is no cursor to move: follow(consumer=NAME)", f"stream {self._stream.address}"
+            )
+        native = step._native()
+        self._core.acknowledge(native)
+        if self._previous is native:
+            self._previous = None
+
+    def seek(self, step: int) -> None:
+        """The next step given is number ``step``, or the first kept one after it; a consumer's cursor moves there too.
+
+        The step in hand is not acknowledged by it.
+        """
+        self._previous = None
+        self._core.seek(step)
+
+    def close(self) -> None:
+        """Lets the consumer's cursor go, so that another process may take it. The step in hand is not acknowledged. Idempotent."""
+        self._previous = None
+        self._core.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        consumer = f" as {self._consumer!r}" if self._consumer else ""
+        return f"<Follower of {self._stream.address}{consumer}>"

@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What servers, reservations, streams and steps are known by: frozen records, each with ``as_dict()`` for JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Self
+
+from forebay import _core
+
+__all__ = [
+    "AccessMode",
+    "Address",
+    "ConsumerInfo",
+    "Finding",
+    "LauncherRank",
+    "Lifetime",
+    "Notice",
+    "ReservationInfo",
+    "ReservationType",
+    "Retention",
+    "ServerInfo",
+    "Severity",
+    "StepSummary",
+    "StreamInfo",
+    "StreamStatus",
+    "launcher_rank",
+]
+
+
+class StreamStatus(StrEnum):
+    """State of a stream."""
+
+    WAITING = "waiting"  #: exists, but no group has written yet
+    LIVE = "live"  #: a writer group is at work
+    ENDED = "ended"  #: closed by all ranks
+    INTERRUPTED = "interrupted"  #: a rank was lost; a restart may go on
+    FAILED = "failed"  #: a sync failed: what was durable stays
+
+
+class AccessMode(StrEnum):
+    """How a reservation lies on its servers."""
+
+    STRIPED = "striped"
+    PRIVATE = "private"
+
+
+class ReservationType(StrEnum):
+    """What a reservation is for."""
+
+    SCRATCH = "scratch"
+    CACHE = "cache"
+
+
+class Lifetime(StrEnum):
+    """How long a reservation lives: until its job or the instance ends, or until it is destroyed."""
+
+    JOB = "job"
+    PERSISTENT = "persistent"
+
+
+class Severity(StrEnum):
+    """Weight of an audit's finding: only problems make an instance unclean."""
+
+    NOTE = "note"
+    PROBLEM = "problem"
+
+
+class Record:
+    """Base of the records."""
+
+    __slots__ = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """The fields as plain JSON types (texts, numbers, lists, dicts, None)."""
+        return {field.name: _plain(getattr(self, field.name)) for field in dataclasses.fields(self)}  # type: ignore[arg-type]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Record):
+        return value.as_dict()
+    if isinstance(value, StrEnum):
+        return value.value
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Address(Record):
+    """Address of a stream, or of one of its steps."""
+
+    reservation: str
+    stream: str
+    step: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Takes ``forebay://RES/STREAM``, ``RES/STREAM`` and ``RES/STREAM@STEP``; else InvalidArgumentError."""
+        return cls(*_core.parse_address(text))
+
+    @property
+    def path(self) -> str:
+        """``"RESERVATION/STREAM"``."""
+        return f"{self.reservation}/{self.stream}"
+
+    def __str__(self) -> str:
+        return self.path if self.step is None else f"{self.path}@{self.step}"
+
+
+@dataclass(frozen=True, slots=True)
+class Retention(Record):
+    """Which steps a stream keeps. All conditions that are set must allow a step to go; none set: every step is kept."""
+
+    last: int | None = None  #: a step may go when this many newer ones are committed
+    consumers: tuple[str, ...] = ()  #: a step may go when all of these have passed it
+    precious_every: int = 0  #: steps whose number this divides stay until staged out; 0: none
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Takes ``"all"`` or comma-separated terms ``last:N``, ``consumers:NAME+NAME``, ``precious:N``."""
+        last, consumers, precious_every = _core.parse_retention(text)
+        return cls(last, tuple(consumers), precious_every)
+
+    def __str__(self) -> str:
+        return _core.format_retention(self.last, list(self.consumers), self.precious_every)
+
+
+@dataclass(frozen=True, slots=True)
+class LauncherRank(Record):
+    """Rank and size of this process, and where they were found."""
+
+    rank: int
+    ranks: int
+    source: str
+    group: str
+
+
+def launcher_rank() -> LauncherRank:
+    """Rank and size from ``FOREBAY_RANK``/``FOREBAY_RANKS``, else from the launcher (PMI, Open MPI, srun), else 0 of 1."""
+    return LauncherRank(*_core.launcher_rank())
+
+
+@dataclass(frozen=True, slots=True)
+class StepSummary(Record):
+    """What is known of a step without reading it."""
+
+    number: int
+    epoch: int
+    incarnation: int
+    time_ns: int  #: of the commit, nanoseconds since the Unix epoch
+    size_bytes: int  #: data and metadata on SSD
+    durable: bool
+    staged: bool
+    precious: bool  #: precious and not yet staged
+    pins: int
+
+    @property
+    def time(self) -> float:
+        """Time of the commit, seconds since the Unix epoch."""
+        return self.time_ns / 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerInfo(Record):
+    """A named consumer of a stream."""
+
+    name: str
+    position: int  #: the next step that it will get
+    lag_steps: int  #: committed steps that it has not passed
+    connected: bool
+    holder_pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class StreamInfo(Record):
+    """State of a stream: status, watermarks (step numbers, None while there is none), retention, consumers."""
+
+    name: str
+    uuid: str
+    epoch: int
+    incarnation: int
+    ranks: int
+    status: StreamStatus
+    status_text: str  #: why interrupted or failed
+    oldest: int | None  #: oldest kept step
+    committed: int | None  #: newest committed step
+    durable: int | None  #: newest durable step
+    staged: int | None  #: newest staged step
+    steps: int  #: how many are kept
+    size_bytes: int
+    step_open: bool
+    retention: Retention
+    consumers: tuple[ConsumerInfo, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Notice(Record):
+    """The followed stream's status changed: interrupted, or live again."""
+
+    status: StreamStatus
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReservationInfo(Record):
+    """A reservation as its server knows it."""
+
+    name: str
+    id: str  #: uuid
+    capacity_bytes: int  #: what was granted
+    used_bytes: int  #: space that steps and journals hold
+    files_bytes: int  #: what lies in files/
+    segment_bytes: int
+    lifetime: Lifetime
+    access_mode: AccessMode
+    type: ReservationType
+    owner_uid: int
+    owner_gid: int
+    created_ns: int
+    streams: int
+    files_path: str  #: absolute path of files/
+
+
+@dataclass(frozen=True, slots=True)
+class ServerInfo(Record):
+    """A staging server."""
+
+    version: str
+    root: str
+    pid: int
+    started_ns: int
+    pool_bytes: int  #: capacity handed out in reservations at most
+    reserved_bytes: int
+    granularity_bytes: int
+    clients: int
+    reservations: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finding(Record):
+    """Something that an audit found."""
+
+    severity: Severity
+    where: str
+    what: str  #: what is wrong and what to do

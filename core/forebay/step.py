@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One committed step as a reader holds it: variables by name, attributes, acknowledgement, release."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType, TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from forebay import _core
+from forebay.datatypes import AttributeValue, attribute_from_native
+from forebay.errors import InvalidArgumentError, StepGoneError, VariableNotFoundError
+from forebay.records import Address, StepSummary
+from forebay.variable import Variable
+
+if TYPE_CHECKING:
+    from forebay.follower import Follower
+    from forebay.stream import Stream
+
+__all__ = ["Step"]
+
+
+class Step(Mapping[str, Variable]):
+    """One committed step: a mapping of variable names to :class:`Variable`. Usable and released from any thread.
+
+    Holding it (or a view of its data) pins it: its space is not reused. Unnamed readers' pins are bounded; beyond that bound
+    ``pinned`` is False and reads are copies, checked afterwards. ``with step:`` releases it at the end. Pickles by address
+    (``RES/STREAM@NUMBER`` and epoch): the other process opens it again.
+
+    Attributes
+    ----------
+    number, epoch : int
+        Its number, and the stream's epoch; a rewind or a replacement begins a new epoch.
+    time : float
+        When it committed, seconds since the Unix epoch.
+    size_bytes : int
+        Data and metadata on SSD.
+    rewound : bool
+        Steps were withdrawn, or the stream replaced, since the step before this one: numbers may repeat.
+    skipped : int
+        How many steps were dropped before this reader got to them.
+    """
+
+    __slots__ = ("__weakref__", "_core", "_follower", "_stream", "epoch", "number", "rewound", "skipped")
+
+    def __init__(
+        self, native: _core.Step, stream: Stream, follower: Follower | None = None, rewound: bool = False, skipped: int = 0
+    ) -> None:
+        self._core: _core.Step | None = native
+        self._stream = stream
+        # The weak reference that the follower keeps of itself: following must not cost one per step.
+        self._follower: weakref.ReferenceType[Follower] | None = None if follower is None else follower._reference
+        self.number = native.number
+        self.epoch = native.epoch
+        self.rewound = rewound
+        self.skipped = skipped
+
+    @property
+    def address(self) -> Address:
+        """``RES/STREAM@NUMBER``."""
+        address = self._stream.address
+        return Address(address.reservation, address.stream, self.number)
+
+    @property
+    def summary(self) -> StepSummary:
+        """Commit time, size and watermarks as they were when the step was handed out."""
+        return StepSummary(*self._native().summary())
+
+    @property
+    def time(self) -> float:
+        """When it committed, seconds since the Unix epoch."""
+        return self._native().time_ns / 1e9
+
+    @property
+    def time_ns(self) -> int:
+        """When it committed, nanoseconds since the Unix epoch."""
+        return self._native().time_ns
+
+    @property
+    def size_bytes(self) -> int:
+        """Data and metadata on SSD."""
+        return self._native().size_bytes
+
+    @property
+    def pinned(self) -> bool:
+        """False where reads are copies that are checked afterwards for the step still being there."""
+        return self._native().pinned
+
+    @property
+    def variables(self) -> list[str]:
+        """Names of the variables, in order of definition."""
+        return self._native().names()
+
+    @property
+    def attributes(self) -> Mapping[str, AttributeValue]:
+        """Attributes as of this step: str, tuple of str, NumPy scalar, or read-only one-dimensional array."""
+        return MappingProxyType({name: attribute_from_native(*value) for name, *value in self._native().attributes()})
+
+    def __getitem__(self, name: str) -> Variable:
+        found = self._native().find(name)
+        if found is None:
+            raise VariableNotFoundError(
+                f"there is no variable {name!r}; the step has {', '.join(self.variables) or 'none'}", str(self.address)
+            )
+        return Variable(self, *found)
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and self._native().find(name) is not None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._native().names())
+
+    def __len__(self) -> int:
+        return len(self._native().names())
+
+    # A mapping would compare by its items and be unhashable; a step is a handle.
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
+    def ack(self) -> None:
+        """Moves the consumer's cursor behind this step: it will not be asked for again, and retention may drop it.
+
+        Raises
+        ------
+        InvalidArgumentError
+            The step does not come from ``follow(consumer=…)``.
+        """
+        follower = self._follower() if self._follower is not None else None
+        if follower is None:
+            raise InvalidArgumentError(
+                "only a step that a running follow(consumer=NAME) gave can be acknowledged", str(self.address)
+            )
+        follower.ack(self)
+
+    def verify(self) -> None:
+        """Checks the CRC-32C of every block of every variable; CorruptError names variable, block and place."""
+        self._native().verify(None)
+
+    def release(self) -> None:
+        """Gives the step up before it is garbage; views that are alive keep their pin. Idempotent."""
+        self._core = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.release()
+
+    def __repr__(self) -> str:
+        state = ", released" if self._core is None else ""
+        return f"<Step {self.address}, epoch {self.epoch}{state}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _step_of, (self._stream, self.number, self.epoch)
+
+    def _native(self) -> _core.Step:
+        if self._core is None:
+            raise ValueError(f"step {self.address} was released")
+        return self._core
+
+
+def _step_of(stream: Stream, number: int, epoch: int) -> Step:
+    step = stream[number]
+    if step.epoch != epoch:
+        raise StepGoneError(
+            f"the step of epoch {epoch} was withdrawn or replaced; the stream now has one of epoch {step.epoch}",
+            str(step.address),
+        )
+    return step

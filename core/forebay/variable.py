@@ -1,0 +1,331 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A variable of one step: what it is, its blocks, and its data by NumPy's basic indexing, without a copy where possible."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from forebay.datatypes import KINDS, STRING_DTYPE, ShapeKind, dtype_of
+from forebay.errors import CopyNeededError, InvalidArgumentError
+from forebay.selection import Index, Selection, select
+
+if TYPE_CHECKING:
+    from forebay.step import Step
+
+__all__ = ["Block", "Variable"]
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """What one rank wrote of a variable in one step."""
+
+    rank: int
+    start: tuple[int, ...]  #: in the global shape; empty for local arrays and values
+    count: tuple[int, ...]
+    size_bytes: int
+    min: Any  #: smallest element (a NumPy scalar), or None without statistics
+    max: Any  #: largest element, or None
+    checksum: int | None  #: CRC-32C of the block's bytes in C order, or None
+
+
+class Variable:
+    """A variable of one step. Obtained by ``step["name"]``; usable from any thread; pickles by address.
+
+    ``variable[index]`` takes ints, slices (with steps, also negative) and Ellipsis, as NumPy does. Where one block covers the
+    selection the result is a read-only view of the step's bytes - no copy, whatever its size - that keeps the step pinned
+    until it dies; else it is a new array, in which parts that no block covers are zero. ``variable[...]`` is always an array,
+    ``variable[()]`` of a single value the scalar itself.
+    """
+
+    __slots__ = ("_code", "_index", "_kind", "_name", "_shape", "_step")
+
+    def __init__(self, step: Step, index: int, name: str, code: int, kind: int, shape: tuple[int, ...]) -> None:
+        self._step = step
+        self._index = index
+        self._name = name
+        self._code = code
+        self._kind = kind
+        self._shape = shape
+
+    @property
+    def name(self) -> str:
+        """Name of the variable."""
+        return self._name
+
+    @property
+    def step(self) -> Step:
+        """The step that it belongs to."""
+        return self._step
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Element type; ``StringDType`` for strings and ``S1`` for C++ char."""
+        return dtype_of(self._code)
+
+    @property
+    def kind(self) -> ShapeKind:
+        """How the blocks make up the whole."""
+        kind = KINDS[self._kind]
+        assert kind is not None
+        return kind
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extents, slowest dimension first; ``()`` for single values and local arrays, ``(blocks,)`` for local values."""
+        return self._shape
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self._shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements; for local arrays the sum over the blocks."""
+        if self.kind is ShapeKind.LOCAL_ARRAY:
+            return sum(_product(block.count) for block in self.blocks)
+        return _product(self._shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements; for strings the bytes of the texts."""
+        if self.dtype is STRING_DTYPE:
+            return sum(block.size_bytes for block in self.blocks)
+        return self.size * self.dtype.itemsize
+
+    @property
+    def blocks(self) -> list[Block]:
+        """The blocks in order of rank, then of writing."""
+        return [self._block_of(*fields) for fields in self._step._native().blocks(self._index)]
+
+    @property
+    def min(self) -> Any:
+        """Smallest element of all blocks; None where a block has no statistics or there is no element."""
+        return self._extreme(False)
+
+    @property
+    def max(self) -> Any:
+        """Largest element of all blocks; None where a block has no statistics or there is no element."""
+        return self._extreme(True)
+
+    def __getitem__(self, index: Index) -> Any:
+        selection = select(index, self._whole())
+        array = self._view(selection)
+        if array is None:
+            array = self._copy(selection)
+        return array[()] if selection.is_scalar else array
+
+    def view(self, index: Index = ...) -> Array:
+        """The selection as a read-only view without a copy.
+
+        Raises
+        ------
+        CopyNeededError
+            No single block covers the selection, or the step is not pinned: use ``variable[index]``.
+        """
+        array = self._view(select(index, self._whole()))
+        if array is None:
+            raise CopyNeededError(
+                "a view needs one block that covers the selection, in a pinned step: take variable[index], which copies",
+                f"{self._step.address}, variable {self._name!r}",
+            )
+        return array
+
+    def read(self, index: Index = ..., *, out: Array | None = None) -> Array:
+        """Copies the selection into ``out`` or into a new array.
+
+        Parameters
+        ----------
+        out : ndarray, optional
+            C-contiguous, writable, of the variable's dtype and the selection's shape. Parts of the selection that no block
+            covers keep what they held.
+
+        Returns
+        -------
+        ndarray
+            ``out``, or a new array that has zeros where no block covers it.
+
+        Raises
+        ------
+        InvalidArgumentError
+            ``out`` does not fit.
+        CorruptError
+            With ``verify="read"`` or ``"first"``: a block does not match its checksum.
+        StepGoneError
+            The step was not pinned and has been dropped meanwhile.
+        """
+        selection = select(index, self._whole())
+        if out is None:
+            return self._copy(selection)
+        wanted = tuple(
+            len(range(extent)[kept]) if isinstance(kept, slice) else -1
+            for extent, kept in zip(selection.count, selection.rest or (slice(None),) * len(selection.count), strict=True)
+        )
+        wanted = tuple(extent for extent in wanted if extent >= 0)
+        if out.shape != wanted or out.dtype != self.dtype or not out.flags.c_contiguous or not out.flags.writeable:
+            raise InvalidArgumentError(
+                f"out must be a writable C-contiguous array of shape {wanted} and type {self.dtype}",
+                f"variable {self._name!r}",
+            )
+        if selection.rest is None and self.dtype is not STRING_DTYPE and self._shape:
+            if out.size:
+                self._step._native().read(self._index, selection.start, selection.count, out)
+        else:
+            out[...] = self._copy(selection)
+        return out
+
+    def block(self, number: int, index: Index = ...) -> Any:
+        """One block's elements, indexed relative to the block's own start; a read-only view where the step is pinned.
+
+        Raises
+        ------
+        IndexError
+            There is no such block, or the index lies outside it.
+        """
+        native = self._step._native()
+        count = native.block_count(self._index, number)
+        if self.dtype is STRING_DTYPE:
+            text: str = native.read_string(self._index, number)
+            return np.array(text, STRING_DTYPE)[index]
+        selection = select(index, count)
+        array: Array | None = None
+        if 0 in selection.count:
+            array = np.empty(selection.count, self.dtype)
+        elif (found := native.view_block(self._index, number, selection.start, selection.count)) is not None:
+            memory, strides = found
+            array = np.ndarray(selection.count, self.dtype, memory, 0, strides)
+        else:
+            array = np.empty(selection.count, self.dtype)
+            native.read_block(self._index, number, selection.start, selection.count, array)
+        result = array if selection.rest is None else array[selection.rest]
+        return result[()] if selection.is_scalar else result
+
+    def verify(self) -> None:
+        """Checks the CRC-32C of every block; CorruptError names the block and its place. Blocks without one are passed over."""
+        self._step._native().verify(self._index)
+
+    def item(self) -> Any:
+        """The only element as a plain Python number or str."""
+        return self[...].item()
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> Array:
+        array: Array = self[...] if copy is not False else self.view()
+        if dtype is not None and array.dtype != np.dtype(dtype):
+            if copy is False:
+                raise ValueError(f"a view of {self._name!r} as {np.dtype(dtype)} would need a copy: it is {array.dtype}")
+            return array.astype(dtype)
+        return array.copy() if copy else array
+
+    def __len__(self) -> int:
+        if not self._shape:
+            raise TypeError("len() of a variable without dimensions")
+        return self._shape[0]
+
+    def __float__(self) -> float:
+        return float(self[...].item())
+
+    def __int__(self) -> int:
+        return int(self[...].item())
+
+    def __complex__(self) -> complex:
+        return complex(self[...].item())
+
+    def __repr__(self) -> str:
+        return f"<Variable {self._name!r}: {self.kind} of {self.dtype}, shape {self._shape}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _variable_of, (self._step, self._name)
+
+    def _whole(self) -> tuple[int, ...]:
+        if self._kind == _LOCAL_ARRAY:
+            raise InvalidArgumentError(
+                "a local array has no global shape: read its blocks one by one, variable.block(number)",
+                f"variable {self._name!r}",
+            )
+        return self._shape
+
+    def _view(self, selection: Selection) -> Array | None:
+        dtype = dtype_of(self._code)
+        if 0 in selection.count:
+            array = np.empty(selection.count, dtype)
+            array.flags.writeable = False
+        elif not self._shape or dtype is STRING_DTYPE:
+            return None
+        else:
+            found = self._step._native().view(self._index, selection.start, selection.count)
+            if found is None:
+                return None
+            memory, strides = found
+            array = np.ndarray(selection.count, dtype, memory, 0, strides)
+        return array if selection.rest is None else array[selection.rest]
+
+    def _copy(self, selection: Selection) -> Array:
+        native = self._step._native()
+        dtype = dtype_of(self._code)
+        if dtype is STRING_DTYPE:
+            if not self._shape:
+                return np.array(native.read_string(self._index, 0), STRING_DTYPE)
+            texts = np.array([native.read_string(self._index, number) for number in range(self._shape[0])], STRING_DTYPE)
+            box: Array = texts[selection.start[0] : selection.start[0] + selection.count[0]]
+            return box if selection.rest is None else box[selection.rest]
+        if not self._shape:
+            value = np.empty((), dtype)
+            native.read_value(self._index, 0, value)
+            return value
+        array = np.zeros(selection.count, dtype)
+        if array.size:
+            native.read(self._index, selection.start, selection.count, array)
+        if selection.rest is None:
+            return array
+        # A copy, so that a sparse selection does not keep its whole box alive.
+        return np.array(array[selection.rest])
+
+    def _block_of(
+        self,
+        rank: int,
+        start: tuple[int, ...],
+        count: tuple[int, ...],
+        size_bytes: int,
+        statistics: tuple[bytes, bytes] | None,
+        checksum: int | None,
+    ) -> Block:
+        if statistics is None:
+            return Block(rank, start, count, size_bytes, None, None, checksum)
+        low, high = (np.frombuffer(data, self.dtype, 1)[0] for data in statistics)
+        return Block(rank, start, count, size_bytes, low, high, checksum)
+
+    def _extreme(self, largest: bool) -> Any:
+        values = []
+        for block in self.blocks:
+            if 0 in block.count:
+                continue
+            if block.min is None:
+                return None
+            values.append(block.max if largest else block.min)
+        if not values:
+            return None
+        if self.dtype.kind == "S":
+            return max(values) if largest else min(values)
+        # fmax and fmin pass over NaN, as the blocks' own statistics do.
+        return np.fmax.reduce(values) if largest else np.fmin.reduce(values)
+
+
+_LOCAL_ARRAY = KINDS.index(ShapeKind.LOCAL_ARRAY)
+
+
+def _product(extents: Sequence[int]) -> int:
+    result = 1
+    for extent in extents:
+        result *= extent
+    return result
+
+
+def _variable_of(step: Step, name: str) -> Variable:
+    return step[name]

@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One rank's part of a step while it is being written: variables, blocks in place, attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from forebay import _core
+from forebay.datatypes import (
+    CODE_OF_KIND,
+    AttributeValue,
+    ShapeKind,
+    attribute_to_native,
+    code_of,
+    dtype_of,
+    joined_dimension,
+)
+from forebay.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from forebay.stream import WritableStream
+
+__all__ = ["AttributesBeingWritten", "StepBeingWritten"]
+
+
+class AttributesBeingWritten(MutableMapping[str, AttributeValue]):
+    """Attributes that this writer set. Setting one makes it part of every step from the open (or next) one on.
+
+    Values are a str, a number, a NumPy scalar, or a one-dimensional sequence of str or numbers. An attribute of one variable
+    is named ``"variable/attribute"`` by convention.
+    """
+
+    def __init__(self, native: _core.Writer) -> None:
+        self._core = native
+        self._values: dict[str, AttributeValue] = {}
+
+    def __setitem__(self, name: str, value: AttributeValue) -> None:
+        self._core.set_attribute(name, *attribute_to_native(name, value))
+        self._values[name] = value
+
+    def __getitem__(self, name: str) -> AttributeValue:
+        return self._values[name]
+
+    def __delitem__(self, name: str) -> None:
+        self._core.remove_attribute(name)
+        self._values.pop(name, None)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+
+class StepBeingWritten:
+    """One rank's part of the open step; made by :meth:`WritableStream.step`, used as a context manager.
+
+    Leaving ``with`` commits the step for all ranks (``end``); leaving it by an exception aborts it: nobody ever sees it.
+    """
+
+    def __init__(self, stream: WritableStream, native: _core.Writer) -> None:
+        self._stream = stream
+        self._core = native
+        self._allocations: list[tuple[_core.Memory, NDArray[Any]]] = []
+        self._open = True
+        self.number = native.begin_step()
+
+    @property
+    def attributes(self) -> AttributesBeingWritten:
+        """Attributes; see :class:`AttributesBeingWritten`."""
+        return self._stream.attributes
+
+    def __setitem__(self, name: str, value: ArrayLike) -> None:
+        """Writes a str or a scalar as a single value, and an array as a global array of its own shape.
+
+        In a group of several ranks an array is the *whole* variable: either one rank writes it, or each rank writes its block
+        by :meth:`write`.
+        """
+        self._check_open()
+        if isinstance(value, str):
+            self._core.put_string(name, CODE_OF_KIND[ShapeKind.GLOBAL_VALUE], value)
+            return
+        array = np.asarray(value)
+        if array.ndim == 0:
+            self._put(name, array, ShapeKind.GLOBAL_VALUE, (), ())
+        else:
+            self._put(name, array, ShapeKind.GLOBAL_ARRAY, array.shape, (0,) * array.ndim)
+
+    def write(
+        self,
+        name: str,
+        block: ArrayLike,
+        *,
+        shape: Sequence[int] | None = None,
+        start: Sequence[int] | None = None,
+        kind: ShapeKind | str | None = None,
+    ) -> None:
+        """Writes one block of a variable. When it returns, the array may be reused.
+
+        Parameters
+        ----------
+        name : str
+            Name of the variable.
+        block : array_like
+            The block's elements. A C-contiguous array, or a slice of one with step 1 (ghost cells cut off), is written without
+            an intermediate copy. An array of size 0 is an empty block.
+        shape : sequence of int, optional
+            The global shape; of a joined array with ``joined_dimension`` in place of the joined extent.
+        start : sequence of int, optional
+            Where the block lies in the global shape; zeros if not given.
+        kind : ShapeKind or str, optional
+            Not given: ``global_value`` for a scalar, ``joined_array`` if the shape has the joined dimension, else
+            ``global_array`` (without ``shape``: of the block's own shape). ``local_array`` and ``joined_array`` take blocks
+            that need no place; ``local_value`` takes one scalar or str per rank.
+
+        Raises
+        ------
+        InvalidArgumentError
+            Type or dimensions that do not fit each other, or an earlier block of this step.
+        NoSpaceError
+            The reservation is full and the stream's options say not to wait, or waiting did not help.
+        GroupBrokenError, FencedError
+            The step does not exist: a rank was lost, or a newer group writes.
+        """
+        self._check_open()
+        if isinstance(block, str):
+            chosen = ShapeKind(kind) if kind is not None else ShapeKind.GLOBAL_VALUE
+            if chosen not in (ShapeKind.GLOBAL_VALUE, ShapeKind.LOCAL_VALUE):
+                raise InvalidArgumentError("a text is a global_value or a local_value", f"variable {name!r}")
+            self._core.put_string(name, CODE_OF_KIND[chosen], block)
+            return
+        array = np.asarray(block)
+        chosen, whole, place = _placement(name, array.shape, shape, start, kind)
+        self._put(name, array, chosen, whole, place)
+
+    def allocate(
+        self,
+        name: str,
+        shape: Sequence[int],
+        dtype: DTypeLike = np.float64,
+        *,
+        start: Sequence[int] | None = None,
+        count: Sequence[int] | None = None,
+        kind: ShapeKind | str | None = None,
+    ) -> NDArray[Any]:
+        """A block to compute in place: a writable, page-aligned array on the step's own storage; nothing is copied later.
+
+        Parameters
+        ----------
+        shape : sequence of int
+            The global shape; for local arrays the block's.
+        dtype : dtype
+            Element type.
+        start, count : sequence of int, optional
+            Which block of the shape this is; the whole shape if not given.
+
+        Returns
+        -------
+        ndarray
+            Its content is undefined until written. Once the step has ended or was aborted it is read-only, and holding it pins
+            the step. Slices taken from it before are yours to drop: writing through them after the end is detected as a
+            checksum mismatch, not prevented.
+        """
+        self._check_open()
+        native_type = np.dtype(dtype)
+        code = code_of(native_type, name)
+        extents = tuple(shape) if count is None else tuple(count)
+        whole_given = None if kind is not None and ShapeKind(kind) is ShapeKind.LOCAL_ARRAY else shape
+        chosen, whole, place = _placement(name, extents, whole_given, start, kind)
+        memory = self._core.allocate(name, code, CODE_OF_KIND[chosen], whole, place, extents)
+        array: NDArray[Any] = np.ndarray(extents, dtype_of(code), memory)
+        self._allocations.append((memory, array))
+        return array
+
+    def end(self) -> None:
+        """Publishes this rank's part; returns when the step has committed (or is durable) for all ranks."""
+        self._check_open()
+        self._seal()
+        self._core.end_step()
+
+    def abort(self) -> None:
+        """Gives the step up; all ranks of the group must. Its number is used again. Idempotent after ``end``."""
+        if self._open:
+            self._seal()
+            self._core.abort_step()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if not self._open:
+            return
+        if error is None:
+            self.end()
+            return
+        try:
+            self.abort()
+        except Exception as failure:  # noqa: BLE001 - the first error is the one to report
+            error.add_note(f"and the step could not be aborted: {failure}")
+
+    def __repr__(self) -> str:
+        return f"<StepBeingWritten {self._stream.address}@{self.number}, {'open' if self._open else 'over'}>"
+
+    def _put(self, name: str, array: NDArray[Any], kind: ShapeKind, shape: Sequence[int], start: Sequence[int]) -> None:
+        code = code_of(array.dtype, name)
+        if not array.dtype.isnative:
+            array = array.astype(dtype_of(code))
+        kind_code = CODE_OF_KIND[kind]
+        if not self._core.put(name, code, kind_code, shape, start, array):
+            # The strides are not those of a box in a C-ordered array.
+            self._core.put(name, code, kind_code, shape, start, np.ascontiguousarray(array))
+
+    def _seal(self) -> None:
+        self._open = False
+        for memory, array in self._allocations:
+            array.flags.writeable = False
+            memory.seal()
+        self._allocations.clear()
+
+    def _check_open(self) -> None:
+        if not self._open:
+            raise ValueError(f"step {self._stream.address}@{self.number} is over: open the next one with stream.step()")
+
+
+def _placement(
+    name: str,
+    count: tuple[int, ...],
+    shape: Sequence[int] | None,
+    start: Sequence[int] | None,
+    kind: ShapeKind | str | None,
+) -> tuple[ShapeKind, tuple[int, ...], tuple[int, ...]]:
+    """Kind, shape and start of a block as the native side wants them; what was not given is derived."""
+    whole = None if shape is None else tuple(shape)
+    if kind is not None:
+        chosen = ShapeKind(kind)
+    elif whole is not None and joined_dimension in whole:
+        chosen = ShapeKind.JOINED_ARRAY
+    elif not count and not whole:
+        chosen = ShapeKind.GLOBAL_VALUE
+    else:
+        chosen = ShapeKind.GLOBAL_ARRAY
+    if chosen is ShapeKind.GLOBAL_ARRAY:
+        whole = count if whole is None else whole
+        return chosen, whole, (0,) * len(whole) if start is None else tuple(start)
+    if start is not None:
+        raise InvalidArgumentError(f"a {chosen} has no start: only blocks of global arrays have a place", f"variable {name!r}")
+    if chosen is ShapeKind.JOINED_ARRAY:
+        return chosen, (joined_dimension, *count[1:]) if whole is None else whole, ()
+    if whole:
+        raise InvalidArgumentError(f"a {chosen} has no global shape", f"variable {name!r}")
+    return chosen, (), ()
