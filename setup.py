@@ -8,6 +8,7 @@ Metadata, and which folder is which package, stand in pyproject.toml. FOREBAY_NA
 import os
 import tomllib
 from pathlib import Path
+from typing import Any
 
 from setuptools import find_packages, setup
 
@@ -32,7 +33,8 @@ def packages_by_folder() -> dict[str, str]:
     return found
 
 
-native = {} if os.environ.get("FOREBAY_NATIVE") == "0" else {"cmake_source_dir": ".", "cmake_install_dir": ""}
+# Keywords that scikit-build-core adds to setup().
+native: dict[str, Any] = {} if os.environ.get("FOREBAY_NATIVE") == "0" else {"cmake_source_dir": "."}
 packages = packages_by_folder()
 setup(
     packages=sorted(packages),
