@@ -77,8 +77,10 @@ class Simulation:
         self._folder = folder
         self._processes: list[subprocess.Popen[str]] = []
 
-    def start(self, arguments: str, *, ranks: int = 1, append_after: int | None = None) -> list[subprocess.Popen[str]]:
-        """Starts one process per rank, or only those `present`; rank r writes flow.<ranks>.<r>.bp unless `arguments` name an output."""
+    def start(
+        self, arguments: str, *, ranks: int = 1, append_after: int | None = None, present: Sequence[int] | None = None
+    ) -> list[subprocess.Popen[str]]:
+        """Starts one process per rank, or only those `present`; rank r writes flow.<ranks>.<r>.bp."""
         parameter = "" if append_after is None else f'<parameter key="AppendAfterSteps" value="{append_after}"/>'
         config = self._folder / "adios2.xml"
         config.write_text(f'<adios-config><io name="flow"><engine type="BP5">{parameter}</engine></io></adios-config>')
