@@ -10,6 +10,8 @@
 ...     plot(step["T"][...])
 """
 
+from typing import Any
+
 from forebay.admin import Admin, instance_root, server_socket
 from forebay.datatypes import AttributeValue, ShapeKind, joined_dimension
 from forebay.errors import (
@@ -23,6 +25,7 @@ from forebay.errors import (
     ErrorCode,
     FencedError,
     ForebayError,
+    ForebaySystemError,
     GroupBrokenError,
     InvalidArgumentError,
     NoSpaceError,
@@ -85,6 +88,7 @@ __all__ = [
     "Finding",
     "Follower",
     "ForebayError",
+    "ForebaySystemError",
     "GroupBrokenError",
     "InvalidArgumentError",
     "LauncherRank",
@@ -127,3 +131,12 @@ __all__ = [
     "parse_size",
     "server_socket",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # Reading the distribution's metadata takes longer than importing all of the above.
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("forebay")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The native module: the C++ API with the fewest conversions. Internal; the package's modules are the public face."""
+# The native module: the C++ API with the fewest conversions. Internal; the package's modules are the public face.
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from numpy.typing import NDArray
 
-_Retention = tuple[int | None, list[str], int]
-_Statistics = tuple[bytes, bytes] | None
+_Retention: TypeAlias = tuple[int | None, list[str], int]
+_Statistics: TypeAlias = tuple[bytes, bytes] | None
 
 def parse_address(text: str) -> tuple[str, str, int | None]: ...
 def is_valid_name(name: str) -> bool: ...
@@ -19,12 +19,12 @@ def parse_retention(text: str) -> _Retention: ...
 def format_retention(last: int | None, consumers: list[str], precious_every: int) -> str: ...
 
 class Memory:
-    """Bytes on a segment, with the buffer protocol; keeps their mapping and pin."""
+    # Bytes on a segment, with the buffer protocol; keeps their mapping and pin.
 
     nbytes: int
     def __buffer__(self, flags: int, /) -> memoryview: ...
-    def seal(self) -> None:
-        """From now on only read-only buffers are handed out."""
+    # From now on only read-only buffers are handed out.
+    def seal(self) -> None: ...
 
 class Writer:
     @staticmethod
@@ -51,15 +51,15 @@ class Writer:
         distribution: str,
     ) -> Writer: ...
     def begin_step(self) -> int: ...
+    # False, and nothing written, if the block's strides are not those of a box in a C-ordered array.
     def put(
-        self, name: str, type: int, kind: int, shape: Sequence[int], start: Sequence[int], block: NDArray[Any]
-    ) -> bool:
-        """False, and nothing written, if the block's strides are not those of a box in a C-ordered array."""
+        self, name: str, data_type: int, kind: int, shape: Sequence[int], start: Sequence[int], block: NDArray[Any]
+    ) -> bool: ...
     def put_string(self, name: str, kind: int, value: str) -> None: ...
     def allocate(
-        self, name: str, type: int, kind: int, shape: Sequence[int], start: Sequence[int], count: Sequence[int]
+        self, name: str, data_type: int, kind: int, shape: Sequence[int], start: Sequence[int], count: Sequence[int]
     ) -> Memory: ...
-    def set_attribute(self, name: str, type: int, is_array: bool, data: bytes, texts: list[str]) -> None: ...
+    def set_attribute(self, name: str, data_type: int, is_array: bool, data: bytes, texts: list[str]) -> None: ...
     def remove_attribute(self, name: str) -> None: ...
     def end_step(self) -> None: ...
     def abort_step(self) -> None: ...
@@ -80,19 +80,19 @@ class Step:
     pinned: bool
     def summary(self) -> tuple[Any, ...]: ...
     def names(self) -> list[str]: ...
-    def find(self, name: str) -> tuple[int, str, int, int, tuple[int, ...]] | None:
-        """Index, name, type, kind and shape of a variable."""
+    # Index, name, type, kind and shape of a variable.
+    def find(self, name: str) -> tuple[int, str, int, int, tuple[int, ...]] | None: ...
+    # Rank, start, count, bytes, (min, max) and checksum of each block.
     def blocks(
         self, variable: int
-    ) -> list[tuple[int, tuple[int, ...], tuple[int, ...], int, _Statistics, int | None]]:
-        """Rank, start, count, bytes, (min, max) and checksum of each block."""
-    def block_count(self, variable: int, block: int) -> tuple[int, ...]:
-        """Extents of one block; IndexError without it."""
+    ) -> list[tuple[int, tuple[int, ...], tuple[int, ...], int, _Statistics, int | None]]: ...
+    # Extents of one block; IndexError without it.
+    def block_count(self, variable: int, block: int) -> tuple[int, ...]: ...
     def attributes(self) -> list[tuple[str, int, bool, bytes, list[str]]]: ...
+    # Bytes and strides of a box; None where a copy is needed.
     def view(
         self, variable: int, start: Sequence[int], count: Sequence[int]
-    ) -> tuple[Memory, tuple[int, ...]] | None:
-        """Bytes and strides of a box; None where a copy is needed."""
+    ) -> tuple[Memory, tuple[int, ...]] | None: ...
     def view_block(
         self, variable: int, block: int, start: Sequence[int], count: Sequence[int]
     ) -> tuple[Memory, tuple[int, ...]] | None: ...
@@ -119,8 +119,8 @@ class Reader:
         distribution: str = ...,
         follow: bool = ...,
     ) -> Reader: ...
-    def next(self, timeout_ms: int) -> tuple[int, Step | None, bool, int, str, str]:
-        """What a wait brought: kind, step, rewound, skipped, status, text."""
+    # What a wait brought: kind, step, rewound, skipped, status, text.
+    def next(self, timeout_ms: int) -> tuple[int, Step | None, bool, int, str, str]: ...
     def step(self, number: int) -> Step: ...
     def steps(self) -> list[tuple[Any, ...]]: ...
     def info(self) -> dict[str, Any]: ...
@@ -138,7 +138,7 @@ class Admin:
         capacity_bytes: int,
         lifetime: str,
         access_mode: str,
-        type: str,
+        reservation_type: str,
         owner_uid: int | None,
         owner_gid: int | None,
     ) -> dict[str, Any]: ...

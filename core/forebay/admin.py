@@ -45,7 +45,7 @@ def server_socket() -> str:
 
 
 class Admin:
-    """Connection to a staging server for administration. Usable by several threads, one call at a time; a context manager.
+    """Connection to a staging server for administration. One call at a time, from any thread; a context manager.
 
     Every method raises DisconnectedError when the server cannot be reached, and PermissionDeniedError where the caller
     does not own what it asks for. Streams are named by ``"RES/STREAM"`` or an :class:`Address`.
@@ -66,7 +66,9 @@ class Admin:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def server(self) -> ServerInfo:
@@ -159,7 +161,9 @@ class Admin:
         self._core.set_retention(str(address), (kept.last, list(kept.consumers), kept.precious_every))
 
     def mark_staged(self, address: str | Address, epoch: int, steps: Iterable[int], receipt: str) -> None:
-        """Records that these steps of ``epoch`` have a receipt; they lose their preciousness. Steps that are gone are ignored.
+        """Records that these steps of ``epoch`` have a receipt; they lose their preciousness.
+
+        Steps that are gone are ignored.
 
         Parameters
         ----------
@@ -173,7 +177,7 @@ class Admin:
         self._core.set_precious(str(address), list(steps), precious)
 
     def audit(self, read_data: bool = False) -> list[Finding]:
-        """Cross-checks journals, space maps, descriptors and what lies on disk; with ``read_data`` also every checksum."""
+        """Cross-checks journals, space maps, descriptors and what lies on disk; ``read_data``: and every checksum."""
         return [Finding(Severity(severity), where, what) for severity, where, what in self._core.audit(read_data)]
 
 

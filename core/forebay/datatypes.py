@@ -33,8 +33,8 @@ class ShapeKind(StrEnum):
     LOCAL_ARRAY = "local_array"  #: unrelated blocks
 
 
-KINDS = (None, *ShapeKind)
-CODE_OF_KIND: dict[str, int] = {kind: code for code, kind in enumerate(KINDS) if kind is not None}
+KINDS: dict[int, ShapeKind] = dict(enumerate(ShapeKind, 1))
+CODE_OF_KIND: dict[ShapeKind, int] = {kind: code for code, kind in KINDS.items()}
 
 
 class DataType(IntEnum):
@@ -81,7 +81,9 @@ _DTYPES: tuple[np.dtype[Any] | None, ...] = (
     STRING_DTYPE,
 )
 _CODES: dict[tuple[str, int], int] = {
-    (dtype.kind, dtype.itemsize): code for code, dtype in enumerate(_DTYPES) if dtype is not None and code != DataType.STRING
+    (dtype.kind, dtype.itemsize): code
+    for code, dtype in enumerate(_DTYPES)
+    if dtype is not None and code != DataType.STRING
 }
 
 
@@ -126,7 +128,9 @@ def attribute_to_native(name: str, value: AttributeValue) -> tuple[int, bool, by
     array = np.asarray(value)
     if array.dtype.kind in "UT":
         if array.ndim > 1:
-            raise InvalidArgumentError(f"an attribute has at most one dimension, not {array.ndim}", f"attribute {name!r}")
+            raise InvalidArgumentError(
+                f"an attribute has at most one dimension, not {array.ndim}", f"attribute {name!r}"
+            )
         return DataType.STRING, array.ndim == 1, b"", [str(item) for item in array.reshape(-1)]
     if array.ndim > 1:
         raise InvalidArgumentError(f"an attribute has at most one dimension, not {array.ndim}", f"attribute {name!r}")

@@ -21,6 +21,7 @@ __all__ = [
     "ErrorCode",
     "FencedError",
     "ForebayError",
+    "ForebaySystemError",
     "GroupBrokenError",
     "InvalidArgumentError",
     "NoSpaceError",
@@ -77,19 +78,26 @@ class ForebayError(Exception):
     """
 
     code: ClassVar[ErrorCode]
-    _errno: ClassVar[int | None] = None
 
     def __init__(self, what: str, where: str = "") -> None:
         super().__init__(what, where)
         self.what = what
         self.where = where
-        if isinstance(self, OSError):
-            self.errno = self._errno
-            self.strerror = str(self)
 
     def __str__(self) -> str:
-        # KeyError would show the repr of its argument, OSError "[Errno …]".
+        # KeyError would show the repr of its argument.
         return f"{self.what} ({self.where})" if self.where else self.what
+
+
+class ForebaySystemError(ForebayError, OSError):
+    """Base of the errors that are also an :class:`OSError`, with its ``errno``."""
+
+    _errno: ClassVar[int]
+
+    def __init__(self, what: str, where: str = "") -> None:
+        super().__init__(what, where)
+        self.errno = self._errno
+        self.strerror = str(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # OSError's own reduction would pass errno and strerror to __init__.
@@ -120,21 +128,21 @@ class VariableNotFoundError(NotFoundError):
     """The step has no variable of this name. Raised by ``step["name"]``."""
 
 
-class AlreadyExistsError(ForebayError, FileExistsError):
+class AlreadyExistsError(ForebaySystemError, FileExistsError):
     """A name is taken by something different."""
 
     code = ErrorCode.ALREADY_EXISTS
     _errno = errno.EEXIST
 
 
-class PermissionDeniedError(ForebayError, PermissionError):
+class PermissionDeniedError(ForebaySystemError, PermissionError):
     """The reservation belongs to another user."""
 
     code = ErrorCode.PERMISSION_DENIED
     _errno = errno.EACCES
 
 
-class BusyError(ForebayError, OSError):
+class BusyError(ForebaySystemError):
     """Somebody holds it: another writer group, or another holder of the consumer's cursor. The text names who."""
 
     code = ErrorCode.BUSY
@@ -147,7 +155,7 @@ class FencedError(ForebayError, RuntimeError):
     code = ErrorCode.FENCED
 
 
-class DeadlineExceededError(ForebayError, TimeoutError):
+class DeadlineExceededError(ForebaySystemError, TimeoutError):
     """The deadline of a call passed, for example while a writer group was forming."""
 
     code = ErrorCode.TIMEOUT
@@ -158,14 +166,14 @@ class StepTimeoutError(DeadlineExceededError):
     """No step came within the ``timeout`` of :meth:`Stream.follow`; the same follower may be asked again."""
 
 
-class CancelledError(ForebayError, InterruptedError):
+class CancelledError(ForebaySystemError, InterruptedError):
     """A wait was given up because its handle was closed by another thread."""
 
     code = ErrorCode.CANCELLED
     _errno = errno.EINTR
 
 
-class NoSpaceError(ForebayError, OSError):
+class NoSpaceError(ForebaySystemError):
     """The reservation is full; the text names who holds the space. ``errno`` is ``ENOSPC``."""
 
     code = ErrorCode.NO_SPACE
@@ -178,14 +186,14 @@ class CorruptError(ForebayError, ValueError):
     code = ErrorCode.CORRUPT
 
 
-class StorageError(ForebayError, OSError):
+class StorageError(ForebaySystemError):
     """A read, write or sync failed. ``errno`` is ``EIO``."""
 
     code = ErrorCode.IO_ERROR
     _errno = errno.EIO
 
 
-class DisconnectedError(ForebayError, ConnectionError):
+class DisconnectedError(ForebaySystemError, ConnectionError):
     """The server cannot be reached, or did not come back in time."""
 
     code = ErrorCode.DISCONNECTED
@@ -230,7 +238,7 @@ class StreamInterruptedError(GroupBrokenError):
     """A followed stream lost its writer group and no restart came within the grace time."""
 
 
-class StreamFailedError(ForebayError, OSError):
+class StreamFailedError(ForebaySystemError):
     """The stream is in state ``failed`` after a failed sync: what was durable stays, nothing new is promised."""
 
     code = ErrorCode.FAILED

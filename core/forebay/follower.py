@@ -31,7 +31,9 @@ def milliseconds(seconds: float | None) -> int:
     if seconds is None:
         return -1
     if not 0 <= seconds < 1e12:
-        raise InvalidArgumentError(f"a timeout is a number of seconds from 0 on, or None to wait for ever, not {seconds!r}")
+        raise InvalidArgumentError(
+            f"a timeout is a number of seconds from 0 on, or None to wait for ever, not {seconds!r}"
+        )
     return round(seconds * 1000)
 
 
@@ -144,7 +146,8 @@ class Follower(Iterator[Step]):
         """
         if not self._consumer:
             raise InvalidArgumentError(
-                "without a consumer name there is no cursor to move: follow(consumer=NAME)", f"stream {self._stream.address}"
+                "without a consumer name there is no cursor to move: follow(consumer=NAME)",
+                f"stream {self._stream.address}",
             )
         native = step._native()
         self._core.acknowledge(native)
@@ -160,14 +163,19 @@ class Follower(Iterator[Step]):
         self._core.seek(step)
 
     def close(self) -> None:
-        """Lets the consumer's cursor go, so that another process may take it. The step in hand is not acknowledged. Idempotent."""
+        """Lets the consumer's cursor go, so that another process may take it.
+
+        The step in hand is not acknowledged. Idempotent.
+        """
         self._previous = None
         self._core.close()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def __repr__(self) -> str:

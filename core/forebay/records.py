@@ -139,7 +139,7 @@ class LauncherRank(Record):
 
 
 def launcher_rank() -> LauncherRank:
-    """Rank and size from ``FOREBAY_RANK``/``FOREBAY_RANKS``, else from the launcher (PMI, Open MPI, srun), else 0 of 1."""
+    """Rank and size from ``FOREBAY_RANK``/``FOREBAY_RANKS``, else from the launcher, else 0 of 1."""
     return LauncherRank(*_core.launcher_rank())
 
 

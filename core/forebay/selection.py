@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NumPy's basic indexing as a box to read and what is left to apply to it: ints, slices with steps, negatives, Ellipsis."""
+"""NumPy's basic indexing as a box to read and what is left to apply to it.
+
+Ints, slices with steps, negatives, Ellipsis.
+"""
 
 from __future__ import annotations
 
@@ -75,12 +78,14 @@ def _without_ellipsis(items: tuple[IndexItem, ...], dimensions: int) -> list[Sup
                 raise IndexError("an index can only have a single ellipsis ('...')")
             seen = True
             result.extend([slice(None)] * max(0, dimensions - (len(items) - 1)))
-        elif isinstance(item, slice) or (hasattr(item, "__index__") and not isinstance(item, bool) and not _is_array(item)):
+        elif isinstance(item, slice) or (
+            hasattr(item, "__index__") and not isinstance(item, bool) and not _is_array(item)
+        ):
             result.append(item)
         else:
             raise IndexError(
-                f"a variable takes integers, slices and Ellipsis, not {type(item).__name__}: take variable[...] first and "
-                "index the array"
+                f"a variable takes integers, slices and Ellipsis, not {type(item).__name__}: take variable[...] first "
+                "and index the array"
             )
     if len(result) > dimensions:
         raise IndexError(f"too many indices: the variable has {dimensions} dimensions, but {len(result)} were indexed")

@@ -34,8 +34,8 @@ def parse_size(size: int | str) -> int:
     Parameters
     ----------
     size : int or str
-        A number of bytes, or a number with a unit: ``KiB MiB GiB TiB PiB`` (powers of 1024), ``KB MB GB TB PB`` (powers of
-        1000), ``B`` or none. Case does not matter. ``"1.5GiB"`` is allowed where it makes whole bytes.
+        A number of bytes, or a number with a unit: ``KiB MiB GiB TiB PiB`` (powers of 1024), ``KB MB GB TB PB`` (powers
+        of 1000), ``B`` or none. Case does not matter. ``"1.5GiB"`` is allowed where it makes whole bytes.
 
     Returns
     -------
@@ -59,13 +59,11 @@ def parse_size(size: int | str) -> int:
     number, unit = match.groups()
     factor = _UNITS.get(unit.upper())
     if factor is None:
-        hint = ""
-        if unit.upper() in ("K", "M", "G", "T", "P"):
-            letter = unit.upper()
-            hint = f": write {number}{letter}iB (powers of 1024) or {number}{letter}B (powers of 1000)"
-        raise InvalidArgumentError(
-            f"{size!r} has an unknown unit {unit!r}{hint or '; known are B, KiB, MiB, GiB, TiB, PiB, KB, MB, GB, TB, PB'}"
-        )
+        letter = unit.upper()
+        advice = "known are B, KiB, MiB, GiB, TiB, PiB, KB, MB, GB, TB, PB"
+        if letter in ("K", "M", "G", "T", "P"):
+            advice = f"write {number}{letter}iB (powers of 1024) or {number}{letter}B (powers of 1000)"
+        raise InvalidArgumentError(f"{size!r} has an unknown unit {unit!r}: {advice}")
     count = Decimal(number) * factor
     if count != count.to_integral_value():
         raise InvalidArgumentError(f"{size!r} is not a whole number of bytes")
@@ -76,12 +74,9 @@ def parse_size(size: int | str) -> int:
 
 def format_size(size_bytes: int) -> str:
     """A size for people: the largest binary unit that leaves at least 1, with up to two decimals (``"1.5 GiB"``)."""
-    value = float(size_bytes)
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if abs(value) < 1024:
-            break
-        value /= 1024
-    else:
-        unit = "PiB"
-    text = f"{value:.2f}".rstrip("0").rstrip(".") if unit != "B" else str(size_bytes)
-    return f"{text} {unit}"
+    for unit in ("PiB", "TiB", "GiB", "MiB", "KiB"):
+        factor = _UNITS[unit.upper()]
+        if size_bytes >= factor:
+            text = f"{size_bytes / factor:.2f}".rstrip("0").rstrip(".")
+            return f"{text} {unit}"
+    return f"{size_bytes} B"

@@ -24,9 +24,9 @@ __all__ = ["Step"]
 class Step(Mapping[str, Variable]):
     """One committed step: a mapping of variable names to :class:`Variable`. Usable and released from any thread.
 
-    Holding it (or a view of its data) pins it: its space is not reused. Unnamed readers' pins are bounded; beyond that bound
-    ``pinned`` is False and reads are copies, checked afterwards. ``with step:`` releases it at the end. Pickles by address
-    (``RES/STREAM@NUMBER`` and epoch): the other process opens it again.
+    Holding it (or a view of its data) pins it: its space is not reused. Unnamed readers' pins are bounded; beyond that
+    bound ``pinned`` is False and reads are copies, checked afterwards. ``with step:`` releases it at the end. Pickles
+    by address (``RES/STREAM@NUMBER`` and epoch): the other process opens it again.
 
     Attributes
     ----------
@@ -45,7 +45,12 @@ class Step(Mapping[str, Variable]):
     __slots__ = ("__weakref__", "_core", "_follower", "_stream", "epoch", "number", "rewound", "skipped")
 
     def __init__(
-        self, native: _core.Step, stream: Stream, follower: Follower | None = None, rewound: bool = False, skipped: int = 0
+        self,
+        native: _core.Step,
+        stream: Stream,
+        follower: Follower | None = None,
+        rewound: bool = False,
+        skipped: int = 0,
     ) -> None:
         self._core: _core.Step | None = native
         self._stream = stream
@@ -95,7 +100,12 @@ class Step(Mapping[str, Variable]):
     @property
     def attributes(self) -> Mapping[str, AttributeValue]:
         """Attributes as of this step: str, tuple of str, NumPy scalar, or read-only one-dimensional array."""
-        return MappingProxyType({name: attribute_from_native(*value) for name, *value in self._native().attributes()})
+        return MappingProxyType(
+            {
+                name: attribute_from_native(code, is_array, data, texts)
+                for name, code, is_array, data, texts in self._native().attributes()
+            }
+        )
 
     def __getitem__(self, name: str) -> Variable:
         found = self._native().find(name)
@@ -144,7 +154,9 @@ class Step(Mapping[str, Variable]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.release()
 
     def __repr__(self) -> str:

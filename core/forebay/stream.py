@@ -56,14 +56,17 @@ class Steps(Sequence[StepSummary]):
         return (StepSummary(*fields) for fields in self._native)
 
     def __repr__(self) -> str:
-        return f"<Steps: {[summary.number for summary in self]}>" if len(self) <= 20 else f"<Steps: {len(self)} of them>"
+        return (
+            f"<Steps: {[summary.number for summary in self]}>" if len(self) <= 20 else f"<Steps: {len(self)} of them>"
+        )
 
 
 class Stream:
     """An open stream; made by :func:`forebay.open`. Context manager; pickles by address (mode ``"r"``).
 
-    ``stream[17]`` is the step number 17; ``stream.steps()[-1]`` is what is known of the newest one. Handles do not survive
-    ``fork()``: open the stream in the child (``multiprocessing`` with "spawn" or "forkserver" pickles it by address).
+    ``stream[17]`` is the step number 17; ``stream.steps()[-1]`` is what is known of the newest one. Handles do not
+    survive ``fork()``: open the stream in the child (``multiprocessing`` with "spawn" or "forkserver" pickles it by
+    address).
     """
 
     mode: Mode = "r"
@@ -82,7 +85,10 @@ class Stream:
 
     @property
     def info(self) -> StreamInfo:
-        """State now: status, watermarks (``committed``, ``durable``, ``staged``), retention, consumers with their lag."""
+        """State now.
+
+        Status, watermarks (``committed``, ``durable``, ``staged``), retention, consumers with their lag.
+        """
         return stream_of(self._random_access().info())
 
     def steps(self) -> Steps:
@@ -136,20 +142,20 @@ class Stream:
         Parameters
         ----------
         consumer : str
-            Name under which the position is kept durably: a process that comes back after a crash goes on from there. One
-            holder at a time. Without a name nothing is kept and nobody waits for this reader.
+            Name under which the position is kept durably: a process that comes back after a crash goes on from there.
+            One holder at a time. Without a name nothing is kept and nobody waits for this reader.
         timeout : float, optional
             Seconds that one wait for the next step may take (then StepTimeoutError); None: for ever.
         start : {"cursor", "oldest", "latest", "next"} or int
-            Where to begin: at the consumer's cursor (else the oldest kept step), the oldest kept step (a cursor goes before
-            it), the newest committed step, with steps to come only, or at a step number.
+            Where to begin: at the consumer's cursor (else the oldest kept step), the oldest kept step (a cursor goes
+            before it), the newest committed step, with steps to come only, or at a step number.
         min_watermark : {"committed", "durable"}
             Give steps when they are visible, or when they survive power loss.
         latest_only : bool
             Each wait gives the newest step and skips what lies between (``step.skipped``).
         ack : {"auto", "manual"}
-            With a consumer name. Auto: a step is acknowledged when the loop asks for the next one, so a step whose body failed
-            or was left by ``break`` is given again later. Manual: by ``step.ack()``.
+            With a consumer name. Auto: a step is acknowledged when the loop asks for the next one, so a step whose body
+            failed or was left by ``break`` is given again later. Manual: by ``step.ack()``.
         on_notice : callable, optional
             Called with a :class:`Notice` when the stream is interrupted or live again.
         distribution : {"stream_default", "all_to_all", "round_robin", "on_demand"}
@@ -180,13 +186,14 @@ class Stream:
         return follower
 
     def seek(self, step: int, *, consumer: str = "") -> None:
-        """Makes a follower go on at number ``step`` (or the first kept one after it); a consumer's cursor moves with it.
+        """Makes a follower go on at number ``step`` (or the first kept one after it); a consumer's cursor moves with
+        it.
 
         Parameters
         ----------
         consumer : str
-            Whose position. With a running ``follow`` of that name on this handle, that one is moved; else the durable cursor
-            is, for which nobody else may hold it.
+            Whose position. With a running ``follow`` of that name on this handle, that one is moved; else the durable
+            cursor is, for which nobody else may hold it.
 
         Raises
         ------
@@ -214,7 +221,9 @@ class Stream:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def __repr__(self) -> str:
@@ -292,7 +301,9 @@ class WritableStream(Stream):
         self._writer.abandon()
         super().close()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if error is None:
             self.close()
         else:
@@ -352,11 +363,11 @@ def open(  # noqa: A001 - forebay.open is meant to read like the builtin
     mode : {"r", "w", "a"}
         Read; replace the stream by a new epoch from step 0; go on after its last committed step, or create it.
     verify : {"none", "first", "read"}
-        When block checksums are checked by reads: never, the first time a block is touched, always. Views are checked by
-        ``variable.verify()``.
+        When block checksums are checked by reads: never, the first time a block is touched, always. Views are checked
+        by ``variable.verify()``.
     timeout : float, optional
-        Seconds to wait for the stream to exist (mode ``"r"``), or for the whole writer group and the readers it waits for;
-        None: for ever.
+        Seconds to wait for the stream to exist (mode ``"r"``), or for the whole writer group and the readers it waits
+        for; None: for ever.
     reconnect_timeout : float, optional
         Seconds that a restarting server is waited for.
 

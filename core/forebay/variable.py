@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A variable of one step: what it is, its blocks, and its data by NumPy's basic indexing, without a copy where possible."""
+"""A variable of one step.
+
+What it is, its blocks, and its data by NumPy's basic indexing, without a copy where possible.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from forebay.datatypes import KINDS, STRING_DTYPE, ShapeKind, dtype_of
+from forebay.datatypes import CODE_OF_KIND, KINDS, STRING_DTYPE, ShapeKind, dtype_of
 from forebay.errors import CopyNeededError, InvalidArgumentError
+from forebay.memory import array_over
 from forebay.selection import Index, Selection, select
 
 if TYPE_CHECKING:
@@ -38,10 +42,10 @@ class Block:
 class Variable:
     """A variable of one step. Obtained by ``step["name"]``; usable from any thread; pickles by address.
 
-    ``variable[index]`` takes ints, slices (with steps, also negative) and Ellipsis, as NumPy does. Where one block covers the
-    selection the result is a read-only view of the step's bytes - no copy, whatever its size - that keeps the step pinned
-    until it dies; else it is a new array, in which parts that no block covers are zero. ``variable[...]`` is always an array,
-    ``variable[()]`` of a single value the scalar itself.
+    ``variable[index]`` takes ints, slices (with steps, also negative) and Ellipsis, as NumPy does. Where one block
+    covers the selection the result is a read-only view of the step's bytes - no copy, whatever its size - that keeps
+    the step pinned until it dies; else it is a new array, in which parts that no block covers are zero.
+    ``variable[...]`` is always an array, ``variable[()]`` of a single value the scalar itself.
     """
 
     __slots__ = ("_code", "_index", "_kind", "_name", "_shape", "_step")
@@ -72,13 +76,14 @@ class Variable:
     @property
     def kind(self) -> ShapeKind:
         """How the blocks make up the whole."""
-        kind = KINDS[self._kind]
-        assert kind is not None
-        return kind
+        return KINDS[self._kind]
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Extents, slowest dimension first; ``()`` for single values and local arrays, ``(blocks,)`` for local values."""
+        """Extents, slowest dimension first.
+
+        ``()`` for single values and local arrays, ``(blocks,)`` for local values.
+        """
         return self._shape
 
     @property
@@ -133,7 +138,7 @@ class Variable:
         array = self._view(select(index, self._whole()))
         if array is None:
             raise CopyNeededError(
-                "a view needs one block that covers the selection, in a pinned step: take variable[index], which copies",
+                "a view needs one block that covers the selection, in a pinned step: variable[index] copies if need be",
                 f"{self._step.address}, variable {self._name!r}",
             )
         return array
@@ -144,8 +149,8 @@ class Variable:
         Parameters
         ----------
         out : ndarray, optional
-            C-contiguous, writable, of the variable's dtype and the selection's shape. Parts of the selection that no block
-            covers keep what they held.
+            C-contiguous, writable, of the variable's dtype and the selection's shape. Parts of the selection that no
+            block covers keep what they held.
 
         Returns
         -------
@@ -166,7 +171,9 @@ class Variable:
             return self._copy(selection)
         wanted = tuple(
             len(range(extent)[kept]) if isinstance(kept, slice) else -1
-            for extent, kept in zip(selection.count, selection.rest or (slice(None),) * len(selection.count), strict=True)
+            for extent, kept in zip(
+                selection.count, selection.rest or (slice(None),) * len(selection.count), strict=True
+            )
         )
         wanted = tuple(extent for extent in wanted if extent >= 0)
         if out.shape != wanted or out.dtype != self.dtype or not out.flags.c_contiguous or not out.flags.writeable:
@@ -200,7 +207,7 @@ class Variable:
             array = np.empty(selection.count, self.dtype)
         elif (found := native.view_block(self._index, number, selection.start, selection.count)) is not None:
             memory, strides = found
-            array = np.ndarray(selection.count, self.dtype, memory, 0, strides)
+            array = array_over(memory, selection.count, self.dtype, strides)
         else:
             array = np.empty(selection.count, self.dtype)
             native.read_block(self._index, number, selection.start, selection.count, array)
@@ -208,7 +215,10 @@ class Variable:
         return result[()] if selection.is_scalar else result
 
     def verify(self) -> None:
-        """Checks the CRC-32C of every block; CorruptError names the block and its place. Blocks without one are passed over."""
+        """Checks the CRC-32C of every block.
+
+        CorruptError names the block and its place. Blocks without one are passed over.
+        """
         self._step._native().verify(self._index)
 
     def item(self) -> Any:
@@ -219,7 +229,9 @@ class Variable:
         array: Array = self[...] if copy is not False else self.view()
         if dtype is not None and array.dtype != np.dtype(dtype):
             if copy is False:
-                raise ValueError(f"a view of {self._name!r} as {np.dtype(dtype)} would need a copy: it is {array.dtype}")
+                raise ValueError(
+                    f"a view of {self._name!r} as {np.dtype(dtype)} would need a copy: it is {array.dtype}"
+                )
             return array.astype(dtype)
         return array.copy() if copy else array
 
@@ -263,7 +275,7 @@ class Variable:
             if found is None:
                 return None
             memory, strides = found
-            array = np.ndarray(selection.count, dtype, memory, 0, strides)
+            array = array_over(memory, selection.count, dtype, strides)
         return array if selection.rest is None else array[selection.rest]
 
     def _copy(self, selection: Selection) -> Array:
@@ -272,7 +284,9 @@ class Variable:
         if dtype is STRING_DTYPE:
             if not self._shape:
                 return np.array(native.read_string(self._index, 0), STRING_DTYPE)
-            texts = np.array([native.read_string(self._index, number) for number in range(self._shape[0])], STRING_DTYPE)
+            texts = np.array(
+                [native.read_string(self._index, number) for number in range(self._shape[0])], STRING_DTYPE
+            )
             box: Array = texts[selection.start[0] : selection.start[0] + selection.count[0]]
             return box if selection.rest is None else box[selection.rest]
         if not self._shape:
@@ -317,7 +331,7 @@ class Variable:
         return np.fmax.reduce(values) if largest else np.fmin.reduce(values)
 
 
-_LOCAL_ARRAY = KINDS.index(ShapeKind.LOCAL_ARRAY)
+_LOCAL_ARRAY = CODE_OF_KIND[ShapeKind.LOCAL_ARRAY]
 
 
 def _product(extents: Sequence[int]) -> int:

@@ -21,6 +21,7 @@ from forebay.datatypes import (
     joined_dimension,
 )
 from forebay.errors import InvalidArgumentError
+from forebay.memory import array_over
 
 if TYPE_CHECKING:
     from forebay.stream import WritableStream
@@ -31,8 +32,8 @@ __all__ = ["AttributesBeingWritten", "StepBeingWritten"]
 class AttributesBeingWritten(MutableMapping[str, AttributeValue]):
     """Attributes that this writer set. Setting one makes it part of every step from the open (or next) one on.
 
-    Values are a str, a number, a NumPy scalar, or a one-dimensional sequence of str or numbers. An attribute of one variable
-    is named ``"variable/attribute"`` by convention.
+    Values are a str, a number, a NumPy scalar, or a one-dimensional sequence of str or numbers. An attribute of one
+    variable is named ``"variable/attribute"`` by convention.
     """
 
     def __init__(self, native: _core.Writer) -> None:
@@ -60,7 +61,8 @@ class AttributesBeingWritten(MutableMapping[str, AttributeValue]):
 class StepBeingWritten:
     """One rank's part of the open step; made by :meth:`WritableStream.step`, used as a context manager.
 
-    Leaving ``with`` commits the step for all ranks (``end``); leaving it by an exception aborts it: nobody ever sees it.
+    Leaving ``with`` commits the step for all ranks (``end``); leaving it by an exception aborts it: nobody ever sees
+    it.
     """
 
     def __init__(self, stream: WritableStream, native: _core.Writer) -> None:
@@ -78,8 +80,8 @@ class StepBeingWritten:
     def __setitem__(self, name: str, value: ArrayLike) -> None:
         """Writes a str or a scalar as a single value, and an array as a global array of its own shape.
 
-        In a group of several ranks an array is the *whole* variable: either one rank writes it, or each rank writes its block
-        by :meth:`write`.
+        In a group of several ranks an array is the *whole* variable: either one rank writes it, or each rank writes its
+        block by :meth:`write`.
         """
         self._check_open()
         if isinstance(value, str):
@@ -107,16 +109,16 @@ class StepBeingWritten:
         name : str
             Name of the variable.
         block : array_like
-            The block's elements. A C-contiguous array, or a slice of one with step 1 (ghost cells cut off), is written without
-            an intermediate copy. An array of size 0 is an empty block.
+            The block's elements. A C-contiguous array, or a slice of one with step 1 (ghost cells cut off), is written
+            without an intermediate copy. An array of size 0 is an empty block.
         shape : sequence of int, optional
             The global shape; of a joined array with ``joined_dimension`` in place of the joined extent.
         start : sequence of int, optional
             Where the block lies in the global shape; zeros if not given.
         kind : ShapeKind or str, optional
             Not given: ``global_value`` for a scalar, ``joined_array`` if the shape has the joined dimension, else
-            ``global_array`` (without ``shape``: of the block's own shape). ``local_array`` and ``joined_array`` take blocks
-            that need no place; ``local_value`` takes one scalar or str per rank.
+            ``global_array`` (without ``shape``: of the block's own shape). ``local_array`` and ``joined_array`` take
+            blocks that need no place; ``local_value`` takes one scalar or str per rank.
 
         Raises
         ------
@@ -148,7 +150,8 @@ class StepBeingWritten:
         count: Sequence[int] | None = None,
         kind: ShapeKind | str | None = None,
     ) -> NDArray[Any]:
-        """A block to compute in place: a writable, page-aligned array on the step's own storage; nothing is copied later.
+        """A block to compute in place: a writable, page-aligned array on the step's own storage; nothing is copied
+        later.
 
         Parameters
         ----------
@@ -162,9 +165,9 @@ class StepBeingWritten:
         Returns
         -------
         ndarray
-            Its content is undefined until written. Once the step has ended or was aborted it is read-only, and holding it pins
-            the step. Slices taken from it before are yours to drop: writing through them after the end is detected as a
-            checksum mismatch, not prevented.
+            Its content is undefined until written. Once the step has ended or was aborted it is read-only, and holding
+            it pins the step. Slices taken from it before are yours to drop: writing through them after the end is
+            detected as a checksum mismatch, not prevented.
         """
         self._check_open()
         native_type = np.dtype(dtype)
@@ -173,7 +176,7 @@ class StepBeingWritten:
         whole_given = None if kind is not None and ShapeKind(kind) is ShapeKind.LOCAL_ARRAY else shape
         chosen, whole, place = _placement(name, extents, whole_given, start, kind)
         memory = self._core.allocate(name, code, CODE_OF_KIND[chosen], whole, place, extents)
-        array: NDArray[Any] = np.ndarray(extents, dtype_of(code), memory)
+        array = array_over(memory, extents, dtype_of(code))
         self._allocations.append((memory, array))
         return array
 
@@ -192,7 +195,9 @@ class StepBeingWritten:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if not self._open:
             return
         if error is None:
@@ -200,7 +205,7 @@ class StepBeingWritten:
             return
         try:
             self.abort()
-        except Exception as failure:  # noqa: BLE001 - the first error is the one to report
+        except Exception as failure:  # the first error is the one to report
             error.add_note(f"and the step could not be aborted: {failure}")
 
     def __repr__(self) -> str:
@@ -248,7 +253,9 @@ def _placement(
         whole = count if whole is None else whole
         return chosen, whole, (0,) * len(whole) if start is None else tuple(start)
     if start is not None:
-        raise InvalidArgumentError(f"a {chosen} has no start: only blocks of global arrays have a place", f"variable {name!r}")
+        raise InvalidArgumentError(
+            f"a {chosen} has no start: only blocks of global arrays have a place", f"variable {name!r}"
+        )
     if chosen is ShapeKind.JOINED_ARRAY:
         return chosen, (joined_dimension, *count[1:]) if whole is None else whole, ()
     if whole:
