@@ -10,7 +10,7 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_CXX_VISIBILITY_PRESET hidden)
 set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
-add_link_options(LINKER:--exclude-libs,ALL LINKER:--as-needed)
+add_link_options(LINKER:--as-needed)
 
 set(CMAKE_CXX_FLAGS_RELEASE "-O3 -DNDEBUG")
 # The developer build keeps assertions: CMake's default for RelWithDebInfo would switch them off.
