@@ -20,6 +20,7 @@ ALLOWED = {
     "core/client": {"client", "protocol", "fabric", "base", "public"},
     "core/forebay": {"public"},
     "engines": {"public"},
+    "workflows": {"public"},
     "staging-servers": {"storage", "protocol", "fabric", "base", "public"},
     "examples": {"public"},
 }
