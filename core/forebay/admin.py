@@ -57,7 +57,7 @@ class Admin:
     """
 
     def __init__(self, socket_path: str = "") -> None:
-        self._core = _core.Admin(socket_path)
+        self._core = _core.Admin.connect(socket_path)
 
     def close(self) -> None:
         """Closes the connection; idempotent."""

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "conversion.h"
+
+#include "native_error.h"
+
+namespace nb = nanobind;
+
+namespace forebay::python {
+
+Retention retention_of(RetentionFields fields) {
+  auto& [last, consumers, precious_every] = fields;
+  return {last, std::move(consumers), precious_every};
+}
+
+RetentionFields fields_of(const Retention& retention) {
+  return {retention.last, retention.consumers, retention.precious_every};
+}
+
+Dimensions dimensions_of(nb::handle sequence) {
+  const auto fast = nb::steal(PySequence_Fast(sequence.ptr(), "extents are a sequence of integers"));
+  if (!fast.is_valid()) {
+    throw nb::python_error();
+  }
+  const Py_ssize_t size = PySequence_Fast_GET_SIZE(fast.ptr());
+  PyObject** items = PySequence_Fast_ITEMS(fast.ptr());
+  Dimensions dimensions(static_cast<std::size_t>(size));
+  for (Py_ssize_t axis = 0; axis < size; ++axis) {
+    const auto number = nb::steal(PyNumber_Index(items[axis]));
+    if (!number.is_valid()) {
+      throw nb::python_error();
+    }
+    const unsigned long long extent = PyLong_AsUnsignedLongLong(number.ptr());
+    if (extent == static_cast<unsigned long long>(-1) && PyErr_Occurred() != nullptr) {
+      PyErr_Clear();
+      raise({ErrorCode::invalid_argument, "extents and positions are integers from 0 to 2**64 - 1, not " +
+                                              std::string(nb::repr(number).c_str()), {}});
+    }
+    dimensions[static_cast<std::size_t>(axis)] = extent;
+  }
+  return dimensions;
+}
+
+nb::tuple tuple_of(const Dimensions& dimensions) {
+  auto result = nb::steal<nb::tuple>(PyTuple_New(static_cast<Py_ssize_t>(dimensions.size())));
+  for (std::size_t axis = 0; axis < dimensions.size(); ++axis) {
+    PyTuple_SET_ITEM(result.ptr(), static_cast<Py_ssize_t>(axis), PyLong_FromUnsignedLongLong(dimensions[axis]));
+  }
+  return result;
+}
+
+nb::str text_of(std::string_view bytes) {
+  auto text = nb::steal<nb::str>(
+      PyUnicode_DecodeUTF8(bytes.data(), static_cast<Py_ssize_t>(bytes.size()), "surrogateescape"));
+  if (!text.is_valid()) {
+    throw nb::python_error();
+  }
+  return text;
+}
+
+std::string bytes_of(nb::str text) {
+  const auto encoded = nb::steal<nb::bytes>(PyUnicode_AsEncodedString(text.ptr(), "utf-8", "surrogateescape"));
+  if (!encoded.is_valid()) {
+    throw nb::python_error();
+  }
+  return {encoded.c_str(), encoded.size()};
+}
+
+void raise_unknown_choice(std::string_view option, std::string_view name, const std::vector<std::string_view>& known) {
+  std::string what = std::string(option) + " is one of";
+  for (const std::string_view text : known) {
+    what += (text == known.front() ? " '" : ", '") + std::string(text) + "'";
+  }
+  raise({ErrorCode::invalid_argument, what + ", not '" + std::string(name) + "'", {}});
+}
+
+nb::tuple tuple_of(const StepSummary& summary) {
+  return nb::make_tuple(summary.step, summary.epoch, summary.incarnation, summary.time_ns, summary.size_bytes,
+                        summary.durable, summary.staged, summary.precious, summary.pins);
+}
+
+nb::list list_of(const std::vector<StepSummary>& summaries) {
+  nb::list list;
+  for (const StepSummary& summary : summaries) {
+    list.append(tuple_of(summary));
+  }
+  return list;
+}
+
+nb::dict dict_of(const StreamInfo& info) {
+  nb::list consumers;
+  for (const ConsumerInfo& consumer : info.consumers) {
+    consumers.append(nb::make_tuple(consumer.name, consumer.position, consumer.lag_steps, consumer.connected,
+                                    consumer.holder_pid));
+  }
+  nb::dict dict;
+  dict["name"] = info.name;
+  dict["uuid"] = info.uuid;
+  dict["epoch"] = info.epoch;
+  dict["incarnation"] = info.incarnation;
+  dict["ranks"] = info.ranks;
+  dict["status"] = to_string(info.status);
+  dict["status_text"] = text_of(info.status_text);
+  dict["oldest"] = info.oldest;
+  dict["committed"] = info.committed;
+  dict["durable"] = info.durable;
+  dict["staged"] = info.staged;
+  dict["steps"] = info.steps;
+  dict["size_bytes"] = info.size_bytes;
+  dict["step_open"] = info.step_open;
+  dict["retention"] = fields_of(info.retention);
+  dict["consumers"] = consumers;
+  return dict;
+}
+
+ArrayBuffer::ArrayBuffer(nb::handle array, Access access) {
+  const int flags = access == Access::write ? PyBUF_STRIDED : PyBUF_STRIDED_RO;
+  if (PyObject_GetBuffer(array.ptr(), &buffer_, flags) != 0) {
+    throw nb::python_error();
+  }
+  count_.assign(buffer_.shape, buffer_.shape + buffer_.ndim);
+}
+
+std::optional<Dimensions> ArrayBuffer::enclosing() const {
+  if (PyBuffer_IsContiguous(&buffer_, 'C') != 0) {
+    return Dimensions{};
+  }
+  Dimensions enclosing(count_);
+  auto unit = static_cast<std::uint64_t>(buffer_.itemsize);  // what the stride of this dimension has to be
+  for (std::size_t axis = count_.size() - 1;; --axis) {
+    // A dimension of extent 1 may have any stride.
+    if (count_[axis] != 1 && (buffer_.strides[axis] < 0 || static_cast<std::uint64_t>(buffer_.strides[axis]) != unit)) {
+      return std::nullopt;
+    }
+    if (axis == 0) {
+      return enclosing;
+    }
+    if (count_[axis - 1] != 1) {
+      const Py_ssize_t outer = buffer_.strides[axis - 1];
+      if (outer < 0 || static_cast<std::uint64_t>(outer) % unit != 0 || static_cast<std::uint64_t>(outer) / unit < count_[axis]) {
+        return std::nullopt;
+      }
+      enclosing[axis] = static_cast<std::uint64_t>(outer) / unit;
+    }
+    unit *= enclosing[axis];
+  }
+}
+
+void ArrayBuffer::expect(const Dimensions& count, std::size_t element_size) const {
+  if (count_ != count || static_cast<std::size_t>(buffer_.itemsize) != element_size) {
+    raise({ErrorCode::invalid_argument, "the array has not the extents and element size of the selection", {}});
+  }
+}
+
+}  // namespace forebay::python

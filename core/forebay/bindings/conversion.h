@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// Values of the C++ API from and to plain Python objects: extents, choices by name, layouts of arrays, records.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <forebay/reader.h>
+#include <forebay/types.h>
+#include <forebay/writer.h>
+
+namespace forebay::python {
+
+/// (last, consumers, precious_every)
+using RetentionFields = std::tuple<std::optional<std::uint64_t>, std::vector<std::string>, std::uint64_t>;
+Retention retention_of(RetentionFields fields);
+RetentionFields fields_of(const Retention& retention);
+
+/// Any sequence of integers as extents; InvalidArgumentError for negative ones.
+Dimensions dimensions_of(nanobind::handle sequence);
+nanobind::tuple tuple_of(const Dimensions& dimensions);
+
+/// Text that need not be UTF-8: bytes that are not survive as lone surrogates, and go back as they came.
+nanobind::str text_of(std::string_view bytes);
+std::string bytes_of(nanobind::str text);
+
+/// An enumerator and its name in Python.
+template <class Enumeration>
+struct Choice {
+  std::string_view name;
+  Enumeration value;
+};
+
+[[noreturn]] void raise_unknown_choice(std::string_view option, std::string_view name,
+                                       const std::vector<std::string_view>& known);
+
+/// number, epoch, incarnation, time_ns, size_bytes, durable, staged, precious, pins: the order of forebay.StepSummary.
+nanobind::tuple tuple_of(const StepSummary& summary);
+nanobind::list list_of(const std::vector<StepSummary>& summaries);
+nanobind::dict dict_of(const StreamInfo& info);
+
+/// An array's memory while a call uses it, through the buffer protocol.
+class ArrayBuffer {
+ public:
+  enum class Access : std::uint8_t { read, write };
+  ArrayBuffer(nanobind::handle array, Access access);
+  ~ArrayBuffer() { PyBuffer_Release(&buffer_); }
+  ArrayBuffer(const ArrayBuffer&) = delete;
+  ArrayBuffer& operator=(const ArrayBuffer&) = delete;
+
+  void* data() const { return buffer_.buf; }
+  const Dimensions& count() const { return count_; }
+  /// Extents of the C-ordered array that this one is a box of, starting at its first element; empty: contiguous.
+  /// std::nullopt if the strides are not of that kind.
+  std::optional<Dimensions> enclosing() const;
+  /// InvalidArgumentError unless the array has these extents and elements of this size.
+  void expect(const Dimensions& count, std::size_t element_size) const;
+
+ private:
+  Py_buffer buffer_{};
+  Dimensions count_;
+};
+
+/// The enumerator that is called `name`; InvalidArgumentError lists the known names.
+template <class Enumeration, std::size_t count>
+Enumeration choice(std::string_view option, std::string_view name, const Choice<Enumeration> (&known)[count]) {
+  std::vector<std::string_view> names;
+  for (const auto& [text, value] : known) {
+    if (text == name) {
+      return value;
+    }
+    names.push_back(text);
+  }
+  raise_unknown_choice(option, name, names);
+}
+
+/// The name of an enumerator.
+template <class Enumeration, std::size_t count>
+std::string_view name_of(Enumeration value, const Choice<Enumeration> (&known)[count]) {
+  for (const auto& [text, candidate] : known) {
+    if (candidate == value) {
+      return text;
+    }
+  }
+  return "unknown";
+}
+
+}  // namespace forebay::python

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// The module forebay._core: addresses and the other functions without state; the classes are bound beside.
+#include <forebay/address.h>
+
+#include "bindings.h"
+#include "conversion.h"
+#include "handle.h"
+
+namespace nb = nanobind;
+
+namespace forebay::python {
+
+void bind_addresses(nb::module_& module) {
+  using namespace nb::literals;
+  module.def(
+      "parse_address",
+      [](const std::string& text) {
+        Address address = unwrap(parse_address(text));
+        return std::tuple(std::move(address.reservation), std::move(address.stream), address.step);
+      },
+      "text"_a);
+  module.def("is_valid_name", [](const std::string& name) { return is_valid_name(name); }, "name"_a);
+  module.def("looks_like_address", [](const std::string& text) { return looks_like_address(text); }, "text"_a);
+  module.def("instance_root", [] { return text_of(instance_root()); });
+  module.def("server_socket", [] { return text_of(unwrap(server_socket())); });
+  module.def("launcher_rank", [] {
+    LauncherRank found = unwrap(launcher_rank());
+    return std::tuple(found.rank, found.ranks, std::move(found.source), std::move(found.group));
+  });
+  module.def("parse_retention", [](const std::string& text) { return fields_of(unwrap(parse_retention(text))); }, "text"_a);
+  module.def(
+      "format_retention",
+      [](std::optional<std::uint64_t> last, std::vector<std::string> consumers, std::uint64_t precious_every) {
+        return to_string(Retention{last, std::move(consumers), precious_every});
+      },
+      "last"_a.none(), "consumers"_a, "precious_every"_a);
+}
+
+}  // namespace forebay::python
+
+NB_MODULE(_core, module) {
+  using namespace forebay::python;
+  // Steps and views that are alive when the interpreter ends are no leak worth a line on the user's terminal.
+  nb::set_leak_warnings(false);
+  count_forks();
+  bind_addresses(module);
+  bind_memory(module);
+  bind_step(module);
+  bind_reader(module);
+  bind_writer(module);
+  bind_admin(module);
+}

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// forebay._core.Reader: random access to a stream, or a follower of it.
+#include <forebay/reader.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include <forebay/address.h>
+
+#include "bindings.h"
+#include "conversion.h"
+#include "handle.h"
+
+namespace nb = nanobind;
+
+namespace forebay::python {
+
+namespace {
+
+// What PythonReader::next gives besides the kinds of NextStep: another thread closed the reader.
+constexpr int closed_meanwhile = 5;
+
+class PythonReader {
+ public:
+  PythonReader(std::unique_ptr<Reader> reader, std::shared_ptr<Attention> attention)
+      : handle_(std::move(reader), std::move(attention), "a stream open for reading") {}
+
+  nb::tuple next(std::int64_t timeout_ms) {
+    using std::chrono::steady_clock;
+    const auto deadline = steady_clock::now() + std::chrono::milliseconds(timeout_ms);
+    bool again = false;
+    const auto brought = handle_.wait([&](Reader& reader) {
+      if (again && timeout_ms > 0) {
+        const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - steady_clock::now());
+        return reader.next(std::max<std::int64_t>(left.count(), 0));
+      }
+      again = true;
+      return reader.next(timeout_ms);
+    });
+    if (!brought) {
+      return nb::make_tuple(closed_meanwhile, nb::none(), false, 0, nb::none(), nb::none());
+    }
+    if (brought->kind == NextStep::Kind::step) {
+      return nb::make_tuple(static_cast<int>(brought->kind), object_of(brought->step), brought->rewound,
+                            brought->skipped, nb::none(), nb::none());
+    }
+    return nb::make_tuple(static_cast<int>(brought->kind), nb::none(), brought->rewound, brought->skipped,
+                          to_string(brought->status), text_of(brought->text));
+  }
+
+  nb::object step(std::uint64_t number) {
+    return object_of(handle_.call([&](Reader& reader) { return reader.step(number); }));
+  }
+
+  nb::list steps() {
+    return list_of(handle_.call([](Reader& reader) { return reader.steps(); }));
+  }
+
+  nb::dict info() {
+    return dict_of(handle_.call([](Reader& reader) { return reader.info(); }));
+  }
+
+  void acknowledge(nb::handle step) {
+    const Step& passed = step_of(step);
+    handle_.call([&](Reader& reader) { return reader.acknowledge(passed); });
+  }
+
+  void seek(std::uint64_t step) {
+    handle_.call([&](Reader& reader) { return reader.seek(step); });
+  }
+
+  void close() { handle_.close(); }
+
+ private:
+  Handle<Reader> handle_;
+};
+
+PythonReader* open_reader(const std::string& address, const std::string& verify, std::int64_t open_timeout_ms,
+                          std::int64_t reconnect_timeout_ms, std::string consumer, const std::string& start,
+                          const std::string& min_watermark, bool latest_only, const std::string& distribution,
+                          bool follow) {
+  const Address place = unwrap(parse_address(address));
+  auto attention = std::make_shared<Attention>();
+  ReaderOptions options;
+  options.consumer = std::move(consumer);
+  options.start = unwrap(parse_start(start));
+  options.min_watermark = choice<Watermark>("min_watermark", min_watermark,
+                                            {{"committed", Watermark::committed}, {"durable", Watermark::durable}});
+  options.verify = choice<Verify>("verify", verify,
+                                  {{"none", Verify::none}, {"first", Verify::first}, {"read", Verify::read}});
+  options.latest_only = latest_only;
+  options.distribution = distribution_of(distribution);
+  options.follow = follow;
+  options.open_timeout_ms = open_timeout_ms;
+  options.reconnect_timeout_ms = reconnect_timeout_ms;
+  options.interrupt = Attention::hook(attention);
+  Result<std::unique_ptr<Reader>> reader = [&] {
+    const nb::gil_scoped_release released;
+    return Reader::open(place, options);
+  }();
+  return new PythonReader(unwrap(std::move(reader)), std::move(attention));
+}
+
+}  // namespace
+
+StepDistribution distribution_of(std::string_view name) {
+  return choice<StepDistribution>("distribution", name,
+                                  {{"stream_default", StepDistribution::stream_default},
+                                   {"all_to_all", StepDistribution::all_to_all},
+                                   {"round_robin", StepDistribution::round_robin},
+                                   {"on_demand", StepDistribution::on_demand}});
+}
+
+void bind_reader(nb::module_& module) {
+  using namespace nb::literals;
+  nb::class_<PythonReader>(module, "Reader")
+      .def_static("open", &open_reader, "address"_a, nb::kw_only(), "verify"_a, "open_timeout_ms"_a,
+                  "reconnect_timeout_ms"_a, "consumer"_a = "", "start"_a = "cursor", "min_watermark"_a = "committed",
+                  "latest_only"_a = false, "distribution"_a = "stream_default", "follow"_a = false)
+      .def("next", &PythonReader::next, "timeout_ms"_a)
+      .def("step", &PythonReader::step, "number"_a)
+      .def("steps", &PythonReader::steps)
+      .def("info", &PythonReader::info)
+      .def("acknowledge", &PythonReader::acknowledge, "step"_a)
+      .def("seek", &PythonReader::seek, "step"_a)
+      .def("close", &PythonReader::close);
+}
+
+}  // namespace forebay::python

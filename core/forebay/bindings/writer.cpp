@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+// forebay._core.Writer: one rank of a writer group.
+#include <forebay/writer.h>
+
+#include <cstring>
+
+#include <forebay/address.h>
+
+#include "bindings.h"
+#include "conversion.h"
+#include "handle.h"
+#include "memory.h"
+
+namespace nb = nanobind;
+
+namespace forebay::python {
+
+namespace {
+
+ShapeKind kind_of(int code) { return static_cast<ShapeKind>(code); }
+DataType type_of(int code) { return static_cast<DataType>(code); }
+
+class PythonWriter {
+ public:
+  PythonWriter(std::unique_ptr<Writer> writer, std::shared_ptr<Attention> attention)
+      : epoch_(writer->epoch()),
+        incarnation_(writer->incarnation()),
+        handle_(std::move(writer), std::move(attention), "a stream open for writing") {}
+
+  std::uint64_t begin_step() {
+    return handle_.call([](Writer& writer) { return writer.begin_step(); });
+  }
+
+  bool put(const std::string& name, int type, int kind, nb::handle shape, nb::handle start, nb::handle block) {
+    const ArrayBuffer buffer(block, ArrayBuffer::Access::read);
+    const auto enclosing = buffer.enclosing();
+    if (!enclosing) {
+      return false;
+    }
+    const Dimensions whole = dimensions_of(shape);
+    const Dimensions place = dimensions_of(start);
+    const Dimensions memory_start(enclosing->size(), 0);
+    handle_.call([&](Writer& writer) {
+      return writer.put({.name = name,
+                         .type = type_of(type),
+                         .kind = kind_of(kind),
+                         .shape = whole,
+                         .start = place,
+                         .count = buffer.count(),
+                         .memory_start = memory_start,
+                         .memory_count = *enclosing},
+                        buffer.data());
+    });
+    return true;
+  }
+
+  void put_string(const std::string& name, int kind, nb::str value) {
+    const std::string bytes = bytes_of(std::move(value));
+    handle_.call([&](Writer& writer) { return writer.put_string(name, kind_of(kind), bytes); });
+  }
+
+  Memory* allocate(const std::string& name, int type, int kind, nb::handle shape, nb::handle start, nb::handle count) {
+    const Dimensions whole = dimensions_of(shape);
+    const Dimensions place = dimensions_of(start);
+    const Dimensions extents = dimensions_of(count);
+    auto allocation = handle_.call([&](Writer& writer) {
+      return writer.allocate({.name = name,
+                              .type = type_of(type),
+                              .kind = kind_of(kind),
+                              .shape = whole,
+                              .start = place,
+                              .count = extents,
+                              .memory_start = {},
+                              .memory_count = {}});
+    });
+    return new Memory(allocation.bytes.data(), allocation.bytes.size(), std::move(allocation.owner));
+  }
+
+  void set_attribute(const std::string& name, int type, bool is_array, nb::bytes data, nb::list texts) {
+    AttributeValue value{.type = type_of(type), .is_array = is_array, .bytes = {}, .strings = {}};
+    value.bytes.resize(data.size());
+    if (data.size() != 0) {
+      std::memcpy(value.bytes.data(), data.c_str(), data.size());
+    }
+    for (nb::handle text : texts) {
+      value.strings.push_back(bytes_of(nb::cast<nb::str>(text)));
+    }
+    handle_.call([&](Writer& writer) { return writer.set_attribute(name, std::move(value)); });
+  }
+
+  void remove_attribute(const std::string& name) {
+    handle_.call([&](Writer& writer) { return writer.remove_attribute(name); });
+  }
+
+  void end_step() {
+    handle_.call([](Writer& writer) { return writer.end_step(); });
+  }
+
+  void abort_step() {
+    handle_.call([](Writer& writer) { return writer.abort_step(); });
+  }
+
+  void close() {
+    handle_.call([](Writer& writer) { return writer.close(); });
+    handle_.close();
+  }
+
+  void abandon() { handle_.close(); }
+
+  std::uint64_t current_step() {
+    return handle_.call([](Writer& writer) -> Result<std::uint64_t> { return writer.current_step(); });
+  }
+  std::uint32_t epoch() const { return epoch_; }
+  std::uint32_t incarnation() const { return incarnation_; }
+
+ private:
+  std::uint32_t epoch_;
+  std::uint32_t incarnation_;
+  Handle<Writer> handle_;
+};
+
+PythonWriter* open_writer(const std::string& address, bool append, std::uint32_t rank, std::uint32_t ranks,
+                          std::string ranks_source, std::string group, std::optional<std::uint64_t> append_after,
+                          std::optional<RetentionFields> retention, const std::string& when_full,
+                          std::int64_t block_timeout_ms, const std::string& durability, bool statistics, bool checksums,
+                          bool force, std::uint32_t rendezvous_readers, std::int64_t open_timeout_ms,
+                          std::int64_t reconnect_timeout_ms, std::int64_t grace_ms, const std::string& distribution) {
+  const Address place = unwrap(parse_address(address));
+  auto attention = std::make_shared<Attention>();
+  WriterOptions options;
+  options.mode = append ? WriteMode::append : WriteMode::replace;
+  options.rank = rank;
+  options.ranks = ranks;
+  options.ranks_source = std::move(ranks_source);
+  options.group = std::move(group);
+  options.append_after = append_after;
+  if (retention) {
+    options.retention = retention_of(std::move(*retention));
+  }
+  options.when_full = choice<WhenFull>(
+      "when_full", when_full,
+      {{"block", WhenFull::block}, {"drop_oldest", WhenFull::drop_oldest}, {"error", WhenFull::error}});
+  options.block_timeout_ms = block_timeout_ms;
+  options.durability = choice<Durability>("durability", durability,
+                                          {{"committed", Durability::committed}, {"durable", Durability::durable}});
+  options.statistics = statistics;
+  options.checksums = checksums;
+  options.force = force;
+  options.rendezvous_readers = rendezvous_readers;
+  options.open_timeout_ms = open_timeout_ms;
+  options.reconnect_timeout_ms = reconnect_timeout_ms;
+  options.grace_ms = grace_ms;
+  options.distribution = static_cast<std::uint8_t>(distribution_of(distribution));
+  options.interrupt = Attention::hook(attention);
+  Result<std::unique_ptr<Writer>> writer = [&] {
+    const nb::gil_scoped_release released;
+    return Writer::open(place, options);
+  }();
+  return new PythonWriter(unwrap(std::move(writer)), std::move(attention));
+}
+
+}  // namespace
+
+void bind_writer(nb::module_& module) {
+  using namespace nb::literals;
+  nb::class_<PythonWriter>(module, "Writer")
+      .def_static("open", &open_writer, "address"_a, nb::kw_only(), "append"_a, "rank"_a, "ranks"_a, "ranks_source"_a,
+                  "group"_a, "append_after"_a.none(), "retention"_a.none(), "when_full"_a, "block_timeout_ms"_a,
+                  "durability"_a, "statistics"_a, "checksums"_a, "force"_a, "rendezvous_readers"_a, "open_timeout_ms"_a,
+                  "reconnect_timeout_ms"_a, "grace_ms"_a, "distribution"_a)
+      .def("begin_step", &PythonWriter::begin_step)
+      .def("put", &PythonWriter::put, "name"_a, "data_type"_a, "kind"_a, "shape"_a, "start"_a, "block"_a)
+      .def("put_string", &PythonWriter::put_string, "name"_a, "kind"_a, "value"_a)
+      .def("allocate", &PythonWriter::allocate, "name"_a, "data_type"_a, "kind"_a, "shape"_a, "start"_a, "count"_a)
+      .def("set_attribute", &PythonWriter::set_attribute, "name"_a, "data_type"_a, "is_array"_a, "data"_a, "texts"_a)
+      .def("remove_attribute", &PythonWriter::remove_attribute, "name"_a)
+      .def("end_step", &PythonWriter::end_step)
+      .def("abort_step", &PythonWriter::abort_step)
+      .def("close", &PythonWriter::close)
+      .def("abandon", &PythonWriter::abandon)
+      .def_prop_ro("current_step", &PythonWriter::current_step)
+      .def_prop_ro("epoch", &PythonWriter::epoch)
+      .def_prop_ro("incarnation", &PythonWriter::incarnation);
+}
+
+}  // namespace forebay::python
