@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`forebay env`: what a shell needs, as export lines and nothing else."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from importlib.metadata import entry_points
+from typing import Annotated
+
+import typer
+
+import forebay
+from forebay.cli.output import JsonOption, print_json
+from forebay.records import Address
+
+__all__ = ["ENVIRONMENT_GROUP", "register"]
+
+#: Functions without parameters that return variables for the shell of a program that uses Forebay.
+ENVIRONMENT_GROUP = "forebay.environment"
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command("env", epilog='Example: eval "$(forebay env run1/flow)"')(print_environment)
+
+
+def print_environment(
+    stream: Annotated[
+        str | None, typer.Argument(metavar="[RES/STREAM]", help="The stream that $FOREBAY_STREAM should name.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print the export lines that a shell needs before it starts a program that uses Forebay."""
+    variables = {"FOREBAY_ROOT": forebay.instance_root()}
+    for point in sorted(entry_points(group=ENVIRONMENT_GROUP)):
+        variables.update(point.load()())
+    if stream is not None:
+        variables["FOREBAY_STREAM"] = str(Address.parse(stream))
+    if as_json:
+        print_json(variables)
+        return
+    for name, value in variables.items():
+        sys.stdout.write(f"export {name}={shlex.quote(value)}\n")

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`forebay ls` and `forebay show`: what reservations there are."""
+
+from __future__ import annotations
+
+import grp
+import pwd
+from typing import Annotated
+
+import typer
+
+import forebay
+from forebay.cli.output import JsonOption, format_time, print_fields, print_json, print_table
+from forebay.cli.streams import STREAM_COLUMNS, stream_row
+from forebay.records import ReservationInfo
+from forebay.sizes import format_size
+
+__all__ = ["register"]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands."""
+    app.command("ls", epilog="Example: forebay ls --json | jq '.reservations[].name'")(list_reservations)
+    app.command("show", epilog="Example: forebay show run1")(show_reservation)
+
+
+def list_reservations(as_json: JsonOption = False) -> None:
+    """List the reservations and what is left of the pool."""
+    with forebay.Admin() as admin:
+        reservations = admin.reservations()
+        server = admin.server()
+    if as_json:
+        print_json({"reservations": [info.as_dict() for info in reservations], "server": server.as_dict()})
+        return
+    print_table(
+        ("NAME", ">CAPACITY", ">USED", ">FILES", ">STREAMS", "LIFETIME", "OWNER"),
+        (
+            (
+                info.name,
+                format_size(info.capacity_bytes),
+                format_size(info.used_bytes),
+                format_size(info.files_bytes),
+                str(info.streams),
+                info.lifetime.value,
+                user_name(info.owner_uid),
+            )
+            for info in reservations
+        ),
+        empty="There is no reservation yet; make one with `forebay create NAME --capacity 2GiB`.",
+    )
+    free_bytes = server.pool_bytes - server.reserved_bytes
+    print_fields([("pool", f"{format_size(free_bytes)} of {format_size(server.pool_bytes)} not reserved")])
+
+
+def show_reservation(
+    name: Annotated[str, typer.Argument(help="The reservation's name.")], as_json: JsonOption = False
+) -> None:
+    """Show one reservation and its streams."""
+    with forebay.Admin() as admin:
+        info = admin.reservation(name)
+        streams = admin.streams(name)
+    if as_json:
+        print_json({"reservation": info.as_dict(), "streams": [stream.as_dict() for stream in streams]})
+        return
+    print_fields(_reservation_fields(info))
+    print_table(STREAM_COLUMNS, map(stream_row, streams), empty="It has no streams.")
+
+
+def _reservation_fields(info: ReservationInfo) -> list[tuple[str, str]]:
+    taken_bytes = info.used_bytes + info.files_bytes
+    share = 100 * taken_bytes / info.capacity_bytes if info.capacity_bytes else 0.0
+    return [
+        ("name", info.name),
+        ("id", info.id),
+        ("capacity", format_size(info.capacity_bytes)),
+        ("used", f"{format_size(info.used_bytes)} by streams, {format_size(info.files_bytes)} by files ({share:.0f} %)"),
+        ("lifetime", info.lifetime.value),
+        ("kind", f"{info.access_mode.value} {info.type.value}"),
+        ("owner", f"{user_name(info.owner_uid)}:{_group_name(info.owner_gid)}"),
+        ("created", format_time(info.created_ns)),
+        ("files", info.files_path),
+    ]
+
+
+def user_name(uid: int) -> str:
+    """The user's name, or the number where it has none."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def _group_name(gid: int) -> str:
+    try:
+        return grp.getgrgid(gid).gr_name
+    except KeyError:
+        return str(gid)

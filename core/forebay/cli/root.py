@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The root of the command line: finds the commands, runs one, and turns errors into messages and exit statuses.
+
+Commands of other packages are imported only when they are asked for, so that a heavy or broken package costs the others
+nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from importlib.metadata import EntryPoint, entry_points
+from typing import Annotated, Any
+
+import typer
+import typer.core
+import typer.main
+
+import forebay
+from forebay.cli import doctor, environment, reservations, streams, watch
+from forebay.cli.failures import ExitStatus, fail_with
+from forebay.errors import UnsupportedError
+
+__all__ = ["COMMAND_GROUP", "main"]
+
+COMMAND_GROUP = "forebay.commands"
+
+
+class _CommandGroup(typer.core.TyperGroup):
+    """Own commands and those of the entry-point group, in alphabetical order."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return sorted({*super().list_commands(ctx), *(point.name for point in entry_points(group=COMMAND_GROUP))})
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        own = super().get_command(ctx, cmd_name)
+        if own is not None:
+            return own
+        points = entry_points(group=COMMAND_GROUP, name=cmd_name)
+        return _load_command(next(iter(points))) if points else None
+
+
+def _load_command(point: EntryPoint) -> Any:
+    """The command of an entry point: a Typer application, or a function that becomes one."""
+    try:
+        loaded: typer.Typer | Callable[..., Any] = point.load()
+    except Exception as error:  # noqa: BLE001 - whatever a foreign package raises must not take `forebay` down
+        loaded = _unavailable(point, error)
+    if not isinstance(loaded, typer.Typer):
+        application = typer.Typer(add_completion=False)
+        application.command(point.name)(loaded)
+        loaded = application
+    command = typer.main.get_command(loaded)
+    command.name = point.name
+    return command
+
+
+def _unavailable(point: EntryPoint, error: Exception) -> Callable[..., Any]:
+    def unavailable() -> None:
+        package = point.dist.name if point.dist is not None else point.value
+        raise UnsupportedError(
+            f"`forebay {point.name}` cannot be loaded from {package}: {type(error).__name__}: {error}; install its packages"
+        )
+
+    unavailable.__doc__ = f"(Not available: {error}.)"
+    return unavailable
+
+
+app = typer.Typer(
+    cls=_CommandGroup,
+    add_completion=False,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+)
+
+
+@app.callback(epilog="Example: forebay up && forebay create run1 --capacity 2GiB && forebay ls")
+def root(
+    context: typer.Context,
+    root_folder: Annotated[
+        str | None,
+        typer.Option("--root", metavar="DIR", help="The instance to talk to; default: $FOREBAY_ROOT, else the user's own."),
+    ] = None,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    """Forebay stages data in flight: reservations on SSD, streams of steps, and verified movement in and out."""
+    if root_folder is not None:
+        os.environ["FOREBAY_ROOT"] = os.path.abspath(root_folder)  # noqa: PTH100 - must not resolve links
+    if version:
+        sys.stdout.write(f"forebay {forebay.__version__}\n")
+    elif context.invoked_subcommand is None:
+        sys.stdout.write(context.get_help() + "\n")
+
+
+for register in (reservations.register, streams.register, watch.register, environment.register, doctor.register):
+    register(app)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Runs one command line and returns its exit status; nothing but a bug under $FOREBAY_TRACEBACK is raised."""
+    as_json = "--json" in arguments
+    try:
+        status = app(args=list(arguments), prog_name="forebay", standalone_mode=False)
+    except KeyboardInterrupt:
+        return int(ExitStatus.CTRL_C)
+    except BrokenPipeError:
+        # The reader of our output has left, as in `forebay steps … | head`.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return int(ExitStatus.ERROR)
+    except Exception as error:  # noqa: BLE001 - the top: every error becomes a message
+        return fail_with(error, as_json=as_json)
+    return int(status) if isinstance(status, int) else int(ExitStatus.OK)
+
+
+def main() -> None:
+    """Entry point of the program `forebay`."""
+    sys.exit(run(sys.argv[1:]))

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`forebay streams` and `forebay steps`: what lies in a reservation and in a stream."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+import forebay
+from forebay.cli.output import JsonOption, format_time, print_json, print_table
+from forebay.records import Address, StepSummary, StreamInfo
+from forebay.sizes import format_size
+
+__all__ = ["STREAM_COLUMNS", "register", "step_text", "stream_row"]
+
+STREAM_COLUMNS = (
+    "STREAM", "STATUS", ">RANKS", ">STEPS", ">OLDEST", ">COMMITTED", ">DURABLE", ">STAGED", ">SIZE", "RETENTION"
+)  # fmt: skip
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands."""
+    app.command("streams", epilog="Example: forebay streams run1")(list_streams)
+    app.command("steps", epilog="Example: forebay steps run1/flow")(list_steps)
+
+
+def list_streams(
+    reservation: Annotated[str, typer.Argument(help="The reservation's name.")], as_json: JsonOption = False
+) -> None:
+    """List the streams of a reservation: status, kept steps, watermarks."""
+    with forebay.Admin() as admin:
+        streams = admin.streams(reservation)
+    if as_json:
+        print_json({"streams": [info.as_dict() for info in streams]})
+        return
+    print_table(STREAM_COLUMNS, map(stream_row, streams), empty=f"Reservation {reservation} has no streams.")
+
+
+def list_steps(
+    stream: Annotated[str, typer.Argument(metavar="RES/STREAM", help="The stream, for example run1/flow.")],
+    as_json: JsonOption = False,
+) -> None:
+    """List the kept steps of a stream: time, watermarks, size."""
+    address = Address.parse(stream)
+    with forebay.Admin() as admin:
+        info = admin.stream(address.path)
+        steps = [step for step in admin.steps(address.path) if address.step is None or step.number == address.step]
+    if as_json:
+        print_json({"stream": info.as_dict(), "steps": [step.as_dict() for step in steps]})
+        return
+    print_table(
+        (">STEP", "TIME", "WATERMARK", ">SIZE", ">EPOCH", ">PINS", "PRECIOUS"),
+        (
+            (
+                str(step.number),
+                format_time(step.time_ns),
+                _watermark(step),
+                format_size(step.size_bytes),
+                str(step.epoch),
+                str(step.pins),
+                "yes" if step.precious else "",
+            )
+            for step in steps
+        ),
+        empty=f"Stream {address} has no such step." if address.step is not None else f"Stream {address} has no steps.",
+    )
+
+
+def stream_row(info: StreamInfo) -> tuple[str, ...]:
+    """The cells of `STREAM_COLUMNS`."""
+    status = f"{info.status.value}: {info.status_text}" if info.status_text else info.status.value
+    return (
+        info.name,
+        status,
+        str(info.ranks),
+        str(info.steps),
+        step_text(info.oldest),
+        step_text(info.committed),
+        step_text(info.durable),
+        step_text(info.staged),
+        format_size(info.size_bytes),
+        str(info.retention),
+    )
+
+
+def step_text(number: int | None) -> str:
+    """A watermark as text; a dash while there is none."""
+    return "-" if number is None else str(number)
+
+
+def _watermark(step: StepSummary) -> str:
+    if step.staged:
+        return "staged"
+    return "durable" if step.durable else "committed"

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One stage as a process: ``python -m forebay.workflows.staging JOB``, JOB being its JSON; events go to standard output.
+
+With ``--lifeline`` the process ends when its standard input does, so that it never outlives the manager that started it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+import threading
+from typing import NoReturn
+
+from forebay.errors import ForebayError
+from forebay.workflows.staging.files import stage_files
+from forebay.workflows.staging.job import StepsJob, job_from_json
+from forebay.workflows.staging.reporting import JsonReporter, describe_failure
+from forebay.workflows.staging.steps import stage_steps
+
+
+def main() -> int:
+    """Does the stage; 0 if it succeeded, 1 if it failed (the last event says why), 143 if it was told to stop."""
+    parser = argparse.ArgumentParser(prog="python -m forebay.workflows.staging", description=__doc__)
+    parser.add_argument("job", metavar="JOB", help="the job as JSON")
+    parser.add_argument("--lifeline", action="store_true", help="end when standard input ends")
+    arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, _stop)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal is the client's affair.
+    if arguments.lifeline:
+        threading.Thread(target=_end_with_standard_input, daemon=True).start()
+    reporter = JsonReporter(sys.stdout)
+    try:
+        job = job_from_json(json.loads(arguments.job))
+        result = stage_steps(job, reporter) if isinstance(job, StepsJob) else stage_files(job, reporter)
+    except (ForebayError, OSError) as error:
+        reporter.failed(describe_failure(error))
+        return 1
+    except Exception as error:
+        reporter.failed(describe_failure(error))
+        raise
+    reporter.done(result)
+    return 0
+
+
+def _stop(number: int, frame: object) -> NoReturn:
+    """Unwinds, so that what is half written is removed."""
+    sys.exit(128 + number)
+
+
+def _end_with_standard_input() -> None:
+    while os.read(0, 4096):
+        pass
+    # The manager is gone; the next one starts this stage again and removes what is half written.
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One step as a BP5 file of ADIOS2: a block in the file for every block of the stream, with shape, start and count.
+
+Joined arrays and local values become the global arrays that ADIOS2 readers see in them anyway. Texts that differ from rank
+to rank, for which ADIOS2 has no array, become an attribute of the variable's name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import adios2  # noqa: F401 - loads the ADIOS2 library that _bp5 needs
+import numpy as np
+
+from forebay.datatypes import AttributeValue, DataType, ShapeKind, attribute_to_native, code_of, dtype_of
+from forebay.errors import CorruptError, UnsupportedError
+from forebay.step import Step
+from forebay.variable import Variable
+from forebay.workflows.staging import _bp5
+from forebay.workflows.staging.checksum import array_checksum, text_checksum
+from forebay.workflows.staging.outputs import Advance, BlockChecksums, block_array, check_block, element_bytes, is_text
+
+__all__ = ["Bp5Format"]
+
+_Extents = tuple[int, ...]
+
+
+class Bp5Format:
+    """BP5; see `OutputFormat`."""
+
+    name = "bp5"
+    suffix = ".bp"
+
+    def write(self, step: Step, names: Sequence[str], path: Path, advance: Advance) -> None:
+        writer = _bp5.Writer(str(path))
+        for name, value in _attributes(step, names).items():
+            writer.set_attribute(name, *_native_attribute(name, value))
+        for name in names:
+            variable = step[name]
+            if is_text(variable):
+                if variable.kind is ShapeKind.GLOBAL_VALUE:
+                    writer.put_string(name, str(variable.item()))
+                continue
+            code = code_of(variable.dtype, name)
+            for number, (shape, start, count) in enumerate(_placements(variable)):
+                data = element_bytes(block_array(variable, number))
+                writer.put(name, code, shape, start, count, data)
+                advance(data.nbytes)
+        # Large blocks are written here, straight from the stream's pages.
+        writer.close()
+
+    def compare(self, step: Step, checksums: BlockChecksums, path: Path, advance: Advance) -> None:
+        names = list(checksums)
+        reader = _bp5.Reader(str(path))
+        if reader.steps != 1:
+            raise CorruptError(f"the output has {reader.steps} steps instead of one", str(path))
+        variables = reader.variables()
+        expected_names = {name for name in names if not (is_text(step[name]) and _is_per_rank(step[name]))}
+        if {name for name, *_ in variables} != expected_names:
+            raise CorruptError("the output does not have the variables of the step", str(path))
+        for place, (name, code, _, shape, blocks) in enumerate(variables):
+            variable = step[name]
+            if code == DataType.STRING:
+                check_block(text_checksum(reader.read_string(name)), checksums[name][0], path, name, 0)
+                continue
+            placements = list(_placements(variable))
+            found = [(tuple(shape), tuple(start), tuple(count)) for start, count in blocks]
+            if code != code_of(variable.dtype, name) or found != placements:
+                raise CorruptError(f"variable {name!r} reads back with another type, shape or decomposition", str(path))
+            for number, (_, _, count) in enumerate(placements):
+                array = np.empty(count, dtype_of(code))
+                reader.read_block(place, number, element_bytes(array))
+                check_block(array_checksum(array), checksums[name][number], path, name, number)
+                advance(array.nbytes)
+        expected = {name: _native_attribute(name, value) for name, value in _attributes(step, names).items()}
+        if {name: tuple(value) for name, *value in reader.attributes()} != expected:
+            raise CorruptError("the output does not have the attributes of the step", str(path))
+
+
+def _is_per_rank(variable: Variable) -> bool:
+    return variable.kind is ShapeKind.LOCAL_VALUE
+
+
+def _placements(variable: Variable) -> Iterator[tuple[_Extents, _Extents, _Extents]]:
+    """Shape, start and count of each block as ADIOS2 is to have them."""
+    if variable.kind is ShapeKind.GLOBAL_VALUE:
+        yield (), (), ()
+        return
+    for number, block in enumerate(variable.blocks):
+        if _is_per_rank(variable):
+            yield variable.shape, (number,), (1,)
+        elif variable.kind is ShapeKind.LOCAL_ARRAY:
+            yield (), (), block.count
+        else:
+            yield variable.shape, block.start, block.count
+
+
+def _attributes(step: Step, names: Sequence[str]) -> dict[str, AttributeValue]:
+    """The step's attributes, and the texts that stand for variables."""
+    attributes = dict(step.attributes)
+    for name in names:
+        variable = step[name]
+        if is_text(variable) and _is_per_rank(variable):
+            if name in attributes:
+                raise UnsupportedError(
+                    f"ADIOS2 has no array of texts, and an attribute {name!r} is in the way of keeping the variable as one; "
+                    "leave the variable out (--variables) or stage to --format hdf5",
+                    str(step.address),
+                )
+            attributes[name] = tuple(str(text) for text in variable[...])
+    return attributes
+
+
+def _native_attribute(name: str, value: AttributeValue) -> tuple[int, bool, bytes, list[str]]:
+    if isinstance(value, tuple):
+        return int(DataType.STRING), True, b"", list(value)
+    code, is_array, data, texts = attribute_to_native(name, value)
+    return int(code), is_array, data, texts

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// One step as a BP5 file, written and read with ADIOS2's types exactly as the stream has them: char is not int8, and
+// long double is kept, which ADIOS2's own Python bindings cannot do. Everything here throws what ADIOS2 throws.
+#pragma once
+
+#include <complex>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <adios2.h>
+
+#include <forebay/types.h>
+
+namespace forebay::staging {
+
+/// Writes one step. Data given to put() must stay as it is until close().
+class Bp5Writer {
+ public:
+  explicit Bp5Writer(const std::string& path);
+  Bp5Writer(const Bp5Writer&) = delete;
+  Bp5Writer& operator=(const Bp5Writer&) = delete;
+
+  /// One block. `shape` empty: a local array, or with an empty `count` a single value.
+  void put(const std::string& name, DataType type, const Dimensions& shape, const Dimensions& start, const Dimensions& count,
+           const std::byte* data);
+  void put_string(const std::string& name, const std::string& value);
+  void set_attribute(const std::string& name, const AttributeValue& value);
+
+  /// Ends the step and closes the file; its bytes are with the operating system then, not yet synced.
+  void close();
+
+ private:
+  adios2::ADIOS adios_;
+  adios2::IO io_;
+  adios2::Engine engine_;
+};
+
+/// What a BP5 file says of a variable.
+struct Bp5Variable {
+  std::string name;
+  DataType type = DataType::float64;
+  Dimensions shape;               ///< empty: a local array or a single value
+  bool is_value = false;
+  std::vector<Box> blocks;        ///< local arrays: without start
+};
+
+/// Reads the first step of a file.
+class Bp5Reader {
+ public:
+  explicit Bp5Reader(const std::string& path);
+  ~Bp5Reader();
+  Bp5Reader(const Bp5Reader&) = delete;
+  Bp5Reader& operator=(const Bp5Reader&) = delete;
+
+  std::size_t steps() const;
+  std::vector<Bp5Variable> variables();
+  std::map<std::string, AttributeValue> attributes();
+
+  /// One block's elements; `size_bytes` is the size of `out` and must be the block's.
+  void read_block(const Bp5Variable& variable, std::size_t block, std::byte* out, std::size_t size_bytes);
+  std::string read_string(const std::string& name);
+
+ private:
+  adios2::ADIOS adios_;
+  adios2::IO io_;
+  mutable adios2::Engine engine_;
+};
+
+/// Calls `function.template operator()<T>()` with the C++ type of `type`, which is none of string's.
+template <class Function>
+decltype(auto) with_element_type(DataType type, Function&& function) {
+  switch (type) {
+    case DataType::character: return function.template operator()<char>();
+    case DataType::int8: return function.template operator()<std::int8_t>();
+    case DataType::int16: return function.template operator()<std::int16_t>();
+    case DataType::int32: return function.template operator()<std::int32_t>();
+    case DataType::int64: return function.template operator()<std::int64_t>();
+    case DataType::uint8: return function.template operator()<std::uint8_t>();
+    case DataType::uint16: return function.template operator()<std::uint16_t>();
+    case DataType::uint32: return function.template operator()<std::uint32_t>();
+    case DataType::uint64: return function.template operator()<std::uint64_t>();
+    case DataType::float32: return function.template operator()<float>();
+    case DataType::float64: return function.template operator()<double>();
+    case DataType::long_double: return function.template operator()<long double>();
+    case DataType::complex64: return function.template operator()<std::complex<float>>();
+    case DataType::complex128: return function.template operator()<std::complex<double>>();
+    case DataType::string: break;
+  }
+  throw std::invalid_argument("this element type has no elements of a fixed size");
+}
+
+}  // namespace forebay::staging

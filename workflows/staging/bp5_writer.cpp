@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writing one step as a BP5 file.
+#include "bp5_file.h"
+
+#include <cstring>
+
+namespace forebay::staging {
+namespace {
+
+adios2::Dims dims(const Dimensions& dimensions) { return {dimensions.begin(), dimensions.end()}; }
+
+template <class T>
+void put_block(adios2::IO& io, adios2::Engine& engine, const std::string& name, const Dimensions& shape,
+               const Dimensions& start, const Dimensions& count, const std::byte* data) {
+  auto variable = io.InquireVariable<T>(name);
+  if (!variable) {
+    variable = count.empty() && shape.empty() ? io.DefineVariable<T>(name)
+                                              : io.DefineVariable<T>(name, dims(shape), dims(start), dims(count));
+  } else if (!count.empty()) {
+    variable.SetSelection({dims(start), dims(count)});
+  }
+  // BP5 keeps a pointer to large blocks until the step ends and copies small ones.
+  engine.Put(variable, reinterpret_cast<const T*>(data), adios2::Mode::Deferred);
+}
+
+template <class T>
+void define_attribute(adios2::IO& io, const std::string& name, const AttributeValue& value) {
+  std::vector<T> elements(value.bytes.size() / sizeof(T));
+  std::memcpy(elements.data(), value.bytes.data(), elements.size() * sizeof(T));
+  if (value.is_array) {
+    io.DefineAttribute<T>(name, elements.data(), elements.size());
+  } else {
+    io.DefineAttribute<T>(name, elements.at(0));
+  }
+}
+
+}  // namespace
+
+Bp5Writer::Bp5Writer(const std::string& path) : io_(adios_.DeclareIO("stage-out")) {
+  io_.SetEngine("BP5");
+  io_.SetParameter("Profile", "Off");
+  engine_ = io_.Open(path, adios2::Mode::Write);
+  engine_.BeginStep();
+}
+
+void Bp5Writer::put(const std::string& name, DataType type, const Dimensions& shape, const Dimensions& start,
+                    const Dimensions& count, const std::byte* data) {
+  with_element_type(type, [&]<class T>() { put_block<T>(io_, engine_, name, shape, start, count, data); });
+}
+
+void Bp5Writer::put_string(const std::string& name, const std::string& value) {
+  engine_.Put(io_.DefineVariable<std::string>(name), value, adios2::Mode::Sync);
+}
+
+void Bp5Writer::set_attribute(const std::string& name, const AttributeValue& value) {
+  if (value.type != DataType::string) {
+    with_element_type(value.type, [&]<class T>() { define_attribute<T>(io_, name, value); });
+  } else if (value.is_array) {
+    io_.DefineAttribute<std::string>(name, value.strings.data(), value.strings.size());
+  } else {
+    io_.DefineAttribute<std::string>(name, value.strings.at(0));
+  }
+}
+
+void Bp5Writer::close() {
+  engine_.EndStep();
+  engine_.Close();
+}
+
+}  // namespace forebay::staging

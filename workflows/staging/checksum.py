@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CRC-32C of arrays and of files, the files read back from the device where the kernel lets go of its cached pages."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forebay import _core
+
+__all__ = ["array_checksum", "file_checksum", "forget_cached_pages", "format_checksum", "text_checksum"]
+
+_CHUNK_BYTES = 4 << 20
+
+
+def array_checksum(array: NDArray[Any]) -> int:
+    """CRC-32C of the elements in C order."""
+    return _core.crc32c(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+
+
+def text_checksum(text: str) -> int:
+    """CRC-32C of a text in UTF-8."""
+    return _core.crc32c(text.encode())
+
+
+def file_checksum(path: Path) -> tuple[int, int]:
+    """Size in bytes and CRC-32C of a file's content."""
+    size_bytes, checksum = 0, 0
+    buffer = bytearray(_CHUNK_BYTES)
+    window = memoryview(buffer)
+    with path.open("rb", buffering=0) as file:
+        while count := file.readinto(buffer):
+            checksum = _core.crc32c(window[:count], checksum)
+            size_bytes += count
+    return size_bytes, checksum
+
+
+def forget_cached_pages(descriptor: int) -> None:
+    """After a sync: lets the kernel drop the file's pages, so that what is read back comes from the device."""
+    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def format_checksum(checksum: int) -> str:
+    """Eight hexadecimal digits, as receipts have it."""
+    return f"{checksum:08x}"

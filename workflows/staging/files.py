@@ -1,0 +1,339 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Staging of files and trees: verified copies that appear whole, are taken up after a kill, and leave a receipt.
+
+A file is copied under a hidden name, synced, read back, and renamed. A tree that does not exist at the destination is built
+under a hidden name and renamed when it is whole; one that exists is brought up to date file by file, and nothing is removed
+from it. A file's receipt lies beside it, a tree's inside. Format: docs/formats/receipt.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import stat
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from forebay import _core
+from forebay.errors import (
+    CorruptError,
+    ForebayError,
+    InvalidArgumentError,
+    NoSpaceError,
+    NotFoundError,
+    PermissionDeniedError,
+    StorageError,
+    UnsupportedError,
+)
+from forebay.sizes import format_size
+from forebay.workflows.staging import publication
+from forebay.workflows.staging.checksum import file_checksum, forget_cached_pages, format_checksum
+from forebay.workflows.staging.job import FilesJob
+from forebay.workflows.staging.reporting import Json, Reporter
+
+__all__ = ["TREE_RECEIPT_NAME", "stage_files"]
+
+TREE_RECEIPT_NAME = ".forebay-receipt.json"
+
+_FORMAT = "forebay.receipt.files"
+_VERSION = 1
+_CHUNK_BYTES = 4 << 20
+_ZEROS = bytes(_CHUNK_BYTES)
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """One file of the receipt."""
+
+    path: str  #: relative to the target; "" if the target is the file
+    size_bytes: int
+    mtime_ns: int
+    crc32c: str
+
+
+def stage_files(job: FilesJob, reporter: Reporter) -> Json:
+    """Does the job and returns its result.
+
+    Raises
+    ------
+    NotFoundError
+        There is no such source.
+    UnsupportedError
+        The source has something that is neither file, directory nor symbolic link.
+    StorageError
+        A file changed while it was being copied.
+    CorruptError
+        What was written reads back as something else.
+    """
+    source, target = Path(job.source), Path(job.destination)
+    if not os.path.lexists(source):
+        raise NotFoundError("there is no such file or directory to stage", str(source))
+    if job.into or (target.is_dir() and not source.is_dir()):
+        target = target / source.name
+    if target == source or target.is_relative_to(source) or source.is_relative_to(target):
+        raise InvalidArgumentError("source and destination lie within one another", f"{source}, {target}")
+    with _readable_errors(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        # The parent of a tree that is there already need not be writable.
+        with publication.destination_lock(target if target.is_dir() else target.parent):
+            return _TreeStager(source, target, reporter).run()
+
+
+@contextlib.contextmanager
+def _readable_errors(target: Path) -> Iterator[None]:
+    """Operating-system errors, as errors that say what to do."""
+    try:
+        yield
+    except ForebayError:
+        raise
+    except PermissionError as error:
+        raise PermissionDeniedError(
+            "this may not be read or written; have its permissions changed", str(error.filename or target)
+        ) from error
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            usage = os.statvfs(target.parent)
+            raise NoSpaceError(
+                f"the destination is full ({format_size(usage.f_bavail * usage.f_frsize)} free); what was copied stays: make "
+                "room and run the same command again",
+                str(target.parent),
+            ) from error
+        raise StorageError(error.strerror or str(error), str(error.filename or target)) from error
+
+
+class _TreeStager:
+    """One run, under the lock of the target's parent."""
+
+    def __init__(self, source: Path, target: Path, reporter: Reporter) -> None:
+        self._source = source
+        self._target = target
+        self._reporter = reporter
+        self._is_tree = source.is_dir() and not source.is_symlink()
+        self._known = _load_receipt(self._receipt_path(target))
+        self._entries: list[_Entry] = []
+        self._copied = 0
+
+    def run(self) -> Json:
+        self._plan()
+        if self._is_tree:
+            self._copy_tree()
+        else:
+            self._copy_leaf(self._source, self._target, "")
+            publication.sync_directory(self._target.parent)
+            self._write_receipt(self._target)
+        return {
+            "receipt": str(self._receipt_path(self._target)),
+            "target": str(self._target),
+            "files": len(self._entries),
+            "copied": self._copied,
+            "kept": len(self._entries) - self._copied,
+        }
+
+    def _copy_tree(self) -> None:
+        if os.path.lexists(self._target):
+            if not self._target.is_dir():
+                raise InvalidArgumentError("the destination is a file, the source a directory", str(self._target))
+            self._copy_directory(self._source, self._target, "")
+            self._write_receipt(self._target)
+            return
+        # The same name in every run, so that a run after a kill finds what is there already.
+        building = self._target.with_name(f".{self._target.name}.incoming")
+        building.mkdir(mode=0o700, exist_ok=True)
+        self._known = _load_receipt(self._receipt_path(building))
+        self._copy_directory(self._source, building, "")
+        self._write_receipt(building)
+        building.rename(self._target)
+        publication.sync_directory(self._target.parent)
+
+    def _receipt_path(self, target: Path) -> Path:
+        return target / TREE_RECEIPT_NAME if self._is_tree else target.with_name(f"{target.name}.receipt.json")
+
+    def _write_receipt(self, target: Path) -> None:
+        publication.write_whole(self._receipt_path(target), self._receipt_text())
+        if self._is_tree:
+            # The receipt is no reason for the directory to look changed.
+            _copy_times(self._source, target)
+
+    def _plan(self) -> None:
+        items, size_bytes = 0, 0
+        for path in _walk(self._source):
+            if path == self._source / TREE_RECEIPT_NAME:
+                continue
+            status = path.lstat()
+            if stat.S_ISREG(status.st_mode):
+                items += 1
+                size_bytes += status.st_size
+            elif not (stat.S_ISDIR(status.st_mode) or stat.S_ISLNK(status.st_mode)):
+                raise UnsupportedError("only files, directories and symbolic links can be staged; this is neither", str(path))
+        self._reporter.progress.items_total = items
+        self._reporter.progress.bytes_total = size_bytes
+        self._reporter.update()
+
+    def _copy_directory(self, source: Path, target: Path, path: str) -> None:
+        publication.remove_leftovers(target)
+        for child in sorted(source.iterdir()):
+            if not path and child.name == TREE_RECEIPT_NAME:
+                continue  # Of an earlier stage, about another target.
+            child_target = target / child.name
+            child_path = f"{path}/{child.name}" if path else child.name
+            if child.is_dir() and not child.is_symlink():
+                if os.path.lexists(child_target) and (child_target.is_symlink() or not child_target.is_dir()):
+                    raise InvalidArgumentError("the source has a directory where the destination has a file", str(child_target))
+                child_target.mkdir(mode=0o700, exist_ok=True)
+                self._copy_directory(child, child_target, child_path)
+            else:
+                self._copy_leaf(child, child_target, child_path)
+        _copy_status(source, target)
+        publication.sync_directory(target)
+
+    def _copy_leaf(self, source: Path, target: Path, path: str) -> None:
+        if target.is_dir() and not target.is_symlink():
+            raise InvalidArgumentError("the source has a file where the destination has a directory", str(target))
+        self._reporter.progress.item = path or source.name
+        self._reporter.update()
+        if source.is_symlink():
+            self._copy_link(source, target)
+            return
+        entry = self._unchanged(source, target, path)
+        if entry is None:
+            entry = self._copy_file(source, target, path)
+            self._copied += 1
+        else:
+            self._reporter.progress.items_kept += 1
+        self._entries.append(entry)
+        self._reporter.progress.items_done += 1
+        self._reporter.update()
+
+    def _copy_link(self, source: Path, target: Path) -> None:
+        text = source.readlink()
+        if target.is_symlink() and target.readlink() == text:
+            return
+        partial = publication.partial_path(target)
+        partial.symlink_to(text)
+        partial.replace(target)
+
+    def _unchanged(self, source: Path, target: Path, path: str) -> _Entry | None:
+        """The file's entry if the destination has it already, checked by reading it; None if it is to be copied."""
+        status = source.stat()
+        try:
+            there = target.lstat()
+        except FileNotFoundError:
+            return None
+        if not stat.S_ISREG(there.st_mode) or (there.st_size, there.st_mtime_ns) != (status.st_size, status.st_mtime_ns):
+            return None
+        size_bytes, checksum = file_checksum(target)
+        known = self._known.get(path)
+        if known is not None and (known.size_bytes, known.mtime_ns) == (status.st_size, status.st_mtime_ns):
+            expected = known.crc32c
+        else:
+            # A run before this one was killed before its receipt: only the source can say what is right.
+            expected = format_checksum(file_checksum(source)[1])
+        if size_bytes != status.st_size or format_checksum(checksum) != expected:
+            return None
+        _copy_status(source, target)
+        self._reporter.progress.bytes_done += size_bytes
+        return _Entry(path, size_bytes, status.st_mtime_ns, expected)
+
+    def _copy_file(self, source: Path, target: Path, path: str) -> _Entry:
+        partial = publication.partial_path(target)
+        try:
+            with source.open("rb", buffering=0) as reading:
+                before = os.fstat(reading.fileno())
+                checksum = self._copy_bytes(reading.fileno(), partial, before)
+                after = os.fstat(reading.fileno())
+            if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
+                raise StorageError("the file changed while it was being copied; stage it when nobody writes it", str(source))
+            read_back = file_checksum(partial)
+            if read_back != (before.st_size, checksum):
+                raise CorruptError(
+                    "what was written reads back as something else; the destination's storage may be failing", str(target)
+                )
+            _copy_status(source, partial)
+            partial.replace(target)
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
+        return _Entry(path, before.st_size, before.st_mtime_ns, format_checksum(checksum))
+
+    def _copy_bytes(self, reading: int, partial: Path, status: os.stat_result) -> int:
+        """Copies and syncs; returns the checksum. Holes of a sparse file stay holes."""
+        sparse = status.st_blocks * 512 < status.st_size
+        checksum = 0
+        buffer = bytearray(_CHUNK_BYTES)
+        window = memoryview(buffer)
+        writing = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            while count := os.readv(reading, [buffer]):
+                chunk = window[:count]
+                checksum = _core.crc32c(chunk, checksum)
+                if sparse and chunk == _ZEROS[:count]:
+                    os.lseek(writing, count, os.SEEK_CUR)
+                else:
+                    _write_all(writing, chunk)
+                self._reporter.progress.bytes_done += count
+                self._reporter.update()
+            os.ftruncate(writing, os.lseek(writing, 0, os.SEEK_CUR))
+            os.fsync(writing)
+            forget_cached_pages(writing)
+        finally:
+            os.close(writing)
+        return checksum
+
+    def _receipt_text(self) -> str:
+        document = {
+            "format": _FORMAT,
+            "version": _VERSION,
+            "forebay": version("forebay"),
+            "source": str(self._source),
+            "target": self._target.name,
+            "staged_ns": time.time_ns(),
+            "files": [asdict(entry) for entry in self._entries],
+        }
+        return json.dumps(document, indent=1) + "\n"
+
+
+def _walk(path: Path) -> Iterator[Path]:
+    yield path
+    if path.is_dir() and not path.is_symlink():
+        for child in path.iterdir():
+            yield from _walk(child)
+
+
+def _write_all(descriptor: int, data: memoryview) -> None:
+    while data:
+        data = data[os.write(descriptor, data) :]
+
+
+def _copy_status(source: Path, target: Path) -> None:
+    """Mode, times, extended attributes, and as root the owner."""
+    status = source.stat()
+    if os.geteuid() == 0:
+        os.chown(target, status.st_uid, status.st_gid)
+    for name in os.listxattr(source):
+        with contextlib.suppress(OSError):
+            # Many file systems keep only some of them, and some belong to the system; they are a service, not a promise.
+            os.setxattr(target, name, os.getxattr(source, name))
+    os.chmod(target, stat.S_IMODE(status.st_mode))  # noqa: PTH101
+    _copy_times(source, target)
+
+
+def _copy_times(source: Path, target: Path) -> None:
+    status = source.stat()
+    os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def _load_receipt(path: Path) -> dict[str, _Entry]:
+    """The entries of an earlier receipt; none if there is none or it cannot be understood (then everything is compared)."""
+    try:
+        document: Any = json.loads(path.read_text(encoding="utf-8"))
+        if (document["format"], document["version"]) != (_FORMAT, _VERSION):
+            return {}
+        return {entry["path"]: _Entry(**entry) for entry in document["files"]}
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return {}

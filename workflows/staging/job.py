@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a stage is to do; the manager keeps it as JSON and hands it to the process that does it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from forebay.errors import InvalidArgumentError
+
+__all__ = ["FilesJob", "Job", "StepsJob", "job_from_json", "job_to_json"]
+
+
+@dataclass(frozen=True, slots=True)
+class StepsJob:
+    """Stage chosen steps of a stream out to a directory."""
+
+    stream: str  #: RESERVATION/STREAM
+    destination: str  #: absolute path of a directory
+    every: int | None = None
+    steps: str = ""  #: numbers and ranges; empty: all
+    variables: tuple[str, ...] = ()  #: empty: all
+    follow: bool = False  #: go on until the stream ends
+    format: str = "bp5"
+    consumer: str = ""  #: follow under this name, so that retention can wait for the stage
+    accept_unchecked: bool = False  #: also take steps whose writer took no checksums
+    accept_gaps: bool = False  #: chosen steps that retention dropped before they could be read are no failure
+    mark_partial: bool = False  #: steps count as staged even if only some of their variables were taken
+    replace: bool = False  #: outputs of other streams, or of nobody known, may be replaced
+
+    kind = "steps"
+
+
+@dataclass(frozen=True, slots=True)
+class FilesJob:
+    """Copy a file or a tree into or out of a reservation."""
+
+    source: str  #: absolute path
+    destination: str  #: absolute path
+    reservation: str
+    inward: bool  #: into the reservation
+    into: bool = False  #: the destination is a directory to put the source into under its own name
+
+    kind = "files"
+
+
+Job = StepsJob | FilesJob
+
+
+def job_to_json(job: Job) -> dict[str, Any]:
+    """The job as a JSON object."""
+    return {"kind": job.kind, **asdict(job)}
+
+
+def job_from_json(document: dict[str, Any]) -> Job:
+    """The job of a JSON object; InvalidArgumentError if it is none."""
+    fields = dict(document)
+    kind = fields.pop("kind", None)
+    try:
+        if kind == StepsJob.kind:
+            return StepsJob(**(fields | {"variables": tuple(fields.get("variables", ()))}))
+        if kind == FilesJob.kind:
+            return FilesJob(**fields)
+    except TypeError as error:
+        raise InvalidArgumentError(f"this is no stage: {error}") from None
+    raise InvalidArgumentError(f"there is no stage of kind {kind!r}")

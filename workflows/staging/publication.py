@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How outputs appear: under a hidden name until they are whole, synced and checked, then by one rename.
+
+Names in a destination: ``.OUTPUT.partial-TAG`` is being written; ``.OUTPUT.publishing`` says, from before the rename until
+the receipt has it, what OUTPUT is; ``.OUTPUT.replaced-TAG`` is an older output on its way out. Whoever holds the
+destination's lock may remove the first and the last.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from forebay.errors import BusyError
+from forebay.workflows.staging.checksum import forget_cached_pages
+
+__all__ = [
+    "destination_lock",
+    "marker_path",
+    "partial_path",
+    "publish",
+    "remove",
+    "remove_leftovers",
+    "sync_directory",
+    "sync_tree",
+    "write_whole",
+]
+
+_LOCK_NAME = ".forebay-stage.lock"
+
+
+def partial_path(output: Path) -> Path:
+    """A fresh hidden name beside the output."""
+    return output.with_name(f".{output.name}.partial-{secrets.token_hex(4)}")
+
+
+def marker_path(output: Path) -> Path:
+    """Where the output's marker lies while it is being published."""
+    return output.with_name(f".{output.name}.publishing")
+
+
+def sync_directory(directory: Path) -> None:
+    """Makes the directory's entries durable."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_tree(path: Path) -> None:
+    """Makes a file, or all files and directories below a directory, durable, and lets the kernel forget their pages."""
+    if path.is_dir():
+        for child in path.iterdir():
+            sync_tree(child)
+        sync_directory(path)
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+        forget_cached_pages(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Replaces a small text file: written under another name, synced, renamed, the directory synced."""
+    partial = partial_path(path)
+    try:
+        with partial.open("x", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+    sync_directory(path.parent)
+
+
+def publish(partial: Path, output: Path) -> None:
+    """Renames a whole, synced output to its name; an older one of that name goes out of the way first."""
+    replaced: Path | None = None
+    if output.exists() or output.is_symlink():
+        replaced = output.with_name(f".{output.name}.replaced-{secrets.token_hex(4)}")
+        output.rename(replaced)
+    partial.rename(output)
+    sync_directory(output.parent)
+    if replaced is not None:
+        remove(replaced)
+
+
+def remove(path: Path) -> None:
+    """Removes a file or a directory with all that it holds; it may be gone already."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def remove_leftovers(directory: Path) -> None:
+    """Removes what interrupted runs left unfinished. Only under the destination's lock."""
+    for path in directory.iterdir():
+        stem, _, tag = path.name.rpartition("-")
+        if path.name.startswith(".") and stem.endswith((".partial", ".replaced")) and len(tag) == 8:
+            remove(path)
+
+
+@contextlib.contextmanager
+def destination_lock(directory: Path) -> Iterator[None]:
+    """Keeps other stages out of a destination, on this machine and, where the file system carries locks, on others.
+
+    Raises
+    ------
+    BusyError
+        Another stage works there.
+    """
+    path = directory / _LOCK_NAME
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # The holder before may have removed the file between our open and our lock.
+            if os.path.exists(path) and os.path.samestat(os.fstat(descriptor), os.stat(path)):  # noqa: PTH110, PTH116
+                break
+        except OSError as error:
+            os.close(descriptor)
+            if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+                raise BusyError(
+                    "another stage works in this destination; wait for it (`forebay stages`) or choose another",
+                    str(directory),
+                ) from None
+            raise
+        os.close(descriptor)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(descriptor)

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a stage tells while it works: plan, progress, notes, and how it ended; one JSON document per line."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from typing import Any, Protocol, TextIO
+
+from forebay.errors import ForebayError, StreamFailedError, StreamInterruptedError
+
+__all__ = ["Json", "JsonReporter", "Progress", "Reporter", "describe_failure"]
+
+Json = dict[str, Any]
+
+_INTERVAL_SECONDS = 0.1
+
+#: Failures that may pass by themselves: the manager tries such a stage again.
+_PASSING_CODES = frozenset({"disconnected", "timeout", "busy", "protocol"})
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far a stage has come. Totals are None while they are not known, as when following a stream."""
+
+    items_done: int = 0
+    items_total: int | None = None
+    items_kept: int = 0  #: of the done ones: found finished by an earlier run
+    bytes_done: int = 0
+    bytes_total: int | None = None
+    item: str = ""  #: what is being worked on
+
+
+class Reporter(Protocol):
+    """Where a stage reports to."""
+
+    progress: Progress
+
+    def update(self) -> None:
+        """`progress` has changed."""
+
+    def note(self, text: str) -> None:
+        """Something that the user should know, but that is no failure."""
+
+
+class JsonReporter:
+    """Writes events to a text stream, progress at most ten times a second."""
+
+    def __init__(self, out: TextIO) -> None:
+        self.progress = Progress()
+        self._out = out
+        self._written_at = float("-inf")
+
+    def update(self) -> None:
+        now = time.monotonic()
+        if now - self._written_at >= _INTERVAL_SECONDS:
+            self._written_at = now
+            self._write_progress()
+
+    def note(self, text: str) -> None:
+        self._write({"event": "note", "text": text})
+
+    def done(self, result: Json) -> None:
+        """The stage has succeeded."""
+        self._write_progress()
+        self._write({"event": "done", "result": result})
+
+    def failed(self, failure: Json) -> None:
+        """The stage has failed."""
+        self._write_progress()
+        self._write({"event": "failed", "failure": failure})
+
+    def _write_progress(self) -> None:
+        progress = self.progress
+        self._write(
+            {
+                "event": "progress",
+                "items_done": progress.items_done,
+                "items_total": progress.items_total,
+                "items_kept": progress.items_kept,
+                "bytes_done": progress.bytes_done,
+                "bytes_total": progress.bytes_total,
+                "item": progress.item,
+            }
+        )
+
+    def _write(self, event: Json) -> None:
+        self._out.write(json.dumps(event) + "\n")
+        self._out.flush()
+
+
+def describe_failure(error: BaseException) -> Json:
+    """Code, text and place of an error, whether trying again may help, and whether the followed stream was the cause."""
+    if isinstance(error, ForebayError):
+        code, what, where = error.code.value, error.what, error.where
+    elif isinstance(error, OSError):
+        code, what, where = "io_error", error.strerror or str(error), str(error.filename or "")
+    else:
+        code, what, where = "internal", f"unexpected {type(error).__name__}: {error}", ""
+    return {
+        "code": code,
+        "what": what,
+        "where": where,
+        "may_pass": code in _PASSING_CODES,
+        "stream_broken": isinstance(error, (StreamInterruptedError, StreamFailedError)),
+    }
