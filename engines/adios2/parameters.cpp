@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "parameters.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <charconv>
+#include <cmath>
+#include <stdexcept>
+#include <string_view>
+#include <utility>
+
+#include "errors.h"
+
+namespace forebay::engine {
+namespace {
+
+std::string lower_case(std::string_view text) {
+  std::string lower(text);
+  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
+  return lower;
+}
+
+// What a value must look like; becomes part of the error's text.
+[[noreturn]] void expected(const std::string& what) {
+  throw std::invalid_argument("expected " + what);
+}
+
+template <class Integer>
+Integer parse_integer(const std::string& text, const std::string& what) {
+  Integer value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (text.empty() || error != std::errc{} || end != text.data() + text.size()) expected(what);
+  return value;
+}
+
+bool parse_bool(const std::string& text) {
+  const std::string lower = lower_case(text);
+  if (lower == "true" || lower == "yes" || lower == "on" || lower == "1") return true;
+  if (lower == "false" || lower == "no" || lower == "off" || lower == "0") return false;
+  expected("true or false");
+}
+
+// Seconds with fractions, as milliseconds; negative (for ever) becomes -1.
+std::int64_t parse_seconds(const std::string& text) {
+  double seconds{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
+  const bool number = !text.empty() && error == std::errc{} && end == text.data() + text.size();
+  if (!number || !std::isfinite(seconds) || seconds > 1e12)
+    expected("seconds, for example 60 or 0.5; negative: for ever");
+  return seconds < 0 ? -1 : static_cast<std::int64_t>(std::ceil(seconds * 1000));
+}
+
+template <class Choice, std::size_t size>
+Choice parse_choice(const std::string& text, const std::array<std::pair<const char*, Choice>, size>& choices) {
+  std::string names;
+  for (const auto& [name, choice] : choices) {
+    if (lower_case(text) == lower_case(name)) return choice;
+    names += (names.empty() ? "" : ", ") + std::string(name);
+  }
+  expected("one of " + names);
+}
+
+template <class T>
+T parsed(Result<T> result) {
+  if (!result) throw std::invalid_argument(result.error().message());
+  return std::move(*result);
+}
+
+StepDistribution parse_distribution(const std::string& text) {
+  return parse_choice<StepDistribution, 3>(text, {{{"AllToAll", StepDistribution::all_to_all},
+                                                   {"RoundRobin", StepDistribution::round_robin},
+                                                   {"OnDemand", StepDistribution::on_demand}}});
+}
+
+struct Parameter {
+  const char* name;
+  const char* values;
+  const char* default_value;
+  const char* side;  // who heeds it
+  const char* meaning;
+  void (*store)(Settings& settings, const std::string& text);
+  bool launcher = false;  // launcher_rank() looks into the environment for it
+};
+
+// The order is that of the docs.
+const Parameter table[] = {
+    {"Stream", "address", "", "both",
+     "The stream, `RESERVATION/STREAM`. A reader may ask for one step: `RESERVATION/STREAM@17`.",
+     [](Settings& s, const std::string& text) { s.stream = text; }},
+    {"OpenTimeoutSecs", "seconds", "60", "both",
+     "How long Open waits: a reader for the stream to exist, a writer for all ranks and for `RendezvousReaderCount` "
+     "readers. "
+     "Negative: for ever.",
+     [](Settings& s, const std::string& text) {
+       s.reader.open_timeout_ms = s.writer.open_timeout_ms = parse_seconds(text);
+     }},
+    {"ReconnectTimeoutSecs", "seconds", "60", "both", "How long a server that restarts is waited for.",
+     [](Settings& s, const std::string& text) {
+       s.reader.reconnect_timeout_ms = s.writer.reconnect_timeout_ms = parse_seconds(text);
+     }},
+    {"StepDistributionMode", "AllToAll, RoundRobin, OnDemand", "AllToAll", "both",
+     "How steps are shared out among readers of one `Consumer` name, or among those without a name: all to everyone, "
+     "in "
+     "turns, or each to whoever asks first. What a reader sets wins over what the writer sets.",
+     [](Settings& s, const std::string& text) {
+       s.reader.distribution = parse_distribution(text);
+       s.writer.distribution = static_cast<std::uint8_t>(s.reader.distribution);
+     }},
+
+    {"Rank", "integer", "the launcher's", "writer", "This process's rank in the writer group.",
+     [](Settings& s, const std::string& text) { s.rank = parse_integer<std::uint32_t>(text, "a number from 0"); },
+     true},
+    {"Ranks", "integer", "the launcher's", "writer",
+     "How many processes write the stream. `Ranks=1` is the way for output of rank 0 alone.",
+     [](Settings& s, const std::string& text) {
+       s.ranks = parse_integer<std::uint32_t>(text, "a number from 1");
+       if (*s.ranks == 0) expected("a number from 1");
+     },
+     true},
+    {"Group", "text", "the launcher's job, step and restart", "writer",
+     "Ranks that belong together give the same text; another text is another group.",
+     [](Settings& s, const std::string& text) { s.group = text; }, true},
+    {"RendezvousReaderCount", "integer", "0", "writer", "Open waits until this many readers have opened the stream.",
+     [](Settings& s, const std::string& text) {
+       s.writer.rendezvous_readers = parse_integer<std::uint32_t>(text, "a number from 0");
+     }},
+    {"AppendAfterSteps", "integer", "-1", "writer",
+     "With `Mode::Append`: how many steps to keep, counted from step 0. Negative counts from the end: -1 keeps all, -2 "
+     "all "
+     "but the last. 0 begins the stream anew.",
+     [](Settings& s, const std::string& text) {
+       s.append_after_steps = parse_integer<std::int64_t>(text, "a whole number");
+     }},
+    {"AppendAfter", "integer", "", "writer",
+     "Number of the last step to keep; the steps after it are withdrawn. With `Mode::Write`, too, the stream goes on "
+     "after "
+     "that step instead of being replaced, so that a program which always writes can be restarted.",
+     [](Settings& s, const std::string& text) {
+       s.append_after = parse_integer<std::uint64_t>(text, "the number of a step");
+     }},
+    {"Force", "true, false", "false", "writer",
+     "Replace or withdraw steps although precious ones among them are not staged yet.",
+     [](Settings& s, const std::string& text) { s.writer.force = parse_bool(text); }},
+    {"Retention", "all, or terms last:N, consumers:NAME+NAME, precious:N", "the stream's; all for a new one", "writer",
+     "Which steps the stream keeps: the last N, those that named consumers have not passed, every Nth until it is "
+     "staged out. "
+     "Terms are separated by commas.",
+     [](Settings& s, const std::string& text) { s.writer.retention = parsed(parse_retention(text)); }},
+    {"WhenFull", "block, drop-oldest, error", "block", "writer",
+     "What BeginStep does when the reservation is full: wait, drop the oldest steps that nobody needs, or fail.",
+     [](Settings& s, const std::string& text) {
+       s.writer.when_full = parse_choice<WhenFull, 3>(
+           text, {{{"block", WhenFull::block}, {"drop-oldest", WhenFull::drop_oldest}, {"error", WhenFull::error}}});
+     }},
+    {"BlockTimeoutSecs", "seconds", "60", "writer",
+     "The longest wait for space with `WhenFull=block`. Negative: for ever.",
+     [](Settings& s, const std::string& text) { s.writer.block_timeout_ms = parse_seconds(text); }},
+    {"Durability", "committed, durable", "committed", "writer",
+     "What EndStep waits for: the step survives the death of any process (committed) or power loss (durable).",
+     [](Settings& s, const std::string& text) {
+       s.writer.durability = parse_choice<Durability, 2>(
+           text, {{{"committed", Durability::committed}, {"durable", Durability::durable}}});
+     }},
+    {"GraceSecs", "seconds", "10", "writer",
+     "How long readers wait for a restart when this group is lost, before their stream ends with OtherError.",
+     [](Settings& s, const std::string& text) { s.writer.grace_ms = parse_seconds(text); }},
+    {"StatsLevel", "integer", "1", "writer", "0 leaves out the minimum and maximum of every block.",
+     [](Settings& s, const std::string& text) {
+       s.writer.statistics = parse_integer<std::uint32_t>(text, "a number from 0") > 0;
+     }},
+    {"Checksums", "true, false", "true", "writer", "The CRC-32C of every block.",
+     [](Settings& s, const std::string& text) { s.writer.checksums = parse_bool(text); }},
+
+    {"Consumer", "name", "", "reader",
+     "Reads under this name: the position is kept on the server, moves on with every EndStep, and is where the next "
+     "reader "
+     "of that name begins. A reader without a name leaves no trace.",
+     [](Settings& s, const std::string& text) {
+       if (!is_valid_name(text)) expected("a name of letters, digits, '_', '.' and '-', beginning with a letter");
+       s.reader.consumer = text;
+     }},
+    {"Start", "cursor, oldest, latest, next, or a step's number", "cursor", "reader",
+     "The first step: where the consumer left off (else the oldest kept), the oldest kept, the newest, only those to "
+     "come, "
+     "or the step of that number.",
+     [](Settings& s, const std::string& text) { s.reader.start = parsed(parse_start(text)); }},
+    {"AlwaysProvideLatestTimestep", "true, false", "false", "reader",
+     "BeginStep gives the newest step and skips those before it.",
+     [](Settings& s, const std::string& text) { s.reader.latest_only = parse_bool(text); }},
+    {"MinWatermark", "committed, durable", "committed", "reader",
+     "Which steps are seen: as soon as they are committed, or only when they survive power loss.",
+     [](Settings& s, const std::string& text) {
+       s.reader.min_watermark =
+           parse_choice<Watermark, 2>(text, {{{"committed", Watermark::committed}, {"durable", Watermark::durable}}});
+     }},
+    {"Verify", "none, first, read", "none", "reader",
+     "When a block's checksum is checked: never, at this reader's first touch, at every Get.",
+     [](Settings& s, const std::string& text) {
+       s.reader.verify =
+           parse_choice<Verify, 3>(text, {{{"none", Verify::none}, {"first", Verify::first}, {"read", Verify::read}}});
+     }},
+    {"Follow", "true, false", "true", "reader",
+     "false: the steps that are there at Open, then the end of the stream, without waiting for more. Takes no "
+     "`Consumer`.",
+     [](Settings& s, const std::string& text) { s.reader.follow = parse_bool(text); }},
+    {"RandomAccess", "true, false", "false", "reader",
+     "What `Mode::ReadRandomAccess` means to file engines: no BeginStep; all variables of all steps that are there at "
+     "Open; "
+     "SetStepSelection chooses.",
+     [](Settings& s, const std::string& text) { s.random_access = parse_bool(text); }},
+};
+
+// ADIOS2's own, on their way to its plugin manager.
+constexpr const char* adios2_parameters[] = {"PluginName", "PluginLibrary", "verbose"};
+
+std::string environment_name(std::string_view parameter) {
+  std::string name = "FOREBAY";
+  for (const char c : parameter) {
+    if (std::isupper(static_cast<unsigned char>(c)) != 0) name += '_';
+    name += static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  }
+  return name;
+}
+
+const Parameter* find_parameter(const std::string& name) {
+  const auto* found = std::find_if(std::begin(table), std::end(table), [&](const Parameter& parameter) {
+    return lower_case(parameter.name) == lower_case(name);
+  });
+  return found == std::end(table) ? nullptr : found;
+}
+
+bool is_adios2_parameter(const std::string& name) {
+  return std::any_of(std::begin(adios2_parameters), std::end(adios2_parameters),
+                     [&](const char* known) { return lower_case(known) == lower_case(name); });
+}
+
+[[noreturn]] void throw_unknown(const std::string& name) {
+  std::string message = "Forebay: there is no engine parameter " + name + ".";
+  const std::string lower = lower_case(name);
+  if (lower == "queuelimit" || lower == "queuefullpolicy" || lower == "reservequeuelimit") {
+    message +=
+        " A stream has no queue: Retention says which steps it keeps, WhenFull what happens when space runs out.";
+  } else if (lower == "firsttimestepprecious") {
+    message += " Retention says which steps are kept for readers that come late; by default all are.";
+  } else if (lower == "beginsteppollingfrequencysecs") {
+    message += " Nothing is polled here: readers are told of each step. Remove it.";
+  }
+  message += " The parameters are:";
+  for (const Parameter& parameter : table) message += std::string(" ") + parameter.name;
+  throw std::invalid_argument(message);
+}
+
+void store(const Parameter& parameter, const std::string& text, const std::string& origin, Settings& settings) {
+  try {
+    parameter.store(settings, text);
+  } catch (const std::invalid_argument& error) {
+    throw std::invalid_argument("Forebay: " + origin + " is \"" + text + "\": " + error.what());
+  }
+}
+
+}  // namespace
+
+Settings read_settings(const std::map<std::string, std::string>& parameters, const Environment& environment) {
+  Settings settings;
+  std::vector<const Parameter*> fixed;
+  for (const auto& [name, text] : parameters) {
+    if (is_adios2_parameter(name)) continue;
+    const Parameter* parameter = find_parameter(name);
+    if (parameter == nullptr) throw_unknown(name);
+    store(*parameter, text, std::string("engine parameter ") + parameter->name, settings);
+    fixed.push_back(parameter);
+  }
+  for (const Parameter& parameter : table) {
+    if (parameter.launcher || std::find(fixed.begin(), fixed.end(), &parameter) != fixed.end()) continue;
+    const std::string variable = environment_name(parameter.name);
+    const char* text = environment(variable.c_str());
+    if (text == nullptr || *text == '\0') continue;
+    store(parameter, text, "environment variable " + variable, settings);
+  }
+  return settings;
+}
+
+Address stream_address(const Settings& settings, const std::string& plugin_name) {
+  std::string text;
+  if (settings.stream) {
+    text = *settings.stream;
+  } else if (looks_like_address(plugin_name)) {
+    text = plugin_name;
+  } else {
+    throw std::invalid_argument(
+        "Forebay: no stream is named. Set the engine parameter Stream, for example Stream=run1/flow, or the "
+        "environment "
+        "variable FOREBAY_STREAM, or give the address as PluginName.");
+  }
+  return value_or_throw(parse_address(text), "reading the stream's address");
+}
+
+void take_rank(const Settings& settings, WriterOptions& options) {
+  if (settings.ranks && (settings.rank || *settings.ranks == 1) && settings.group) {
+    options.rank = settings.rank.value_or(0);
+    options.ranks = *settings.ranks;
+    options.group = *settings.group;
+    options.ranks_source = "engine parameters";
+  } else {
+    const bool alone = settings.ranks == 1U;
+    const Result<LauncherRank> launcher = launcher_rank();
+    // Whoever gives both numbers, or writes alone, does not depend on what the launcher's variables say.
+    const bool complete = settings.ranks && (settings.rank || alone);
+    if (!launcher && !complete) throw_error(launcher.error(), "finding this process's rank");
+    const LauncherRank found = launcher.value_or(LauncherRank{});
+    if (settings.ranks && !settings.rank && !alone && found.source == "default") {
+      throw std::invalid_argument("Forebay: Ranks=" + std::to_string(*settings.ranks) +
+                                  " is set, but no launcher says which rank this process has. Set Rank as well.");
+    }
+    options.rank = settings.rank.value_or(alone ? 0 : found.rank);
+    options.ranks = settings.ranks.value_or(found.ranks);
+    options.group = settings.group.value_or(found.group);
+    options.ranks_source = settings.ranks ? "engine parameter Ranks" : found.source;
+  }
+  if (options.rank >= options.ranks) {
+    throw std::invalid_argument("Forebay: rank " + std::to_string(options.rank) + " of " +
+                                std::to_string(options.ranks) + " (" + options.ranks_source +
+                                "): ranks are numbered from 0 to one less than their number.");
+  }
+}
+
+std::uint64_t steps_to_keep(std::int64_t wanted, std::uint64_t available) {
+  if (wanted >= 0) return std::min(static_cast<std::uint64_t>(wanted), available);
+  const std::uint64_t dropped = static_cast<std::uint64_t>(-(wanted + 1));
+  return dropped >= available ? 0 : available - dropped;
+}
+
+std::string parameter_table() {
+  std::string text =
+      "| parameter | values | default | for | meaning | environment |\n"
+      "|---|---|---|---|---|---|\n";
+  for (const Parameter& parameter : table) {
+    text += "| `" + std::string(parameter.name) + "` | " + parameter.values + " | " + parameter.default_value + " | " +
+            parameter.side + " | " + parameter.meaning + " | `" + environment_name(parameter.name) + "` |\n";
+  }
+  return text;
+}
+
+}  // namespace forebay::engine

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds the plugin library, and names it to ADIOS2 in a way that ADIOS2 accepts."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from pathlib import Path
+from typing import Protocol
+
+import forebay
+
+__all__ = ["IO", "LIBRARY_NAME", "configure", "environment", "parameter_table", "plugin_library"]
+
+#: What ``PluginLibrary`` says where ``ADIOS2_PLUGIN_PATH`` names the library's folder.
+LIBRARY_NAME = "forebay_adios2"
+
+#: ADIOS2 keeps loaded plugins under this name, one for all streams.
+_PLUGIN_NAME = "forebay"
+_SEARCH_PATH = "ADIOS2_PLUGIN_PATH"
+
+
+class IO(Protocol):
+    """What is needed of an ``adios2.IO``."""
+
+    def set_engine(self, name: str) -> object:
+        """Chooses the engine."""
+
+    def set_parameter(self, key: str, value: str) -> object:
+        """Sets one engine parameter."""
+
+
+def plugin_library() -> Path:
+    """The plugin, as an absolute path.
+
+    It comes with the package; ``$FOREBAY_ADIOS2_LIBRARY`` names another build of it, such as one for a site's own ADIOS2.
+
+    Raises:
+        forebay.NotFoundError: there is no such file.
+    """
+    chosen = os.environ.get("FOREBAY_ADIOS2_LIBRARY")
+    packaged = Path(forebay.__file__).parent / "lib" / f"lib{LIBRARY_NAME}.so"
+    library = Path(chosen) if chosen else packaged
+    if not library.is_file():
+        origin = "FOREBAY_ADIOS2_LIBRARY" if chosen else "the installed package"
+        raise forebay.NotFoundError(
+            f"there is no ADIOS2 plugin at {library} ({origin}); build it with ./run build, or install the wheel"
+        )
+    return library.absolute()
+
+
+def environment() -> dict[str, str]:
+    """The variables with which a program finds the plugin as ``PluginLibrary=forebay_adios2``.
+
+    ADIOS2 looks for plugins in the folders of ``ADIOS2_PLUGIN_PATH``; those that it names already stay.
+    """
+    return {_SEARCH_PATH: _with_folder(os.environ.get(_SEARCH_PATH, ""), str(plugin_library().parent))}
+
+
+def configure(io: IO, stream: str, **parameters: str | float | bool) -> None:
+    """Makes ``io`` open ``stream`` (``RESERVATION/STREAM``), whatever name it is opened under.
+
+    Args:
+        io: an ``adios2.IO``. It may be configured anew between two opens; each engine keeps the stream that it opened.
+        stream: the stream's address.
+        parameters: engine parameters by their names in docs/adios2-parameters.md (``Consumer="render"``), or the same
+            in snake case (``consumer="render"``).
+
+    Raises:
+        ValueError: the address is malformed. Wrong parameters are reported when the engine is opened.
+        forebay.NotFoundError: the plugin is not there.
+    """
+    forebay.Address.parse(stream)
+    io.set_engine("Plugin")
+    io.set_parameter("PluginName", _PLUGIN_NAME)
+    io.set_parameter("PluginLibrary", _library_parameter())
+    io.set_parameter("Stream", stream)
+    for name, value in parameters.items():
+        io.set_parameter(_parameter_name(name), _parameter_value(value))
+
+
+def parameter_table() -> str:
+    """The engine's parameters as a Markdown table, from the plugin itself."""
+    import adios2  # noqa: F401 - the plugin's own libraries are those that adios2 has loaded
+
+    function = ctypes.CDLL(str(plugin_library())).forebay_adios2_parameter_table
+    function.restype = ctypes.c_char_p
+    table = function()
+    assert isinstance(table, bytes)
+    return table.decode()
+
+
+def _library_parameter() -> str:
+    """How to name the library. ADIOS2 puts the folders of ADIOS2_PLUGIN_PATH, if it is set, even before an absolute path."""
+    folders = os.environ.get(_SEARCH_PATH, "")
+    if not folders:
+        return str(plugin_library())
+    os.environ[_SEARCH_PATH] = _with_folder(folders, str(plugin_library().parent))
+    return plugin_library().name
+
+
+def _with_folder(folders: str, folder: str) -> str:
+    known = folders.split(os.pathsep) if folders else []
+    return folders if folder in known else os.pathsep.join([folder, *known])
+
+
+def _parameter_name(name: str) -> str:
+    """``open_timeout_secs`` → ``OpenTimeoutSecs``; what begins with a capital stays."""
+    return name if name[:1].isupper() else "".join(part.capitalize() for part in name.split("_"))
+
+
+def _parameter_value(value: str | float | bool) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Waiting inside a Python process: ADIOS2's bindings keep Python's lock (GIL) and its signals to themselves while they
+// call an engine. Here the engine lets the other threads run and Ctrl-C through. Without Python in the process nothing
+// happens.
+#pragma once
+
+namespace forebay::engine {
+
+/// Releases the GIL, if the calling thread holds it, until the end of the scope. Not nested.
+class GilReleased {
+ public:
+  GilReleased();
+  /// Takes the GIL back. If a signal handler raised meanwhile, its exception (KeyboardInterrupt, as a rule) is raised
+  /// in the main thread as soon as the interpreter runs again.
+  ~GilReleased();
+  GilReleased(const GilReleased&) = delete;
+  GilReleased& operator=(const GilReleased&) = delete;
+
+ private:
+  friend bool interrupt_requested();
+  void* thread_state_ = nullptr;
+  void* exception_[3] = {};  // type, value, traceback
+};
+
+/// forebay::InterruptHook: runs pending Python signal handlers; true if one raised.
+bool interrupt_requested();
+
+/// True if the calling thread runs Python code that handles an exception, for example a `with` block being left by one.
+bool python_exception_in_flight();
+
+}  // namespace forebay::engine

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// A stream as a file: the steps that are kept when it is opened, any of which a Get may ask for.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include <forebay/reader.h>
+
+namespace forebay::engine {
+
+class RandomAccess {
+ public:
+  /// Looks through the steps with these numbers. `reader` must outlive the object.
+  static Result<std::unique_ptr<RandomAccess>> open(Reader& reader, const std::vector<std::uint64_t>& numbers);
+
+  std::size_t steps() const { return steps_; }
+  /// Each variable as it is in the first step that has it.
+  const std::vector<VariableInfo>& variables() const { return variables_; }
+  /// Those of the last step.
+  const std::vector<Attribute>& attributes() const { return attributes_; }
+
+  /// The step that is number `index` among those that have the variable; ADIOS2 counts a variable's steps like that.
+  Result<std::shared_ptr<const Step>> step(const std::string& variable, std::size_t index);
+
+ private:
+  explicit RandomAccess(Reader& reader) : reader_(reader) {}
+  Result<std::shared_ptr<const Step>> fetch(std::uint64_t number);
+
+  Reader& reader_;
+  std::size_t steps_ = 0;
+  std::vector<VariableInfo> variables_;
+  std::vector<Attribute> attributes_;
+  std::unordered_map<std::string, std::vector<std::uint64_t>> numbers_;  // of the steps that have a variable
+  std::deque<std::shared_ptr<const Step>> recent_;                       // each holds a pin, so there are few
+};
+
+}  // namespace forebay::engine

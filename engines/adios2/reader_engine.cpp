@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reader_engine.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <iostream>
+#include <stdexcept>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "errors.h"
+#include "parameters.h"
+#include "python_gil.h"
+#include "selection.h"
+
+namespace forebay::engine {
+namespace {
+
+// From this size on, other Python threads may run while a Get copies.
+constexpr std::uint64_t long_read_bytes = 1 << 20;
+
+std::int64_t to_milliseconds(float seconds) {
+  return seconds < 0 ? -1 : static_cast<std::int64_t>(std::ceil(static_cast<double>(seconds) * 1000));
+}
+
+// Which of the kept steps a reader that does not follow gets.
+Result<std::vector<std::uint64_t>> kept_steps(Reader& reader, const Start& start, bool latest_only) {
+  const auto summaries = reader.steps();
+  if (!summaries) return fail(summaries.error());
+  std::vector<std::uint64_t> numbers;
+  if (start.kind == Start::Kind::next) return numbers;
+  for (const StepSummary& summary : *summaries) {
+    if (start.kind != Start::Kind::step || summary.step >= start.step) numbers.push_back(summary.step);
+  }
+  const bool newest = latest_only || start.kind == Start::Kind::latest;
+  if (newest && numbers.size() > 1) numbers.erase(numbers.begin(), numbers.end() - 1);
+  return numbers;
+}
+
+}  // namespace
+
+ReaderEngine::ReaderEngine(adios2::IO io, const std::string& name, adios2::Mode mode)
+    : PluginEngineInterface(io, name, mode) {
+  check_selections(m_IO);
+  const Settings settings =
+      read_settings(m_IO.Parameters(), [](const char* variable) { return std::getenv(variable); });
+  const Address address = stream_address(settings, name);
+  path_ = address.path();
+  consumer_ = settings.reader.consumer;
+  ReaderOptions options = settings.reader;
+  options.interrupt = interrupt_requested;
+  if (settings.random_access || address.step) options.follow = false;
+  if (!options.follow && !consumer_.empty()) {
+    throw std::invalid_argument("Forebay: Consumer=" + consumer_ + " keeps a position while it follows stream " +
+                                path_ +
+                                "; it cannot be combined with RandomAccess, Follow=false or the address of one step.");
+  }
+  const std::string action = doing("opening") + " for reading";
+  {
+    const GilReleased others_run;
+    reader_ = value_or_throw(Reader::open(address, options), action);
+    if (options.follow) return;
+    std::vector<std::uint64_t> numbers;
+    if (address.step) {
+      numbers.push_back(*address.step);
+      value_or_throw(reader_->step(*address.step), action);
+    } else {
+      numbers = value_or_throw(kept_steps(*reader_, options.start, options.latest_only), action);
+    }
+    if (settings.random_access) {
+      random_access_ = value_or_throw(RandomAccess::open(*reader_, numbers), action);
+    } else {
+      listed_.emplace(numbers.begin(), numbers.end());
+      listed_steps_ = numbers.size();
+    }
+  }
+  if (random_access_) {
+    variables_.show(m_IO, random_access_->variables());
+    attributes_.show(m_IO, random_access_->attributes());
+  }
+}
+
+ReaderEngine::~ReaderEngine() = default;
+
+adios2::StepStatus ReaderEngine::BeginStep(adios2::StepMode mode, float timeout_seconds) {
+  if (random_access_) throw_misuse(doing("BeginStep of"), "with RandomAccess there are no steps to begin");
+  if (step_) throw_misuse(doing("BeginStep of"), "BeginStep is called a second time without EndStep");
+  if (mode != adios2::StepMode::Read) {
+    throw std::invalid_argument("Forebay, " + doing("BeginStep of") + ": the stream is open for reading, not writing");
+  }
+  adios2::StepStatus status = adios2::StepStatus::EndOfStream;
+  std::shared_ptr<const Step> step;
+  {
+    const GilReleased others_run;
+    step = listed_ ? next_listed(status) : follow(timeout_seconds, status);
+  }
+  if (!step) {
+    if (status != adios2::StepStatus::NotReady) variables_.clear(m_IO);
+    return status;
+  }
+  variables_.show(m_IO, step->variables());
+  attributes_.show(m_IO, step->attributes());
+  current_step_ = step->number();
+  step_ = std::move(step);
+  return adios2::StepStatus::OK;
+}
+
+std::shared_ptr<const Step> ReaderEngine::follow(float timeout_seconds, adios2::StepStatus& status) {
+  using Clock = std::chrono::steady_clock;
+  const std::int64_t timeout_ms = to_milliseconds(timeout_seconds);
+  const Clock::time_point begin = Clock::now();
+  std::int64_t left_ms = timeout_ms;
+  for (;;) {
+    Result<NextStep> next = reader_->next(left_ms);
+    if (!next) {
+      if (next.error().code != ErrorCode::cancelled) throw_error(next.error(), doing("BeginStep of"));
+      // Ctrl-C: Python raises it as soon as this call returns.
+      status = adios2::StepStatus::NotReady;
+      return nullptr;
+    }
+    switch (next->kind) {
+      case NextStep::Kind::step:
+        return next->step;
+      case NextStep::Kind::not_ready:
+        status = adios2::StepStatus::NotReady;
+        return nullptr;
+      case NextStep::Kind::end_of_stream:
+        status = adios2::StepStatus::EndOfStream;
+        if (next->status != StreamStatus::ended) {
+          status = adios2::StepStatus::OtherError;
+          // A StepStatus has no text, and nobody should have to guess.
+          std::cerr << "Forebay: stream " + path_ + " is " + std::string(to_string(next->status)) + ": " + next->text +
+                           "\n";
+        }
+        return nullptr;
+      case NextStep::Kind::notice:
+        break;
+    }
+    if (timeout_ms < 0) continue;
+    const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begin).count();
+    left_ms = std::max<std::int64_t>(0, timeout_ms - waited);
+  }
+}
+
+std::shared_ptr<const Step> ReaderEngine::next_listed(adios2::StepStatus& status) {
+  status = adios2::StepStatus::EndOfStream;
+  while (!listed_->empty()) {
+    auto step = reader_->step(listed_->front());
+    if (step) {
+      listed_->pop_front();
+      return *step;
+    }
+    const ErrorCode code = step.error().code;
+    if (code == ErrorCode::cancelled) {
+      status = adios2::StepStatus::NotReady;
+      return nullptr;
+    }
+    if (code != ErrorCode::step_gone && code != ErrorCode::not_found) throw_error(step.error(), doing("BeginStep of"));
+    listed_->pop_front();
+  }
+  return nullptr;
+}
+
+void ReaderEngine::EndStep() {
+  if (!step_) throw_misuse(doing("EndStep of"), "EndStep is called without a successful BeginStep");
+  const std::shared_ptr<const Step> step = std::exchange(step_, nullptr);
+  if (consumer_.empty()) return;
+  Result<void> acknowledged;
+  {
+    const GilReleased others_run;
+    acknowledged = reader_->acknowledge(*step);
+  }
+  if (!acknowledged && acknowledged.error().code != ErrorCode::cancelled) {
+    throw_error(acknowledged.error(), doing("EndStep of"));
+  }
+}
+
+std::size_t ReaderEngine::CurrentStep() const {
+  return current_step_;
+}
+
+std::size_t ReaderEngine::Steps() const {
+  if (random_access_) return random_access_->steps();
+  if (listed_) return listed_steps_;
+  if (!reader_) return 0;
+  const GilReleased others_run;
+  return value_or_throw(reader_->info(), doing("asking for the steps of")).steps;
+}
+
+std::shared_ptr<const Step> ReaderEngine::step_for(const std::string& name, std::size_t index, const char* call) const {
+  if (random_access_) {
+    return value_or_throw(random_access_->step(name, index), std::string(call) + " " + name + " of stream " + path_);
+  }
+  if (!step_) {
+    throw_misuse(std::string(call) + " " + name + " of stream " + path_,
+                 "it belongs between BeginStep and EndStep. To read without steps, open with RandomAccess=true.");
+  }
+  return step_;
+}
+
+template <class T>
+void ReaderEngine::get(const adios2::Variable<T>& variable, T* values, const adios2::core::Selection* with_get) {
+  const std::string name = variable.Name();
+  const Selected selected{with_get != nullptr ? *with_get : selection_of(variable), with_get != nullptr};
+  const std::size_t first = random_access_ ? selected.selection.GetStepStart() : 0;
+  const std::size_t steps = random_access_ ? selected.selection.GetStepCount() : 1;
+  for (std::size_t i = 0; i < steps; ++i) {
+    values += get_step(*step_for(name, first + i, "Get of"), name, selected, values);
+  }
+}
+
+#define FOREBAY_INSTANTIATE(T) \
+  template void ReaderEngine::get(const adios2::Variable<T>&, T*, const adios2::core::Selection*);
+ADIOS2_FOREACH_STDTYPE_1ARG(FOREBAY_INSTANTIATE)
+#undef FOREBAY_INSTANTIATE
+
+template <class T>
+std::size_t ReaderEngine::get_step(const Step& step, const std::string& name, const Selected& selected, T* values) {
+  const std::string action = "Get of " + name + " from stream " + path_;
+  const VariableInfo* variable = step.find(name);
+  if (variable == nullptr) {
+    throw std::invalid_argument("Forebay, " + action + ": step " + std::to_string(step.number()) + " does not have it");
+  }
+  if (variable->type != *data_type_of<T>) {
+    throw std::invalid_argument("Forebay, " + action + ": in step " + std::to_string(step.number()) +
+                                " it is of type " + std::string(to_string(variable->type)));
+  }
+  if constexpr (std::is_same_v<T, std::string>) {
+    *values = value_or_throw(read_selected_string(step, *variable, selected), action);
+    return 1;
+  } else {
+    std::optional<GilReleased> others_run;
+    if (selected_bytes(*variable, selected) >= long_read_bytes) others_run.emplace();
+    return value_or_throw(read_selection(step, *variable, selected, values), action);
+  }
+}
+
+adios2::MinVarInfo* ReaderEngine::MinBlocksInfo(const std::string& name, std::size_t index) const {
+  const std::shared_ptr<const Step> step = step_for(name, index, "BlocksInfo of");
+  const std::string action = "BlocksInfo of " + name + " of stream " + path_;
+  const VariableInfo* variable = step->find(name);
+  if (variable == nullptr) {
+    throw std::invalid_argument("Forebay, " + action + ": step " + std::to_string(step->number()) +
+                                " does not have it");
+  }
+  const std::size_t label = random_access_ ? index : step->number();
+  return value_or_throw(blocks_info_.make(step, *variable, label), action);
+}
+
+void ReaderEngine::DoClose(int) {
+  if (!reader_) return;
+  variables_.clear(m_IO);
+  step_.reset();
+  const GilReleased others_run;
+  random_access_.reset();
+  reader_.reset();
+}
+
+}  // namespace forebay::engine

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engine that `Mode::Read` opens: follows a stream step by step, or (RandomAccess) offers all its steps at once.
+// Like any ADIOS2 engine it is used by one thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <adios2.h>
+#include <adios2/plugin/PluginEngineInterface.h>
+
+#include <forebay/reader.h>
+
+#include "attributes.h"
+#include "blocks_info.h"
+#include "random_access.h"
+#include "read_selection.h"
+#include "variables.h"
+
+namespace forebay::engine {
+
+class ReaderEngine final : public adios2::plugin::PluginEngineInterface {
+ public:
+  /// Opens the stream; see errors.h for what it throws.
+  ReaderEngine(adios2::IO io, const std::string& name, adios2::Mode mode);
+  ~ReaderEngine() override;
+  ReaderEngine(const ReaderEngine&) = delete;
+  ReaderEngine& operator=(const ReaderEngine&) = delete;
+
+  adios2::StepStatus BeginStep(adios2::StepMode mode, float timeout_seconds) override;
+  void EndStep() override;
+  std::size_t CurrentStep() const override;
+  std::size_t Steps() const override;
+  void PerformGets() override {}  // every Get has copied already
+  adios2::MinVarInfo* MinBlocksInfo(const std::string& name, std::size_t step) const override;
+  void DoClose(int transport_index) override;
+
+#define FOREBAY_GET(T)                                                                                             \
+  void DoGetSync(adios2::Variable<T> variable, T* values) override {                                               \
+    get(variable, values, nullptr);                                                                                \
+  }                                                                                                                \
+  void DoGetDeferred(adios2::Variable<T> variable, T* values) override {                                           \
+    get(variable, values, nullptr);                                                                                \
+  }                                                                                                                \
+  void DoGetSync(adios2::Variable<T> variable, T* values, const adios2::core::Selection& selection) override {     \
+    get(variable, values, &selection);                                                                             \
+  }                                                                                                                \
+  void DoGetDeferred(adios2::Variable<T> variable, T* values, const adios2::core::Selection& selection) override { \
+    get(variable, values, &selection);                                                                             \
+  }
+  ADIOS2_FOREACH_STDTYPE_1ARG(FOREBAY_GET)
+#undef FOREBAY_GET
+
+ private:
+  template <class T>
+  void get(const adios2::Variable<T>& variable, T* values, const adios2::core::Selection* with_get);
+  template <class T>
+  std::size_t get_step(const Step& step, const std::string& name, const Selected& selected, T* values);
+
+  /// The step that BeginStep returns next, null at the end of the stream or, with `status` NotReady, for now.
+  std::shared_ptr<const Step> follow(float timeout_seconds, adios2::StepStatus& status);
+  std::shared_ptr<const Step> next_listed(adios2::StepStatus& status);
+  /// The step for a Get or BlocksInfo of a variable; `index` counts in random access.
+  std::shared_ptr<const Step> step_for(const std::string& name, std::size_t index, const char* call) const;
+  std::string doing(const char* what) const { return std::string(what) + " stream " + path_; }
+
+  std::string path_;
+  std::string consumer_;
+  std::unique_ptr<Reader> reader_;
+  std::unique_ptr<RandomAccess> random_access_;
+  std::optional<std::deque<std::uint64_t>> listed_;  // the steps to come, where the stream is not followed
+  std::size_t listed_steps_ = 0;
+  std::shared_ptr<const Step> step_;  // between BeginStep and EndStep
+  std::size_t current_step_ = 0;
+  VariableMirror variables_;
+  AttributeMirror attributes_;
+  mutable BlocksInfo blocks_info_;
+};
+
+}  // namespace forebay::engine

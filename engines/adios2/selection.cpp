@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// adios2::core::InferSelection is public and tells everything, but takes a core variable, which adios2::Variable keeps
+// private. The pointer to that member is named where access is not checked: in an explicit template instantiation. This
+// is no promised interface, so it can be compiled out (FOREBAY_ADIOS2_PUBLIC_SELECTION) and is tried at the first open.
+#include "selection.h"
+
+#include <atomic>
+#include <stdexcept>
+#include <string>
+
+namespace forebay::engine {
+
+#ifndef FOREBAY_ADIOS2_PUBLIC_SELECTION
+
+namespace {
+
+template <class Tag, typename Tag::Type member>
+struct MemberAccess {
+  friend typename Tag::Type member_pointer(Tag) { return member; }
+};
+
+template <class T>
+using CoreVariable = adios2::core::Variable<T>*;
+
+template <class T>
+struct Access;
+
+#define FOREBAY_ACCESS(T, LABEL)                                                  \
+  struct Access_##LABEL {                                                         \
+    using Type = CoreVariable<T> adios2::Variable<T>::*;                          \
+    friend Type member_pointer(Access_##LABEL);                                   \
+  };                                                                              \
+  template struct MemberAccess<Access_##LABEL, &adios2::Variable<T>::m_Variable>; \
+  template <>                                                                     \
+  struct Access<T> {                                                              \
+    using Tag = Access_##LABEL;                                                   \
+  };
+ADIOS2_FOREACH_STDTYPE_2ARGS(FOREBAY_ACCESS)
+#undef FOREBAY_ACCESS
+
+}  // namespace
+
+template <class T>
+adios2::core::Selection selection_of(const adios2::Variable<T>& variable) {
+  // core::Variable<T> derives from VariableBase alone; its definition is not installed.
+  const auto* base =
+      reinterpret_cast<const adios2::core::VariableBase*>(variable.*member_pointer(typename Access<T>::Tag{}));
+  return adios2::core::InferSelection(*base);
+}
+
+void check_selections(adios2::IO io) {
+  static std::atomic<bool> checked = false;
+  if (checked.load(std::memory_order_acquire)) return;
+  const std::string name = "forebay selection check";
+  auto variable = io.DefineVariable<double>(name, {8, 8}, {0, 0}, {8, 8});
+  const bool untouched = selection_of(variable).GetSelectionType() == adios2::SelectionType::All;
+  variable.SetSelection({{1, 2}, {3, 4}});
+  variable.SetMemorySelection({{1, 1}, {5, 6}});
+  const adios2::core::Selection box = selection_of(variable);
+  variable.SetStepSelection({7, 2});
+  variable.SetBlockSelection(3);
+  const adios2::core::Selection block = selection_of(variable);
+  io.RemoveVariable(name);
+  const bool seen = untouched && box.GetSelectionType() == adios2::SelectionType::BoundingBox &&
+                    box.GetStart() == adios2::Dims{1, 2} && box.GetCount() == adios2::Dims{3, 4} &&
+                    box.HasMemorySelection() && box.GetMemoryStart() == adios2::Dims{1, 1} &&
+                    box.GetMemoryCount() == adios2::Dims{5, 6} && block.HasBlockSelection() &&
+                    block.GetBlockID() == 3 && block.GetStepStart() == 7 && block.GetStepCount() == 2;
+  if (!seen) {
+    throw std::runtime_error(
+        "Forebay: this plugin does not see selections made in the ADIOS2 that loaded it. Build it against that ADIOS2 "
+        "(set ADIOS2_DIR), or with -DFOREBAY_ADIOS2_PUBLIC_SELECTION=ON, which gives up memory and step selections.");
+  }
+  checked.store(true, std::memory_order_release);
+}
+
+#else
+
+template <class T>
+adios2::core::Selection selection_of(const adios2::Variable<T>& variable) {
+  adios2::core::Selection selection;
+  const adios2::Dims start = variable.Start();
+  const adios2::Dims count = variable.Count();
+  if (!start.empty() && start.size() == count.size()) selection.SetBoundingBox(start, count);
+  if (variable.BlockID() != 0) selection.SetBlock(variable.BlockID());
+  return selection;
+}
+
+void check_selections(adios2::IO) {}
+
+#endif
+
+#define FOREBAY_INSTANTIATE(T) template adios2::core::Selection selection_of(const adios2::Variable<T>&);
+ADIOS2_FOREACH_STDTYPE_1ARG(FOREBAY_INSTANTIATE)
+#undef FOREBAY_INSTANTIATE
+
+}  // namespace forebay::engine

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "variables.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+
+#include "data_types.h"
+#include "errors.h"
+
+namespace forebay::engine {
+namespace {
+
+// Local arrays have no shape; their count is that of the largest block in each dimension, so that what ADIOS2 allocates
+// from it has room for any block.
+adios2::Dims largest_block(const VariableInfo& variable) {
+  adios2::Dims largest = variable.blocks.empty() ? adios2::Dims{0} : variable.blocks.front().count;
+  for (const BlockInfo& block : variable.blocks) {
+    for (std::size_t i = 0; i < std::min(largest.size(), block.count.size()); ++i) {
+      largest[i] = std::max(largest[i], block.count[i]);
+    }
+  }
+  return largest;
+}
+
+}  // namespace
+
+VariableMirror::Shown VariableMirror::describe(const VariableInfo& variable) {
+  const auto with = [&](Form form, std::size_t dimensions) { return Shown{variable.type, form, dimensions, 0}; };
+  switch (variable.kind) {
+    case ShapeKind::global_value:
+      return with(Form::value, 0);
+    case ShapeKind::local_value:
+      // ADIOS2 has no arrays of strings: the values are told apart by block selection.
+      if (variable.type == DataType::string) return with(Form::local_string, 0);
+      return with(Form::array, variable.shape.size());
+    case ShapeKind::local_array:
+      return with(Form::local_array, largest_block(variable).size());
+    case ShapeKind::global_array:
+    case ShapeKind::joined_array:
+      break;
+  }
+  return with(Form::array, variable.shape.size());
+}
+
+void VariableMirror::define(adios2::IO io, const VariableInfo& variable, Form form) {
+  with_type(variable.type, [&]<class T>() {
+    switch (form) {
+      case Form::value:
+        io.DefineVariable<T>(variable.name);
+        break;
+      case Form::local_string:
+        io.DefineVariable<T>(variable.name, {adios2::LocalValueDim});
+        break;
+      case Form::local_array:
+        io.DefineVariable<T>(variable.name, {}, {}, largest_block(variable));
+        break;
+      case Form::array:
+        io.DefineVariable<T>(variable.name, variable.shape, adios2::Dims(variable.shape.size(), 0), variable.shape);
+        break;
+    }
+  });
+}
+
+bool VariableMirror::reset(adios2::IO io, const VariableInfo& variable, Form form) {
+  return with_type(variable.type, [&]<class T>() {
+    adios2::Variable<T> shown = io.InquireVariable<T>(variable.name);
+    if (!shown) return false;  // the application removed it
+    shown.SetBlockSelection(0);
+    if constexpr (!std::is_same_v<T, std::string>) {
+      if (form == Form::array) {
+        shown.SetShape(variable.shape);
+        shown.SetSelection({adios2::Dims(variable.shape.size(), 0), variable.shape});
+        shown.SetMemorySelection();
+      } else if (form == Form::local_array) {
+        shown.SetSelection({{}, largest_block(variable)});
+        shown.SetMemorySelection();
+      }
+    }
+    return true;
+  });
+}
+
+void VariableMirror::show(adios2::IO io, const std::vector<VariableInfo>& variables) {
+  ++round_;
+  for (const VariableInfo& variable : variables) {
+    Shown wanted = describe(variable);
+    wanted.round = round_;
+    const auto known = shown_.find(variable.name);
+    if (known != shown_.end()) {
+      const bool same = known->second.type == wanted.type && known->second.form == wanted.form &&
+                        known->second.dimensions == wanted.dimensions;
+      known->second = wanted;
+      if (same && reset(io, variable, wanted.form)) continue;
+      io.RemoveVariable(variable.name);
+    } else if (!io.VariableType(variable.name).empty()) {
+      clear(io);
+      throw_misuse("showing a step's variables",
+                   "variable " + variable.name + " is defined already in IO " + io.Name() +
+                       ". Give the reader an IO of its own, or remove the variable before BeginStep.");
+    } else {
+      shown_.emplace(variable.name, wanted);
+    }
+    define(io, variable, wanted.form);
+  }
+  if (shown_.size() == variables.size()) return;
+  std::erase_if(shown_, [&](const auto& entry) {
+    if (entry.second.round == round_) return false;
+    io.RemoveVariable(entry.first);
+    return true;
+  });
+}
+
+void VariableMirror::clear(adios2::IO io) {
+  for (const auto& [name, shown] : shown_) io.RemoveVariable(name);
+  shown_.clear();
+}
+
+}  // namespace forebay::engine

@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "writer_engine.h"
+
+#include <cstdlib>
+#include <exception>
+#include <optional>
+#include <stdexcept>
+#include <type_traits>
+#include <utility>
+
+#include <forebay/admin.h>
+
+#include "data_types.h"
+#include "errors.h"
+#include "parameters.h"
+#include "python_gil.h"
+#include "selection.h"
+
+namespace forebay::engine {
+namespace {
+
+// From this size on, other Python threads may run while a block is written.
+constexpr std::uint64_t long_write_bytes = 1 << 20;
+
+ShapeKind kind_of(adios2::ShapeID shape_id, const std::string& name) {
+  switch (shape_id) {
+    case adios2::ShapeID::GlobalValue:
+      return ShapeKind::global_value;
+    case adios2::ShapeID::GlobalArray:
+      return ShapeKind::global_array;
+    case adios2::ShapeID::JoinedArray:
+      return ShapeKind::joined_array;
+    case adios2::ShapeID::LocalValue:
+      return ShapeKind::local_value;
+    case adios2::ShapeID::LocalArray:
+      return ShapeKind::local_array;
+    case adios2::ShapeID::Unknown:
+      break;
+  }
+  throw std::invalid_argument("Forebay, Put of " + name + ": the variable has no known shape");
+}
+
+// AppendAfterSteps counts steps; the stream wants the number of the last one to keep.
+void resolve_append_after(const Settings& settings, const Address& address, WriterOptions& options) {
+  if (settings.append_after) {
+    options.append_after = settings.append_after;
+    return;
+  }
+  if (!settings.append_after_steps || *settings.append_after_steps == -1) return;
+  const std::string action = "looking up stream " + address.path() + " for AppendAfterSteps";
+  auto admin = value_or_throw(Admin::connect({}, options.interrupt), action);
+  const Result<StreamInfo> stream = admin->stream(address);
+  if (!stream && stream.error().code != ErrorCode::not_found) throw_error(stream.error(), action);
+  const std::uint64_t available = stream && stream->committed ? *stream->committed + 1 : 0;
+  const std::uint64_t kept = steps_to_keep(*settings.append_after_steps, available);
+  if (kept == 0) {
+    options.mode = WriteMode::replace;
+  } else if (kept < available) {
+    options.append_after = kept - 1;
+  }
+}
+
+}  // namespace
+
+WriterEngine::WriterEngine(adios2::IO io, const std::string& name, adios2::Mode mode)
+    : PluginEngineInterface(io, name, mode) {
+  check_selections(m_IO);
+  const Settings settings =
+      read_settings(m_IO.Parameters(), [](const char* variable) { return std::getenv(variable); });
+  const Address address = stream_address(settings, name);
+  path_ = address.path();
+  if (address.step) {
+    throw std::invalid_argument("Forebay: stream " + path_ + "@" + std::to_string(*address.step) +
+                                " names one step; that is for reading. Write to " + path_ + ".");
+  }
+  WriterOptions options = settings.writer;
+  options.interrupt = interrupt_requested;
+  take_rank(settings, options);
+  const bool append = mode == adios2::Mode::Append;
+  options.mode = append || settings.append_after ? WriteMode::append : WriteMode::replace;
+  ranks_ = options.ranks;
+  const std::string action = doing("opening") + " for writing";
+  const GilReleased others_run;
+  if (append || settings.append_after) resolve_append_after(settings, address, options);
+  replaces_ = options.mode == WriteMode::replace;
+  writer_ = value_or_throw(Writer::open(address, options), action);
+}
+
+WriterEngine::~WriterEngine() = default;
+
+adios2::StepStatus WriterEngine::BeginStep(adios2::StepMode mode, float) {
+  if (in_step_) {
+    throw_misuse(doing("BeginStep of"), implicit_step_ ? "a Put without BeginStep has begun a step; call EndStep first"
+                                                       : "BeginStep is called a second time without EndStep");
+  }
+  if (mode == adios2::StepMode::Read) {
+    throw std::invalid_argument("Forebay, " + doing("BeginStep of") + ": the stream is open for writing, not reading");
+  }
+  begin(false);
+  return in_step_ ? adios2::StepStatus::OK : adios2::StepStatus::NotReady;
+}
+
+void WriterEngine::begin(bool implicit) {
+  if (!broken_.empty()) throw std::runtime_error(broken_);
+  Result<std::uint64_t> step;
+  {
+    const GilReleased others_run;
+    step = writer_->begin_step();
+  }
+  if (!step) {
+    if (cancelled(step.error()) && !implicit) return;
+    note(step.error());
+    throw_error(step.error(), doing("BeginStep of"));
+  }
+  in_step_ = stepped_ = true;
+  implicit_step_ = implicit;
+  incomplete_.clear();
+}
+
+template <class T>
+void WriterEngine::put(const adios2::Variable<T>& variable, const T* values, bool deferred) {
+  const std::string name = variable.Name();
+  const ShapeKind kind = kind_of(variable.ShapeID(), name);
+  if (!variable.Operations().empty()) {
+    throw std::invalid_argument("Forebay, Put of " + name +
+                                ": operators cannot be run by a plugin engine. Remove the variable's operators.");
+  }
+  if (!in_step_) {
+    if (stepped_) throw_misuse("Put of " + name, "Put belongs between BeginStep and EndStep");
+    begin(true);
+  }
+  if constexpr (std::is_same_v<T, std::string>) {
+    put_string(name, kind, *values);
+  } else {
+    Block block{name, *data_type_of<T>, kind, {}, {}, {}, {}, {}, values, 1};
+    if (kind != ShapeKind::global_value && kind != ShapeKind::local_value) {
+      if (kind != ShapeKind::local_array) block.shape = variable.Shape();
+      if (kind == ShapeKind::global_array) block.start = variable.Start();
+      block.count = variable.Count();
+      block.elements = element_count(block.count);
+      const adios2::core::Selection selection = selection_of(variable);
+      if (selection.HasMemorySelection()) {
+        block.memory_start = selection.GetMemoryStart();
+        block.memory_count = selection.GetMemoryCount();
+      }
+    }
+    put_block(std::move(block), deferred);
+  }
+}
+
+#define FOREBAY_INSTANTIATE(T) template void WriterEngine::put(const adios2::Variable<T>&, const T*, bool);
+ADIOS2_FOREACH_STDTYPE_1ARG(FOREBAY_INSTANTIATE)
+#undef FOREBAY_INSTANTIATE
+
+void WriterEngine::put_block(Block block, bool deferred) {
+  // Single elements are taken at once: Python's put(variable, 3.14) passes the address of a temporary.
+  if (deferred && block.elements > 1) {
+    pending_names_.insert(block.name);
+    pending_.push_back(std::move(block));
+    return;
+  }
+  Result<void> result;
+  {
+    std::optional<GilReleased> others_run;
+    if (block.bytes() >= long_write_bytes) others_run.emplace();
+    // Blocks of a variable are numbered in the order of the Puts.
+    if (pending_names_.contains(block.name)) result = write_pending();
+    if (result) result = write(block);
+  }
+  check_put(result, block.name);
+}
+
+void WriterEngine::put_string(const std::string& name, ShapeKind kind, const std::string& value) {
+  check_put(writer_->put_string(name, kind, value), name);
+}
+
+void WriterEngine::refuse_span(const std::string& name) {
+  throw std::invalid_argument(
+      "Forebay, Put of " + name +
+      ": ADIOS2's plugin interface cannot hand out a Span (its data would be null). Use Put with a "
+      "pointer; to compute in place, use Forebay's own Python or C++ interface (allocate).");
+}
+
+Result<void> WriterEngine::write(const Block& block) {
+  BlockSpec spec;
+  spec.name = block.name;
+  spec.type = block.type;
+  spec.kind = block.kind;
+  spec.shape = block.shape;
+  spec.start = block.start;
+  spec.count = block.count;
+  spec.memory_start = block.memory_start;
+  spec.memory_count = block.memory_count;
+  return writer_->put(spec, block.data);
+}
+
+Result<void> WriterEngine::write_pending() {
+  const std::vector<Block> blocks = std::exchange(pending_, {});
+  pending_names_.clear();
+  for (const Block& block : blocks) {
+    if (auto result = write(block); !result) {
+      Error error = result.error();
+      error.what = "Put of " + block.name + ": " + error.what;
+      return fail(std::move(error));
+    }
+  }
+  return {};
+}
+
+void WriterEngine::check_put(const Result<void>& result, const std::string& variable) {
+  if (result) return;
+  note(result.error());
+  const std::string action = "Put of " + variable + " to stream " + path_;
+  if (result.error().code != ErrorCode::invalid_argument) incomplete_ = action + ": " + result.error().message();
+  if (!cancelled(result.error())) throw_error(result.error(), action);
+}
+
+void WriterEngine::PerformPuts() {
+  Result<void> result;
+  {
+    const GilReleased others_run;
+    result = write_pending();
+  }
+  if (result) return;
+  note(result.error());
+  incomplete_ = result.error().message();
+  if (!cancelled(result.error())) throw_error(result.error(), doing("PerformPuts to"));
+}
+
+void WriterEngine::EndStep() {
+  if (!in_step_) throw_misuse(doing("EndStep of"), "EndStep is called without BeginStep");
+  if (!broken_.empty()) throw std::runtime_error(broken_);
+  Result<void> result;
+  {
+    const GilReleased others_run;
+    result = incomplete_.empty() ? write_pending() : fail(ErrorCode::invalid_argument, "");
+  }
+  if (!incomplete_.empty()) {
+    abort_step();
+    throw std::runtime_error("Forebay, " + doing("EndStep of") +
+                             ": the step is given up, because it is incomplete: " + incomplete_);
+  }
+  if (result) result = attributes_.send_changes(m_IO, *writer_);
+  if (result) {
+    const GilReleased others_run;
+    result = writer_->end_step();
+  }
+  if (!result) {
+    note(result.error());
+    abort_step();
+    if (!cancelled(result.error())) throw_error(result.error(), doing("EndStep of"));
+  }
+  in_step_ = false;
+}
+
+void WriterEngine::abort_step() {
+  pending_.clear();
+  pending_names_.clear();
+  in_step_ = false;
+  if (broken_.empty() && writer_->in_step()) {
+    const GilReleased others_run;
+    if (auto aborted = writer_->abort_step(); !aborted) note(aborted.error());
+  }
+}
+
+bool WriterEngine::cancelled(const Error& error) {
+  if (error.code != ErrorCode::cancelled) return false;
+  if (in_step_)
+    broken_ = "Forebay: a call to stream " + path_ + " was interrupted; the step's fate is unknown. Open it anew.";
+  return true;
+}
+
+void WriterEngine::note(const Error& error) {
+  switch (error.code) {
+    case ErrorCode::group_broken:
+    case ErrorCode::fenced:
+    case ErrorCode::disconnected:
+    case ErrorCode::failed:
+    case ErrorCode::protocol:
+      broken_ = "Forebay: stream " + path_ + " cannot be written any more: " + error.message();
+      break;
+    default:
+      break;
+  }
+}
+
+std::size_t WriterEngine::CurrentStep() const {
+  return writer_ ? writer_->current_step() : 0;
+}
+
+std::size_t WriterEngine::Steps() const {
+  return CurrentStep();
+}
+
+void WriterEngine::DoClose(int) {
+  if (!writer_) return;
+  // As BP5 does it: what was defined without any step becomes one step, in which all ranks take part.
+  if (!stepped_ && replaces_ && broken_.empty() && (ranks_ > 1 || has_attributes(m_IO))) begin(true);
+  // A step that is open because the program is failing right now is no whole step.
+  const bool failing = std::uncaught_exceptions() > 0 || python_exception_in_flight();
+  if (in_step_ && (implicit_step_ || !failing) && broken_.empty()) EndStep();
+  const bool whole = !in_step_ && broken_.empty();
+  Result<void> result;
+  {
+    const GilReleased others_run;
+    if (whole) result = writer_->close();
+    writer_.reset();
+  }
+  in_step_ = false;
+  if (!result && !cancelled(result.error())) throw_error(result.error(), doing("closing"));
+}
+
+}  // namespace forebay::engine

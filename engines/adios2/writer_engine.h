@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engine that `Mode::Write` and `Mode::Append` open: ADIOS2's Puts become blocks of a stream's steps. Like any
+// ADIOS2 engine it is used by one thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include <adios2.h>
+#include <adios2/plugin/PluginEngineInterface.h>
+
+#include <forebay/writer.h>
+
+#include "attributes.h"
+
+namespace forebay::engine {
+
+class WriterEngine final : public adios2::plugin::PluginEngineInterface {
+ public:
+  /// Opens the stream; see errors.h for what it throws.
+  WriterEngine(adios2::IO io, const std::string& name, adios2::Mode mode);
+  /// Without DoClose the open step is given up and the stream counts as interrupted.
+  ~WriterEngine() override;
+  WriterEngine(const WriterEngine&) = delete;
+  WriterEngine& operator=(const WriterEngine&) = delete;
+
+  adios2::StepStatus BeginStep(adios2::StepMode mode, float timeout_seconds) override;
+  void EndStep() override;
+  std::size_t CurrentStep() const override;
+  std::size_t Steps() const override;
+  void PerformPuts() override;
+  void DoClose(int transport_index) override;
+
+#define FOREBAY_PUT(T)                                                         \
+  void DoPutSync(adios2::Variable<T> variable, const T* values) override {     \
+    put(variable, values, false);                                              \
+  }                                                                            \
+  void DoPutDeferred(adios2::Variable<T> variable, const T* values) override { \
+    put(variable, values, true);                                               \
+  }
+  ADIOS2_FOREACH_STDTYPE_1ARG(FOREBAY_PUT)
+#undef FOREBAY_PUT
+#define FOREBAY_SPAN(T)                                                                           \
+  void DoPut(adios2::Variable<T> variable, adios2::Variable<T>::Span&, bool, const T&) override { \
+    refuse_span(variable.Name());                                                                 \
+  }
+  ADIOS2_FOREACH_PRIMITIVE_STDTYPE_1ARG(FOREBAY_SPAN)
+#undef FOREBAY_SPAN
+
+ private:
+  /// A Put with the selection that the variable had then.
+  struct Block {
+    std::string name;
+    DataType type;
+    ShapeKind kind;
+    adios2::Dims shape, start, count, memory_start, memory_count;
+    const void* data;
+    std::uint64_t elements;
+
+    std::uint64_t bytes() const { return elements * element_size(type); }
+  };
+
+  template <class T>
+  void put(const adios2::Variable<T>& variable, const T* values, bool deferred);
+  void put_block(Block block, bool deferred);
+  void put_string(const std::string& name, ShapeKind kind, const std::string& value);
+  [[noreturn]] static void refuse_span(const std::string& name);
+
+  void begin(bool implicit);
+  Result<void> write(const Block& block);
+  Result<void> write_pending();
+  /// Handles an error of a Put: one that leaves the step incomplete keeps it from being published.
+  void check_put(const Result<void>& result, const std::string& variable);
+  void abort_step();
+  /// True if the client was asked to stop by Ctrl-C, which Python raises itself when this call returns.
+  bool cancelled(const Error& error);
+  void note(const Error& error);
+  std::string doing(const char* what) const { return std::string(what) + " stream " + path_; }
+
+  std::string path_;
+  bool replaces_ = true;
+  std::uint32_t ranks_ = 1;
+  std::unique_ptr<Writer> writer_;
+  AttributeSource attributes_;
+  std::vector<Block> pending_;  // deferred Puts, in order
+  std::unordered_set<std::string> pending_names_;
+  bool in_step_ = false;
+  bool implicit_step_ = false;  // begun by a Put, without BeginStep
+  bool stepped_ = false;        // a step was begun
+  std::string incomplete_;      // why the open step must not be published
+  std::string broken_;          // why the engine cannot go on
+};
+
+}  // namespace forebay::engine
