@@ -22,7 +22,7 @@ __all__ = ["Acknowledge", "Follower", "StartText", "milliseconds"]
 Acknowledge: TypeAlias = Literal["auto", "manual"]
 StartText: TypeAlias = Literal["cursor", "oldest", "latest", "next"]
 
-# What a wait brought; forebay::NextStep::Kind.
+# What a wait brought: forebay::NextStep::Kind. 5 says that another thread closed the follower.
 _STEP, _NOT_READY, _END_OF_STREAM, _NOTICE = 1, 2, 3, 4
 
 
@@ -92,44 +92,38 @@ class Follower(Iterator[Step]):
 
     def __next__(self) -> Step:
         self._acknowledge_previous()
-        kind, native, rewound, skipped, status, text = self._core.next(self._timeout_ms)
-        if kind == _STEP:
-            assert native is not None
-            if self._acknowledges:
-                self._previous = native
-            return Step(native, self._stream, self, rewound, skipped)
-        return self._without_step(kind, status, text)
-
-    def _without_step(self, kind: int, status: str, text: str) -> Step:
-        deadline = None if self._timeout_ms < 0 else monotonic() + self._timeout_ms / 1000
+        timeout_ms = self._timeout_ms
+        deadline: float | None = None
         while True:
-            if kind == _NOTICE:
-                if self._on_notice is not None:
-                    self._on_notice(Notice(StreamStatus(status), text))
-            elif kind == _END_OF_STREAM:
-                self._end(StreamStatus(status), text)
-            elif kind == _NOT_READY:
-                raise StepTimeoutError(
-                    f"no step came within {self._timeout_ms / 1000:g} s (the stream is {status}); ask again, or give "
-                    "follow() a longer timeout",
-                    f"stream {self._stream.address}",
-                )
-            # A notice does not prolong the wait.
-            left_ms = -1 if deadline is None else max(0, round((deadline - monotonic()) * 1000))
-            kind, native, rewound, skipped, status, text = self._core.next(left_ms)
+            kind, native, rewound, skipped, status, text = self._core.next(timeout_ms)
             if kind == _STEP:
                 assert native is not None
                 if self._acknowledges:
                     self._previous = native
                 return Step(native, self._stream, self, rewound, skipped)
+            if kind != _NOTICE:
+                raise self._reason(kind, status, text)
+            if self._on_notice is not None:
+                self._on_notice(Notice(StreamStatus(status), text))
+            # Notices do not prolong the wait by more than one timeout.
+            if timeout_ms > 0:
+                deadline = monotonic() + timeout_ms / 1000 if deadline is None else deadline
+                timeout_ms = max(0, round((deadline - monotonic()) * 1000))
 
-    def _end(self, status: StreamStatus, text: str) -> None:
+    def _reason(self, kind: int, status: str, text: str) -> Exception:
+        """Why there is no next step."""
         where = f"stream {self._stream.address}"
-        if status is StreamStatus.INTERRUPTED:
-            raise StreamInterruptedError(f"the writer group was lost and has not come back: {text}", where)
-        if status is StreamStatus.FAILED:
-            raise StreamFailedError(f"a sync failed on the server: {text}", where)
-        raise StopIteration
+        if kind == _NOT_READY:
+            return StepTimeoutError(
+                f"no step came within {self._timeout_ms / 1000:g} s (the stream is {status}); ask again, or give "
+                "follow() a longer timeout",
+                where,
+            )
+        if kind == _END_OF_STREAM and status == StreamStatus.INTERRUPTED:
+            return StreamInterruptedError(f"the writer group was lost and has not come back: {text}", where)
+        if kind == _END_OF_STREAM and status == StreamStatus.FAILED:
+            return StreamFailedError(f"a sync failed on the server: {text}", where)
+        return StopIteration()
 
     def _acknowledge_previous(self) -> None:
         if self._previous is not None:

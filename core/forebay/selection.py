@@ -23,7 +23,8 @@ class Selection:
 
     start: tuple[int, ...]
     count: tuple[int, ...]
-    rest: tuple[int | slice, ...] | None  #: None: the box is the selection
+    shape: tuple[int, ...]  #: of the selection
+    rest: tuple[int | slice | EllipsisType, ...] | None  #: None: the box is the selection
     is_scalar: bool  #: every dimension was given an int, or there are none and the index was ``()``
 
 
@@ -36,11 +37,12 @@ def select(index: Index, shape: tuple[int, ...]) -> Selection:
         An int beyond its dimension, too many indices, or anything but ints, slices and one Ellipsis.
     """
     if index is Ellipsis:
-        return Selection((0,) * len(shape), shape, None, False)
+        return Selection((0,) * len(shape), shape, shape, None, False)
     items = _without_ellipsis(index if isinstance(index, tuple) else (index,), len(shape))
     start: list[int] = []
     count: list[int] = []
-    rest: list[int | slice] = []
+    extents: list[int] = []
+    rest: list[int | slice | EllipsisType] = []
     plain = True
     for axis, extent in enumerate(shape):
         item = items[axis] if axis < len(items) else slice(None)
@@ -52,6 +54,7 @@ def select(index: Index, shape: tuple[int, ...]) -> Selection:
                 first, length, kept = chosen[0], chosen[-1] - chosen[0] + 1, slice(None, None, chosen.step)
             else:
                 first, length, kept = chosen[-1], chosen[0] - chosen[-1] + 1, slice(None, None, chosen.step)
+            extents.append(len(chosen))
             plain = plain and (kept.step is None or kept.step == 1)
             rest.append(kept)
         else:
@@ -61,12 +64,9 @@ def select(index: Index, shape: tuple[int, ...]) -> Selection:
             rest.append(0)
         start.append(first)
         count.append(length)
-    is_scalar = Ellipsis not in _items(index) and all(not isinstance(item, slice) for item in rest)
-    return Selection(tuple(start), tuple(count), None if plain else tuple(rest), is_scalar)
-
-
-def _items(index: Index) -> tuple[object, ...]:
-    return index if isinstance(index, tuple) else (index,)
+    is_scalar = not extents and not (isinstance(index, tuple) and Ellipsis in index)
+    # The Ellipsis makes NumPy give an array also where only ints select.
+    return Selection(tuple(start), tuple(count), tuple(extents), None if plain else (*rest, ...), is_scalar)
 
 
 def _without_ellipsis(items: tuple[IndexItem, ...], dimensions: int) -> list[SupportsIndex | slice]:

@@ -149,7 +149,7 @@ class Variable:
         Parameters
         ----------
         out : ndarray, optional
-            C-contiguous, writable, of the variable's dtype and the selection's shape. Parts of the selection that no
+            Writable, of the variable's dtype and the selection's shape. Parts of the selection that no
             block covers keep what they held.
 
         Returns
@@ -169,23 +169,21 @@ class Variable:
         selection = select(index, self._whole())
         if out is None:
             return self._copy(selection)
-        wanted = tuple(
-            len(range(extent)[kept]) if isinstance(kept, slice) else -1
-            for extent, kept in zip(
-                selection.count, selection.rest or (slice(None),) * len(selection.count), strict=True
-            )
-        )
-        wanted = tuple(extent for extent in wanted if extent >= 0)
-        if out.shape != wanted or out.dtype != self.dtype or not out.flags.c_contiguous or not out.flags.writeable:
+        if out.shape != selection.shape or out.dtype != self.dtype or not out.flags.writeable:
             raise InvalidArgumentError(
-                f"out must be a writable C-contiguous array of shape {wanted} and type {self.dtype}",
+                f"out must be a writable array of shape {selection.shape} and type {self.dtype}",
                 f"variable {self._name!r}",
             )
-        if selection.rest is None and self.dtype is not STRING_DTYPE and self._shape:
-            if out.size:
-                self._step._native().read(self._index, selection.start, selection.count, out)
-        else:
+        if not self._shape or self.dtype is STRING_DTYPE:
             out[...] = self._copy(selection)
+        elif out.size:
+            native = self._step._native()
+            if selection.rest is not None or not native.read(self._index, selection.start, selection.count, out):
+                rest = ... if selection.rest is None else selection.rest
+                box = np.empty(selection.count, self.dtype)
+                box[rest] = out
+                native.read(self._index, selection.start, selection.count, box)
+                out[...] = box[rest]
         return out
 
     def block(self, number: int, index: Index = ...) -> Any:

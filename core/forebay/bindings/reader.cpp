@@ -38,11 +38,11 @@ class PythonReader {
       return reader.next(timeout_ms);
     });
     if (!brought) {
-      return nb::make_tuple(closed_meanwhile, nb::none(), false, 0, nb::none(), nb::none());
+      return nb::make_tuple(closed_meanwhile, nb::none(), false, 0, "", "");
     }
     if (brought->kind == NextStep::Kind::step) {
       return nb::make_tuple(static_cast<int>(brought->kind), object_of(brought->step), brought->rewound,
-                            brought->skipped, nb::none(), nb::none());
+                            brought->skipped, "", "");
     }
     return nb::make_tuple(static_cast<int>(brought->kind), nb::none(), brought->rewound, brought->skipped,
                           to_string(brought->status), text_of(brought->text));
