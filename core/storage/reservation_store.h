@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reservations as they lie under ROOT/reservations and ROOT/quarantine: identity file, segments, streams' folders, files/.
-// Creating and destroying is idempotent and survives a crash at any point.
+// Reservations as they lie under ROOT/reservations and ROOT/quarantine: identity file, segments, streams' folders,
+// files/. Creating and destroying is idempotent and survives a crash at any point.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <forebay/result.h>
@@ -17,10 +18,10 @@ namespace forebay::storage {
 
 /// Layout chosen for a capacity: see docs/formats/reservation.md.
 struct ReservationLayout {
-  std::uint64_t capacity_bytes = 0;          ///< rounded up to the granularity
-  std::uint64_t segment_bytes = 0;           ///< power of two, 1 MiB to 256 MiB, about a 32nd of the capacity
+  std::uint64_t capacity_bytes = 0;  ///< rounded up to the granularity
+  std::uint64_t segment_bytes = 0;   ///< power of two, 1 MiB to 256 MiB, about a 32nd of the capacity
   std::uint32_t segments = 0;
-  std::uint64_t journal_reserve_bytes = 0;   ///< kept for journals, so that ends, drops and withdrawals always have room
+  std::uint64_t journal_reserve_bytes = 0;  ///< kept for journals, so that ends, drops and withdrawals always have room
 };
 inline constexpr std::uint64_t granularity_bytes = std::uint64_t{1} << 20;
 inline constexpr std::uint64_t capacity_bytes_min = std::uint64_t{8} << 20;
@@ -33,16 +34,20 @@ class ReservationStore {
   static Result<std::unique_ptr<ReservationStore>> open(Device& device, std::string root);
 
   /// Makes a reservation whole: folder under a temporary name, segments with their space allocated (no_space undoes
-  /// everything), identity file, sync, rename. `record.members` has one member with the segments' number.
+  /// everything), identity file, sync, rename. `record.members` has one member with the segments' number. Succeeds if
+  /// the same record is there already. Errors: invalid_argument, already_exists (the id, with another record),
+  /// no_space, io_error.
   Result<void> create(const reservation::ReservationT& record);
 
-  /// Reads all reservations. Folders that are unfinished or cannot be read are moved to quarantine (unfinished creations are removed) and
-  /// named in `problems`.
+  /// Reads all reservations. Unfinished creations are removed. What is damaged or is no reservation is moved to
+  /// quarantine, where it stays until somebody deletes it; what cannot be read just now (an I/O error, a newer version)
+  /// stays in place. Both are named in `problems`.
   Result<std::vector<reservation::ReservationT>> load(std::vector<std::string>& problems);
 
   /// Moves the reservation to quarantine (that is the moment when it is gone) and syncs. Succeeds if it does not exist.
   Result<void> retire(const std::string& id);
-  /// Deletes what lies in quarantine. Bounded: at most `entries_max` files and folders a call; true when nothing is left.
+  /// Deletes what was retired. Bounded: at most `entries_max` files and folders a call; true when nothing of it is
+  /// left. What cannot be deleted keeps nothing else from going; the error names the first.
   Result<bool> purge_quarantine(std::size_t entries_max);
 
   std::string directory(const std::string& id) const;
@@ -51,23 +56,38 @@ class ReservationStore {
   std::string stream_directory(const std::string& id, const std::string& name) const;
   std::string files_directory(const std::string& id) const;
 
-  /// Names of the streams' folders.
+  /// Names of the streams' folders, sorted.
   Result<std::vector<std::string>> stream_names(const std::string& id) const;
   Result<void> make_stream_directory(const std::string& id, const std::string& name);
-  /// Moves a stream's folder to quarantine.
+  /// Moves a stream's folder to quarantine and syncs. Succeeds if it does not exist.
   Result<void> retire_stream(const std::string& id, const std::string& name);
 
-  /// Bytes of all regular files below files/ (a walk).
+  /// Space that all regular files below files/ take on the device (a walk).
   Result<std::uint64_t> files_bytes(const std::string& id) const;
 
  private:
   ReservationStore(Device& device, std::string root);
+
+  std::string reservations_directory() const;
+  std::string quarantine_directory() const;
+  /// A name in quarantine that nothing has.
+  static std::string quarantined_name(std::string_view prefix, std::string_view name);
+  Result<void> move_to_quarantine(const std::string& from_directory, const std::string& name,
+                                  const std::string& quarantined);
+  /// Makes everything of the reservation in folder `path`, synced.
+  Result<void> fill(const reservation::ReservationT& record, const std::string& path);
+  Result<reservation::ReservationT> read_record(const std::string& id) const;
+  /// The record, after a look at all that belongs to it.
+  Result<reservation::ReservationT> read_whole_reservation(const std::string& id) const;
+
   Device& device_;
   std::string root_;
 };
 
-/// True if no process, this one's descriptors apart, can write to the file any more: no open descriptor for writing and no writable
-/// shared mapping, in forked children either. Probed by a read lease (fcntl F_SETLEASE). unsupported where the file system has no leases.
+/// True if no process can write to the file any more: no open descriptor for writing and no shared mapping made through
+/// one, in forked children either. The caller's own descriptors count too: it probes when it has none for writing.
+/// Probed by a read lease (fcntl F_SETLEASE), which asks that the caller owns the file. unsupported where the file
+/// system has no leases.
 Result<bool> nobody_writes(const std::string& path);
 
 }  // namespace forebay::storage

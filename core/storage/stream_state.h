@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a stream is: the result of applying its journal's records in order. The server changes a stream only by appending
-// a record and applying it, so running and recovering go the same way. Not thread-safe.
+// What a stream is: the result of applying its journal's records in order. The server changes a stream only by
+// appending a record and applying it, so running and recovering go the same way. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@
 namespace forebay::storage {
 
 struct StepState {
-  journal::StepCommittedT committed;   ///< number, epoch, time, parts with their extents
+  journal::StepCommittedT committed;  ///< number, epoch, time, parts with their extents
   bool staged = false;
   std::string receipt;
   bool precious() const noexcept { return committed.precious && !staged; }
@@ -26,7 +26,7 @@ struct StepState {
 
 struct CursorState {
   std::uint32_t epoch = 0;
-  std::uint64_t position = 0;          ///< next step that the consumer will get
+  std::uint64_t position = 0;  ///< next step that the consumer will get
 };
 
 struct SegmentOwner {
@@ -38,10 +38,12 @@ class StreamState {
  public:
   static StreamState fresh(std::string uuid, std::string name, std::int64_t created_ns);
 
-  /// Applies one record as read from a journal. corrupt if it contradicts the state (a commit of a step that exists, …).
+  /// Applies one record as read from a journal. corrupt if it contradicts the state (a commit of a step that exists,
+  /// …).
   Result<void> apply(journal::RecordType type, std::span<const std::byte> body);
 
-  // The same for records at hand. Each requires what the record's description says; violations are corrupt.
+  // The same for records at hand. Each requires what docs/formats/journal.md says; violations are corrupt and change
+  // nothing.
   Result<void> apply(const journal::GroupFormedT& record);
   Result<void> apply(const journal::SegmentsOwnedT& record);
   Result<void> apply(journal::StepCommittedT record);
@@ -55,7 +57,8 @@ class StreamState {
   Result<void> apply(const journal::RetentionSetT& record);
   Result<void> apply(const journal::PreciousSetT& record);
   Result<void> apply(const journal::StreamFailedT& record);
-  Result<void> apply(const journal::CheckpointT& record);
+  /// Replaces the whole state. Move it in: it may hold many steps.
+  Result<void> apply(journal::CheckpointT record);
 
   journal::CheckpointT to_checkpoint() const;
 
@@ -67,13 +70,13 @@ class StreamState {
   std::uint32_t epoch = 1;
   StreamStatus status = StreamStatus::waiting;
   std::string status_text;
-  std::optional<journal::GroupFormedT> group;          ///< the last one
-  std::uint64_t next_step = 0;                         ///< number of the next commit
-  std::uint64_t durable_next = 0;                      ///< steps below are durable
+  std::optional<journal::GroupFormedT> group;  ///< the last one
+  std::uint64_t next_step = 0;                 ///< number of the next commit
+  std::uint64_t durable_next = 0;              ///< steps below are durable
   Retention retention;
   std::map<std::string, CursorState, std::less<>> cursors;
-  std::map<std::uint32_t, SegmentOwner> owners;        ///< by segment
-  std::map<std::uint64_t, StepState> steps;            ///< kept steps of the current epoch chain, by number
+  std::map<std::uint32_t, SegmentOwner> owners;  ///< by segment
+  std::map<std::uint64_t, StepState> steps;      ///< kept steps of the current epoch chain, by number
   /// Withdrawn steps, by (epoch, number) of their commit: readers may hold them. The server releases those without pins
   /// by retire_done(); they are not written to the journal one by one, a checkpoint names those that are left.
   std::map<std::pair<std::uint32_t, std::uint64_t>, StepState> retired;

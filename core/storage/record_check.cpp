@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "storage/record_check.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include <forebay/address.h>
+
+#include "base/bounds.h"
+
+namespace forebay::storage {
+namespace {
+
+tl::unexpected<Error> bad_step(const journal::StepCommittedT& record, const std::string& what) {
+  return fail(ErrorCode::corrupt, "step " + std::to_string(record.step) + ": " + what);
+}
+
+/// Sum of the extents' lengths, or nothing if one is empty, has no end or does not fit to `unit`.
+std::optional<std::uint64_t> extents_bytes(const std::vector<journal::Extent>& extents, std::uint64_t unit) {
+  std::uint64_t total = 0;
+  for (const journal::Extent& extent : extents) {
+    if (extent.length() == 0 || extent.offset() % unit != 0 || extent.length() % unit != 0) return std::nullopt;
+    if (!checked_add(extent.offset(), extent.length())) return std::nullopt;
+    const auto sum = checked_add(total, extent.length());
+    if (!sum) return std::nullopt;
+    total = *sum;
+  }
+  return total;
+}
+
+bool ranks_differ(const std::vector<std::unique_ptr<journal::PartT>>& parts) {
+  const auto by_rank = [](const auto& a, const auto& b) { return a->rank < b->rank; };
+  // As servers write them: in order.
+  if (std::ranges::adjacent_find(parts, [](const auto& a, const auto& b) { return a->rank >= b->rank; }) == parts.end())
+    return true;
+  std::vector<const journal::PartT*> sorted;
+  sorted.reserve(parts.size());
+  for (const auto& part : parts) sorted.push_back(part.get());
+  std::ranges::sort(sorted, by_rank);
+  return std::ranges::adjacent_find(sorted, [](const auto* a, const auto* b) { return a->rank == b->rank; }) ==
+         sorted.end();
+}
+
+}  // namespace
+
+Result<void> check_group(const journal::GroupFormedT& record) {
+  if (record.incarnation == 0 || record.ranks == 0 || record.epoch == 0) {
+    return fail(ErrorCode::corrupt, "a group of " + std::to_string(record.ranks) + " ranks has incarnation " +
+                                        std::to_string(record.incarnation) + " and epoch " +
+                                        std::to_string(record.epoch) + "; none can be 0");
+  }
+  return {};
+}
+
+Result<void> check_step(const journal::StepCommittedT& record) {
+  if (record.step > step_number_max || record.epoch == 0) return bad_step(record, "number or epoch is out of range");
+  for (const auto& part : record.parts) {
+    const std::string rank = "rank " + std::to_string(part->rank);
+    const auto metadata = extents_bytes(part->metadata, 1);
+    if (!metadata || *metadata < part->metadata_bytes) return bad_step(record, rank + " has metadata without a place");
+    if (!extents_bytes(part->extents, extent_unit_bytes))
+      return bad_step(record, rank + " has an extent that cannot be");
+  }
+  if (!ranks_differ(record.parts)) return bad_step(record, "two parts are of one rank");
+  return {};
+}
+
+Result<void> check_cursor(const journal::CursorMovedT& record, std::uint32_t epoch) {
+  if (!is_valid_name(record.consumer))
+    return fail(ErrorCode::corrupt, "a cursor has the name \"" + record.consumer + "\"");
+  if (record.epoch == 0 || record.epoch > epoch) {
+    return fail(ErrorCode::corrupt, "the cursor of consumer " + record.consumer + " is in epoch " +
+                                        std::to_string(record.epoch) + ", which is to come");
+  }
+  return {};
+}
+
+}  // namespace forebay::storage

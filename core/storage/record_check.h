@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// What can be said about a journal's records by themselves: numbers, lengths and names that come from disk are checked
+// here, before a stream's state takes them.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+
+#include <forebay/result.h>
+#include <forebay/storage/journal_generated.h>
+
+namespace forebay::storage {
+
+/// The number after the last step must be one as well.
+inline constexpr std::uint64_t step_number_max = std::numeric_limits<std::uint64_t>::max() - 1;
+/// Offsets and lengths of extents are multiples of this.
+inline constexpr std::uint64_t extent_unit_bytes = 4096;
+
+/// Ranks, epoch and the enumerations that the group was formed with.
+Result<void> check_group(const journal::GroupFormedT& record);
+
+/// One part of each of its ranks at most, metadata and extents with lengths that add up.
+Result<void> check_step(const journal::StepCommittedT& record);
+
+/// The consumer's name, and an epoch that is not to come.
+Result<void> check_cursor(const journal::CursorMovedT& record, std::uint32_t epoch);
+
+}  // namespace forebay::storage

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "storage/reservation_check.h"
+
+#include <algorithm>
+#include <bit>
+#include <string>
+
+#include <forebay/address.h>
+#include <forebay/admin.h>
+
+#include "base/bounds.h"
+#include "base/uuid.h"
+#include "storage/framing.h"
+#include "storage/record_body.h"
+#include "storage/reservation_store.h"
+
+namespace forebay::storage {
+namespace {
+
+static_assert(static_cast<int>(Lifetime::job) == 1 && static_cast<int>(Lifetime::persistent) == 2);
+static_assert(static_cast<int>(AccessMode::striped) == 1 && static_cast<int>(AccessMode::private_) == 2);
+static_assert(static_cast<int>(ReservationType::scratch) == 1 && static_cast<int>(ReservationType::cache) == 2);
+
+constexpr std::uint64_t segment_bytes_min = std::uint64_t{1} << 20;
+constexpr std::uint64_t segment_bytes_max = std::uint64_t{256} << 20;
+constexpr std::uint64_t segments_wanted = 32;
+constexpr std::uint64_t journal_reserve_bytes_min = std::uint64_t{1} << 20;
+constexpr std::uint64_t journal_reserve_bytes_max = std::uint64_t{64} << 20;
+constexpr std::uint64_t journal_reserve_share = 64;
+constexpr std::uint64_t capacity_bytes_max = segments_max * segment_bytes_max;
+
+tl::unexpected<Error> bad_reservation(const std::string& what) {
+  return fail(ErrorCode::invalid_argument, "the reservation's " + what);
+}
+
+}  // namespace
+
+Result<ReservationLayout> layout_for(std::uint64_t capacity_bytes) {
+  if (capacity_bytes < capacity_bytes_min) {
+    return fail(ErrorCode::invalid_argument, "a reservation has at least " + std::to_string(capacity_bytes_min >> 20) +
+                                                 " MiB; " + std::to_string(capacity_bytes) + " bytes were asked for");
+  }
+  if (capacity_bytes > capacity_bytes_max) {
+    return fail(ErrorCode::invalid_argument,
+                "a reservation has at most " + std::to_string(capacity_bytes_max >> 40) + " TiB on one server");
+  }
+  ReservationLayout layout;
+  layout.capacity_bytes = round_up(capacity_bytes, granularity_bytes);
+  layout.segment_bytes =
+      std::clamp(std::bit_floor(layout.capacity_bytes / segments_wanted), segment_bytes_min, segment_bytes_max);
+  layout.journal_reserve_bytes =
+      std::clamp(layout.capacity_bytes / journal_reserve_share, journal_reserve_bytes_min, journal_reserve_bytes_max);
+  layout.segments =
+      static_cast<std::uint32_t>((layout.capacity_bytes - layout.journal_reserve_bytes) / layout.segment_bytes);
+  return layout;
+}
+
+Result<void> check_reservation(const reservation::ReservationT& record) {
+  if (!is_uuid(record.id)) return bad_reservation("id \"" + record.id + "\" is no uuid");
+  if (!is_valid_name(record.name)) return bad_reservation("name \"" + record.name + "\" is not one");
+  if (!std::has_single_bit(record.segment_bytes) || record.segment_bytes < segment_bytes_min ||
+      record.segment_bytes > segment_bytes_max) {
+    return bad_reservation("segments of " + std::to_string(record.segment_bytes) + " bytes cannot be");
+  }
+  if (record.members.size() != 1)
+    return bad_reservation("members are " + std::to_string(record.members.size()) + "; this version takes one");
+  const std::uint32_t segments = record.members.front()->segments;
+  const auto taken = checked_add(segments * record.segment_bytes, record.journal_reserve_bytes);
+  if (segments == 0 || segments > segments_max || !taken || *taken > record.capacity_bytes) {
+    return bad_reservation(std::to_string(segments) + " segments and the journals' reserve do not fit into " +
+                           std::to_string(record.capacity_bytes) + " bytes");
+  }
+  const auto one_or_two = [](std::uint8_t value) { return value == 1 || value == 2; };
+  if (!one_or_two(record.lifetime) || !one_or_two(record.access_mode) || !one_or_two(record.type)) {
+    return bad_reservation("lifetime, access mode or type is not known");
+  }
+  return {};
+}
+
+Result<reservation::ReservationT> decode_reservation(std::span<const std::byte> bytes) {
+  FrameReader reader(bytes, 0);
+  const auto frame = reader.next();
+  if (!frame) return fail(ErrorCode::corrupt, "the file does not hold a whole record");
+  if (frame->header.version != frame_version || frame->header.type != reservation_record_type) {
+    return fail(ErrorCode::unsupported, "the file was written by a newer Forebay; start that version or a later one");
+  }
+  auto record = unpack_body<reservation::ReservationT>(frame->body);
+  if (!record) return record;
+  if (auto checked = check_reservation(*record); !checked)
+    return fail(ErrorCode::corrupt, std::move(checked.error().what));
+  if (reader.next() || reader.end() != FrameEnd::end)
+    return fail(ErrorCode::corrupt, "something follows the file's record");
+  return record;
+}
+
+}  // namespace forebay::storage

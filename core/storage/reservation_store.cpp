@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "storage/reservation_store.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cassert>
+#include <cerrno>
+#include <limits>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include <forebay/address.h>
+
+#include "base/bounds.h"
+#include "base/system_error.h"
+#include "base/uuid.h"
+#include "storage/directory_tree.h"
+#include "storage/framing.h"
+#include "storage/record_body.h"
+#include "storage/reservation_check.h"
+
+namespace forebay::storage {
+namespace {
+
+constexpr std::string_view unfinished_suffix = ".new";
+/// What destroy moved to quarantine; everything else there is kept for somebody to look at.
+constexpr std::string_view destroyed_prefix = "destroyed.";
+constexpr std::string_view unclaimed_prefix = "unclaimed.";
+
+constexpr unsigned private_mode = 0700;
+constexpr unsigned passage_mode = 0711;  // others may pass to files/ below, and see nothing
+constexpr unsigned files_mode = 0770;
+
+Result<void> set_mode(const std::string& path, unsigned mode) {
+  if (::chmod(path.c_str(), static_cast<mode_t>(mode)) != 0) return system_error(errno, "cannot set the mode", path);
+  return {};
+}
+
+std::string unfinished_name(const std::string& id) {
+  return "." + id + std::string(unfinished_suffix);
+}
+
+Error located(Error error, const std::string& where) {
+  if (error.where.empty()) error.where = where;
+  return error;
+}
+
+/// Runs the steps of a procedure until one fails.
+template <class... Steps>
+Result<void> in_order(Steps&&... steps) {
+  Result<void> result;
+  (void)((result = steps(), result.has_value()) && ...);
+  return result;
+}
+
+Result<void> delete_whole(const std::string& directory, const std::string& name) {
+  while (true) {
+    std::size_t entries_left = std::numeric_limits<std::size_t>::max();
+    auto gone = delete_tree(directory, name, entries_left);
+    if (!gone) return fail(std::move(gone.error()));
+    if (*gone) return {};
+  }
+}
+
+}  // namespace
+
+ReservationStore::ReservationStore(Device& device, std::string root) : device_(device), root_(std::move(root)) {}
+
+std::string ReservationStore::reservations_directory() const {
+  return root_ + "/reservations";
+}
+std::string ReservationStore::quarantine_directory() const {
+  return root_ + "/quarantine";
+}
+std::string ReservationStore::directory(const std::string& id) const {
+  return reservations_directory() + "/" + id;
+}
+std::string ReservationStore::segment_path(const std::string& id, std::uint32_t segment) const {
+  return directory(id) + "/segments/" + std::to_string(segment);
+}
+std::string ReservationStore::streams_directory(const std::string& id) const {
+  return directory(id) + "/streams";
+}
+std::string ReservationStore::stream_directory(const std::string& id, const std::string& name) const {
+  return streams_directory(id) + "/" + name;
+}
+std::string ReservationStore::files_directory(const std::string& id) const {
+  return directory(id) + "/files";
+}
+
+Result<std::unique_ptr<ReservationStore>> ReservationStore::open(Device& device, std::string root) {
+  std::unique_ptr<ReservationStore> store(new ReservationStore(device, std::move(root)));
+  const std::string reservations = store->reservations_directory();
+  const std::string quarantine = store->quarantine_directory();
+  auto made = in_order([&] { return device.make_directory(reservations, private_mode); },
+                       // Root serves other users, who must get to their files/.
+                       [&] { return set_mode(reservations, ::geteuid() == 0 ? passage_mode : private_mode); },
+                       [&] { return device.make_directory(quarantine, private_mode); },
+                       [&] { return device.sync_directory(store->root_); });
+  if (!made) return fail(std::move(made.error()));
+  return store;
+}
+
+Result<void> ReservationStore::create(const reservation::ReservationT& record) {
+  if (auto checked = check_reservation(record); !checked) return checked;
+  const std::string& id = record.id;
+  if (auto there = read_record(id); there) {
+    flatbuffers::FlatBufferBuilder ours, theirs;
+    if (std::ranges::equal(pack_body(ours, record), pack_body(theirs, *there))) return {};
+    return fail(ErrorCode::already_exists, "another reservation has this id", directory(id));
+  } else if (there.error().code != ErrorCode::not_found) {
+    return fail(std::move(there.error()));
+  }
+  const std::string unfinished = unfinished_name(id);
+  if (auto removed = delete_whole(reservations_directory(), unfinished); !removed) return removed;
+  if (auto filled = fill(record, reservations_directory() + "/" + unfinished); !filled) {
+    Error error = std::move(filled.error());
+    if (auto undone = delete_whole(reservations_directory(), unfinished); !undone) {
+      error.what +=
+          "; what was made of it could not be removed either and goes at the next start: " + undone.error().message();
+    }
+    return fail(located(std::move(error), "reservation " + record.name));
+  }
+  auto placed = device_.rename(reservations_directory() + "/" + unfinished, directory(id));
+  if (placed) placed = device_.sync_directory(reservations_directory());
+  if (!placed) {
+    // Nobody may find a reservation whose creation was answered with an error.
+    (void)delete_whole(reservations_directory(), unfinished);
+    (void)delete_whole(reservations_directory(), id);
+  }
+  return placed;
+}
+
+Result<void> ReservationStore::fill(const reservation::ReservationT& record, const std::string& path) {
+  const std::uint32_t segments = record.members.front()->segments;
+  const std::string segments_path = path + "/segments";
+  const bool foreign_owner = ::geteuid() == 0 && record.owner_uid != 0;
+  const auto allocate = [&]() -> Result<void> {
+    for (std::uint32_t segment = 0; segment < segments; ++segment) {
+      auto file = device_.open(segments_path + "/" + std::to_string(segment), OpenMode::create_new);
+      if (!file) return fail(std::move(file.error()));
+      if (auto allocated = (*file)->allocate(record.segment_bytes); !allocated) {
+        Error error = located(std::move(allocated.error()),
+                              "segment " + std::to_string(segment) + " of " + std::to_string(segments));
+        return fail(std::move(error));
+      }
+    }
+    return {};
+  };
+  // After all are allocated: the first sync then makes most of the others cheap.
+  const auto sync = [&]() -> Result<void> {
+    for (std::uint32_t segment = 0; segment < segments; ++segment) {
+      auto file = device_.open(segments_path + "/" + std::to_string(segment), OpenMode::read_write);
+      if (!file) return fail(std::move(file.error()));
+      if (auto synced = (*file)->sync(); !synced) return synced;
+    }
+    return device_.sync_directory(segments_path);
+  };
+  const auto give_files = [&]() -> Result<void> {
+    const std::string files = path + "/files";
+    if (::geteuid() == 0 && ::chown(files.c_str(), record.owner_uid, record.owner_gid) != 0) {
+      return system_error(errno, "cannot give files/ to its owner", files);
+    }
+    // After chown, which may clear bits; and the umask does not count.
+    return set_mode(files, files_mode);
+  };
+  const auto write_record = [&]() -> Result<void> {
+    flatbuffers::FlatBufferBuilder builder;
+    std::vector<std::byte> frame;
+    encode_frame({.type = reservation_record_type}, std::as_bytes(pack_body(builder, record)), frame);
+    return write_whole(device_, path, "reservation", frame);
+  };
+  return in_order([&] { return device_.make_directory(path, private_mode); },
+                  [&] { return set_mode(path, foreign_owner ? passage_mode : private_mode); },
+                  [&] { return device_.make_directory(segments_path, private_mode); },
+                  [&] { return device_.make_directory(path + "/streams", private_mode); },
+                  [&] { return device_.make_directory(path + "/files", private_mode); }, give_files, allocate, sync,
+                  write_record, [&] { return device_.sync_directory(path); });
+}
+
+Result<reservation::ReservationT> ReservationStore::read_record(const std::string& id) const {
+  const std::string path = directory(id) + "/reservation";
+  auto bytes = read_whole(device_, path, reservation_file_bytes_max);
+  if (!bytes) return fail(located(std::move(bytes.error()), path));
+  auto record = decode_reservation(*bytes);
+  if (!record) return fail(located(std::move(record.error()), path));
+  if (record->id != id) return fail(ErrorCode::corrupt, "the file belongs to reservation " + record->id, path);
+  return record;
+}
+
+Result<reservation::ReservationT> ReservationStore::read_whole_reservation(const std::string& id) const {
+  auto record = read_record(id);
+  if (!record) return record;
+  for (const std::string& below : {streams_directory(id), files_directory(id)}) {
+    if (auto listed = device_.list(below); !listed) return fail(std::move(listed.error()));
+  }
+  for (std::uint32_t segment = 0; segment < record->members.front()->segments; ++segment) {
+    const std::string path = segment_path(id, segment);
+    auto file = device_.open(path, OpenMode::read);
+    if (!file) return fail(std::move(file.error()));
+    auto size = (*file)->size();
+    if (!size) return fail(located(std::move(size.error()), path));
+    if (*size != record->segment_bytes) {
+      return fail(ErrorCode::corrupt,
+                  fmt::format("the segment has {} bytes in place of {}", *size, record->segment_bytes), path);
+    }
+  }
+  return record;
+}
+
+Result<std::vector<reservation::ReservationT>> ReservationStore::load(std::vector<std::string>& problems) {
+  auto names = device_.list(reservations_directory());
+  if (!names) return fail(std::move(names.error()));
+  std::vector<reservation::ReservationT> records;
+  for (const std::string& name : *names) {
+    const bool unfinished = name.starts_with('.') && name.ends_with(unfinished_suffix) &&
+                            is_uuid(std::string_view(name).substr(1, name.size() - 1 - unfinished_suffix.size()));
+    if (unfinished) {
+      if (auto removed = delete_whole(reservations_directory(), name); !removed) {
+        problems.push_back("an unfinished reservation cannot be removed: " + removed.error().message());
+      }
+      continue;
+    }
+    Error reason{ErrorCode::not_found, "this is no reservation", directory(name)};
+    if (is_uuid(name)) {
+      auto record = read_whole_reservation(name);
+      if (record) {
+        records.push_back(std::move(*record));
+        continue;
+      }
+      reason = std::move(record.error());
+    }
+    const bool lasting = reason.code == ErrorCode::not_found || reason.code == ErrorCode::corrupt;
+    if (!lasting) {
+      // It may be readable at the next start: a newer version, a mended permission, a disk that answers again.
+      problems.push_back("reservation " + name + " cannot be read and is left where it is: " + reason.message());
+      continue;
+    }
+    const std::string kept = quarantined_name(unclaimed_prefix, name);
+    if (auto moved = move_to_quarantine(reservations_directory(), name, kept); !moved) {
+      problems.push_back(reason.message() + "; moving it to quarantine failed: " + moved.error().message());
+    } else {
+      problems.push_back(reason.message() + "; moved to " + quarantine_directory() + "/" + kept +
+                         ", where it stays until you delete it");
+    }
+  }
+  return records;
+}
+
+std::string ReservationStore::quarantined_name(std::string_view prefix, std::string_view name) {
+  return fmt::format("{}{}.{:016x}", prefix, name, random_number());
+}
+
+Result<void> ReservationStore::move_to_quarantine(const std::string& from_directory, const std::string& name,
+                                                  const std::string& quarantined) {
+  auto moved = device_.rename(from_directory + "/" + name, quarantine_directory() + "/" + quarantined);
+  if (!moved && moved.error().code == ErrorCode::not_found) {
+    // An earlier call may have moved it and failed to sync: what is promised holds only after a sync.
+    return device_.sync_directory(from_directory);
+  }
+  if (!moved) return moved;
+  // First the new place: whichever of the two a crash loses, the folder is somewhere.
+  if (auto synced = device_.sync_directory(quarantine_directory()); !synced) return synced;
+  return device_.sync_directory(from_directory);
+}
+
+Result<void> ReservationStore::retire(const std::string& id) {
+  if (!is_uuid(id)) return fail(ErrorCode::invalid_argument, "\"" + id + "\" is no reservation id");
+  return move_to_quarantine(reservations_directory(), id, quarantined_name(destroyed_prefix, id));
+}
+
+Result<bool> ReservationStore::purge_quarantine(std::size_t entries_max) {
+  auto names = device_.list(quarantine_directory());
+  if (!names) return fail(std::move(names.error()));
+  std::size_t entries_left = entries_max;
+  bool empty = true;
+  Result<void> first_failure;
+  for (const std::string& name : *names) {
+    if (!name.starts_with(destroyed_prefix)) continue;
+    if (entries_left == 0) {
+      empty = false;
+      break;
+    }
+    auto gone = delete_tree(quarantine_directory(), name, entries_left);
+    if (!gone && first_failure) first_failure = fail(std::move(gone.error()));
+    empty = empty && gone && *gone;
+  }
+  if (!first_failure) return fail(std::move(first_failure.error()));
+  return empty;
+}
+
+Result<std::vector<std::string>> ReservationStore::stream_names(const std::string& id) const {
+  auto names = device_.list(streams_directory(id));
+  if (!names) return names;
+  std::erase_if(*names, [](const std::string& name) { return !is_valid_name(name); });
+  return names;
+}
+
+Result<void> ReservationStore::make_stream_directory(const std::string& id, const std::string& name) {
+  if (!is_valid_name(name)) return fail(ErrorCode::invalid_argument, "\"" + name + "\" is no name for a stream");
+  if (auto made = device_.make_directory(stream_directory(id, name), private_mode); !made) return made;
+  return device_.sync_directory(streams_directory(id));
+}
+
+Result<void> ReservationStore::retire_stream(const std::string& id, const std::string& name) {
+  if (!is_valid_name(name)) return fail(ErrorCode::invalid_argument, "\"" + name + "\" is no name for a stream");
+  return move_to_quarantine(streams_directory(id), name, quarantined_name(destroyed_prefix, id + "." + name));
+}
+
+Result<std::uint64_t> ReservationStore::files_bytes(const std::string& id) const {
+  return tree_bytes(files_directory(id));
+}
+
+}  // namespace forebay::storage

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// A stream's state as a checkpoint record, out and in.
+#include <utility>
+
+#include <forebay/address.h>
+
+#include "base/uuid.h"
+#include "storage/record_check.h"
+#include "storage/stream_state.h"
+
+namespace forebay::storage {
+namespace {
+
+tl::unexpected<Error> bad_checkpoint(std::string what) {
+  return fail(ErrorCode::corrupt, "the checkpoint cannot be right: " + std::move(what));
+}
+
+std::unique_ptr<journal::KeptStepT> kept_of(const StepState& step) {
+  auto kept = std::make_unique<journal::KeptStepT>();
+  kept->committed = std::make_unique<journal::StepCommittedT>(step.committed);
+  kept->staged = step.staged;
+  kept->receipt = step.receipt;
+  return kept;
+}
+
+/// Takes the step out of `kept`, checked by itself.
+Result<StepState> step_of(std::unique_ptr<journal::KeptStepT>& kept) {
+  if (!kept->committed) return bad_checkpoint("a step without its commit");
+  if (auto checked = check_step(*kept->committed); !checked) return fail(std::move(checked.error()));
+  return StepState{
+      .committed = std::move(*kept->committed), .staged = kept->staged, .receipt = std::move(kept->receipt)};
+}
+
+bool is_status(std::uint8_t value) {
+  return value >= static_cast<std::uint8_t>(StreamStatus::waiting) &&
+         value <= static_cast<std::uint8_t>(StreamStatus::failed);
+}
+
+}  // namespace
+
+journal::CheckpointT StreamState::to_checkpoint() const {
+  journal::CheckpointT record;
+  record.uuid = uuid;
+  record.name = name;
+  record.created_ns = created_ns;
+  record.epoch = epoch;
+  record.status = static_cast<std::uint8_t>(status);
+  record.status_text = status_text;
+  if (group) record.group = std::make_unique<journal::GroupFormedT>(*group);
+  record.next_step = next_step;
+  record.durable_next = durable_next;
+  record.retention = to_string(retention);
+  for (const auto& [consumer, cursor] : cursors) {
+    auto moved = std::make_unique<journal::CursorMovedT>();
+    moved->consumer = consumer;
+    moved->epoch = cursor.epoch;
+    moved->position = cursor.position;
+    record.cursors.push_back(std::move(moved));
+  }
+  for (const auto& [segment, owner] : owners) {
+    auto owned = std::make_unique<journal::OwnerT>();
+    owned->segment = segment;
+    owned->incarnation = owner.incarnation;
+    owned->rank = owner.rank;
+    record.owners.push_back(std::move(owned));
+  }
+  record.steps.reserve(steps.size());
+  for (const auto& [number, step] : steps) record.steps.push_back(kept_of(step));
+  record.retired.reserve(retired.size());
+  for (const auto& [key, step] : retired) record.retired.push_back(kept_of(step));
+  return record;
+}
+
+Result<void> StreamState::apply(journal::CheckpointT record) {
+  StreamState loaded = fresh(std::move(record.uuid), std::move(record.name), record.created_ns);
+  if (!is_uuid(loaded.uuid)) return bad_checkpoint("the stream's uuid is \"" + loaded.uuid + "\"");
+  if (!is_valid_name(loaded.name)) return bad_checkpoint("the stream's name is \"" + loaded.name + "\"");
+  if (record.epoch == 0) return bad_checkpoint("epoch 0");
+  if (!is_status(record.status)) return bad_checkpoint("status " + std::to_string(record.status));
+  if (record.durable_next > record.next_step) return bad_checkpoint("more steps are durable than committed");
+  loaded.epoch = record.epoch;
+  loaded.status = static_cast<StreamStatus>(record.status);
+  loaded.status_text = std::move(record.status_text);
+  loaded.next_step = record.next_step;
+  loaded.durable_next = record.durable_next;
+  auto kept_rule = parse_retention(record.retention);
+  if (!kept_rule) return bad_checkpoint(kept_rule.error().what);
+  loaded.retention = std::move(*kept_rule);
+
+  if (record.group) {
+    if (auto checked = check_group(*record.group); !checked) return checked;
+    if (record.group->epoch > record.epoch) return bad_checkpoint("the group's epoch is to come");
+    loaded.group = std::move(*record.group);
+  } else if (loaded.status == StreamStatus::live) {
+    return bad_checkpoint("a live stream without a group");
+  }
+  for (const auto& cursor : record.cursors) {
+    if (auto checked = check_cursor(*cursor, loaded.epoch); !checked) return checked;
+    if (!loaded.cursors.emplace(cursor->consumer, CursorState{cursor->epoch, cursor->position}).second) {
+      return bad_checkpoint("two cursors of consumer " + cursor->consumer);
+    }
+  }
+  for (const auto& owner : record.owners) {
+    if (!loaded.group || owner->incarnation > loaded.group->incarnation)
+      return bad_checkpoint("the owner of a segment is to come");
+    if (!loaded.owners.emplace(owner->segment, SegmentOwner{owner->incarnation, owner->rank}).second) {
+      return bad_checkpoint("two owners of segment " + std::to_string(owner->segment));
+    }
+  }
+  for (auto& kept : record.steps) {
+    auto step = step_of(kept);
+    if (!step) return fail(std::move(step.error()));
+    const std::uint64_t number = step->committed.step;
+    if (number >= loaded.next_step || step->committed.epoch > loaded.epoch)
+      return bad_checkpoint("step " + std::to_string(number) + " is to come");
+    if (!loaded.steps.empty() && loaded.steps.rbegin()->first >= number)
+      return bad_checkpoint("steps are not in order at " + std::to_string(number));
+    loaded.steps.emplace_hint(loaded.steps.end(), number, std::move(*step));
+  }
+  for (auto& kept : record.retired) {
+    auto step = step_of(kept);
+    if (!step) return fail(std::move(step.error()));
+    const std::pair key(step->committed.epoch, step->committed.step);
+    if (key.first >= loaded.epoch)
+      return bad_checkpoint("step " + std::to_string(key.second) + " is withdrawn from an epoch that lasts");
+    if (!loaded.retired.emplace(key, std::move(*step)).second)
+      return bad_checkpoint("step " + std::to_string(key.second) + " is withdrawn twice");
+  }
+  *this = std::move(loaded);
+  return {};
+}
+
+}  // namespace forebay::storage

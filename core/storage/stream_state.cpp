@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "storage/stream_state.h"
+
+#include <algorithm>
+
+#include <forebay/address.h>
+
+#include "storage/record_body.h"
+#include "storage/record_check.h"
+
+namespace forebay::storage {
+namespace {
+
+using journal::RecordType;
+
+tl::unexpected<Error> contradiction(std::string what) {
+  return fail(ErrorCode::corrupt, std::move(what));
+}
+
+std::string step_text(std::uint64_t step) {
+  return "step " + std::to_string(step);
+}
+
+/// Applies the record in `body` by the overload for its type.
+template <class RecordT>
+Result<void> apply_body(StreamState& state, std::span<const std::byte> body) {
+  auto record = unpack_body<RecordT>(body);
+  if (!record) return fail(std::move(record.error()));
+  return state.apply(std::move(*record));
+}
+
+}  // namespace
+
+StreamState StreamState::fresh(std::string uuid, std::string name, std::int64_t created_ns) {
+  StreamState state;
+  state.uuid = std::move(uuid);
+  state.name = std::move(name);
+  state.created_ns = created_ns;
+  return state;
+}
+
+Result<void> StreamState::apply(RecordType type, std::span<const std::byte> body) {
+  const auto dispatch = [&]() -> Result<void> {
+    switch (type) {
+      case RecordType::checkpoint:
+        return apply_body<journal::CheckpointT>(*this, body);
+      case RecordType::group_formed:
+        return apply_body<journal::GroupFormedT>(*this, body);
+      case RecordType::segments_owned:
+        return apply_body<journal::SegmentsOwnedT>(*this, body);
+      case RecordType::step_committed:
+        return apply_body<journal::StepCommittedT>(*this, body);
+      case RecordType::steps_dropped:
+        return apply_body<journal::StepsDroppedT>(*this, body);
+      case RecordType::steps_withdrawn:
+        return apply_body<journal::StepsWithdrawnT>(*this, body);
+      case RecordType::group_ended:
+        return apply_body<journal::GroupEndedT>(*this, body);
+      case RecordType::durable_to:
+        return apply_body<journal::DurableToT>(*this, body);
+      case RecordType::steps_staged:
+        return apply_body<journal::StepsStagedT>(*this, body);
+      case RecordType::cursor_moved:
+        return apply_body<journal::CursorMovedT>(*this, body);
+      case RecordType::cursor_removed:
+        return apply_body<journal::CursorRemovedT>(*this, body);
+      case RecordType::retention_set:
+        return apply_body<journal::RetentionSetT>(*this, body);
+      case RecordType::precious_set:
+        return apply_body<journal::PreciousSetT>(*this, body);
+      case RecordType::stream_failed:
+        return apply_body<journal::StreamFailedT>(*this, body);
+      case RecordType::none:
+        break;
+    }
+    return fail(ErrorCode::unsupported,
+                "record type " + std::to_string(static_cast<int>(type)) + " is not known to this version");
+  };
+  auto applied = dispatch();
+  if (!applied) {
+    Error error = std::move(applied.error());
+    const std::string record = "record " + std::string(journal::EnumNameRecordType(type)) + " of stream " + name;
+    error.where = error.where.empty() ? record : record + ", " + error.where;
+    return fail(std::move(error));
+  }
+  return {};
+}
+
+Result<void> StreamState::apply(const journal::GroupFormedT& record) {
+  if (group && record.incarnation <= group->incarnation) {
+    return contradiction("group " + std::to_string(record.incarnation) + " follows group " +
+                         std::to_string(group->incarnation));
+  }
+  if (auto checked = check_group(record); !checked) return checked;
+  if (record.epoch != epoch || record.next_step != next_step) {
+    return contradiction("a group forms for step " + std::to_string(record.next_step) + " of epoch " +
+                         std::to_string(record.epoch) + ", but the next is " + std::to_string(next_step) + " of " +
+                         std::to_string(epoch));
+  }
+  group = record;
+  status = StreamStatus::live;
+  status_text.clear();
+  return {};
+}
+
+Result<void> StreamState::apply(const journal::SegmentsOwnedT& record) {
+  if (!group || record.incarnation != group->incarnation || record.rank >= group->ranks) {
+    return contradiction("segments for rank " + std::to_string(record.rank) + " of group " +
+                         std::to_string(record.incarnation) + ", which is not the stream's");
+  }
+  for (const std::uint32_t segment : record.segments) owners[segment] = {record.incarnation, record.rank};
+  return {};
+}
+
+Result<void> StreamState::apply(journal::StepCommittedT record) {
+  if (!group || record.incarnation != group->incarnation) {
+    return contradiction(step_text(record.step) + " comes from group " + std::to_string(record.incarnation) +
+                         ", which is not the stream's");
+  }
+  if (status != StreamStatus::live && status != StreamStatus::failed) {
+    return contradiction(step_text(record.step) + " is committed while the stream is " +
+                         std::string(to_string(status)));
+  }
+  if (record.step != next_step || record.epoch != epoch) {
+    return contradiction(step_text(record.step) + " of epoch " + std::to_string(record.epoch) +
+                         " is committed where step " + std::to_string(next_step) + " of epoch " +
+                         std::to_string(epoch) + " was next");
+  }
+  if (auto checked = check_step(record); !checked) return checked;
+  if (record.parts.size() != group->ranks) {
+    return contradiction(step_text(record.step) + " has " + std::to_string(record.parts.size()) + " parts of " +
+                         std::to_string(group->ranks));
+  }
+  if (next_step == step_number_max) return contradiction("the stream has no more step numbers");
+  const std::uint64_t number = record.step;
+  steps.emplace_hint(steps.end(), number, StepState{.committed = std::move(record), .staged = false, .receipt = {}});
+  ++next_step;
+  return {};
+}
+
+Result<void> StreamState::apply(const journal::StepsDroppedT& record) {
+  for (const journal::StepRange& range : record.ranges) {
+    const auto first = steps.lower_bound(range.first());
+    if (range.first() > range.last() || first == steps.end() || first->first > range.last()) {
+      return contradiction("steps " + std::to_string(range.first()) + " to " + std::to_string(range.last()) +
+                           " are dropped, but none is there");
+    }
+  }
+  for (const journal::StepRange& range : record.ranges)
+    steps.erase(steps.lower_bound(range.first()), steps.upper_bound(range.last()));
+  return {};
+}
+
+Result<void> StreamState::apply(const journal::StepsWithdrawnT& record) {
+  if (record.epoch <= epoch || record.first > next_step) {
+    return contradiction("withdrawal from step " + std::to_string(record.first) + " as epoch " +
+                         std::to_string(record.epoch) + ", but the next step is " + std::to_string(next_step) +
+                         " of epoch " + std::to_string(epoch));
+  }
+  for (auto step = steps.lower_bound(record.first); step != steps.end(); step = steps.erase(step)) {
+    retired.insert_or_assign({step->second.committed.epoch, step->first}, std::move(step->second));
+  }
+  epoch = record.epoch;
+  next_step = record.first;
+  durable_next = std::min(durable_next, record.first);
+  return {};
+}
+
+Result<void> StreamState::apply(const journal::GroupEndedT& record) {
+  if (!group || record.incarnation != group->incarnation) {
+    return contradiction("group " + std::to_string(record.incarnation) + " ends, which is not the stream's");
+  }
+  const auto ended = static_cast<StreamStatus>(record.status);
+  if (ended != StreamStatus::ended && ended != StreamStatus::interrupted) {
+    return contradiction("a group ends with status " + std::to_string(record.status));
+  }
+  // A failed stream stays failed: that is what its readers must learn.
+  if (status == StreamStatus::failed) return {};
+  if (status != StreamStatus::live && status != StreamStatus::interrupted) {
+    return contradiction("group " + std::to_string(record.incarnation) + " ends while the stream is " +
+                         std::string(to_string(status)));
+  }
+  status = ended;
+  status_text = record.text;
+  return {};
+}
+
+Result<void> StreamState::apply(const journal::DurableToT& record) {
+  if (record.epoch != epoch || record.step >= next_step || record.step + 1 < durable_next) {
+    return contradiction(step_text(record.step) + " of epoch " + std::to_string(record.epoch) +
+                         " becomes durable, but the next step is " + std::to_string(next_step) + " of epoch " +
+                         std::to_string(epoch) + ", durable below " + std::to_string(durable_next));
+  }
+  if (status == StreamStatus::failed) return contradiction("a failed stream's steps become durable");
+  durable_next = record.step + 1;
+  return {};
+}
+
+Result<void> StreamState::apply(const journal::StepsStagedT& record) {
+  if (record.epoch == 0 || record.epoch > epoch)
+    return contradiction("steps of epoch " + std::to_string(record.epoch) + " are staged, which is to come");
+  for (const std::uint64_t number : record.steps) {
+    // Numbers of a withdrawn step may have been given again since; that one has no receipt.
+    const auto step = steps.find(number);
+    if (step == steps.end() || step->second.committed.epoch > record.epoch) continue;
+    step->second.staged = true;
+    step->second.receipt = record.receipt;
+  }
+  return {};
+}
+
+Result<void> StreamState::apply(const journal::CursorMovedT& record) {
+  if (auto checked = check_cursor(record, epoch); !checked) return checked;
+  cursors[record.consumer] = {record.epoch, record.position};
+  return {};
+}
+
+Result<void> StreamState::apply(const journal::CursorRemovedT& record) {
+  const auto cursor = cursors.find(record.consumer);
+  if (cursor == cursors.end())
+    return contradiction("the cursor of consumer " + record.consumer + " is removed, but none is there");
+  cursors.erase(cursor);
+  return {};
+}
+
+Result<void> StreamState::apply(const journal::RetentionSetT& record) {
+  auto parsed = parse_retention(record.retention);
+  if (!parsed) return contradiction(parsed.error().what);
+  retention = std::move(*parsed);
+  return {};
+}
+
+Result<void> StreamState::apply(const journal::PreciousSetT& record) {
+  for (const std::uint64_t number : record.steps) {
+    if (const auto step = steps.find(number); step != steps.end()) step->second.committed.precious = record.precious;
+  }
+  return {};
+}
+
+Result<void> StreamState::apply(const journal::StreamFailedT& record) {
+  status = StreamStatus::failed;
+  status_text = record.text;
+  return {};
+}
+
+void StreamState::retire_done(std::uint32_t step_epoch, std::uint64_t step) {
+  retired.erase({step_epoch, step});
+}
+
+}  // namespace forebay::storage
