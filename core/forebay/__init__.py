@@ -13,6 +13,7 @@
 from typing import Any
 
 from forebay.admin import Admin, instance_root, server_socket
+from forebay.checksum import crc32c
 from forebay.datatypes import AttributeValue, ShapeKind, joined_dimension
 from forebay.errors import (
     AlreadyExistsError,
@@ -123,6 +124,7 @@ __all__ = [
     "Variable",
     "VariableNotFoundError",
     "WritableStream",
+    "crc32c",
     "format_size",
     "instance_root",
     "joined_dimension",

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The module forebay._core: addresses and the other functions without state; the classes are bound beside.
 #include <forebay/address.h>
+#include <forebay/checksum.h>
 
 #include "bindings.h"
 #include "conversion.h"
@@ -23,6 +24,22 @@ void bind_addresses(nb::module_& module) {
   module.def("looks_like_address", [](const std::string& text) { return looks_like_address(text); }, "text"_a);
   module.def("instance_root", [] { return text_of(instance_root()); });
   module.def("server_socket", [] { return text_of(unwrap(server_socket())); });
+  module.def(
+      "crc32c",
+      [](nb::handle data, std::uint32_t previous) {
+        Py_buffer buffer;
+        if (PyObject_GetBuffer(data.ptr(), &buffer, PyBUF_SIMPLE) != 0) {
+          throw nb::python_error();
+        }
+        std::uint32_t checksum = 0;
+        {
+          const nb::gil_scoped_release released;
+          checksum = crc32c({static_cast<const std::byte*>(buffer.buf), static_cast<std::size_t>(buffer.len)}, previous);
+        }
+        PyBuffer_Release(&buffer);
+        return checksum;
+      },
+      "data"_a, "previous"_a = 0);
   module.def("launcher_rank", [] {
     LauncherRank found = unwrap(launcher_rank());
     return std::tuple(found.rank, found.ranks, std::move(found.source), std::move(found.group));
