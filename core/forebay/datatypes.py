@@ -37,6 +37,14 @@ KINDS: dict[int, ShapeKind] = dict(enumerate(ShapeKind, 1))
 CODE_OF_KIND: dict[ShapeKind, int] = {kind: code for code, kind in KINDS.items()}
 
 
+def kind_of(name: ShapeKind | str) -> ShapeKind:
+    """The kind that is called ``name``; else InvalidArgumentError."""
+    try:
+        return ShapeKind(name)
+    except ValueError:
+        raise InvalidArgumentError(f"kind is one of {', '.join(ShapeKind)}, not {name!r}") from None
+
+
 class DataType(IntEnum):
     """The native element types; values are those of the format."""
 

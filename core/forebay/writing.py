@@ -19,6 +19,7 @@ from forebay.datatypes import (
     code_of,
     dtype_of,
     joined_dimension,
+    kind_of,
 )
 from forebay.errors import InvalidArgumentError
 from forebay.memory import array_over
@@ -131,13 +132,13 @@ class StepBeingWritten:
         """
         self._check_open()
         if isinstance(block, str):
-            chosen = ShapeKind(kind) if kind is not None else ShapeKind.GLOBAL_VALUE
+            chosen = kind_of(kind) if kind is not None else ShapeKind.GLOBAL_VALUE
             if chosen not in (ShapeKind.GLOBAL_VALUE, ShapeKind.LOCAL_VALUE):
                 raise InvalidArgumentError("a text is a global_value or a local_value", f"variable {name!r}")
             self._core.put_string(name, CODE_OF_KIND[chosen], block)
             return
         array = np.asarray(block)
-        chosen, whole, place = _placement(name, array.shape, shape, start, kind)
+        chosen, whole, place = placement(name, array.shape, shape, start, kind)
         self._put(name, array, chosen, whole, place)
 
     def allocate(
@@ -173,8 +174,8 @@ class StepBeingWritten:
         native_type = np.dtype(dtype)
         code = code_of(native_type, name)
         extents = tuple(shape) if count is None else tuple(count)
-        whole_given = None if kind is not None and ShapeKind(kind) is ShapeKind.LOCAL_ARRAY else shape
-        chosen, whole, place = _placement(name, extents, whole_given, start, kind)
+        whole_given = None if kind is not None and kind_of(kind) is ShapeKind.LOCAL_ARRAY else shape
+        chosen, whole, place = placement(name, extents, whole_given, start, kind)
         memory = self._core.allocate(name, code, CODE_OF_KIND[chosen], whole, place, extents)
         array = array_over(memory, extents, dtype_of(code))
         self._allocations.append((memory, array))
@@ -232,7 +233,7 @@ class StepBeingWritten:
             raise ValueError(f"step {self._stream.address}@{self.number} is over: open the next one with stream.step()")
 
 
-def _placement(
+def placement(
     name: str,
     count: tuple[int, ...],
     shape: Sequence[int] | None,
@@ -242,7 +243,7 @@ def _placement(
     """Kind, shape and start of a block as the native side wants them; what was not given is derived."""
     whole = None if shape is None else tuple(shape)
     if kind is not None:
-        chosen = ShapeKind(kind)
+        chosen = kind_of(kind)
     elif whole is not None and joined_dimension in whole:
         chosen = ShapeKind.JOINED_ARRAY
     elif not count and not whole:

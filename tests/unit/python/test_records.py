@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Addresses, retention and the records' plain form."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+
+import forebay
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("run1/flow", forebay.Address("run1", "flow")),
+        ("forebay://run1/flow", forebay.Address("run1", "flow")),
+        ("run1/flow@17", forebay.Address("run1", "flow", 17)),
+    ],
+)
+def test_address_is_parsed(text: str, address: forebay.Address) -> None:
+    assert forebay.Address.parse(text) == address
+    assert forebay.Address.parse(str(address)) == address
+
+
+@pytest.mark.parametrize(
+    "text", ["", "run1", "run1/", "/flow", "a/b/c", "run1/files", "1run/flow", "run1/flow@", "run1/flow@x"]
+)
+def test_other_texts_are_no_address(text: str) -> None:
+    with pytest.raises(forebay.InvalidArgumentError):
+        forebay.Address.parse(text)
+
+
+def test_address_of_a_step_is_not_opened() -> None:
+    with pytest.raises(forebay.InvalidArgumentError, match=r"stream\[17\]"):
+        forebay.open("run1/flow@17")
+
+
+@pytest.mark.parametrize(
+    ("text", "retention"),
+    [
+        ("all", forebay.Retention()),
+        ("last:3", forebay.Retention(last=3)),
+        ("consumers:render+post", forebay.Retention(consumers=("render", "post"))),
+        ("last:3,consumers:render,precious:10", forebay.Retention(3, ("render",), 10)),
+    ],
+)
+def test_retention_is_parsed_and_written(text: str, retention: forebay.Retention) -> None:
+    assert forebay.Retention.parse(text) == retention
+    assert str(retention) == text
+
+
+@pytest.mark.parametrize("text", ["", "none", "last:", "last:-1", "last:x", "consumers:"])
+def test_other_texts_are_no_retention(text: str) -> None:
+    with pytest.raises(forebay.InvalidArgumentError):
+        forebay.Retention.parse(text)
+
+
+def test_record_becomes_json() -> None:
+    info = forebay.StreamInfo(
+        name="flow",
+        uuid="u",
+        epoch=1,
+        incarnation=1,
+        ranks=2,
+        status=forebay.StreamStatus.LIVE,
+        status_text="",
+        oldest=0,
+        committed=3,
+        durable=None,
+        staged=None,
+        steps=4,
+        size_bytes=100,
+        step_open=True,
+        retention=forebay.Retention(last=2, consumers=("render",)),
+        consumers=(forebay.ConsumerInfo("render", 2, 2, True, 99),),
+    )
+    plain = json.loads(json.dumps(info.as_dict()))
+    assert plain == info.as_dict()
+    assert plain["status"] == "live"
+    assert plain["retention"] == {"last": 2, "consumers": ["render"], "precious_every": 0}
+    assert plain["consumers"] == [
+        {"name": "render", "position": 2, "lag_steps": 2, "connected": True, "holder_pid": 99}
+    ]
+
+
+def test_records_are_frozen() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        forebay.Retention().last = 3  # type: ignore[misc]
+
+
+def test_rank_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FOREBAY_RANK", "1")
+    monkeypatch.setenv("FOREBAY_RANKS", "4")
+    found = forebay.launcher_rank()
+    assert (found.rank, found.ranks) == (1, 4)
+    assert "FOREBAY_RANK" in found.source
+
+
+def test_rank_without_its_number_is_refused() -> None:
+    with pytest.raises(forebay.InvalidArgumentError, match="both rank and ranks"):
+        forebay.open("run1/flow", mode="w", rank=1)
+
+
+def test_options_for_writing_are_refused_when_reading() -> None:
+    with pytest.raises(forebay.InvalidArgumentError, match="'retention' is for writing"):
+        forebay.open("run1/flow", retention="all")  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("timeout", [-1, float("nan"), 1e13])
+def test_timeout_is_a_number_of_seconds(timeout: float) -> None:
+    with pytest.raises(forebay.InvalidArgumentError, match="seconds"):
+        forebay.open("run1/flow", timeout=timeout)
