@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pictures of single steps: right size, not blank, the same for the same step, and honest about bad input."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from forebay.viz.colors import speed_range
+from forebay.viz.fields import FlowFields
+from forebay.viz.scene import Scene, SceneOptions
+from tests.unit.viz.recorded_stream import swirling_step
+
+OPTIONS = SceneOptions(width=320, height=240, title="swirl")
+
+
+def fields_of(number: int, *, spheres: bool = True) -> FlowFields:
+    step = swirling_step(number, spheres=spheres)
+    return FlowFields.of_step(number, step.variables, step.attributes, float(step["time"]))
+
+
+@pytest.fixture(scope="module")
+def scene() -> Scene:
+    return Scene(OPTIONS)
+
+
+@pytest.mark.parametrize("spheres", [True, False], ids=["spheres", "cells"])
+def test_a_picture_shows_solid_and_flow(scene: Scene, spheres: bool) -> None:
+    picture = scene.render(fields_of(5, spheres=spheres))
+    assert picture.shape == (240, 320, 3)
+    assert picture.dtype == np.uint8
+    red, blue = picture[..., 0].astype(int), picture[..., 2].astype(int)
+    grey = (abs(red - blue) < 40) & (red > 70)
+    warm = (red > 120) & (red > blue + 60)
+    assert grey.mean() > 0.01, "no solid to be seen"
+    assert warm.mean() > 0.005, "no fast fluid to be seen"
+
+
+def test_the_same_step_gives_the_same_picture_whatever_came_before(scene: Scene) -> None:
+    first = scene.render(fields_of(7))
+    scene.render(fields_of(2))
+    scene.render(fields_of(3, spheres=False))
+    assert np.array_equal(scene.render(fields_of(7)), first)
+    assert not np.array_equal(scene.render(fields_of(8)), first)
+
+
+def test_fluid_at_rest_is_drawn_without_streaks(scene: Scene) -> None:
+    picture = scene.render(fields_of(0))
+    assert ((picture[..., 0].astype(int) - picture[..., 2]) > 80).mean() < 0.02, "only the colour bar is warm"
+
+
+def test_shapes_that_do_not_fit_are_refused() -> None:
+    step = swirling_step(1)
+    with pytest.raises(ValueError, match="last axis of 3"):
+        FlowFields.of_step(1, {"velocity": step["velocity"][..., :2], "solid": step["solid"]}, {})
+
+
+@pytest.mark.parametrize(("width", "height"), [(321, 240), (320, 7), (0, 0)])
+def test_sizes_that_no_movie_takes_are_refused(width: int, height: int) -> None:
+    with pytest.raises(ValueError, match="even width and height"):
+        SceneOptions(width=width, height=height)
+
+
+@pytest.mark.parametrize(("fastest", "top"), [(0.019, 0.02), (0.02, 0.02), (0.0201, 0.025), (9.7, 10.0), (0.0, 1.0)])
+def test_colours_end_at_a_round_number(fastest: float, top: float) -> None:
+    speed = np.full((2, 2, 2), fastest)
+    assert speed_range(speed, np.zeros((2, 2, 2), np.uint8)) == pytest.approx(top)

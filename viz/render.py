@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`forebay render`: a consumer that follows a stream and renders every step to image files and a growing movie."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import forebay
+from forebay.cli.failures import ExitStatus
+from forebay.cli.output import JsonOption, console, error_console, print_json
+from forebay.cli.root import run
+from forebay.errors import InvalidArgumentError, StreamFailedError, StreamInterruptedError, UnsupportedError
+from forebay.viz.movie import MovieError
+from forebay.viz.painter import Painter, PainterError
+from forebay.viz.recorder import Recorder
+from forebay.viz.scene import SceneOptions
+
+__all__ = ["app", "render"]
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command("render", epilog="Example: forebay render run1/flow --out pictures")
+def render(
+    stream: Annotated[str, typer.Argument(metavar="RES/STREAM", help="The stream, for example run1/flow.")],
+    out: Annotated[
+        Path, typer.Option("--out", metavar="DIR", help="Takes frames/NNNNNN.png and movie.mp4; is gone on with.")
+    ],
+    consumer: Annotated[
+        str, typer.Option("--consumer", metavar="NAME", help="Name that the position is kept under.")
+    ] = "render",
+    size: Annotated[str, typer.Option("--size", metavar="WxH", help="Pixels of a frame; even.")] = "960x720",
+    frame_rate: Annotated[
+        int, typer.Option("--frame-rate", min=1, max=120, help="Of the movie, frames per second.")
+    ] = 12,
+    title: Annotated[str, typer.Option("--title", metavar="TEXT", help="First line of each frame.")] = "",
+    velocity: Annotated[
+        str, typer.Option("--velocity", metavar="NAME", help="Variable (nz, ny, nx, 3) to draw.")
+    ] = "velocity",
+    solid: Annotated[
+        str, typer.Option("--solid", metavar="NAME", help="Variable (nz, ny, nx), not 0 where solid.")
+    ] = "solid",
+    timeout_seconds: Annotated[
+        float | None,
+        typer.Option("--timeout", min=0.0, metavar="SECONDS", help="Longest wait for a step; default: for ever."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Render every step of a flow to images and a movie that can be watched while it grows, until the stream ends.
+
+    Steps that were withdrawn by a restart are taken out of both and rendered again. Started again, it goes on where it
+    was.
+    """
+    options = _scene_options(size, title)
+    messages = error_console()
+
+    def notice(event: forebay.Notice) -> None:
+        messages.print(f"{stream} is {event.status}{': ' + event.text if event.text else ''}")
+
+    status = ExitStatus.OK
+    rendered = 0
+    try:
+        with (
+            forebay.open(stream, timeout=timeout_seconds) as source,
+            Painter(options, on_retry=messages.print) as painter,
+            Recorder(out, painter, options, frame_rate=frame_rate, velocity=velocity, solid=solid) as recorder,
+        ):
+            try:
+                for step in source.follow(consumer, timeout=timeout_seconds, ack="manual", on_notice=notice):
+                    with step:
+                        if step.rewound:
+                            messages.print(
+                                f"{stream} goes on from step {step.number}: frames from there on are rendered again"
+                            )
+                        recorder.record(step)
+                        rendered += 1
+            except (StreamInterruptedError, StreamFailedError) as error:
+                # What came before it is rendered and stays.
+                messages.print(str(error))
+                status = ExitStatus.INTERRUPTED_STREAM
+            frames = recorder.frames
+    except (PainterError, MovieError) as error:
+        raise UnsupportedError(str(error), f"stream {stream}") from error
+    if as_json:
+        print_json(
+            {"rendered": rendered, "frames": len(frames), "last": frames[-1] if frames else None, "out": str(out)}
+        )
+    else:
+        console().print(f"{rendered} frames rendered; {out} has {len(frames)} and movie.mp4")
+    return int(status)
+
+
+def _scene_options(size: str, title: str) -> SceneOptions:
+    width, _, height = size.partition("x")
+    try:
+        return SceneOptions(width=int(width), height=int(height), title=title)
+    except ValueError as error:
+        raise InvalidArgumentError(
+            f"--size is WIDTHxHEIGHT in pixels, for example 960x720, not {size!r}: {error}"
+        ) from error
+
+
+if __name__ == "__main__":
+    sys.exit(run(["render", *sys.argv[1:]]))

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Streaks that run along the stream lines like comets, thicker towards their head; from step to step they move on."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from vtkmodules.util.numpy_support import numpy_to_vtk, vtk_to_numpy
+from vtkmodules.vtkCommonCore import vtkPoints
+from vtkmodules.vtkCommonDataModel import vtkImageData, vtkPolyData
+from vtkmodules.vtkFiltersCore import vtkTubeFilter
+from vtkmodules.vtkFiltersFlowPaths import vtkStreamTracer
+from vtkmodules.vtkRenderingCore import vtkActor, vtkPolyDataMapper
+
+from forebay.viz.colors import lookup_table
+from forebay.viz.fields import FlowFields
+
+__all__ = ["Streaks"]
+
+_LINES = 220
+_GOLDEN = 0.6180339887498949
+_DUTY = 0.45  # share of a line that is covered by streaks
+_PHASE_PER_STEP = 0.05
+_PERIOD_CELLS = 40.0  # distance of two streaks on a line at full speed
+
+
+class Streaks:
+    """One actor; :meth:`trace` lays it along the flow of a step.
+
+    Where a streak is depends on the step's number and field alone, so a frame that is rendered again looks the same.
+    """
+
+    def __init__(self, fields: FlowFields) -> None:
+        self._seeds = _seeds(fields)
+        self._unit = fields.spacing
+        self._mapper = vtkPolyDataMapper()
+        self._mapper.SetLookupTable(lookup_table())
+        self._mapper.UseLookupTableScalarRangeOff()
+        self._mapper.SetScalarModeToUsePointFieldData()
+        self._mapper.SelectColorArray("speed")
+        self.actor = vtkActor()
+        self.actor.SetMapper(self._mapper)
+        surface = self.actor.GetProperty()
+        surface.SetAmbient(0.45)
+        surface.SetDiffuse(0.65)
+        surface.SetSpecular(0.2)
+
+    def trace(self, fields: FlowFields, speed: NDArray[np.float32], top: float) -> None:
+        """Lays the streaks of a step; ``top`` is the speed at the end of the colour bar."""
+        fastest = float(speed.max())
+        if fastest < 1e-12:
+            self._mapper.SetInputData(vtkPolyData())
+            return
+        lines = self._stream_lines(fields, speed, fastest)
+        points = lines.GetPointData()
+        phase = self._phases(lines, top) - fields.step * _PHASE_PER_STEP
+        phase -= np.floor(phase)
+        along = np.where(phase < _DUTY, phase / _DUTY, 0.0)
+        # Slow fluid would be drawn as dark specks; it fades out instead.
+        strength = np.clip(vtk_to_numpy(points.GetArray("speed")) / (0.25 * top), 0.0, 1.0) ** 1.5
+        radius = self._unit * np.where(along > 0, 0.06 + 0.36 * along, 0.0) * strength
+        array = numpy_to_vtk(radius.astype(np.float32), deep=True)
+        array.SetName("radius")
+        points.SetScalars(array)
+        tube = vtkTubeFilter()
+        tube.SetInputData(lines)
+        tube.SetVaryRadiusToVaryRadiusByAbsoluteScalar()
+        tube.SetNumberOfSides(6)
+        tube.CappingOn()
+        tube.Update()
+        self._mapper.SetScalarRange(0.0, top)
+        self._mapper.SetInputData(tube.GetOutput())
+
+    def _stream_lines(self, fields: FlowFields, speed: NDArray[np.float32], fastest: float) -> vtkPolyData:
+        image = vtkImageData()
+        image.SetDimensions(*reversed(fields.solid.shape))
+        image.SetSpacing(self._unit, self._unit, self._unit)
+        image.SetOrigin(0.5 * self._unit, 0.5 * self._unit, 0.5 * self._unit)
+        vectors = numpy_to_vtk(fields.velocity.reshape(-1, 3))
+        vectors.SetName("velocity")
+        image.GetPointData().SetVectors(vectors)
+        scalars = numpy_to_vtk(speed.ravel())
+        scalars.SetName("speed")
+        image.GetPointData().AddArray(scalars)
+        tracer = vtkStreamTracer()
+        tracer.SetInputData(image)
+        tracer.SetSourceData(self._seeds)
+        tracer.SetIntegratorTypeToRungeKutta4()
+        tracer.SetIntegrationDirectionToForward()
+        tracer.SetIntegrationStepUnit(vtkStreamTracer.LENGTH_UNIT)
+        tracer.SetInitialIntegrationStep(0.5 * self._unit)
+        tracer.SetMaximumPropagation(3.0 * fields.extent[2])
+        tracer.SetMaximumNumberOfSteps(6 * fields.solid.shape[0])
+        tracer.SetTerminalSpeed(1e-4 * fastest)
+        tracer.SetComputeVorticity(False)
+        tracer.Update()
+        lines: vtkPolyData = tracer.GetOutput()
+        return lines
+
+    def _phases(self, lines: vtkPolyData, top: float) -> NDArray[np.float64]:
+        """Time of travel from the seed in periods, plus an offset of each line's own."""
+        points = lines.GetPointData()
+        if lines.GetNumberOfLines() == 0:
+            return np.empty(0)
+        period = _PERIOD_CELLS * self._unit / top
+        phases: NDArray[np.float64] = vtk_to_numpy(points.GetArray("IntegrationTime")).astype(np.float64) / period
+        offsets = vtk_to_numpy(lines.GetLines().GetOffsetsArray())
+        order = vtk_to_numpy(lines.GetLines().GetConnectivityArray())
+        seeds = vtk_to_numpy(lines.GetCellData().GetArray("SeedIds"))
+        phases[order] += np.repeat(seeds * _GOLDEN, np.diff(offsets))
+        return phases
+
+
+def _seeds(fields: FlowFields) -> vtkPolyData:
+    """Points spread evenly over the inlet, on a sunflower's spirals."""
+    width, height, _ = fields.extent
+    numbers = np.arange(_LINES)
+    radius = 0.97 * fields.outer_radius * np.sqrt((numbers + 0.5) / _LINES)
+    angle = numbers * (2.0 * np.pi * _GOLDEN)
+    places = np.stack(
+        [0.5 * width + radius * np.cos(angle), 0.5 * height + radius * np.sin(angle), np.full(_LINES, fields.spacing)],
+        axis=1,
+    )
+    points = vtkPoints()
+    points.SetData(numpy_to_vtk(places, deep=True))
+    seeds = vtkPolyData()
+    seeds.SetPoints(points)
+    return seeds
