@@ -45,6 +45,7 @@ from forebay.errors import (
     VariableNotFoundError,
 )
 from forebay.follower import Follower
+from forebay.opening import open  # noqa: A004 - forebay.open reads like the builtin
 from forebay.records import (
     AccessMode,
     Address,
@@ -65,8 +66,9 @@ from forebay.records import (
 )
 from forebay.sizes import format_size, parse_size
 from forebay.step import Step
-from forebay.stream import Steps, Stream, WritableStream, open  # noqa: A004 - forebay.open reads like the builtin
+from forebay.stream import Steps, Stream
 from forebay.variable import Block, Variable
+from forebay.writable_stream import WritableStream
 from forebay.writing import AttributesBeingWritten, StepBeingWritten
 
 __all__ = [

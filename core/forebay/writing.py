@@ -25,7 +25,7 @@ from forebay.errors import InvalidArgumentError
 from forebay.memory import array_over
 
 if TYPE_CHECKING:
-    from forebay.stream import WritableStream
+    from forebay.writable_stream import WritableStream
 
 __all__ = ["AttributesBeingWritten", "StepBeingWritten"]
 
@@ -70,7 +70,8 @@ class StepBeingWritten:
         self._stream = stream
         self._core = native
         self._allocations: list[tuple[_core.Memory, NDArray[Any]]] = []
-        self._open = True
+        self._accepts_blocks = True
+        self._over = False
         self.number = native.begin_step()
 
     @property
@@ -151,8 +152,7 @@ class StepBeingWritten:
         count: Sequence[int] | None = None,
         kind: ShapeKind | str | None = None,
     ) -> NDArray[Any]:
-        """A block to compute in place: a writable, page-aligned array on the step's own storage; nothing is copied
-        later.
+        """A block to compute in place: a writable, page-aligned array on the step's own storage, never copied.
 
         Parameters
         ----------
@@ -166,9 +166,9 @@ class StepBeingWritten:
         Returns
         -------
         ndarray
-            Its content is undefined until written. Once the step has ended or was aborted it is read-only, and holding
-            it pins the step. Slices taken from it before are yours to drop: writing through them after the end is
-            detected as a checksum mismatch, not prevented.
+            Its content is undefined until written. When the step ends it becomes read-only, and holding it pins the
+            step. The memory itself is protected then: drop slices taken from it before, because a write through one of
+            them after the end is a fault (SIGSEGV), not an exception.
         """
         self._check_open()
         native_type = np.dtype(dtype)
@@ -177,21 +177,29 @@ class StepBeingWritten:
         whole_given = None if kind is not None and kind_of(kind) is ShapeKind.LOCAL_ARRAY else shape
         chosen, whole, place = placement(name, extents, whole_given, start, kind)
         memory = self._core.allocate(name, code, CODE_OF_KIND[chosen], whole, place, extents)
+        if 0 in extents:
+            return np.empty(extents, dtype_of(code))
         array = array_over(memory, extents, dtype_of(code))
         self._allocations.append((memory, array))
         return array
 
     def end(self) -> None:
-        """Publishes this rank's part; returns when the step has committed (or is durable) for all ranks."""
-        self._check_open()
+        """Publishes this rank's part; returns when the step has committed (or is durable) for all ranks.
+
+        After an interrupt (Ctrl-C) it may be called again: it goes on waiting.
+        """
+        if self._over:
+            self._check_open()
         self._seal()
         self._core.end_step()
+        self._over = True
 
     def abort(self) -> None:
         """Gives the step up; all ranks of the group must. Its number is used again. Idempotent after ``end``."""
-        if self._open:
+        if not self._over:
             self._seal()
             self._core.abort_step()
+            self._over = True
 
     def __enter__(self) -> Self:
         return self
@@ -199,7 +207,7 @@ class StepBeingWritten:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not self._open:
+        if self._over:
             return
         if error is None:
             self.end()
@@ -210,7 +218,7 @@ class StepBeingWritten:
             error.add_note(f"and the step could not be aborted: {failure}")
 
     def __repr__(self) -> str:
-        return f"<StepBeingWritten {self._stream.address}@{self.number}, {'open' if self._open else 'over'}>"
+        return f"<StepBeingWritten {self._stream.address}@{self.number}, {'open' if self._accepts_blocks else 'over'}>"
 
     def _put(self, name: str, array: NDArray[Any], kind: ShapeKind, shape: Sequence[int], start: Sequence[int]) -> None:
         code = code_of(array.dtype, name)
@@ -222,14 +230,14 @@ class StepBeingWritten:
             self._core.put(name, code, kind_code, shape, start, np.ascontiguousarray(array))
 
     def _seal(self) -> None:
-        self._open = False
+        self._accepts_blocks = False
         for memory, array in self._allocations:
             array.flags.writeable = False
             memory.seal()
         self._allocations.clear()
 
     def _check_open(self) -> None:
-        if not self._open:
+        if not self._accepts_blocks:
             raise ValueError(f"step {self._stream.address}@{self.number} is over: open the next one with stream.step()")
 
 

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Opening a stream, with the options of its readers and writers."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias, overload
+
+from forebay import _core
+from forebay.errors import DeadlineExceededError, InvalidArgumentError, NotFoundError, StreamNotFoundError
+from forebay.follower import milliseconds
+from forebay.records import Address, Retention, launcher_rank
+from forebay.stream import Distribution, Mode, Stream, Verify, Watermark
+from forebay.writable_stream import WritableStream
+
+__all__ = ["open"]
+
+WhenFull: TypeAlias = Literal["block", "drop_oldest", "error"]
+
+
+@overload
+def open(  # noqa: A001
+    address: str | Address,
+    mode: Literal["r"] = "r",
+    *,
+    verify: Verify = "none",
+    timeout: float | None = 60.0,
+    reconnect_timeout: float | None = 60.0,
+) -> Stream: ...
+@overload
+def open(  # noqa: A001
+    address: str | Address,
+    mode: Literal["w", "a"],
+    *,
+    rank: int | None = None,
+    ranks: int | None = None,
+    group: str | None = None,
+    append_after: int | None = None,
+    retention: Retention | str | None = None,
+    when_full: WhenFull = "block",
+    block_timeout: float | None = 60.0,
+    durability: Watermark = "committed",
+    statistics: bool = True,
+    checksums: bool = True,
+    force: bool = False,
+    rendezvous_readers: int = 0,
+    distribution: Distribution = "stream_default",
+    grace: float = 10.0,
+    verify: Verify = "none",
+    timeout: float | None = 60.0,
+    reconnect_timeout: float | None = 60.0,
+) -> WritableStream: ...
+def open(  # noqa: A001 - forebay.open is meant to read like the builtin
+    address: str | Address,
+    mode: Mode = "r",
+    *,
+    verify: Verify = "none",
+    timeout: float | None = 60.0,
+    reconnect_timeout: float | None = 60.0,
+    **options: Any,
+) -> Stream:
+    """Opens a stream.
+
+    Parameters
+    ----------
+    address : str or Address
+        ``"RESERVATION/STREAM"`` or ``"forebay://RESERVATION/STREAM"``.
+    mode : {"r", "w", "a"}
+        Read; replace the stream by a new epoch from step 0; go on after its last committed step, or create it.
+    verify : {"none", "first", "read"}
+        When block checksums are checked by reads: never, the first time a block is touched, always. Views are checked
+        by ``variable.verify()``.
+    timeout : float, optional
+        Seconds to wait for the stream to exist (mode ``"r"``), or for the whole writer group and the readers it waits
+        for; None: for ever.
+    reconnect_timeout : float, optional
+        Seconds that a restarting server is waited for.
+
+    Other Parameters
+    ----------------
+    rank, ranks : int
+        This process in the writer group; both or none. Not given: from the launcher (:func:`launcher_rank`).
+    group : str
+        What the ranks of one group share; not given: the launcher's job, step and restart.
+    append_after : int
+        Mode ``"a"``: withdraw the steps after this one.
+    retention : Retention or str
+        Which steps the stream keeps, for example ``"last:10,precious:100"``; not given: as it is, or all.
+    when_full : {"block", "drop_oldest", "error"}
+        What a step does when the reservation is full; ``block`` waits at most ``block_timeout`` seconds.
+    durability : {"committed", "durable"}
+        What the end of a step waits for.
+    statistics, checksums : bool
+        Take minimum and maximum, and CRC-32C, of every block.
+    force : bool
+        Replace or rewind although unstaged precious steps go.
+    rendezvous_readers : int
+        Wait for that many readers.
+    distribution : str
+        How steps are shared among readers that do not choose.
+    grace : float
+        Seconds that followers wait for a restart once this group is lost.
+
+    Returns
+    -------
+    Stream or WritableStream
+
+    Raises
+    ------
+    StreamNotFoundError
+        No such reservation; or, for reading, no such stream within ``timeout``.
+    BusyError
+        Another writer group writes.
+    RefusedError
+        Unstaged precious steps would go.
+    DeadlineExceededError
+        The writer group did not form in time; the text names the missing ranks.
+    PermissionDeniedError, DisconnectedError, InvalidArgumentError
+    """
+    place = address if isinstance(address, Address) else Address.parse(address)
+    if place.step is not None:
+        raise InvalidArgumentError(f"{place} names a step: open {place.path!r} and take stream[{place.step}]")
+    reader_options: dict[str, Any] = {
+        "verify": verify,
+        "open_timeout_ms": milliseconds(timeout),
+        "reconnect_timeout_ms": milliseconds(reconnect_timeout),
+    }
+    try:
+        if mode == "r":
+            if options:
+                raise InvalidArgumentError(f"option {next(iter(options))!r} is for writing; mode 'r' does not take it")
+            return Stream(place, reader_options, _core.Reader.open(place.path, **reader_options))
+        if mode in ("w", "a"):
+            writer = _core.Writer.open(place.path, **_writer_options(mode, timeout, reconnect_timeout, **options))
+            return WritableStream(place, mode, reader_options, writer)
+    except NotFoundError as error:
+        raise StreamNotFoundError(error.what, error.where) from None
+    except DeadlineExceededError as error:
+        if mode == "r":
+            raise StreamNotFoundError(error.what, error.where) from None
+        raise
+    raise InvalidArgumentError(f"mode is 'r', 'w' or 'a', not {mode!r}")
+
+
+def _writer_options(
+    mode: Mode,
+    timeout: float | None,
+    reconnect_timeout: float | None,
+    *,
+    rank: int | None = None,
+    ranks: int | None = None,
+    group: str | None = None,
+    append_after: int | None = None,
+    retention: Retention | str | None = None,
+    when_full: WhenFull = "block",
+    block_timeout: float | None = 60.0,
+    durability: Watermark = "committed",
+    statistics: bool = True,
+    checksums: bool = True,
+    force: bool = False,
+    rendezvous_readers: int = 0,
+    distribution: Distribution = "stream_default",
+    grace: float = 10.0,
+) -> dict[str, Any]:
+    if (rank is None) != (ranks is None) and ranks != 1:
+        raise InvalidArgumentError("give both rank and ranks, or neither (then the launcher says)")
+    found = launcher_rank()
+    source = found.source if ranks is None else "the options rank and ranks"
+    kept = Retention.parse(retention) if isinstance(retention, str) else retention
+    return {
+        "append": mode == "a",
+        "rank": found.rank if ranks is None else rank or 0,
+        "ranks": found.ranks if ranks is None else ranks,
+        "ranks_source": source,
+        "group": found.group if group is None else group,
+        "append_after": append_after,
+        "retention": None if kept is None else (kept.last, list(kept.consumers), kept.precious_every),
+        "when_full": when_full,
+        "block_timeout_ms": milliseconds(block_timeout),
+        "durability": durability,
+        "statistics": statistics,
+        "checksums": checksums,
+        "force": force,
+        "rendezvous_readers": rendezvous_readers,
+        "open_timeout_ms": milliseconds(timeout),
+        "reconnect_timeout_ms": milliseconds(reconnect_timeout),
+        "grace_ms": milliseconds(grace),
+        "distribution": distribution,
+    }

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A stream open for writing, as one rank of its writer group."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any
+
+from forebay import _core
+from forebay.records import Address
+from forebay.stream import Mode, Stream
+from forebay.writing import AttributesBeingWritten, StepBeingWritten
+
+__all__ = ["WritableStream"]
+
+
+class WritableStream(Stream):
+    """A stream open for writing, as one rank of its writer group. Writing belongs to one thread at a time.
+
+    ``with`` closes it; leaving it by an exception does not, so that the stream says ``interrupted`` and not ``ended``.
+    """
+
+    def __init__(self, address: Address, mode: Mode, reader_options: dict[str, Any], writer: _core.Writer) -> None:
+        super().__init__(address, reader_options, None)
+        self.mode = mode
+        self._writer = writer
+        self._attributes = AttributesBeingWritten(writer)
+
+    def step(self) -> StepBeingWritten:
+        """Opens the next step; use it by ``with``. Waits for space as the options say.
+
+        Raises
+        ------
+        NoSpaceError
+            The reservation is full; the text names who holds the space.
+        GroupBrokenError
+            Another rank was lost.
+        FencedError
+            A newer group writes this stream.
+        """
+        self._check_open()
+        return StepBeingWritten(self, self._writer)
+
+    @property
+    def attributes(self) -> AttributesBeingWritten:
+        """Attributes of every step from the open (or next) one on."""
+        return self._attributes
+
+    @property
+    def next_step(self) -> int:
+        """Number of the open step, else of the next one."""
+        return self._writer.current_step
+
+    @property
+    def incarnation(self) -> int:
+        """Number of this writer group; it fences all older ones."""
+        return self._writer.incarnation
+
+    @property
+    def epoch(self) -> int:
+        """The stream's epoch that this group writes."""
+        return self._writer.epoch
+
+    def close(self) -> None:
+        """Ends this rank's writing; when all ranks have closed, the stream has ended. Idempotent."""
+        if not self._closed:
+            self._writer.close()
+        super().close()
+
+    def abandon(self) -> None:
+        """Leaves without ending the stream: an open step is aborted, the stream becomes interrupted. Idempotent."""
+        self._writer.abandon()
+        super().close()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+        else:
+            self.abandon()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError(f"a stream open for writing cannot be pickled: pickle its address, {str(self._address)!r}")
