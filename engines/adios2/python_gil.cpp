@@ -59,9 +59,8 @@ int raise_pending(void* argument) {
 }  // namespace
 
 GilReleased::GilReleased() {
-  const PythonApi& api = python();
-  if (current_scope != nullptr || !api.complete || api.is_initialized() == 0 || api.holds_gil() == 0) return;
-  thread_state_ = api.save_thread();
+  if (current_scope != nullptr || !called_from_python()) return;
+  thread_state_ = python().save_thread();
   current_scope = this;
 }
 
@@ -92,9 +91,14 @@ bool interrupt_requested() {
   return raised;
 }
 
-bool python_exception_in_flight() {
+bool called_from_python() {
   const PythonApi& api = python();
-  if (!api.complete || api.is_initialized() == 0 || api.holds_gil() == 0) return false;
+  return api.complete && api.is_initialized() != 0 && api.holds_gil() != 0;
+}
+
+bool python_exception_in_flight() {
+  if (!called_from_python()) return false;
+  const PythonApi& api = python();
   std::array<void*, 3> handled{};
   api.handled_exception(&handled[0], &handled[1], &handled[2]);
   const bool in_flight = handled[1] != nullptr && handled[1] != api.none;

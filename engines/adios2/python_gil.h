@@ -25,6 +25,9 @@ class GilReleased {
 /// forebay::InterruptHook: runs pending Python signal handlers; true if one raised.
 bool interrupt_requested();
 
+/// True if the call comes from Python: the calling thread holds the GIL.
+bool called_from_python();
+
 /// True if the calling thread runs Python code that handles an exception, for example a `with` block being left by one.
 bool python_exception_in_flight();
 

@@ -21,9 +21,15 @@ Result<std::unique_ptr<RandomAccess>> RandomAccess::open(Reader& reader, const s
     }
     ++access->steps_;
     for (const VariableInfo& variable : (*step)->variables()) {
-      auto& steps_with = access->numbers_[variable.name];
-      if (steps_with.empty()) access->variables_.push_back(variable);
-      steps_with.push_back(number);
+      auto [entry, first] = access->with_variable_.try_emplace(variable.name, StepsWith{access->variables_.size(), {}});
+      if (first) {
+        access->variables_.push_back(variable);
+      } else if (variable.kind == ShapeKind::local_array) {
+        // Their count, from which ADIOS2 allocates, is that of the largest block of all steps.
+        auto& blocks = access->variables_[entry->second.variable].blocks;
+        blocks.insert(blocks.end(), variable.blocks.begin(), variable.blocks.end());
+      }
+      entry->second.numbers.push_back(number);
     }
     access->attributes_ = (*step)->attributes();
   }
@@ -42,14 +48,14 @@ Result<std::shared_ptr<const Step>> RandomAccess::fetch(std::uint64_t number) {
 }
 
 Result<std::shared_ptr<const Step>> RandomAccess::step(const std::string& variable, std::size_t index) {
-  const auto found = numbers_.find(variable);
-  const std::size_t steps = found == numbers_.end() ? 0 : found->second.size();
+  const auto found = with_variable_.find(variable);
+  const std::size_t steps = found == with_variable_.end() ? 0 : found->second.numbers.size();
   if (index >= steps) {
     return fail(ErrorCode::invalid_argument, "step " + std::to_string(index) + " of variable " + variable +
                                                  " is selected, but " + std::to_string(steps) +
                                                  " steps have it, counted from 0");
   }
-  return fetch(found->second[index]);
+  return fetch(found->second.numbers[index]);
 }
 
 }  // namespace forebay::engine

@@ -20,7 +20,7 @@ class RandomAccess {
   static Result<std::unique_ptr<RandomAccess>> open(Reader& reader, const std::vector<std::uint64_t>& numbers);
 
   std::size_t steps() const { return steps_; }
-  /// Each variable as it is in the first step that has it.
+  /// Each variable as it is in the first step that has it; a local array with the blocks of all steps.
   const std::vector<VariableInfo>& variables() const { return variables_; }
   /// Those of the last step.
   const std::vector<Attribute>& attributes() const { return attributes_; }
@@ -32,12 +32,17 @@ class RandomAccess {
   explicit RandomAccess(Reader& reader) : reader_(reader) {}
   Result<std::shared_ptr<const Step>> fetch(std::uint64_t number);
 
+  struct StepsWith {
+    std::size_t variable;                // its place in variables_
+    std::vector<std::uint64_t> numbers;  // of the steps that have it
+  };
+
   Reader& reader_;
   std::size_t steps_ = 0;
   std::vector<VariableInfo> variables_;
   std::vector<Attribute> attributes_;
-  std::unordered_map<std::string, std::vector<std::uint64_t>> numbers_;  // of the steps that have a variable
-  std::deque<std::shared_ptr<const Step>> recent_;                       // each holds a pin, so there are few
+  std::unordered_map<std::string, StepsWith> with_variable_;
+  std::deque<std::shared_ptr<const Step>> recent_;  // each holds a pin, so there are few
 };
 
 }  // namespace forebay::engine

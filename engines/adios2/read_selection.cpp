@@ -91,10 +91,10 @@ Result<std::string> read_selected_string(const Step& step, const VariableInfo& v
   return step.read_string(variable, block);
 }
 
-std::uint64_t selected_bytes(const VariableInfo& variable, const Selected& selected) {
+std::uint64_t selected_elements(const VariableInfo& variable, const Selected& selected) {
   const std::optional<std::size_t> block = single_block(variable, selected);
-  if (block && (*block >= variable.blocks.size() || is_value(variable.kind))) return element_size(variable.type);
-  return element_count(box_of(variable, block, selected).count) * element_size(variable.type);
+  if (block && (*block >= variable.blocks.size() || is_value(variable.kind))) return 1;
+  return element_count(box_of(variable, block, selected).count);
 }
 
 }  // namespace forebay::engine

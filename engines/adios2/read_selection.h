@@ -26,7 +26,7 @@ Result<std::uint64_t> read_selection(const Step& step, const VariableInfo& varia
 /// The selected string of a string variable.
 Result<std::string> read_selected_string(const Step& step, const VariableInfo& variable, const Selected& selected);
 
-/// How many bytes read_selection is about to copy, at most.
-std::uint64_t selected_bytes(const VariableInfo& variable, const Selected& selected);
+/// How many elements read_selection is about to copy, at most.
+std::uint64_t selected_elements(const VariableInfo& variable, const Selected& selected);
 
 }  // namespace forebay::engine

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <iostream>
+#include <limits>
 #include <stdexcept>
 #include <type_traits>
 #include <utility>
@@ -24,6 +25,15 @@ constexpr std::uint64_t long_read_bytes = 1 << 20;
 
 std::int64_t to_milliseconds(float seconds) {
   return seconds < 0 ? -1 : static_cast<std::int64_t>(std::ceil(static_cast<double>(seconds) * 1000));
+}
+
+// How many elements fit where a Get shall write. ADIOS2's Python module allocates by the selection's size, which it
+// does not know for blocks and for single values over several steps (see docs/adios2.md); a pointer from C++ is the
+// caller's.
+template <class T>
+std::uint64_t room_for(const adios2::Variable<T>& variable) {
+  if (!called_from_python()) return std::numeric_limits<std::uint64_t>::max();
+  return variable.ShapeID() == adios2::ShapeID::GlobalValue ? 1 : variable.SelectionSize();
 }
 
 // Which of the kept steps a reader that does not follow gets.
@@ -207,8 +217,11 @@ void ReaderEngine::get(const adios2::Variable<T>& variable, T* values, const adi
   const Selected selected{with_get != nullptr ? *with_get : selection_of(variable), with_get != nullptr};
   const std::size_t first = random_access_ ? selected.selection.GetStepStart() : 0;
   const std::size_t steps = random_access_ ? selected.selection.GetStepCount() : 1;
+  std::uint64_t room = room_for(variable);
   for (std::size_t i = 0; i < steps; ++i) {
-    values += get_step(*step_for(name, first + i, "Get of"), name, selected, values);
+    const std::size_t copied = get_step(*step_for(name, first + i, "Get of"), name, selected, room, values);
+    values += copied;
+    room -= copied;
   }
 }
 
@@ -218,7 +231,8 @@ ADIOS2_FOREACH_STDTYPE_1ARG(FOREBAY_INSTANTIATE)
 #undef FOREBAY_INSTANTIATE
 
 template <class T>
-std::size_t ReaderEngine::get_step(const Step& step, const std::string& name, const Selected& selected, T* values) {
+std::size_t ReaderEngine::get_step(const Step& step, const std::string& name, const Selected& selected,
+                                   std::uint64_t room, T* values) {
   const std::string action = "Get of " + name + " from stream " + path_;
   const VariableInfo* variable = step.find(name);
   if (variable == nullptr) {
@@ -228,12 +242,18 @@ std::size_t ReaderEngine::get_step(const Step& step, const std::string& name, co
     throw std::invalid_argument("Forebay, " + action + ": in step " + std::to_string(step.number()) +
                                 " it is of type " + std::string(to_string(variable->type)));
   }
+  const std::uint64_t elements = selected_elements(*variable, selected);
+  if (elements > room) {
+    throw std::invalid_argument("Forebay, " + action +
+                                ": the selection is larger than what ADIOS2's Python module has " +
+                                "allocated for it. Read one step at a time; give start and count with a block.");
+  }
   if constexpr (std::is_same_v<T, std::string>) {
     *values = value_or_throw(read_selected_string(step, *variable, selected), action);
     return 1;
   } else {
     std::optional<GilReleased> others_run;
-    if (selected_bytes(*variable, selected) >= long_read_bytes) others_run.emplace();
+    if (elements * sizeof(T) >= long_read_bytes) others_run.emplace();
     return value_or_throw(read_selection(step, *variable, selected, values), action);
   }
 }

@@ -59,7 +59,8 @@ class ReaderEngine final : public adios2::plugin::PluginEngineInterface {
   template <class T>
   void get(const adios2::Variable<T>& variable, T* values, const adios2::core::Selection* with_get);
   template <class T>
-  std::size_t get_step(const Step& step, const std::string& name, const Selected& selected, T* values);
+  std::size_t get_step(const Step& step, const std::string& name, const Selected& selected, std::uint64_t room,
+                       T* values);
 
   /// The step that BeginStep returns next, null at the end of the stream or, with `status` NotReady, for now.
   std::shared_ptr<const Step> follow(float timeout_seconds, adios2::StepStatus& status);

@@ -12,6 +12,9 @@ namespace forebay::engine {
 template <class T>
 adios2::core::Selection selection_of(const adios2::Variable<T>& variable);
 
+/// The same for copies of one IO, different for all others; null if that cannot be known.
+const void* identity_of(const adios2::IO& io);
+
 /// Checks, once in a process, that selection_of sees what was set on a variable; uses one of `io` that exists only
 /// meanwhile. Throws std::runtime_error where this build does not match the ADIOS2 that loaded it.
 void check_selections(adios2::IO io);

@@ -2,11 +2,14 @@
 #include "variables.h"
 
 #include <algorithm>
-#include <cstdint>
+#include <map>
+#include <mutex>
 #include <type_traits>
+#include <utility>
 
 #include "data_types.h"
 #include "errors.h"
+#include "selection.h"
 
 namespace forebay::engine {
 namespace {
@@ -23,7 +26,47 @@ adios2::Dims largest_block(const VariableInfo& variable) {
   return largest;
 }
 
+// How many readers show a variable, for each IO and name.
+class Owners {
+ public:
+  static Owners& instance() {
+    static Owners owners;
+    return owners;
+  }
+  void add(const void* io, const std::string& name) {
+    const std::lock_guard lock(mutex_);
+    ++counts_[io][name];
+  }
+  /// True if there is no other.
+  bool remove(const void* io, const std::string& name) {
+    const std::lock_guard lock(mutex_);
+    auto& names = counts_[io];
+    const auto found = names.find(name);
+    if (found == names.end()) return true;
+    if (--found->second > 0) return false;
+    names.erase(found);
+    if (names.empty()) counts_.erase(io);
+    return true;
+  }
+  std::size_t count(const void* io, const std::string& name) {
+    const std::lock_guard lock(mutex_);
+    const auto names = counts_.find(io);
+    if (names == counts_.end()) return 0;
+    const auto found = names->second.find(name);
+    return found == names->second.end() ? 0 : found->second;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<const void*, std::unordered_map<std::string, std::size_t>> counts_;
+};
+
 }  // namespace
+
+VariableMirror::~VariableMirror() {
+  // The IO may be going away itself: its variables stay as they are.
+  for (const auto& [name, shown] : shown_) Owners::instance().remove(io_, name);
+}
 
 VariableMirror::Shown VariableMirror::describe(const VariableInfo& variable) {
   const auto with = [&](Form form, std::size_t dimensions) { return Shown{variable.type, form, dimensions, 0}; };
@@ -81,7 +124,28 @@ bool VariableMirror::reset(adios2::IO io, const VariableInfo& variable, Form for
   });
 }
 
+bool VariableMirror::share(adios2::IO io, const VariableInfo& variable, Form form) {
+  if (io_ == nullptr || Owners::instance().count(io_, variable.name) == 0) return false;
+  const bool same_kind = with_type(variable.type, [&]<class T>() {
+    adios2::Variable<T> shown = io.InquireVariable<T>(variable.name);
+    if (!shown) return false;
+    switch (form) {
+      case Form::value:
+        return shown.ShapeID() == adios2::ShapeID::GlobalValue;
+      case Form::local_string:
+        return shown.ShapeID() == adios2::ShapeID::LocalValue;
+      case Form::local_array:
+        return shown.ShapeID() == adios2::ShapeID::LocalArray;
+      case Form::array:
+        return shown.ShapeID() == adios2::ShapeID::GlobalArray && shown.Shape().size() == variable.shape.size();
+    }
+    return false;
+  });
+  return same_kind && reset(io, variable, form);
+}
+
 void VariableMirror::show(adios2::IO io, const std::vector<VariableInfo>& variables) {
+  io_ = identity_of(io);
   ++round_;
   for (const VariableInfo& variable : variables) {
     Shown wanted = describe(variable);
@@ -90,29 +154,38 @@ void VariableMirror::show(adios2::IO io, const std::vector<VariableInfo>& variab
     if (known != shown_.end()) {
       const bool same = known->second.type == wanted.type && known->second.form == wanted.form &&
                         known->second.dimensions == wanted.dimensions;
-      known->second = wanted;
-      if (same && reset(io, variable, wanted.form)) continue;
-      io.RemoveVariable(variable.name);
-    } else if (!io.VariableType(variable.name).empty()) {
+      if (same && reset(io, variable, wanted.form)) {
+        known->second = wanted;
+        continue;
+      }
+      hide(io, variable.name);
+      shown_.erase(known);
+    }
+    if (io.VariableType(variable.name).empty()) {
+      define(io, variable, wanted.form);
+    } else if (!share(io, variable, wanted.form)) {
       clear(io);
       throw_misuse("showing a step's variables",
                    "variable " + variable.name + " is defined already in IO " + io.Name() +
                        ". Give the reader an IO of its own, or remove the variable before BeginStep.");
-    } else {
-      shown_.emplace(variable.name, wanted);
     }
-    define(io, variable, wanted.form);
+    Owners::instance().add(io_, variable.name);
+    shown_.emplace(variable.name, wanted);
   }
   if (shown_.size() == variables.size()) return;
   std::erase_if(shown_, [&](const auto& entry) {
     if (entry.second.round == round_) return false;
-    io.RemoveVariable(entry.first);
+    hide(io, entry.first);
     return true;
   });
 }
 
+void VariableMirror::hide(adios2::IO io, const std::string& name) {
+  if (Owners::instance().remove(io_, name)) io.RemoveVariable(name);
+}
+
 void VariableMirror::clear(adios2::IO io) {
-  for (const auto& [name, shown] : shown_) io.RemoveVariable(name);
+  for (const auto& [name, shown] : shown_) hide(io, name);
   shown_.clear();
 }
 

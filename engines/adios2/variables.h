@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The variables that a reader shows in its IO: those of the current step, with every selection reset, as ADIOS2's own
-// streaming engines do. A variable that stays from step to step keeps its handle.
+// streaming engines do. A variable that stays from step to step keeps its handle. Readers of one IO share variables of
+// the same name, type and kind.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +17,13 @@ namespace forebay::engine {
 
 class VariableMirror {
  public:
-  /// Makes the IO show exactly these variables of ours. Throws std::logic_error if the application itself has defined
-  /// one of the names in this IO; nothing is shown then.
+  VariableMirror() = default;
+  ~VariableMirror();
+  VariableMirror(const VariableMirror&) = delete;
+  VariableMirror& operator=(const VariableMirror&) = delete;
+
+  /// Makes the IO show exactly these variables of ours. Throws std::logic_error if a name is taken in this IO, by the
+  /// application or by another reader's variable that differs in kind; nothing of ours is shown then.
   void show(adios2::IO io, const std::vector<VariableInfo>& variables);
 
   /// Removes all of them.
@@ -34,7 +40,10 @@ class VariableMirror {
   static Shown describe(const VariableInfo& variable);
   static void define(adios2::IO io, const VariableInfo& variable, Form form);
   static bool reset(adios2::IO io, const VariableInfo& variable, Form form);
+  bool share(adios2::IO io, const VariableInfo& variable, Form form);
+  void hide(adios2::IO io, const std::string& name);
 
+  const void* io_ = nullptr;  // for telling apart readers of one IO
   std::unordered_map<std::string, Shown> shown_;
   std::size_t round_ = 0;
 };

@@ -33,7 +33,7 @@ class IO(Protocol):
 def plugin_library() -> Path:
     """The plugin, as an absolute path.
 
-    It comes with the package; ``$FOREBAY_ADIOS2_LIBRARY`` names another build of it, such as one for a site's own ADIOS2.
+    It comes with the package; ``$FOREBAY_ADIOS2_LIBRARY`` names another build of it (a site's own ADIOS2).
 
     Raises:
         forebay.NotFoundError: there is no such file.
@@ -91,7 +91,7 @@ def parameter_table() -> str:
 
 
 def _library_parameter() -> str:
-    """How to name the library. ADIOS2 puts the folders of ADIOS2_PLUGIN_PATH, if it is set, even before an absolute path."""
+    """How to name the library: ADIOS2 puts each folder of ADIOS2_PLUGIN_PATH, if set, even before an absolute path."""
     folders = os.environ.get(_SEARCH_PATH, "")
     if not folders:
         return str(plugin_library())
