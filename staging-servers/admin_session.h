@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// A connection that asks about reservations, streams and steps, and changes them.
+#pragma once
+
+#include "connection.h"
+
+namespace forebay::server {
+
+class AdminSession final : public Session {
+ public:
+  explicit AdminSession(Connection& connection) : connection_(connection) {}
+
+  void handle(protocol::Message message) override;
+  void closed(const std::string&) override {}
+
+ private:
+  Result<void> answer(const protocol::Message& message);
+  Result<void> server_query(const protocol::Message& message);
+  Result<void> create_reservation(const protocol::Message& message);
+  Result<void> destroy_reservation(const protocol::Message& message);
+  Result<void> query_reservations(const protocol::Message& message);
+  Result<void> query_streams(const protocol::Message& message);
+  Result<void> query_steps(const protocol::Message& message);
+  Result<void> remove_stream(const protocol::Message& message);
+  Result<void> remove_consumer(const protocol::Message& message);
+  Result<void> set_retention(const protocol::Message& message);
+  Result<void> mark_staged(const protocol::Message& message);
+  Result<void> set_precious(const protocol::Message& message);
+  Result<void> audit(const protocol::Message& message);
+
+  Connection& connection_;
+};
+
+}  // namespace forebay::server

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `forebay doctor` asks: does what the server believes agree with itself and with what lies on disk?
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <forebay/admin.h>
+#include <forebay/storage/journal_generated.h>
+
+namespace forebay::server {
+
+class Server;
+
+/// Without reading data: streams' states, the accounting of space, segments' sizes, leftovers.
+std::vector<Finding> audit_accounting(Server& server);
+
+/// A step whose blocks are to be read in a worker, detached from the server's state.
+struct StepToRead {
+  std::string reservation;
+  std::string stream;
+  std::uint32_t epoch = 0;
+  std::uint64_t step = 0;
+  std::uint64_t segment_bytes = 0;
+  std::vector<std::string> segment_paths;  ///< by segment number
+  std::vector<std::uint8_t> record;        ///< StepCommitted
+};
+std::vector<StepToRead> steps_to_read(Server& server);
+
+/// The error of a step whose data does not agree with its checksums.
+struct DamagedStep {
+  StepToRead step;
+  std::string what;
+};
+/// In a worker.
+std::vector<DamagedStep> read_steps(Server& server, const std::vector<StepToRead>& steps);
+/// Back in the loop: steps that were dropped while they were read are not findings.
+std::vector<Finding> still_damaged(Server& server, const std::vector<DamagedStep>& damaged);
+
+}  // namespace forebay::server

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// The server's single thread of control: descriptors, timers, and work handed over by other threads. Everything that the
+// server knows is touched from this thread only, so none of it needs a lock.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include <forebay/result.h>
+
+#include "base/descriptor.h"
+
+namespace forebay::server {
+
+class EventLoop {
+ public:
+  using Handler = std::function<void(std::uint32_t events)>;
+  using Task = std::function<void()>;
+  using TimerId = std::pair<std::int64_t, std::uint64_t>;
+
+  static Result<std::unique_ptr<EventLoop>> create();
+
+  /// Calls `handler` with the epoll events that occur. One handler a descriptor.
+  Result<void> watch(int descriptor, std::uint32_t events, Handler handler);
+  void change(int descriptor, std::uint32_t events);
+  void forget(int descriptor);
+
+  /// Runs `task` once at that time of the monotonic clock.
+  TimerId at(std::int64_t monotonic_ns, Task task);
+  void cancel(TimerId timer);
+
+  /// Runs `task` in the loop's thread, after what is being handled. May be called from any thread.
+  void post(Task task);
+
+  /// Until stop().
+  void run();
+  void stop() { running_ = false; }
+
+ private:
+  EventLoop(Descriptor epoll, Descriptor wake);
+  int next_timeout_ms() const;
+  void run_due_timers();
+  void run_posted();
+
+  Descriptor epoll_;
+  Descriptor wake_;
+  bool running_ = false;
+  std::unordered_map<int, std::shared_ptr<Handler>> handlers_;
+  std::map<TimerId, Task> timers_;
+  std::uint64_t timers_made_ = 0;
+
+  std::mutex posted_mutex_;
+  std::vector<Task> posted_;  // guarded by posted_mutex_
+};
+
+}  // namespace forebay::server

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Makes committed steps durable in the background: syncs their segments, then appends the watermark to the journal and
+// syncs that. A failed sync is final: the stream becomes failed and the watermark stops.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "event_loop.h"
+
+namespace forebay::server {
+
+class Stream;
+
+class Flusher {
+ public:
+  explicit Flusher(Stream& stream);
+  ~Flusher();
+
+  std::uint64_t durable_next() const noexcept { return durable_next_; }
+  /// After recovery: what the journal says.
+  void set_durable_next(std::uint64_t next) noexcept { durable_next_ = next; }
+
+  /// There is something to flush. `soon`: somebody waits for it; otherwise it may wait to be dropped first.
+  void request(bool soon);
+  /// Space that comes free when the round at hand is through.
+  std::uint64_t bytes_in_release() const;
+  /// The steps from `first` on are gone: the watermark goes back.
+  void rewind(std::uint64_t first);
+  /// Everything, in the calling thread. For a clean shutdown.
+  Result<void> flush_now();
+
+ private:
+  struct Job;
+  void start();
+  void segments_synced(const std::shared_ptr<Job>& job, Result<void> result);
+  void journal_synced(const std::shared_ptr<Job>& job, Result<void> result);
+  bool nothing_to_do() const;
+
+  Stream& stream_;
+  std::uint64_t durable_next_ = 0;
+  std::uint64_t rewinds_ = 0;
+  std::optional<EventLoop::TimerId> timer_;
+  bool timer_soon_ = false;
+  std::shared_ptr<Job> running_;
+  bool again_ = false;
+  bool again_soon_ = false;
+  /// Outlives the flusher in callbacks that come back from the worker.
+  std::shared_ptr<bool> alive_;
+};
+
+}  // namespace forebay::server

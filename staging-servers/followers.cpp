@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "followers.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "base/fail_point.h"
+#include "base/log.h"
+#include "reader_session.h"
+#include "server.h"
+#include "stream.h"
+
+namespace forebay::server {
+
+Result<void> Followers::join(ReaderSession& session, const wire::ReaderOpenT& wish) {
+  const auto& state = stream_.state();
+  const std::string where = "stream " + stream_.path();
+  if (!session.consumer.empty() && session.follow && distribution_of(session) == StepDistribution::all_to_all) {
+    const auto holder = holders_.find(session.consumer);
+    if (holder != holders_.end()) {
+      return fail(ErrorCode::busy, fmt::format("consumer \"{}\" is held by process {}; a consumer has one reader at a time: use another name, or end that reader",
+                                               session.consumer, holder->second->connection().peer().pid), where);
+    }
+  }
+  const std::uint64_t oldest = state.steps.empty() ? state.next_step : state.steps.begin()->first;
+  const auto cursor = state.cursors.find(session.consumer);
+  if (wish.resume) {
+    session.position = wish.position;
+    if (wish.epoch != state.epoch) {
+      session.position = std::min(wish.position, state.next_step);
+      session.rewound = true;
+    }
+  } else {
+    switch (static_cast<Start::Kind>(wish.start_kind)) {
+      case Start::Kind::oldest: session.position = oldest; break;
+      case Start::Kind::latest: session.position = state.steps.empty() ? state.next_step : state.steps.rbegin()->first; break;
+      case Start::Kind::next: session.position = state.next_step; break;
+      case Start::Kind::step: session.position = wish.start_step; break;
+      default: session.position = cursor != state.cursors.end() && !session.consumer.empty() ? cursor->second.position : oldest; break;
+    }
+  }
+  // A named consumer that retention waits for counts from the moment when it is first seen.
+  if (!session.consumer.empty() && session.follow && (cursor == state.cursors.end() || cursor->second.position != session.position) && !wish.resume) {
+    journal::CursorMovedT moved;
+    moved.consumer = session.consumer;
+    moved.epoch = state.epoch;
+    moved.position = session.position;
+    if (auto recorded = stream_.record(storage::RecordType::cursor_moved, std::move(moved)); !recorded) return recorded;
+  }
+  if (!session.consumer.empty() && session.follow && distribution_of(session) == StepDistribution::all_to_all) holders_.emplace(session.consumer, &session);
+  if (session.follow && distribution_of(session) != StepDistribution::all_to_all && !sharings_.contains(session.consumer)) {
+    sharings_[session.consumer].next = session.position;
+  }
+  session.told_status = state.status;
+  sessions_.insert(&session);
+  return {};
+}
+
+void Followers::leave(ReaderSession& session) {
+  if (sessions_.erase(&session) == 0) return;
+  if (const auto holder = holders_.find(session.consumer); holder != holders_.end() && holder->second == &session) holders_.erase(holder);
+  // Steps that were its turn and that it never got go to the others.
+  for (auto& [consumer, sharing] : sharings_) {
+    std::optional<std::uint64_t> first;
+    for (const auto& [step, reader] : sharing.assigned) {
+      if (reader == &session && !first) first = step;
+    }
+    if (!first) continue;
+    std::erase_if(sharing.assigned, [&](const auto& entry) { return entry.first >= *first; });
+    sharing.next = *first;
+  }
+  for (const auto& [key, count] : session.pins) {
+    stream_.reservation().server().pins().remove(session.number, key.first, key.second);
+    unpin(key, session.consumer.empty());
+  }
+  session.pins.clear();
+  serve_all();
+  stream_.apply_retention();
+  stream_.reservation().space_changed();
+}
+
+StepDistribution Followers::distribution_of(const ReaderSession& session) const {
+  return session.distribution == StepDistribution::stream_default ? stream_distribution_ : session.distribution;
+}
+
+std::uint64_t Followers::visible_limit(const ReaderSession& session) const {
+  return session.min_watermark == Watermark::durable ? stream_.durable_next() : stream_.state().next_step;
+}
+
+const storage::StepState* Followers::first_kept(std::uint64_t from, std::uint64_t limit) const {
+  const auto found = stream_.state().steps.lower_bound(from);
+  if (found == stream_.state().steps.end() || found->first >= limit) return nullptr;
+  return &found->second;
+}
+
+std::vector<ReaderSession*> Followers::sharers(const std::string& consumer, StepDistribution distribution) const {
+  std::vector<ReaderSession*> found;
+  for (ReaderSession* session : sessions_) {
+    if (session->follow && session->consumer == consumer && distribution_of(*session) == distribution) found.push_back(session);
+  }
+  std::ranges::sort(found, {}, [](const ReaderSession* session) { return session->number; });
+  return found;
+}
+
+const storage::StepState* Followers::next_shared(ReaderSession& session, StepDistribution distribution, std::uint64_t limit) {
+  Sharing& sharing = sharings_[session.consumer];
+  if (distribution == StepDistribution::on_demand) {
+    const storage::StepState* step = first_kept(sharing.next, limit);
+    if (step != nullptr) sharing.next = step->committed.step + 1;
+    return step;
+  }
+  const auto readers = sharers(session.consumer, distribution);
+  while (const storage::StepState* step = first_kept(sharing.next, limit)) {
+    sharing.assigned[step->committed.step] = readers[sharing.turn++ % readers.size()];
+    sharing.next = step->committed.step + 1;
+  }
+  for (auto entry = sharing.assigned.begin(); entry != sharing.assigned.end(); ++entry) {
+    if (entry->second != &session) continue;
+    const std::uint64_t number = entry->first;
+    sharing.assigned.erase(entry);
+    const auto found = stream_.state().steps.find(number);
+    if (found != stream_.state().steps.end()) return &found->second;
+    ++session.skipped;
+    return next_shared(session, distribution, limit);
+  }
+  return nullptr;
+}
+
+const storage::StepState* Followers::next_for(ReaderSession& session) {
+  const std::uint64_t limit = visible_limit(session);
+  const StepDistribution distribution = distribution_of(session);
+  if (distribution != StepDistribution::all_to_all) return next_shared(session, distribution, limit);
+  const storage::StepState* step = first_kept(session.position, limit);
+  if (step == nullptr) return nullptr;
+  if (session.latest_only) {
+    const auto after = stream_.state().steps.lower_bound(limit);
+    return &std::prev(after)->second;
+  }
+  session.skipped += step->committed.step - session.position;
+  return step;
+}
+
+bool Followers::answer_end(ReaderSession& session) {
+  const auto& state = stream_.state();
+  const bool over = state.status == StreamStatus::ended || state.status == StreamStatus::failed ||
+                    (state.status == StreamStatus::interrupted && stream_.grace_over());
+  // Steps that are committed but not durable yet come later.
+  const bool everything_seen = state.status == StreamStatus::failed || visible_limit(session) >= state.next_step;
+  wire::StepEventT event;
+  event.status = static_cast<std::uint8_t>(state.status);
+  event.text = state.status_text;
+  if (over && everything_seen) {
+    event.kind = static_cast<std::uint8_t>(NextStep::Kind::end_of_stream);
+  } else if (session.status_to_tell) {
+    event.kind = static_cast<std::uint8_t>(NextStep::Kind::notice);
+  } else {
+    return false;
+  }
+  session.status_to_tell = false;
+  session.told_status = state.status;
+  const std::uint32_t request = *session.wait_request;
+  session.wait_request.reset();
+  session.connection().answer(protocol::MessageType::step_event, request, event);
+  return true;
+}
+
+void Followers::serve(ReaderSession& session) {
+  if (!session.wait_request || session.connection().closing()) return;
+  if (const storage::StepState* step = next_for(session)) {
+    const std::uint32_t request = *session.wait_request;
+    session.wait_request.reset();
+    session.position = step->committed.step + 1;
+    deliver(session, request, *step);
+    return;
+  }
+  if (!answer_end(session) && session.min_watermark == Watermark::durable) stream_.flusher().request(true);
+}
+
+void Followers::serve_all() {
+  // Serving does not change the set, but what it calls may close connections later: work on a copy.
+  const std::vector<ReaderSession*> sessions(sessions_.begin(), sessions_.end());
+  for (ReaderSession* session : sessions) serve(*session);
+}
+
+void Followers::status_changed() {
+  for (ReaderSession* session : sessions_) session->status_to_tell = session->told_status != stream_.state().status;
+  serve_all();
+}
+
+bool Followers::pin(ReaderSession& session, const storage::StepState& step) {
+  const StepKey key{step.committed.epoch, step.committed.step};
+  Reservation& reservation = stream_.reservation();
+  Pin& pin = pins_[key];
+  const bool unnamed = session.consumer.empty();
+  const auto refuse = [&] {
+    if (pin.count == 0) pins_.erase(key);
+    return false;
+  };
+  if (!session.pins.contains(key)) {
+    const bool adds = unnamed && pin.unnamed == 0;
+    if (adds && reservation.unnamed_pinned_bytes + step.committed.size_bytes > reservation.unnamed_pinned_bytes_max()) return refuse();
+    if (!reservation.server().pins().add(session.number, session.connection().peer().pid, stream_.state().uuid, key.first, key.second)) return refuse();
+    if (adds) reservation.unnamed_pinned_bytes += step.committed.size_bytes;
+    ++pin.count;
+    if (unnamed) ++pin.unnamed;
+    pin.size_bytes = step.committed.size_bytes;
+  }
+  ++session.pins[key];
+  return true;
+}
+
+void Followers::unpin(const StepKey& key, bool unnamed) {
+  const auto found = pins_.find(key);
+  if (found == pins_.end()) return;
+  Pin& pin = found->second;
+  if (unnamed && --pin.unnamed == 0) stream_.reservation().unnamed_pinned_bytes -= pin.size_bytes;
+  if (--pin.count > 0) return;
+  pins_.erase(found);
+  stream_.retired_unpinned(key);
+}
+
+void Followers::release(ReaderSession& session, const StepKey& key) {
+  const auto held = session.pins.find(key);
+  if (held == session.pins.end() || --held->second > 0) return;
+  session.pins.erase(held);
+  stream_.reservation().server().pins().remove(session.number, key.first, key.second);
+  unpin(key, session.consumer.empty());
+  stream_.apply_retention();
+  stream_.reservation().space_changed();
+}
+
+void Followers::deliver(ReaderSession& session, std::uint32_t request, const storage::StepState& step) {
+  wire::StepEventT event;
+  event.kind = static_cast<std::uint8_t>(NextStep::Kind::step);
+  event.status = static_cast<std::uint8_t>(stream_.state().status);
+  event.step = std::make_unique<wire::StepDescriptorT>();
+  event.step->pinned = pin(session, step);
+  const StepSummary summary = stream_.summary(step);
+  event.step->summary = std::make_unique<wire::StepSummary>(summary.step, summary.time_ns, summary.size_bytes, summary.epoch, summary.incarnation, summary.pins,
+                                                            summary.durable, summary.staged, summary.precious, 0);
+  std::vector<std::uint32_t> wanted;
+  for (const auto& part : step.committed.parts) {
+    auto reference = std::make_unique<wire::PartReferenceT>();
+    reference->rank = part->rank;
+    reference->metadata_bytes = part->metadata_bytes;
+    reference->metadata_crc = part->metadata_crc;
+    for (const auto& extent : part->metadata) reference->metadata.emplace_back(extent.segment(), extent.member(), 0, extent.offset(), extent.length());
+    for (const auto& extent : part->extents) wanted.push_back(extent.segment());
+    event.step->parts.push_back(std::move(reference));
+  }
+  event.rewound = std::exchange(session.rewound, false);
+  event.skipped = std::exchange(session.skipped, 0);
+  auto descriptors = session.descriptors_for(wanted, event.segments);
+  fail_point("server.deliver.before_answer");
+  session.connection().answer(protocol::MessageType::step_event, request, event, std::move(descriptors));
+}
+
+Result<void> Followers::get_step(ReaderSession& session, std::uint32_t request, std::uint64_t number) {
+  const auto found = stream_.state().steps.find(number);
+  const std::string where = fmt::format("stream {}, step {}", stream_.path(), number);
+  if (found == stream_.state().steps.end()) {
+    if (number < stream_.state().next_step) return fail(ErrorCode::step_gone, "the step is not kept any more", where);
+    return fail(ErrorCode::not_found, "no such step yet", where);
+  }
+  if (number >= visible_limit(session)) return fail(ErrorCode::not_found, "the step is committed but not durable yet", where);
+  deliver(session, request, found->second);
+  return {};
+}
+
+Result<void> Followers::check(const StepKey& key) const {
+  const auto found = stream_.state().steps.find(key.second);
+  if (found == stream_.state().steps.end() || found->second.committed.epoch != key.first) {
+    return fail(ErrorCode::step_gone, "the step was dropped while it was read", fmt::format("stream {}, step {}", stream_.path(), key.second));
+  }
+  return {};
+}
+
+}  // namespace forebay::server

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// The readers of a stream: positions, waits, pins, named consumers' cursors, and how steps are shared out among readers.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <forebay/protocol/messages_generated.h>
+#include <forebay/reader.h>
+#include <forebay/result.h>
+
+namespace forebay::storage {
+struct StepState;
+}
+
+namespace forebay::server {
+
+class ReaderSession;
+class Stream;
+
+using StepKey = std::pair<std::uint32_t, std::uint64_t>;
+
+class Followers {
+ public:
+  explicit Followers(Stream& stream) : stream_(stream) {}
+  /// Tells the readers that the stream is no more.
+  ~Followers();
+  Followers(const Followers&) = delete;
+  Followers& operator=(const Followers&) = delete;
+
+  /// Lets a reader in: busy if its consumer has a holder. Sets the session's position.
+  Result<void> join(ReaderSession& session, const wire::ReaderOpenT& wish);
+  void leave(ReaderSession& session);
+
+  /// Answers the session's outstanding wait if there is something to say.
+  void serve(ReaderSession& session);
+  /// The same for all, after a commit or another change.
+  void serve_all();
+
+  Result<void> get_step(ReaderSession& session, std::uint32_t request, std::uint64_t step);
+  Result<void> move_cursor(ReaderSession& session, const wire::CursorMoveT& move);
+  void release(ReaderSession& session, const StepKey& key);
+  Result<void> check(const StepKey& key) const;
+
+  /// Steps from `first` on were withdrawn: readers and cursors beyond go back there.
+  void rewound(std::uint64_t first);
+  void status_changed();
+  /// Holds steps for readers of before a restart, until they come back or their process ends.
+  void hold_for_absent(std::uint64_t session, const std::vector<StepKey>& keys);
+  void absent_is_gone(std::uint64_t session);
+  /// A reader of before a restart is back: its pins become the session's. Returns those that could not be kept.
+  std::vector<StepKey> resume_pins(ReaderSession& session, const std::vector<StepKey>& wanted);
+
+  bool any_pinned() const noexcept { return !pins_.empty(); }
+  bool pinned(const StepKey& key) const { return pins_.contains(key); }
+  std::uint32_t pin_count(const StepKey& key) const;
+  std::uint32_t follower_count() const;
+  bool waits_for_durable() const;
+  bool all_passed(const std::vector<std::string>& consumers, std::uint64_t step) const;
+  bool any_cursor_needs(std::uint64_t step) const;
+  std::vector<ConsumerInfo> consumers() const;
+  /// Steps shared out to one of several readers: chosen by the writer for readers that do not choose.
+  void set_stream_distribution(StepDistribution distribution) noexcept { stream_distribution_ = distribution; }
+
+ private:
+  struct Pin {
+    std::uint32_t count = 0;
+    std::uint32_t unnamed = 0;
+    std::uint64_t size_bytes = 0;
+  };
+  /// Readers that share the steps of one consumer name out among them.
+  struct Sharing {
+    std::uint64_t next = 0;                             ///< first step not given or assigned to anybody
+    std::map<std::uint64_t, ReaderSession*> assigned;   ///< round robin: whose turn each step is
+    std::size_t turn = 0;
+  };
+
+  StepDistribution distribution_of(const ReaderSession& session) const;
+  const storage::StepState* next_for(ReaderSession& session);
+  const storage::StepState* next_shared(ReaderSession& session, StepDistribution distribution, std::uint64_t limit);
+  const storage::StepState* first_kept(std::uint64_t from, std::uint64_t limit) const;
+  std::uint64_t visible_limit(const ReaderSession& session) const;
+  std::vector<ReaderSession*> sharers(const std::string& consumer, StepDistribution distribution) const;
+  void deliver(ReaderSession& session, std::uint32_t request, const storage::StepState& step);
+  bool pin(ReaderSession& session, const storage::StepState& step);
+  void unpin(const StepKey& key, bool unnamed);
+  bool answer_end(ReaderSession& session);
+
+  Stream& stream_;
+  std::set<ReaderSession*> sessions_;
+  std::map<std::string, ReaderSession*> holders_;       ///< of named consumers with all_to_all distribution
+  std::map<std::string, Sharing> sharings_;
+  std::map<StepKey, Pin> pins_;
+  std::map<std::uint64_t, std::vector<StepKey>> absent_;  ///< pins of readers of before a restart, by session
+  StepDistribution stream_distribution_ = StepDistribution::all_to_all;
+};
+
+}  // namespace forebay::server

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+// Named consumers' cursors, rewinding, and the pins of readers that a restart of the server has cut off.
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "followers.h"
+#include "reader_session.h"
+#include "server.h"
+#include "stream.h"
+
+namespace forebay::server {
+
+Followers::~Followers() {
+  PinTable& table = stream_.reservation().server().pins();
+  for (ReaderSession* session : sessions_) {
+    for (const auto& [key, count] : session->pins) table.remove(session->number, key.first, key.second);
+    session->stream_removed();
+  }
+  for (const auto& [session, keys] : absent_) {
+    for (const StepKey& key : keys) table.remove(session, key.first, key.second);
+  }
+}
+
+Result<void> Followers::move_cursor(ReaderSession& session, const wire::CursorMoveT& move) {
+  const auto& state = stream_.state();
+  const std::string where = fmt::format("stream {}, consumer \"{}\"", stream_.path(), session.consumer);
+  if (move.seek) {
+    session.position = move.position;
+    if (const auto sharing = sharings_.find(session.consumer); sharing != sharings_.end()) {
+      sharing->second.next = move.position;
+      sharing->second.assigned.clear();
+    }
+  } else {
+    // An acknowledgement of a step that has been withdrawn since says nothing about the steps that replace it.
+    if (move.epoch > state.epoch) return fail(ErrorCode::protocol, "an acknowledgement from an epoch that does not exist", where);
+    const auto step = state.steps.find(move.position - 1);
+    const bool withdrawn = move.position > state.next_step || (step != state.steps.end() && step->second.committed.epoch != move.epoch);
+    if (withdrawn) return {};
+  }
+  if (session.consumer.empty()) {
+    if (move.seek) return {};
+    return fail(ErrorCode::invalid_argument, "only a named consumer has a cursor to move: open the stream with a consumer's name", where);
+  }
+  const auto cursor = state.cursors.find(session.consumer);
+  if (!move.seek && cursor != state.cursors.end() && cursor->second.position >= move.position) return {};
+  journal::CursorMovedT moved;
+  moved.consumer = session.consumer;
+  moved.epoch = state.epoch;
+  moved.position = move.position;
+  if (auto recorded = stream_.record(storage::RecordType::cursor_moved, std::move(moved)); !recorded) return recorded;
+  stream_.apply_retention();
+  stream_.reservation().space_changed();
+  return {};
+}
+
+void Followers::rewound(std::uint64_t first) {
+  const auto& state = stream_.state();
+  std::vector<std::string> beyond;
+  for (const auto& [consumer, cursor] : state.cursors) {
+    if (cursor.position > first) beyond.push_back(consumer);
+  }
+  for (const std::string& consumer : beyond) {
+    journal::CursorMovedT moved;
+    moved.consumer = consumer;
+    moved.epoch = state.epoch;
+    moved.position = first;
+    if (auto recorded = stream_.record(storage::RecordType::cursor_moved, std::move(moved)); !recorded) return;
+  }
+  for (ReaderSession* session : sessions_) {
+    if (session->position <= first) continue;
+    session->position = first;
+    session->rewound = true;
+  }
+  for (auto& [consumer, sharing] : sharings_) {
+    sharing.next = std::min(sharing.next, first);
+    std::erase_if(sharing.assigned, [&](const auto& entry) { return entry.first >= first; });
+  }
+}
+
+void Followers::hold_for_absent(std::uint64_t session, const std::vector<StepKey>& keys) {
+  for (const StepKey& key : keys) {
+    const auto& state = stream_.state();
+    const auto kept = state.steps.find(key.second);
+    const bool exists = (kept != state.steps.end() && kept->second.committed.epoch == key.first) || state.retired.contains(key);
+    if (!exists) continue;
+    ++pins_[key].count;
+    absent_[session].push_back(key);
+  }
+}
+
+void Followers::absent_is_gone(std::uint64_t session) {
+  const auto found = absent_.find(session);
+  if (found == absent_.end()) return;
+  for (const StepKey& key : std::exchange(found->second, {})) {
+    stream_.reservation().server().pins().remove(session, key.first, key.second);
+    unpin(key, false);
+  }
+  absent_.erase(session);
+  stream_.apply_retention();
+  stream_.reservation().space_changed();
+}
+
+std::vector<StepKey> Followers::resume_pins(ReaderSession& session, const std::vector<StepKey>& wanted) {
+  std::vector<StepKey> lost;
+  for (const StepKey& key : wanted) {
+    const auto& state = stream_.state();
+    const auto kept = state.steps.find(key.second);
+    const storage::StepState* step = nullptr;
+    if (kept != state.steps.end() && kept->second.committed.epoch == key.first) step = &kept->second;
+    if (const auto retired = state.retired.find(key); retired != state.retired.end()) step = &retired->second;
+    // Only what was held for it all the time is sure not to have been written over.
+    const auto absent = absent_.find(session.number);
+    const bool held = absent != absent_.end() && std::ranges::find(absent->second, key) != absent->second.end();
+    if (step == nullptr || !held || !pin(session, *step)) lost.push_back(key);
+  }
+  absent_is_gone(session.number);
+  for (const auto& [key, count] : session.pins) {
+    // absent_is_gone() has cleared the session's lines in the table.
+    stream_.reservation().server().pins().add(session.number, session.connection().peer().pid, stream_.state().uuid, key.first, key.second);
+  }
+  return lost;
+}
+
+std::uint32_t Followers::pin_count(const StepKey& key) const {
+  const auto found = pins_.find(key);
+  return found == pins_.end() ? 0 : found->second.count;
+}
+
+std::uint32_t Followers::follower_count() const {
+  return static_cast<std::uint32_t>(std::ranges::count_if(sessions_, [](const ReaderSession* session) { return session->follow; }));
+}
+
+bool Followers::waits_for_durable() const {
+  return std::ranges::any_of(sessions_, [](const ReaderSession* session) { return session->wait_request && session->min_watermark == Watermark::durable; });
+}
+
+bool Followers::all_passed(const std::vector<std::string>& consumers, std::uint64_t step) const {
+  const auto& cursors = stream_.state().cursors;
+  return std::ranges::all_of(consumers, [&](const std::string& consumer) {
+    const auto cursor = cursors.find(consumer);
+    return cursor != cursors.end() && cursor->second.position > step;
+  });
+}
+
+bool Followers::any_cursor_needs(std::uint64_t step) const {
+  return std::ranges::any_of(stream_.state().cursors, [&](const auto& entry) { return entry.second.position <= step; });
+}
+
+std::vector<ConsumerInfo> Followers::consumers() const {
+  std::vector<ConsumerInfo> found;
+  const auto& state = stream_.state();
+  for (const auto& [name, cursor] : state.cursors) {
+    ConsumerInfo info;
+    info.name = name;
+    info.position = cursor.position;
+    info.lag_steps = state.next_step > cursor.position ? state.next_step - cursor.position : 0;
+    if (const auto holder = holders_.find(name); holder != holders_.end()) {
+      info.connected = true;
+      info.holder_pid = static_cast<std::uint32_t>(holder->second->connection().peer().pid);
+    }
+    found.push_back(std::move(info));
+  }
+  return found;
+}
+
+}  // namespace forebay::server

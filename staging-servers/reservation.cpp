@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reservation.h"
+
+#include <algorithm>
+#include <cerrno>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/system_error.h"
+#include "base/uuid.h"
+#include "connection.h"
+#include "server.h"
+#include "stream.h"
+#include "stream_recovery.h"
+
+namespace forebay::server {
+
+Reservation::Reservation(Server& server, reservation::ReservationT record)
+    : server_(server), record_(std::move(record)), space_(record_.members.empty() ? 0 : record_.members.front()->segments, record_.segment_bytes) {}
+
+Reservation::~Reservation() {
+  for (SpaceWaiter& waiter : waiters_) {
+    if (waiter.timer) server_.loop().cancel(*waiter.timer);
+  }
+}
+
+bool Reservation::owned_by(const Peer& peer) const noexcept { return peer.administrator || peer.uid == record_.owner_uid; }
+
+Result<void> Reservation::admit(const Peer& peer) const {
+  if (owned_by(peer) || peer.in_group(record_.owner_gid)) return {};
+  return fail(ErrorCode::permission_denied,
+              fmt::format("user {} may not use this reservation: it belongs to user {}, group {}", peer.uid, record_.owner_uid, record_.owner_gid),
+              "reservation " + name());
+}
+
+Stream* Reservation::find_stream(const std::string& stream) {
+  const auto found = streams_.find(stream);
+  return found == streams_.end() ? nullptr : found->second.get();
+}
+
+Result<Stream*> Reservation::find_or_make_stream(const std::string& stream) {
+  if (Stream* found = find_stream(stream)) return found;
+  if (auto made = server_.store().make_stream_directory(record_.id, stream); !made) return fail(std::move(made.error()));
+  auto state = storage::StreamState::fresh(random_uuid(), stream, wall_clock_ns());
+  const auto checkpoint = state.to_checkpoint();
+  const auto body = protocol::pack(checkpoint);
+  auto journal = storage::Journal::create(server_.device(), server_.store().stream_directory(record_.id, stream), {body.data(), body.size()});
+  if (!journal) return fail(std::move(journal.error()));
+  auto made = std::make_unique<Stream>(*this, server_.next_stream_number(), std::move(state), std::move(*journal));
+  Stream* raw = made.get();
+  streams_.emplace(stream, std::move(made));
+  server_.stream_made(raw->path());
+  return raw;
+}
+
+void Reservation::recover_streams(bool after_boot) {
+  auto names = server_.store().stream_names(record_.id);
+  if (!names) {
+    problems.push_back(names.error().message());
+    return;
+  }
+  for (const std::string& stream : *names) {
+    auto recovered = recover_stream(*this, stream, after_boot);
+    if (recovered) {
+      streams_.emplace(stream, std::move(*recovered));
+    } else {
+      problems.push_back(fmt::format("stream {}/{} cannot be opened: {}", name(), stream, recovered.error().message()));
+      log::error("{}", problems.back());
+    }
+  }
+}
+
+Result<void> Reservation::remove_stream(const std::string& stream) {
+  const auto found = streams_.find(stream);
+  if (found == streams_.end()) return {};
+  if (found->second->followers().any_pinned()) {
+    return fail(ErrorCode::busy, "readers hold steps of this stream; end them first", "stream " + found->second->path());
+  }
+  if (auto retired = server_.store().retire_stream(record_.id, stream); !retired) return retired;
+  std::vector<Extent> held;
+  for (const auto& [number, step] : found->second->state().steps) {
+    for (const Extent& extent : extents_of(step.committed)) held.push_back(extent);
+  }
+  for (const auto& [key, step] : found->second->state().retired) {
+    for (const Extent& extent : extents_of(step.committed)) held.push_back(extent);
+  }
+  end_waits(*found->second, {ErrorCode::not_found, "the stream was removed", "stream " + found->second->path()});
+  streams_.erase(found);
+  for (const Extent& extent : held) space_.release(extent);
+  space_changed();
+  server_.purge_quarantine();
+  return {};
+}
+
+Result<Descriptor> Reservation::open_segment(std::uint32_t segment, bool writable) const {
+  const std::string path = server_.store().segment_path(record_.id, segment);
+  Descriptor descriptor(::open(path.c_str(), (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC));
+  if (!descriptor.valid()) return system_error(errno, "cannot open a segment", path);
+  return descriptor;
+}
+
+bool Reservation::adopt_segments(const Owner& owner) {
+  bool adopted = false;
+  for (std::uint32_t segment = 0; segment < space_.segment_count(); ++segment) {
+    const auto before = space_.owner(segment);
+    if (!before || before->same_group(owner) || space_.free_bytes_in(segment) == 0) continue;
+    const bool living = std::ranges::any_of(streams_, [&](const auto& entry) { return entry.second->group().owns(*before); });
+    if (living) continue;
+    // An old incarnation's process, or a child that it forked, may still be writing.
+    auto unwritten = storage::nobody_writes(server_.store().segment_path(record_.id, segment));
+    if (!unwritten) {
+      log::warning("cannot tell whether segment {} of {} is still written: {}", segment, name(), unwritten.error().message());
+      continue;
+    }
+    if (!*unwritten) continue;
+    if (space_.is_whole_free(segment)) {
+      space_.set_owner(segment, std::nullopt);
+    } else {
+      space_.set_owner(segment, owner);
+    }
+    adopted = true;
+  }
+  return adopted;
+}
+
+std::optional<std::vector<Extent>> Reservation::allocate(Stream& stream, const Owner& owner, std::uint64_t bytes, WhenFull when_full) {
+  const auto attempt = [&]() -> std::optional<std::vector<Extent>> {
+    std::vector<std::uint32_t> new_segments;
+    auto extents = space_.allocate(owner, bytes, new_segments);
+    if (!extents) return std::nullopt;
+    // Segments that came over from an older incarnation count as new too: a segment's last owner in the journal holds.
+    journal::SegmentsOwnedT owned;
+    owned.incarnation = owner.incarnation;
+    owned.rank = owner.rank;
+    for (const Extent& extent : *extents) {
+      const auto recorded = stream.state().owners.find(extent.segment);
+      const bool known = recorded != stream.state().owners.end() && recorded->second.incarnation == owner.incarnation;
+      if (!known && std::ranges::find(owned.segments, extent.segment) == owned.segments.end()) owned.segments.push_back(extent.segment);
+    }
+    if (!owned.segments.empty()) {
+      if (auto recorded = stream.record(storage::RecordType::segments_owned, std::move(owned)); !recorded) {
+        for (const Extent& extent : *extents) space_.release(extent);
+        return std::nullopt;
+      }
+    }
+    return extents;
+  };
+  if (auto extents = attempt()) return extents;
+  if (adopt_segments(owner)) {
+    if (auto extents = attempt()) return extents;
+  }
+  for (auto& [name, other] : streams_) other->apply_retention();
+  if (auto extents = attempt()) return extents;
+  while (when_full == WhenFull::drop_oldest && stream.drop_oldest()) {
+    if (auto extents = attempt()) return extents;
+  }
+  // Dropped durable steps come free with the next sync of the journal.
+  for (auto& [name, other] : streams_) {
+    if (other->waits_for_journal_sync()) other->flusher().request(true);
+  }
+  return std::nullopt;
+}
+
+std::vector<Extent> Reservation::allocate_ahead(Stream& stream, const Owner& owner, std::uint64_t bytes) {
+  if (bytes == 0 || !waiters_.empty() || space_.free_bytes() < bytes + space_.total_bytes() / 4) return {};
+  auto extents = allocate(stream, owner, bytes, WhenFull::error);
+  return extents ? std::move(*extents) : std::vector<Extent>();
+}
+
+tl::unexpected<Error> Reservation::full_error(const SpaceWaiter& waiter, const std::string& why) const {
+  return fail(ErrorCode::no_space, fmt::format("reservation {} is full: {} bytes asked for, {} free of {}; {}. {}", name(), waiter.bytes,
+                                               space_.free_bytes(), space_.total_bytes(), why, space_holders()),
+              "stream " + waiter.stream->path());
+}
+
+bool Reservation::can_wait_end(const SpaceWaiter& waiter) const {
+  if (waiter.bytes > space_.total_bytes()) return false;
+  return std::ranges::any_of(streams_, [&](const auto& entry) {
+    const Stream& other = *entry.second;
+    if (other.waits_for_journal_sync() || other.may_free_space()) return true;
+    // Another writer may end and give back what it holds.
+    return &other != waiter.stream && const_cast<Stream&>(other).group().granted_bytes() > 0;
+  });
+}
+
+void Reservation::wait_for_space(SpaceWaiter waiter, std::int64_t timeout_ms) {
+  const bool syncing = std::ranges::any_of(streams_, [](const auto& entry) { return entry.second->waits_for_journal_sync(); });
+  if (waiter.when_full == WhenFull::error && !syncing) {
+    waiter.answer(full_error(waiter, "the stream was opened with WhenFull=error"));
+    return;
+  }
+  if (!can_wait_end(waiter)) {
+    waiter.answer(full_error(waiter, "nothing that could free space is under way: drop or stage out steps, set a retention, or make a larger reservation"));
+    return;
+  }
+  const Deadline deadline = Deadline::after_ms(timeout_ms);
+  const auto place = std::ranges::find_if(waiters_, [&](const SpaceWaiter& other) { return other.order > waiter.order; });
+  const auto inserted = waiters_.insert(place, std::move(waiter));
+  if (!deadline.is_never()) {
+    inserted->timer = server_.loop().at(deadline.at_ns(), [this, inserted] {
+      SpaceWaiter expired = std::move(*inserted);
+      waiters_.erase(inserted);
+      expired.answer(full_error(expired, "the deadline for waiting passed"));
+    });
+  }
+  // Another waiter's step and this one's may each hold what the other needs.
+  space_changed();
+}
+
+void Reservation::end_waits(const Stream& stream, const Error& error) {
+  std::vector<SpaceWaiter> ended;
+  for (auto waiter = waiters_.begin(); waiter != waiters_.end();) {
+    if (waiter->stream == &stream) {
+      if (waiter->timer) server_.loop().cancel(*waiter->timer);
+      ended.push_back(std::move(*waiter));
+      waiter = waiters_.erase(waiter);
+    } else {
+      ++waiter;
+    }
+  }
+  for (const SpaceWaiter& waiter : ended) waiter.answer(fail(error));
+}
+
+void Reservation::release(const Extent& extent) {
+  space_.release(extent);
+  if (!waiters_.empty()) space_changed();
+}
+
+void Reservation::space_changed() {
+  if (serving_posted_ || waiters_.empty()) return;
+  serving_posted_ = true;
+  server_.loop().post([&server = server_, id = record_.id, name = name()] {
+    // The reservation may have been destroyed in the meantime.
+    const auto found = server.reservations().find(name);
+    if (found == server.reservations().end() || found->second->record().id != id) return;
+    found->second->serving_posted_ = false;
+    found->second->serve_waiters();
+  });
+}
+
+void Reservation::serve_waiters() {
+  while (!waiters_.empty()) {
+    SpaceWaiter& first = waiters_.front();
+    auto extents = allocate(*first.stream, first.owner, first.bytes, first.when_full);
+    if (!extents) break;
+    SpaceWaiter served = std::move(first);
+    waiters_.pop_front();
+    if (served.timer) server_.loop().cancel(*served.timer);
+    served.answer(std::move(*extents));
+  }
+  // The first waits for what only later steps hold, and those wait too: the last to come gives way.
+  if (!waiters_.empty() && !can_wait_end(waiters_.front())) {
+    SpaceWaiter last = std::move(waiters_.back());
+    waiters_.pop_back();
+    if (last.timer) server_.loop().cancel(*last.timer);
+    last.answer(full_error(last, "an earlier step waits for the same space"));
+    space_changed();
+  }
+}
+
+std::string Reservation::space_holders() const {
+  std::string text = "Held by";
+  for (const auto& [stream_name, stream] : streams_) {
+    const auto& state = stream->state();
+    if (state.steps.empty() && stream->group().granted_bytes() == 0) continue;
+    const auto precious = std::ranges::count_if(state.steps, [](const auto& entry) { return entry.second.precious(); });
+    text += fmt::format(" [{}: {} steps, {} bytes, retention {}", stream_name, state.steps.size(), stream->kept_bytes(), to_string(state.retention));
+    if (precious > 0) text += fmt::format(", {} precious and not staged out", precious);
+    if (stream->group().granted_bytes() > 0) text += fmt::format(", {} bytes of open steps", stream->group().granted_bytes());
+    for (const ConsumerInfo& consumer : stream->followers().consumers()) {
+      if (consumer.lag_steps > 0) text += fmt::format(", consumer {} {} steps behind", consumer.name, consumer.lag_steps);
+    }
+    text += "]";
+  }
+  return text;
+}
+
+std::uint64_t Reservation::journal_bytes() const {
+  std::uint64_t bytes = 0;
+  for (const auto& [stream_name, stream] : streams_) bytes += stream->journal().size_bytes();
+  return bytes;
+}
+
+ReservationInfo Reservation::info(std::uint64_t files_bytes) const {
+  ReservationInfo info;
+  info.name = name();
+  info.id = record_.id;
+  info.capacity_bytes = record_.capacity_bytes;
+  info.used_bytes = space_.total_bytes() - space_.free_bytes() + journal_bytes();
+  info.files_bytes = files_bytes;
+  info.segment_bytes = record_.segment_bytes;
+  info.lifetime = static_cast<Lifetime>(record_.lifetime);
+  info.access_mode = static_cast<AccessMode>(record_.access_mode);
+  info.type = static_cast<ReservationType>(record_.type);
+  info.owner_uid = record_.owner_uid;
+  info.owner_gid = record_.owner_gid;
+  info.created_ns = record_.created_ns;
+  info.streams = static_cast<std::uint32_t>(streams_.size());
+  info.files_path = server_.store().files_directory(record_.id);
+  return info;
+}
+
+}  // namespace forebay::server

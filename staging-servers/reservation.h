@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// A reservation at run time: its space, its streams, who may use it, and the queue of writers that wait for space.
+#pragma once
+
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <forebay/admin.h>
+#include <forebay/protocol/messages_generated.h>
+#include <forebay/writer.h>
+
+#include "event_loop.h"
+#include "space_map.h"
+#include "storage/reservation_store.h"
+
+namespace forebay::server {
+
+struct Peer;
+class Server;
+class Stream;
+
+/// A writer that waits for space. Served in the order of the steps' beginnings, so open steps never wait for each other.
+struct SpaceWaiter {
+  std::uint64_t order = 0;  ///< of the step's first request
+  std::uint64_t bytes = 0;
+  WhenFull when_full = WhenFull::block;
+  Stream* stream = nullptr;
+  Owner owner;
+  std::function<void(Result<std::vector<Extent>>)> answer;
+  std::optional<EventLoop::TimerId> timer;
+};
+
+class Reservation {
+ public:
+  Reservation(Server& server, reservation::ReservationT record);
+  ~Reservation();
+
+  const reservation::ReservationT& record() const noexcept { return record_; }
+  const std::string& name() const noexcept { return record_.name; }
+  Server& server() noexcept { return server_; }
+  SpaceMap& space() noexcept { return space_; }
+
+  /// permission_denied unless the peer is the owner, in the owning group, or an administrator.
+  Result<void> admit(const Peer& peer) const;
+  bool owned_by(const Peer& peer) const noexcept;
+
+  Stream* find_stream(const std::string& name);
+  /// Makes an empty stream on disk if there is none.
+  Result<Stream*> find_or_make_stream(const std::string& name);
+  /// Opens the streams that lie on disk. Called once at start.
+  void recover_streams(bool after_boot);
+  std::map<std::string, std::unique_ptr<Stream>>& streams() noexcept { return streams_; }
+  Result<void> remove_stream(const std::string& name);
+
+  /// Opens a segment anew, so that what others do with their descriptors does not meet in one file description.
+  Result<Descriptor> open_segment(std::uint32_t segment, bool writable) const;
+
+  /// Space for an owner, now: recycled or fresh, dropping by `when_full` if need be. Nothing if there is none at present.
+  std::optional<std::vector<Extent>> allocate(Stream& stream, const Owner& owner, std::uint64_t bytes, WhenFull when_full);
+  /// Only what is plentiful: a quarter of the reservation stays free for others.
+  std::vector<Extent> allocate_ahead(Stream& stream, const Owner& owner, std::uint64_t bytes);
+
+  /// Queues for space; an error at once if nothing can end the wait.
+  void wait_for_space(SpaceWaiter waiter, std::int64_t timeout_ms);
+  /// True if nobody who came earlier waits.
+  bool is_next(std::uint64_t order) const noexcept { return waiters_.empty() || order <= waiters_.front().order; }
+  /// Ends the waits of a stream's ranks with this error.
+  void end_waits(const Stream& stream, const Error& error);
+  std::uint64_t next_order() noexcept { return ++orders_; }
+
+  /// Gives space back; the queue is served soon after.
+  void release(const Extent& extent);
+  void space_changed();
+
+  /// Who holds the space, for people.
+  std::string space_holders() const;
+
+  std::uint64_t unnamed_pinned_bytes = 0;
+  std::uint64_t unnamed_pinned_bytes_max() const noexcept { return space_.total_bytes() / 4; }
+  std::uint64_t journal_bytes() const;
+  ReservationInfo info(std::uint64_t files_bytes) const;
+
+  /// True once the reservation is being destroyed: nothing new is let in.
+  bool retiring = false;
+  /// Something that a doctor should know, found at start.
+  std::vector<std::string> problems;
+
+ private:
+  bool adopt_segments(const Owner& owner);
+  bool can_wait_end(const SpaceWaiter& waiter) const;
+  void serve_waiters();
+  tl::unexpected<Error> full_error(const SpaceWaiter& waiter, const std::string& why) const;
+
+  Server& server_;
+  const reservation::ReservationT record_;
+  SpaceMap space_;
+  std::map<std::string, std::unique_ptr<Stream>> streams_;
+  std::list<SpaceWaiter> waiters_;  ///< by order
+  std::uint64_t orders_ = 0;
+  bool serving_posted_ = false;
+};
+
+}  // namespace forebay::server

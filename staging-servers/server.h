@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// The staging server of one node: its root, its socket, its reservations and its clients.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include <forebay/admin.h>
+
+#include "base/device.h"
+#include "connection.h"
+#include "event_loop.h"
+#include "pin_table.h"
+#include "reservation.h"
+#include "storage/reservation_store.h"
+#include "worker.h"
+
+namespace forebay::server {
+
+class ReaderSession;
+
+struct ServerOptions {
+  std::string root;
+  std::string socket_path;                        ///< empty: a short path made from the root
+  std::optional<std::uint64_t> capacity_bytes;    ///< of the pool; unset: 80 % of what is free at the first start
+  std::int64_t flush_interval_ms = 500;           ///< how long a committed step may wait to be made durable; < 0: only on request
+  std::int64_t restart_grace_ms = 60'000;         ///< how long writer groups have to come back after a restart of the server
+};
+
+class Server {
+ public:
+  /// Locks the root, recovers what lies in it, and listens. Errors name what to do.
+  static Result<std::unique_ptr<Server>> start(Device& device, const ServerOptions& options);
+  ~Server();
+
+  /// Serves until stop().
+  void run();
+  /// From the loop's thread: ends run().
+  void stop();
+  /// After run(): makes everything that is committed durable.
+  Result<void> flush_everything();
+
+  const ServerOptions& options() const noexcept { return options_; }
+  const std::string& socket_path() const noexcept { return socket_path_; }
+  std::uint64_t run_number() const noexcept { return run_number_; }
+  Device& device() noexcept { return device_; }
+  EventLoop& loop() noexcept { return *loop_; }
+  storage::ReservationStore& store() noexcept { return *store_; }
+  PinTable& pins() noexcept { return *pins_; }
+  /// Syncs, in order.
+  Worker& sync_worker() noexcept { return *sync_worker_; }
+  /// Whatever else takes long.
+  Worker& errand_worker() noexcept { return *errand_worker_; }
+
+  /// not_found, or permission_denied with the same words for those that may not know.
+  Result<Reservation*> find_reservation(const std::string& name, const Peer& peer);
+  std::map<std::string, std::unique_ptr<Reservation>>& reservations() noexcept { return reservations_; }
+  /// After the folder is whole on disk.
+  Reservation& add_reservation(reservation::ReservationT record);
+  void forget_reservation(const std::string& name);
+  /// Deletes in the background what lies in quarantine.
+  void purge_quarantine();
+
+  ServerInfo info() const;
+  std::uint64_t reserved_bytes() const;
+  /// What was found and set aside at start.
+  const std::vector<std::string>& start_problems() const noexcept { return start_problems_; }
+  /// During recovery: is this withdrawn step held by a reader of before the restart?
+  bool held_by_absent(const std::string& stream_uuid, std::uint32_t epoch, std::uint64_t step) const;
+
+  std::uint64_t next_stream_number() noexcept { return ++stream_numbers_; }
+  void remove(Connection& connection);
+
+  // Readers that wait for a stream to come into being
+  void add_stream_waiter(ReaderSession& session, const std::string& path);
+  void remove_stream_waiter(ReaderSession& session);
+  void stream_made(const std::string& path);
+
+  /// Names that are being created or destroyed right now.
+  std::set<std::string> names_in_work;
+  /// Bytes of creations in work, so that two at once do not overcommit the pool.
+  std::uint64_t bytes_in_work = 0;
+
+ private:
+  Server(Device& device, ServerOptions options);
+  Result<void> prepare_root();
+  Result<void> learn_capacity();
+  Result<void> recover();
+  Result<void> listen();
+  void accept_clients();
+  void purge_round();
+  void watch_absent_readers();
+
+  Device& device_;
+  ServerOptions options_;
+  std::string socket_path_;
+  std::uint64_t run_number_ = 0;
+  std::int64_t started_ns_ = 0;
+  std::uint64_t pool_bytes_ = 0;
+  std::uint64_t stream_numbers_ = 0;
+  bool after_boot_ = false;
+  bool purging_ = false;
+  std::string boot_id_;
+  Descriptor lock_;
+  Descriptor listener_;
+  std::unique_ptr<EventLoop> loop_;
+  std::unique_ptr<storage::ReservationStore> store_;
+  std::unique_ptr<PinTable> pins_;
+  std::vector<std::string> start_problems_;
+  std::vector<PinTable::Absent> absent_;  ///< readers of before the restart; during recovery only
+  std::vector<Descriptor> absent_processes_;
+  std::multimap<std::string, ReaderSession*> stream_waiters_;
+  std::map<std::string, std::unique_ptr<Reservation>> reservations_;
+  std::unordered_map<Connection*, std::unique_ptr<Connection>> connections_;
+  // Last, so that their threads end before what their jobs touch.
+  std::unique_ptr<Worker> sync_worker_;
+  std::unique_ptr<Worker> errand_worker_;
+};
+
+}  // namespace forebay::server

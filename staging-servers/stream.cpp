@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stream.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "base/clock.h"
+#include "base/fail_point.h"
+#include "server.h"
+
+namespace forebay::server {
+
+std::vector<Extent> extents_of(const journal::StepCommittedT& step) {
+  std::vector<Extent> extents;
+  for (const auto& part : step.parts) {
+    for (const journal::Extent& extent : part->extents) extents.push_back({extent.segment(), extent.offset(), extent.length()});
+  }
+  return extents;
+}
+
+Stream::Stream(Reservation& reservation, std::uint64_t number, storage::StreamState state, std::shared_ptr<storage::Journal> journal)
+    : reservation_(reservation),
+      number_(number),
+      state_(std::move(state)),
+      journal_(std::move(journal)),
+      group_(*this),
+      followers_(*this),
+      flusher_(*this) {
+  for (const auto& [step, kept] : state_.steps) {
+    if (kept.staged) newest_staged_ = step;
+  }
+}
+
+Stream::~Stream() {
+  if (grace_timer_) reservation_.server().loop().cancel(*grace_timer_);
+}
+
+Result<void> Stream::append(storage::RecordType type, std::span<const std::uint8_t> body) {
+  if (auto appended = journal_->append(type, body); !appended) {
+    if (appended.error().code == ErrorCode::no_space) return appended;  // the journal is as it was
+    // The journal is broken: what was in it stays readable, nothing can be added.
+    state_.status = StreamStatus::failed;
+    state_.status_text = "the journal cannot be written: " + appended.error().message();
+    log::error("stream {}: {}", path(), state_.status_text);
+    return fail(ErrorCode::failed, state_.status_text, "stream " + path());
+  }
+  if (journal_->wants_checkpoint() && !checkpoint_posted_) {
+    checkpoint_posted_ = true;
+    reservation_.server().loop().post([this, &server = reservation_.server(), name = reservation_.name(), stream = state_.name, number = number_] {
+      const auto found = server.reservations().find(name);
+      if (found == server.reservations().end()) return;
+      Stream* still = found->second->find_stream(stream);
+      if (still != this || number != number_) return;
+      checkpoint_posted_ = false;
+      const auto checkpoint = protocol::pack(state_.to_checkpoint());
+      if (auto rolled = journal_->roll({checkpoint.data(), checkpoint.size()}); !rolled) {
+        log::warning("stream {}: the journal could not be rolled: {}", path(), rolled.error().message());
+      }
+    });
+  }
+  return {};
+}
+
+Result<void> Stream::applied(Result<void> result) {
+  // The record was made here from the state at hand: a contradiction is a bug, and going on would make it worse.
+  if (!result) {
+    log::error("stream {}: a record of our own does not apply: {}", path(), result.error().message());
+    std::abort();
+  }
+  return result;
+}
+
+Result<void> Stream::commit(journal::StepCommittedT step) {
+  const std::uint64_t number = step.step;
+  fail_point("server.commit.before_append");
+  if (auto recorded = record(storage::RecordType::step_committed, std::move(step)); !recorded) return recorded;
+  fail_point("server.commit.after_append");
+  followers_.serve_all();
+  apply_retention();
+  flusher_.request(group_.waits_for_durable() || followers_.waits_for_durable());
+  log::debug("stream {}: step {} committed", path(), number);
+  return {};
+}
+
+Result<void> Stream::withdraw(std::uint64_t first, bool replaced) {
+  const std::uint64_t durable_before = state_.durable_next;
+  journal::StepsWithdrawnT withdrawn;
+  withdrawn.first = first;
+  withdrawn.epoch = state_.epoch + 1;
+  withdrawn.replaced = replaced;
+  std::vector<StepKey> gone;
+  for (auto step = state_.steps.lower_bound(first); step != state_.steps.end(); ++step) gone.emplace_back(step->second.committed.epoch, step->first);
+  if (auto recorded = record(storage::RecordType::steps_withdrawn, std::move(withdrawn)); !recorded) return recorded;
+  fail_point("server.withdraw.after_append");
+  flusher_.rewind(first);
+  if (newest_staged_ && *newest_staged_ >= first) newest_staged_ = first == 0 ? std::nullopt : std::optional(first - 1);
+  for (const StepKey& key : gone) {
+    if (followers_.pinned(key)) continue;
+    const auto found = state_.retired.find(key);
+    if (found == state_.retired.end()) continue;
+    free_step(found->second, key.second < durable_before);
+    state_.retire_done(key.first, key.second);
+  }
+  followers_.rewound(first);
+  log::info("stream {}: steps from {} on withdrawn, epoch {}{}", path(), first, state_.epoch, replaced ? " (replaced)" : "");
+  return {};
+}
+
+void Stream::retired_unpinned(const StepKey& key) {
+  const auto found = state_.retired.find(key);
+  if (found == state_.retired.end()) return;
+  // Whether the step was durable is not known any more: wait for the sync in any case.
+  free_step(found->second, true);
+  state_.retire_done(key.first, key.second);
+  flusher_.request(false);
+}
+
+bool Stream::may_drop(const storage::StepState& step, bool when_full) const {
+  const std::uint64_t number = step.committed.step;
+  if (step.precious() || followers_.pinned({step.committed.epoch, number})) return false;
+  if (when_full) return !followers_.any_cursor_needs(number);
+  const Retention& retention = state_.retention;
+  if (retention.keeps_all()) return false;
+  if (retention.last && state_.next_step - number <= *retention.last) return false;
+  return followers_.all_passed(retention.consumers, number);
+}
+
+void Stream::apply_retention() {
+  if (state_.retention.keeps_all() || state_.status == StreamStatus::failed) return;
+  std::vector<std::uint64_t> droppable;
+  for (const auto& [number, step] : state_.steps) {
+    if (state_.retention.last && state_.next_step - number <= *state_.retention.last) break;
+    if (may_drop(step, false)) droppable.push_back(number);
+  }
+  drop(droppable);
+}
+
+bool Stream::drop_oldest() {
+  if (state_.status == StreamStatus::failed) return false;
+  for (const auto& [number, step] : state_.steps) {
+    if (!may_drop(step, true)) continue;
+    drop({number});
+    return true;
+  }
+  return false;
+}
+
+bool Stream::may_free_space() const {
+  if (!state_.retired.empty()) return true;
+  if (state_.steps.empty()) return false;
+  const Retention& retention = state_.retention;
+  // Only what would go by retention once somebody moves: a stream that keeps everything never frees by itself.
+  if (retention.keeps_all()) {
+    return false;
+  }
+  if (!retention.consumers.empty()) return true;
+  return std::ranges::any_of(state_.steps, [&](const auto& entry) {
+    return state_.next_step - entry.first > *retention.last;  // held by a pin or by preciousness only
+  });
+}
+
+void Stream::drop(const std::vector<std::uint64_t>& steps) {
+  if (steps.empty()) return;
+  journal::StepsDroppedT dropped;
+  for (std::uint64_t number : steps) {
+    if (!dropped.ranges.empty() && dropped.ranges.back().last() + 1 == number) {
+      dropped.ranges.back() = journal::StepRange(dropped.ranges.back().first(), number);
+    } else {
+      dropped.ranges.emplace_back(number, number);
+    }
+  }
+  std::vector<storage::StepState> gone;
+  for (std::uint64_t number : steps) gone.push_back(state_.steps.at(number));
+  const std::uint64_t durable_next = state_.durable_next;
+  if (auto recorded = record(storage::RecordType::steps_dropped, std::move(dropped)); !recorded) return;
+  fail_point("server.drop.after_append");
+  for (const storage::StepState& step : gone) free_step(step, step.committed.step < durable_next);
+}
+
+void Stream::free_step(const storage::StepState& step, bool durable) {
+  std::vector<Extent> extents = extents_of(step.committed);
+  // The next step gets this step's pieces in the same order: the newest released comes first.
+  std::ranges::reverse(extents);
+  if (durable) {
+    unsynced_releases_.push_back(std::move(extents));
+    flusher_.request(false);
+    return;
+  }
+  for (const Extent& extent : extents) reservation_.release(extent);
+}
+
+std::vector<std::vector<Extent>> Stream::take_unsynced_releases() { return std::exchange(unsynced_releases_, {}); }
+
+void Stream::release_after_sync(std::vector<Extent> extents) {
+  for (const Extent& extent : extents) reservation_.release(extent);
+}
+
+void Stream::group_ended(std::uint32_t incarnation, StreamStatus status, const std::string& text) {
+  journal::GroupEndedT ended;
+  ended.incarnation = incarnation;
+  ended.status = static_cast<std::uint8_t>(status);
+  ended.text = text;
+  if (auto recorded = record(storage::RecordType::group_ended, std::move(ended)); !recorded) return;
+  log::info("stream {}: {}{}{}", path(), to_string(status), text.empty() ? "" : ": ", text);
+  flusher_.request(true);
+  apply_retention();
+  followers_.status_changed();
+}
+
+void Stream::fail_stream(const std::string& text) {
+  if (state_.status == StreamStatus::failed) return;
+  log::error("stream {} failed: {}", path(), text);
+  journal::StreamFailedT failed;
+  failed.text = text;
+  if (auto recorded = record(storage::RecordType::stream_failed, std::move(failed)); !recorded) log::error("{}", recorded.error().message());
+  group_.fail_waiting({ErrorCode::failed, text, "stream " + path()});
+  followers_.status_changed();
+}
+
+void Stream::begin_grace(std::int64_t grace_ms) {
+  EventLoop& loop = reservation_.server().loop();
+  if (grace_timer_) loop.cancel(*grace_timer_);
+  grace_timer_.reset();
+  const Deadline deadline = Deadline::after_ms(grace_ms);
+  grace_over_ = false;
+  if (deadline.is_never()) return;
+  grace_timer_ = loop.at(deadline.at_ns(), [this] {
+    grace_timer_.reset();
+    grace_over_ = true;
+    followers_.serve_all();
+  });
+}
+
+std::uint64_t Stream::unsynced_bytes() const {
+  std::uint64_t bytes = flusher_.bytes_in_release();
+  for (const auto& extents : unsynced_releases_) {
+    for (const Extent& extent : extents) bytes += extent.length;
+  }
+  return bytes;
+}
+
+wire::StepsAnswerT Stream::list_steps(std::uint64_t first, std::uint32_t steps_max) const {
+  wire::StepsAnswerT answer;
+  for (auto step = state_.steps.lower_bound(first); step != state_.steps.end(); ++step) {
+    if (answer.steps.size() == steps_max) {
+      answer.more = true;
+      break;
+    }
+    const StepSummary line = summary(step->second);
+    answer.steps.emplace_back(line.step, line.time_ns, line.size_bytes, line.epoch, line.incarnation, line.pins, line.durable, line.staged, line.precious, 0);
+  }
+  return answer;
+}
+
+Result<void> Stream::mark_staged(std::uint32_t epoch, const std::vector<std::uint64_t>& steps, const std::string& receipt) {
+  journal::StepsStagedT staged;
+  staged.epoch = epoch;
+  staged.receipt = receipt;
+  for (std::uint64_t number : steps) {
+    const auto found = state_.steps.find(number);
+    if (found != state_.steps.end() && found->second.committed.epoch == epoch) staged.steps.push_back(number);
+  }
+  if (staged.steps.empty()) return {};
+  newest_staged_ = std::max(newest_staged_.value_or(0), *std::ranges::max_element(staged.steps));
+  if (auto recorded = record(storage::RecordType::steps_staged, std::move(staged)); !recorded) return recorded;
+  apply_retention();
+  reservation_.space_changed();
+  return {};
+}
+
+std::uint64_t Stream::kept_bytes() const {
+  std::uint64_t bytes = 0;
+  for (const auto& [number, step] : state_.steps) bytes += step.committed.size_bytes;
+  return bytes;
+}
+
+StepSummary Stream::summary(const storage::StepState& step) const {
+  StepSummary summary;
+  summary.step = step.committed.step;
+  summary.epoch = step.committed.epoch;
+  summary.incarnation = step.committed.incarnation;
+  summary.time_ns = step.committed.time_ns;
+  summary.size_bytes = step.committed.size_bytes;
+  summary.durable = step.committed.step < durable_next();
+  summary.staged = step.staged;
+  summary.precious = step.precious();
+  summary.pins = followers_.pin_count({step.committed.epoch, step.committed.step});
+  return summary;
+}
+
+StreamInfo Stream::info() const {
+  StreamInfo info;
+  info.name = state_.name;
+  info.uuid = state_.uuid;
+  info.epoch = state_.epoch;
+  info.incarnation = state_.group ? state_.group->incarnation : 0;
+  info.ranks = state_.group ? state_.group->ranks : 0;
+  info.status = state_.status;
+  info.status_text = state_.status_text;
+  if (!state_.steps.empty()) info.oldest = state_.steps.begin()->first;
+  if (state_.next_step > 0) info.committed = state_.next_step - 1;
+  if (durable_next() > 0) info.durable = durable_next() - 1;
+  info.staged = newest_staged_;
+  info.steps = state_.steps.size();
+  info.size_bytes = kept_bytes();
+  info.step_open = group_.step_open();
+  info.retention = state_.retention;
+  info.consumers = followers_.consumers();
+  return info;
+}
+
+}  // namespace forebay::server

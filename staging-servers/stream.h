@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// A stream at run time: its journal and state, its writer group, its followers, its flusher. Every change of what exists
+// goes through record(): append to the journal, then apply to the state.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <forebay/reader.h>
+
+#include "base/log.h"
+#include "event_loop.h"
+#include "flusher.h"
+#include "followers.h"
+#include "protocol/message.h"
+#include "reservation.h"
+#include "storage/journal.h"
+#include "storage/stream_state.h"
+#include "writer_group.h"
+
+namespace forebay::server {
+
+/// A commit of a step: number and the epoch it was made in.
+using StepKey = std::pair<std::uint32_t, std::uint64_t>;
+
+class Stream {
+ public:
+  Stream(Reservation& reservation, std::uint64_t number, storage::StreamState state, std::shared_ptr<storage::Journal> journal);
+  ~Stream();
+
+  Reservation& reservation() noexcept { return reservation_; }
+  const Reservation& reservation() const noexcept { return reservation_; }
+  const storage::StreamState& state() const noexcept { return state_; }
+  storage::Journal& journal() noexcept { return *journal_; }
+  const std::shared_ptr<storage::Journal>& shared_journal() const noexcept { return journal_; }
+  const std::string& name() const noexcept { return state_.name; }
+  std::string path() const { return reservation_.name() + "/" + state_.name; }
+  std::uint64_t number() const noexcept { return number_; }
+  WriterGroup& group() noexcept { return group_; }
+  Followers& followers() noexcept { return followers_; }
+  Flusher& flusher() noexcept { return flusher_; }
+
+  /// Appends and applies. A failure to append makes the stream failed.
+  template <class Record>
+  Result<void> record(storage::RecordType type, Record change) {
+    const auto body = protocol::pack(change);
+    if (auto appended = append(type, {body.data(), body.size()}); !appended) return appended;
+    return applied(state_.apply(std::move(change)));
+  }
+
+  /// Makes the step visible: followers are told, old steps go.
+  Result<void> commit(journal::StepCommittedT step);
+  /// Withdraws the steps from `first` on in a new epoch; consumers beyond it are set back.
+  Result<void> withdraw(std::uint64_t first, bool replaced);
+  /// Drops what retention allows to go.
+  void apply_retention();
+  /// Drops the oldest step that is neither precious nor needed; false if there is none.
+  bool drop_oldest();
+  /// Could a step's space come free by itself: unpinning, consumers passing, staging, a commit that pushes older ones out?
+  bool may_free_space() const;
+
+  void group_ended(std::uint32_t incarnation, StreamStatus status, const std::string& text);
+  void fail_stream(const std::string& text);
+
+  /// Newest step that is durable for everyone to see: the journal that says so is synced.
+  std::uint64_t durable_next() const noexcept { return flusher_.durable_next(); }
+
+  StreamInfo info() const;
+  StepSummary summary(const storage::StepState& step) const;
+  std::uint64_t kept_bytes() const;
+  /// Space of dropped steps whose drop is not durable yet.
+  std::uint64_t unsynced_bytes() const;
+  wire::StepsAnswerT list_steps(std::uint64_t first, std::uint32_t steps_max) const;
+  /// Steps with a receipt lose their preciousness.
+  Result<void> mark_staged(std::uint32_t epoch, const std::vector<std::uint64_t>& steps, const std::string& receipt);
+
+  /// A withdrawn step was unpinned for the last time.
+  void retired_unpinned(const StepKey& key);
+  /// Space of dropped durable steps whose drop has become durable.
+  void release_after_sync(std::vector<Extent> extents);
+  bool waits_for_journal_sync() const noexcept { return !unsynced_releases_.empty(); }
+  std::vector<std::vector<Extent>> take_unsynced_releases();
+
+  /// Grace time after a group was lost, over which followers wait for a restart.
+  bool grace_over() const noexcept { return grace_over_; }
+  void begin_grace(std::int64_t grace_ms);
+
+ private:
+  Result<void> append(storage::RecordType type, std::span<const std::uint8_t> body);
+  Result<void> applied(Result<void> result);
+  bool may_drop(const storage::StepState& step, bool when_full) const;
+  void drop(const std::vector<std::uint64_t>& steps);
+  void free_step(const storage::StepState& step, bool durable);
+
+  Reservation& reservation_;
+  const std::uint64_t number_;
+  storage::StreamState state_;
+  std::shared_ptr<storage::Journal> journal_;  ///< shared with a sync in the worker
+  std::vector<std::vector<Extent>> unsynced_releases_;
+  std::optional<EventLoop::TimerId> grace_timer_;
+  bool grace_over_ = true;
+  bool checkpoint_posted_ = false;
+  std::optional<std::uint64_t> newest_staged_;
+  WriterGroup group_;
+  Followers followers_;
+  Flusher flusher_;
+};
+
+/// All space that a step holds.
+std::vector<Extent> extents_of(const journal::StepCommittedT& step);
+
+}  // namespace forebay::server

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stream_recovery.h"
+
+#include <fmt/format.h>
+
+#include "base/fail_point.h"
+#include "base/log.h"
+#include "server.h"
+#include "step_check.h"
+#include "stream.h"
+
+namespace forebay::server {
+namespace {
+
+/// Space that steps hold. corrupt if two of them claim the same bytes.
+Result<void> take_space(Reservation& reservation, storage::StreamState& state) {
+  const auto take = [&](const storage::StepState& step) -> Result<void> {
+    for (const Extent& extent : extents_of(step.committed)) {
+      if (reservation.space().take(extent)) continue;
+      return fail(ErrorCode::corrupt, fmt::format("step {} claims space that another one holds or that does not exist", step.committed.step),
+                  fmt::format("stream {}/{}, segment {} @ {}", reservation.name(), state.name, extent.segment, extent.offset));
+    }
+    return {};
+  };
+  for (const auto& [number, step] : state.steps) {
+    if (auto taken = take(step); !taken) return taken;
+  }
+  // Withdrawn steps that nobody holds were given back before the restart, and their space may be somebody else's now.
+  std::erase_if(state.retired, [&](const auto& entry) {
+    return !reservation.server().held_by_absent(state.uuid, entry.first.first, entry.first.second);
+  });
+  for (const auto& [key, step] : state.retired) {
+    if (auto taken = take(step); !taken) return taken;
+  }
+  return {};
+}
+
+/// The first step behind the durable watermark that power loss has damaged.
+std::optional<std::uint64_t> first_damaged(Stream& stream) {
+  Reservation& reservation = stream.reservation();
+  Server& server = reservation.server();
+  const auto open = [&](std::uint32_t segment) { return server.device().open(server.store().segment_path(reservation.record().id, segment), OpenMode::read); };
+  const auto& steps = stream.state().steps;
+  for (auto step = steps.lower_bound(stream.state().durable_next); step != steps.end(); ++step) {
+    auto checked = check_step(step->second.committed, reservation.record().segment_bytes, open);
+    if (!checked) {
+      log::warning("stream {}: step {} did not survive the loss of power: {}", stream.path(), step->first, checked.error().message());
+      return step->first;
+    }
+    if (checked->blocks_without_checksum > 0) {
+      log::warning("stream {}: step {} has no checksums and was not durable: cut there", stream.path(), step->first);
+      return step->first;
+    }
+  }
+  return std::nullopt;
+}
+
+Result<void> close_after_boot(Stream& stream) {
+  if (const auto damaged = first_damaged(stream)) {
+    if (auto withdrawn = stream.withdraw(*damaged, false); !withdrawn) return withdrawn;
+  }
+  if (stream.state().status == StreamStatus::live) {
+    stream.group_ended(stream.state().group->incarnation, StreamStatus::interrupted, "the machine was restarted while the stream was written");
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Stream>> recover_stream(Reservation& reservation, const std::string& name, bool after_boot) {
+  Server& server = reservation.server();
+  const std::string where = "stream " + reservation.name() + "/" + name;
+  storage::StreamState state;
+  storage::JournalRecovery recovery;
+  storage::JournalOptions options;
+  options.same_boot = !after_boot;
+  auto journal = storage::Journal::open(server.device(), server.store().stream_directory(reservation.record().id, name),
+                                        [&state](storage::RecordType type, std::span<const std::byte> body) { return state.apply(type, body); }, recovery, options);
+  if (!journal) return fail(std::move(journal.error()));
+  fail_point("server.recover.after_replay");
+  if (recovery.bytes_cut > 0) log::warning("{}: {} bytes of a torn record were cut from the journal's end", where, recovery.bytes_cut);
+  if (auto taken = take_space(reservation, state); !taken) return fail(std::move(taken.error()));
+
+  const bool damaged = recovery.damaged;
+  auto stream = std::make_unique<Stream>(reservation, server.next_stream_number(), std::move(state), std::move(*journal));
+  for (const auto& [segment, owner] : stream->state().owners) {
+    if (segment >= reservation.space().segment_count()) return fail(ErrorCode::corrupt, fmt::format("segment {} does not exist", segment), where);
+    // Of several streams the one that still writes has the say; an older owner only ever reads its steps there.
+    const bool lives = stream->state().group && stream->state().group->incarnation == owner.incarnation && stream->state().status == StreamStatus::live;
+    if (lives || !reservation.space().owner(segment)) reservation.space().set_owner(segment, Owner{stream->number(), owner.incarnation, owner.rank});
+  }
+  if (damaged) {
+    reservation.problems.push_back(fmt::format("{}: the journal is damaged: {}; the steps before it can be read, nothing can be added", where, recovery.damage));
+    stream->fail_stream("the journal is damaged: " + recovery.damage);
+    return stream;
+  }
+  if (after_boot) {
+    if (auto closed = close_after_boot(*stream); !closed) return fail(std::move(closed.error()));
+  }
+  if (stream->state().status == StreamStatus::live) stream->group().expect_rejoin(server.options().restart_grace_ms);
+  return stream;
+}
+
+}  // namespace forebay::server

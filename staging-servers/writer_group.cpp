@@ -1,0 +1,422 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "writer_group.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "base/bounds.h"
+#include "base/clock.h"
+#include "base/fail_point.h"
+#include "base/log.h"
+#include "reader_session.h"
+#include "server.h"
+#include "stream.h"
+#include "writer_session.h"
+
+namespace forebay::server {
+
+WriterGroup::~WriterGroup() {
+  EventLoop& loop = stream_.reservation().server().loop();
+  if (rejoin_timer_) loop.cancel(*rejoin_timer_);
+  const Error gone{ErrorCode::not_found, "the stream was removed", "stream " + stream_.path()};
+  fail_candidates(gone);
+  for (Rank& rank : ranks_) {
+    if (rank.session != nullptr) rank.session->stream_removed();
+  }
+}
+
+bool WriterGroup::owns(const Owner& owner) const noexcept {
+  return active_ && owner.stream == stream_.number() && owner.incarnation == incarnation_;
+}
+
+bool WriterGroup::step_open() const {
+  return active_ && std::ranges::any_of(ranks_, [](const Rank& rank) { return rank.part.has_value(); });
+}
+
+std::uint64_t WriterGroup::granted_bytes() const {
+  std::uint64_t bytes = 0;
+  for (const Rank& rank : ranks_) {
+    for (const auto& [segment, ranges] : rank.granted) bytes += ranges.total();
+    if (rank.part) {
+      for (const auto& extent : rank.part->part.extents) bytes += extent.length();
+    }
+  }
+  return bytes;
+}
+
+WriterGroup::Rank* WriterGroup::rank_of(WriterSession& session, std::uint32_t request) {
+  const std::string where = fmt::format("stream {}, rank {}", stream_.path(), session.rank);
+  if (!session.member) {
+    session.connection().answer_failure(request, {ErrorCode::protocol, "this connection has not opened the stream for writing", where});
+    return nullptr;
+  }
+  if (session.incarnation != incarnation_) {
+    session.connection().answer_failure(
+        request, {ErrorCode::fenced, fmt::format("a newer writer group (incarnation {}) has taken over from incarnation {}", incarnation_, session.incarnation), where});
+    return nullptr;
+  }
+  if (!session.broken.empty()) {
+    session.connection().answer_failure(request, {ErrorCode::group_broken, session.broken + "; the open step does not exist: restart the group", where});
+    return nullptr;
+  }
+  if (session.rank >= ranks_.size() || ranks_[session.rank].session != &session || ranks_[session.rank].closed) {
+    session.connection().answer_failure(request, {ErrorCode::protocol, "this rank has closed the stream", where});
+    return nullptr;
+  }
+  return &ranks_[session.rank];
+}
+
+void WriterGroup::grant(Rank& rank, const std::vector<Extent>& extents) {
+  for (const Extent& extent : extents) rank.granted[extent.segment].insert(extent.offset, extent.length);
+}
+
+void WriterGroup::give_back(Rank& rank) {
+  if (rank.part) {
+    for (const auto& extent : rank.part->part.extents) rank.granted[extent.segment()].insert(extent.offset(), extent.length());
+    rank.part.reset();
+  }
+  auto granted = std::exchange(rank.granted, {});
+  for (const auto& [segment, ranges] : granted) {
+    for (const auto& [offset, length] : ranges.ranges()) stream_.reservation().release({segment, offset, length});
+  }
+}
+
+void WriterGroup::describe_grant(WriterSession& session, const std::vector<Extent>& extents, std::vector<wire::Extent>& wire_extents,
+                                 std::vector<std::uint32_t>& segments, std::vector<Descriptor>& descriptors) {
+  for (const Extent& extent : extents) {
+    wire_extents.emplace_back(extent.segment, 0, 0, extent.offset, extent.length);
+    if (session.connection().segments_sent.contains(extent.segment) || descriptors.size() == protocol::descriptors_max) continue;
+    auto descriptor = stream_.reservation().open_segment(extent.segment, true);
+    if (!descriptor) {
+      log::error("{}", descriptor.error().message());
+      continue;  // the client asks for it when it needs it (SegmentsGet)
+    }
+    session.connection().segments_sent.insert(extent.segment);
+    segments.push_back(extent.segment);
+    descriptors.push_back(std::move(*descriptor));
+  }
+}
+
+void WriterGroup::request_space(WriterSession& session, std::uint32_t request, std::uint64_t step, std::uint64_t bytes) {
+  Rank* rank = rank_of(session, request);
+  if (rank == nullptr) return;
+  Reservation& reservation = stream_.reservation();
+  if (step != stream_.state().next_step || bytes == 0) {
+    session.connection().answer_failure(request, {ErrorCode::protocol, fmt::format("space asked for step {}, but step {} is next", step, stream_.state().next_step),
+                                                  "stream " + stream_.path()});
+    return;
+  }
+  if (rejoining_) {
+    // Free space may be what an absent rank holds.
+    deferred_.push_back([this, number = session.rank, request, step, bytes] {
+      if (ranks_[number].session != nullptr) request_space(*ranks_[number].session, request, step, bytes);
+    });
+    return;
+  }
+  const std::uint64_t message_bytes_max = protocol::descriptors_max * reservation.record().segment_bytes / 2;
+  if (!step_order_) step_order_ = reservation.next_order();
+  const auto answer = [this, number = session.rank, incarnation = incarnation_, request](Result<std::vector<Extent>> result) {
+    if (incarnation != incarnation_ || number >= ranks_.size() || ranks_[number].session == nullptr || ranks_[number].closed) {
+      if (result) {
+        for (const Extent& extent : *result) stream_.reservation().release(extent);
+      }
+      return;
+    }
+    WriterSession& asker = *ranks_[number].session;
+    if (!result) {
+      asker.connection().answer_failure(request, result.error());
+      return;
+    }
+    grant(ranks_[number], *result);
+    wire::SpaceGrantedT granted;
+    std::vector<Descriptor> descriptors;
+    describe_grant(asker, *result, granted.extents, granted.segments, descriptors);
+    asker.connection().answer(protocol::MessageType::space_granted, request, granted, std::move(descriptors));
+  };
+  const Owner owner{stream_.number(), incarnation_, session.rank};
+  const auto when_full = static_cast<WhenFull>(options_.when_full);
+  const std::uint64_t wanted = std::min(bytes, std::max(message_bytes_max, space_unit_bytes));
+  if (reservation.is_next(*step_order_)) {
+    if (auto extents = reservation.allocate(stream_, owner, wanted, when_full)) {
+      answer(std::move(*extents));
+      return;
+    }
+  }
+  SpaceWaiter waiter;
+  waiter.order = *step_order_;
+  waiter.bytes = wanted;
+  waiter.when_full = when_full;
+  waiter.stream = &stream_;
+  waiter.owner = owner;
+  waiter.answer = answer;
+  reservation.wait_for_space(std::move(waiter), options_.block_timeout_ms);
+}
+
+Result<journal::PartT> WriterGroup::check_part(Rank& rank, std::uint32_t number, const wire::PartT& part) const {
+  const auto refuse = [&](const std::string& what) {
+    return fail(ErrorCode::protocol, what, fmt::format("stream {}, step {}, rank {}", stream_.path(), part.step, number));
+  };
+  // Work on a copy: a part that is refused changes nothing.
+  auto granted = rank.granted;
+  journal::PartT checked;
+  std::map<std::uint32_t, RangeSet> used;
+  for (const wire::Extent& extent : part.extents) {
+    const Extent plain{extent.segment(), extent.offset(), extent.length()};
+    if (!stream_.reservation().space().is_valid(plain)) return refuse("the part names space that does not exist");
+    const auto found = granted.find(plain.segment);
+    if (found == granted.end() || !found->second.erase(plain.offset, plain.length)) return refuse("the part names space that was not granted to this rank");
+    used[plain.segment].insert(plain.offset, plain.length);
+    checked.extents.emplace_back(plain.segment, extent.member(), 0, plain.offset, plain.length);
+  }
+  std::uint64_t metadata_bytes = 0;
+  for (const wire::Extent& extent : part.metadata) {
+    const auto found = used.find(extent.segment());
+    if (!checked_add(extent.offset(), extent.length()) || found == used.end() || !found->second.contains(extent.offset(), extent.length())) {
+      return refuse("the part's metadata lies outside its space");
+    }
+    metadata_bytes += extent.length();
+    checked.metadata.emplace_back(extent.segment(), extent.member(), 0, extent.offset(), extent.length());
+  }
+  if (metadata_bytes != part.metadata_bytes || metadata_bytes == 0) return refuse("the lengths of the part's metadata do not agree");
+  checked.rank = number;
+  checked.metadata_bytes = part.metadata_bytes;
+  checked.metadata_crc = part.metadata_crc;
+  rank.granted = std::move(granted);
+  return checked;
+}
+
+void WriterGroup::part(WriterSession& session, std::uint32_t request, const wire::PartT& part) {
+  Rank* rank = rank_of(session, request);
+  if (rank == nullptr) return;
+  const auto& state = stream_.state();
+  const std::string where = fmt::format("stream {}, step {}, rank {}", stream_.path(), part.step, session.rank);
+  if (part.step < state.next_step) {
+    answer_committed(session.rank, request, part.step, 0);
+    return;
+  }
+  if (part.step != state.next_step || rank->part) {
+    session.connection().answer_failure(request, {ErrorCode::protocol, fmt::format("step {} is next", state.next_step), where});
+    return;
+  }
+  for (std::uint32_t number = 0; number < ranks_.size(); ++number) {
+    if (!ranks_[number].closed) continue;
+    session.connection().answer_failure(request, {ErrorCode::invalid_argument, fmt::format("rank {} has closed the stream: no step can be whole any more", number), where});
+    return;
+  }
+  auto checked = check_part(*rank, session.rank, part);
+  if (!checked) {
+    session.connection().answer_failure(request, checked.error());
+    return;
+  }
+  fail_point("server.part.received");
+  rank->part = PendingPart{request, part.next_bytes, std::move(*checked)};
+  commit_if_whole();
+}
+
+void WriterGroup::commit_if_whole() {
+  if (!std::ranges::all_of(ranks_, [](const Rank& rank) { return rank.part.has_value(); })) return;
+  const auto& state = stream_.state();
+  journal::StepCommittedT step;
+  step.step = state.next_step;
+  step.epoch = state.epoch;
+  step.incarnation = incarnation_;
+  step.time_ns = wall_clock_ns();
+  step.precious = state.retention.precious_every != 0 && step.step % state.retention.precious_every == 0;
+  struct Answer {
+    std::uint32_t request = 0;
+    std::uint64_t next_bytes = 0;
+  };
+  std::vector<Answer> answers;
+  for (Rank& rank : ranks_) {
+    answers.push_back({rank.part->request, rank.part->next_bytes});
+    for (const auto& extent : rank.part->part.extents) step.size_bytes += extent.length();
+    step.parts.push_back(std::make_unique<journal::PartT>(std::move(rank.part->part)));
+    rank.part.reset();
+  }
+  const std::uint64_t number = step.step;
+  step_order_.reset();
+  const bool durable = static_cast<Durability>(options_.durability) == Durability::durable;
+  if (durable) {
+    for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) durable_waiting_.push_back({rank, answers[rank].request, number, answers[rank].next_bytes});
+  }
+  if (auto committed = stream_.commit(std::move(step)); !committed) {
+    durable_waiting_.clear();
+    for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+      if (ranks_[rank].session != nullptr) ranks_[rank].session->connection().answer_failure(answers[rank].request, committed.error());
+    }
+    return;
+  }
+  fail_point("server.commit.before_answer");
+  if (durable) return;
+  for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) answer_committed(rank, answers[rank].request, number, answers[rank].next_bytes);
+}
+
+void WriterGroup::answer_committed(std::uint32_t number, std::uint32_t request, std::uint64_t step, std::uint64_t next_bytes) {
+  Rank& rank = ranks_[number];
+  if (rank.session == nullptr) return;
+  wire::CommittedT committed;
+  committed.step = step;
+  std::uint64_t held = 0;
+  for (const auto& [segment, ranges] : rank.granted) held += ranges.total();
+  std::vector<Descriptor> descriptors;
+  if (active_ && !rejoining_ && next_bytes > held) {
+    const auto extents = stream_.reservation().allocate_ahead(stream_, {stream_.number(), incarnation_, number}, next_bytes - held);
+    grant(rank, extents);
+    describe_grant(*rank.session, extents, committed.extents, committed.segments, descriptors);
+  }
+  rank.session->connection().answer(protocol::MessageType::committed, request, committed, std::move(descriptors));
+}
+
+void WriterGroup::durable_moved() {
+  const std::uint64_t durable_next = stream_.durable_next();
+  auto waiting = std::exchange(durable_waiting_, {});
+  for (const DurableWaiter& waiter : waiting) {
+    if (waiter.step < durable_next) {
+      answer_committed(waiter.rank, waiter.request, waiter.step, waiter.next_bytes);
+    } else {
+      durable_waiting_.push_back(waiter);
+    }
+  }
+}
+
+void WriterGroup::abort_step(WriterSession& session, std::uint32_t request, std::uint64_t step) {
+  Rank* rank = rank_of(session, request);
+  if (rank == nullptr) return;
+  if (step == stream_.state().next_step && rank->part) {
+    for (const auto& extent : rank->part->part.extents) rank->granted[extent.segment()].insert(extent.offset(), extent.length());
+    rank->part.reset();
+  }
+  session.connection().answer_done(request);
+}
+
+void WriterGroup::close(WriterSession& session, std::uint32_t request) {
+  Rank* rank = rank_of(session, request);
+  if (rank == nullptr) return;
+  rank->closed = true;
+  give_back(*rank);
+  session.member = false;
+  session.connection().answer_done(request);
+  for (Rank& other : ranks_) {
+    if (!other.part || other.session == nullptr) continue;
+    other.session->connection().answer_failure(other.part->request, {ErrorCode::invalid_argument,
+        fmt::format("rank {} has closed the stream: no step can be whole any more", session.rank), "stream " + stream_.path()});
+    give_back(other);
+  }
+  end_group();
+}
+
+void WriterGroup::end_group() {
+  if (!std::ranges::all_of(ranks_, [](const Rank& rank) { return rank.closed; })) return;
+  active_ = false;
+  stream_.group_ended(incarnation_, StreamStatus::ended, "");
+  form_if_whole();
+}
+
+void WriterGroup::lost(WriterSession& session, const std::string& reason) {
+  drop_candidate(session);
+  if (session.rank >= ranks_.size() || ranks_[session.rank].session != &session) return;
+  Rank& rank = ranks_[session.rank];
+  rank.session = nullptr;
+  if (!active_ || session.incarnation != incarnation_ || rank.closed) return;
+  break_group(fmt::format("rank {} of {} (pid {}) was lost: {}", session.rank, ranks_.size(), session.connection().peer().pid, reason));
+}
+
+void WriterGroup::break_group(const std::string& reason) {
+  active_ = false;
+  rejoining_ = false;
+  if (rejoin_timer_) stream_.reservation().server().loop().cancel(*rejoin_timer_);
+  rejoin_timer_.reset();
+  fail_point("server.group.breaking");
+  const std::string where = "stream " + stream_.path();
+  const Error broken{ErrorCode::group_broken, reason + "; the open step does not exist: restart the group", where};
+  stream_.reservation().end_waits(stream_, broken);
+  for (Rank& rank : ranks_) {
+    const std::optional<std::uint32_t> request = rank.part ? std::optional(rank.part->request) : std::nullopt;
+    give_back(rank);
+    if (rank.session == nullptr) continue;
+    rank.session->broken = reason;
+    if (request) rank.session->connection().answer_failure(*request, broken);
+  }
+  for (auto& task : std::exchange(deferred_, {})) task();
+  stream_.begin_grace(options_.grace_ms);
+  stream_.group_ended(incarnation_, StreamStatus::interrupted, reason);
+  form_if_whole();
+}
+
+void WriterGroup::fail_waiting(const Error& error) {
+  auto waiting = std::exchange(durable_waiting_, {});
+  for (const DurableWaiter& waiter : waiting) {
+    if (ranks_[waiter.rank].session != nullptr) ranks_[waiter.rank].session->connection().answer_failure(waiter.request, error);
+  }
+}
+
+void WriterGroup::expect_rejoin(std::int64_t grace_ms) {
+  const auto& group = *stream_.state().group;
+  active_ = true;
+  rejoining_ = true;
+  incarnation_ = group.incarnation;
+  options_.when_full = group.when_full;
+  options_.block_timeout_ms = group.block_timeout_ms;
+  options_.durability = group.durability;
+  options_.grace_ms = group.grace_ms;
+  options_.ranks = group.ranks;
+  if (group.distribution != 0) stream_.followers().set_stream_distribution(static_cast<StepDistribution>(group.distribution));
+  ranks_.clear();
+  ranks_.resize(group.ranks);
+  rejoin_timer_ = stream_.reservation().server().loop().at(Deadline::after_ms(grace_ms).at_ns(), [this] {
+    rejoin_timer_.reset();
+    std::string missing;
+    for (std::uint32_t number = 0; number < ranks_.size(); ++number) {
+      if (ranks_[number].session == nullptr) missing += fmt::format("{}{}", missing.empty() ? "" : ", ", number);
+    }
+    break_group(fmt::format("rank {} of {} did not come back after the server was restarted", missing, ranks_.size()));
+  });
+}
+
+void WriterGroup::rejoin(WriterSession& session, std::uint32_t request, const wire::WriterRejoinT& wish) {
+  const std::string where = fmt::format("stream {}, rank {}", stream_.path(), wish.rank);
+  const auto& state = stream_.state();
+  if (!state.group || wish.incarnation < state.group->incarnation || wish.epoch != state.epoch) {
+    session.connection().answer_failure(request, {ErrorCode::fenced, "a newer writer group has taken over", where});
+    return;
+  }
+  if (!active_ || !rejoining_ || wish.incarnation != incarnation_ || wish.ranks != ranks_.size() || wish.rank >= ranks_.size() ||
+      ranks_[wish.rank].session != nullptr) {
+    session.connection().answer_failure(request, {ErrorCode::group_broken, "the writer group is no more: " + state.status_text + "; restart it", where});
+    return;
+  }
+  Rank& rank = ranks_[wish.rank];
+  rank.session = &session;
+  session.rank = wish.rank;
+  session.incarnation = incarnation_;
+  session.member = true;
+  SpaceMap& space = stream_.reservation().space();
+  for (const wire::Extent& extent : wish.held) {
+    const Extent plain{extent.segment(), extent.offset(), extent.length()};
+    if (!space.is_valid(plain)) continue;
+    const auto owner = space.owner(plain.segment);
+    if (!owner || !owns(*owner)) continue;
+    // What a part in flight held that has committed is taken already.
+    grant(rank, space.take_free(plain));
+  }
+  wire::WriterRejoinedT rejoined;
+  rejoined.next_step = state.next_step;
+  session.connection().answer(protocol::MessageType::writer_rejoined, request, rejoined);
+  finish_rejoin_if_whole();
+}
+
+void WriterGroup::finish_rejoin_if_whole() {
+  if (!std::ranges::all_of(ranks_, [](const Rank& rank) { return rank.session != nullptr; })) return;
+  rejoining_ = false;
+  if (rejoin_timer_) stream_.reservation().server().loop().cancel(*rejoin_timer_);
+  rejoin_timer_.reset();
+  log::info("stream {}: all {} ranks of incarnation {} are back", stream_.path(), ranks_.size(), incarnation_);
+  if (!candidates_.empty()) {
+    fail_candidates({ErrorCode::busy, "another writer group writes this stream and has come back after the server was restarted", "stream " + stream_.path()});
+  }
+  for (auto& task : std::exchange(deferred_, {})) task();
+  stream_.reservation().space_changed();
+}
+
+}  // namespace forebay::server

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ranks that write a stream together: forming, fencing of older incarnations, granted space, parts and their commit,
+// the loss of a rank, and the return of ranks after a restart of the server.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <forebay/protocol/messages_generated.h>
+#include <forebay/storage/journal_generated.h>
+#include <forebay/writer.h>
+
+#include "event_loop.h"
+#include "space_map.h"
+
+namespace forebay::server {
+
+class Stream;
+class WriterSession;
+
+class WriterGroup {
+ public:
+  explicit WriterGroup(Stream& stream) : stream_(stream) {}
+  ~WriterGroup();
+
+  /// A rank that asks to open. Answered when the group is whole, or with a failure.
+  void open(WriterSession& session, std::uint32_t request, const wire::WriterOpenT& wish);
+  /// A rank that comes back after a restart of the server.
+  void rejoin(WriterSession& session, std::uint32_t request, const wire::WriterRejoinT& wish);
+  void request_space(WriterSession& session, std::uint32_t request, std::uint64_t step, std::uint64_t bytes);
+  void part(WriterSession& session, std::uint32_t request, const wire::PartT& part);
+  void abort_step(WriterSession& session, std::uint32_t request, std::uint64_t step);
+  void close(WriterSession& session, std::uint32_t request);
+  /// The connection or the process of a rank ended.
+  void lost(WriterSession& session, const std::string& reason);
+
+  /// After recovery of a stream that was live: its ranks have `grace_ms` to come back.
+  void expect_rejoin(std::int64_t grace_ms);
+  /// The stream became failed: whoever waits is told.
+  void fail_waiting(const Error& error);
+  /// Durable watermark moved.
+  void durable_moved();
+  /// Readers came: a rendezvous may be complete.
+  void readers_changed();
+
+  bool active() const noexcept { return active_; }
+  bool rejoining() const noexcept { return rejoining_; }
+  bool step_open() const;
+  bool waits_for_durable() const noexcept { return !durable_waiting_.empty(); }
+  std::uint32_t incarnation() const noexcept { return incarnation_; }
+  /// Space granted and not yet part of a step.
+  std::uint64_t granted_bytes() const;
+  /// True for a segment that a living incarnation writes.
+  bool owns(const Owner& owner) const noexcept;
+
+ private:
+  struct Candidate {
+    WriterSession* session = nullptr;
+    std::uint32_t request = 0;
+    wire::WriterOpenT wish;
+    EventLoop::TimerId timer;
+    bool has_timer = false;
+  };
+  struct PendingPart {
+    std::uint32_t request = 0;
+    std::uint64_t next_bytes = 0;
+    journal::PartT part;
+  };
+  struct Rank {
+    WriterSession* session = nullptr;
+    std::map<std::uint32_t, RangeSet> granted;
+    std::optional<PendingPart> part;
+    bool closed = false;
+  };
+  struct DurableWaiter {
+    std::uint32_t rank = 0;
+    std::uint32_t request = 0;
+    std::uint64_t step = 0;
+    std::uint64_t next_bytes = 0;
+  };
+
+  // writer_group_forming.cpp
+  std::optional<Error> refusal(const WriterSession& session, const wire::WriterOpenT& wish) const;
+  void form_if_whole();
+  Result<void> begin_incarnation(const wire::WriterOpenT& wish);
+  void fail_candidates(const Error& error);
+  void candidate_timed_out(std::uint32_t rank);
+  void drop_candidate(const WriterSession& session);
+
+  // writer_group.cpp
+  Rank* rank_of(WriterSession& session, std::uint32_t request);
+  void commit_if_whole();
+  void answer_committed(std::uint32_t rank, std::uint32_t request, std::uint64_t step, std::uint64_t next_bytes);
+  void grant(Rank& rank, const std::vector<Extent>& extents);
+  void give_back(Rank& rank);
+  void break_group(const std::string& reason);
+  void finish_rejoin_if_whole();
+  void end_group();
+  Result<journal::PartT> check_part(Rank& rank, std::uint32_t number, const wire::PartT& part) const;
+  void describe_grant(WriterSession& session, const std::vector<Extent>& extents, std::vector<wire::Extent>& wire_extents,
+                      std::vector<std::uint32_t>& segments, std::vector<Descriptor>& descriptors);
+
+  Stream& stream_;
+  std::map<std::uint32_t, Candidate> candidates_;  ///< of the group that is forming, by rank
+  bool active_ = false;                            ///< a group writes, or is expected back
+  bool rejoining_ = false;
+  std::uint32_t incarnation_ = 0;
+  wire::WriterOpenT options_;
+  std::vector<Rank> ranks_;
+  std::vector<DurableWaiter> durable_waiting_;
+  std::optional<std::uint64_t> step_order_;        ///< place of the step at hand in the queue for space
+  std::vector<std::function<void()>> deferred_;    ///< requests that wait until all ranks are back
+  std::optional<EventLoop::TimerId> rejoin_timer_;
+};
+
+}  // namespace forebay::server
