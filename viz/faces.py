@@ -15,7 +15,7 @@ from forebay.viz.fields import FlowFields
 
 __all__ = ["CutFaces"]
 
-_PIXELS_PER_CELL = 8
+_PIXELS_PER_CELL = 6
 _SOLID_COLOR = np.array([0.33, 0.36, 0.41])
 _RIM_COLOR = np.array([0.62, 0.66, 0.72])
 

@@ -119,7 +119,7 @@ class Scene:
         self._renderer.UseSSAOOn()
         self._renderer.SetSSAORadius(0.35 * fields.outer_radius)
         self._renderer.SetSSAOBias(0.01 * fields.outer_radius)
-        self._renderer.SetSSAOKernelSize(32)
+        self._renderer.SetSSAOKernelSize(16)
         self._renderer.SSAOBlurOn()
         self._drawn = fields
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from vtkmodules.util.numpy_support import numpy_to_vtk, vtk_to_numpy
-from vtkmodules.vtkCommonCore import vtkPoints
-from vtkmodules.vtkCommonDataModel import vtkImageData, vtkPolyData
+from vtkmodules.util.numpy_support import numpy_to_vtk, numpy_to_vtkIdTypeArray, vtk_to_numpy
+from vtkmodules.vtkCommonCore import vtkIdTypeArray, vtkPoints
+from vtkmodules.vtkCommonDataModel import vtkCellArray, vtkImageData, vtkPolyData
 from vtkmodules.vtkFiltersCore import vtkTubeFilter
 from vtkmodules.vtkFiltersFlowPaths import vtkStreamTracer
 from vtkmodules.vtkRenderingCore import vtkActor, vtkPolyDataMapper
@@ -52,18 +52,11 @@ class Streaks:
             self._mapper.SetInputData(vtkPolyData())
             return
         lines = self._stream_lines(fields, speed, fastest)
-        points = lines.GetPointData()
-        phase = self._phases(lines, top) - fields.step * _PHASE_PER_STEP
-        phase -= np.floor(phase)
-        along = np.where(phase < _DUTY, phase / _DUTY, 0.0)
-        # Slow fluid would be drawn as dark specks; it fades out instead.
-        strength = np.clip(vtk_to_numpy(points.GetArray("speed")) / (0.25 * top), 0.0, 1.0) ** 1.5
-        radius = self._unit * np.where(along > 0, 0.06 + 0.36 * along, 0.0) * strength
-        array = numpy_to_vtk(radius.astype(np.float32), deep=True)
-        array.SetName("radius")
-        points.SetScalars(array)
+        if lines.GetNumberOfLines() == 0:
+            self._mapper.SetInputData(vtkPolyData())
+            return
         tube = vtkTubeFilter()
-        tube.SetInputData(lines)
+        tube.SetInputData(self._streaks(lines, fields.step, top))
         tube.SetVaryRadiusToVaryRadiusByAbsoluteScalar()
         tube.SetNumberOfSides(6)
         tube.CappingOn()
@@ -97,18 +90,48 @@ class Streaks:
         lines: vtkPolyData = tracer.GetOutput()
         return lines
 
-    def _phases(self, lines: vtkPolyData, top: float) -> NDArray[np.float64]:
-        """Time of travel from the seed in periods, plus an offset of each line's own."""
+    def _streaks(self, lines: vtkPolyData, step: int, top: float) -> vtkPolyData:
+        """Pieces of the stream lines, with their radius as scalars."""
         points = lines.GetPointData()
-        if lines.GetNumberOfLines() == 0:
-            return np.empty(0)
-        period = _PERIOD_CELLS * self._unit / top
-        phases: NDArray[np.float64] = vtk_to_numpy(points.GetArray("IntegrationTime")).astype(np.float64) / period
         offsets = vtk_to_numpy(lines.GetLines().GetOffsetsArray())
         order = vtk_to_numpy(lines.GetLines().GetConnectivityArray())
+        line = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
         seeds = vtk_to_numpy(lines.GetCellData().GetArray("SeedIds"))
-        phases[order] += np.repeat(seeds * _GOLDEN, np.diff(offsets))
-        return phases
+        # Time of travel from the seed in periods, with an offset of each line's own.
+        period = _PERIOD_CELLS * self._unit / top
+        phase = vtk_to_numpy(points.GetArray("IntegrationTime"))[order] / period
+        phase += seeds[line] * _GOLDEN - step * _PHASE_PER_STEP
+        along = (phase - np.floor(phase)) / _DUTY
+        # Slow fluid would be drawn as dark specks; it fades out instead.
+        strength = np.clip(vtk_to_numpy(points.GetArray("speed"))[order] / (0.25 * top), 0.0, 1.0) ** 1.5
+        radius = np.where(along < 1.0, 0.06 + 0.36 * along, 0.0) * strength
+
+        # What cannot be seen is not drawn: only runs of neighbouring points that can.
+        seen = np.concatenate(([False], radius > 0.02, [False]))
+        same_line = np.concatenate(([False], line[1:] == line[:-1], [False]))
+        begins = np.flatnonzero(seen[1:] & ~(seen[:-1] & same_line))
+        ends = np.flatnonzero(seen[:-1] & ~(seen[1:] & same_line))
+        lengths = ends - begins
+        kept = np.repeat(lengths >= 2, lengths)
+        cells = vtkCellArray()
+        cells.SetData(
+            _ids(np.concatenate(([0], np.cumsum(lengths[lengths >= 2])))), _ids(order[np.flatnonzero(seen[1:-1])[kept]])
+        )
+        radius_of_point = np.zeros(lines.GetNumberOfPoints(), np.float32)
+        radius_of_point[order] = radius * self._unit
+        pieces = vtkPolyData()
+        pieces.SetPoints(lines.GetPoints())
+        pieces.SetLines(cells)
+        pieces.GetPointData().AddArray(points.GetArray("speed"))
+        scalars = numpy_to_vtk(radius_of_point, deep=True)
+        scalars.SetName("radius")
+        pieces.GetPointData().SetScalars(scalars)
+        return pieces
+
+
+def _ids(numbers: NDArray[np.int64]) -> vtkIdTypeArray:
+    array: vtkIdTypeArray = numpy_to_vtkIdTypeArray(np.ascontiguousarray(numbers, np.int64), deep=True)
+    return array
 
 
 def _seeds(fields: FlowFields) -> vtkPolyData:

@@ -67,6 +67,8 @@ def steps_of_file(path: Path) -> Iterator[RecordedStep]:
         for index, number in enumerate(np.ravel(numbers)):
             variables = {
                 name: np.asarray(file.read(name, step_selection=[index, 1]))
-                for name in ("velocity", "pressure", "solid", "time", "iteration")
+                for name in ("velocity", "pressure", "solid")
             }
+            for name in ("time", "iteration"):
+                variables[name] = np.reshape(file.read(name, step_selection=[index, 1]), ())
             yield RecordedStep(int(number), variables, attributes)
