@@ -171,6 +171,13 @@ const Parameter table[] = {
      }},
     {"Checksums", "true, false", "true", "writer", "The CRC-32C of every block.",
      [](Settings& s, const std::string& text) { s.writer.checksums = parse_bool(text); }},
+    {"Attributes", "each-step, first-step", "each-step", "writer",
+     "When EndStep looks for new and changed attributes. ADIOS2 tells plugins of no change, so looking costs about 4 "
+     "µs for "
+     "each attribute; a program with thousands that never change may say first-step.",
+     [](Settings& s, const std::string& text) {
+       s.attributes_each_step = parse_choice<bool, 2>(text, {{{"each-step", true}, {"first-step", false}}});
+     }},
 
     {"Consumer", "name", "", "reader",
      "Reads under this name: the position is kept on the server, moves on with every EndStep, and is where the next "

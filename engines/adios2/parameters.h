@@ -24,7 +24,8 @@ struct Settings {
   std::optional<std::int64_t>
       append_after_steps;  ///< how many steps to keep; negative: counted from the end, -1 keeps all
   bool random_access = false;
-  WriterOptions writer;  ///< all but mode, rank, ranks and group
+  bool attributes_each_step = true;  ///< false: only those of the first EndStep
+  WriterOptions writer;              ///< all but mode, rank, ranks and group
   ReaderOptions reader;
 };
 

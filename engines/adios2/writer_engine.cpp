@@ -79,6 +79,7 @@ WriterEngine::WriterEngine(adios2::IO io, const std::string& name, adios2::Mode 
   const bool append = mode == adios2::Mode::Append;
   options.mode = append || settings.append_after ? WriteMode::append : WriteMode::replace;
   ranks_ = options.ranks;
+  attributes_each_step_ = settings.attributes_each_step;
   const std::string action = doing("opening") + " for writing";
   const GilReleased others_run;
   if (append || settings.append_after) resolve_append_after(settings, address, options);
@@ -240,7 +241,8 @@ void WriterEngine::EndStep() {
     throw std::runtime_error("Forebay, " + doing("EndStep of") +
                              ": the step is given up, because it is incomplete: " + incomplete_);
   }
-  if (result) result = attributes_.send_changes(m_IO, *writer_);
+  if (result && attributes_due_) result = attributes_.send_changes(m_IO, *writer_);
+  if (result) attributes_due_ = attributes_each_step_;
   if (result) {
     const GilReleased others_run;
     result = writer_->end_step();

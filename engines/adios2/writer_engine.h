@@ -86,6 +86,8 @@ class WriterEngine final : public adios2::plugin::PluginEngineInterface {
   std::uint32_t ranks_ = 1;
   std::unique_ptr<Writer> writer_;
   AttributeSource attributes_;
+  bool attributes_due_ = true;
+  bool attributes_each_step_ = true;
   std::vector<Block> pending_;  // deferred Puts, in order
   std::unordered_set<std::string> pending_names_;
   bool in_step_ = false;

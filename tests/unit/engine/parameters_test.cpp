@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "parameters.h"
+
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace forebay::engine {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+using Parameters = std::map<std::string, std::string>;
+
+Settings settings_of(const Parameters& parameters, const Parameters& environment = {}) {
+  return read_settings(parameters, [&](const char* variable) {
+    const auto found = environment.find(variable);
+    return found == environment.end() ? nullptr : found->second.c_str();
+  });
+}
+
+std::string error_of(const Parameters& parameters, const Parameters& environment = {}) {
+  try {
+    settings_of(parameters, environment);
+  } catch (const std::invalid_argument& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(EngineParameters, nothing_set_means_the_client_defaults) {
+  const Settings settings = settings_of({{"PluginName", "x"}, {"PluginLibrary", "y"}, {"verbose", "5"}});
+  EXPECT_FALSE(settings.stream || settings.rank || settings.ranks || settings.group || settings.append_after);
+  EXPECT_FALSE(settings.random_access);
+  EXPECT_EQ(settings.writer.rendezvous_readers, WriterOptions{}.rendezvous_readers);
+  EXPECT_EQ(settings.writer.statistics, WriterOptions{}.statistics);
+  EXPECT_FALSE(settings.writer.retention);
+  EXPECT_EQ(settings.reader.start.kind, Start::Kind::cursor);
+  EXPECT_TRUE(settings.reader.follow);
+}
+
+TEST(EngineParameters, what_the_table_calls_a_default_is_what_happens_without_it) {
+  // Set to their documented defaults, the parameters change nothing.
+  const Settings unset = settings_of({});
+  const Settings set = settings_of({{"OpenTimeoutSecs", "60"},
+                                    {"ReconnectTimeoutSecs", "60"},
+                                    {"RendezvousReaderCount", "0"},
+                                    {"Force", "false"},
+                                    {"WhenFull", "block"},
+                                    {"BlockTimeoutSecs", "60"},
+                                    {"Durability", "committed"},
+                                    {"GraceSecs", "10"},
+                                    {"StatsLevel", "1"},
+                                    {"Checksums", "true"},
+                                    {"Attributes", "each-step"},
+                                    {"Start", "cursor"},
+                                    {"AlwaysProvideLatestTimestep", "false"},
+                                    {"MinWatermark", "committed"},
+                                    {"Verify", "none"},
+                                    {"Follow", "true"},
+                                    {"RandomAccess", "false"}});
+  EXPECT_EQ(set.writer.open_timeout_ms, unset.writer.open_timeout_ms);
+  EXPECT_EQ(set.reader.open_timeout_ms, unset.reader.open_timeout_ms);
+  EXPECT_EQ(set.writer.reconnect_timeout_ms, unset.writer.reconnect_timeout_ms);
+  EXPECT_EQ(set.reader.reconnect_timeout_ms, unset.reader.reconnect_timeout_ms);
+  EXPECT_EQ(set.writer.rendezvous_readers, unset.writer.rendezvous_readers);
+  EXPECT_EQ(set.writer.force, unset.writer.force);
+  EXPECT_EQ(set.writer.when_full, unset.writer.when_full);
+  EXPECT_EQ(set.writer.block_timeout_ms, unset.writer.block_timeout_ms);
+  EXPECT_EQ(set.writer.durability, unset.writer.durability);
+  EXPECT_EQ(set.writer.grace_ms, unset.writer.grace_ms);
+  EXPECT_EQ(set.writer.statistics, unset.writer.statistics);
+  EXPECT_EQ(set.writer.checksums, unset.writer.checksums);
+  EXPECT_EQ(set.attributes_each_step, unset.attributes_each_step);
+  EXPECT_EQ(set.reader.start.kind, unset.reader.start.kind);
+  EXPECT_EQ(set.reader.latest_only, unset.reader.latest_only);
+  EXPECT_EQ(set.reader.min_watermark, unset.reader.min_watermark);
+  EXPECT_EQ(set.reader.verify, unset.reader.verify);
+  EXPECT_EQ(set.reader.follow, unset.reader.follow);
+  EXPECT_EQ(set.random_access, unset.random_access);
+}
+
+TEST(EngineParameters, names_and_choices_are_accepted_in_any_case) {
+  const Settings settings = settings_of({{"stepdistributionmode", "roundrobin"},
+                                         {"ALWAYSPROVIDELATESTTIMESTEP", "Yes"},
+                                         {"whenfull", "Drop-Oldest"},
+                                         {"verify", "READ"},
+                                         {"statslevel", "0"}});
+  EXPECT_EQ(settings.reader.distribution, StepDistribution::round_robin);
+  EXPECT_EQ(settings.writer.distribution, static_cast<std::uint8_t>(StepDistribution::round_robin));
+  EXPECT_TRUE(settings.reader.latest_only);
+  EXPECT_EQ(settings.writer.when_full, WhenFull::drop_oldest);
+  EXPECT_EQ(settings.reader.verify, Verify::read);
+  EXPECT_FALSE(settings.writer.statistics);
+}
+
+TEST(EngineParameters, seconds_have_fractions_and_negative_ones_last_for_ever) {
+  const Settings settings = settings_of({{"OpenTimeoutSecs", "0.25"}, {"BlockTimeoutSecs", "-1"}, {"GraceSecs", "0"}});
+  EXPECT_EQ(settings.reader.open_timeout_ms, 250);
+  EXPECT_EQ(settings.writer.open_timeout_ms, 250);
+  EXPECT_EQ(settings.writer.block_timeout_ms, -1);
+  EXPECT_EQ(settings.writer.grace_ms, 0);
+}
+
+TEST(EngineParameters, environment_gives_what_the_io_does_not_fix) {
+  const Parameters environment{{"FOREBAY_STREAM", "run1/flow"}, {"FOREBAY_APPEND_AFTER", "40"}, {"FOREBAY_VERIFY", ""}};
+  const Settings settings = settings_of({{"Stream", "run2/flow"}}, environment);
+  EXPECT_EQ(settings.stream, "run2/flow");
+  EXPECT_EQ(settings.append_after, 40U);
+  EXPECT_EQ(settings.reader.verify, Verify::none);
+  EXPECT_THAT(error_of({}, {{"FOREBAY_APPEND_AFTER", "last"}}),
+              AllOf(HasSubstr("FOREBAY_APPEND_AFTER"), HasSubstr("last")));
+}
+
+TEST(EngineParameters, unknown_name_is_an_error_that_lists_the_known_ones) {
+  EXPECT_THAT(error_of({{"Colour", "red"}}),
+              AllOf(HasSubstr("Colour"), HasSubstr("Stream"), HasSubstr("RandomAccess")));
+  EXPECT_THAT(error_of({{"QueueLimit", "3"}}), HasSubstr("Retention says"));
+  EXPECT_THAT(error_of({{"BeginStepPollingFrequencySecs", "1"}}), HasSubstr("Nothing is polled"));
+}
+
+TEST(EngineParameters, malformed_values_are_errors_that_say_what_is_expected) {
+  for (const auto& [name, value] : std::vector<std::pair<std::string, std::string>>{{"Ranks", "0"},
+                                                                                    {"Rank", "-1"},
+                                                                                    {"Ranks", "two"},
+                                                                                    {"OpenTimeoutSecs", "60s"},
+                                                                                    {"OpenTimeoutSecs", "nan"},
+                                                                                    {"Force", "perhaps"},
+                                                                                    {"WhenFull", "wait"},
+                                                                                    {"Retention", "some"},
+                                                                                    {"Start", "middle"},
+                                                                                    {"Consumer", "a b"},
+                                                                                    {"AppendAfterSteps", "1.5"},
+                                                                                    {"AppendAfter", "-1"},
+                                                                                    {"StatsLevel", ""}}) {
+    EXPECT_THAT(error_of({{name, value}}), AllOf(HasSubstr(name), HasSubstr("\"" + value + "\""))) << name;
+  }
+}
+
+TEST(EngineParameters, address_comes_from_the_stream_or_from_a_plugin_name_that_is_one) {
+  EXPECT_EQ(stream_address(settings_of({{"Stream", "run1/flow"}}), "other/name").path(), "run1/flow");
+  EXPECT_EQ(stream_address(settings_of({}), "forebay://run1/flow").path(), "run1/flow");
+  EXPECT_EQ(stream_address(settings_of({{"Stream", "run1/flow@17"}}), "x").step, 17U);
+  EXPECT_THROW(stream_address(settings_of({}), "forebay"), std::invalid_argument);
+  EXPECT_THROW(stream_address(settings_of({{"Stream", "flow"}}), "run1/flow"), std::invalid_argument);
+}
+
+TEST(EngineParameters, append_after_steps_counts_from_either_end) {
+  EXPECT_EQ(steps_to_keep(3, 10), 3U);
+  EXPECT_EQ(steps_to_keep(0, 10), 0U);
+  EXPECT_EQ(steps_to_keep(std::numeric_limits<int>::max(), 10), 10U);
+  EXPECT_EQ(steps_to_keep(-1, 10), 10U);
+  EXPECT_EQ(steps_to_keep(-2, 10), 9U);
+  EXPECT_EQ(steps_to_keep(-11, 10), 0U);
+  EXPECT_EQ(steps_to_keep(-12, 10), 0U);
+  EXPECT_EQ(steps_to_keep(std::numeric_limits<std::int64_t>::min(), 10), 0U);
+  EXPECT_EQ(steps_to_keep(5, 0), 0U);
+}
+
+class EngineRank : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    for (const char* variable : variables) unsetenv(variable);
+  }
+  void TearDown() override { SetUp(); }
+  static WriterOptions rank_of(const Parameters& parameters) {
+    WriterOptions options;
+    take_rank(settings_of(parameters), options);
+    return options;
+  }
+
+  static constexpr const char* variables[] = {
+      "FOREBAY_RANK",         "FOREBAY_RANKS",        "FOREBAY_GROUP", "PMI_RANK",     "PMI_SIZE",
+      "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "SLURM_PROCID",  "SLURM_NTASKS", "SLURM_STEP_ID"};
+};
+
+TEST_F(EngineRank, alone_without_parameters_or_launcher) {
+  const WriterOptions options = rank_of({});
+  EXPECT_EQ(options.rank, 0U);
+  EXPECT_EQ(options.ranks, 1U);
+}
+
+TEST_F(EngineRank, parameters_win_over_the_launcher) {
+  setenv("FOREBAY_RANK", "3", 1);
+  setenv("FOREBAY_RANKS", "8", 1);
+  setenv("FOREBAY_GROUP", "job7", 1);
+  EXPECT_EQ(rank_of({}).rank, 3U);
+  EXPECT_EQ(rank_of({}).ranks, 8U);
+  EXPECT_EQ(rank_of({}).group, "job7");
+  EXPECT_EQ(rank_of({{"Rank", "1"}, {"Ranks", "2"}}).rank, 1U);
+  EXPECT_EQ(rank_of({{"Rank", "1"}, {"Ranks", "2"}}).ranks, 2U);
+  EXPECT_EQ(rank_of({{"Ranks", "4"}}).rank, 3U);
+  EXPECT_EQ(rank_of({{"Group", "mine"}}).group, "mine");
+}
+
+TEST_F(EngineRank, one_rank_writes_alone_whatever_the_launcher_says) {
+  setenv("FOREBAY_RANK", "3", 1);
+  setenv("FOREBAY_RANKS", "8", 1);
+  EXPECT_EQ(rank_of({{"Ranks", "1"}}).rank, 0U);
+  EXPECT_EQ(rank_of({{"Ranks", "1"}}).ranks, 1U);
+}
+
+TEST_F(EngineRank, impossible_numbers_are_refused) {
+  EXPECT_THROW(rank_of({{"Rank", "2"}, {"Ranks", "2"}}), std::invalid_argument);
+  EXPECT_THROW(rank_of({{"Ranks", "4"}}), std::invalid_argument);
+  EXPECT_THROW(rank_of({{"Rank", "1"}}), std::invalid_argument);
+}
+
+TEST(EngineParameters, table_has_a_row_and_an_environment_variable_for_each) {
+  const std::string table = parameter_table();
+  EXPECT_THAT(table, HasSubstr("| `OpenTimeoutSecs` | seconds | 60 | both |"));
+  EXPECT_THAT(table, HasSubstr("`FOREBAY_ALWAYS_PROVIDE_LATEST_TIMESTEP`"));
+}
+
+}  // namespace
+}  // namespace forebay::engine
