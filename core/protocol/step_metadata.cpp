@@ -25,14 +25,16 @@ std::span<const T> span_of(const flatbuffers::Vector<T>* vector) {
 
 // What is wrong with a variable, or null. Texts are put together with the name only where one is returned.
 const char* fault_of_value(const format::Variable& variable) {
-  if (variable.dimensions() != 0 || size_of(variable.shape()) != 0 || size_of(variable.starts()) != 0 || size_of(variable.counts()) != 0) {
+  if (variable.dimensions() != 0 || size_of(variable.shape()) != 0 || size_of(variable.starts()) != 0 ||
+      size_of(variable.counts()) != 0) {
     return "a single value has dimensions";
   }
   if (size_of(variable.pieces()) != 0 || size_of(variable.piece_counts()) != 0 || size_of(variable.checksums()) != 0) {
     return "a single value has pieces";
   }
   const DataType type = type_of(variable);
-  if (type != DataType::string && size_of(variable.value()) != element_size(type)) return "the value's size is not that of its type";
+  if (type != DataType::string && size_of(variable.value()) != element_size(type))
+    return "the value's size is not that of its type";
   if (variable.statistics() != nullptr && (variable.statistics()->size() != statistics_bytes || !has_order(type))) {
     return "the statistics have a wrong size";
   }
@@ -49,11 +51,13 @@ const char* fault_of_shape(const format::Variable& variable, ShapeKind kind, std
   return joined == 1 ? nullptr : "a joined array has no joined dimension or several";
 }
 
-const char* fault_of_extents(const format::Variable& variable, ShapeKind kind, std::size_t blocks, std::size_t dimensions) {
+const char* fault_of_extents(const format::Variable& variable, ShapeKind kind, std::size_t blocks,
+                             std::size_t dimensions) {
   const auto shape = span_of(variable.shape());
   const auto counts = span_of(variable.counts());
   const auto starts = span_of(variable.starts());
-  if (kind == ShapeKind::global_array ? starts.size() != counts.size() : !starts.empty()) return "the starts do not go with the counts";
+  if (kind == ShapeKind::global_array ? starts.size() != counts.size() : !starts.empty())
+    return "the starts do not go with the counts";
   if (kind == ShapeKind::local_array) return nullptr;
   for (std::size_t block = 0; block < blocks; ++block) {
     for (std::size_t d = 0; d < dimensions; ++d) {
@@ -81,11 +85,13 @@ const char* fault_of_pieces(const format::Variable& variable, std::size_t blocks
     const auto bytes = checked_bytes(counts.subspan(block * dimensions, dimensions), element_bytes);
     if (!bytes) return "a block's size overflows";
     const std::uint64_t expected = *bytes > 0 ? 1 : 0;
-    const std::uint64_t count = piece_counts != nullptr ? piece_counts->Get(static_cast<flatbuffers::uoffset_t>(block)) : expected;
+    const std::uint64_t count =
+        piece_counts != nullptr ? piece_counts->Get(static_cast<flatbuffers::uoffset_t>(block)) : expected;
     if (count > pieces - next) return "there are fewer pieces than the blocks need";
     if (*bytes == 0) {
       if (count != 0) return "a block without bytes has pieces";
-      if (checksums != nullptr && checksums->Get(static_cast<flatbuffers::uoffset_t>(block)) != 0) return "a block without bytes has a checksum";
+      if (checksums != nullptr && checksums->Get(static_cast<flatbuffers::uoffset_t>(block)) != 0)
+        return "a block without bytes has a checksum";
       continue;
     }
     if (count == 0 || (*bytes < page_bytes && count != 1)) return "a block has a wrong number of pieces";
@@ -155,13 +161,15 @@ tl::unexpected<Error> corrupt(std::string what, std::string where = {}) {
   return fail(ErrorCode::corrupt, "step metadata: " + std::move(what), std::move(where));
 }
 
-// The nested table has a buffer of its own so far as offsets go; its start is aligned to 8 only if the writer saw to it.
+// The nested table has a buffer of its own so far as offsets go; its start is aligned to 8 only if the writer saw to
+// it.
 Result<void> check_attributes(const format::StepMetadata& metadata) {
   const auto* bytes = metadata.attributes();
   if (size_of(bytes) == 0) return {};
   if (reinterpret_cast<std::uintptr_t>(bytes->data()) % 8 != 0) return corrupt("the attribute table is not aligned");
   flatbuffers::Verifier verifier(bytes->data(), bytes->size(), depth_max, tables_max);
-  if (bytes->size() < 8 || !verifier.VerifyBuffer<format::AttributeTable>(nullptr)) return corrupt("the attribute table is malformed");
+  if (bytes->size() < 8 || !verifier.VerifyBuffer<format::AttributeTable>(nullptr))
+    return corrupt("the attribute table is malformed");
   const auto* table = attributes_of(metadata);
   if (table->attributes() == nullptr) return {};
   for (const format::Attribute* attribute : *table->attributes()) {
@@ -181,7 +189,8 @@ Result<const format::StepMetadata*> decode_step_metadata(std::span<const std::by
   if (!format::VerifyStepMetadataBuffer(verifier)) return corrupt("the buffer is malformed");
   const format::StepMetadata* metadata = format::GetStepMetadata(data);
   if (metadata->version() != step_metadata_version) {
-    return corrupt("version " + std::to_string(metadata->version()) + " is not known here; was it written by a newer Forebay?");
+    return corrupt("version " + std::to_string(metadata->version()) +
+                   " is not known here; was it written by a newer Forebay?");
   }
   if (metadata->variables() != nullptr) {
     for (const format::Variable* variable : *metadata->variables()) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <flatbuffers/flatbuffers.h>
+
 #include <forebay/protocol/step_metadata_generated.h>
 #include <forebay/result.h>
 #include <forebay/types.h>
@@ -36,8 +37,9 @@ struct BlockPlace {
   std::optional<std::uint32_t> checksum;
 };
 
-/// The metadata in `bytes` (8-byte aligned, as allocated memory is), after all checks that docs/formats/step-metadata.md
-/// lists but for segment bounds. Valid as long as the bytes. Errors: corrupt, with the variable's name and what is wrong.
+/// The metadata in `bytes` (8-byte aligned, as allocated memory is), after all checks that
+/// docs/formats/step-metadata.md lists but for segment bounds. Valid as long as the bytes. Errors: corrupt, with the
+/// variable's name and what is wrong.
 Result<const format::StepMetadata*> decode_step_metadata(std::span<const std::byte> bytes);
 
 /// The attributes of decoded metadata; null if there are none.
@@ -59,8 +61,12 @@ std::uint64_t block_bytes(const format::Variable& variable, std::uint32_t block)
 /// Place of one block of an array. Its cost grows with `block`; walk with visit_blocks to see them all.
 BlockPlace block_place(const format::Variable& variable, std::uint32_t block) noexcept;
 /// Element type and shape kind, which decoding has found valid.
-inline DataType type_of(const format::Variable& variable) noexcept { return static_cast<DataType>(variable.type()); }
-inline ShapeKind kind_of(const format::Variable& variable) noexcept { return static_cast<ShapeKind>(variable.kind()); }
+inline DataType type_of(const format::Variable& variable) noexcept {
+  return static_cast<DataType>(variable.type());
+}
+inline ShapeKind kind_of(const format::Variable& variable) noexcept {
+  return static_cast<ShapeKind>(variable.kind());
+}
 inline std::string_view name_of(const format::Variable& variable) noexcept {
   return {variable.name()->data(), variable.name()->size()};
 }
@@ -68,7 +74,8 @@ inline const format::Piece& piece_of(const format::Variable& variable, std::uint
   return *variable.pieces()->Get(piece);
 }
 
-/// Calls `visit(const BlockPlace&)`, returning Result<void>, for each block of the array in order; stops at the first error.
+/// Calls `visit(const BlockPlace&)`, returning Result<void>, for each block of the array in order; stops at the first
+/// error.
 template <class Visit>
 Result<void> visit_blocks(const format::Variable& variable, Visit&& visit) {
   if (is_single_value(variable)) return {};
@@ -79,7 +86,8 @@ Result<void> visit_blocks(const format::Variable& variable, Visit&& visit) {
     place.block = block;
     place.bytes = block_bytes(variable, block);
     place.first_piece = next_piece;
-    place.piece_count = variable.piece_counts() != nullptr ? variable.piece_counts()->Get(block) : (place.bytes > 0 ? 1 : 0);
+    place.piece_count =
+        variable.piece_counts() != nullptr ? variable.piece_counts()->Get(block) : (place.bytes > 0 ? 1 : 0);
     if (variable.checksums() != nullptr) place.checksum = variable.checksums()->Get(block);
     next_piece += place.piece_count;
     if (auto visited = visit(static_cast<const BlockPlace&>(place)); !visited) return visited;

@@ -14,7 +14,7 @@ constexpr std::size_t initial_bytes = std::size_t{64} << 10;
 
 }  // namespace
 
-std::vector<std::uint8_t> encode_attributes(std::span<const std::pair<std::string, AttributeValue>> attributes) {
+std::vector<std::uint8_t> encode_attributes(const Attributes& attributes) {
   flatbuffers::FlatBufferBuilder builder(initial_bytes);
   std::vector<flatbuffers::Offset<format::Attribute>> offsets;
   offsets.reserve(attributes.size());
@@ -29,7 +29,8 @@ std::vector<std::uint8_t> encode_attributes(std::span<const std::pair<std::strin
       builder.ForceVectorAlignment(value.bytes.size(), 1, 16);
       bytes = builder.CreateVector(reinterpret_cast<const std::uint8_t*>(value.bytes.data()), value.bytes.size());
     }
-    offsets.push_back(format::CreateAttribute(builder, name_offset, static_cast<std::uint8_t>(value.type), value.is_array, bytes, strings));
+    offsets.push_back(format::CreateAttribute(builder, name_offset, static_cast<std::uint8_t>(value.type),
+                                              value.is_array, bytes, strings));
   }
   builder.Finish(format::CreateAttributeTable(builder, builder.CreateVector(offsets)));
   return {builder.GetBufferPointer(), builder.GetBufferPointer() + builder.GetSize()};
@@ -141,7 +142,8 @@ flatbuffers::Offset<format::Variable> StepMetadataBuilder::encode_variable(const
   const auto name = builder_.CreateString(entry.name);
   if (entry.kind == ShapeKind::global_value || entry.kind == ShapeKind::local_value) {
     builder_.ForceVectorAlignment(entry.value_bytes, 1, 16);
-    const auto value = builder_.CreateVector(reinterpret_cast<const std::uint8_t*>(values_.data()) + entry.value_start, entry.value_bytes);
+    const auto value = builder_.CreateVector(reinterpret_cast<const std::uint8_t*>(values_.data()) + entry.value_start,
+                                             entry.value_bytes);
     format::VariableBuilder table(builder_);
     table.add_name(name);
     table.add_value(value);
@@ -210,7 +212,9 @@ flatbuffers::Offset<format::Variable> StepMetadataBuilder::encode_variable(const
   if (with_statistics) {
     std::uint8_t* out = nullptr;
     statistics = builder_.CreateUninitializedVector(blocks * statistics_bytes, &out);
-    each_block([&](std::size_t i, const BlockEntry& block) { std::memcpy(out + i * statistics_bytes, block.statistics.data(), statistics_bytes); });
+    each_block([&](std::size_t i, const BlockEntry& block) {
+      std::memcpy(out + i * statistics_bytes, block.statistics.data(), statistics_bytes);
+    });
   }
 
   format::VariableBuilder table(builder_);
@@ -238,7 +242,8 @@ std::span<const std::byte> StepMetadataBuilder::encode(std::span<const std::uint
     builder_.ForceVectorAlignment(attributes.size(), 1, 16);
     attribute_bytes = builder_.CreateVector(attributes.data(), attributes.size());
   }
-  format::FinishStepMetadataBuffer(builder_, format::CreateStepMetadata(builder_, step_metadata_version, rank_, variables, attribute_bytes));
+  format::FinishStepMetadataBuffer(
+      builder_, format::CreateStepMetadata(builder_, step_metadata_version, rank_, variables, attribute_bytes));
   return std::as_bytes(std::span(builder_.GetBufferPointer(), builder_.GetSize()));
 }
 

@@ -6,15 +6,17 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
-#include <utility>
 #include <vector>
 
 #include <flatbuffers/flatbuffers.h>
+
 #include <forebay/protocol/step_metadata_generated.h>
 #include <forebay/types.h>
 
@@ -23,8 +25,11 @@ namespace forebay::protocol {
 /// Minimum and maximum of a block as they lie in the metadata: 16 bytes each, zero-padded.
 using Statistics = std::array<std::byte, 32>;
 
+/// All attributes that hold in a step, by name.
+using Attributes = std::map<std::string, AttributeValue, std::less<>>;
+
 /// An AttributeTable in serialized form.
-std::vector<std::uint8_t> encode_attributes(std::span<const std::pair<std::string, AttributeValue>> attributes);
+std::vector<std::uint8_t> encode_attributes(const Attributes& attributes);
 
 class StepMetadataBuilder {
  public:
@@ -49,9 +54,11 @@ class StepMetadataBuilder {
   /// Forgets the blocks and values of the last step. `rank`, and what the blocks will carry.
   void begin(std::uint32_t rank, bool checksums, bool statistics);
 
-  /// The variable of this step with that name, if it has one already. Cheap when variables come in the last step's order.
+  /// The variable of this step with that name, if it has one already. Cheap when variables come in the last step's
+  /// order.
   std::optional<Variable> find(std::string_view name);
-  /// Adds a block to an array; `variable` agrees with what find() gives for its name. Returns a handle for complete_block.
+  /// Adds a block to an array; `variable` agrees with what find() gives for its name. Returns a handle for
+  /// complete_block.
   std::uint32_t add_block(const Variable& variable, const Block& block);
   /// Sets what was not known yet when the block was added.
   void complete_block(std::uint32_t block, std::uint32_t checksum, const Statistics& statistics);
@@ -68,13 +75,13 @@ class StepMetadataBuilder {
     DataType type = DataType::float64;
     ShapeKind kind = ShapeKind::global_array;
     std::uint32_t dimensions = 0;
-    std::size_t shape_start = 0;   ///< in numbers_
+    std::size_t shape_start = 0;  ///< in numbers_
     std::uint32_t first_block = 0;
     std::uint32_t last_block = 0;
     std::uint32_t block_count = 0;
     bool one_piece_each = true;
-    bool contiguous = true;        ///< its blocks lie one behind another in blocks_
-    std::size_t value_start = 0;   ///< in values_
+    bool contiguous = true;       ///< its blocks lie one behind another in blocks_
+    std::size_t value_start = 0;  ///< in values_
     std::size_t value_bytes = 0;
   };
   struct BlockEntry {
@@ -95,10 +102,10 @@ class StepMetadataBuilder {
   bool checksums_ = true;
   bool statistics_ = true;
   std::uint64_t generation_ = 0;
-  std::vector<VariableEntry> entries_;                       // of this step and of earlier ones
-  std::unordered_map<std::string, std::uint32_t> by_name_;   // into entries_
-  std::vector<std::uint32_t> order_;                         // variables of this step in order of first writing
-  std::size_t expected_ = 0;                                 // where in entries_ the next variable is looked for first
+  std::vector<VariableEntry> entries_;                      // of this step and of earlier ones
+  std::unordered_map<std::string, std::uint32_t> by_name_;  // into entries_
+  std::vector<std::uint32_t> order_;                        // variables of this step in order of first writing
+  std::size_t expected_ = 0;                                // where in entries_ the next variable is looked for first
   std::vector<BlockEntry> blocks_;
   std::vector<std::uint64_t> numbers_;
   std::vector<format::Piece> pieces_;

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/block_writer.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/bounds.h"
+#include "base/checksum.h"
+#include "client/statistics.h"
+#include "protocol/step_metadata.h"
+
+namespace forebay::client {
+
+using protocol::page_bytes;
+
+namespace {
+
+constexpr std::size_t chunk_bytes = std::size_t{256} << 10;
+constexpr std::size_t gathered_bytes_max = std::size_t{64} << 10;  // blocks of this size and more are written directly
+constexpr std::size_t pending_bytes_max = chunk_bytes + page_bytes;
+
+bool is_contiguous(const BlockSource& source) {
+  return source.memory_count.empty();
+}
+
+/// Calls visit(const std::byte* row, bytes) for the block's rows in memory.
+template <class Visit>
+void for_each_source_row(const BlockSource& source, Visit&& visit) {
+  static constexpr std::array<std::uint64_t, protocol::dimensions_max> zeros{};
+  const std::uint64_t element_bytes = element_size(source.type);
+  const BoxPair box{source.count, source.memory_count, source.memory_start, source.count,
+                    Extents(zeros).first(source.count.size())};
+  for_each_row(box, [&](std::uint64_t first, std::uint64_t, std::uint64_t length) {
+    visit(source.data + first * element_bytes, length * element_bytes);
+  });
+}
+
+void gather(const BlockSource& source, std::byte* out) {
+  if (is_contiguous(source)) {
+    std::memcpy(out, source.data, source.bytes);
+    return;
+  }
+  for_each_source_row(source, [&](const std::byte* row, std::uint64_t bytes) {
+    std::memcpy(out, row, bytes);
+    out += bytes;
+  });
+}
+
+}  // namespace
+
+BlockWriter::BlockWriter(const SegmentCache& segments, bool checksums, bool statistics)
+    : segments_(segments), checksums_(checksums), statistics_(statistics) {}
+
+BlockDigest BlockWriter::digest(std::span<const std::byte> block, DataType type) const {
+  BlockDigest digest;
+  if (block.empty()) return digest;
+  const bool with_statistics = statistics_ && has_order(type);
+  MinMax min_max(type);
+  for (std::size_t done = 0; done < block.size(); done += chunk_bytes) {
+    const auto chunk = block.subspan(done, std::min(chunk_bytes, block.size() - done));
+    if (checksums_) digest.checksum = crc32c(chunk, digest.checksum);
+    if (with_statistics) min_max.add(chunk);
+  }
+  if (with_statistics) digest.statistics = min_max.result();
+  return digest;
+}
+
+Result<BlockDigest> BlockWriter::write(const BlockSource& source, std::span<const format::Piece> pieces) {
+  BlockDigest result;
+  if (source.bytes == 0) return result;
+  if (source.bytes >= gathered_bytes_max || pieces.size() > 1) {
+    if (auto written = write_large(source, pieces, result); !written) return fail(std::move(written.error()));
+    return result;
+  }
+  auto room = reserve(source.bytes < page_bytes ? small_ : paged_, pieces.front());
+  if (!room) return fail(std::move(room.error()));
+  gather(source, *room);
+  return digest({*room, source.bytes}, source.type);
+}
+
+Result<void> BlockWriter::write_large(const BlockSource& source, std::span<const format::Piece> pieces,
+                                      BlockDigest& result) {
+  const bool with_statistics = statistics_ && has_order(source.type);
+  MinMax min_max(source.type);
+  std::size_t piece = 0;
+  std::uint64_t in_piece = 0;
+  const auto write_chunk = [&](std::span<const std::byte> chunk) -> Result<void> {
+    if (checksums_) result.checksum = crc32c(chunk, result.checksum);
+    if (with_statistics) min_max.add(chunk);
+    while (!chunk.empty()) {
+      const std::size_t bytes = std::min<std::uint64_t>(chunk.size(), pieces[piece].length() - in_piece);
+      if (auto written = write_at(pieces[piece].segment(), pieces[piece].offset() + in_piece, chunk.first(bytes));
+          !written)
+        return written;
+      chunk = chunk.subspan(bytes);
+      in_piece += bytes;
+      if (in_piece == pieces[piece].length()) {
+        ++piece;
+        in_piece = 0;
+      }
+    }
+    return {};
+  };
+
+  if (is_contiguous(source)) {
+    for (std::uint64_t done = 0; done < source.bytes; done += chunk_bytes) {
+      if (auto written = write_chunk({source.data + done, std::min<std::uint64_t>(chunk_bytes, source.bytes - done)});
+          !written)
+        return written;
+    }
+  } else {
+    if (!chunk_) chunk_ = std::make_unique_for_overwrite<std::byte[]>(chunk_bytes);
+    std::size_t filled = 0;
+    Result<void> written;
+    for_each_source_row(source, [&](const std::byte* row, std::uint64_t bytes) {
+      while (bytes > 0 && written) {
+        const std::size_t part = std::min<std::uint64_t>(bytes, chunk_bytes - filled);
+        std::memcpy(chunk_.get() + filled, row, part);
+        row += part;
+        bytes -= part;
+        filled += part;
+        if (filled == chunk_bytes) {
+          written = write_chunk({chunk_.get(), filled});
+          filled = 0;
+        }
+      }
+    });
+    if (written && filled > 0) written = write_chunk({chunk_.get(), filled});
+    if (!written) return written;
+  }
+  if (with_statistics) result.statistics = min_max.result();
+  return {};
+}
+
+Result<void> BlockWriter::write_bytes(std::span<const std::byte> bytes, std::span<const format::Piece> pieces) {
+  if (pieces.size() == 1 && bytes.size() < gathered_bytes_max) {
+    auto room = reserve(small_, pieces.front());
+    if (!room) return fail(std::move(room.error()));
+    std::memcpy(*room, bytes.data(), bytes.size());
+    return {};
+  }
+  for (const format::Piece& piece : pieces) {
+    if (auto written = write_at(piece.segment(), piece.offset(), bytes.first(piece.length())); !written) return written;
+    bytes = bytes.subspan(piece.length());
+  }
+  return {};
+}
+
+Result<std::byte*> BlockWriter::reserve(Pending& pending, const format::Piece& piece) {
+  if (!pending.buffer) pending.buffer = std::make_unique_for_overwrite<std::byte[]>(pending_bytes_max);
+  const std::uint64_t end = pending.offset + pending.bytes;
+  const bool follows = pending.bytes > 0 && piece.segment() == pending.segment && piece.offset() >= end &&
+                       piece.offset() - end < page_bytes &&
+                       piece.offset() + piece.length() - pending.offset <= chunk_bytes;
+  if (follows) {
+    std::memset(pending.buffer.get() + pending.bytes, 0, piece.offset() - end);
+  } else {
+    if (auto written = write_out(pending); !written) return fail(std::move(written.error()));
+    pending.segment = piece.segment();
+    pending.offset = piece.offset();
+  }
+  std::byte* room = pending.buffer.get() + (piece.offset() - pending.offset);
+  pending.bytes = piece.offset() + piece.length() - pending.offset;
+  return room;
+}
+
+Result<void> BlockWriter::write_out(Pending& pending) {
+  if (pending.bytes == 0) return {};
+  const std::size_t bytes = std::exchange(pending.bytes, 0);
+  const std::uint64_t end = round_up(pending.offset + bytes, page_bytes);
+  const std::size_t padded = end - pending.offset;
+  std::memset(pending.buffer.get() + bytes, 0, padded - bytes);
+  return write_at(pending.segment, pending.offset, {pending.buffer.get(), padded});
+}
+
+Result<void> BlockWriter::flush() {
+  // A small step, one block and its metadata behind it, goes out in one write.
+  for (auto [first, second] : {std::pair(&paged_, &small_), std::pair(&small_, &paged_)}) {
+    if (first->bytes == 0 || second->bytes == 0 || first->segment != second->segment) continue;
+    const std::uint64_t end = round_up(first->offset + first->bytes, page_bytes);
+    if (second->offset != end || end - first->offset + second->bytes > chunk_bytes) continue;
+    const std::size_t gap = end - first->offset - first->bytes;
+    std::memset(first->buffer.get() + first->bytes, 0, gap);
+    std::memcpy(first->buffer.get() + first->bytes + gap, second->buffer.get(), second->bytes);
+    first->bytes += gap + second->bytes;
+    second->bytes = 0;
+    break;
+  }
+  if (auto written = write_out(paged_); !written) return written;
+  return write_out(small_);
+}
+
+void BlockWriter::discard() noexcept {
+  small_.bytes = 0;
+  paged_.bytes = 0;
+}
+
+Result<void> BlockWriter::write_at(std::uint32_t segment, std::uint64_t offset, std::span<const std::byte> bytes) {
+  if (!last_segment_ || last_segment_->number() != segment) {
+    last_segment_ = segments_.find(segment);
+    if (!last_segment_)
+      return fail(ErrorCode::protocol, "the server granted space in a segment that it did not hand over",
+                  "segment " + std::to_string(segment));
+  }
+  auto written = last_segment_->file().write_at(offset, bytes);
+  if (!written) written.error().where = last_segment_->place(offset);
+  return written;
+}
+
+}  // namespace forebay::client

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/connection.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "base/system_error.h"
+#include "client/pause.h"
+
+namespace forebay::client {
+
+using protocol::Message;
+using protocol::MessageType;
+
+namespace {
+
+// The interrupt hook is asked this often.
+constexpr std::int64_t slice_ms = 100;
+
+Result<Descriptor> connect_socket(const std::string& path, Deadline deadline, const InterruptHook& interrupt) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.sun_path) {
+    return fail(ErrorCode::invalid_argument, "the server's socket path is longer than the system allows: " + path +
+                                                 "; set FOREBAY_ROOT to a shorter path");
+  }
+  std::memcpy(address.sun_path, path.data(), path.size());
+  while (true) {
+    Descriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!socket.valid()) return system_error(errno, "cannot make a socket");
+    if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return socket;
+    const int error = errno;
+    if (error == EAGAIN) {  // the server's queue of connections is full
+      if (deadline.passed())
+        return fail(ErrorCode::timeout, "the server does not accept connections; is it stopped or overloaded?", path);
+      if (auto paused = pause_ms(10, interrupt); !paused) return fail(std::move(paused.error()));
+      continue;
+    }
+    if (error == EINTR) continue;
+    if (error == ENOENT || error == ECONNREFUSED) {
+      return fail(ErrorCode::disconnected, "no Forebay server is running there; start it with `forebay up`", path);
+    }
+    return system_error(error, "cannot connect to the Forebay server", path);
+  }
+}
+
+}  // namespace
+
+OpenedIn::OpenedIn() : pid_(::getpid()) {}
+bool OpenedIn::this_process() const noexcept {
+  return ::getpid() == pid_;
+}
+Result<void> OpenedIn::check() const {
+  if (this_process()) return {};
+  return fail(ErrorCode::invalid_argument, "opened in process " + std::to_string(pid_) + ", used in its child " +
+                                               std::to_string(::getpid()) +
+                                               ": a forked process must open streams itself");
+}
+
+Connection::Connection(Descriptor socket, std::string socket_path, InterruptHook interrupt)
+    : socket_path_(std::move(socket_path)), interrupt_(std::move(interrupt)), socket_(std::move(socket)) {}
+
+Result<std::shared_ptr<Connection>> Connection::open(const std::string& socket_path, Deadline deadline,
+                                                     InterruptHook interrupt) {
+  auto socket = connect_socket(socket_path, deadline, interrupt);
+  if (!socket) return fail(std::move(socket.error()));
+  std::shared_ptr<Connection> connection(new Connection(std::move(*socket), socket_path, std::move(interrupt)));
+  if (auto greeted = connection->greet(deadline); !greeted) return fail(std::move(greeted.error()));
+  return connection;
+}
+
+Result<void> Connection::greet(Deadline deadline) {
+  wire::HelloT hello;
+  hello.version = protocol::protocol_version;
+  hello.program = program_invocation_short_name;
+  auto answer = call(MessageType::hello, hello, MessageType::welcome, deadline);
+  if (!answer) {
+    if (answer.error().code == ErrorCode::timeout) {
+      return fail(ErrorCode::timeout, "the server does not answer; is it stopped or overloaded?", socket_path_);
+    }
+    return fail(std::move(answer.error()));
+  }
+  auto welcome = protocol::body_of<wire::Welcome>(*answer);
+  if (!welcome) return fail(std::move(welcome.error()));
+  if ((*welcome)->version() != protocol::protocol_version) {
+    return fail(ErrorCode::unsupported, "the server speaks protocol version " + std::to_string((*welcome)->version()) +
+                                            ", this client " + std::to_string(protocol::protocol_version) +
+                                            "; install the same release on both sides");
+  }
+  server_run_ = (*welcome)->server_run();
+  return {};
+}
+
+Result<std::uint32_t> Connection::send(MessageType type, std::span<const std::uint8_t> body, bool with_answer) {
+  std::uint32_t request = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    if (broken_) return fail(broken_error());
+    if (with_answer) {
+      if (++last_request_ == 0) last_request_ = 1;
+      request = last_request_;
+    }
+  }
+  Result<void> sent;
+  {
+    const std::lock_guard lock(send_mutex_);
+    sent = socket_.send(type, request, body);
+  }
+  if (!sent) {
+    // An answer that tells why may still be on its way; whoever waits will find it or the end of the connection.
+    if (sent.error().code == ErrorCode::protocol) return fail(std::move(sent.error()));
+    break_with(sent.error());
+    return fail(std::move(sent.error()));
+  }
+  return request;
+}
+
+Result<void> Connection::receive_some(std::int64_t timeout_ms, std::vector<Message>& messages) {
+  pollfd poll_entry{socket_.descriptor(), POLLIN, 0};
+  {
+    const std::lock_guard lock(send_mutex_);
+    if (socket_.has_unsent()) poll_entry.events |= POLLOUT;
+  }
+  const int ready = ::poll(&poll_entry, 1, static_cast<int>(timeout_ms));
+  if (ready < 0 && errno != EINTR) return system_error(errno, "cannot wait for the server");
+  if (ready <= 0) return {};
+  if ((poll_entry.revents & POLLOUT) != 0) {
+    const std::lock_guard lock(send_mutex_);
+    if (auto flushed = socket_.flush(); !flushed) return fail(std::move(flushed.error()));
+  }
+  if ((poll_entry.revents & ~POLLOUT) == 0) return {};
+  const auto received = socket_.receive();
+  while (auto message = socket_.pop()) {
+    if (message->type == MessageType::none)
+      return fail(ErrorCode::protocol, "the server sent something that is not Forebay's protocol", socket_path_);
+    messages.push_back(std::move(*message));
+  }
+  return received;
+}
+
+Result<Message> Connection::wait(std::uint32_t request, Deadline deadline) {
+  std::unique_lock lock(mutex_);
+  bool polled = false;
+  while (true) {
+    if (auto found = answers_.find(request); found != answers_.end()) {
+      Message message = std::move(found->second);
+      answers_.erase(found);
+      return message;
+    }
+    if (broken_) return fail(broken_error());
+    // A deadline that has passed still lets in what has arrived already.
+    const std::int64_t timeout_ms = deadline.remaining_ms(slice_ms);
+    if (timeout_ms == 0 && polled) return fail(ErrorCode::timeout, "the server has not answered in time");
+    if (receiving_) {
+      answered_.wait_for(lock, std::chrono::milliseconds(timeout_ms));
+      polled = polled || !receiving_ || timeout_ms == 0;
+    } else {
+      receiving_ = true;
+      lock.unlock();
+      std::vector<Message> messages;
+      auto received = receive_some(timeout_ms, messages);
+      lock.lock();
+      receiving_ = false;
+      polled = true;
+      for (Message& message : messages) {
+        if (forgotten_.erase(message.request) == 0 && message.request != 0)
+          answers_.insert_or_assign(message.request, std::move(message));
+      }
+      if (!received && !broken_) broken_ = std::move(received.error());
+      answered_.notify_all();
+      if (!messages.empty() || broken_) continue;
+    }
+    if (interrupt_) {
+      lock.unlock();
+      const bool stop = interrupt_();
+      lock.lock();
+      if (stop) return fail(ErrorCode::cancelled, "interrupted while waiting for the server");
+    }
+  }
+}
+
+bool Connection::is_answered(std::uint32_t request) {
+  const std::lock_guard lock(mutex_);
+  return answers_.contains(request);
+}
+
+void Connection::forget(std::uint32_t request) {
+  const std::lock_guard lock(mutex_);
+  if (answers_.erase(request) == 0 && !broken_) forgotten_.insert(request);
+}
+
+bool Connection::is_broken() {
+  const std::lock_guard lock(mutex_);
+  return broken_.has_value();
+}
+
+void Connection::break_with(Error error) {
+  const std::lock_guard lock(mutex_);
+  if (!broken_) broken_ = std::move(error);
+  answered_.notify_all();
+}
+
+Error Connection::broken_error() const {
+  Error error = *broken_;
+  if (error.code == ErrorCode::disconnected || error.code == ErrorCode::io_error) {
+    error = {ErrorCode::disconnected,
+             "the connection to the Forebay server was lost (" + broken_->what +
+                 "); see `forebay show` and the server's log",
+             socket_path_};
+  }
+  return error;
+}
+
+Result<Message> Connection::expect(Message message, MessageType type) {
+  if (message.type == type) return message;
+  if (message.type == MessageType::failure) return fail(protocol::failure_of(message));
+  return fail(ErrorCode::protocol, std::string("the server answered with ") + wire::EnumNameMessageType(message.type) +
+                                       " instead of " + wire::EnumNameMessageType(type));
+}
+
+}  // namespace forebay::client

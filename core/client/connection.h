@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// A client's connection to its staging server: requests and their answers, in any order and from any thread. There is
+// no thread behind it: whoever waits for an answer receives for all. It never comes back once broken; see reconnect.h.
+#pragma once
+
+#include <sys/types.h>
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+
+#include <forebay/writer.h>
+
+#include "base/clock.h"
+#include "protocol/message_socket.h"
+
+namespace forebay::client {
+
+class Connection {
+ public:
+  /// Connects and exchanges Hello and Welcome. Errors: disconnected (nobody listens), timeout, cancelled, protocol.
+  static Result<std::shared_ptr<Connection>> open(const std::string& socket_path, Deadline deadline,
+                                                  InterruptHook interrupt);
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  /// Sends a request and returns its number for wait().
+  template <class Object>
+  Result<std::uint32_t> start(protocol::MessageType type, const Object& body) {
+    const auto packed = protocol::pack(body);
+    return send(type, {packed.data(), packed.size()}, true);
+  }
+
+  /// Sends a message that has no answer. Does not wait.
+  template <class Object>
+  Result<void> tell(protocol::MessageType type, const Object& body) {
+    const auto packed = protocol::pack(body);
+    if (auto sent = send(type, {packed.data(), packed.size()}, false); !sent) return fail(std::move(sent.error()));
+    return {};
+  }
+
+  /// Waits for an answer, which may be a Failure. Errors: timeout and cancelled (the request goes on and may be waited
+  /// for again), or why the connection is broken.
+  Result<protocol::Message> wait(std::uint32_t request, Deadline deadline);
+
+  /// start() and wait(), expecting an answer of type `expected`; a Failure is returned as its error. The answer to a
+  /// request that was not waited for to its end is thrown away.
+  template <class Object>
+  Result<protocol::Message> call(protocol::MessageType type, const Object& body, protocol::MessageType expected,
+                                 Deadline deadline = Deadline::never()) {
+    auto request = start(type, body);
+    if (!request) return fail(std::move(request.error()));
+    auto answer = wait(*request, deadline);
+    if (!answer) {
+      forget(*request);
+      return answer;
+    }
+    return expect(std::move(*answer), expected);
+  }
+
+  /// True if the answer is here already.
+  bool is_answered(std::uint32_t request);
+  /// Throws the answer away when it comes.
+  void forget(std::uint32_t request);
+
+  /// True once the server's end is gone or has sent something that makes no sense.
+  bool is_broken();
+  std::uint64_t server_run() const noexcept { return server_run_; }
+  const std::string& socket_path() const noexcept { return socket_path_; }
+
+  /// The message if it is of the type expected, the error of a Failure, else ErrorCode::protocol.
+  static Result<protocol::Message> expect(protocol::Message message, protocol::MessageType type);
+
+ private:
+  Connection(Descriptor socket, std::string socket_path, InterruptHook interrupt);
+
+  Result<std::uint32_t> send(protocol::MessageType type, std::span<const std::uint8_t> body, bool with_answer);
+  Result<void> greet(Deadline deadline);
+  /// One turn of receiving, of at most `timeout_ms`. Called by one thread at a time, without locks.
+  Result<void> receive_some(std::int64_t timeout_ms, std::vector<protocol::Message>& messages);
+  void break_with(Error error);
+  Error broken_error() const;
+
+  // Constant after construction.
+  const std::string socket_path_;
+  const InterruptHook interrupt_;
+  std::uint64_t server_run_ = 0;
+
+  std::mutex send_mutex_;  // sending; never held together with mutex_
+  std::mutex mutex_;       // all below
+  std::condition_variable answered_;
+  std::uint32_t last_request_ = 0;
+  bool receiving_ = false;
+  std::optional<Error> broken_;
+  std::unordered_map<std::uint32_t, protocol::Message> answers_;
+  std::unordered_set<std::uint32_t> forgotten_;
+
+  protocol::MessageSocket socket_;  // its sending side is guarded by send_mutex_, its receiving side by receiving_
+};
+
+/// Remembers the process that opened something: descriptors and positions must not be used by two processes.
+class OpenedIn {
+ public:
+  OpenedIn();
+  bool this_process() const noexcept;
+  /// An error in any other process.
+  Result<void> check() const;
+
+ private:
+  pid_t pid_;
+};
+
+}  // namespace forebay::client

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/mapping.h"
+
+#include <sys/mman.h>
+
+#include <cerrno>
+
+#include "base/bounds.h"
+#include "base/system_error.h"
+
+namespace forebay::client {
+
+Result<std::shared_ptr<Mapping>> Mapping::map(const SegmentCache& segments, std::span<const format::Piece> pieces,
+                                              bool writable) {
+  std::size_t bytes = 0;
+  for (const format::Piece& piece : pieces) bytes += piece.length();
+  // The range is reserved whole first, so that the pieces find their places free.
+  void* reserved = ::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (reserved == MAP_FAILED)
+    return system_error(errno, "cannot reserve " + std::to_string(bytes) + " bytes of addresses");
+  std::shared_ptr<Mapping> mapping(new Mapping(static_cast<std::byte*>(reserved), bytes));
+  std::byte* next = mapping->address_;
+  for (const format::Piece& piece : pieces) {
+    const auto segment = segments.find(piece.segment());
+    if (!segment || !range_within(piece.offset(), piece.length(), segment->bytes())) {
+      return fail(ErrorCode::corrupt, "a piece lies outside its segment",
+                  "segment " + std::to_string(piece.segment()) + " @ " + std::to_string(piece.offset()));
+    }
+    const int protection = writable ? PROT_READ | PROT_WRITE : PROT_READ;
+    if (::mmap(next, piece.length(), protection, MAP_SHARED | MAP_FIXED, segment->file().descriptor(),
+               static_cast<off_t>(piece.offset())) == MAP_FAILED) {
+      return system_error(errno, "cannot map " + std::to_string(piece.length()) + " bytes",
+                          segment->place(piece.offset()));
+    }
+    next += piece.length();
+  }
+  return mapping;
+}
+
+Mapping::~Mapping() {
+  ::munmap(address_, bytes_);
+}
+
+Result<void> Mapping::make_read_only() {
+  if (::mprotect(address_, bytes_, PROT_READ) != 0)
+    return system_error(errno, "cannot make allocated memory read-only");
+  return {};
+}
+
+}  // namespace forebay::client

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// A block's pieces mapped one behind another, so that they look like one array.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include <forebay/protocol/step_metadata_generated.h>
+
+#include "client/segment_cache.h"
+
+namespace forebay::client {
+
+class Mapping {
+ public:
+  /// Maps pieces that begin at pages and of which all but the last end at one. The segments hold them; the mapping
+  /// lives on without the cache.
+  static Result<std::shared_ptr<Mapping>> map(const SegmentCache& segments, std::span<const format::Piece> pieces,
+                                              bool writable);
+  ~Mapping();
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+
+  std::span<std::byte> bytes() const noexcept { return {address_, bytes_}; }
+  /// From now on a write through the mapping is a fault instead of a change to data that others read.
+  Result<void> make_read_only();
+
+ private:
+  Mapping(std::byte* address, std::size_t bytes) noexcept : address_(address), bytes_(bytes) {}
+
+  std::byte* const address_;
+  const std::size_t bytes_;
+};
+
+}  // namespace forebay::client

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+// The public calls of Reader.
+#include <forebay/admin.h>
+#include <forebay/reader.h>
+
+#include "client/reader_link.h"
+#include "client/step_impl.h"
+
+namespace forebay {
+
+using client::ReaderLink;
+using protocol::Message;
+using protocol::MessageType;
+
+namespace {
+
+// Removed segments are looked for this often.
+constexpr std::uint64_t steps_between_sweeps = 64;
+
+}  // namespace
+
+struct Reader::Impl {
+  std::shared_ptr<ReaderLink> link;
+  std::unique_ptr<Admin> admin;       // for lists; opened when first needed
+  std::uint32_t wait_request = 0;     // the outstanding StepWait, or 0
+  std::uint64_t wait_generation = 0;  // of the connection that it went to
+  std::uint32_t last_incarnation = 0;
+  std::uint64_t steps_seen = 0;
+  std::optional<Deadline> reconnect_deadline;  // while the server is away
+
+  Result<Admin*> lists() {
+    if (auto checked = link->opened_in().check(); !checked) return fail(std::move(checked.error()));
+    if (!admin) {
+      auto connected = Admin::connect({}, link->options().interrupt);
+      if (!connected) return fail(std::move(connected.error()));
+      admin = std::move(*connected);
+    }
+    return admin.get();
+  }
+
+  Result<NextStep> take_event(Message message, std::uint64_t generation, bool moves);
+  void tidy_segments(const NextStep& next);
+};
+
+// What StepWait or StepGet brought. `moves`: the reader's position follows.
+Result<NextStep> Reader::Impl::take_event(Message message, std::uint64_t generation, bool moves) {
+  auto body = protocol::body_of<wire::StepEvent>(message);
+  if (!body) return fail(std::move(body.error()));
+  const wire::StepEvent& event = **body;
+  if (auto added = link->segments().add(event.segments(), std::move(message.descriptors)); !added)
+    return fail(std::move(added.error()));
+  NextStep next;
+  next.kind = static_cast<NextStep::Kind>(event.kind());
+  next.rewound = event.rewound();
+  next.skipped = event.skipped();
+  next.status = static_cast<StreamStatus>(event.status());
+  next.text = protocol::text_of(event.text());
+  if (next.kind == NextStep::Kind::step) {
+    if (event.step() == nullptr || event.step()->summary() == nullptr)
+      return fail(ErrorCode::protocol, "the server delivered a step without saying which", link->where());
+    const wire::StepSummary& summary = *event.step()->summary();
+    auto pin = link->delivered(summary.step(), summary.epoch(), event.step()->pinned(), generation);
+    if (moves) link->set_position(summary.epoch(), summary.step() + 1);
+    auto state = client::StepState::load(std::move(pin), *event.step());
+    if (!state) return fail(std::move(state.error()));
+    next.step = std::make_shared<const Step>(std::make_unique<Step::Impl>(Step::Impl{std::move(*state)}));
+  }
+  tidy_segments(next);
+  return next;
+}
+
+// A segment goes to other writers only when nobody holds its descriptor, so those of earlier incarnations are let go; a
+// step that still refers to one asks for it again.
+void Reader::Impl::tidy_segments(const NextStep& next) {
+  if (next.step) {
+    const std::uint32_t incarnation = next.step->summary().incarnation;
+    if (last_incarnation != 0 && incarnation != last_incarnation) link->segments().drop_idle();
+    last_incarnation = incarnation;
+    if (++steps_seen % steps_between_sweeps == 0) link->segments().drop_removed();
+  } else if (next.kind != NextStep::Kind::not_ready) {
+    link->segments().drop_idle();
+  }
+}
+
+Reader::Reader(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Reader::~Reader() = default;
+
+Result<std::unique_ptr<Reader>> Reader::open(const Address& address, const ReaderOptions& options) {
+  auto link = ReaderLink::open(address, options);
+  if (!link) return fail(std::move(link.error()));
+  auto impl = std::make_unique<Impl>();
+  impl->link = std::move(*link);
+  return std::unique_ptr<Reader>(new Reader(std::move(impl)));
+}
+
+Result<NextStep> Reader::next(std::int64_t timeout_ms) {
+  ReaderLink& link = *impl_->link;
+  if (auto checked = link.opened_in().check(); !checked) return fail(std::move(checked.error()));
+  if (!link.options().follow) {
+    return fail(ErrorCode::invalid_argument,
+                "this reader was opened for random access (follow=false); read steps by number", link.where());
+  }
+  const Deadline deadline = Deadline::after_ms(timeout_ms);
+  while (true) {
+    const ReaderLink::Current now = link.current();
+    if (impl_->wait_request == 0 || impl_->wait_generation != now.generation) {
+      auto started = now.connection->start(MessageType::step_wait, wire::StepWaitT());
+      impl_->wait_request = started ? *started : 0;
+      impl_->wait_generation = now.generation;
+      if (!started && !now.connection->is_broken()) return fail(std::move(started.error()));
+    }
+    if (impl_->wait_request != 0) {
+      auto answer = now.connection->wait(impl_->wait_request, deadline);
+      if (answer) {
+        impl_->wait_request = 0;
+        impl_->reconnect_deadline.reset();
+        auto event = client::Connection::expect(std::move(*answer), MessageType::step_event);
+        if (!event) {
+          if (event.error().where.empty()) event.error().where = link.where();
+          return fail(std::move(event.error()));
+        }
+        return impl_->take_event(std::move(*event), now.generation, true);
+      }
+      if (!now.connection->is_broken()) {
+        if (answer.error().code == ErrorCode::timeout) return NextStep{};
+        return fail(std::move(answer.error()));
+      }
+    }
+    // The server is away: it is waited for as long as the options say, or for this call's timeout if that is shorter.
+    impl_->wait_request = 0;
+    if (!impl_->reconnect_deadline) impl_->reconnect_deadline = Deadline::after_ms(link.options().reconnect_timeout_ms);
+    const bool give_up_first = impl_->reconnect_deadline->at_ns() <= deadline.at_ns();
+    auto resumed = link.resume(*now.connection, give_up_first ? *impl_->reconnect_deadline : deadline);
+    if (resumed) {
+      impl_->reconnect_deadline.reset();
+    } else if (resumed.error().code == ErrorCode::disconnected && !impl_->reconnect_deadline->passed()) {
+      return NextStep{};
+    } else {
+      return fail(std::move(resumed.error()));
+    }
+  }
+}
+
+Result<std::shared_ptr<const Step>> Reader::step(std::uint64_t number) {
+  ReaderLink& link = *impl_->link;
+  wire::StepGetT request;
+  request.step = number;
+  std::uint64_t generation = 0;
+  auto answer = link.ask(MessageType::step_get, request, MessageType::step_event, &generation);
+  if (!answer) return fail(std::move(answer.error()));
+  auto event = impl_->take_event(std::move(*answer), generation, false);
+  if (!event) return fail(std::move(event.error()));
+  if (!event->step)
+    return fail(ErrorCode::protocol, "the server answered without the step",
+                link.where() + ", step " + std::to_string(number));
+  return event->step;
+}
+
+Result<std::vector<StepSummary>> Reader::steps() {
+  auto lists = impl_->lists();
+  if (!lists) return fail(std::move(lists.error()));
+  auto steps = (*lists)->steps(impl_->link->address());
+  if (steps && impl_->link->options().min_watermark == Watermark::durable) {
+    std::erase_if(*steps, [](const StepSummary& summary) { return !summary.durable; });
+  }
+  return steps;
+}
+
+Result<StreamInfo> Reader::info() {
+  auto lists = impl_->lists();
+  if (!lists) return fail(std::move(lists.error()));
+  return (*lists)->stream(impl_->link->address());
+}
+
+Result<void> Reader::acknowledge(const Step& step) {
+  ReaderLink& link = *impl_->link;
+  if (link.options().consumer.empty()) {
+    return fail(ErrorCode::invalid_argument,
+                "a reader without a consumer name has no cursor; open it with a name to acknowledge steps",
+                link.where());
+  }
+  wire::CursorMoveT request;
+  request.epoch = step.epoch();
+  request.position = step.number() + 1;
+  auto answer = link.ask(MessageType::cursor_move, request, MessageType::done);
+  if (!answer) return fail(std::move(answer.error()));
+  return {};
+}
+
+Result<void> Reader::seek(std::uint64_t step) {
+  ReaderLink& link = *impl_->link;
+  wire::CursorMoveT request;
+  request.epoch = link.epoch();
+  request.position = step;
+  request.seek = true;
+  auto answer = link.ask(MessageType::cursor_move, request, MessageType::done);
+  if (!answer) return fail(std::move(answer.error()));
+  link.set_position(request.epoch, step);
+  // A step that came before the server's answer is one of the old position: taken, so that its pin is released, and
+  // dropped.
+  const ReaderLink::Current now = link.current();
+  if (impl_->wait_request != 0 && impl_->wait_generation == now.generation &&
+      now.connection->is_answered(impl_->wait_request)) {
+    auto stale = now.connection->wait(impl_->wait_request, Deadline::after_ms(0));
+    impl_->wait_request = 0;
+    if (stale && stale->type == MessageType::step_event)
+      (void)impl_->take_event(std::move(*stale), now.generation, false);
+  }
+  return {};
+}
+
+const Address& Reader::address() const {
+  return impl_->link->address();
+}
+
+}  // namespace forebay

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/reader_link.h"
+
+#include <algorithm>
+
+#include "client/reconnect.h"
+
+namespace forebay::client {
+
+using protocol::MessageType;
+
+namespace {
+
+constexpr std::size_t free_buffers_max = 4;
+// A server that is back answers a resuming reader within this time, also one that only polls.
+constexpr std::int64_t resume_timeout_least_ms = 100;
+
+std::string step_text(std::uint64_t step) {
+  return ", step " + std::to_string(step);
+}
+
+}  // namespace
+
+BufferPool::Buffer BufferPool::take() {
+  const std::lock_guard lock(mutex_);
+  if (free_.empty()) return std::make_unique_for_overwrite<std::byte[]>(buffer_bytes);
+  Buffer buffer = std::move(free_.back());
+  free_.pop_back();
+  return buffer;
+}
+
+void BufferPool::give_back(Buffer buffer) {
+  const std::lock_guard lock(mutex_);
+  if (free_.size() < free_buffers_max) free_.push_back(std::move(buffer));
+}
+
+Pin::~Pin() {
+  link_->release(*this);
+}
+
+Result<void> Pin::check() const {
+  if (!lost_) return {};
+  return fail(ErrorCode::step_gone, "the server was restarted and could not keep this step for this reader",
+              link_->where() + step_text(step_));
+}
+
+Result<void> Pin::check_after_read() const {
+  if (pinned_) return check();
+  wire::StepCheckT request;
+  request.key = std::make_unique<wire::StepKey>(step_, epoch_, 0);
+  auto answer = link_->ask(MessageType::step_check, request, MessageType::done);
+  if (!answer) return fail(std::move(answer.error()));
+  return {};
+}
+
+ReaderLink::ReaderLink(Address address, ReaderOptions options)
+    : address_(std::move(address)), options_(std::move(options)), segments_(posix_device()) {}
+
+Result<std::shared_ptr<ReaderLink>> ReaderLink::open(const Address& address, const ReaderOptions& options) {
+  std::shared_ptr<ReaderLink> link(new ReaderLink(address, options));
+  auto connected = connect_server({}, options.interrupt);
+  if (!connected) return fail(std::move(connected.error()));
+  auto opened = link->greet(*connected, false, Deadline::never());
+  if (!opened && (*connected)->is_broken()) {
+    connected = reconnect_server(
+        (*connected)->socket_path(), Deadline::after_ms(options.reconnect_timeout_ms), options.interrupt,
+        [&](const std::shared_ptr<Connection>& fresh) { return link->greet(fresh, false, Deadline::never()); });
+    if (!connected) return fail(std::move(connected.error()));
+    opened = {};
+  }
+  if (!opened) {
+    if (opened.error().where.empty()) opened.error().where = link->where();
+    return fail(std::move(opened.error()));
+  }
+  return link;
+}
+
+Result<void> ReaderLink::greet(const std::shared_ptr<Connection>& connection, bool resuming, Deadline deadline) {
+  wire::ReaderOpenT request;
+  request.reservation = address_.reservation;
+  request.stream = address_.stream;
+  request.consumer = options_.consumer;
+  request.start_kind = static_cast<std::uint8_t>(options_.start.kind);
+  request.start_step = options_.start.step;
+  if (address_.step) {
+    request.start_kind = static_cast<std::uint8_t>(Start::Kind::step);
+    request.start_step = *address_.step;
+  }
+  request.min_watermark = static_cast<std::uint8_t>(options_.min_watermark);
+  request.latest_only = options_.latest_only;
+  request.distribution = static_cast<std::uint8_t>(options_.distribution);
+  request.follow = options_.follow;
+  request.open_timeout_ms = options_.open_timeout_ms;
+
+  std::vector<std::shared_ptr<Pin>> presented;
+  if (resuming) {
+    const std::lock_guard lock(mutex_);
+    request.resume = true;
+    request.session = session_;
+    request.epoch = epoch_;
+    request.position = position_;
+    for (const auto& [key, entry] : pins_) {
+      if (auto pin = entry.second.lock()) {
+        request.pins.emplace_back(key.second, key.first, 0);
+        presented.push_back(std::move(pin));
+      }
+    }
+  }
+  auto answer = connection->call(MessageType::reader_open, request, MessageType::reader_opened, deadline);
+  if (!answer) return fail(std::move(answer.error()));
+  auto body = protocol::body_of<wire::ReaderOpened>(*answer);
+  if (!body) return fail(std::move(body.error()));
+
+  const std::lock_guard lock(mutex_);
+  session_ = (*body)->session();
+  epoch_ = (*body)->epoch();
+  position_ = (*body)->position();
+  current_ = {connection, current_.generation + 1};
+  for (const std::shared_ptr<Pin>& pin : presented) {
+    pin->generation_ = current_.generation;
+    pin->deliveries_ = 1;
+  }
+  if ((*body)->lost_pins() != nullptr) {
+    for (const wire::StepKey* key : *(*body)->lost_pins()) {
+      const auto found = pins_.find({key->epoch(), key->step()});
+      if (found == pins_.end()) continue;
+      found->second.first->lost_ = true;
+      pins_.erase(found);
+    }
+  }
+  return {};
+}
+
+ReaderLink::Current ReaderLink::current() const {
+  const std::lock_guard lock(mutex_);
+  return current_;
+}
+
+Result<void> ReaderLink::resume(const Connection& broken, Deadline deadline) {
+  const std::lock_guard one_at_a_time(resume_mutex_);
+  const Current now = current();
+  if (now.connection.get() != &broken) return {};
+  auto connected = reconnect_server(now.connection->socket_path(), deadline, options_.interrupt,
+                                    [&](const std::shared_ptr<Connection>& fresh) {
+                                      const Deadline least = Deadline::after_ms(resume_timeout_least_ms);
+                                      return greet(fresh, true, least.at_ns() > deadline.at_ns() ? least : deadline);
+                                    });
+  if (!connected) {
+    if (connected.error().where.empty()) connected.error().where = where();
+    return fail(std::move(connected.error()));
+  }
+  return {};
+}
+
+void ReaderLink::set_position(std::uint32_t epoch, std::uint64_t position) {
+  const std::lock_guard lock(mutex_);
+  epoch_ = epoch;
+  position_ = position;
+}
+
+std::uint32_t ReaderLink::epoch() const {
+  const std::lock_guard lock(mutex_);
+  return epoch_;
+}
+
+std::shared_ptr<Pin> ReaderLink::delivered(std::uint64_t step, std::uint32_t epoch, bool pinned,
+                                           std::uint64_t generation) {
+  // Declared first, so that a pin that dies here does so without the lock.
+  std::shared_ptr<Pin> pin;
+  const std::lock_guard lock(mutex_);
+  if (!pinned || generation != current_.generation) {
+    pin = std::make_shared<Pin>(shared_from_this(), step, epoch, pinned);
+    pin->lost_ = pinned;  // with the connection that it came through
+    return pin;
+  }
+  auto& entry = pins_[{epoch, step}];
+  pin = entry.second.lock();
+  if (!pin) {
+    pin = std::make_shared<Pin>(shared_from_this(), step, epoch, true);
+    pin->generation_ = generation;
+    entry = {pin.get(), pin};
+  }
+  ++pin->deliveries_;
+  return pin;
+}
+
+void ReaderLink::release(Pin& pin) {
+  // A process that was forked off has copies of the handles, but the pins are its parent's.
+  if (!pin.pinned_ || !opened_in_.this_process()) return;
+  std::shared_ptr<Connection> connection;
+  wire::StepReleaseT release;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = pins_.find({pin.epoch_, pin.step_});
+    if (found != pins_.end() && found->second.first == &pin) pins_.erase(found);
+    if (pin.lost_ || pin.generation_ != current_.generation) return;
+    connection = current_.connection;
+    release.steps.assign(pin.deliveries_, wire::StepKey(pin.step_, pin.epoch_, 0));
+  }
+  // Where the connection is gone, so is the pin.
+  (void)connection->tell(MessageType::step_release, release);
+}
+
+Result<std::shared_ptr<Segment>> ReaderLink::segment(std::uint32_t number) {
+  if (auto found = segments_.find(number)) return found;
+  wire::SegmentsGetT request;
+  request.segments.push_back(number);
+  auto answer = ask(MessageType::segments_get, request, MessageType::segments_answer);
+  if (!answer) return fail(std::move(answer.error()));
+  auto body = protocol::body_of<wire::SegmentsAnswer>(*answer);
+  if (!body) return fail(std::move(body.error()));
+  if (auto added = segments_.add((*body)->segments(), std::move(answer->descriptors)); !added)
+    return fail(std::move(added.error()));
+  if (auto found = segments_.find(number)) return found;
+  return fail(ErrorCode::corrupt, "the step refers to a segment that the server does not have",
+              where() + ", segment " + std::to_string(number));
+}
+
+}  // namespace forebay::client

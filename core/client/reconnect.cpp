@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/reconnect.h"
+
+#include <algorithm>
+
+#include <forebay/address.h>
+
+#include "client/pause.h"
+
+namespace forebay::client {
+namespace {
+
+// A server that runs answers Hello at once.
+constexpr std::int64_t hello_timeout_ms = 30'000;
+constexpr std::int64_t pause_first_ms = 5;
+constexpr std::int64_t pause_longest_ms = 100;
+
+Deadline hello_deadline(Deadline limit) {
+  const Deadline own = Deadline::after_ms(hello_timeout_ms);
+  return own.at_ns() < limit.at_ns() ? own : limit;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Connection>> connect_server(std::string_view socket_path, const InterruptHook& interrupt) {
+  std::string path(socket_path);
+  if (path.empty()) {
+    auto found = server_socket();
+    if (!found) return fail(std::move(found.error()));
+    path = std::move(*found);
+  }
+  return Connection::open(path, hello_deadline(Deadline::never()), interrupt);
+}
+
+Result<std::shared_ptr<Connection>> reconnect_server(
+    const std::string& last_socket_path, Deadline deadline, const InterruptHook& interrupt,
+    const std::function<Result<void>(const std::shared_ptr<Connection>&)>& resume) {
+  std::string path = last_socket_path;
+  std::int64_t next_pause_ms = pause_first_ms;
+  while (true) {
+    auto connection = Connection::open(path, hello_deadline(deadline), interrupt);
+    if (connection) {
+      auto resumed = resume(*connection);
+      if (resumed) return connection;
+      if (!(*connection)->is_broken()) return fail(std::move(resumed.error()));
+    } else if (connection.error().code != ErrorCode::disconnected && connection.error().code != ErrorCode::timeout) {
+      return connection;
+    }
+    if (deadline.passed()) {
+      return fail(ErrorCode::disconnected,
+                  "the Forebay server went away and did not come back in time; restart it with `forebay up` (what was "
+                  "committed is safe) "
+                  "and open the stream again",
+                  last_socket_path);
+    }
+    // A server that was started anew may listen elsewhere.
+    if (auto now = server_socket()) path = *now == path ? last_socket_path : std::move(*now);
+    if (auto paused = pause_ms(std::min(next_pause_ms, deadline.remaining_ms(pause_longest_ms)), interrupt); !paused) {
+      return fail(std::move(paused.error()));
+    }
+    next_pause_ms = std::min(2 * next_pause_ms, pause_longest_ms);
+  }
+}
+
+}  // namespace forebay::client

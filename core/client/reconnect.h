@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// Finding the instance's server, first and again after it has gone: attempts with growing pauses until a deadline.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "client/connection.h"
+
+namespace forebay::client {
+
+/// Connects to the instance's server (forebay/address.h) once. `socket_path` empty: server_socket().
+Result<std::shared_ptr<Connection>> connect_server(std::string_view socket_path, const InterruptHook& interrupt);
+
+/// Connects to where the server was, or to where the instance now says it is, until `resume` succeeds on a connection
+/// that does not break meanwhile. Gives up at the deadline with disconnected, or with any other error of `resume` at
+/// once.
+Result<std::shared_ptr<Connection>> reconnect_server(
+    const std::string& last_socket_path, Deadline deadline, const InterruptHook& interrupt,
+    const std::function<Result<void>(const std::shared_ptr<Connection>&)>& resume);
+
+}  // namespace forebay::client

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// The segments whose descriptors the server has handed to this client. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include <flatbuffers/flatbuffers.h>
+
+#include "base/descriptor.h"
+#include "base/device.h"
+
+namespace forebay::client {
+
+/// One segment's file. Whoever uses its bytes holds it; the descriptor is closed with the last holder.
+class Segment {
+ public:
+  Segment(std::uint32_t number, std::unique_ptr<File> file, std::uint64_t bytes) noexcept
+      : number_(number), file_(std::move(file)), bytes_(bytes) {}
+  ~Segment();
+  Segment(const Segment&) = delete;
+  Segment& operator=(const Segment&) = delete;
+
+  std::uint32_t number() const noexcept { return number_; }
+  File& file() const noexcept { return *file_; }
+  std::uint64_t bytes() const noexcept { return bytes_; }
+  /// "segment 3 @ 4096".
+  std::string place(std::uint64_t offset) const;
+
+  /// The whole segment, mapped for reading on the first call and until the segment dies: space that is written again
+  /// needs no new mapping.
+  Result<const std::byte*> map() const;
+
+ private:
+  const std::uint32_t number_;
+  const std::unique_ptr<File> file_;
+  const std::uint64_t bytes_;
+  mutable std::mutex mutex_;
+  mutable const std::byte* mapped_ = nullptr;  // guarded by mutex_
+};
+
+class SegmentCache {
+ public:
+  explicit SegmentCache(Device& device) noexcept : device_(device) {}
+
+  /// Takes over descriptors that came for `numbers`, in that order. protocol if there are fewer or more of them.
+  Result<void> add(const flatbuffers::Vector<std::uint32_t>* numbers, std::vector<Descriptor> descriptors);
+  /// Null if the server has not sent it yet, or if it was dropped.
+  std::shared_ptr<Segment> find(std::uint32_t number) const;
+  /// Closes those that nobody else holds, so that the server can give them to others.
+  void drop_idle();
+  /// Closes those that nobody else holds and that have been unlinked: they would keep their space.
+  void drop_removed();
+
+ private:
+  Device& device_;
+  mutable std::mutex mutex_;
+  std::unordered_map<std::uint32_t, std::shared_ptr<Segment>> segments_;  // guarded by mutex_
+};
+
+}  // namespace forebay::client

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// A writer rank's space: which extents it was granted, and what of them the open step uses. Blocks of a page and more
+// take whole pages, from several extents if need be; smaller ones are packed into runs of pages.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include <forebay/protocol/step_metadata_generated.h>
+
+namespace forebay::client {
+
+/// A run of bytes in a segment of this server.
+struct Extent {
+  std::uint32_t segment = 0;
+  std::uint64_t offset = 0;
+  std::uint64_t length = 0;
+
+  std::uint64_t end() const noexcept { return offset + length; }
+  bool operator==(const Extent&) const = default;
+};
+
+/// The same extents, sorted by place, neighbours merged into one.
+std::vector<Extent> merged(std::vector<Extent> extents);
+
+class Space {
+ public:
+  /// Adds free space; offset and length are multiples of 4096 and nothing of it is held already.
+  void grant(const Extent& extent);
+
+  /// Takes `bytes` (more than 0) in whole pages and appends the pieces, whose lengths add up to `bytes`. False, with
+  /// nothing taken, if there is too little.
+  bool take_pages(std::uint64_t bytes, std::vector<format::Piece>& pieces);
+  /// Takes `bytes` in one piece, aligned to 64, sharing pages with other small pieces. Nothing if there is too little;
+  /// pieces of more than 256 KiB may not be found in space that is cut into short extents.
+  std::optional<format::Piece> take_small(std::uint64_t bytes);
+
+  /// Gives back the unused pages of small pieces. Called before used() is asked for the part.
+  void trim();
+  /// What the open step uses, merged.
+  std::vector<Extent> used() const { return merged(used_); }
+  std::uint64_t used_bytes() const noexcept { return used_bytes_; }
+  std::uint64_t free_bytes() const noexcept { return free_bytes_; }
+  /// All that is held, the open step's included, merged.
+  std::vector<Extent> held() const;
+
+  /// The step has committed: what it used is no longer held.
+  void commit();
+  /// The step is given up: what it used is no longer held, and returned for grant().
+  std::vector<Extent> abort();
+
+ private:
+  Extent take_run(std::size_t index, std::uint64_t length);
+
+  std::vector<Extent> free_;  // in the order granted, so that what the server gave first is used first
+  std::vector<Extent> used_;  // in whole pages
+  std::uint64_t free_bytes_ = 0;
+  std::uint64_t used_bytes_ = 0;
+  // The run of pages that small pieces are taken from, part of used_.
+  std::uint32_t small_segment_ = 0;
+  std::uint64_t small_next_ = 0;
+  std::uint64_t small_end_ = 0;
+  std::uint64_t small_bytes_ = 0;           // by this step's small runs, in whole pages
+  std::uint64_t small_bytes_expected_ = 0;  // what the last step's came to
+};
+
+}  // namespace forebay::client

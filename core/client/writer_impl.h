@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// The state of a Writer. writer.cpp: the public calls and their checks; writer_step.cpp: space and publishing;
+// writer_rejoin.cpp: talking to the server across its restarts; writer_allocate.cpp: memory handed out for computing in
+// place.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <forebay/writer.h>
+
+#include "client/block_writer.h"
+#include "client/connection.h"
+#include "client/mapping.h"
+#include "client/segment_cache.h"
+#include "client/space.h"
+#include "protocol/step_metadata_builder.h"
+
+namespace forebay {
+
+struct Writer::Impl {
+  enum class State { between_steps, in_step, publishing, closed };
+
+  /// A block that the program writes through a mapping.
+  struct Allocated {
+    std::shared_ptr<client::Mapping> mapping;
+    std::uint32_t block = 0;  ///< in the metadata builder
+    DataType type = DataType::float64;
+    std::vector<client::Extent> extents;
+  };
+  /// Such a block of an earlier step, for as long as the program holds it.
+  struct Viewed {
+    std::weak_ptr<client::Mapping> mapping;
+    std::vector<client::Extent> extents;
+  };
+
+  Impl(Address address, WriterOptions options);
+
+  // writer.cpp
+  Result<void> check_usable() const;
+  Result<void> check_in_step() const;
+  std::string where() const;
+  /// The block's bytes, once everything about it holds.
+  Result<std::uint64_t> check_block(const BlockSpec& block) const;
+  Result<void> check_against_step(const BlockSpec& block);
+  protocol::StepMetadataBuilder::Variable variable_of(const BlockSpec& block) const;
+
+  // writer_step.cpp
+  /// Space for a block's bytes, in pieces_; asks the server for more where needed.
+  Result<void> take_space(std::uint64_t bytes, bool whole_pages);
+  /// Waits until `bytes` are free.
+  Result<void> request_space(std::uint64_t bytes);
+  Result<void> accept_grant(const flatbuffers::Vector<const wire::Extent*>* extents,
+                            const flatbuffers::Vector<std::uint32_t>* numbers, std::vector<Descriptor> descriptors);
+  /// Writes what is left of the step and its metadata, and fills part_.
+  Result<void> complete_part();
+  Result<void> publish();
+  Result<void> step_committed(const wire::Committed* committed, std::vector<Descriptor> descriptors);
+
+  // writer_rejoin.cpp
+  /// Sends the request, or goes on waiting for the one that `request` names, across restarts of the server.
+  /// `is_settled` says after a rejoin that nothing needs to be sent any more: the result is then empty.
+  template <class Object>
+  Result<std::optional<protocol::Message>> ask(std::uint32_t& request, protocol::MessageType type, const Object& body,
+                                               protocol::MessageType expected, bool (*is_settled)(const Impl&));
+  /// ask() for a request that is not taken up again once it was interrupted.
+  template <class Object>
+  Result<void> order(protocol::MessageType type, const Object& body);
+  Result<void> rejoin(Deadline deadline);
+  Result<void> send_rejoin(client::Connection& connection);
+  /// Ends that no later call can mend are kept.
+  tl::unexpected<Error> failed(Error error);
+
+  // writer_allocate.cpp
+  Result<Allocation> allocate(const BlockSpec& block, std::uint64_t bytes);
+  Result<void> complete_allocated();
+  /// The step is over: the program may look at what it allocated, and its space is not used before it lets go of it.
+  void release_allocated();
+  /// Adds granted space, keeping back what the program still looks at.
+  void add_space(const client::Extent& extent);
+  void reuse_released_space();
+
+  // Constant after open.
+  const Address address;
+  const WriterOptions options;
+  const client::OpenedIn opened_in;
+  std::uint32_t epoch = 0;
+  std::uint32_t incarnation = 0;
+
+  std::shared_ptr<client::Connection> connection;
+  client::SegmentCache segments;
+  client::Space space;
+  client::BlockWriter blocks;
+  protocol::StepMetadataBuilder metadata;
+
+  State state = State::between_steps;
+  std::uint64_t step = 0;              // the open one, else the next
+  std::uint64_t expected_bytes = 0;    // what the last step took
+  std::optional<Error> step_error;     // a write failed: the open step can only be given up
+  std::optional<Error> ended_by;       // group_broken or fenced
+  std::uint32_t space_request = 0;     // outstanding, or 0
+  std::uint32_t part_request = 0;      // outstanding, or 0
+  std::uint64_t server_next_step = 0;  // after a rejoin
+  wire::PartT part;                    // while publishing
+  std::vector<Allocated> allocated;    // in the open step
+  std::vector<Viewed> viewed;
+  std::vector<client::Extent> kept_back;  // granted, but still looked at through `viewed`
+  std::vector<format::Piece> pieces;      // of the block that is being written
+
+  protocol::Attributes attributes;
+  std::vector<std::uint8_t> encoded_attributes;
+  bool attributes_changed = false;
+};
+
+}  // namespace forebay

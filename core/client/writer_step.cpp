@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// A step's space, and its way from the last block to the commit.
+#include <algorithm>
+
+#include "base/bounds.h"
+#include "base/checksum.h"
+#include "base/fail_point.h"
+#include "client/writer_rejoin.h"
+#include "protocol/step_metadata.h"
+
+namespace forebay {
+
+using client::Extent;
+using protocol::MessageType;
+using protocol::page_bytes;
+
+namespace {
+
+// More than a block needs is asked for, in proportion to what the step holds already, so that a first step of many
+// blocks does not ask for each; less where that would cost others their space.
+constexpr std::uint64_t extra_bytes_least = std::uint64_t{64} << 10;
+constexpr std::uint64_t extra_bytes_most = std::uint64_t{4} << 20;
+// Metadata up to this size goes with the small blocks, larger ones into pages of their own.
+constexpr std::uint64_t small_metadata_bytes_max = std::uint64_t{32} << 10;
+
+}  // namespace
+
+Result<void> Writer::Impl::take_space(std::uint64_t bytes, bool whole_pages) {
+  while (true) {
+    pieces.clear();
+    if (whole_pages) {
+      if (space.take_pages(bytes, pieces)) return {};
+    } else if (auto piece = space.take_small(bytes)) {
+      pieces.push_back(*piece);
+      return {};
+    }
+    const auto needed = checked_add(bytes, page_bytes);
+    if (!needed)
+      return fail(ErrorCode::invalid_argument,
+                  "a block of " + std::to_string(bytes) + " bytes is larger than any reservation", where());
+    // Small pieces of several pages may not fit although there is room in all: then there must be more.
+    const std::uint64_t least = whole_pages ? bytes : std::max(bytes, space.free_bytes() + page_bytes);
+    if (auto requested = request_space(round_up(least, page_bytes)); !requested) return requested;
+  }
+}
+
+Result<void> Writer::Impl::request_space(std::uint64_t bytes) {
+  std::uint64_t extra = std::clamp(round_up(space.used_bytes(), page_bytes), extra_bytes_least, extra_bytes_most);
+  while (space.free_bytes() < bytes) {
+    wire::SpaceRequestT request;
+    request.step = step;
+    request.bytes = bytes - space.free_bytes() + extra;
+    auto answer = ask(space_request, MessageType::space_request, request, MessageType::space_granted, nullptr);
+    if (!answer) {
+      // What was asked for on top must not be what fails it.
+      if (answer.error().code == ErrorCode::no_space && extra > 0) {
+        extra = 0;
+        continue;
+      }
+      return fail(std::move(answer.error()));
+    }
+    auto body = protocol::body_of<wire::SpaceGranted>(**answer);
+    if (!body) return failed(std::move(body.error()));
+    if ((*body)->extents() == nullptr || (*body)->extents()->size() == 0) {
+      return failed({ErrorCode::protocol, "the server granted nothing", {}});
+    }
+    if (auto accepted = accept_grant((*body)->extents(), (*body)->segments(), std::move((*answer)->descriptors));
+        !accepted) {
+      return failed(std::move(accepted.error()));
+    }
+  }
+  return {};
+}
+
+Result<void> Writer::Impl::accept_grant(const flatbuffers::Vector<const wire::Extent*>* extents,
+                                        const flatbuffers::Vector<std::uint32_t>* numbers,
+                                        std::vector<Descriptor> descriptors) {
+  if (auto added = segments.add(numbers, std::move(descriptors)); !added) return added;
+  if (extents == nullptr) return {};
+  for (const wire::Extent* extent : *extents) {
+    const auto segment = segments.find(extent->segment());
+    const bool whole = extent->length() > 0 && extent->offset() % page_bytes == 0 && extent->length() % page_bytes == 0;
+    if (!segment || extent->member() != 0 || !whole ||
+        !range_within(extent->offset(), extent->length(), segment->bytes())) {
+      return fail(ErrorCode::protocol, "the server granted space that cannot be",
+                  "segment " + std::to_string(extent->segment()) + " @ " + std::to_string(extent->offset()) + " + " +
+                      std::to_string(extent->length()));
+    }
+    add_space({extent->segment(), extent->offset(), extent->length()});
+  }
+  return {};
+}
+
+Result<void> Writer::Impl::complete_part() {
+  if (auto completed = complete_allocated(); !completed) return completed;
+  if (attributes_changed) {
+    encoded_attributes = protocol::encode_attributes(attributes);
+    attributes_changed = false;
+  }
+  const std::span<const std::byte> encoded = metadata.encode(encoded_attributes);
+  if (auto taken = take_space(encoded.size(), encoded.size() > small_metadata_bytes_max); !taken) return taken;
+  Result<void> written = blocks.write_bytes(encoded, pieces);
+  if (written) written = blocks.flush();
+  if (!written) {
+    step_error = written.error();
+    return written;
+  }
+  space.trim();
+
+  part = {};
+  part.step = step;
+  part.metadata_bytes = encoded.size();
+  part.metadata_crc = crc32c(encoded);
+  for (const format::Piece& piece : pieces)
+    part.metadata.emplace_back(piece.segment(), 0, 0, piece.offset(), piece.length());
+  for (const Extent& extent : space.used())
+    part.extents.emplace_back(extent.segment, 0, 0, extent.offset, extent.length);
+  part.next_bytes = space.used_bytes();
+  return {};
+}
+
+Result<void> Writer::Impl::publish() {
+  // A commit record makes the step visible, but says nothing of durability: only a new answer does.
+  const auto is_settled = [](const Impl& impl) {
+    return impl.server_next_step > impl.step && impl.options.durability == Durability::committed;
+  };
+  fail_point("client.part.before_send");
+  auto answer = ask(part_request, MessageType::part, part, MessageType::committed, is_settled);
+  if (!answer) return fail(std::move(answer.error()));
+  if (!*answer) return step_committed(nullptr, {});
+  auto body = protocol::body_of<wire::Committed>(**answer);
+  if (!body) return failed(std::move(body.error()));
+  if ((*body)->step() != step)
+    return failed(
+        {ErrorCode::protocol, "the server committed step " + std::to_string((*body)->step()) + " instead", {}});
+  return step_committed(*body, std::move((*answer)->descriptors));
+}
+
+Result<void> Writer::Impl::step_committed(const wire::Committed* committed, std::vector<Descriptor> descriptors) {
+  expected_bytes = space.used_bytes();
+  space.commit();
+  release_allocated();
+  state = State::between_steps;
+  ++step;
+  if (committed == nullptr) return {};
+  if (auto accepted = accept_grant(committed->extents(), committed->segments(), std::move(descriptors)); !accepted)
+    return failed(std::move(accepted.error()));
+  return {};
+}
+
+}  // namespace forebay
