@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Administration from Python: reservations, streams, marks, audits."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+import forebay
+from tests.support.staging_server import StagingServer
+
+
+@pytest.fixture
+def admin(server: StagingServer) -> forebay.Admin:
+    return forebay.Admin()
+
+
+def test_server_tells_its_pool(server: StagingServer, admin: forebay.Admin) -> None:
+    info = admin.server()
+    assert info.pid == server.pid
+    assert info.root == str(server.root) == forebay.instance_root()
+    assert info.pool_bytes == forebay.parse_size("1GiB")
+    assert info.granularity_bytes > 0
+    assert Path(forebay.server_socket()).is_socket()
+    json.dumps(info.as_dict())
+
+
+def test_creating_and_destroying_are_idempotent(admin: forebay.Admin) -> None:
+    first = admin.create("twice", "64MiB", persistent=True)
+    assert first.lifetime is forebay.Lifetime.PERSISTENT
+    assert first.capacity_bytes >= 64 << 20
+    assert (first.owner_uid, first.owner_gid) == (os.getuid(), os.getgid())
+    assert Path(first.files_path).is_dir()
+    assert admin.create("twice", 64 << 20, persistent=True).id == first.id
+    with pytest.raises(forebay.AlreadyExistsError) as caught:
+        admin.create("twice", "128MiB", persistent=True)
+    assert isinstance(caught.value, FileExistsError)
+    assert "twice" in [known.name for known in admin.reservations()]
+    assert admin.reservation("twice").id == first.id
+    json.dumps(first.as_dict())
+    admin.destroy("twice")
+    admin.destroy("twice")
+    with pytest.raises(forebay.NotFoundError):
+        admin.reservation("twice")
+
+
+@pytest.mark.parametrize("name", ["", "1run", "a/b", "x" * 65])
+def test_bad_names_are_refused(admin: forebay.Admin, name: str) -> None:
+    with pytest.raises(forebay.InvalidArgumentError):
+        admin.create(name, "64MiB")
+
+
+def test_pool_is_not_overbooked(admin: forebay.Admin) -> None:
+    with pytest.raises(forebay.NoSpaceError):
+        admin.create("giant", "2TiB")
+    with pytest.raises(forebay.InvalidArgumentError, match="2G"):
+        admin.create("giant", "2G")
+
+
+def test_streams_steps_and_marks(admin: forebay.Admin, reservation: str) -> None:
+    address = f"{reservation}/flow"
+    with forebay.open(address, mode="w", durability="durable", retention="precious:2") as stream:
+        for number in range(4):
+            with stream.step() as step:
+                step["n"] = number
+    assert [summary.precious for summary in admin.steps(address)] == [True, False, True, False]
+    [info] = admin.streams(reservation)
+    assert info == admin.stream(forebay.Address.parse(address))
+    assert (info.status, info.committed, info.steps) == ("ended", 3, 4)
+    with pytest.raises(forebay.RefusedError):
+        admin.remove_stream(address)
+    admin.mark_staged(address, info.epoch, [0, 2], "receipt.json")
+    assert [summary.staged for summary in admin.steps(address)] == [True, False, True, False]
+    assert not any(summary.precious for summary in admin.steps(address))
+    assert admin.stream(address).staged == 2
+    admin.set_precious(address, [3])
+    assert admin.steps(address)[3].precious
+    admin.set_precious(address, [3], False)
+    admin.set_retention(address, "last:1")
+    assert admin.stream(address).retention == forebay.Retention(last=1)
+    admin.remove_stream(address)
+    assert admin.streams(reservation) == []
+
+
+def test_consumer_is_forgotten(admin: forebay.Admin, reservation: str) -> None:
+    address = f"{reservation}/flow"
+    with forebay.open(address, mode="w") as stream, stream.step() as step:
+        step["n"] = 1
+    assert [int(step["n"]) for step in forebay.open(address).follow("render")] == [1]
+    assert [consumer.name for consumer in admin.stream(address).consumers] == ["render"]
+    admin.remove_consumer(address, "render")
+    assert admin.stream(address).consumers == ()
+
+
+def test_audit_of_a_healthy_instance_finds_no_problem(admin: forebay.Admin, reservation: str) -> None:
+    with forebay.open(f"{reservation}/flow", mode="w") as stream, stream.step() as step:
+        step["n"] = 1
+    assert [finding for finding in admin.audit(read_data=True) if finding.severity == "problem"] == []
+
+
+def test_connection_that_is_closed_says_so(server: StagingServer) -> None:
+    with forebay.Admin() as admin:
+        admin.server()
+    with pytest.raises(forebay.InvalidArgumentError, match="closed"):
+        admin.server()
+
+
+def test_no_server_is_told_plainly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FOREBAY_ROOT", str(tmp_path))
+    monkeypatch.delenv("FOREBAY_SOCKET", raising=False)
+    with pytest.raises(forebay.ForebayError, match="forebay up"):
+        forebay.Admin()

@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Steps, views and handles outlive each other, threads, forks and the interpreter; waits obey Ctrl-C."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import pickle
+import signal
+import threading
+import time
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+import forebay
+from tests.support.processes import PythonProcess
+
+
+@pytest.fixture
+def address(reservation: str) -> str:
+    """A stream of 4 steps of 1 MiB that has ended; all elements of a step are its number."""
+    with forebay.open(f"{reservation}/flow", mode="w") as stream:
+        for number in range(4):
+            with stream.step() as step:
+                step["T"] = np.full((128, 1024), float(number))
+    return f"{reservation}/flow"
+
+
+def pins(address: str, number: int) -> int:
+    """How many readers hold the step."""
+    with forebay.Admin() as admin:
+        return admin.steps(address)[number].pins
+
+
+def wait_for_pins(address: str, number: int, expected: int) -> None:
+    """A release has no answer: asks until it has arrived."""
+    deadline = time.monotonic() + 30
+    while pins(address, number) != expected:
+        assert time.monotonic() < deadline, f"step {number} has {pins(address, number)} pins, not {expected}"
+
+
+def test_view_keeps_the_step_pinned_until_it_dies(address: str) -> None:
+    stream = forebay.open(address)
+    step = stream[2]
+    view = step["T"][10:20, ::-3]
+    part = view[1]
+    step.release()
+    step.release()
+    stream.close()
+    del stream, view
+    gc.collect()
+    assert (part == 2).all()
+    assert pins(address, 2) == 1
+    with pytest.raises(ValueError, match="released"):
+        step["T"]
+    del part
+    gc.collect()
+    wait_for_pins(address, 2, 0)
+
+
+def test_step_is_released_at_the_end_of_with(address: str) -> None:
+    with forebay.open(address)[1] as step:
+        assert pins(address, 1) == 1
+        assert step["T"].max == 1
+    wait_for_pins(address, 1, 0)
+    assert "released" in repr(step)
+
+
+def test_view_survives_that_its_step_is_dropped(reservation: str) -> None:
+    with forebay.open(f"{reservation}/flow", mode="w", retention="last:1") as stream:
+        views = []
+        for number in range(12):
+            with stream.step() as step:
+                step["T"] = np.full(1 << 17, float(number))
+            views.append(stream[number]["T"][...])
+        for number, view in enumerate(views):
+            assert (view == number).all()
+
+
+def test_steps_are_read_and_released_by_many_threads(address: str) -> None:
+    stream = forebay.open(address)
+
+    def read(turn: int) -> float:
+        step = stream[turn % 4]
+        view = step["T"][turn % 128]
+        total = float(view.mean()) + float(step["T"].read(np.s_[:2]).mean())
+        step.release()
+        return total
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(read, range(400))) == [turn % 4 * 2.0 for turn in range(400)]
+    for number in range(4):
+        wait_for_pins(address, number, 0)
+
+
+def test_interpreter_may_end_with_everything_alive(address: str) -> None:
+    program = """
+        import sys, threading, forebay
+        stream = forebay.open(sys.argv[1])
+        follower = stream.follow("render")
+        step = next(follower)
+        view = step["T"][...]
+        attributes = step.attributes
+        writer = forebay.open(sys.argv[1] + "2", mode="w")
+        open_step = writer.step()
+        block = open_step.allocate("T", (10, 10))
+        threading.Thread(target=lambda: list(writer.follow()), daemon=True).start()
+        class Last:
+            def __del__(self): view.sum(); step.release()
+        sys.modules["last"] = Last()
+        print("ends")
+        """
+    with PythonProcess(program, address) as process:
+        status, output, errors = process.finish()
+    assert (status, output, errors) == (0, "ends\n", "")
+    wait_for_pins(address, 0, 0)
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [
+        "next(writer.follow())",
+        "forebay.open(sys.argv[1] + '-none', timeout=None)",
+        "forebay.open(sys.argv[1] + '3', mode='w', ranks=2, rank=0, timeout=None)",
+        "full()",
+    ],
+)
+def test_waits_obey_control_c(reservation: str, wait: str) -> None:
+    program = """
+        import sys, forebay, numpy
+        writer = forebay.open(sys.argv[1], mode="w", block_timeout=None, retention="consumers:render")
+        def full():
+            writer.follow("render").close()
+            while True:
+                with writer.step() as step:
+                    step["T"] = numpy.zeros(1 << 20)
+        print("waits")
+        try:
+            eval(sys.argv[2])
+        except KeyboardInterrupt:
+            print("interrupted")
+        """
+    with PythonProcess(program, f"{reservation}/flow", wait) as process:
+        assert process.line() == "waits"
+        if wait == "full()":
+            with forebay.Admin() as admin:
+                steps = -1
+                while (now := len(admin.steps(f"{reservation}/flow"))) != steps or not steps:
+                    steps = now
+                    time.sleep(0.2)
+        started = time.monotonic()
+        process.send(signal.SIGINT)
+        output = process.succeed()
+        assert output == "interrupted\n"
+        assert time.monotonic() - started < 10
+
+
+def test_interrupted_follower_goes_on(reservation: str) -> None:
+    program = """
+        import sys, forebay
+        follower = forebay.open(sys.argv[1]).follow("render")
+        print("waits")
+        try:
+            next(follower)
+        except KeyboardInterrupt:
+            print("interrupted")
+        print([int(step["n"]) for step in follower])
+        """
+    with (
+        forebay.open(f"{reservation}/flow", mode="w") as stream,
+        PythonProcess(program, f"{reservation}/flow") as process,
+    ):
+        assert process.line() == "waits"
+        process.send(signal.SIGINT)
+        assert process.line() == "interrupted"
+        with stream.step() as step:
+            step["n"] = 5
+        stream.close()
+        assert process.succeed() == "[5]\n"
+
+
+def test_other_threads_run_during_a_wait(reservation: str) -> None:
+    with forebay.open(f"{reservation}/flow", mode="w") as stream:
+        follower = stream.follow(timeout=30)
+        turns = 0
+        got = threading.Event()
+
+        def consume() -> None:
+            next(follower)
+            got.set()
+
+        reader = threading.Thread(target=consume)
+        reader.start()
+        while turns < 100_000:
+            turns += 1
+        assert not got.is_set()
+        with stream.step() as step:
+            step["n"] = 1
+        assert got.wait(30)
+        reader.join()
+
+
+def test_forked_child_is_told_and_leaves_the_parent_alone(address: str) -> None:
+    stream = forebay.open(address)
+    step = stream[3]
+    view = step["T"][0]
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            stream.steps()
+        except forebay.DisconnectedError as error:
+            status = 0 if "fork" in str(error) and (view == 3).all() else 2
+        finally:
+            del view, step, stream
+            gc.collect()
+            os._exit(status)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert pins(address, 3) == 1
+    assert len(stream.steps()) == 4
+    assert (view == 3).all()
+
+
+def mean_of(variable: forebay.Variable) -> tuple[int, float]:
+    """What a worker makes of a variable that it got by pickle."""
+    return variable.step.number, float(variable[...].mean())
+
+
+def test_handles_travel_by_address(address: str) -> None:
+    stream = forebay.open(address, verify="first")
+    copy = pickle.loads(pickle.dumps(stream))
+    assert copy.address == stream.address
+    assert pickle.loads(pickle.dumps(stream[1])).number == 1
+    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
+        variables = [stream[number]["T"] for number in range(4)]
+        assert sorted(pool.map(mean_of, variables)) == [(0, 0), (1, 1), (2, 2), (3, 3)]
+
+
+def test_pickled_step_of_another_epoch_is_gone(address: str) -> None:
+    data = pickle.dumps(forebay.open(address)[0])
+    with forebay.open(address, mode="w") as stream, stream.step() as step:
+        step["T"] = 1.0
+    with pytest.raises(forebay.StepGoneError, match="epoch"):
+        pickle.loads(data)
+
+
+def test_writers_do_not_pickle(reservation: str) -> None:
+    with (
+        forebay.open(f"{reservation}/flow", mode="w") as stream,
+        pytest.raises(TypeError, match=f"{reservation}/flow"),
+    ):
+        pickle.dumps(stream)

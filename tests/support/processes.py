@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Other processes of a test: Python programs that the test talks to by lines."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import textwrap
+from types import TracebackType
+from typing import Self
+
+__all__ = ["PythonProcess"]
+
+
+class PythonProcess:
+    """Runs a Python program with the test's environment. A context manager, which ends what still runs."""
+
+    def __init__(self, program: str, *arguments: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-X", "faulthandler", "-u", "-c", textwrap.dedent(program), *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        return self._process.pid
+
+    def line(self) -> str:
+        """The next line that it prints; fails with its error output if it ends instead."""
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            _, errors = self._process.communicate()
+            raise AssertionError(f"the process ended with status {self._process.returncode}:\n{errors}")
+        return line.rstrip("\n")
+
+    def tell(self, line: str = "") -> None:
+        """Sends it a line."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(line + "\n")
+        self._process.stdin.flush()
+
+    def send(self, sent: signal.Signals) -> None:
+        """Sends it a signal."""
+        self._process.send_signal(sent)
+
+    def finish(self, timeout: float = 60) -> tuple[int, str, str]:
+        """Waits for its end: exit status (negative: the signal), the rest of its output, its error output."""
+        output, errors = self._process.communicate(timeout=timeout)
+        return self._process.returncode, output, errors
+
+    def succeed(self, timeout: float = 60) -> str:
+        """Waits for its end, which must be a good one, and returns the rest of its output."""
+        status, output, errors = self.finish(timeout)
+        assert status == 0, f"exit status {status}:\n{output}\n{errors}"
+        return output
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.communicate()

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A real staging server for tests: a forebayd on a root of its own, which may be killed and started again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from forebay import parse_size
+from forebay.cli.instance import server_binary
+
+__all__ = ["StagingServer", "forebayd"]
+
+
+def forebayd() -> Path:
+    """The server's program: what CMake built where ``$FOREBAY_BUILD_DIR`` says, else the installed one."""
+    build = os.environ.get("FOREBAY_BUILD_DIR")
+    if build and (built := Path(build) / "staging-servers" / "forebayd").is_file():
+        return built
+    return server_binary()
+
+
+class StagingServer:
+    """One instance. ``environment`` is what its clients need in theirs."""
+
+    def __init__(self, root: Path, *, capacity: str = "1GiB", options: tuple[str, ...] = ()) -> None:
+        self.root = root
+        self.environment = {"FOREBAY_ROOT": str(root)}
+        self._arguments = [str(forebayd()), "--root", str(root), "--capacity", str(parse_size(capacity)), *options]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        """Of the running server."""
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> None:
+        """Returns when clients can connect."""
+        assert self._process is None
+        ready, tell = os.pipe()
+        try:
+            with (self.root.parent / f"{self.root.name}.log").open("ab") as log:
+                self._process = subprocess.Popen(
+                    [*self._arguments, "--ready-fd", str(tell)], pass_fds=[tell], stdin=subprocess.DEVNULL, stderr=log
+                )
+        finally:
+            os.close(tell)
+        with os.fdopen(ready, "rb") as end:
+            if end.read() != b"ready\n":
+                self.stop()
+                raise RuntimeError(f"forebayd did not start: {self.log()}")
+
+    def stop(self, sent: signal.Signals = signal.SIGTERM) -> int:
+        """Ends the server and returns its exit status; nothing happens where it is not running."""
+        process, self._process = self._process, None
+        if process is None:
+            return 0
+        process.send_signal(sent)
+        try:
+            return process.wait(60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise
+
+    def kill(self) -> None:
+        """The server dies without a word."""
+        self.stop(signal.SIGKILL)
+
+    def log(self) -> str:
+        """What it has written to its log."""
+        return (self.root.parent / f"{self.root.name}.log").read_text()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
