@@ -20,7 +20,7 @@ void audit_stream(Stream& stream, std::vector<Finding>& findings) {
   const auto& state = stream.state();
   const std::string where = "stream " + stream.path();
   if (state.status == StreamStatus::failed) {
-    add_problem(findings, where, "has failed: " + state.status_text + "; stage out what is durable, then destroy the reservation or replace the stream");
+    add_problem(findings, where, "has failed: " + state.status_text + "; stage out what is durable, then destroy the reservation");
   }
   if (state.status == StreamStatus::interrupted) {
     findings.push_back({Finding::Severity::note, where, "is interrupted (" + state.status_text + "); a restarted writer goes on, or the stream stays as it is"});

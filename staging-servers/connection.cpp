@@ -85,11 +85,15 @@ void Connection::answer_failure(std::uint32_t request, const Error& error) {
   answer(protocol::MessageType::failure, request, failure);
 }
 
-void Connection::close(const std::string& reason) {
-  if (closing_) return;
+void Connection::abandon() {
   closing_ = true;
   server_.loop().forget(socket_.descriptor());
   if (process_.valid()) server_.loop().forget(process_.get());
+}
+
+void Connection::close(const std::string& reason) {
+  if (closing_) return;
+  abandon();
   server_.loop().post([this, reason] {
     if (session_) session_->closed(reason);
     server_.remove(*this);

@@ -57,6 +57,8 @@ class Connection {
 
   /// Ends the connection once the message at hand has been dealt with.
   void close(const std::string& reason);
+  /// The server ends: nothing is sent or handled any more.
+  void abandon();
   bool closing() const noexcept { return closing_; }
   /// Expires with the connection: for answers that come from a worker.
   std::weak_ptr<const bool> alive() const noexcept { return alive_; }

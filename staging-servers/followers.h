@@ -28,14 +28,14 @@ using StepKey = std::pair<std::uint32_t, std::uint64_t>;
 class Followers {
  public:
   explicit Followers(Stream& stream) : stream_(stream) {}
-  /// Tells the readers that the stream is no more.
-  ~Followers();
   Followers(const Followers&) = delete;
   Followers& operator=(const Followers&) = delete;
 
   /// Lets a reader in: busy if its consumer has a holder. Sets the session's position.
   Result<void> join(ReaderSession& session, const wire::ReaderOpenT& wish);
   void leave(ReaderSession& session);
+  /// The stream is no more: readers are told, pins forgotten.
+  void removed();
 
   /// Answers the session's outstanding wait if there is something to say.
   void serve(ReaderSession& session);

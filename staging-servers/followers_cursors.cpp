@@ -11,7 +11,7 @@
 
 namespace forebay::server {
 
-Followers::~Followers() {
+void Followers::removed() {
   PinTable& table = stream_.reservation().server().pins();
   for (ReaderSession* session : sessions_) {
     for (const auto& [key, count] : session->pins) table.remove(session->number, key.first, key.second);
@@ -20,6 +20,7 @@ Followers::~Followers() {
   for (const auto& [session, keys] : absent_) {
     for (const StepKey& key : keys) table.remove(session, key.first, key.second);
   }
+  sessions_.clear();
 }
 
 Result<void> Followers::move_cursor(ReaderSession& session, const wire::CursorMoveT& move) {

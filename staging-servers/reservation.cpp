@@ -88,6 +88,7 @@ Result<void> Reservation::remove_stream(const std::string& stream) {
     for (const Extent& extent : extents_of(step.committed)) held.push_back(extent);
   }
   end_waits(*found->second, {ErrorCode::not_found, "the stream was removed", "stream " + found->second->path()});
+  found->second->removed();
   streams_.erase(found);
   for (const Extent& extent : held) space_.release(extent);
   space_changed();

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -107,19 +108,10 @@ Result<void> Server::prepare_root() {
   if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
     return fail(ErrorCode::busy, "another forebayd serves this root; `forebay down` ends it", options_.root);
   }
-  auto boot_id = read_text(device_, "/proc/sys/kernel/random/boot_id");
-  // /proc files have no size: read_whole gives nothing of them.
-  if (!boot_id || boot_id->empty()) {
-    char text[64] = {};
-    const Descriptor file(::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC));
-    const ssize_t count = file.valid() ? ::read(file.get(), text, sizeof text - 1) : -1;
-    if (count <= 0) return fail(ErrorCode::unsupported, "cannot read the kernel's boot id, which recovery depends on", "/proc/sys/kernel/random/boot_id");
-    boot_id = std::string(text, static_cast<std::size_t>(count));
-    while (!boot_id->empty() && boot_id->back() == '\n') boot_id->pop_back();
-  }
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot_id_);
+  if (boot_id_.empty()) return fail(ErrorCode::unsupported, "cannot read the kernel's boot id, which recovery depends on", "/proc/sys/kernel/random/boot_id");
   const auto before = read_text(device_, options_.root + "/boot-id");
-  after_boot_ = !before || *before != *boot_id;
-  boot_id_ = *boot_id;
+  after_boot_ = !before || *before != boot_id_;
   return {};
 }
 
@@ -259,6 +251,8 @@ void Server::stop() {
 }
 
 Result<void> Server::flush_everything() {
+  // To clients this looks like a crash: they come back to the next server.
+  for (auto& [raw, connection] : connections_) connection->abandon();
   // Jobs under way end first; their results are still taken.
   sync_worker_ = std::make_unique<Worker>();
   loop_->post([this] { loop_->stop(); });
@@ -288,6 +282,12 @@ Reservation& Server::add_reservation(reservation::ReservationT record) {
 }
 
 void Server::forget_reservation(const std::string& name) {
+  if (const auto found = reservations_.find(name); found != reservations_.end()) {
+    for (auto& [stream_name, stream] : found->second->streams()) {
+      found->second->end_waits(*stream, {ErrorCode::not_found, "the reservation was destroyed", "reservation " + name});
+      stream->removed();
+    }
+  }
   reservations_.erase(name);
   purge_quarantine();
 }

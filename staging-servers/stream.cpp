@@ -196,6 +196,11 @@ void Stream::release_after_sync(std::vector<Extent> extents) {
   for (const Extent& extent : extents) reservation_.release(extent);
 }
 
+void Stream::removed() {
+  group_.removed();
+  followers_.removed();
+}
+
 void Stream::group_ended(std::uint32_t incarnation, StreamStatus status, const std::string& text) {
   journal::GroupEndedT ended;
   ended.incarnation = incarnation;

@@ -62,6 +62,8 @@ class Stream {
   /// Could a step's space come free by itself: unpinning, consumers passing, staging, a commit that pushes older ones out?
   bool may_free_space() const;
 
+  /// Tells writers and readers that the stream is no more.
+  void removed();
   void group_ended(std::uint32_t incarnation, StreamStatus status, const std::string& text);
   void fail_stream(const std::string& text);
 

@@ -19,11 +19,19 @@ namespace forebay::server {
 WriterGroup::~WriterGroup() {
   EventLoop& loop = stream_.reservation().server().loop();
   if (rejoin_timer_) loop.cancel(*rejoin_timer_);
+  for (auto& [rank, candidate] : candidates_) {
+    if (candidate.has_timer) loop.cancel(candidate.timer);
+  }
+}
+
+void WriterGroup::removed() {
   const Error gone{ErrorCode::not_found, "the stream was removed", "stream " + stream_.path()};
   fail_candidates(gone);
   for (Rank& rank : ranks_) {
     if (rank.session != nullptr) rank.session->stream_removed();
   }
+  ranks_.clear();
+  active_ = false;
 }
 
 bool WriterGroup::owns(const Owner& owner) const noexcept {
@@ -71,11 +79,14 @@ void WriterGroup::grant(Rank& rank, const std::vector<Extent>& extents) {
   for (const Extent& extent : extents) rank.granted[extent.segment].insert(extent.offset, extent.length);
 }
 
+void WriterGroup::take_back_part(Rank& rank) {
+  if (!rank.part) return;
+  for (const auto& extent : rank.part->part.extents) rank.granted[extent.segment()].insert(extent.offset(), extent.length());
+  rank.part.reset();
+}
+
 void WriterGroup::give_back(Rank& rank) {
-  if (rank.part) {
-    for (const auto& extent : rank.part->part.extents) rank.granted[extent.segment()].insert(extent.offset(), extent.length());
-    rank.part.reset();
-  }
+  take_back_part(rank);
   auto granted = std::exchange(rank.granted, {});
   for (const auto& [segment, ranges] : granted) {
     for (const auto& [offset, length] : ranges.ranges()) stream_.reservation().release({segment, offset, length});
@@ -226,10 +237,11 @@ void WriterGroup::commit_if_whole() {
   struct Answer {
     std::uint32_t request = 0;
     std::uint64_t next_bytes = 0;
+    std::vector<journal::Extent> extents;
   };
   std::vector<Answer> answers;
   for (Rank& rank : ranks_) {
-    answers.push_back({rank.part->request, rank.part->next_bytes});
+    answers.push_back({rank.part->request, rank.part->next_bytes, rank.part->part.extents});
     for (const auto& extent : rank.part->part.extents) step.size_bytes += extent.length();
     step.parts.push_back(std::make_unique<journal::PartT>(std::move(rank.part->part)));
     rank.part.reset();
@@ -243,6 +255,7 @@ void WriterGroup::commit_if_whole() {
   if (auto committed = stream_.commit(std::move(step)); !committed) {
     durable_waiting_.clear();
     for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+      for (const auto& extent : answers[rank].extents) ranks_[rank].granted[extent.segment()].insert(extent.offset(), extent.length());
       if (ranks_[rank].session != nullptr) ranks_[rank].session->connection().answer_failure(answers[rank].request, committed.error());
     }
     return;
@@ -283,10 +296,7 @@ void WriterGroup::durable_moved() {
 void WriterGroup::abort_step(WriterSession& session, std::uint32_t request, std::uint64_t step) {
   Rank* rank = rank_of(session, request);
   if (rank == nullptr) return;
-  if (step == stream_.state().next_step && rank->part) {
-    for (const auto& extent : rank->part->part.extents) rank->granted[extent.segment()].insert(extent.offset(), extent.length());
-    rank->part.reset();
-  }
+  if (step == stream_.state().next_step) take_back_part(*rank);
   session.connection().answer_done(request);
 }
 
@@ -301,7 +311,7 @@ void WriterGroup::close(WriterSession& session, std::uint32_t request) {
     if (!other.part || other.session == nullptr) continue;
     other.session->connection().answer_failure(other.part->request, {ErrorCode::invalid_argument,
         fmt::format("rank {} has closed the stream: no step can be whole any more", session.rank), "stream " + stream_.path()});
-    give_back(other);
+    take_back_part(other);
   }
   end_group();
 }

@@ -35,6 +35,8 @@ class WriterGroup {
   void part(WriterSession& session, std::uint32_t request, const wire::PartT& part);
   void abort_step(WriterSession& session, std::uint32_t request, std::uint64_t step);
   void close(WriterSession& session, std::uint32_t request);
+  /// The stream is no more.
+  void removed();
   /// The connection or the process of a rank ended.
   void lost(WriterSession& session, const std::string& reason);
 
@@ -96,6 +98,7 @@ class WriterGroup {
   void commit_if_whole();
   void answer_committed(std::uint32_t rank, std::uint32_t request, std::uint64_t step, std::uint64_t next_bytes);
   void grant(Rank& rank, const std::vector<Extent>& extents);
+  void take_back_part(Rank& rank);
   void give_back(Rank& rank);
   void break_group(const std::string& reason);
   void finish_rejoin_if_whole();
