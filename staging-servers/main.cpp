@@ -84,7 +84,8 @@ int serve(const CommandLine& line) {
     return 1;
   }
   Server& running = **server;
-  auto watched = running.loop().watch(*signals, EPOLLIN, [&running](std::uint32_t) {
+  auto watched = running.loop().watch(*signals, EPOLLIN, [&running, descriptor = *signals](std::uint32_t) {
+    running.loop().forget(descriptor);
     forebay::log::info("asked to end");
     running.stop();
   });
