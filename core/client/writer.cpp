@@ -188,7 +188,7 @@ Result<std::uint64_t> Writer::begin_step() {
     return fail(ErrorCode::invalid_argument, "a step is open already; call end_step first", impl_->where());
   impl_->reuse_released_space();
   if (impl_->space.free_bytes() < impl_->expected_bytes) {
-    if (auto requested = impl_->request_space(impl_->expected_bytes); !requested)
+    if (auto requested = impl_->request_space(impl_->expected_bytes, 0); !requested)
       return fail(std::move(requested.error()));
   }
   impl_->metadata.begin(impl_->options.rank, impl_->options.checksums, impl_->options.statistics);

@@ -48,13 +48,15 @@ struct Writer::Impl {
   protocol::StepMetadataBuilder::Variable variable_of(const BlockSpec& block) const;
 
   // writer_step.cpp
-  /// Space for a block's bytes, in pieces_; asks the server for more where needed.
+  /// Space for a block's bytes, in `pieces`; asks the server for more where needed.
   Result<void> take_space(std::uint64_t bytes, bool whole_pages);
-  /// Waits until `bytes` are free.
-  Result<void> request_space(std::uint64_t bytes);
+  /// Waits until `bytes` are free, asking for `extra` more where that is no reason to fail.
+  Result<void> request_space(std::uint64_t bytes, std::uint64_t extra);
   Result<void> accept_grant(const flatbuffers::Vector<const wire::Extent*>* extents,
                             const flatbuffers::Vector<std::uint32_t>* numbers, std::vector<Descriptor> descriptors);
-  /// Writes what is left of the step and its metadata, and fills part_.
+  /// Asks for descriptors that did not fit. False if the server was restarted meanwhile.
+  Result<bool> fetch_segments(const wire::SegmentsGetT& missing);
+  /// Writes what is left of the step and its metadata, and fills `part`.
   Result<void> complete_part();
   Result<void> publish();
   Result<void> step_committed(const wire::Committed* committed, std::vector<Descriptor> descriptors);

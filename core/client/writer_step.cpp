@@ -16,10 +16,10 @@ using protocol::page_bytes;
 
 namespace {
 
-// More than a block needs is asked for, in proportion to what the step holds already, so that a first step of many
-// blocks does not ask for each; less where that would cost others their space.
-constexpr std::uint64_t extra_bytes_least = std::uint64_t{64} << 10;
-constexpr std::uint64_t extra_bytes_most = std::uint64_t{4} << 20;
+// A step that grows asks for a little more than its next block needs, so that not each block is a question of its own.
+// Not for much more: where the reservation is full, others wait for it, or their steps are dropped.
+constexpr std::uint64_t extra_bytes_least = std::uint64_t{16} << 10;
+constexpr std::uint64_t extra_bytes_most = std::uint64_t{256} << 10;
 // Metadata up to this size goes with the small blocks, larger ones into pages of their own.
 constexpr std::uint64_t small_metadata_bytes_max = std::uint64_t{32} << 10;
 
@@ -40,12 +40,15 @@ Result<void> Writer::Impl::take_space(std::uint64_t bytes, bool whole_pages) {
                   "a block of " + std::to_string(bytes) + " bytes is larger than any reservation", where());
     // Small pieces of several pages may not fit although there is room in all: then there must be more.
     const std::uint64_t least = whole_pages ? bytes : std::max(bytes, space.free_bytes() + page_bytes);
-    if (auto requested = request_space(round_up(least, page_bytes)); !requested) return requested;
+    if (auto requested = request_space(
+            round_up(least, page_bytes),
+            std::clamp(round_up(space.used_bytes() / 4, page_bytes), extra_bytes_least, extra_bytes_most));
+        !requested)
+      return requested;
   }
 }
 
-Result<void> Writer::Impl::request_space(std::uint64_t bytes) {
-  std::uint64_t extra = std::clamp(round_up(space.used_bytes(), page_bytes), extra_bytes_least, extra_bytes_most);
+Result<void> Writer::Impl::request_space(std::uint64_t bytes, std::uint64_t extra) {
   while (space.free_bytes() < bytes) {
     wire::SpaceRequestT request;
     request.step = step;
@@ -77,6 +80,16 @@ Result<void> Writer::Impl::accept_grant(const flatbuffers::Vector<const wire::Ex
                                         std::vector<Descriptor> descriptors) {
   if (auto added = segments.add(numbers, std::move(descriptors)); !added) return added;
   if (extents == nullptr) return {};
+  wire::SegmentsGetT missing;
+  for (const wire::Extent* extent : *extents) {
+    if (!segments.find(extent->segment())) missing.segments.push_back(extent->segment());
+  }
+  if (!missing.segments.empty()) {
+    auto fetched = fetch_segments(missing);
+    if (!fetched) return fail(std::move(fetched.error()));
+    // The server was restarted meanwhile, and knows nothing of a grant that this rank did not say it held.
+    if (!*fetched) return {};
+  }
   for (const wire::Extent* extent : *extents) {
     const auto segment = segments.find(extent->segment());
     const bool whole = extent->length() > 0 && extent->offset() % page_bytes == 0 && extent->length() % page_bytes == 0;
@@ -86,9 +99,26 @@ Result<void> Writer::Impl::accept_grant(const flatbuffers::Vector<const wire::Ex
                   "segment " + std::to_string(extent->segment()) + " @ " + std::to_string(extent->offset()) + " + " +
                       std::to_string(extent->length()));
     }
-    add_space({extent->segment(), extent->offset(), extent->length()});
   }
+  for (const wire::Extent* extent : *extents) add_space({extent->segment(), extent->offset(), extent->length()});
   return {};
+}
+
+Result<bool> Writer::Impl::fetch_segments(const wire::SegmentsGetT& missing) {
+  std::uint32_t request = 0;
+  const auto is_settled = [](const Impl&) { return true; };
+  auto answer = ask(request, MessageType::segments_get, missing, MessageType::segments_answer, is_settled);
+  if (!answer) {
+    if (request != 0) connection->forget(request);
+    return fail(std::move(answer.error()));
+  }
+  if (!*answer) return false;
+  auto body = protocol::body_of<wire::SegmentsAnswer>(**answer);
+  if (!body) return fail(std::move(body.error()));
+  if (auto added = segments.add((*body)->segments(), std::move((*answer)->descriptors)); !added) {
+    return fail(std::move(added.error()));
+  }
+  return true;
 }
 
 Result<void> Writer::Impl::complete_part() {

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// A real server in a child process, under a root of its own, that tests can kill and start again.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+
+#include <forebay/admin.h>
+
+namespace forebay::testing {
+
+class ServerProcess {
+ public:
+  /// Starts a server on an empty root and points this process's environment at it.
+  ServerProcess();
+  ~ServerProcess();
+  ServerProcess(const ServerProcess&) = delete;
+  ServerProcess& operator=(const ServerProcess&) = delete;
+
+  void start();
+  /// SIGKILL: the server loses its memory, as in a crash.
+  void kill();
+  /// SIGSTOP and SIGCONT.
+  void suspend();
+  void resume();
+
+  const std::string& root() const noexcept { return root_; }
+  /// Makes a reservation.
+  ReservationInfo create(const std::string& name, std::uint64_t capacity_bytes);
+
+ private:
+  std::string root_;
+  pid_t pid_ = -1;
+};
+
+}  // namespace forebay::testing
