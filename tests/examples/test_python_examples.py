@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Python examples run as their heads say."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import forebay
+from tests.support.staging_server import StagingServer
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.fixture(autouse=True)
+def instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A server with the reservation `demo`."""
+    with StagingServer(tmp_path / "root") as server:
+        for name, value in server.environment.items():
+            monkeypatch.setenv(name, value)
+        with forebay.Admin() as admin:
+            admin.create("demo", "256MiB")
+        yield
+
+
+def start(example: str, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, EXAMPLES / example, *arguments], stdout=subprocess.PIPE, text=True)
+
+
+def output_of(example: subprocess.Popen[str]) -> list[str]:
+    output, _ = example.communicate(timeout=60)
+    assert example.returncode == 0
+    return output.splitlines()
+
+
+def test_producer_and_consumer() -> None:
+    consumer = start("02_python_producer_consumer.py", "consume", "demo/cooling")
+    producer = start("02_python_producer_consumer.py", "produce", "demo/cooling", "--steps", "30")
+    assert output_of(producer) == []
+    lines = output_of(consumer)
+    # A consumer that comes after the producer misses nothing: retention waits for it by name.
+    assert [line.partition(",")[0] for line in lines] == [f"step {number}" for number in range(30)]
+    assert lines[0].startswith("step 0, t = 0.0 s: centre 400.00 degC, highest 400.00 degC, mean ")
+
+
+def test_ranks() -> None:
+    lines = output_of(start("03_python_ranks.py", "demo/waves"))
+    assert lines[0] == "ended after 20 steps"
+    assert lines[1].startswith("rank 0: rows from 0, -1.000 to 1.000")
+    assert lines[2].startswith("rank 1: rows from 100, -1.000 to 1.000")
+    assert lines[3] == "across the seam: (20, 6) without a copy: True"
+
+
+def test_history() -> None:
+    lines = output_of(start("04_python_history.py", "demo/history"))
+    assert lines[0].startswith("newest step: 19, ")
+    assert lines[1:4] == [
+        "a slab of step 17: 17.0",
+        "plot is behind by 9 steps",
+        "plot goes on with [18, 19]",
+    ]
+    assert lines[4].startswith("no such step: ")
