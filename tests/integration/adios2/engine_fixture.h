@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdlib>
+#include <functional>
 #include <string>
 
 #include <adios2.h>
@@ -39,10 +40,10 @@ class EngineTest : public ::testing::Test {
     const std::string reservation = from_environment("FOREBAY_TEST_RESERVATION");
     if (reservation.empty()) GTEST_SKIP() << "run by test_adios2_engine.py";
     const ::testing::TestInfo& test = *::testing::UnitTest::GetInstance()->current_test_info();
-    std::string name = std::string(test.test_suite_name()) + "." + test.name();
-    for (char& c : name) {
-      if (c == '/') c = '-';
-    }
+    // Short enough for a name, and different for every test.
+    std::string name =
+        std::string(test.name()).substr(0, 40) + "." +
+        std::to_string(std::hash<std::string>{}(std::string(test.test_suite_name()) + test.name()) % 100'000);
     stream_ = reservation + "/" + name;
   }
 
