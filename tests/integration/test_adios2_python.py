@@ -197,13 +197,19 @@ def test_python_threads_write_and_read_one_stream(reservation: str, streams: Str
     assert seen == list(range(20))
 
 
+# Says that it waits from a thread, which runs only while the engine's wait leaves Python to others.
 INTERRUPTED_WAIT = """
-    import sys, adios2, forebay.adios2
+    import sys, threading, adios2, forebay.adios2
     io = adios2.Adios().declare_io("reader")
     forebay.adios2.configure(io, sys.argv[1])
     {before}
-    print("waiting", flush=True)
+    main = threading.main_thread().ident
+    def tell():
+        while sys._current_frames()[main].f_code.co_name not in ("begin_step", "open"):
+            pass
+        print("waiting", flush=True)
     try:
+        threading.Thread(target=tell).start()
         {call}
     except KeyboardInterrupt:
         print("KeyboardInterrupt")
