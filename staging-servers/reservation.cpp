@@ -179,6 +179,7 @@ tl::unexpected<Error> Reservation::full_error(const SpaceWaiter& waiter, const s
 
 bool Reservation::can_wait_end(const SpaceWaiter& waiter) const {
   if (waiter.bytes > space_.total_bytes()) return false;
+  if (waiter.when_full == WhenFull::drop_oldest && waiter.stream->drops_when_let_go()) return true;
   return std::ranges::any_of(streams_, [&](const auto& entry) {
     const Stream& other = *entry.second;
     if (other.waits_for_journal_sync() || other.may_free_space()) return true;

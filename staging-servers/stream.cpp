@@ -146,6 +146,10 @@ bool Stream::drop_oldest() {
   return false;
 }
 
+bool Stream::drops_when_let_go() const {
+  return std::ranges::any_of(state_.steps, [](const auto& entry) { return !entry.second.precious(); });
+}
+
 bool Stream::may_free_space() const {
   if (!state_.retired.empty()) return true;
   if (state_.steps.empty()) return false;

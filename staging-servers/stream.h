@@ -59,6 +59,8 @@ class Stream {
   void apply_retention();
   /// Drops the oldest step that is neither precious nor needed; false if there is none.
   bool drop_oldest();
+  /// Would drop_oldest() find a step if readers let go of theirs and consumers went on?
+  bool drops_when_let_go() const;
   /// Could a step's space come free by itself: unpinning, consumers passing, staging, a commit that pushes older ones out?
   bool may_free_space() const;
 
