@@ -194,10 +194,18 @@ def main() -> int:
     options.out.mkdir(parents=True, exist_ok=True)
     history = History(options.out / "permeability.json")
     attributes: Mapping[str, Any] | None = None
+
+    def notice(event: forebay.Notice) -> None:
+        print(f"{options.stream} is {event.status}: {event.text}", file=sys.stderr)
+
     try:
         with forebay.open(options.stream, timeout=options.timeout) as stream:
-            for step in stream.follow(options.consumer, timeout=options.timeout, ack="manual"):
+            for step in stream.follow(options.consumer, timeout=options.timeout, ack="manual", on_notice=notice):
                 with step:
+                    if step.rewound:
+                        print(
+                            f"{options.stream} goes on from step {step.number}; later rows are dropped", file=sys.stderr
+                        )
                     attributes = step.attributes
                     history.add(measure(step))
                     history.save()
