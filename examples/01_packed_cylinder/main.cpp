@@ -67,16 +67,20 @@ void simulate(const Options& options) {
       flow.advance(ring);
     }
     iteration += updates;
-    output.write(step, iteration, flow, options.checkpoint_every != 0 && step % options.checkpoint_every == 0);
+    const bool with_populations = options.checkpoint_every != 0 && step % options.checkpoint_every == 0;
+    const std::chrono::duration<double> output_time = output.write(step, iteration, flow, with_populations);
     const Summary summary = diagnostics.summarize(flow, ring, stop_pending());
+    const std::chrono::duration<double> step_time = Clock::now() - begin;
     if (options.rank == 0) {
       if (step == first) {
         std::printf("%s %zux%zux%zu, porosity %.4f, %zu spheres, rank 0 of %zu\n", options.geometry.c_str(), domain.nx,
                     domain.ny, domain.nz, domain.porosity, domain.spheres.size(), options.ranks);
       }
-      std::printf("step %llu iteration %llu mean_velocity %.17g pressure_drop %.17g permeability %.17g\n",
-                  static_cast<unsigned long long>(step), static_cast<unsigned long long>(iteration),
-                  summary.mean_velocity, summary.pressure_drop, summary.permeability);
+      std::printf(
+          "step %llu iteration %llu mean_velocity %.17g pressure_drop %.17g permeability %.17g step_seconds %.6f "
+          "output_seconds %.6f\n",
+          static_cast<unsigned long long>(step), static_cast<unsigned long long>(iteration), summary.mean_velocity,
+          summary.pressure_drop, summary.permeability, step_time.count(), output_time.count());
       std::fflush(stdout);
     }
     if (summary.stop) {

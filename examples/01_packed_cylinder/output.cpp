@@ -65,14 +65,18 @@ Output::Output(adios2::ADIOS& adios, const Options& options, const Domain& domai
   engine_ = io_.Open(options.output, options.restart.empty() ? adios2::Mode::Write : adios2::Mode::Append);
 }
 
-void Output::write(std::uint64_t step, std::uint64_t iteration, const Flow& flow, bool with_populations) {
+std::chrono::duration<double> Output::write(std::uint64_t step, std::uint64_t iteration, const Flow& flow,
+                                            bool with_populations) {
   flow.macroscopic(velocity_data_, pressure_data_);
+  if (with_populations) {
+    flow.populations(populations_data_);
+  }
+  const auto begin = std::chrono::steady_clock::now();
   engine_.BeginStep();
   engine_.Put(velocity_, velocity_data_.data());
   engine_.Put(pressure_, pressure_data_.data());
   engine_.Put(solid_, solid_data_);
   if (with_populations) {
-    flow.populations(populations_data_);
     engine_.Put(populations_, populations_data_.data());
   }
   if (first_rank_) {
@@ -81,6 +85,7 @@ void Output::write(std::uint64_t step, std::uint64_t iteration, const Flow& flow
     engine_.Put(time_, static_cast<double>(iteration));
   }
   engine_.EndStep();
+  return std::chrono::steady_clock::now() - begin;
 }
 
 }  // namespace packed_cylinder

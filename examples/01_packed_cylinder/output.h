@@ -2,6 +2,7 @@
 // What the simulation writes: one ADIOS2 step per output step, through whatever engine the configuration names.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <vector>
 
@@ -19,7 +20,9 @@ class Output {
   Output(adios2::ADIOS& adios, const Options& options, const Domain& domain, Slab slab);
 
   // Writes one step: velocity, pressure, solid, and on rank 0 step, iteration and time; populations too when asked for.
-  void write(std::uint64_t step, std::uint64_t iteration, const Flow& flow, bool with_populations);
+  // Returns how long ADIOS2 took, from BeginStep to EndStep.
+  std::chrono::duration<double> write(std::uint64_t step, std::uint64_t iteration, const Flow& flow,
+                                      bool with_populations);
   void close() { engine_.Close(); }
 
  private:
