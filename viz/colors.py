@@ -32,7 +32,7 @@ def speed_range(speed: NDArray[np.floating], solid: NDArray[np.uint8]) -> float:
     while a flow starts and then stays.
     """
     moving = speed[solid == 0]
-    top = float(np.percentile(moving, 99.0)) if moving.size else 0.0
+    top = float(np.percentile(moving, 99.5)) if moving.size else 0.0
     if top < 1e-12:
         return 1.0  # at rest; any range shows it
     magnitude: float = 10.0 ** np.floor(np.log10(top))
