@@ -13,13 +13,30 @@ from pathlib import Path
 import adios2  # noqa: F401 - loads the ADIOS2 library that _bp5 needs
 import numpy as np
 
-from forebay.datatypes import AttributeValue, DataType, ShapeKind, attribute_to_native, code_of, dtype_of
+from forebay.datatypes import (
+    AttributeValue,
+    DataType,
+    ShapeKind,
+    attribute_from_native,
+    attribute_to_native,
+    code_of,
+    dtype_of,
+)
 from forebay.errors import CorruptError, UnsupportedError
 from forebay.step import Step
 from forebay.variable import Variable
 from forebay.workflows.staging import _bp5
-from forebay.workflows.staging.checksum import array_checksum, text_checksum
-from forebay.workflows.staging.outputs import Advance, BlockChecksums, block_array, check_block, element_bytes, is_text
+from forebay.workflows.staging.checksum import text_checksum
+from forebay.workflows.staging.outputs import (
+    Advance,
+    BlockChecksums,
+    block_array,
+    block_checksum,
+    check_block,
+    element_bytes,
+    is_text,
+    same_attribute,
+)
 
 __all__ = ["Bp5Format"]
 
@@ -66,16 +83,30 @@ class Bp5Format:
                 continue
             placements = list(_placements(variable))
             found = [(tuple(shape), tuple(start), tuple(count)) for start, count in blocks]
-            if code != code_of(variable.dtype, name) or found != placements:
+            if found != placements or code not in _types_read_back(variable):
                 raise CorruptError(f"variable {name!r} reads back with another type, shape or decomposition", str(path))
             for number, (_, _, count) in enumerate(placements):
                 array = np.empty(count, dtype_of(code))
                 reader.read_block(place, number, element_bytes(array))
-                check_block(array_checksum(array), checksums[name][number], path, name, number)
+                check_block(block_checksum(variable, array), checksums[name][number], path, name, number)
                 advance(array.nbytes)
-        expected = {name: _native_attribute(name, value) for name, value in _attributes(step, names).items()}
-        if {name: tuple(value) for name, *value in reader.attributes()} != expected:
+        found_attributes = {
+            name: attribute_from_native(*value)
+            for name, *value in reader.attributes()  # type: ignore[arg-type]
+        }
+        expected = _attributes(step, names)
+        if found_attributes.keys() != expected.keys() or not all(
+            same_attribute(found_attributes[name], value) for name, value in expected.items()
+        ):
             raise CorruptError("the output does not have the attributes of the step", str(path))
+
+
+def _types_read_back(variable: Variable) -> tuple[int, ...]:
+    """The element types that BP5 may show for a variable: of a single value it does not tell char from int8."""
+    code = code_of(variable.dtype, variable.name)
+    if code == DataType.CHARACTER and variable.kind is ShapeKind.GLOBAL_VALUE:
+        return (DataType.CHARACTER, DataType.INT8)
+    return (code,)
 
 
 def _is_per_rank(variable: Variable) -> bool:

@@ -12,7 +12,14 @@ from numpy.typing import NDArray
 
 from forebay import _core
 
-__all__ = ["array_checksum", "file_checksum", "forget_cached_pages", "format_checksum", "text_checksum"]
+__all__ = [
+    "array_checksum",
+    "file_checksum",
+    "forget_cached_pages",
+    "format_checksum",
+    "text_checksum",
+    "value_bytes",
+]
 
 _CHUNK_BYTES = 4 << 20
 
@@ -20,6 +27,15 @@ _CHUNK_BYTES = 4 << 20
 def array_checksum(array: NDArray[Any]) -> int:
     """CRC-32C of the elements in C order."""
     return _core.crc32c(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+
+
+def value_bytes(array: NDArray[Any]) -> bytes:
+    """The elements' bytes with the padding of long double cleared: copies of single values need not keep it."""
+    if array.dtype != np.longdouble:
+        return array.tobytes()
+    data = np.frombuffer(array.tobytes(), np.uint8).reshape(-1, 16).copy()
+    data[:, 10:] = 0
+    return data.tobytes()
 
 
 def text_checksum(text: str) -> int:

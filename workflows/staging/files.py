@@ -170,7 +170,9 @@ class _TreeStager:
                 items += 1
                 size_bytes += status.st_size
             elif not (stat.S_ISDIR(status.st_mode) or stat.S_ISLNK(status.st_mode)):
-                raise UnsupportedError("only files, directories and symbolic links can be staged; this is neither", str(path))
+                raise UnsupportedError(
+                    "only files, directories and symbolic links can be staged; this is neither", str(path)
+                )
         self._reporter.progress.items_total = items
         self._reporter.progress.bytes_total = size_bytes
         self._reporter.update()
@@ -184,7 +186,9 @@ class _TreeStager:
             child_path = f"{path}/{child.name}" if path else child.name
             if child.is_dir() and not child.is_symlink():
                 if os.path.lexists(child_target) and (child_target.is_symlink() or not child_target.is_dir()):
-                    raise InvalidArgumentError("the source has a directory where the destination has a file", str(child_target))
+                    raise InvalidArgumentError(
+                        "the source has a directory where the destination has a file", str(child_target)
+                    )
                 child_target.mkdir(mode=0o700, exist_ok=True)
                 self._copy_directory(child, child_target, child_path)
             else:
@@ -225,7 +229,10 @@ class _TreeStager:
             there = target.lstat()
         except FileNotFoundError:
             return None
-        if not stat.S_ISREG(there.st_mode) or (there.st_size, there.st_mtime_ns) != (status.st_size, status.st_mtime_ns):
+        if not stat.S_ISREG(there.st_mode) or (there.st_size, there.st_mtime_ns) != (
+            status.st_size,
+            status.st_mtime_ns,
+        ):
             return None
         size_bytes, checksum = file_checksum(target)
         known = self._known.get(path)
@@ -248,11 +255,14 @@ class _TreeStager:
                 checksum = self._copy_bytes(reading.fileno(), partial, before)
                 after = os.fstat(reading.fileno())
             if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
-                raise StorageError("the file changed while it was being copied; stage it when nobody writes it", str(source))
+                raise StorageError(
+                    "the file changed while it was being copied; stage it when nobody writes it", str(source)
+                )
             read_back = file_checksum(partial)
             if read_back != (before.st_size, checksum):
                 raise CorruptError(
-                    "what was written reads back as something else; the destination's storage may be failing", str(target)
+                    "what was written reads back as something else; the destination's storage may be failing",
+                    str(target),
                 )
             _copy_status(source, partial)
             partial.replace(target)

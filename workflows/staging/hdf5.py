@@ -18,7 +18,15 @@ from forebay.errors import CorruptError, UnsupportedError
 from forebay.step import Step
 from forebay.variable import Block, Variable
 from forebay.workflows.staging.checksum import array_checksum, text_checksum
-from forebay.workflows.staging.outputs import Advance, BlockChecksums, block_array, check_block, is_text, same_attribute
+from forebay.workflows.staging.outputs import (
+    Advance,
+    BlockChecksums,
+    block_array,
+    block_checksum,
+    check_block,
+    is_text,
+    same_attribute,
+)
 
 if TYPE_CHECKING:
     import h5py
@@ -113,7 +121,7 @@ def _compare_variable(
     for number, block in enumerate(variable.blocks):
         place = _place(variable, number, block)
         array = np.asarray(node[place])
-        found = array_checksum(array)
+        found = block_checksum(variable, array)
         # Where blocks overlap, later ones win in the file as in the stream, and a block's own checksum says nothing.
         if found != checksums[number] and array.tobytes() != np.asarray(variable[place]).tobytes():
             check_block(found, checksums[number], path, name, number)

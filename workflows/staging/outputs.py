@@ -10,17 +10,19 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from forebay import _core
 from forebay.datatypes import ShapeKind
 from forebay.errors import CorruptError
 from forebay.step import Step
 from forebay.variable import Variable
-from forebay.workflows.staging.checksum import array_checksum, text_checksum
+from forebay.workflows.staging.checksum import array_checksum, text_checksum, value_bytes
 
 __all__ = [
     "Advance",
     "BlockChecksums",
     "OutputFormat",
     "block_array",
+    "block_checksum",
     "block_checksums",
     "check_block",
     "element_bytes",
@@ -83,6 +85,11 @@ def unchecked_variables(step: Step, names: Sequence[str]) -> Iterator[str]:
             yield name
 
 
+def block_checksum(variable: Variable, array: NDArray[Any]) -> int:
+    """The checksum of what was read of one of its blocks."""
+    return _core.crc32c(value_bytes(array)) if variable.kind is ShapeKind.GLOBAL_VALUE else array_checksum(array)
+
+
 def block_checksums(step: Step, names: Sequence[str]) -> dict[str, list[int]]:
     """The writer's checksum of each block, taken from the bytes where it took none."""
     found = {}
@@ -92,8 +99,8 @@ def block_checksums(step: Step, names: Sequence[str]) -> dict[str, list[int]]:
         for number, block in enumerate(variable.blocks):
             if is_text(variable):
                 checksums.append(text_checksum(str(variable.block(number).item())))
-            elif block.checksum is None:
-                checksums.append(array_checksum(block_array(variable, number)))
+            elif block.checksum is None or variable.kind is ShapeKind.GLOBAL_VALUE:
+                checksums.append(block_checksum(variable, block_array(variable, number)))
             else:
                 checksums.append(block.checksum)
         found[name] = checksums
@@ -115,6 +122,4 @@ def same_attribute(left: Any, right: Any) -> bool:
     if isinstance(left, (str, tuple)) or isinstance(right, (str, tuple)):
         return type(left) is type(right) and bool(left == right)
     first, second = np.asarray(left), np.asarray(right)
-    return (
-        first.dtype == second.dtype and first.shape == second.shape and first.tobytes() == second.tobytes()
-    )
+    return first.dtype == second.dtype and first.shape == second.shape and value_bytes(first) == value_bytes(second)

@@ -289,7 +289,9 @@ class _Stager:
         self, step: Step, names: list[str], complete: bool, unchecked: bool, output: Path, files: tuple[FileEntry, ...]
     ) -> StepEntry:
         variables = tuple(
-            VariableEntry(name, type_name(step[name].dtype), step[name].kind.value, step[name].shape, len(step[name].blocks))
+            VariableEntry(
+                name, type_name(step[name].dtype), step[name].kind.value, step[name].shape, len(step[name].blocks)
+            )
             for name in names
         )
         return StepEntry(

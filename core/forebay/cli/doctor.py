@@ -29,7 +29,9 @@ def register(app: typer.Typer) -> None:
 
 
 def doctor(
-    read_data: Annotated[bool, typer.Option("--read-data", help="Also read every block and check its checksum.")] = False,
+    read_data: Annotated[
+        bool, typer.Option("--read-data", help="Also read every block and check its checksum.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Check the instance: journals, space, files, manager. Exit status 0 only when it is clean."""

@@ -85,7 +85,10 @@ def server_binary() -> Path:
     if named:
         binary, origin = Path(named), "$FOREBAY_SERVER_BINARY names it"
     else:
-        binary, origin = Path(str(importlib.resources.files("forebay"))) / "bin" / "forebayd", "the package should have it"
+        binary, origin = (
+            Path(str(importlib.resources.files("forebay"))) / "bin" / "forebayd",
+            "the package should have it",
+        )
     if not binary.is_file() or not os.access(binary, os.X_OK):
         raise UnsupportedError(
             f"there is no staging server at {binary} ({origin}); install forebay again, or build it with ./run build"

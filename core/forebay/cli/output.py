@@ -52,7 +52,10 @@ def make_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, plain: 
     table = Table(box=None, pad_edge=False, header_style="" if plain else "bold", show_edge=False)
     for column in columns:
         table.add_column(
-            column.removeprefix(">"), justify="right" if column.startswith(">") else "left", no_wrap=plain, overflow="fold"
+            column.removeprefix(">"),
+            justify="right" if column.startswith(">") else "left",
+            no_wrap=plain,
+            overflow="fold",
         )
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))

@@ -73,7 +73,10 @@ def _reservation_fields(info: ReservationInfo) -> list[tuple[str, str]]:
         ("name", info.name),
         ("id", info.id),
         ("capacity", format_size(info.capacity_bytes)),
-        ("used", f"{format_size(info.used_bytes)} by streams, {format_size(info.files_bytes)} by files ({share:.0f} %)"),
+        (
+            "used",
+            f"{format_size(info.used_bytes)} by streams, {format_size(info.files_bytes)} by files ({share:.0f} %)",
+        ),
         ("lifetime", info.lifetime.value),
         ("kind", f"{info.access_mode.value} {info.type.value}"),
         ("owner", f"{user_name(info.owner_uid)}:{_group_name(info.owner_gid)}"),

@@ -81,7 +81,9 @@ def root(
     context: typer.Context,
     root_folder: Annotated[
         str | None,
-        typer.Option("--root", metavar="DIR", help="The instance to talk to; default: $FOREBAY_ROOT, else the user's own."),
+        typer.Option(
+            "--root", metavar="DIR", help="The instance to talk to; default: $FOREBAY_ROOT, else the user's own."
+        ),
     ] = None,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The manager's process: ``python -m forebay.workflows.manager --root DIR [--ready-fd N]``, started by `forebay up`.
+
+It stays in the foreground, logs to standard error, writes ``ready`` to descriptor N when it serves, and ends on SIGTERM.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import fcntl
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import uvicorn
+
+from forebay.cli.instance import Instance
+from forebay.errors import BusyError, DisconnectedError, ForebayError
+from forebay.workflows.manager.api import build_api
+from forebay.workflows.manager.database import Database
+from forebay.workflows.manager.peer import PeerProtocol
+from forebay.workflows.manager.reservations import Reservations
+from forebay.workflows.manager.server_link import ServerLink
+from forebay.workflows.manager.supervisor import StageSupervisor
+from forebay.workflows.staging.publication import write_whole
+
+_log = logging.getLogger("forebay.manager")
+
+_WATCH_INTERVAL_SECONDS = 1.0
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to us: uvicorn raises them again after a clean end."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def main() -> int:
+    """Runs the manager; 0 after a clean end."""
+    parser = argparse.ArgumentParser(prog="python -m forebay.workflows.manager", description=__doc__)
+    parser.add_argument("--root", required=True, type=Path, help="the instance's root")
+    parser.add_argument("--ready-fd", type=int, help="descriptor to write `ready` to")
+    arguments = parser.parse_args()
+    os.environ["FOREBAY_ROOT"] = str(arguments.root)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    instance = Instance(arguments.root)
+    try:
+        with _lock(instance), _socket(instance) as listener:
+            asyncio.run(_serve(instance, listener, arguments.ready_fd))
+    except (ForebayError, OSError) as error:
+        _log.error("%s", error)
+        return 1
+    _log.info("ended")
+    return 0
+
+
+async def _serve(instance: Instance, listener: socket.socket, ready_fd: int | None) -> None:
+    database = Database(instance.manager_database)
+    link = ServerLink()
+    supervisor = StageSupervisor(database, instance.root)
+    reservations = Reservations(database, link)
+    settings = uvicorn.Config(
+        "", http=PeerProtocol, ws="none", log_config=None, access_log=False, timeout_graceful_shutdown=2
+    )
+    server = _Server(settings)
+
+    def request_exit() -> None:
+        server.should_exit = True
+
+    settings.app = build_api(database, link, supervisor, instance.root, request_exit)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, request_exit)
+    watcher = asyncio.create_task(_watch_server(link, reservations, first=await _reconcile(link, reservations)))
+    await supervisor.start()
+    if ready_fd is not None:
+        # Connections are accepted into the socket's queue from its creation on.
+        os.write(ready_fd, b"ready\n")
+        os.close(ready_fd)
+    _log.info("serving %s", instance.root)
+    try:
+        await server.serve(sockets=[listener])
+    finally:
+        watcher.cancel()
+        await supervisor.stop()
+        link.close()
+        database.close()
+
+
+async def _watch_server(link: ServerLink, reservations: Reservations, first: tuple[int, int] | None) -> None:
+    """Reconciles whenever the server has come back."""
+    seen = first
+    while True:
+        await asyncio.sleep(_WATCH_INTERVAL_SECONDS)
+        now = await asyncio.to_thread(link.incarnation)
+        if now == seen:
+            continue
+        if now is None:
+            _log.warning("the server cannot be reached")
+            seen = None
+        else:
+            seen = await _reconcile(link, reservations)
+
+
+async def _reconcile(link: ServerLink, reservations: Reservations) -> tuple[int, int] | None:
+    """Reconciles; returns the server that it was done with, None if there was none."""
+    incarnation = await asyncio.to_thread(link.incarnation)
+    try:
+        await asyncio.to_thread(reservations.reconcile)
+    except DisconnectedError as error:
+        _log.warning("cannot reconcile yet: %s", error)
+        return None
+    except ForebayError:
+        _log.exception("reconciling failed")
+    return incarnation
+
+
+@contextlib.contextmanager
+def _lock(instance: Instance) -> Iterator[None]:
+    """One manager for an instance."""
+    descriptor = os.open(instance.manager_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise BusyError("another manager runs for this instance; `forebay down` ends it", str(instance.root)) from None
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _socket(instance: Instance) -> Iterator[socket.socket]:
+    """The listening socket, beside the server's, under a path that is short enough; its path is in ROOT/manager-endpoint."""
+    directory = Path(instance.endpoint.read_text(encoding="utf-8").strip()).parent
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / "manager.socket"
+    path.unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listener.bind(str(path))
+        # Whoever connects is known by the kernel; what they may do is decided for each request.
+        path.chmod(0o666)
+        listener.listen(128)
+        write_whole(instance.manager_endpoint, f"{path}\n")
+        instance.manager_endpoint.chmod(0o644)
+        yield listener
+    finally:
+        listener.close()
+        path.unlink(missing_ok=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

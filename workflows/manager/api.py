@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The manager's HTTP interface: reservations, stages, health. Callers are known by their socket's peer credentials."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from fastapi import FastAPI, Query, Request
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, Field
+
+from forebay.errors import ErrorCode, ForebayError, InvalidArgumentError, NotFoundError, PermissionDeniedError
+from forebay.sizes import parse_size
+from forebay.workflows.manager.database import Database, ReservationRow, StageRow
+from forebay.workflows.manager.peer import CurrentPeer, Peer
+from forebay.workflows.manager.reservations import Reservations
+from forebay.workflows.manager.server_link import ServerLink
+from forebay.workflows.manager.supervisor import StageSupervisor
+from forebay.workflows.staging.job import job_from_json
+
+__all__ = ["build_api"]
+
+_HTTP_STATUS = {
+    ErrorCode.INVALID_ARGUMENT: 400,
+    ErrorCode.PERMISSION_DENIED: 403,
+    ErrorCode.NOT_FOUND: 404,
+    ErrorCode.ALREADY_EXISTS: 409,
+    ErrorCode.BUSY: 409,
+    ErrorCode.REFUSED: 409,
+    ErrorCode.DISCONNECTED: 503,
+    ErrorCode.NO_SPACE: 507,
+}
+_WAIT_SECONDS_MAX = 30.0
+_JOB_CHARACTERS_MAX = 65536
+
+
+class ReservationRequest(BaseModel):
+    """A reservation to create."""
+
+    name: str
+    capacity: int | str = Field(description='bytes, or a text such as "2GiB"')
+    persistent: bool = False
+    access_mode: Literal["striped", "private"] = "striped"
+    type: Literal["scratch", "cache"] = "scratch"
+
+
+class StageRequest(BaseModel):
+    """A stage to run."""
+
+    job: dict[str, Any] = Field(description="see forebay.workflows.staging.job")
+    umask: int = Field(default=0o022, ge=0, le=0o777)
+
+
+class ShutdownRequest(BaseModel):
+    """The instance goes down."""
+
+    force: bool = Field(default=False, description="destroy reservations although writers or unstaged precious steps are in them")
+
+
+def build_api(
+    database: Database, link: ServerLink, supervisor: StageSupervisor, root: Path, request_exit: Callable[[], None]
+) -> FastAPI:
+    """The application over these parts; `request_exit` is called when the instance is to go down."""
+    api = FastAPI(title="Forebay manager", version=version("forebay"))
+    reservations = Reservations(database, link)
+    started_ns = time.time_ns()
+
+    @api.exception_handler(ForebayError)
+    async def tell_error(_request: Request, error: ForebayError) -> JSONResponse:
+        content = {"error": {"code": error.code.value, "what": error.what, "where": error.where}}
+        return JSONResponse(content, status_code=_HTTP_STATUS.get(error.code, 500))
+
+    @api.get("/health")
+    def health() -> dict[str, Any]:
+        """The manager is alive; can it reach the server?"""
+        incarnation = link.incarnation()
+        return {
+            "version": version("forebay"),
+            "root": str(root),
+            "started_ns": started_ns,
+            "server_pid": None if incarnation is None else incarnation[0],
+        }
+
+    @api.get("/findings")
+    def findings(peer: CurrentPeer) -> list[dict[str, Any]]:
+        """What `forebay doctor` should know."""
+        return [finding.as_dict() for finding in reservations.findings()] if peer.is_administrator else []
+
+    @api.get("/reservations")
+    def list_reservations() -> list[dict[str, Any]]:
+        """Reservations as they were asked for."""
+        return [asdict(row) for row in database.reservations()]
+
+    @api.post("/reservations")
+    def create_reservation(request: ReservationRequest, peer: CurrentPeer) -> dict[str, Any]:
+        """Creates a reservation; idempotent."""
+        wish = ReservationRow(
+            name=request.name,
+            capacity_bytes=parse_size(request.capacity),
+            persistent=request.persistent,
+            access_mode=request.access_mode,
+            type=request.type,
+            owner_uid=peer.uid,
+            owner_gid=peer.gid,
+            created_ns=time.time_ns(),
+        )
+        return reservations.create(wish).as_dict()
+
+    @api.delete("/reservations/{name}")
+    def destroy_reservation(name: str, peer: CurrentPeer, force: bool = False) -> dict[str, Any]:
+        """Destroys a reservation; idempotent."""
+        reservations.destroy(name, force=force, by_uid=None if peer.is_administrator else peer.uid)
+        return {"destroyed": name}
+
+    @api.get("/stages")
+    async def list_stages(peer: CurrentPeer) -> list[dict[str, Any]]:
+        """The caller's stages; an administrator's request gives all."""
+        return [_tell(row, 0) for row in supervisor.stages() if peer.is_administrator or row.owner_uid == peer.uid]
+
+    @api.post("/stages")
+    async def submit_stage(request: StageRequest, peer: CurrentPeer) -> dict[str, Any]:
+        """Queues a stage."""
+        if len(str(request.job)) > _JOB_CHARACTERS_MAX:
+            raise InvalidArgumentError("the stage's description is too long; use ranges for steps, fewer variables, or several stages")
+        job = job_from_json(request.job)
+        _check_may_run(peer)
+        row = await supervisor.submit(job, peer.uid, peer.gid, request.umask)
+        return _tell(row, supervisor.version(row.id))
+
+    @api.get("/stages/{stage_id}")
+    async def show_stage(
+        stage_id: int,
+        peer: CurrentPeer,
+        seen: int = -1,
+        wait_seconds: Annotated[float, Query(ge=0, le=_WAIT_SECONDS_MAX)] = 0.0,
+    ) -> dict[str, Any]:
+        """One stage; with `seen`, the version that the caller has, waits for a newer one."""
+        peer.must_own(supervisor.stage(stage_id).owner_uid, f"stage {stage_id}")
+        if wait_seconds:
+            await supervisor.wait_for_change(stage_id, seen, wait_seconds)
+        return _tell(supervisor.stage(stage_id), supervisor.version(stage_id))
+
+    @api.post("/stages/{stage_id}/cancel")
+    async def cancel_stage(stage_id: int, peer: CurrentPeer) -> dict[str, Any]:
+        """Cancels a stage; idempotent."""
+        peer.must_own(supervisor.stage(stage_id).owner_uid, f"stage {stage_id}")
+        return _tell(await supervisor.cancel(stage_id), supervisor.version(stage_id))
+
+    @api.post("/shutdown")
+    async def shut_down(request: ShutdownRequest, peer: CurrentPeer) -> dict[str, Any]:
+        """Destroys the reservations that are not persistent and ends the manager."""
+        if not peer.is_administrator:
+            raise PermissionDeniedError("only the instance's own user and root may take it down")
+        destroyed = await asyncio.to_thread(reservations.destroy_non_persistent, force=request.force)
+        request_exit()
+        return {"destroyed": destroyed}
+
+    return api
+
+
+def _check_may_run(peer: Peer) -> None:
+    """A stage runs as its user, which only a manager that runs as root can make happen for others."""
+    import os
+    import pwd
+
+    if peer.uid != os.geteuid() and os.geteuid() != 0:
+        raise PermissionDeniedError(
+            f"the manager runs as user {os.geteuid()} and cannot stage for user {peer.uid}; run the stage yourself: "
+            "python -m forebay.workflows.staging"
+        )
+    try:
+        pwd.getpwuid(peer.uid)
+    except KeyError:
+        raise NotFoundError(f"user {peer.uid} has no account on this machine") from None
+
+
+def _tell(row: StageRow, version_number: int) -> dict[str, Any]:
+    return {**asdict(row), "version": version_number}

@@ -1,0 +1,281 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the manager remembers, in SQLite: reservations as they were asked for, stages, and their receipts.
+
+Every change is one transaction, durable when the call returns.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sql
+from sqlalchemy import event
+
+from forebay.errors import NotFoundError, UnsupportedError
+
+__all__ = ["Database", "ReservationRow", "ReservationState", "StageRow", "StageState"]
+
+_SCHEMA_VERSION = 1
+
+_metadata = sql.MetaData()
+
+_schema = sql.Table("schema", _metadata, sql.Column("version", sql.Integer, nullable=False))
+
+_reservations = sql.Table(
+    "reservations",
+    _metadata,
+    sql.Column("name", sql.String, primary_key=True),
+    sql.Column("state", sql.String, nullable=False),
+    sql.Column("id", sql.String, nullable=False),
+    sql.Column("capacity_bytes", sql.BigInteger, nullable=False),
+    sql.Column("persistent", sql.Boolean, nullable=False),
+    sql.Column("access_mode", sql.String, nullable=False),
+    sql.Column("type", sql.String, nullable=False),
+    sql.Column("owner_uid", sql.Integer, nullable=False),
+    sql.Column("owner_gid", sql.Integer, nullable=False),
+    sql.Column("force", sql.Boolean, nullable=False),
+    sql.Column("created_ns", sql.BigInteger, nullable=False),
+)
+
+_stages = sql.Table(
+    "stages",
+    _metadata,
+    sql.Column("id", sql.Integer, primary_key=True, autoincrement=True),
+    sql.Column("state", sql.String, nullable=False),
+    sql.Column("job", sql.JSON, nullable=False),
+    sql.Column("owner_uid", sql.Integer, nullable=False),
+    sql.Column("owner_gid", sql.Integer, nullable=False),
+    sql.Column("umask", sql.Integer, nullable=False),
+    sql.Column("cancel", sql.Boolean, nullable=False),
+    sql.Column("attempts", sql.Integer, nullable=False),
+    sql.Column("created_ns", sql.BigInteger, nullable=False),
+    sql.Column("started_ns", sql.BigInteger),
+    sql.Column("finished_ns", sql.BigInteger),
+    sql.Column("progress", sql.JSON, nullable=False),
+    sql.Column("notes", sql.JSON, nullable=False),
+    sql.Column("result", sql.JSON),
+    sql.Column("failure", sql.JSON),
+    sqlite_autoincrement=True,
+)
+
+_receipts = sql.Table(
+    "receipts",
+    _metadata,
+    sql.Column("stage", sql.Integer, sql.ForeignKey("stages.id"), primary_key=True),
+    sql.Column("path", sql.String, nullable=False),
+    sql.Column("crc32c", sql.String, nullable=False),
+    sql.Column("written_ns", sql.BigInteger, nullable=False),
+)
+
+
+class ReservationState(StrEnum):
+    """What is to become of a reservation, or has."""
+
+    CREATING = "creating"  #: asked for; whether the server has it is not known yet
+    PRESENT = "present"  #: the server has it
+    DESTROYING = "destroying"  #: to be gone; whether it is, is not known yet
+    LOST = "lost"  #: should be there, but the server does not have it
+
+
+class StageState(StrEnum):
+    """State of a stage."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def is_final(self) -> bool:
+        """Nothing changes any more."""
+        return self in (StageState.SUCCEEDED, StageState.FAILED, StageState.CANCELLED)
+
+
+@dataclass(frozen=True, slots=True)
+class ReservationRow:
+    """A reservation as it was asked for."""
+
+    name: str
+    capacity_bytes: int
+    persistent: bool
+    access_mode: str
+    type: str
+    owner_uid: int
+    owner_gid: int
+    state: ReservationState = ReservationState.CREATING
+    id: str = ""  #: the server's, once it is known
+    force: bool = False  #: of a destroy
+    created_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StageRow:
+    """A stage: what it is to do and how far it has come."""
+
+    id: int
+    state: StageState
+    job: dict[str, Any]
+    owner_uid: int
+    owner_gid: int
+    umask: int
+    cancel: bool  #: to be cancelled
+    attempts: int
+    created_ns: int
+    started_ns: int | None
+    finished_ns: int | None
+    progress: dict[str, Any]
+    notes: list[str]
+    result: dict[str, Any] | None
+    failure: dict[str, Any] | None
+
+
+class Database:
+    """The manager's memory. Usable from several threads."""
+
+    def __init__(self, path: Path) -> None:
+        self._engine = sql.create_engine(f"sqlite:///{path}")
+        event.listen(self._engine, "connect", _configure)
+        _metadata.create_all(self._engine)
+        with self._engine.begin() as connection:
+            version = connection.scalar(sql.select(_schema.c.version))
+            if version is None:
+                connection.execute(_schema.insert().values(version=_SCHEMA_VERSION))
+            elif version != _SCHEMA_VERSION:
+                raise UnsupportedError(
+                    f"the manager's database has version {version}, this forebay knows {_SCHEMA_VERSION}; use the forebay "
+                    "that wrote it",
+                    str(path),
+                )
+
+    def close(self) -> None:
+        """Closes all connections."""
+        self._engine.dispose()
+
+    # Reservations
+
+    def reservations(self) -> list[ReservationRow]:
+        """All of them, by name."""
+        with self._engine.connect() as connection:
+            rows = connection.execute(_reservations.select().order_by(_reservations.c.name)).mappings()
+            return [_reservation_row(row) for row in rows]
+
+    def reservation(self, name: str) -> ReservationRow | None:
+        """One of them."""
+        with self._engine.connect() as connection:
+            row = connection.execute(_reservations.select().where(_reservations.c.name == name)).mappings().first()
+            return None if row is None else _reservation_row(row)
+
+    def put_reservation(self, row: ReservationRow) -> None:
+        """Enters or replaces one."""
+        values = {name: getattr(row, name) for name in _reservations.c.keys()}  # noqa: SIM118 - a column collection
+        with self._engine.begin() as connection:
+            connection.execute(_reservations.delete().where(_reservations.c.name == row.name))
+            connection.execute(_reservations.insert().values(values))
+
+    def set_reservation_state(self, name: str, state: ReservationState, *, force: bool = False) -> None:
+        """Changes what is to become of one."""
+        with self._engine.begin() as connection:
+            connection.execute(
+                _reservations.update().where(_reservations.c.name == name).values(state=state, force=force)
+            )
+
+    def forget_reservation(self, name: str) -> None:
+        """Removes one."""
+        with self._engine.begin() as connection:
+            connection.execute(_reservations.delete().where(_reservations.c.name == name))
+
+    # Stages
+
+    def add_stage(self, job: dict[str, Any], owner_uid: int, owner_gid: int, umask: int) -> StageRow:
+        """Enters a queued stage."""
+        with self._engine.begin() as connection:
+            inserted = connection.execute(
+                _stages.insert().values(
+                    state=StageState.QUEUED,
+                    job=job,
+                    owner_uid=owner_uid,
+                    owner_gid=owner_gid,
+                    umask=umask,
+                    cancel=False,
+                    attempts=0,
+                    created_ns=time.time_ns(),
+                    progress={},
+                    notes=[],
+                    result=sql.null(),
+                    failure=sql.null(),
+                )
+            )
+            key = inserted.inserted_primary_key
+            assert key is not None
+            stage_id: int = key[0]
+        return self.stage(stage_id)
+
+    def stage(self, stage_id: int) -> StageRow:
+        """One stage; NotFoundError without it."""
+        with self._engine.connect() as connection:
+            row = connection.execute(_stages.select().where(_stages.c.id == stage_id)).mappings().first()
+        if row is None:
+            raise NotFoundError(f"there is no stage {stage_id}; `forebay stages` lists them")
+        return _stage_row(row)
+
+    def stages(self, states: Iterable[StageState] | None = None) -> list[StageRow]:
+        """Stages in the order in which they were asked for."""
+        query = _stages.select().order_by(_stages.c.id)
+        if states is not None:
+            query = query.where(_stages.c.state.in_(list(states)))
+        with self._engine.connect() as connection:
+            return [_stage_row(row) for row in connection.execute(query).mappings()]
+
+    def change_stage(self, stage_id: int, **values: Any) -> StageRow:
+        """Changes columns of a stage."""
+        for name in ("result", "failure"):
+            if name in values and values[name] is None:
+                values[name] = sql.null()
+        with self._engine.begin() as connection:
+            connection.execute(_stages.update().where(_stages.c.id == stage_id).values(**values))
+        return self.stage(stage_id)
+
+    def requeue_running_stages(self) -> int:
+        """After a start: stages that ran when the manager before this one ended begin again."""
+        with self._engine.begin() as connection:
+            changed = connection.execute(
+                _stages.update().where(_stages.c.state == StageState.RUNNING).values(state=StageState.QUEUED)
+            )
+            return changed.rowcount
+
+    # Receipts
+
+    def put_receipt(self, stage_id: int, path: str, crc32c: str) -> None:
+        """Remembers where a finished stage left its receipt."""
+        with self._engine.begin() as connection:
+            connection.execute(_receipts.delete().where(_receipts.c.stage == stage_id))
+            connection.execute(
+                _receipts.insert().values(stage=stage_id, path=path, crc32c=crc32c, written_ns=time.time_ns())
+            )
+
+    def receipts(self) -> dict[int, dict[str, Any]]:
+        """Path and checksum of the receipts by stage."""
+        with self._engine.connect() as connection:
+            rows = connection.execute(_receipts.select()).mappings()
+            return {row["stage"]: {"path": row["path"], "crc32c": row["crc32c"]} for row in rows}
+
+
+def _configure(connection: Any, _record: object) -> None:
+    cursor = connection.cursor()
+    for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON", "busy_timeout = 10000"):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def _reservation_row(row: Any) -> ReservationRow:
+    return ReservationRow(**(dict(row) | {"state": ReservationState(row["state"])}))
+
+
+def _stage_row(row: Any) -> StageRow:
+    return StageRow(**(dict(row) | {"state": StageState(row["state"])}))

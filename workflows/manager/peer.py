@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who is at the other end of the manager's socket: the kernel's word, attached to every request."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import struct
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends, Request
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from forebay.errors import PermissionDeniedError
+
+__all__ = ["CurrentPeer", "Peer", "PeerProtocol"]
+
+_CREDENTIALS = struct.Struct("iII")
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """The process that asks."""
+
+    pid: int
+    uid: int
+    gid: int
+
+    @property
+    def is_administrator(self) -> bool:
+        """Root and the manager's own user may do everything."""
+        return self.uid in (0, os.geteuid())
+
+    def must_own(self, uid: int, what: str) -> None:
+        """PermissionDeniedError unless the peer is that user or an administrator."""
+        if self.uid != uid and not self.is_administrator:
+            raise PermissionDeniedError(f"{what} belongs to user {uid}, and you are user {self.uid}; ask them")
+
+
+class PeerProtocol(H11Protocol):
+    """HTTP over a Unix socket that knows its peer."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        connection = transport.get_extra_info("socket")
+        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        self.app_state = {**self.app_state, "peer": Peer(*_CREDENTIALS.unpack(credentials))}
+
+
+def _peer(request: Request) -> Peer:
+    peer = request.state.peer
+    assert isinstance(peer, Peer)
+    return peer
+
+
+CurrentPeer = Annotated[Peer, Depends(_peer)]

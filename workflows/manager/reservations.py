@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reservations as they were asked for against those that the server has: create, destroy, and repair after crashes.
+
+The wish is written down before the server is asked, and its outcome after. A crash between leaves a row in state CREATING or
+DESTROYING, which `reconcile` carries through; both calls to the server are idempotent.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import replace
+
+from forebay.errors import DisconnectedError, ForebayError, NotFoundError, PermissionDeniedError, RefusedError
+from forebay.records import Finding, Lifetime, ReservationInfo, Severity
+from forebay.workflows.manager.database import Database, ReservationRow, ReservationState
+from forebay.workflows.manager.server_link import ServerLink
+
+__all__ = ["Reservations"]
+
+_log = logging.getLogger(__name__)
+
+
+class Reservations:
+    """Creates and destroys. Usable from several threads; changes happen one after another."""
+
+    def __init__(self, database: Database, link: ServerLink) -> None:
+        self._database = database
+        self._link = link
+        self._lock = threading.Lock()  # One change at a time: wish, call, outcome.
+
+    def create(self, wish: ReservationRow) -> ReservationInfo:
+        """Creates the reservation; idempotent.
+
+        Raises
+        ------
+        AlreadyExistsError, NoSpaceError, InvalidArgumentError
+            The server refuses; nothing is remembered.
+        DisconnectedError
+            The server was lost; whether it exists is settled when the server is back.
+        """
+        with self._lock:
+            known = self._database.reservation(wish.name)
+            if known is None or known.state is not ReservationState.PRESENT:
+                self._database.put_reservation(replace(wish, state=ReservationState.CREATING))
+            try:
+                return self._carry_out_create(wish)
+            except DisconnectedError:
+                raise
+            except ForebayError:
+                if known is None:
+                    self._database.forget_reservation(wish.name)
+                elif known.state is not ReservationState.PRESENT:
+                    self._database.put_reservation(known)
+                raise
+
+    def destroy(self, name: str, *, force: bool, by_uid: int | None) -> None:
+        """Destroys the reservation; idempotent.
+
+        Parameters
+        ----------
+        by_uid : int, optional
+            Who asks, if it must be the owner.
+
+        Raises
+        ------
+        PermissionDeniedError
+            It belongs to another user.
+        RefusedError
+            The server refuses without `force`; the reservation stays.
+        DisconnectedError
+            The server was lost; the reservation is destroyed when the server is back.
+        """
+        with self._lock:
+            known = self._database.reservation(name) or self._adopt_from_server(name)
+            if known is None:
+                return
+            if by_uid is not None and known.owner_uid != by_uid:
+                raise PermissionDeniedError(
+                    f"reservation {name} belongs to user {known.owner_uid}; ask them, or the administrator", name
+                )
+            self._carry_out_destroy(known, force=force)
+
+    def destroy_non_persistent(self, *, force: bool) -> list[str]:
+        """Destroys all that live only until the instance goes down; returns their names.
+
+        Raises
+        ------
+        RefusedError
+            The server refuses one; those before it are gone.
+        """
+        self.reconcile()
+        with self._lock:
+            doomed = [row for row in self._database.reservations() if not row.persistent]
+            for row in doomed:
+                self._carry_out_destroy(row, force=force)
+        return [row.name for row in doomed]
+
+    def reconcile(self) -> None:
+        """Brings what was asked for and what the server has together; called at each start and when the server is back.
+
+        Raises
+        ------
+        DisconnectedError
+            The server cannot be reached.
+        """
+        with self._lock:
+            with self._link.admin() as admin:
+                existing = {info.name: info for info in admin.reservations()}
+            for row in self._database.reservations():
+                self._reconcile_row(row, existing.get(row.name))
+            known = {row.name for row in self._database.reservations()}
+            for info in existing.values():
+                if info.name not in known and info.name in self._existing_names():
+                    _log.info("reservation %s was not made by this manager; taking it over", info.name)
+                    self._adopt(info)
+
+    def findings(self) -> list[Finding]:
+        """What `forebay doctor` should say about reservations."""
+        return [
+            Finding(
+                Severity.PROBLEM,
+                f"reservation {row.name}",
+                "it should exist, but the server does not have it: its data was removed past the manager. "
+                f"`forebay destroy {row.name}` forgets it, `forebay create {row.name} …` makes it anew, empty",
+            )
+            for row in self._database.reservations()
+            if row.state is ReservationState.LOST
+        ]
+
+    def _reconcile_row(self, row: ReservationRow, existing: ReservationInfo | None) -> None:
+        if row.state is ReservationState.DESTROYING:
+            try:
+                self._carry_out_destroy(row, force=row.force)
+            except RefusedError as error:
+                _log.warning("reservation %s stays: %s", row.name, error)
+        elif row.state is ReservationState.CREATING:
+            try:
+                self._carry_out_create(row)
+            except DisconnectedError:
+                raise
+            except ForebayError as error:
+                # Whoever asked for it was told nothing, or that the manager was lost; it is not there and that is consistent.
+                _log.warning("reservation %s is not created: %s", row.name, error)
+                self._database.forget_reservation(row.name)
+        elif existing is None and row.state is ReservationState.PRESENT:
+            _log.error("reservation %s should exist, but the server does not have it", row.name)
+            self._database.set_reservation_state(row.name, ReservationState.LOST)
+        elif existing is not None and (row.state is ReservationState.LOST or row.id != existing.id):
+            # It was made anew past the manager.
+            self._adopt(existing)
+
+    def _carry_out_create(self, wish: ReservationRow) -> ReservationInfo:
+        with self._link.admin() as admin:
+            info = admin.create(
+                wish.name,
+                wish.capacity_bytes,
+                persistent=wish.persistent,
+                access_mode=wish.access_mode,
+                type=wish.type,
+                owner_uid=wish.owner_uid,
+                owner_gid=wish.owner_gid,
+            )
+        self._adopt(info)
+        return info
+
+    def _carry_out_destroy(self, row: ReservationRow, *, force: bool) -> None:
+        self._database.put_reservation(replace(row, state=ReservationState.DESTROYING, force=force))
+        try:
+            with self._link.admin() as admin:
+                admin.destroy(row.name, force=force)
+        except RefusedError:
+            before = ReservationState.PRESENT if row.state is ReservationState.DESTROYING else row.state
+            self._database.put_reservation(replace(row, state=before, force=False))
+            raise
+        self._database.forget_reservation(row.name)
+
+    def _adopt_from_server(self, name: str) -> ReservationRow | None:
+        with self._link.admin() as admin:
+            try:
+                return self._adopt(admin.reservation(name))
+            except NotFoundError:
+                return None
+
+    def _adopt(self, info: ReservationInfo) -> ReservationRow:
+        row = ReservationRow(
+            name=info.name,
+            capacity_bytes=info.capacity_bytes,
+            persistent=info.lifetime is Lifetime.PERSISTENT,
+            access_mode=info.access_mode.value,
+            type=info.type.value,
+            owner_uid=info.owner_uid,
+            owner_gid=info.owner_gid,
+            state=ReservationState.PRESENT,
+            id=info.id,
+            created_ns=info.created_ns,
+        )
+        self._database.put_reservation(row)
+        return row
+
+    def _existing_names(self) -> set[str]:
+        """What the server has now, after the rows were dealt with."""
+        with self._link.admin() as admin:
+            return {info.name for info in admin.reservations()}

@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs stages as child processes: watches their progress, begins interrupted ones again, cancels, and keeps the outcome.
+
+A child ends with the manager, because its standard input does. All methods belong to the event loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import pwd
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from forebay.workflows.manager.database import Database, StageRow, StageState
+from forebay.workflows.staging.checksum import file_checksum, format_checksum
+from forebay.workflows.staging.job import Job, StepsJob, job_from_json, job_to_json
+
+__all__ = ["StageSupervisor"]
+
+_log = logging.getLogger(__name__)
+
+_FINITE_STAGES_MAX = 4
+_FOLLOWING_STAGES_MAX = 64
+_ATTEMPTS_MAX = 5
+_RETRY_SECONDS_MAX = 30.0
+_STOP_SECONDS = 10.0
+_SAVE_INTERVAL_SECONDS = 1.0
+_NOTES_MAX = 100
+_LINE_BYTES_MAX = 1 << 20
+_ERROR_TEXT_MAX = 2000
+
+
+class StageSupervisor:
+    """The stages of one instance."""
+
+    def __init__(self, database: Database, root: Path) -> None:
+        self._database = database
+        self._root = root
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._processes: dict[int, asyncio.subprocess.Process] = {}
+        self._following: set[int] = set()
+        self._progress: dict[int, dict[str, Any]] = {}
+        self._not_before: dict[int, float] = {}
+        self._versions: dict[int, int] = {}
+        self._changed = asyncio.Condition()
+        self._stopping = False
+
+    async def start(self) -> None:
+        """Begins what was queued or interrupted."""
+        interrupted = self._database.requeue_running_stages()
+        if interrupted:
+            _log.info("beginning %d interrupted stages again", interrupted)
+        for row in self._database.stages([StageState.QUEUED]):
+            if row.cancel:
+                await self._change(row.id, state=StageState.CANCELLED, finished_ns=time.time_ns())
+        self._fill_slots()
+
+    async def stop(self) -> None:
+        """Ends all children; their stages begin again when the manager does."""
+        self._stopping = True
+        for process in self._processes.values():
+            _signal(process, signal.SIGTERM)
+        if self._tasks:
+            _, late = await asyncio.wait(self._tasks.values(), timeout=_STOP_SECONDS)
+            for process in self._processes.values():
+                _signal(process, signal.SIGKILL)
+            if late:
+                await asyncio.wait(late)
+        async with self._changed:
+            self._changed.notify_all()
+
+    async def submit(self, job: Job, owner_uid: int, owner_gid: int, umask: int) -> StageRow:
+        """Queues a stage."""
+        row = self._database.add_stage(job_to_json(job), owner_uid, owner_gid, umask)
+        _log.info("stage %d: %s", row.id, json.dumps(row.job))
+        self._fill_slots()
+        return self.stage(row.id)
+
+    async def cancel(self, stage_id: int) -> StageRow:
+        """Cancels a stage that is not over; idempotent."""
+        row = self._database.stage(stage_id)
+        if row.state.is_final:
+            return row
+        await self._change(stage_id, cancel=True)
+        process = self._processes.get(stage_id)
+        if process is not None:
+            _signal(process, signal.SIGTERM)
+            asyncio.get_running_loop().call_later(_STOP_SECONDS, _signal, process, signal.SIGKILL)
+        elif stage_id not in self._tasks:
+            await self._change(stage_id, state=StageState.CANCELLED, finished_ns=time.time_ns())
+        return self.stage(stage_id)
+
+    def stage(self, stage_id: int) -> StageRow:
+        """A stage with its newest progress."""
+        return self._with_progress(self._database.stage(stage_id))
+
+    def stages(self) -> list[StageRow]:
+        """All stages with their newest progress."""
+        return [self._with_progress(row) for row in self._database.stages()]
+
+    def version(self, stage_id: int) -> int:
+        """Changes with every change of the stage."""
+        return self._versions.get(stage_id, 0)
+
+    async def wait_for_change(self, stage_id: int, seen: int, timeout_seconds: float) -> None:
+        """Returns when the stage's version is not `seen`, or it is over, or the time is."""
+        if self._database.stage(stage_id).state.is_final:
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_seconds), self._changed:
+                await self._changed.wait_for(lambda: self._stopping or self.version(stage_id) != seen)
+
+    def _with_progress(self, row: StageRow) -> StageRow:
+        newest = self._progress.get(row.id)
+        if newest is None:
+            return row
+        fields = {name: getattr(row, name) for name in StageRow.__slots__} | {"progress": newest}
+        return StageRow(**fields)
+
+    def _fill_slots(self) -> None:
+        """Starts queued stages as far as there is room, oldest first."""
+        if self._stopping:
+            return
+        now = time.monotonic()
+        for row in self._database.stages([StageState.QUEUED]):
+            if row.id in self._tasks or row.cancel or self._not_before.get(row.id, now) > now:
+                continue
+            job = job_from_json(row.job)
+            follows = isinstance(job, StepsJob) and job.follow
+            running = len(self._following) if follows else len(self._tasks) - len(self._following)
+            if running >= (_FOLLOWING_STAGES_MAX if follows else _FINITE_STAGES_MAX):
+                continue
+            if follows:
+                self._following.add(row.id)
+            self._tasks[row.id] = asyncio.create_task(self._run(row), name=f"stage {row.id}")
+
+    async def _run(self, row: StageRow) -> None:
+        try:
+            await self._run_once(row)
+        except Exception:
+            _log.exception("stage %d", row.id)
+            failure = _failure("internal", "the manager failed to run the stage; see its log, ROOT/log/manager.log", may_pass=False)
+            await self._change(row.id, state=StageState.FAILED, failure=failure, finished_ns=time.time_ns())
+        finally:
+            del self._tasks[row.id]
+            self._following.discard(row.id)
+            self._processes.pop(row.id, None)
+            self._progress.pop(row.id, None)
+            self._fill_slots()
+
+    async def _run_once(self, row: StageRow) -> None:
+        await self._change(
+            row.id, state=StageState.RUNNING, attempts=row.attempts + 1, started_ns=time.time_ns(), failure=None
+        )
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "forebay.workflows.staging",
+            json.dumps(row.job),
+            "--lifeline",
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env=os.environ | {"FOREBAY_ROOT": str(self._root)},
+            cwd="/",
+            umask=row.umask,
+            start_new_session=True,
+            limit=_LINE_BYTES_MAX,
+            **_identity(row),
+        )
+        self._processes[row.id] = process
+        if self._stopping or self._database.stage(row.id).cancel:
+            _signal(process, signal.SIGTERM)
+        assert process.stdout is not None
+        assert process.stderr is not None
+        outcome, error_text = await asyncio.gather(self._watch(row.id, process.stdout), process.stderr.read())
+        status = await process.wait()
+        if error_text:
+            _log.warning("stage %d wrote: %s", row.id, error_text.decode(errors="replace")[-_ERROR_TEXT_MAX:])
+        await self._settle(row, outcome, status)
+
+    async def _watch(self, stage_id: int, events: asyncio.StreamReader) -> dict[str, Any]:
+        """Follows a child's events to their end; returns the last one, if it tells the outcome."""
+        outcome: dict[str, Any] = {}
+        saved_at = 0.0
+        while line := await events.readline():
+            event = json.loads(line)
+            kind = event.pop("event")
+            if kind == "progress":
+                self._progress[stage_id] = event
+                if time.monotonic() - saved_at > _SAVE_INTERVAL_SECONDS:
+                    saved_at = time.monotonic()
+                    self._database.change_stage(stage_id, progress=event)
+                await self._announce(stage_id)
+            elif kind == "note":
+                notes = self._database.stage(stage_id).notes
+                await self._change(stage_id, notes=[*notes, event["text"]][-_NOTES_MAX:])
+            else:
+                outcome = {"event": kind, **event}
+        return outcome
+
+    async def _settle(self, row: StageRow, outcome: dict[str, Any], status: int) -> None:
+        """Writes down how a run of the stage ended, or queues it again."""
+        now = self._database.stage(row.id)
+        progress = self._progress.get(row.id, now.progress)
+        if outcome.get("event") == "done" and status == 0:
+            result = outcome["result"]
+            receipt = Path(result["receipt"])
+            _, checksum = await asyncio.to_thread(file_checksum, receipt)
+            self._database.put_receipt(row.id, str(receipt), format_checksum(checksum))
+            await self._change(
+                row.id, state=StageState.SUCCEEDED, result=result, progress=progress, finished_ns=time.time_ns()
+            )
+            return
+        if now.cancel:
+            await self._change(row.id, state=StageState.CANCELLED, progress=progress, finished_ns=time.time_ns())
+            return
+        if self._stopping:
+            await self._change(row.id, state=StageState.QUEUED, progress=progress)
+            return
+        failure = outcome.get("failure") or _failure(
+            "killed",
+            f"the stage's process died of signal {-status}" if status < 0 else f"the stage's process ended with status {status}",
+            may_pass=status < 0,
+        )
+        # Attempts that came further than the one before do not count.
+        advanced = progress.get("items_done", 0) > row.progress.get("items_done", 0)
+        attempts = 1 if advanced else now.attempts
+        if failure["may_pass"] and attempts < _ATTEMPTS_MAX:
+            pause_seconds = min(2.0 ** (attempts - 1), _RETRY_SECONDS_MAX)
+            _log.warning("stage %d is tried again in %g s: %s", row.id, pause_seconds, failure["what"])
+            self._not_before[row.id] = time.monotonic() + pause_seconds
+            await self._change(row.id, state=StageState.QUEUED, attempts=attempts, failure=failure, progress=progress)
+            asyncio.get_running_loop().call_later(pause_seconds, self._fill_slots)
+            return
+        await self._change(
+            row.id, state=StageState.FAILED, failure=failure, progress=progress, finished_ns=time.time_ns()
+        )
+
+    async def _change(self, stage_id: int, **values: Any) -> None:
+        self._database.change_stage(stage_id, **values)
+        await self._announce(stage_id)
+
+    async def _announce(self, stage_id: int) -> None:
+        async with self._changed:
+            self._versions[stage_id] = self._versions.get(stage_id, 0) + 1
+            self._changed.notify_all()
+
+
+def _identity(row: StageRow) -> dict[str, Any]:
+    """How the child becomes the user who asked for the stage."""
+    if row.owner_uid == os.geteuid():
+        return {}
+    name = pwd.getpwuid(row.owner_uid).pw_name
+    return {"user": row.owner_uid, "group": row.owner_gid, "extra_groups": os.getgrouplist(name, row.owner_gid)}
+
+
+def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(number)
+
+
+def _failure(code: str, what: str, *, may_pass: bool) -> dict[str, Any]:
+    return {"code": code, "what": what, "where": "", "may_pass": may_pass, "stream_broken": False}
