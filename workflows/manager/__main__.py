@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The manager's process: ``python -m forebay.workflows.manager --root DIR [--ready-fd N]``, started by `forebay up`.
 
-It stays in the foreground, logs to standard error, writes ``ready`` to descriptor N when it serves, and ends on SIGTERM.
+It stays in the foreground, logs to standard error, writes ``ready`` to descriptor N when it serves, and ends on
+SIGTERM.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ def main() -> int:
     os.environ["FOREBAY_ROOT"] = str(arguments.root)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     logging.getLogger("httpx").setLevel(logging.WARNING)
+    os.umask(0o077)  # Stages set their own.
     instance = Instance(arguments.root)
     try:
         with _lock(instance), _socket(instance) as listener:
@@ -140,10 +142,11 @@ def _lock(instance: Instance) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _socket(instance: Instance) -> Iterator[socket.socket]:
-    """The listening socket, beside the server's, under a path that is short enough; its path is in ROOT/manager-endpoint."""
-    directory = Path(instance.endpoint.read_text(encoding="utf-8").strip()).parent
+    """The listening socket, beside the server's, where paths are short; ROOT/manager-endpoint names it."""
+    server_socket = Path(instance.endpoint.read_text(encoding="utf-8").strip())
+    directory = server_socket.parent
     directory.mkdir(parents=True, exist_ok=True)
-    path = directory / "manager.socket"
+    path = directory / f"{server_socket.stem}.manager.sock"
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:

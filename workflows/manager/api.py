@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import pwd
 import time
 from collections.abc import Callable
 from dataclasses import asdict
@@ -60,7 +62,9 @@ class StageRequest(BaseModel):
 class ShutdownRequest(BaseModel):
     """The instance goes down."""
 
-    force: bool = Field(default=False, description="destroy reservations although writers or unstaged precious steps are in them")
+    force: bool = Field(
+        default=False, description="destroy reservations although writers or unstaged precious steps are in them"
+    )
 
 
 def build_api(
@@ -127,7 +131,9 @@ def build_api(
     async def submit_stage(request: StageRequest, peer: CurrentPeer) -> dict[str, Any]:
         """Queues a stage."""
         if len(str(request.job)) > _JOB_CHARACTERS_MAX:
-            raise InvalidArgumentError("the stage's description is too long; use ranges for steps, fewer variables, or several stages")
+            raise InvalidArgumentError(
+                "the stage's description is too long; use ranges for steps, fewer variables, or several stages"
+            )
         job = job_from_json(request.job)
         _check_may_run(peer)
         row = await supervisor.submit(job, peer.uid, peer.gid, request.umask)
@@ -166,9 +172,6 @@ def build_api(
 
 def _check_may_run(peer: Peer) -> None:
     """A stage runs as its user, which only a manager that runs as root can make happen for others."""
-    import os
-    import pwd
-
     if peer.uid != os.geteuid() and os.geteuid() != 0:
         raise PermissionDeniedError(
             f"the manager runs as user {os.geteuid()} and cannot stage for user {peer.uid}; run the stage yourself: "

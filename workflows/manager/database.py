@@ -148,7 +148,8 @@ class Database:
                 connection.execute(_schema.insert().values(version=_SCHEMA_VERSION))
             elif version != _SCHEMA_VERSION:
                 raise UnsupportedError(
-                    f"the manager's database has version {version}, this forebay knows {_SCHEMA_VERSION}; use the forebay "
+                    f"the manager's database has version {version}, this forebay knows {_SCHEMA_VERSION}; use the "
+                    "forebay "
                     "that wrote it",
                     str(path),
                 )

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reservations as they were asked for against those that the server has: create, destroy, and repair after crashes.
 
-The wish is written down before the server is asked, and its outcome after. A crash between leaves a row in state CREATING or
-DESTROYING, which `reconcile` carries through; both calls to the server are idempotent.
+The wish is written down before the server is asked, and its outcome after. A crash between leaves a row in state
+CREATING or DESTROYING, which `reconcile` carries through; both calls to the server are idempotent.
 """
 
 from __future__ import annotations
@@ -140,7 +140,8 @@ class Reservations:
             except DisconnectedError:
                 raise
             except ForebayError as error:
-                # Whoever asked for it was told nothing, or that the manager was lost; it is not there and that is consistent.
+                # Whoever asked for it was told nothing, or that the manager was lost; it is not there and that is
+                # consistent.
                 _log.warning("reservation %s is not created: %s", row.name, error)
                 self._database.forget_reservation(row.name)
         elif existing is None and row.state is ReservationState.PRESENT:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs stages as child processes: watches their progress, begins interrupted ones again, cancels, and keeps the outcome.
+"""Runs stages as child processes: watches their progress, begins interrupted ones again, cancels, and keeps the
+outcome.
 
 A child ends with the manager, because its standard input does. All methods belong to the event loop's thread.
 """
@@ -146,7 +147,9 @@ class StageSupervisor:
             await self._run_once(row)
         except Exception:
             _log.exception("stage %d", row.id)
-            failure = _failure("internal", "the manager failed to run the stage; see its log, ROOT/log/manager.log", may_pass=False)
+            failure = _failure(
+                "internal", "the manager failed to run the stage; see its log, ROOT/log/manager.log", may_pass=False
+            )
             await self._change(row.id, state=StageState.FAILED, failure=failure, finished_ns=time.time_ns())
         finally:
             del self._tasks[row.id]
@@ -227,7 +230,9 @@ class StageSupervisor:
             return
         failure = outcome.get("failure") or _failure(
             "killed",
-            f"the stage's process died of signal {-status}" if status < 0 else f"the stage's process ended with status {status}",
+            f"the stage's process died of signal {-status}"
+            if status < 0
+            else f"the stage's process ended with status {status}",
             may_pass=status < 0,
         )
         # Attempts that came further than the one before do not count.

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One stage as a process: ``python -m forebay.workflows.staging JOB``, JOB being its JSON; events go to standard output.
+"""One stage as a process: ``python -m forebay.workflows.staging JOB``, JOB being its JSON; events go to standard
+output.
 
-With ``--lifeline`` the process ends when its standard input does, so that it never outlives the manager that started it.
+With ``--lifeline`` the process ends when its standard input does, so that it never outlives the manager that started
+it.
 """
 
 from __future__ import annotations

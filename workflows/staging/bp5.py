@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One step as a BP5 file of ADIOS2: a block in the file for every block of the stream, with shape, start and count.
 
-Joined arrays and local values become the global arrays that ADIOS2 readers see in them anyway. Texts that differ from rank
-to rank, for which ADIOS2 has no array, become an attribute of the variable's name.
+Joined arrays and local values become the global arrays that ADIOS2 readers see in them anyway. Texts that differ from
+rank to rank, for which ADIOS2 has no array, become an attribute of the variable's name.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ class Bp5Format:
                 check_block(block_checksum(variable, array), checksums[name][number], path, name, number)
                 advance(array.nbytes)
         found_attributes = {
-            name: attribute_from_native(*value)
-            for name, *value in reader.attributes()  # type: ignore[arg-type]
+            name: attribute_from_native(type_code, is_array, data, texts)
+            for name, type_code, is_array, data, texts in reader.attributes()
         }
         expected = _attributes(step, names)
         if found_attributes.keys() != expected.keys() or not all(
@@ -135,7 +135,8 @@ def _attributes(step: Step, names: Sequence[str]) -> dict[str, AttributeValue]:
         if is_text(variable) and _is_per_rank(variable):
             if name in attributes:
                 raise UnsupportedError(
-                    f"ADIOS2 has no array of texts, and an attribute {name!r} is in the way of keeping the variable as one; "
+                    f"ADIOS2 has no array of texts, and an attribute {name!r} is in the way of keeping the variable "
+                    "as one; "
                     "leave the variable out (--variables) or stage to --format hdf5",
                     str(step.address),
                 )

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from forebay import _core
+import forebay
 
 __all__ = [
     "array_checksum",
@@ -26,7 +26,7 @@ _CHUNK_BYTES = 4 << 20
 
 def array_checksum(array: NDArray[Any]) -> int:
     """CRC-32C of the elements in C order."""
-    return _core.crc32c(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+    return forebay.crc32c(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
 
 
 def value_bytes(array: NDArray[Any]) -> bytes:
@@ -40,7 +40,7 @@ def value_bytes(array: NDArray[Any]) -> bytes:
 
 def text_checksum(text: str) -> int:
     """CRC-32C of a text in UTF-8."""
-    return _core.crc32c(text.encode())
+    return forebay.crc32c(text.encode())
 
 
 def file_checksum(path: Path) -> tuple[int, int]:
@@ -50,7 +50,7 @@ def file_checksum(path: Path) -> tuple[int, int]:
     window = memoryview(buffer)
     with path.open("rb", buffering=0) as file:
         while count := file.readinto(buffer):
-            checksum = _core.crc32c(window[:count], checksum)
+            checksum = forebay.crc32c(window[:count], checksum)
             size_bytes += count
     return size_bytes, checksum
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Staging of files and trees: verified copies that appear whole, are taken up after a kill, and leave a receipt.
 
-A file is copied under a hidden name, synced, read back, and renamed. A tree that does not exist at the destination is built
-under a hidden name and renamed when it is whole; one that exists is brought up to date file by file, and nothing is removed
-from it. A file's receipt lies beside it, a tree's inside. Format: docs/formats/receipt.md.
+A file is copied under a hidden name, synced, read back, and renamed. A tree that does not exist at the destination is
+built under a hidden name and renamed when it is whole; one that exists is brought up to date file by file, and nothing
+is removed from it. A file's receipt lies beside it, a tree's inside. Format: docs/formats/receipt.md.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from forebay import _core
+import forebay
 from forebay.errors import (
     CorruptError,
     ForebayError,
@@ -71,11 +71,9 @@ def stage_files(job: FilesJob, reporter: Reporter) -> Json:
     CorruptError
         What was written reads back as something else.
     """
-    source, target = Path(job.source), Path(job.destination)
-    if not os.path.lexists(source):
-        raise NotFoundError("there is no such file or directory to stage", str(source))
-    if job.into or (target.is_dir() and not source.is_dir()):
-        target = target / source.name
+    with forebay.Admin() as admin:
+        files = Path(admin.reservation(job.reservation).files_path)
+    source, target = _source_and_target(job, files)
     if target == source or target.is_relative_to(source) or source.is_relative_to(target):
         raise InvalidArgumentError("source and destination lie within one another", f"{source}, {target}")
     with _readable_errors(target):
@@ -100,11 +98,40 @@ def _readable_errors(target: Path) -> Iterator[None]:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             usage = os.statvfs(target.parent)
             raise NoSpaceError(
-                f"the destination is full ({format_size(usage.f_bavail * usage.f_frsize)} free); what was copied stays: make "
+                f"the destination is full ({format_size(usage.f_bavail * usage.f_frsize)} free); what was copied "
+                "stays: make "
                 "room and run the same command again",
                 str(target.parent),
             ) from error
         raise StorageError(error.strerror or str(error), str(error.filename or target)) from error
+
+
+def _source_and_target(job: FilesJob, files: Path) -> tuple[Path, Path]:
+    """The two ends of the copy, `files` being where the reservation's files lie."""
+    inside = _inside(files, job.path)
+    source, target, name = (
+        (Path(job.outside), inside, job.path) if job.inward else (inside, Path(job.outside), job.outside)
+    )
+    if not os.path.lexists(source):
+        raise NotFoundError("there is no such file or directory to stage", str(source))
+    if name.endswith("/") or (job.inward and not job.path) or (target.is_dir() and not source.is_dir()):
+        target = target / (job.reservation if source == files else source.name)
+    return source, target
+
+
+def _inside(files: Path, path: str) -> Path:
+    """The path below the reservation's files; InvalidArgumentError if it leads out of them."""
+    inside = files / path
+    if (
+        path.startswith("/")
+        or ".." in Path(path).parts
+        or not inside.parent.resolve().is_relative_to(files.parent.resolve() if inside == files else files.resolve())
+    ):
+        raise InvalidArgumentError(
+            "a path in a reservation is relative to its files and does not lead out of them; write RES:folder/file",
+            path,
+        )
+    return inside
 
 
 class _TreeStager:
@@ -281,7 +308,7 @@ class _TreeStager:
         try:
             while count := os.readv(reading, [buffer]):
                 chunk = window[:count]
-                checksum = _core.crc32c(chunk, checksum)
+                checksum = forebay.crc32c(chunk, checksum)
                 if sparse and chunk == _ZEROS[:count]:
                     os.lseek(writing, count, os.SEEK_CUR)
                 else:
@@ -327,9 +354,10 @@ def _copy_status(source: Path, target: Path) -> None:
         os.chown(target, status.st_uid, status.st_gid)
     for name in os.listxattr(source):
         with contextlib.suppress(OSError):
-            # Many file systems keep only some of them, and some belong to the system; they are a service, not a promise.
+            # Many file systems keep only some of them, and some belong to the system; they are a service, not a
+            # promise.
             os.setxattr(target, name, os.getxattr(source, name))
-    os.chmod(target, stat.S_IMODE(status.st_mode))  # noqa: PTH101
+    os.chmod(target, stat.S_IMODE(status.st_mode))
     _copy_times(source, target)
 
 
@@ -339,7 +367,7 @@ def _copy_times(source: Path, target: Path) -> None:
 
 
 def _load_receipt(path: Path) -> dict[str, _Entry]:
-    """The entries of an earlier receipt; none if there is none or it cannot be understood (then everything is compared)."""
+    """The entries of an earlier receipt; without one that can be understood, everything is compared with the source."""
     try:
         document: Any = json.loads(path.read_text(encoding="utf-8"))
         if (document["format"], document["version"]) != (_FORMAT, _VERSION):

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One step as an HDF5 file: a dataset for every variable, attributes at the root or, named VARIABLE/ATTRIBUTE, at theirs.
+"""One step as an HDF5 file: a dataset for every variable, attributes at the root or, named VARIABLE/ATTRIBUTE, at
+theirs.
 
-Global and joined arrays are datasets of the whole, with zeros where no block lies. A local array is a group with a dataset
-for each block. Texts are variable-length UTF-8.
+Global and joined arrays are datasets of the whole, with zeros where no block lies. A local array is a group with a
+dataset for each block. Texts are variable-length UTF-8.
 """
 
 from __future__ import annotations
@@ -148,7 +149,8 @@ def _refuse_clashes(step: Step, names: Sequence[str]) -> None:
             parent = "/".join(parts[:length])
             if parent in paths:
                 raise UnsupportedError(
-                    f"HDF5 cannot hold both variables {parent!r} and {path!r}; choose with --variables, or use --format bp5",
+                    f"HDF5 cannot hold both variables {parent!r} and {path!r}; choose with --variables, or use "
+                    "--format bp5",
                     str(step.address),
                 )
 

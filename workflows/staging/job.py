@@ -33,13 +33,15 @@ class StepsJob:
 
 @dataclass(frozen=True, slots=True)
 class FilesJob:
-    """Copy a file or a tree into or out of a reservation."""
+    """Copy a file or a tree into or out of a reservation.
 
-    source: str  #: absolute path
-    destination: str  #: absolute path
+    A target that ends with a slash is a directory to copy into.
+    """
+
     reservation: str
+    path: str  #: relative to the reservation's files; empty: all of them
+    outside: str  #: absolute path outside of the reservation
     inward: bool  #: into the reservation
-    into: bool = False  #: the destination is a directory to put the source into under its own name
 
     kind = "files"
 

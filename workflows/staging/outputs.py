@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from forebay import _core
+from forebay.checksum import crc32c
 from forebay.datatypes import ShapeKind
 from forebay.errors import CorruptError
 from forebay.step import Step
@@ -87,7 +87,7 @@ def unchecked_variables(step: Step, names: Sequence[str]) -> Iterator[str]:
 
 def block_checksum(variable: Variable, array: NDArray[Any]) -> int:
     """The checksum of what was read of one of its blocks."""
-    return _core.crc32c(value_bytes(array)) if variable.kind is ShapeKind.GLOBAL_VALUE else array_checksum(array)
+    return crc32c(value_bytes(array)) if variable.kind is ShapeKind.GLOBAL_VALUE else array_checksum(array)
 
 
 def block_checksums(step: Step, names: Sequence[str]) -> dict[str, list[int]]:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How outputs appear: under a hidden name until they are whole, synced and checked, then by one rename.
 
-Names in a destination: ``.OUTPUT.partial-TAG`` is being written; ``.OUTPUT.publishing`` says, from before the rename until
-the receipt has it, what OUTPUT is; ``.OUTPUT.replaced-TAG`` is an older output on its way out. Whoever holds the
+Names in a destination: ``.OUTPUT.partial-TAG`` is being written; ``.OUTPUT.publishing`` says, from before the rename
+until the receipt has it, what OUTPUT is; ``.OUTPUT.replaced-TAG`` is an older output on its way out. Whoever holds the
 destination's lock may remove the first and the last.
 """
 
@@ -127,7 +127,7 @@ def destination_lock(directory: Path) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # The holder before may have removed the file between our open and our lock.
-            if os.path.exists(path) and os.path.samestat(os.fstat(descriptor), os.stat(path)):  # noqa: PTH110, PTH116
+            if os.path.exists(path) and os.path.samestat(os.fstat(descriptor), os.stat(path)):
                 break
         except OSError as error:
             os.close(descriptor)

@@ -108,7 +108,8 @@ class Receipt:
             entries = [StepEntry.from_json(entry) for entry in document["steps"]]
         except (ValueError, KeyError, TypeError) as error:
             raise CorruptError(
-                f"this is no receipt that a stage-out of steps wrote ({error}); move it away, or choose another destination",
+                f"this is no receipt that a stage-out of steps wrote ({error}); move it away, or choose another "
+                "destination",
                 str(path),
             ) from None
         return cls(directory, {entry.output: entry for entry in entries})

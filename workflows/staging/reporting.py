@@ -91,7 +91,7 @@ class JsonReporter:
 
 
 def describe_failure(error: BaseException) -> Json:
-    """Code, text and place of an error, whether trying again may help, and whether the followed stream was the cause."""
+    """Code, text and place of an error, whether trying again may help, and whether the stream was the cause."""
     if isinstance(error, ForebayError):
         code, what, where = error.code.value, error.what, error.where
     elif isinstance(error, OSError):

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The chosen durable steps of a stream, one after another: those that there are, or those that come until it ends.
 
-A step is valid until the next one is asked for. Chosen steps that were gone before they could be read are told to `lose`.
+A step is valid until the next one is asked for. Chosen steps that were gone before they could be read are told to
+`lose`.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ def choose_kept_steps(stream: Stream, selection: StepSelection) -> dict[int, int
     if missing:
         kept = f"it keeps {summaries[0].number} to {summaries[-1].number}" if summaries else "it keeps none"
         raise StepNotFoundError(
-            f"the stream has no step {', '.join(map(str, missing))} ({kept}); leave it out, or wait for it with --follow",
+            f"the stream has no step {', '.join(map(str, missing))} ({kept}); leave it out, or wait for it with "
+            "--follow",
             f"stream {stream.address}",
         )
     return chosen
@@ -65,7 +67,8 @@ def _await_durable(stream: Stream, number: int) -> None:
             next(follower, None)
     except StepTimeoutError:
         raise DeadlineExceededError(
-            f"step {number} did not become durable within {_DURABLE_TIMEOUT_SECONDS:g} s; see `forebay doctor`, then try again",
+            f"step {number} did not become durable within {_DURABLE_TIMEOUT_SECONDS:g} s; see `forebay doctor`, then "
+            "try again",
             f"stream {stream.address}",
         ) from None
 

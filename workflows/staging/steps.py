@@ -2,8 +2,8 @@
 """Stage-out of chosen steps of a stream: one verified output per step, then the receipt, then the mark in the stream.
 
 For each step: check its blocks, write the output under a hidden name, sync, read it back and compare with the writer's
-checksums, rename, enter it in the receipt, mark the step staged. A run that is killed at any point is taken up by the next
-one: what the receipt has is checked and kept, what is unfinished is removed and done again.
+checksums, rename, enter it in the receipt, mark the step staged. A run that is killed at any point is taken up by the
+next one: what the receipt has is checked and kept, what is unfinished is removed and done again.
 """
 
 from __future__ import annotations
@@ -131,13 +131,16 @@ class _Stager:
         if self._corrupt:
             others = f" (and {len(self._corrupt) - 1} more steps)" if len(self._corrupt) > 1 else ""
             raise CorruptError(
-                f"the stream's own bytes are damaged: {self._corrupt[0].what}{others}; all other chosen steps are staged out",
+                f"the stream's own bytes are damaged: {self._corrupt[0].what}{others}; all other chosen steps are "
+                "staged out",
                 self._corrupt[0].where,
             )
         if self._lost and not self._job.accept_gaps:
             raise StepGoneError(
-                f"retention dropped the chosen steps {_listed(self._lost)} before they could be staged out; the others are "
-                "staged. Keep such steps with the retention precious:N or consumers:NAME (and --consumer NAME), or accept "
+                f"retention dropped the chosen steps {_listed(self._lost)} before they could be staged out; the "
+                "others are "
+                "staged. Keep such steps with the retention precious:N or consumers:NAME (and --consumer NAME), or "
+                "accept "
                 "it with --accept-gaps",
                 f"stream {self._stream.address}",
             )
@@ -239,7 +242,8 @@ class _Stager:
         unchecked = list(unchecked_variables(step, names))
         if unchecked and not self._job.accept_unchecked:
             raise UnsupportedError(
-                f"variable {', '.join(map(repr, unchecked))} was written without checksums, so what is staged out cannot be "
+                f"variable {', '.join(map(repr, unchecked))} was written without checksums, so what is staged out "
+                "cannot be "
                 "checked against what was written; write with checksums, or allow it with --accept-unchecked",
                 str(step.address),
             )
@@ -322,7 +326,8 @@ class _Stager:
             if free_bytes < step.size_bytes:
                 raise NoSpaceError(
                     f"the destination is full: step {step.number} needs about {forebay.format_size(step.size_bytes)}, "
-                    f"{forebay.format_size(free_bytes)} are free. Steps before it are staged and safe; make room and run the "
+                    f"{forebay.format_size(free_bytes)} are free. Steps before it are staged and safe; make room and "
+                    "run the "
                     "same command again",
                     str(self._directory),
                 ) from error

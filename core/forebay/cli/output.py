@@ -48,7 +48,7 @@ def print_json(value: Any) -> None:
 
 
 def make_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, plain: bool) -> Table:
-    """A table; columns whose name starts with ``>`` are aligned to the right. ``plain`` leaves out rules and colours."""
+    """A table; columns whose name starts with ``>`` are aligned to the right. ``plain``: no rules, no colours."""
     table = Table(box=None, pad_edge=False, header_style="" if plain else "bold", show_edge=False)
     for column in columns:
         table.add_column(

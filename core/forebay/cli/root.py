@@ -45,7 +45,7 @@ def _load_command(point: EntryPoint) -> Any:
     """The command of an entry point: a Typer application, or a function that becomes one."""
     try:
         loaded: typer.Typer | Callable[..., Any] = point.load()
-    except Exception as error:  # noqa: BLE001 - whatever a foreign package raises must not take `forebay` down
+    except Exception as error:
         loaded = _unavailable(point, error)
     if not isinstance(loaded, typer.Typer):
         application = typer.Typer(add_completion=False)
@@ -60,7 +60,8 @@ def _unavailable(point: EntryPoint, error: Exception) -> Callable[..., Any]:
     def unavailable() -> None:
         package = point.dist.name if point.dist is not None else point.value
         raise UnsupportedError(
-            f"`forebay {point.name}` cannot be loaded from {package}: {type(error).__name__}: {error}; install its packages"
+            f"`forebay {point.name}` cannot be loaded from {package}: {type(error).__name__}: {error}; install its "
+            "packages"
         )
 
     unavailable.__doc__ = f"(Not available: {error}.)"
@@ -89,7 +90,7 @@ def root(
 ) -> None:
     """Forebay stages data in flight: reservations on SSD, streams of steps, and verified movement in and out."""
     if root_folder is not None:
-        os.environ["FOREBAY_ROOT"] = os.path.abspath(root_folder)  # noqa: PTH100 - must not resolve links
+        os.environ["FOREBAY_ROOT"] = os.path.abspath(root_folder)
     if version:
         sys.stdout.write(f"forebay {forebay.__version__}\n")
     elif context.invoked_subcommand is None:
@@ -111,7 +112,7 @@ def run(arguments: Sequence[str]) -> int:
         # The reader of our output has left, as in `forebay steps … | head`.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return int(ExitStatus.ERROR)
-    except Exception as error:  # noqa: BLE001 - the top: every error becomes a message
+    except Exception as error:
         return fail_with(error, as_json=as_json)
     return int(status) if isinstance(status, int) else int(ExitStatus.OK)
 

@@ -10,7 +10,7 @@ import adios2
 import h5py
 import numpy as np
 import pytest
-from in_memory_step import InMemoryStep, InMemoryVariable, text
+from tests.unit.workflows.in_memory_step import InMemoryStep, InMemoryVariable, text
 
 from forebay.datatypes import ShapeKind
 from forebay.errors import CorruptError, UnsupportedError

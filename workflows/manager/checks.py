@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the manager adds to `forebay doctor`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from forebay.cli.instance import Instance
+from forebay.errors import DisconnectedError
+from forebay.records import Finding, Severity
+from forebay.workflows.manager.client import ManagerClient
+
+__all__ = ["check"]
+
+
+def check(root: Path) -> list[Finding]:
+    """Does the manager run, and does what was asked for exist?"""
+    instance = Instance(root)
+    try:
+        with ManagerClient(instance) as manager:
+            if manager.health()["server_pid"] is None:
+                return [Finding(Severity.PROBLEM, "manager", "it cannot reach the server; see ROOT/log/manager.log")]
+            return [Finding(Severity(told["severity"]), told["where"], told["what"]) for told in manager.findings()]
+    except DisconnectedError as error:
+        # A server that was started by hand never had a manager, and that is nobody's mistake.
+        severity = Severity.PROBLEM if instance.manager_database.exists() else Severity.NOTE
+        return [Finding(severity, "manager", error.what)]

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Talking to the manager over its Unix socket, for commands and tests; errors come back as what the manager raised."""
+
+from __future__ import annotations
+
+import os
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import quote
+
+import httpx
+
+from forebay.cli.instance import Instance
+from forebay.errors import DisconnectedError, ProtocolError, error_of_code
+from forebay.workflows.staging.job import Job, job_to_json
+
+__all__ = ["ManagerClient"]
+
+Json = dict[str, Any]
+
+_TIMEOUT_SECONDS = 60.0
+
+
+class ManagerClient:
+    """A connection to the instance's manager. A context manager.
+
+    Raises
+    ------
+    DisconnectedError
+        There is no manager.
+    """
+
+    def __init__(self, instance: Instance) -> None:
+        self._instance = instance
+        self._http = httpx.Client(
+            transport=httpx.HTTPTransport(uds=self._socket_path()), base_url="http://manager", timeout=_TIMEOUT_SECONDS
+        )
+
+    def close(self) -> None:
+        """Closes the connection."""
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def health(self) -> Json:
+        """Version, root, and the server that the manager sees."""
+        return self._ask("GET", "/health")
+
+    def findings(self) -> list[Json]:
+        """What the manager has for `forebay doctor`."""
+        return self._ask_list("GET", "/findings")
+
+    def create(self, name: str, capacity: int | str, *, persistent: bool, access_mode: str, kind: str) -> Json:
+        """Creates a reservation."""
+        wish = {"name": name, "capacity": capacity, "persistent": persistent, "access_mode": access_mode, "type": kind}
+        return self._ask("POST", "/reservations", json=wish)
+
+    def destroy(self, name: str, *, force: bool) -> None:
+        """Destroys a reservation."""
+        self._ask("DELETE", f"/reservations/{quote(name, safe='')}", params={"force": force})
+
+    def submit(self, job: Job) -> Json:
+        """Queues a stage, with this process's umask."""
+        umask = os.umask(0o077)
+        os.umask(umask)
+        return self._ask("POST", "/stages", json={"job": job_to_json(job), "umask": umask})
+
+    def stages(self) -> list[Json]:
+        """The caller's stages."""
+        return self._ask_list("GET", "/stages")
+
+    def stage(self, stage_id: int, *, seen: int = -1, wait_seconds: float = 0.0) -> Json:
+        """One stage; with `seen`, the version that the caller has, waits for a newer one."""
+        return self._ask("GET", f"/stages/{stage_id}", params={"seen": seen, "wait_seconds": wait_seconds})
+
+    def cancel(self, stage_id: int) -> Json:
+        """Cancels a stage."""
+        return self._ask("POST", f"/stages/{stage_id}/cancel")
+
+    def shut_down(self, *, force: bool) -> list[str]:
+        """Destroys what is not persistent and asks the manager to end; returns what was destroyed."""
+        destroyed: list[str] = self._ask("POST", "/shutdown", json={"force": force})["destroyed"]
+        return destroyed
+
+    def _socket_path(self) -> str:
+        try:
+            return self._instance.manager_endpoint.read_text(encoding="utf-8").strip()
+        except FileNotFoundError:
+            raise self._away("no manager was ever started") from None
+
+    def _away(self, reason: str) -> DisconnectedError:
+        return DisconnectedError(
+            f"the manager cannot be reached ({reason}); start it with `forebay up`", str(self._instance.root)
+        )
+
+    def _ask(self, method: str, path: str, **arguments: Any) -> Json:
+        document = self._request(method, path, **arguments)
+        if not isinstance(document, dict):
+            raise ProtocolError("the manager's answer is no object", path)
+        return document
+
+    def _ask_list(self, method: str, path: str) -> list[Json]:
+        document = self._request(method, path)
+        if not isinstance(document, list):
+            raise ProtocolError("the manager's answer is no list", path)
+        return document
+
+    def _request(self, method: str, path: str, **arguments: Any) -> Any:
+        try:
+            response = self._http.request(method, path, **arguments)
+        except httpx.TransportError as error:
+            raise self._away(str(error) or type(error).__name__) from None
+        try:
+            document = response.json()
+        except ValueError:
+            raise ProtocolError(
+                f"the manager failed with status {response.status_code}; see ROOT/log/manager.log", path
+            ) from None
+        if response.is_success:
+            return document
+        if "error" in document:
+            told = document["error"]
+            raise error_of_code(told["code"], told["what"], told["where"])
+        raise ProtocolError(f"the manager refused the request: {document}", path)

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`forebay up` and `forebay down`."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import forebay
+from forebay.cli.instance import Instance
+from forebay.cli.output import JsonOption, console, print_json
+from forebay.sizes import format_size, parse_size
+from forebay.workflows.manager.instance_control import InstanceControl
+
+__all__ = ["down", "up"]
+
+_RootOption = Annotated[
+    str | None,
+    typer.Option("--root", metavar="DIR", help="Where the instance lies; default: $FOREBAY_ROOT, else the user's own."),
+]
+
+up_app = typer.Typer(add_completion=False)
+down_app = typer.Typer(add_completion=False)
+
+
+@up_app.command(epilog="Example: forebay up --root /ssd/forebay --capacity 200GiB")
+def up(
+    capacity: Annotated[
+        str | None,
+        typer.Option(help="What reservations may take together, for example 200GiB; default: 80 % of the free space."),
+    ] = None,
+    root: _RootOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Start the instance in the background: the staging server and the manager. Returns when both serve; idempotent."""
+    instance = _instance(root)
+    state = InstanceControl(instance).up(None if capacity is None else parse_size(capacity))
+    if as_json:
+        print_json(
+            {
+                "root": str(instance.root),
+                "server": state.server.as_dict(),
+                "server_started": state.server_started,
+                "manager_started": state.manager_started,
+            }
+        )
+        return
+    out = console()
+    started = [name for name, new in (("server", state.server_started), ("manager", state.manager_started)) if new]
+    what = f"started {' and '.join(started)}" if started else "runs already"
+    out.print(f"{what}: {instance.root}, pool of {format_size(state.server.pool_bytes)}", markup=False, soft_wrap=True)
+    if root is not None:
+        out.print(
+            f"for other commands: export FOREBAY_ROOT={shlex.quote(str(instance.root))}", markup=False, soft_wrap=True
+        )
+
+
+@down_app.command(epilog="Example: forebay down")
+def down(
+    force: Annotated[
+        bool, typer.Option("--force", help="Also destroy reservations that have writers or unstaged precious steps.")
+    ] = False,
+    root: _RootOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """End the instance: destroy what is not persistent, end manager and server, keep the rest. Waits; idempotent."""
+    instance = _instance(root)
+    done = InstanceControl(instance).down(force=force)
+    if as_json:
+        print_json({"root": str(instance.root), **done})
+        return
+    out = console()
+    if done["destroyed"]:
+        out.print(f"destroyed (not persistent): {', '.join(done['destroyed'])}", markup=False, soft_wrap=True)
+    out.print(f"{'ended' if done['was_running'] else 'was not running'}: {instance.root}", markup=False, soft_wrap=True)
+
+
+def _instance(root: str | None) -> Instance:
+    if root is not None:
+        os.environ["FOREBAY_ROOT"] = os.path.abspath(root)
+    return Instance(Path(forebay.instance_root()))

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bringing an instance up and down: server and manager together, idempotent, one at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import forebay
+from forebay.cli.instance import Instance, server_binary
+from forebay.errors import (
+    DeadlineExceededError,
+    DisconnectedError,
+    InvalidArgumentError,
+    NotFoundError,
+    PermissionDeniedError,
+)
+from forebay.records import ServerInfo
+from forebay.workflows.manager.client import ManagerClient
+from forebay.workflows.manager.daemon import Daemon
+from forebay.workflows.manager.database import Database, ReservationState
+
+__all__ = ["InstanceControl", "InstanceState"]
+
+_START_SECONDS_MAX = 120.0  # Recovery after power loss reads every block that was not durable.
+_STOP_SECONDS_MAX = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceState:
+    """What `forebay up` brought about."""
+
+    server: ServerInfo
+    server_started: bool
+    manager_started: bool
+
+
+class InstanceControl:
+    """Up and down for one instance."""
+
+    def __init__(self, instance: Instance) -> None:
+        self._instance = instance
+        self._server = Daemon("forebayd", instance.server_lock, instance.server_identity, instance.server_log)
+        self._manager = Daemon("the manager", instance.manager_lock, instance.manager_identity, instance.manager_log)
+
+    def up(self, capacity_bytes: int | None) -> InstanceState:
+        """Starts what does not run. Returns when both serve."""
+        self._make_root()
+        with self._switch():
+            server_started = not self._server.is_running
+            if server_started:
+                command = [str(server_binary()), "--root", str(self._instance.root)]
+                if capacity_bytes is not None:
+                    command += ["--capacity", str(capacity_bytes)]
+                self._server.start(command, self._environment(), _START_SECONDS_MAX)
+            info = self._server_info()
+            if not server_started and capacity_bytes is not None and not _about_equal(capacity_bytes, info):
+                raise InvalidArgumentError(
+                    f"the instance runs with a capacity of {forebay.format_size(info.pool_bytes)}; to change it, run "
+                    "`forebay down`, then `forebay up --capacity …`",
+                    str(self._instance.root),
+                )
+            manager_started = not self._manager.is_running
+            if manager_started:
+                self._start_manager()
+        return InstanceState(info, server_started, manager_started)
+
+    def down(self, *, force: bool) -> dict[str, Any]:
+        """Destroys what is not persistent and ends both daemons. Returns what was done; idempotent.
+
+        Raises ------ RefusedError A reservation that would go has writers or unstaged precious steps, and `force`
+        was not given. All keeps running.
+        """
+        if not self._instance.root.is_dir():
+            return {"was_running": False, "destroyed": []}
+        with self._switch():
+            was_running = self._server.is_running or self._manager.is_running
+            if self._server.is_running:
+                destroyed = self._destroy_through_manager(force=force)
+                info = self._server_info()
+                killed = self._manager.stop(_STOP_SECONDS_MAX)
+                killed = self._server.stop(_STOP_SECONDS_MAX, info.pid) or killed
+            else:
+                # Nobody can destroy anything now; what is not persistent goes when the instance comes up again.
+                killed = self._manager.stop(_STOP_SECONDS_MAX)
+                destroyed = self._doom_non_persistent()
+        return {"was_running": was_running, "destroyed": destroyed, "killed": killed}
+
+    def _destroy_through_manager(self, *, force: bool) -> list[str]:
+        if not self._manager.is_running:
+            self._start_manager()
+        with ManagerClient(self._instance) as manager:
+            return manager.shut_down(force=force)
+
+    def _doom_non_persistent(self) -> list[str]:
+        if not self._instance.manager_database.exists():
+            return []
+        database = Database(self._instance.manager_database)
+        try:
+            doomed = [row for row in database.reservations() if not row.persistent]
+            for row in doomed:
+                database.put_reservation(replace(row, state=ReservationState.DESTROYING, force=True))
+        finally:
+            database.close()
+        return [row.name for row in doomed]
+
+    def _start_manager(self) -> None:
+        self._manager.start(
+            [sys.executable, "-m", "forebay.workflows.manager", "--root", str(self._instance.root)],
+            self._environment(),
+            _START_SECONDS_MAX,
+        )
+
+    def _server_info(self) -> ServerInfo:
+        """Asks the server, which may just be starting."""
+        deadline = time.monotonic() + _START_SECONDS_MAX
+        while True:
+            try:
+                with forebay.Admin() as admin:
+                    return admin.server()
+            except (DisconnectedError, NotFoundError) as error:
+                if not self._server.is_running:
+                    raise
+                if time.monotonic() > deadline:
+                    raise DeadlineExceededError(
+                        f"forebayd runs but does not answer: {error.what}; see its log, then `forebay down`",
+                        str(self._instance.server_log),
+                    ) from None
+                time.sleep(0.05)
+
+    def _environment(self) -> dict[str, str]:
+        return os.environ | {"FOREBAY_ROOT": str(self._instance.root)}
+
+    def _make_root(self) -> None:
+        try:
+            # Others may reach the files of their own reservations, but not look around.
+            self._instance.root.mkdir(mode=0o711, parents=True, exist_ok=True)
+        except OSError as error:
+            raise PermissionDeniedError(
+                f"the root cannot be made ({error.strerror}); choose another with --root or FOREBAY_ROOT",
+                str(self._instance.root),
+            ) from None
+
+    @contextlib.contextmanager
+    def _switch(self) -> Iterator[None]:
+        """One up or down at a time; the next one waits."""
+        try:
+            descriptor = os.open(self._instance.switch_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except PermissionError:
+            raise PermissionDeniedError(
+                "only the user that the instance belongs to, or root, may take it up and down", str(self._instance.root)
+            ) from None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+
+def _about_equal(capacity_bytes: int, info: ServerInfo) -> bool:
+    return abs(capacity_bytes - info.pool_bytes) < info.granularity_bytes

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`forebay create` and `forebay destroy`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from forebay.cli.instance import Instance
+from forebay.cli.output import JsonOption, console, print_json
+from forebay.records import AccessMode, ReservationType
+from forebay.sizes import format_size, parse_size
+from forebay.workflows.manager.client import ManagerClient
+
+__all__ = ["create", "destroy"]
+
+create_app = typer.Typer(add_completion=False)
+destroy_app = typer.Typer(add_completion=False)
+
+
+@create_app.command(epilog="Example: forebay create run1 --capacity 2GiB --persistent")
+def create(
+    name: Annotated[str, typer.Argument(help="A letter, then up to 63 letters, digits, '_', '.' or '-'.")],
+    capacity: Annotated[str, typer.Option(help="How much it may hold, for example 2GiB.")],
+    persistent: Annotated[
+        bool, typer.Option("--persistent", help="Keep it over `forebay down`, until it is destroyed.")
+    ] = False,
+    access_mode: Annotated[AccessMode, typer.Option(help="How it lies on its servers.")] = AccessMode.STRIPED,
+    kind: Annotated[ReservationType, typer.Option("--type", help="What it is for.")] = ReservationType.SCRATCH,
+    as_json: JsonOption = False,
+) -> None:
+    """Create a reservation; idempotent."""
+    with ManagerClient(Instance.current()) as manager:
+        info = manager.create(
+            name, parse_size(capacity), persistent=persistent, access_mode=access_mode.value, kind=kind.value
+        )
+    if as_json:
+        print_json({"reservation": info})
+        return
+    until = "until it is destroyed" if persistent else "until it is destroyed or the instance goes down"
+    console().print(f"{name}: {format_size(info['capacity_bytes'])}, kept {until}", markup=False, soft_wrap=True)
+
+
+@destroy_app.command(epilog="Example: forebay destroy run1")
+def destroy(
+    name: Annotated[str, typer.Argument(help="The reservation's name.")],
+    force: Annotated[
+        bool, typer.Option("--force", help="Also with writers at work or precious steps that are not staged out.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Destroy a reservation with all its streams and files; idempotent."""
+    with ManagerClient(Instance.current()) as manager:
+        manager.destroy(name, force=force)
+    if as_json:
+        print_json({"destroyed": name})
+        return
+    console().print(f"{name}: destroyed", markup=False, soft_wrap=True)

@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`forebay stage-in`, `forebay stage-out` and `forebay stages`."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Annotated, Any
+
+import typer
+
+from forebay.cli.failures import ExitStatus
+from forebay.cli.instance import Instance
+from forebay.cli.output import JsonOption, console, format_time, print_fields, print_json, print_table
+from forebay.errors import InvalidArgumentError
+from forebay.records import Address
+from forebay.sizes import format_size
+from forebay.workflows.manager.client import ManagerClient
+from forebay.workflows.manager.stage_waiting import await_stage, stage_title
+from forebay.workflows.staging.formats import FORMAT_NAMES
+from forebay.workflows.staging.job import FilesJob, Job, StepsJob
+from forebay.workflows.staging.selection import StepSelection
+
+__all__ = ["stage_in", "stage_out"]
+
+_PLACE = re.compile(r"(?P<reservation>[A-Za-z][A-Za-z0-9_.-]{0,63}):(?!//)(?P<path>.*)", re.DOTALL)
+_FILES_ADDRESS = re.compile(
+    r"forebay://(?P<reservation>[A-Za-z][A-Za-z0-9_.-]{0,63})/files(?:/(?P<path>.*))?", re.DOTALL
+)
+
+_NoWaitOption = Annotated[bool, typer.Option("--no-wait", help="Do not wait: print the stage's number and return.")]
+
+stage_in_app = typer.Typer(add_completion=False)
+stage_out_app = typer.Typer(add_completion=False)
+stages_app = typer.Typer(add_completion=False, invoke_without_command=True)
+
+
+@stage_in_app.command(epilog="Example: forebay stage-in inputs run1:inputs")
+def stage_in(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="A file or a directory.")],
+    destination: Annotated[
+        str,
+        typer.Argument(
+            metavar="RES:PATH",
+            help="What it is to be in the reservation; with a slash at the end: the folder to put it into.",
+        ),
+    ],
+    no_wait: _NoWaitOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Copy a file or a tree into a reservation: verified, atomic, taken up where an earlier run was interrupted."""
+    place = _parse_place(destination)
+    if place is None:
+        raise InvalidArgumentError(
+            f"{destination!r} is no place in a reservation; write RES:PATH, for example run1:inputs"
+        )
+    _run(FilesJob(*place, outside=_absolute(source), inward=True), no_wait=no_wait, as_json=as_json)
+
+
+@stage_out_app.command(epilog="Example: forebay stage-out run1/flow /data/run1 --every 10 --follow")
+def stage_out(
+    source: Annotated[
+        str, typer.Argument(metavar="RES/STREAM|RES:PATH", help="A stream, or a file or directory of a reservation.")
+    ],
+    destination: Annotated[
+        str, typer.Argument(metavar="DEST", help="For steps: a directory. For files: as the target of stage-in.")
+    ],
+    every: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Only the steps whose number N divides.")
+    ] = None,
+    steps: Annotated[
+        str, typer.Option(metavar="LIST", help="Only these steps, for example 0,5,10:20 (10 to 19) or 100:200:10.")
+    ] = "",
+    variables: Annotated[
+        str,
+        typer.Option(
+            metavar="NAMES", help="Only these variables, separated by commas; the steps then do not count as staged."
+        ),
+    ] = "",
+    follow: Annotated[bool, typer.Option("--follow", help="Go on until the stream ends.")] = False,
+    output_format: Annotated[
+        str, typer.Option("--format", metavar="|".join(FORMAT_NAMES), help="What to write for each step.")
+    ] = "bp5",
+    consumer: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", help="With --follow: read under this name, which the stream's retention can wait for."
+        ),
+    ] = "",
+    accept_unchecked: Annotated[
+        bool, typer.Option("--accept-unchecked", help="Also take steps that were written without checksums.")
+    ] = False,
+    accept_gaps: Annotated[
+        bool, typer.Option("--accept-gaps", help="Chosen steps that retention dropped too early are no failure.")
+    ] = False,
+    mark_partial: Annotated[
+        bool, typer.Option("--mark-partial", help="With --variables: the steps count as staged all the same.")
+    ] = False,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Outputs in DEST that come from elsewhere may be replaced.")
+    ] = False,
+    no_wait: _NoWaitOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Copy chosen steps of a stream, or files, out of a reservation: verified, atomic, with a receipt.
+
+    Run again, it takes up where an earlier run was interrupted.
+    """
+    step_options = {
+        "--every": every is not None,
+        "--steps": bool(steps),
+        "--variables": bool(variables),
+        "--follow": follow,
+        "--consumer": bool(consumer),
+    }
+    place = _parse_place(source)
+    job: Job
+    if place is not None:
+        given = [option for option, is_given in step_options.items() if is_given]
+        if given:
+            raise InvalidArgumentError(f"{', '.join(given)} is for steps of a stream, and {source!r} names files")
+        job = FilesJob(*place, outside=_absolute(destination), inward=False)
+    else:
+        address = Address.parse(source)
+        if address.step is not None:
+            if steps:
+                raise InvalidArgumentError(f"{source!r} names a step already; leave out @{address.step} or --steps")
+            steps = str(address.step)
+        StepSelection.parse(every, steps)
+        if output_format not in FORMAT_NAMES:
+            raise InvalidArgumentError(f"there is no format {output_format!r}; known are {', '.join(FORMAT_NAMES)}")
+        if consumer and not follow:
+            raise InvalidArgumentError("--consumer goes with --follow")
+        job = StepsJob(
+            stream=address.path,
+            destination=_absolute(destination),
+            every=every,
+            steps=steps,
+            variables=tuple(name for name in variables.split(",") if name),
+            follow=follow,
+            format=output_format,
+            consumer=consumer,
+            accept_unchecked=accept_unchecked,
+            accept_gaps=accept_gaps,
+            mark_partial=mark_partial,
+            replace=replace,
+        )
+    _run(job, no_wait=no_wait, as_json=as_json)
+
+
+@stages_app.callback(epilog="Example: forebay stages; forebay stages show 7; forebay stages cancel 7")
+def stages(context: typer.Context, as_json: JsonOption = False) -> None:
+    """List the stages, show one, or cancel one."""
+    if context.invoked_subcommand is not None:
+        return
+    with ManagerClient(Instance.current()) as manager:
+        rows = manager.stages()
+    if as_json:
+        print_json({"stages": rows})
+        return
+    print_table(
+        (">STAGE", "STATE", "WHAT", "PROGRESS", "STARTED"),
+        (
+            (
+                str(row["id"]),
+                row["state"],
+                stage_title(row["job"]),
+                _progress_text(row["progress"]),
+                format_time(row["started_ns"]) if row["started_ns"] else "-",
+            )
+            for row in rows
+        ),
+        empty="There are no stages.",
+    )
+
+
+@stages_app.command("show", epilog="Example: forebay stages show 7")
+def show_stage(stage: Annotated[int, typer.Argument(help="The stage's number.")], as_json: JsonOption = False) -> None:
+    """Show one stage: what it does, how far it is, how it ended."""
+    with ManagerClient(Instance.current()) as manager:
+        row = manager.stage(stage)
+    if as_json:
+        print_json({"stage": row})
+        return
+    fields = [("stage", str(row["id"])), ("what", stage_title(row["job"])), ("state", row["state"])]
+    fields += [("progress", _progress_text(row["progress"])), ("attempts", str(row["attempts"]))]
+    if row["result"] is not None:
+        fields.append(("receipt", row["result"]["receipt"]))
+    if row["failure"] is not None:
+        fields.append(("failure", f"{row['failure']['what']} ({row['failure']['where']})"))
+    fields += [("note", note) for note in row["notes"]]
+    print_fields(fields)
+
+
+@stages_app.command("cancel", epilog="Example: forebay stages cancel 7")
+def cancel_stage(
+    stage: Annotated[int, typer.Argument(help="The stage's number.")], as_json: JsonOption = False
+) -> None:
+    """Cancel a stage; what it has finished stays. Idempotent."""
+    with ManagerClient(Instance.current()) as manager:
+        row = manager.cancel(stage)
+    if as_json:
+        print_json({"stage": row})
+        return
+    word = "is over already" if row["finished_ns"] and not row["cancel"] else "is cancelled"
+    console().print(f"stage {stage} {word}", markup=False)
+
+
+def _run(job: Job, *, no_wait: bool, as_json: bool) -> None:
+    instance = Instance.current()
+    with ManagerClient(instance) as manager:
+        row = manager.submit(job)
+    if no_wait:
+        if as_json:
+            print_json({"stage": row})
+        else:
+            console().print(str(row["id"]))
+        return
+    status = await_stage(instance, row, as_json=as_json)
+    if status is not ExitStatus.OK:
+        raise typer.Exit(int(status))
+
+
+def _parse_place(text: str) -> tuple[str, str] | None:
+    """Reservation and path of RES:PATH or forebay://RES/files/PATH; None if it is neither."""
+    match = _FILES_ADDRESS.fullmatch(text) or _PLACE.fullmatch(text)
+    return None if match is None else (match["reservation"], match["path"] or "")
+
+
+def _absolute(path: str) -> str:
+    """Absolute, with a slash at the end if there was one; links stay as they are."""
+    absolute = os.path.abspath(path)
+    return absolute + "/" if path.endswith("/") and absolute != "/" else absolute
+
+
+def _progress_text(progress: dict[str, Any]) -> str:
+    if not progress:
+        return "-"
+    total = progress["items_total"]
+    items = str(progress["items_done"]) if total is None else f"{progress['items_done']}/{total}"
+    return f"{items}, {format_size(progress['bytes_done'])}"

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Waiting for a stage with a progress bar, over restarts of the manager; Ctrl-C cancels the stage."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from forebay.cli.failures import ExitStatus, fail_with
+from forebay.cli.instance import Instance
+from forebay.cli.output import console, error_console, print_json
+from forebay.errors import DisconnectedError, ErrorCode, ForebayError
+from forebay.sizes import format_size
+from forebay.workflows.manager.client import ManagerClient
+from forebay.workflows.manager.database import StageState
+
+__all__ = ["await_stage", "stage_title"]
+
+Json = dict[str, Any]
+
+_RECONNECT_SECONDS = 60.0
+_WAIT_SECONDS = 10.0
+
+
+class _StageFailedError(ForebayError, RuntimeError):
+    """What a stage told of its failure."""
+
+    def __init__(self, failure: Json) -> None:
+        super().__init__(failure["what"], failure["where"])
+        known = failure["code"] in ErrorCode
+        self.code = ErrorCode(failure["code"]) if known else ErrorCode.FAILED  # type: ignore[misc]
+
+
+def await_stage(instance: Instance, row: Json, *, as_json: bool) -> ExitStatus:
+    """Shows the stage's progress until it is over, tells how it ended, and returns the exit status."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[done]}"),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[item]}"),
+    )
+    err = error_console()
+    bar = Progress(*columns, console=err, disable=as_json or not err.is_terminal, transient=True)
+    cancelled_here = False
+    with bar:
+        task = bar.add_task(f"stage {row['id']}", total=None, done="", item="")
+        shown_notes = 0
+
+        def show(newest: Json) -> None:
+            nonlocal shown_notes
+            for note in newest["notes"][shown_notes:]:
+                if not as_json:
+                    err.print(Text(f"note: {note}"), soft_wrap=True)
+            shown_notes = len(newest["notes"])
+            progress = newest["progress"]
+            if progress:
+                bar.update(task, done=_done_text(progress), item=progress["item"], **_bar_of(progress))
+
+        while True:
+            try:
+                row = _follow(instance, row, show)
+                break
+            except KeyboardInterrupt:
+                cancelled_here = True
+                with ManagerClient(instance) as manager:
+                    row = manager.cancel(row["id"])
+    return _tell(row, cancelled_here=cancelled_here, as_json=as_json)
+
+
+def stage_title(job: Json) -> str:
+    """What a stage does, in one line."""
+    if job["kind"] == "steps":
+        chosen = [f"every {job['every']}"] if job["every"] else []
+        chosen += [f"steps {job['steps']}"] if job["steps"] else []
+        chosen += ["follow"] if job["follow"] else []
+        suffix = f" ({', '.join(chosen)})" if chosen else ""
+        return f"{job['stream']} → {job['destination']}{suffix}"
+    inside = f"{job['reservation']}:{job['path']}"
+    return f"{job['outside']} → {inside}" if job["inward"] else f"{inside} → {job['outside']}"
+
+
+def _follow(instance: Instance, row: Json, show: Callable[[Json], None]) -> Json:
+    """Returns the stage when it is over; a manager that is restarting is waited for."""
+    deadline = time.monotonic() + _RECONNECT_SECONDS
+    while True:
+        try:
+            with ManagerClient(instance) as manager:
+                seen = -1
+                while True:
+                    row = manager.stage(row["id"], seen=seen, wait_seconds=_WAIT_SECONDS)
+                    deadline = time.monotonic() + _RECONNECT_SECONDS
+                    seen = row["version"]
+                    show(row)
+                    if StageState(row["state"]).is_final:
+                        return row
+        except DisconnectedError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
+
+
+def _tell(row: Json, *, cancelled_here: bool, as_json: bool) -> ExitStatus:
+    state = StageState(row["state"])
+    if as_json:
+        print_json({"stage": row})
+    if state is StageState.SUCCEEDED:
+        if not as_json:
+            console().print(Text(_result_text(row)), soft_wrap=True)
+        return ExitStatus.OK
+    if state is StageState.CANCELLED:
+        if not as_json:
+            error_console().print(f"stage {row['id']} was cancelled; the same command takes it up again", markup=False)
+        return ExitStatus.CTRL_C if cancelled_here else ExitStatus.ERROR
+    failure = row["failure"]
+    if not as_json:
+        fail_with(_StageFailedError(failure), as_json=False)
+    return ExitStatus.INTERRUPTED_STREAM if failure["stream_broken"] else ExitStatus.ERROR
+
+
+def _result_text(row: Json) -> str:
+    result = row["result"]
+    if row["job"]["kind"] == "steps":
+        kept = f", {len(result['kept'])} were there already" if result["kept"] else ""
+        lost = f", {len(result['lost'])} were gone" if result["lost"] else ""
+        count = len(result["staged"])
+        return f"{count} step{'' if count == 1 else 's'} staged out{kept}{lost}; receipt: {result['receipt']}"
+    kept = f", {result['kept']} were there already" if result["kept"] else ""
+    return f"{result['copied']} file{'' if result['copied'] == 1 else 's'} copied{kept}; receipt: {result['receipt']}"
+
+
+def _done_text(progress: Json) -> str:
+    items = (
+        progress["items_done"]
+        if progress["items_total"] is None
+        else f"{progress['items_done']}/{progress['items_total']}"
+    )
+    return f"{items}  {format_size(progress['bytes_done'])}"
+
+
+def _bar_of(progress: Json) -> Json:
+    if progress["bytes_total"]:
+        return {"total": progress["bytes_total"], "completed": min(progress["bytes_done"], progress["bytes_total"])}
+    return {"total": progress["items_total"], "completed": progress["items_done"]}
