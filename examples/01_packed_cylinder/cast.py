@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who takes part: the simulation's ranks, the consumers, the stage-out and the undisturbed run, each a process."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from instance import Instance
+from plan import CHECKPOINT_EVERY, RANKS, Plan
+from programs import Program, Programs
+
+RESERVATION = "demo"
+STREAM = f"{RESERVATION}/flow"
+RETENTION = f"consumers:render+permeability,precious:{CHECKPOINT_EVERY}"
+
+_EXAMPLE = Path(__file__).resolve().parent
+#: How long consumers wait for a restart of the simulation.
+_GRACE_SECONDS = 300
+
+
+class Cast:
+    """Starts them. ``out`` is the demo's folder, ``simulation`` the program ``packed_cylinder``."""
+
+    def __init__(self, plan: Plan, out: Path, simulation: Path, instance: Instance, programs: Programs) -> None:
+        self._plan, self._simulation = plan, simulation
+        self._instance, self._programs = instance, programs
+        self.out = out
+        self.checkpoints = out / "checkpoints"
+        self.work = out / "work"  # removed at the end
+        self.undisturbed_output = self.work / "undisturbed.bp"
+        self.simulations: list[list[Program]] = []  # the ranks of each start
+        self._simulation_environment: dict[str, str] = {}
+        self.undisturbed: Program | None = None
+        self.renderer: Program | None = None
+        self.latecomer: Program | None = None
+
+    @property
+    def ranks(self) -> list[Program]:
+        """Of the newest start of the simulation."""
+        return self.simulations[-1]
+
+    def create_reservation(self) -> None:
+        """Where the stream is to lie."""
+        self._instance.run("create", RESERVATION, "--capacity", self._plan.capacity, "--persistent")
+        self._simulation_environment = self._instance.simulation_environment(STREAM)
+
+    def start_consumers(self) -> None:
+        """Rendering, post-processing and stage-out; they wait for the stream to begin."""
+        command, environment = self._instance.command, self._instance.environment
+        self.renderer = self._programs.start(
+            "render",
+            [
+                command, "render", STREAM, "--out", str(self.out), "--size", self._plan.grid.frame_size,
+                "--title", "Packed cylinder",
+            ],
+            environment,
+        )  # fmt: skip
+        self._programs.start("permeability", self._python("permeability.py", self.out), environment)
+        self._programs.start(
+            "stage-out",
+            [command, "stage-out", STREAM, str(self.checkpoints), "--every", str(CHECKPOINT_EVERY), "--follow"],
+            environment,
+        )
+
+    def start_undisturbed(self) -> None:
+        """The same simulation as one process that writes a BP5 file and that nobody kills."""
+        self.undisturbed = self._programs.start(
+            "undisturbed",
+            [
+                # The show comes first.
+                "nice", "-n", "5", str(self._simulation), *self._plan.simulation_options(),
+                "--config", str(_EXAMPLE / "adios2.bp5.xml"), "--output", str(self.undisturbed_output),
+            ],
+            self._instance.environment,
+        )  # fmt: skip
+
+    def start_simulation(self, checkpoint: int | None = None) -> None:
+        """Starts all ranks; with the number of a staged step they go on from there."""
+        number = len(self.simulations) + 1
+        rendezvous = self.work / f"rendezvous-{number}"
+        rendezvous.mkdir()
+        command = [
+            str(self._simulation), *self._plan.simulation_options(), "--config", str(_EXAMPLE / "adios2.xml"),
+            "--ranks", str(RANKS), "--rendezvous", str(rendezvous), "--pace-ms", str(self._plan.pace_ms),
+        ]  # fmt: skip
+        environment = self._simulation_environment | {
+            "FOREBAY_RANKS": str(RANKS),
+            "FOREBAY_GROUP": f"start-{number}",
+            "FOREBAY_RETENTION": RETENTION,
+            "FOREBAY_GRACE_SECS": str(_GRACE_SECONDS),
+        }
+        if checkpoint is not None:
+            command += ["--restart", str(self.checkpoints / f"flow.{checkpoint:06d}.bp")]
+            environment["FOREBAY_APPEND_AFTER"] = str(checkpoint)
+        self.simulations.append(
+            [
+                self._programs.start(
+                    f"simulation-{number}-rank-{rank}",
+                    [*command, "--rank", str(rank)],
+                    environment | {"FOREBAY_RANK": str(rank)},
+                )
+                for rank in range(RANKS)
+            ]
+        )
+
+    def start_latecomer(self) -> None:
+        """A consumer that nobody has waited for."""
+        self.latecomer = self._programs.start(
+            "latecomer", self._python("replay.py", self.work), self._instance.environment
+        )
+
+    def _python(self, script: str, out: Path) -> list[str]:
+        return [sys.executable, "-u", str(_EXAMPLE / script), STREAM, "--out", str(out)]
