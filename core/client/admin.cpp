@@ -5,6 +5,7 @@
 
 #include <forebay/admin.h>
 
+#include "client/opened_in.h"
 #include "client/reconnect.h"
 #include "client/wire_conversion.h"
 

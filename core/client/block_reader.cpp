@@ -23,7 +23,6 @@ constexpr std::uint64_t read_ahead_bytes = std::uint64_t{64} << 10;
 
 BlockReader::~BlockReader() {
   if (buffer_) step_.link().buffers().give_back(std::move(buffer_));
-  if (short_buffer_) step_.link().buffers().give_back(std::move(short_buffer_));
 }
 
 std::byte* BlockReader::buffer() {
@@ -80,32 +79,34 @@ Result<void> BlockReader::read_range(std::uint64_t offset, std::span<std::byte> 
 
 Result<void> BlockReader::read_short(std::uint64_t offset, std::span<std::byte> out) {
   if (place_.piece_count != 1 || out.size() > short_range_bytes) return read_range(offset, out);
+  StepState::ReadAhead& ahead = step_.read_ahead();
+  const std::unique_lock lock(ahead.mutex, std::try_to_lock);
+  if (!lock) return read_range(offset, out);
   const format::Piece& piece = protocol::piece_of(*variable_, place_.first_piece);
   const std::uint64_t from = piece.offset() + offset;
-  const bool here = short_bytes_ > 0 && piece.segment() == short_segment_ && from >= short_offset_ &&
-                    range_within(from - short_offset_, out.size(), short_bytes_);
+  const bool same_segment = piece.segment() == ahead.segment;
+  const bool here = same_segment && from >= ahead.offset && range_within(from - ahead.offset, out.size(), ahead.bytes);
   if (!here) {
-    const bool follows = piece.segment() == short_segment_ && from >= short_last_end_ &&
-                         from - short_last_end_ <= short_range_bytes && short_last_end_ > 0;
-    short_segment_ = piece.segment();
-    short_last_end_ = from + out.size();
+    const bool follows =
+        same_segment && ahead.last_end > 0 && from >= ahead.last_end && from - ahead.last_end <= short_range_bytes;
+    ahead.segment = piece.segment();
+    ahead.last_end = from + out.size();
+    ahead.bytes = 0;
     if (!follows) return read_range(offset, out);
-    // The bounds of the piece are checked by reading its first byte's range; what lies behind it in the segment is
-    // known to be there as well.
-    if (!segment_ || segment_->number() != piece.segment() ||
-        !range_within(piece.offset(), piece.length(), segment_->bytes()))
-      return read_range(offset, out);
-    if (!short_buffer_) short_buffer_ = step_.link().buffers().take();
-    short_offset_ = from;
-    short_bytes_ = std::min(read_ahead_bytes, segment_->bytes() - from);
-    if (auto read = segment_->file().read_at(from, {short_buffer_.get(), short_bytes_}); !read) {
-      short_bytes_ = 0;
-      read.error().where = segment_->place(from);
+    // This read checks the piece's bounds; the next ones take what lies behind it, which is in the segment as well.
+    if (auto read = read_range(offset, out); !read) return read;
+    if (!ahead.buffer) ahead.buffer = step_.link().buffers().take();
+    const std::uint64_t bytes = std::min(read_ahead_bytes, segment_->bytes() - ahead.last_end);
+    if (auto read = segment_->file().read_at(ahead.last_end, {ahead.buffer.get(), bytes}); !read) {
+      read.error().where = segment_->place(ahead.last_end);
       return read;
     }
+    ahead.offset = ahead.last_end;
+    ahead.bytes = bytes;
+    return {};
   }
-  short_last_end_ = from + out.size();
-  std::memcpy(out.data(), short_buffer_.get() + (from - short_offset_), out.size());
+  ahead.last_end = from + out.size();
+  std::memcpy(out.data(), ahead.buffer.get() + (from - ahead.offset), out.size());
   return {};
 }
 

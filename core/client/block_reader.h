@@ -35,7 +35,7 @@ class BlockReader {
   };
 
   Result<void> read_range(std::uint64_t offset, std::span<std::byte> out);
-  /// Like read_range, by way of a buffer that holds what follows too if reads come one behind another.
+  /// Like read_range, by way of the step's read-ahead if reads come one behind another.
   Result<void> read_short(std::uint64_t offset, std::span<std::byte> out);
   Result<void> read_piece(const format::Piece& piece, std::uint64_t offset, std::span<std::byte> out);
   Result<void> read_rows(std::span<const Row> rows, std::uint64_t row_bytes);
@@ -50,12 +50,6 @@ class BlockReader {
   std::shared_ptr<Segment> segment_;
   BufferPool::Buffer buffer_;
   std::vector<Row> rows_;
-  // What short_buffer_ holds of which segment.
-  BufferPool::Buffer short_buffer_;
-  std::uint32_t short_segment_ = 0;
-  std::uint64_t short_offset_ = 0;
-  std::uint64_t short_bytes_ = 0;
-  std::uint64_t short_last_end_ = 0;
 };
 
 }  // namespace forebay::client

@@ -51,17 +51,6 @@ Result<Descriptor> connect_socket(const std::string& path, Deadline deadline, co
 
 }  // namespace
 
-OpenedIn::OpenedIn() : pid_(::getpid()) {}
-bool OpenedIn::this_process() const noexcept {
-  return ::getpid() == pid_;
-}
-Result<void> OpenedIn::check() const {
-  if (this_process()) return {};
-  return fail(ErrorCode::invalid_argument, "opened in process " + std::to_string(pid_) + ", used in its child " +
-                                               std::to_string(::getpid()) +
-                                               ": a forked process must open streams itself");
-}
-
 Connection::Connection(Descriptor socket, std::string socket_path, InterruptHook interrupt)
     : socket_path_(std::move(socket_path)), interrupt_(std::move(interrupt)), socket_(std::move(socket)) {}
 

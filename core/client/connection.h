@@ -3,8 +3,6 @@
 // no thread behind it: whoever waits for an answer receives for all. It never comes back once broken; see reconnect.h.
 #pragma once
 
-#include <sys/types.h>
-
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
@@ -100,18 +98,6 @@ class Connection {
   std::unordered_set<std::uint32_t> forgotten_;
 
   protocol::MessageSocket socket_;  // its sending side is guarded by send_mutex_, its receiving side by receiving_
-};
-
-/// Remembers the process that opened something: descriptors and positions must not be used by two processes.
-class OpenedIn {
- public:
-  OpenedIn();
-  bool this_process() const noexcept;
-  /// An error in any other process.
-  Result<void> check() const;
-
- private:
-  pid_t pid_;
 };
 
 }  // namespace forebay::client

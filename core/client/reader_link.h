@@ -13,6 +13,7 @@
 #include <forebay/reader.h>
 
 #include "client/connection.h"
+#include "client/opened_in.h"
 #include "client/segment_cache.h"
 
 namespace forebay::client {

@@ -154,6 +154,10 @@ Result<StepState::Part> StepState::load_part(const wire::PartReference& referenc
   return part;
 }
 
+StepState::~StepState() {
+  if (read_ahead_.buffer) link().buffers().give_back(std::move(read_ahead_.buffer));
+}
+
 std::string StepState::where() const {
   return link().where() + ", step " + std::to_string(summary_.step);
 }

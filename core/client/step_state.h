@@ -30,6 +30,10 @@ class StepState {
   static Result<std::shared_ptr<const StepState>> load(std::shared_ptr<Pin> pin,
                                                        const wire::StepDescriptor& descriptor);
 
+  ~StepState();
+  StepState(const StepState&) = delete;
+  StepState& operator=(const StepState&) = delete;
+
   const Pin& pin() const noexcept { return *pin_; }
   ReaderLink& link() const noexcept { return pin_->link(); }
   const StepSummary& summary() const noexcept { return summary_; }
@@ -48,6 +52,17 @@ class StepState {
   /// Calls visit(block number, BlockReference) for each block in order, returning Result<void>.
   template <class Visit>
   Result<void> for_each_block(std::size_t variable, Visit&& visit) const;
+
+  /// The stretch of a segment that was read last for the sake of a few bytes: what follows mostly is asked for next.
+  struct ReadAhead {
+    std::mutex mutex;  ///< whoever does not get it at once reads without
+    std::uint32_t segment = 0;
+    std::uint64_t offset = 0;
+    std::uint64_t bytes = 0;
+    std::uint64_t last_end = 0;
+    BufferPool::Buffer buffer;
+  };
+  ReadAhead& read_ahead() const noexcept { return read_ahead_; }
 
   /// True if the block has been found whole already (Verify::first).
   bool is_verified(const BlockReference& block) const;
@@ -91,6 +106,7 @@ class StepState {
   mutable std::unordered_map<std::string_view, std::uint32_t> names_;
   mutable std::once_flag attributes_once_;
   mutable std::vector<Attribute> attributes_;
+  mutable ReadAhead read_ahead_;
   mutable std::mutex verified_mutex_;
   mutable std::set<std::pair<const format::Variable*, std::uint32_t>> verified_;  // guarded by verified_mutex_
 };

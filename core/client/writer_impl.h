@@ -14,6 +14,7 @@
 #include "client/block_writer.h"
 #include "client/connection.h"
 #include "client/mapping.h"
+#include "client/opened_in.h"
 #include "client/segment_cache.h"
 #include "client/space.h"
 #include "protocol/step_metadata_builder.h"

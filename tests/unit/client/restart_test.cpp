@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+// Servers that die and come back: writers go on with the step that was open, readers with where they were and what they
+// hold.
+#include <atomic>
+#include <chrono>
+#include <future>
+
+#include "tests/unit/client/stream_fixture.h"
+
+namespace forebay::testing {
+namespace {
+
+using Restart = StreamTest;
+
+TEST_F(Restart, writer_goes_on_between_steps) {
+  auto writer = open_writer();
+  write_step(*writer, 1000, 1.0);
+  server_.kill();
+  server_.start();
+  write_step(*writer, 1000, 2.0);
+  auto reader = open_reader();
+  EXPECT_EQ(read_step(**reader->step(0)).front(), 1.0);
+  EXPECT_EQ(read_step(**reader->step(1)).front(), 2.0);
+  ASSERT_OK(writer->close());
+}
+
+TEST_F(Restart, open_step_is_committed_whole) {
+  auto writer = open_writer();
+  write_step(*writer, 100'000, 1.0);
+  const std::vector<double> values(100'000, 7.0);
+  const Dimensions shape{100'000};
+  const Dimensions zeros{0};
+  ASSERT_OK(writer->begin_step());
+  ASSERT_OK(writer->put(whole<double>("A", shape, zeros), values.data()));
+  server_.kill();
+  server_.start();
+  // Needs more space than is held: the request finds the server gone.
+  ASSERT_OK(writer->put(whole<double>("B", shape, zeros), values.data()));
+  ASSERT_OK(writer->put(whole<double>("C", shape, zeros), values.data()));
+  server_.kill();
+  server_.start();
+  ASSERT_OK(writer->end_step());
+  auto reader = open_reader();
+  auto step = reader->step(1);
+  ASSERT_OK(step);
+  EXPECT_EQ((*step)->variables().size(), 3U);
+  ASSERT_OK((*step)->verify());
+}
+
+TEST_F(Restart, calls_wait_for_the_server) {
+  auto writer = open_writer();
+  write_step(*writer, 1000, 1.0);
+  auto reader = open_reader();
+  ASSERT_OK(reader->next(1000));
+  server_.kill();
+  auto waiting = std::async(std::launch::async, [&] { return reader->next(-1); });
+  auto writing = std::async(std::launch::async, [&] { write_step(*writer, 1000, 2.0); });
+  EXPECT_EQ(writing.wait_for(std::chrono::milliseconds(300)), std::future_status::timeout);
+  server_.start();
+  writing.get();
+  auto next = waiting.get();
+  ASSERT_OK(next);
+  while (next->kind == NextStep::Kind::notice) {
+    next = reader->next(10'000);
+    ASSERT_OK(next);
+  }
+  ASSERT_EQ(next->kind, NextStep::Kind::step) << next->text;
+  EXPECT_EQ(next->step->number(), 1U);
+  EXPECT_EQ(read_step(*next->step).front(), 2.0);
+}
+
+TEST_F(Restart, server_that_stays_away_is_an_error) {
+  WriterOptions options;
+  options.reconnect_timeout_ms = 200;
+  auto writer = open_writer(options);
+  ReaderOptions reader_options;
+  reader_options.reconnect_timeout_ms = 400;
+  auto reader = open_reader(reader_options);
+  server_.kill();
+  const double value = 1.0;
+  ASSERT_OK(writer->begin_step());
+  ASSERT_OK(writer->put({"x", DataType::float64, ShapeKind::global_value, {}, {}, {}, {}, {}}, &value));
+  auto ended = writer->end_step();
+  ASSERT_FALSE(ended);
+  EXPECT_EQ(ended.error().code, ErrorCode::disconnected);
+  EXPECT_NE(ended.error().message().find("forebay up"), std::string::npos) << ended.error().message();
+  // A reader that asks for less time than it may take gets "not ready" until that is over.
+  auto polled = reader->next(0);
+  ASSERT_OK(polled);
+  EXPECT_EQ(polled->kind, NextStep::Kind::not_ready);
+  auto waited = reader->next(-1);
+  ASSERT_FALSE(waited);
+  EXPECT_EQ(waited.error().code, ErrorCode::disconnected);
+}
+
+TEST_F(Restart, pinned_step_survives_with_its_bytes) {
+  WriterOptions options;
+  options.retention = Retention{.last = 1, .consumers = {}, .precious_every = 0};
+  auto writer = open_writer(options);
+  write_step(*writer, 100'000, 1.0);
+  auto reader = open_reader();
+  auto next = reader->next(1000);
+  ASSERT_OK(next);
+  auto view = next->step->view(*next->step->find("T"), {{0}, {100'000}});
+  ASSERT_OK(view);
+  server_.kill();
+  server_.start();
+  for (int step = 1; step < 50; ++step) {
+    write_step(*writer, 1'000'000, 2.0 * step);
+    ASSERT_OK(reader->next(10'000));
+  }
+  ASSERT_OK(next->step->verify());
+  EXPECT_EQ(read_step(*next->step).front(), 1.0);
+  EXPECT_EQ(reinterpret_cast<const double*>(view->data)[99'999], 100'000.0);
+}
+
+TEST_F(Restart, interrupt_ends_the_wait_for_the_server) {
+  bool stop = false;
+  WriterOptions options;
+  options.interrupt = [&] { return stop; };
+  auto writer = open_writer(options);
+  server_.kill();
+  stop = true;
+  ASSERT_OK(writer->begin_step());
+  auto ended = writer->end_step();
+  ASSERT_FALSE(ended);
+  EXPECT_EQ(ended.error().code, ErrorCode::cancelled);
+  // The same call goes on once the server is back.
+  stop = false;
+  server_.start();
+  ASSERT_OK(writer->end_step());
+  EXPECT_EQ(writer->current_step(), 1U);
+}
+
+TEST_F(Restart, stopped_server_can_be_interrupted) {
+  std::atomic<bool> stop = false;
+  ReaderOptions options;
+  options.interrupt = [&] { return stop.load(); };
+  auto writer = open_writer();
+  auto reader = open_reader(options);
+  server_.suspend();
+  auto waiting = std::async(std::launch::async, [&] { return reader->step(0); });
+  EXPECT_EQ(waiting.wait_for(std::chrono::milliseconds(200)), std::future_status::timeout);
+  stop = true;
+  EXPECT_EQ(waiting.get().error().code, ErrorCode::cancelled);
+  server_.resume();
+  stop = false;
+  write_step(*writer, 10, 1.0);
+  auto next = reader->next(10'000);
+  ASSERT_OK(next);
+  EXPECT_EQ(next->step->number(), 0U);
+}
+
+TEST_F(Restart, many_restarts_lose_no_step) {
+  auto writer = open_writer();
+  auto reader = open_reader();
+  for (int round = 0; round < 10; ++round) {
+    server_.kill();
+    auto writing = std::async(std::launch::async, [&] { write_step(*writer, 5000, round); });
+    server_.start();
+    writing.get();
+    auto next = reader->next(10'000);
+    while (next && next->kind == NextStep::Kind::notice) next = reader->next(10'000);
+    ASSERT_OK(next);
+    ASSERT_EQ(next->kind, NextStep::Kind::step);
+    EXPECT_EQ(next->step->number(), static_cast<std::uint64_t>(round));
+    EXPECT_EQ(read_step(*next->step).front(), round);
+  }
+}
+
+}  // namespace
+}  // namespace forebay::testing
