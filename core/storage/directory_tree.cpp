@@ -21,6 +21,8 @@ namespace forebay::storage {
 namespace {
 
 constexpr std::size_t depth_max = 32;
+constexpr std::size_t moved_name_bytes =
+    64;  // of the name that it keeps: a part that is moved again must not grow a longer one
 constexpr std::uint64_t block_bytes = 512;  // the unit of st_blocks, whatever the file system's own is
 
 Descriptor open_directory_at(int parent, const char* name) {
@@ -101,7 +103,8 @@ class TreeDeletion {
     if (device_ && *device_ != status.st_dev) return note(EBUSY, name);
     if (levels_.size() >= depth_max) {
       --entries_left_;
-      const std::string higher = levels_.front().name + "." + std::to_string(random_number());
+      const std::string higher =
+          levels_.front().name.substr(0, moved_name_bytes) + "." + std::to_string(random_number());
       if (::renameat(parent, name, top_, higher.c_str()) != 0) return note(errno, name);
       moved_up_ = true;
       return false;

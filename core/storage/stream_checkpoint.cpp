@@ -49,6 +49,7 @@ journal::CheckpointT StreamState::to_checkpoint() const {
   if (group) record.group = std::make_unique<journal::GroupFormedT>(*group);
   record.next_step = next_step;
   record.durable_next = durable_next;
+  record.staged_next = newest_staged ? *newest_staged + 1 : 0;
   record.retention = to_string(retention);
   for (const auto& [consumer, cursor] : cursors) {
     auto moved = std::make_unique<journal::CursorMovedT>();
@@ -78,11 +79,13 @@ Result<void> StreamState::apply(journal::CheckpointT record) {
   if (record.epoch == 0) return bad_checkpoint("epoch 0");
   if (!is_status(record.status)) return bad_checkpoint("status " + std::to_string(record.status));
   if (record.durable_next > record.next_step) return bad_checkpoint("more steps are durable than committed");
+  if (record.staged_next > record.next_step) return bad_checkpoint("more steps are staged than committed");
   loaded.epoch = record.epoch;
   loaded.status = static_cast<StreamStatus>(record.status);
   loaded.status_text = std::move(record.status_text);
   loaded.next_step = record.next_step;
   loaded.durable_next = record.durable_next;
+  if (record.staged_next > 0) loaded.newest_staged = record.staged_next - 1;
   auto kept_rule = parse_retention(record.retention);
   if (!kept_rule) return bad_checkpoint(kept_rule.error().what);
   loaded.retention = std::move(*kept_rule);

@@ -131,6 +131,9 @@ Result<void> StreamState::apply(journal::StepCommittedT record) {
     return contradiction(step_text(record.step) + " has " + std::to_string(record.parts.size()) + " parts of " +
                          std::to_string(group->ranks));
   }
+  if (std::ranges::any_of(record.parts, [&](const auto& part) { return part->rank >= group->ranks; })) {
+    return contradiction(step_text(record.step) + " has a part of a rank that the group does not have");
+  }
   if (next_step == step_number_max) return contradiction("the stream has no more step numbers");
   const std::uint64_t number = record.step;
   steps.emplace_hint(steps.end(), number, StepState{.committed = std::move(record), .staged = false, .receipt = {}});
@@ -163,6 +166,12 @@ Result<void> StreamState::apply(const journal::StepsWithdrawnT& record) {
   epoch = record.epoch;
   next_step = record.first;
   durable_next = std::min(durable_next, record.first);
+  if (newest_staged && *newest_staged >= record.first) {
+    newest_staged.reset();
+    for (const auto& [number, step] : steps) {
+      if (step.staged) newest_staged = number;
+    }
+  }
   return {};
 }
 
@@ -205,6 +214,7 @@ Result<void> StreamState::apply(const journal::StepsStagedT& record) {
     if (step == steps.end() || step->second.committed.epoch > record.epoch) continue;
     step->second.staged = true;
     step->second.receipt = record.receipt;
+    newest_staged = std::max(newest_staged.value_or(0), number);
   }
   return {};
 }

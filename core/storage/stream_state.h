@@ -73,6 +73,8 @@ class StreamState {
   std::optional<journal::GroupFormedT> group;  ///< the last one
   std::uint64_t next_step = 0;                 ///< number of the next commit
   std::uint64_t durable_next = 0;              ///< steps below are durable
+  /// The newest step with a receipt, kept or dropped since. After a withdrawal that took it: the newest kept one.
+  std::optional<std::uint64_t> newest_staged;
   Retention retention;
   std::map<std::string, CursorState, std::less<>> cursors;
   std::map<std::uint32_t, SegmentOwner> owners;  ///< by segment

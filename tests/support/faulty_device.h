@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: Apache-2.0
+// A Device over the real file system that counts and fails operations, stops as a killed process does, and loses what
+// was not synced as a machine without power does. What it models and what not is said at lose_power().
+#pragma once
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/device.h"
+#include "tests/support/randomness.h"
+
+namespace forebay::testing {
+
+/// What changes something on the device.
+enum class Operation : std::uint8_t {
+  create,
+  write,
+  allocate,
+  sync,
+  rename,
+  remove,
+  make_directory,
+  remove_directory,
+  sync_directory
+};
+
+class FaultyDevice final : public Device {
+ public:
+  /// `limbo` is an existing directory on the same file system: what is removed is kept there until the power is lost.
+  explicit FaultyDevice(std::string limbo, Device& device = posix_device())
+      : device_(device), limbo_(std::move(limbo)) {}
+
+  /// Operations that were asked for since the start or the last reset().
+  std::uint64_t operations() const {
+    const std::lock_guard lock(mutex_);
+    return operations_;
+  }
+  std::uint64_t operations(Operation kind) const {
+    const std::lock_guard lock(mutex_);
+    const auto found = counts_.find(kind);
+    return found == counts_.end() ? 0 : found->second;
+  }
+
+  /// The n-th operation of this kind from now on (from 1) fails and does nothing.
+  void fail_at(Operation kind, std::uint64_t n, ErrorCode code = ErrorCode::io_error) {
+    const std::lock_guard lock(mutex_);
+    failure_ = Failure{kind, n, code};
+  }
+  /// The n-th operation of any kind from now on fails and does nothing; later ones succeed.
+  void fail_at(std::uint64_t n, ErrorCode code = ErrorCode::io_error) {
+    const std::lock_guard lock(mutex_);
+    failure_ = Failure{std::nullopt, n, code};
+  }
+  /// The process dies at the n-th operation from now on: neither it nor anything after it happens. A write is torn:
+  /// half of it happens.
+  void stop_at(std::uint64_t n) {
+    const std::lock_guard lock(mutex_);
+    operations_before_stop_ = n;
+  }
+  /// While set, nothing can be allocated.
+  void set_full(bool full) {
+    const std::lock_guard lock(mutex_);
+    full_ = full;
+  }
+  bool stopped() const {
+    const std::lock_guard lock(mutex_);
+    return stopped_;
+  }
+
+  /// A new process on the same machine: nothing is lost, nothing is planned, counting begins anew.
+  void reset() {
+    const std::lock_guard lock(mutex_);
+    clear_plan();
+  }
+
+  /// The machine goes down and comes up: of each 512 bytes of a file any number of the latest unsynced writes is lost,
+  /// a file may fall back to the size at its last sync, and the latest changes of directories that no sync_directory
+  /// covers are lost. As on journaling file systems, directories' changes persist in order. A file's sync does not make
+  /// its name durable. Files opened before must not be used after.
+  void lose_power(Random& random) {
+    const std::lock_guard lock(mutex_);
+    for (auto& [key, inode] : inodes_) inode->lose(random);
+    const std::size_t kept = below(random, changes_.size() + 1);
+    while (changes_.size() > kept) {
+      changes_.back().undo();
+      changes_.pop_back();
+    }
+    changes_.clear();
+    inodes_.clear();
+    clear_plan();
+  }
+
+  Result<std::unique_ptr<File>> open(const std::string& path, OpenMode mode) override {
+    const std::lock_guard lock(mutex_);
+    if (auto allowed = mode == OpenMode::create_new ? begin(Operation::create) : begin_reading(); !allowed)
+      return forebay::fail(allowed.error());
+    auto file = device_.open(path, mode);
+    if (!file) return file;
+    if (mode == OpenMode::create_new) changes_.push_back({{parent_of(path)}, [path] { ::unlink(path.c_str()); }});
+    auto inode = inode_of(path);
+    return std::make_unique<FaultyFile>(*this, std::move(*file), std::move(inode));
+  }
+
+  std::unique_ptr<File> adopt(Descriptor descriptor) override { return device_.adopt(std::move(descriptor)); }
+
+  Result<void> rename(const std::string& from, const std::string& to) override {
+    const std::lock_guard lock(mutex_);
+    if (auto allowed = begin(Operation::rename); !allowed) return allowed;
+    const std::string replaced = limbo_name();
+    const bool replaces = ::link(to.c_str(), replaced.c_str()) == 0;
+    if (auto renamed = device_.rename(from, to); !renamed) return renamed;
+    changes_.push_back({{parent_of(from), parent_of(to)}, [=] {
+                          ::rename(to.c_str(), from.c_str());
+                          if (replaces) ::rename(replaced.c_str(), to.c_str());
+                        }});
+    return {};
+  }
+
+  Result<void> remove(const std::string& path) override {
+    const std::lock_guard lock(mutex_);
+    if (auto allowed = begin(Operation::remove); !allowed) return allowed;
+    const std::string kept = limbo_name();
+    const bool there = ::link(path.c_str(), kept.c_str()) == 0;
+    if (auto removed = device_.remove(path); !removed) return removed;
+    if (there) changes_.push_back({{parent_of(path)}, [=] { ::rename(kept.c_str(), path.c_str()); }});
+    return {};
+  }
+
+  Result<void> make_directory(const std::string& path, unsigned mode) override {
+    const std::lock_guard lock(mutex_);
+    if (auto allowed = begin(Operation::make_directory); !allowed) return allowed;
+    const bool there = std::filesystem::exists(path);
+    if (auto made = device_.make_directory(path, mode); !made) return made;
+    if (!there) changes_.push_back({{parent_of(path)}, [path] { ::rmdir(path.c_str()); }});
+    return {};
+  }
+
+  Result<void> remove_directory(const std::string& path) override {
+    const std::lock_guard lock(mutex_);
+    if (auto allowed = begin(Operation::remove_directory); !allowed) return allowed;
+    const bool there = std::filesystem::exists(path);
+    if (auto removed = device_.remove_directory(path); !removed) return removed;
+    if (there) changes_.push_back({{parent_of(path)}, [path] { ::mkdir(path.c_str(), 0700); }});
+    return {};
+  }
+
+  Result<std::vector<std::string>> list(const std::string& path) const override {
+    const std::lock_guard lock(mutex_);
+    if (auto allowed = begin_reading(); !allowed) return forebay::fail(allowed.error());
+    return device_.list(path);
+  }
+
+  Result<void> sync_directory(const std::string& path) override {
+    const std::lock_guard lock(mutex_);
+    if (auto allowed = begin(Operation::sync_directory); !allowed) return allowed;
+    if (!std::filesystem::is_directory(path)) return forebay::fail(ErrorCode::not_found, "no such directory", path);
+    // Not below: the order of events is the model's, and the tests are quicker.
+    const auto touches = [&](const Change& change) {
+      return std::ranges::find(change.directories, path) != change.directories.end();
+    };
+    const auto last = std::find_if(changes_.rbegin(), changes_.rend(), touches);
+    changes_.erase(changes_.begin(), last.base());
+    return {};
+  }
+
+ private:
+  static constexpr std::uint64_t sector_bytes = 512;
+
+  struct Failure {
+    std::optional<Operation> kind;
+    std::uint64_t after = 0;
+    ErrorCode code = ErrorCode::io_error;
+  };
+
+  /// A change of directories, and how to take it back when all later ones have been.
+  struct Change {
+    std::vector<std::string> directories;
+    std::function<void()> undo;
+  };
+
+  /// What of one file is not synced: the bytes before each write, and the size that the last sync left.
+  struct Inode {
+    struct Before {
+      std::uint64_t offset;
+      std::vector<std::byte> bytes;
+    };
+    Descriptor file;  // for reading only: a lease probe must not take it for a writer
+    std::uint64_t synced_size = 0;
+    std::vector<Before> writes;
+
+    std::uint64_t size() const {
+      struct stat status{};
+      ::fstat(file.get(), &status);
+      return static_cast<std::uint64_t>(status.st_size);
+    }
+    void remember(std::uint64_t offset, std::uint64_t length) {
+      Before before{offset, std::vector<std::byte>(length)};
+      [[maybe_unused]] const ssize_t there =
+          ::pread(file.get(), before.bytes.data(), length, static_cast<off_t>(offset));
+      writes.push_back(std::move(before));
+    }
+    void synced() {
+      writes.clear();
+      synced_size = size();
+    }
+    void lose(Random& random) {
+      const Descriptor writable(::open(("/proc/self/fd/" + std::to_string(file.get())).c_str(), O_RDWR | O_CLOEXEC));
+      std::map<std::uint64_t, std::uint64_t> lost;
+      for (const Before& before : writes) {
+        for_sectors(before, [&](std::uint64_t sector, std::uint64_t, std::uint64_t) { ++lost[sector]; });
+      }
+      for (auto& [sector, count] : lost) count = below(random, count + 1);
+      for (auto before = writes.rbegin(); before != writes.rend(); ++before) {
+        for_sectors(*before, [&](std::uint64_t sector, std::uint64_t begin, std::uint64_t end) {
+          if (lost[sector] == 0) return;
+          --lost[sector];
+          [[maybe_unused]] const ssize_t written = ::pwrite(
+              writable.get(), before->bytes.data() + (begin - before->offset), end - begin, static_cast<off_t>(begin));
+        });
+      }
+      if (size() != synced_size && chance(random, 2)) {
+        [[maybe_unused]] const int cut = ::ftruncate(writable.get(), static_cast<off_t>(synced_size));
+      }
+    }
+    template <class Visit>
+    static void for_sectors(const Before& before, const Visit& visit) {
+      const std::uint64_t end = before.offset + before.bytes.size();
+      for (std::uint64_t at = before.offset; at < end;) {
+        const std::uint64_t next = std::min(end, (at / sector_bytes + 1) * sector_bytes);
+        visit(at / sector_bytes, at, next);
+        at = next;
+      }
+    }
+  };
+
+  class FaultyFile final : public File {
+   public:
+    FaultyFile(FaultyDevice& owner, std::unique_ptr<File> file, std::shared_ptr<Inode> inode)
+        : owner_(owner), file_(std::move(file)), inode_(std::move(inode)) {}
+
+    Result<void> read_at(std::uint64_t offset, std::span<std::byte> bytes) const override {
+      const std::lock_guard lock(owner_.mutex_);
+      if (auto allowed = owner_.begin_reading(); !allowed) return allowed;
+      return file_->read_at(offset, bytes);
+    }
+    Result<void> write_at(std::uint64_t offset, std::span<const std::byte> bytes) override {
+      const std::lock_guard lock(owner_.mutex_);
+      const bool was_stopped = owner_.stopped_;
+      auto allowed = owner_.begin(Operation::write);
+      const bool torn = owner_.stopped_ && !was_stopped;
+      if (!allowed && !torn) return allowed;
+      if (torn) bytes = bytes.first(bytes.size() / 2);
+      inode_->remember(offset, bytes.size());
+      auto written = file_->write_at(offset, bytes);
+      return torn ? allowed : written;
+    }
+    Result<void> allocate(std::uint64_t size) override {
+      const std::lock_guard lock(owner_.mutex_);
+      if (auto allowed = owner_.begin(Operation::allocate); !allowed) return allowed;
+      if (owner_.full_) return forebay::fail(ErrorCode::no_space, "the device is full");
+      return file_->allocate(size);
+    }
+    Result<void> sync() override {
+      const std::lock_guard lock(owner_.mutex_);
+      if (auto allowed = owner_.begin(Operation::sync); !allowed) return allowed;
+      inode_->synced();  // not below, as in sync_directory()
+      return {};
+    }
+    Result<std::uint64_t> size() const override {
+      const std::lock_guard lock(owner_.mutex_);
+      if (auto allowed = owner_.begin_reading(); !allowed) return forebay::fail(allowed.error());
+      return file_->size();
+    }
+    int descriptor() const noexcept override { return file_->descriptor(); }
+
+   private:
+    FaultyDevice& owner_;
+    std::unique_ptr<File> file_;
+    std::shared_ptr<Inode> inode_;
+  };
+
+  static std::string parent_of(const std::string& path) { return std::filesystem::path(path).parent_path().string(); }
+  std::string limbo_name() { return limbo_ + "/" + std::to_string(limbo_next_++); }
+
+  void clear_plan() {
+    failure_.reset();
+    operations_before_stop_ = 0;
+    stopped_ = false;
+    full_ = false;
+    operations_ = 0;
+    counts_.clear();
+  }
+
+  Result<void> begin_reading() const {
+    if (stopped_) return forebay::fail(ErrorCode::io_error, "the process is dead");
+    return {};
+  }
+
+  Result<void> begin(Operation kind) {
+    if (auto alive = begin_reading(); !alive) return alive;
+    ++operations_;
+    ++counts_[kind];
+    if (operations_before_stop_ != 0 && --operations_before_stop_ == 0) {
+      stopped_ = true;
+      return begin_reading();
+    }
+    if (failure_ && (!failure_->kind || *failure_->kind == kind) && --failure_->after == 0) {
+      const ErrorCode code = failure_->code;
+      failure_.reset();
+      return forebay::fail(code, "planned failure");
+    }
+    return {};
+  }
+
+  std::shared_ptr<Inode> inode_of(const std::string& path) {
+    Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    struct stat status{};
+    ::fstat(file.get(), &status);
+    auto& inode = inodes_[{status.st_dev, status.st_ino}];
+    if (!inode) {
+      inode = std::make_shared<Inode>();
+      inode->file = std::move(file);
+      // A file that was there before is taken as synced; a new one is empty.
+      inode->synced_size = inode->size();
+    }
+    return inode;
+  }
+
+  Device& device_;
+  const std::string limbo_;
+  mutable std::mutex mutex_;
+  // Guarded by mutex_
+  std::uint64_t limbo_next_ = 0;
+  std::uint64_t operations_ = 0;
+  std::map<Operation, std::uint64_t> counts_;
+  std::optional<Failure> failure_;
+  std::uint64_t operations_before_stop_ = 0;
+  bool stopped_ = false;
+  bool full_ = false;
+  std::vector<Change> changes_;
+  std::map<std::pair<dev_t, ino_t>, std::shared_ptr<Inode>> inodes_;
+};
+
+}  // namespace forebay::testing

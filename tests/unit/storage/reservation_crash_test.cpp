@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reservations whose creation or end is broken off at every operation, by the death of the process or of the machine.
+#include <gtest/gtest.h>
+
+#include "tests/unit/storage/reservation_fixture.h"
+
+namespace forebay::storage {
+namespace {
+
+using testing::below;
+using testing::FaultyDevice;
+using testing::Random;
+
+/// What the outside was told about one reservation.
+enum class Told { nothing, creating, created, retiring, retired };
+
+Told live(Device& device, const std::string& root) {
+  auto store = ReservationStore::open(device, root);
+  if (!store) return Told::nothing;
+  if (!(*store)->create(reservation_record())) return Told::creating;
+  if (!(*store)->make_stream_directory(reservation_id, "flow")) return Told::created;
+  if (!(*store)->retire_stream(reservation_id, "flow")) return Told::created;
+  if (!(*store)->retire(reservation_id)) return Told::retiring;
+  return Told::retired;
+}
+
+struct Round {
+  testing::TemporaryDirectory root = testing::TemporaryDirectory::in_memory();
+  testing::TemporaryDirectory limbo = testing::TemporaryDirectory::in_memory();
+  FaultyDevice device{limbo.path()};
+
+  /// Starts anew: there is the reservation, whole, or nothing, as was told; and a second start finds nothing more to
+  /// do.
+  void check(Told told) {
+    device.reset();
+    auto store = ReservationStore::open(device, root.path());
+    ASSERT_TRUE(store) << store.error().message();
+    std::vector<std::string> problems;
+    auto loaded = (*store)->load(problems);
+    ASSERT_TRUE(loaded) << loaded.error().message();
+    EXPECT_TRUE(problems.empty()) << problems[0];
+    if (told == Told::created) {
+      EXPECT_EQ(loaded->size(), 1U);
+    }
+    if (told == Told::nothing || told == Told::retired) {
+      EXPECT_EQ(loaded->size(), 0U);
+    }
+    for (const auto& record : *loaded) EXPECT_EQ(bytes_of_record(record), bytes_of_record(reservation_record()));
+    // Going on from wherever it stopped ends the same way.
+    ASSERT_TRUE((*store)->create(reservation_record()));
+    ASSERT_TRUE((*store)->make_stream_directory(reservation_id, "flow"));
+    ASSERT_TRUE((*store)->retire(reservation_id));
+    const auto purged = (*store)->purge_quarantine(1000);
+    ASSERT_TRUE(purged) << purged.error().message();
+    EXPECT_TRUE(*purged);
+    EXPECT_TRUE(names_in(root.path("reservations")).empty());
+    EXPECT_TRUE(names_in(root.path("quarantine")).empty());
+  }
+};
+
+std::uint64_t operations_needed() {
+  Round round;
+  EXPECT_EQ(live(round.device, round.root.path()), Told::retired);
+  return round.device.operations();
+}
+
+TEST(ReservationCrash, a_process_that_dies_at_any_operation_leaves_it_whole_or_not_there) {
+  const std::uint64_t operations = operations_needed();
+  for (std::uint64_t n = 1; n <= operations + 1 && !HasFailure(); ++n) {
+    SCOPED_TRACE("operation " + std::to_string(n));
+    Round round;
+    round.device.stop_at(n);
+    round.check(live(round.device, round.root.path()));
+  }
+}
+
+TEST(ReservationCrash, power_loss_at_any_operation_leaves_it_whole_or_not_there) {
+  const std::uint64_t operations = operations_needed();
+  for (std::uint64_t n = 1; n <= operations + 1 && !HasFailure(); ++n) {
+    for (std::uint64_t i = 0; i < testing::test_count(5); ++i) {
+      const std::uint64_t seed = testing::test_seed() + i;
+      SCOPED_TRACE("operation " + std::to_string(n) + ", seed " + std::to_string(seed));
+      Random random(seed);
+      Round round;
+      round.device.stop_at(n);
+      const Told told = live(round.device, round.root.path());
+      round.device.lose_power(random);
+      round.check(told);
+    }
+  }
+}
+
+TEST(ReservationCrash, an_operation_that_fails_leaves_it_whole_or_not_there) {
+  const std::uint64_t operations = operations_needed();
+  for (const ErrorCode code : {ErrorCode::io_error, ErrorCode::no_space}) {
+    for (std::uint64_t n = 1; n <= operations && !HasFailure(); ++n) {
+      SCOPED_TRACE("operation " + std::to_string(n));
+      Round round;
+      round.device.fail_at(n, code);
+      const Told told = live(round.device, round.root.path());
+      if (told == Told::creating) {
+        // A creation that was answered with an error has left nothing, without a restart.
+        EXPECT_TRUE(names_in(round.root.path("reservations")).empty());
+      }
+      round.check(told);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace forebay::storage

@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "storage/stream_state.h"
+
+#include <functional>
+#include <limits>
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/storage/stream_records.h"
+
+namespace forebay::storage {
+namespace {
+
+/// The record is refused as corrupt and leaves the state as it was.
+template <class RecordT>
+void expect_contradiction(StreamState& state, RecordT record, const std::string& why) {
+  const auto before = bytes_of_state(state);
+  const auto applied = state.apply(record_type_of<RecordT>, body_of(record));
+  ASSERT_FALSE(applied) << why;
+  EXPECT_EQ(applied.error().code, ErrorCode::corrupt) << why;
+  EXPECT_FALSE(applied.error().what.empty()) << why;
+  EXPECT_NE(applied.error().where.find("of stream flow"), std::string::npos) << applied.error().where;
+  EXPECT_EQ(bytes_of_state(state), before) << why;
+}
+
+journal::StepsDroppedT dropped(std::initializer_list<std::pair<std::uint64_t, std::uint64_t>> ranges) {
+  journal::StepsDroppedT record;
+  for (const auto& [first, last] : ranges) record.ranges.emplace_back(first, last);
+  return record;
+}
+
+journal::StepsWithdrawnT withdrawn(std::uint64_t first, std::uint32_t epoch) {
+  journal::StepsWithdrawnT record;
+  record.first = first;
+  record.epoch = epoch;
+  return record;
+}
+
+journal::DurableToT durable_to(std::uint64_t step, std::uint32_t epoch) {
+  journal::DurableToT record;
+  record.step = step;
+  record.epoch = epoch;
+  return record;
+}
+
+journal::CursorMovedT cursor_moved(const std::string& consumer, std::uint32_t epoch, std::uint64_t position) {
+  journal::CursorMovedT record;
+  record.consumer = consumer;
+  record.epoch = epoch;
+  record.position = position;
+  return record;
+}
+
+journal::GroupEndedT group_ended(std::uint32_t incarnation, StreamStatus status) {
+  journal::GroupEndedT record;
+  record.incarnation = incarnation;
+  record.status = static_cast<std::uint8_t>(status);
+  record.text = "why";
+  return record;
+}
+
+journal::StepsStagedT staged(std::uint32_t epoch, std::vector<std::uint64_t> steps) {
+  journal::StepsStagedT record;
+  record.epoch = epoch;
+  record.steps = std::move(steps);
+  record.receipt = "receipt-" + std::to_string(epoch);
+  return record;
+}
+
+std::vector<std::uint64_t> numbers(const StreamState& state) {
+  std::vector<std::uint64_t> kept;
+  for (const auto& [number, step] : state.steps) kept.push_back(number);
+  return kept;
+}
+
+using Numbers = std::vector<std::uint64_t>;
+
+TEST(StreamState, a_fresh_stream_waits_in_epoch_one) {
+  const StreamState state = StreamState::fresh(test_uuid, "flow", 5);
+  EXPECT_EQ(state.status, StreamStatus::waiting);
+  EXPECT_EQ(state.epoch, 1U);
+  EXPECT_EQ(state.next_step, 0U);
+  EXPECT_TRUE(state.retention.keeps_all());
+}
+
+TEST(StreamState, committed_steps_are_kept_in_order) {
+  const StreamState state = state_with_steps(3, 2);
+  EXPECT_EQ(numbers(state), (Numbers{0, 1, 2}));
+  EXPECT_EQ(state.next_step, 3U);
+  EXPECT_EQ(state.status, StreamStatus::live);
+  EXPECT_EQ(state.steps.at(2).committed.parts.size(), 2U);
+}
+
+TEST(StreamState, a_commit_that_does_not_follow_is_refused) {
+  StreamState state = state_with_steps(3, 2);
+  const auto with = [&](const std::function<void(journal::StepCommittedT&)>& change) {
+    auto record = step_committed(state);
+    change(record);
+    return record;
+  };
+  const auto part = [](journal::StepCommittedT& record) -> journal::PartT& { return *record.parts[0]; };
+  expect_contradiction(state, with([](auto& r) { r.step = 2; }), "a step that exists");
+  expect_contradiction(state, with([](auto& r) { r.step = 4; }), "a step that leaves one out");
+  expect_contradiction(state, with([](auto& r) { r.epoch = 2; }), "another epoch");
+  expect_contradiction(state, with([](auto& r) { r.incarnation = 2; }), "another group");
+  expect_contradiction(state, with([](auto& r) { r.parts.pop_back(); }), "a part is missing: half a step");
+  expect_contradiction(state, with([](auto& r) { r.parts[1]->rank = 0; }), "two parts of one rank");
+  expect_contradiction(state, with([](auto& r) { r.parts[1]->rank = 2; }), "a rank that the group does not have");
+  expect_contradiction(state, with([&](auto& r) { part(r).metadata.clear(); }), "metadata without a place");
+  expect_contradiction(state, with([&](auto& r) { part(r).metadata_bytes = 301; }), "metadata larger than its place");
+  expect_contradiction(state, with([&](auto& r) { part(r).extents[0] = {0, 0, 0, 0, 0}; }), "an empty extent");
+  expect_contradiction(state, with([&](auto& r) { part(r).extents[0] = {0, 0, 0, 100, 4096}; }),
+                       "an extent off its unit");
+  expect_contradiction(state, with([&](auto& r) { part(r).extents[0] = {0, 0, 0, ~std::uint64_t{4095}, 8192}; }),
+                       "an extent past the end of numbers");
+  expect_contradiction(state, with([&](auto& r) { part(r).extents.assign(3, {0, 0, 0, 0, std::uint64_t{1} << 63}); }),
+                       "lengths that overflow");
+  EXPECT_TRUE(state.apply(step_committed(state)));
+}
+
+TEST(StreamState, no_step_is_committed_without_a_group_at_work) {
+  StreamState fresh = StreamState::fresh(test_uuid, "flow", 5);
+  expect_contradiction(fresh, step_committed(fresh), "no group");
+  for (const StreamStatus status : {StreamStatus::ended, StreamStatus::interrupted}) {
+    StreamState state = state_with_steps(1);
+    ASSERT_TRUE(state.apply(group_ended(1, status)));
+    expect_contradiction(state, step_committed(state), "the group has ended");
+  }
+}
+
+TEST(StreamState, a_group_must_be_newer_and_know_where_it_goes_on) {
+  StreamState state = state_with_steps(2);
+  auto record = group_formed(state, 1, 1);
+  expect_contradiction(state, record, "the same incarnation");
+  record = group_formed(state, 2, 0);
+  expect_contradiction(state, record, "no ranks");
+  record = group_formed(state, 2, 1);
+  record.next_step = 1;
+  expect_contradiction(state, record, "another step");
+  record = group_formed(state, 2, 1);
+  record.epoch = 2;
+  expect_contradiction(state, record, "another epoch");
+  ASSERT_TRUE(state.apply(group_ended(1, StreamStatus::interrupted)));
+  ASSERT_TRUE(state.apply(group_formed(state, 2, 1)));
+  EXPECT_EQ(state.status, StreamStatus::live);
+  EXPECT_EQ(state.status_text, "");
+}
+
+TEST(StreamState, the_last_owner_of_a_segment_counts) {
+  StreamState state = state_with_steps(0, 2);
+  journal::SegmentsOwnedT record;
+  record.incarnation = 1;
+  record.segments = {4, 5};
+  ASSERT_TRUE(state.apply(record));
+  record.rank = 1;
+  record.segments = {5};
+  ASSERT_TRUE(state.apply(record));
+  EXPECT_EQ(state.owners.at(4).rank, 0U);
+  EXPECT_EQ(state.owners.at(5).rank, 1U);
+  record.rank = 2;
+  expect_contradiction(state, record, "a rank that the group does not have");
+  record.rank = 0;
+  record.incarnation = 2;
+  expect_contradiction(state, record, "another group");
+}
+
+TEST(StreamState, dropped_steps_are_gone) {
+  StreamState state = state_with_steps(10);
+  ASSERT_TRUE(state.apply(dropped({{0, 2}, {5, 5}, {8, 9}})));
+  EXPECT_EQ(numbers(state), (Numbers{3, 4, 6, 7}));
+  ASSERT_TRUE(state.apply(dropped({{2, 4}})));
+  EXPECT_EQ(numbers(state), (Numbers{6, 7}));
+  expect_contradiction(state, dropped({{6, 6}, {0, 5}}), "a range without a step");
+  expect_contradiction(state, dropped({{7, 6}}), "a range that ends before it begins");
+  expect_contradiction(state, dropped({{8, std::numeric_limits<std::uint64_t>::max()}}), "steps to come");
+}
+
+TEST(StreamState, withdrawn_steps_are_retired_and_numbers_given_again) {
+  StreamState state = state_with_steps(6);
+  ASSERT_TRUE(state.apply(durable_to(4, 1)));
+  ASSERT_TRUE(state.apply(cursor_moved("render", 1, 5)));
+  ASSERT_TRUE(state.apply(withdrawn(3, 2)));
+  EXPECT_EQ(state.epoch, 2U);
+  EXPECT_EQ(state.next_step, 3U);
+  EXPECT_EQ(state.durable_next, 3U);
+  EXPECT_EQ(numbers(state), (Numbers{0, 1, 2}));
+  EXPECT_EQ(state.cursors.at("render").epoch, 1U);
+  EXPECT_EQ(state.cursors.at("render").position, 5U);
+  ASSERT_EQ(state.retired.size(), 3U);
+  EXPECT_TRUE(state.retired.contains({1, 3}));
+  ASSERT_TRUE(state.apply(group_ended(1, StreamStatus::interrupted)));
+  ASSERT_TRUE(state.apply(group_formed(state, 2, 1)));
+  ASSERT_TRUE(state.apply(step_committed(state)));
+  ASSERT_TRUE(state.apply(withdrawn(0, 5)));
+  EXPECT_TRUE(state.retired.contains({1, 3}));
+  EXPECT_TRUE(state.retired.contains({2, 3}));
+  EXPECT_EQ(state.retired.size(), 7U);
+  state.retire_done(1, 3);
+  EXPECT_EQ(state.retired.size(), 6U);
+}
+
+TEST(StreamState, a_withdrawal_begins_a_new_epoch_at_a_step_that_was_reached) {
+  StreamState state = state_with_steps(3);
+  expect_contradiction(state, withdrawn(1, 1), "the same epoch");
+  expect_contradiction(state, withdrawn(4, 2), "beyond the next step");
+  EXPECT_TRUE(state.apply(withdrawn(3, 2)));
+}
+
+TEST(StreamState, the_durable_watermark_only_rises) {
+  StreamState state = state_with_steps(5);
+  expect_contradiction(state, durable_to(5, 1), "a step to come");
+  expect_contradiction(state, durable_to(2, 2), "another epoch");
+  ASSERT_TRUE(state.apply(durable_to(2, 1)));
+  ASSERT_TRUE(state.apply(durable_to(2, 1)));
+  EXPECT_EQ(state.durable_next, 3U);
+  expect_contradiction(state, durable_to(1, 1), "going back");
+  journal::StreamFailedT failed;
+  failed.text = "sync failed";
+  ASSERT_TRUE(state.apply(failed));
+  expect_contradiction(state, durable_to(4, 1), "in a failed stream");
+}
+
+TEST(StreamState, staging_takes_preciousness_and_misses_steps_that_were_written_again) {
+  StreamState state = state_with_steps(4);
+  journal::PreciousSetT precious;
+  precious.steps = {1, 2, 99};
+  precious.precious = true;
+  ASSERT_TRUE(state.apply(precious));
+  EXPECT_TRUE(state.steps.at(1).precious());
+  ASSERT_TRUE(state.apply(withdrawn(2, 2)));
+  ASSERT_TRUE(state.apply(group_formed(state, 2, 1)));
+  ASSERT_TRUE(state.apply(step_committed(state)));
+  ASSERT_TRUE(state.apply(staged(1, {1, 2, 77})));
+  EXPECT_FALSE(state.steps.at(1).precious());
+  EXPECT_EQ(state.steps.at(1).receipt, "receipt-1");
+  EXPECT_FALSE(state.steps.at(2).staged);
+  ASSERT_TRUE(state.apply(staged(2, {0, 2})));
+  EXPECT_TRUE(state.steps.at(2).staged);
+  EXPECT_TRUE(state.steps.at(0).staged);
+  expect_contradiction(state, staged(3, {0}), "an epoch to come");
+}
+
+TEST(StreamState, cursors_come_move_and_go) {
+  StreamState state = state_with_steps(3);
+  ASSERT_TRUE(state.apply(cursor_moved("render", 1, 2)));
+  ASSERT_TRUE(state.apply(cursor_moved("render", 1, 0)));
+  EXPECT_EQ(state.cursors.at("render").position, 0U);
+  expect_contradiction(state, cursor_moved("render", 2, 0), "an epoch to come");
+  expect_contradiction(state, cursor_moved("no name", 1, 0), "a bad name");
+  journal::CursorRemovedT removed;
+  removed.consumer = "post";
+  expect_contradiction(state, removed, "no such cursor");
+  removed.consumer = "render";
+  ASSERT_TRUE(state.apply(removed));
+  EXPECT_TRUE(state.cursors.empty());
+}
+
+TEST(StreamState, a_failed_stream_stays_failed_until_a_new_group) {
+  StreamState state = state_with_steps(2);
+  journal::StreamFailedT failed;
+  failed.text = "sync failed";
+  ASSERT_TRUE(state.apply(failed));
+  ASSERT_TRUE(state.apply(step_committed(state)));
+  ASSERT_TRUE(state.apply(group_ended(1, StreamStatus::ended)));
+  EXPECT_EQ(state.status, StreamStatus::failed);
+  EXPECT_EQ(state.status_text, "sync failed");
+  ASSERT_TRUE(state.apply(group_formed(state, 2, 1)));
+  EXPECT_EQ(state.status, StreamStatus::live);
+}
+
+TEST(StreamState, a_group_ends_once_and_in_a_way_that_groups_end) {
+  StreamState state = state_with_steps(2);
+  expect_contradiction(state, group_ended(2, StreamStatus::ended), "another group");
+  expect_contradiction(state, group_ended(1, StreamStatus::failed), "not an end");
+  expect_contradiction(state, group_ended(1, static_cast<StreamStatus>(77)), "no status");
+  ASSERT_TRUE(state.apply(group_ended(1, StreamStatus::ended)));
+  EXPECT_EQ(state.status_text, "why");
+  expect_contradiction(state, group_ended(1, StreamStatus::interrupted), "after its end");
+}
+
+TEST(StreamState, retention_is_taken_in_its_text_form) {
+  StreamState state = state_with_steps(0);
+  journal::RetentionSetT set;
+  set.retention = "last:3,consumers:render+post,precious:10";
+  ASSERT_TRUE(state.apply(set));
+  EXPECT_EQ(state.retention.last, 3U);
+  EXPECT_EQ(state.retention.precious_every, 10U);
+  set.retention = "first:3";
+  expect_contradiction(state, set, "no retention");
+}
+
+TEST(StreamState, an_unknown_record_type_is_unsupported) {
+  StreamState state = state_with_steps(0);
+  for (const int type : {0, 15, 65535}) {
+    EXPECT_EQ(state.apply(static_cast<journal::RecordType>(type), {}).error().code, ErrorCode::unsupported);
+  }
+}
+
+TEST(StreamState, a_checkpoint_that_cannot_be_is_refused) {
+  StreamState state = state_with_steps(5, 2);
+  ASSERT_TRUE(state.apply(cursor_moved("render", 1, 2)));
+  journal::SegmentsOwnedT owned;
+  owned.incarnation = 1;
+  owned.segments = {3};
+  ASSERT_TRUE(state.apply(owned));
+  ASSERT_TRUE(state.apply(withdrawn(3, 2)));
+  const auto refuse = [&](const char* why, const std::function<void(journal::CheckpointT&)>& change) {
+    auto record = state.to_checkpoint();
+    change(record);
+    expect_contradiction(state, std::move(record), why);
+  };
+  refuse("no uuid", [](auto& r) { r.uuid = "17"; });
+  refuse("no name", [](auto& r) { r.name = "a/b"; });
+  refuse("epoch 0", [](auto& r) { r.epoch = 0; });
+  refuse("no status", [](auto& r) { r.status = 9; });
+  refuse("live without a group", [](auto& r) {
+    r.group.reset();
+    r.owners.clear();
+  });
+  refuse("a group to come", [](auto& r) { r.group->epoch = 3; });
+  refuse("more durable than committed", [](auto& r) { r.durable_next = 4; });
+  refuse("no retention", [](auto& r) { r.retention = "x"; });
+  refuse("two cursors", [](auto& r) { r.cursors.push_back(std::make_unique<journal::CursorMovedT>(*r.cursors[0])); });
+  refuse("a cursor to come", [](auto& r) { r.cursors[0]->epoch = 3; });
+  refuse("two owners", [](auto& r) { r.owners.push_back(std::make_unique<journal::OwnerT>(*r.owners[0])); });
+  refuse("an owner to come", [](auto& r) { r.owners[0]->incarnation = 2; });
+  refuse("a step twice", [](auto& r) { r.steps[1]->committed->step = 0; });
+  refuse("a step to come", [](auto& r) { r.steps[2]->committed->step = 3; });
+  refuse("a step of an epoch to come", [](auto& r) { r.steps[2]->committed->epoch = 3; });
+  refuse("a step without its commit", [](auto& r) { r.steps[1]->committed.reset(); });
+  refuse("a step with a bad extent", [](auto& r) { r.steps[1]->committed->parts[0]->extents[0] = {}; });
+  refuse("a withdrawn step of an epoch that lasts", [](auto& r) { r.retired[0]->committed->epoch = 2; });
+  refuse("a step withdrawn twice", [](auto& r) { r.retired[1]->committed->step = r.retired[0]->committed->step; });
+  refuse("a withdrawn step without its commit", [](auto& r) { r.retired[1]->committed.reset(); });
+}
+
+}  // namespace
+}  // namespace forebay::storage
