@@ -39,14 +39,19 @@ class StagingServer:
         assert self._process is not None
         return self._process.pid
 
-    def start(self) -> None:
-        """Returns when clients can connect."""
+    def start(self, fail_point: str | None = None) -> None:
+        """Returns when clients can connect. ``fail_point`` as in docs/design/fail-points.md: where it is to die."""
         assert self._process is None
+        environment = {**os.environ, **({"FOREBAY_FAIL_POINT": fail_point} if fail_point else {})}
         ready, tell = os.pipe()
         try:
             with (self.root.parent / f"{self.root.name}.log").open("ab") as log:
                 self._process = subprocess.Popen(
-                    [*self._arguments, "--ready-fd", str(tell)], pass_fds=[tell], stdin=subprocess.DEVNULL, stderr=log
+                    [*self._arguments, "--ready-fd", str(tell)],
+                    pass_fds=[tell],
+                    stdin=subprocess.DEVNULL,
+                    stderr=log,
+                    env=environment,
                 )
         finally:
             os.close(tell)
@@ -67,6 +72,22 @@ class StagingServer:
             process.kill()
             process.wait()
             raise
+
+    def wait(self, timeout: float = 60) -> int:
+        """Waits for its end by itself and returns its exit status (negative: the signal)."""
+        assert self._process is not None
+        status = self._process.wait(timeout)
+        self._process = None
+        return status
+
+    def running(self) -> bool:
+        """Started, and not ended."""
+        return self._process is not None and self._process.poll() is None
+
+    def send(self, sent: signal.Signals) -> None:
+        """Sends it a signal."""
+        assert self._process is not None
+        self._process.send_signal(sent)
 
     def kill(self) -> None:
         """The server dies without a word."""

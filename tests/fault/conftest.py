@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the fault tests share: the seed and the number of rounds, and servers of their own that may be killed."""
+
+from __future__ import annotations
+
+import os
+import random
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.fault.instance import Instance
+
+SEED = int(os.environ.get("FOREBAY_TEST_SEED") or random.SystemRandom().randrange(1 << 32))
+
+
+def pytest_report_header() -> str:
+    """The seed, so that a failure can be replayed."""
+    return (
+        f"fault tests: FOREBAY_TEST_SEED={SEED} FOREBAY_TEST_COUNT={os.environ.get('FOREBAY_TEST_COUNT', '(default)')}"
+    )
+
+
+@pytest.fixture
+def chance(request: pytest.FixtureRequest) -> random.Random:
+    """Random numbers of the test's own, which depend on the seed and the test's name alone."""
+    print(f"FOREBAY_TEST_SEED={SEED}")
+    return random.Random(SEED ^ zlib.crc32(request.node.nodeid.encode()))
+
+
+@pytest.fixture
+def rounds() -> Callable[[int], int]:
+    """How often to do it: ``$FOREBAY_TEST_COUNT``, else the number given."""
+    return lambda default: int(os.environ.get("FOREBAY_TEST_COUNT") or default)
+
+
+@pytest.fixture
+def instances(tmp_path: Path) -> Iterator[Callable[..., Instance]]:
+    """Makes running instances, which end with the test."""
+    with ExitStack() as ending:
+
+        def make(name: str = "root", **options: object) -> Instance:
+            return ending.enter_context(Instance(tmp_path / name, **options))  # type: ignore[arg-type]
+
+        yield make
+
+
+@pytest.fixture
+def instance(instances: Callable[..., Instance]) -> Instance:
+    """A running instance with a reservation "r" of 64 MiB."""
+    made = instances()
+    made.create("r", "64MiB")
+    return made

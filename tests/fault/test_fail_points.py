@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The server dies at each of its named places (docs/design/fail-points.md): what survives is what clients were told."""
+
+from __future__ import annotations
+
+import random
+import signal
+from collections.abc import Callable
+
+import pytest
+
+from tests.fault.instance import Instance
+from tests.fault.promises import Ledger
+
+Instances = Callable[..., Instance]
+
+STEPS = 12
+
+
+@pytest.mark.parametrize("durability", ["committed", "durable"])
+@pytest.mark.parametrize(
+    "place",
+    [
+        "server.part.received",
+        "server.commit.before_append",
+        "server.commit.after_append",
+        "server.commit.before_answer",
+        "server.flush.before_sync",
+        "server.flush.before_journal_sync",
+        "server.deliver.before_answer",
+    ],
+)
+def test_steps_under_way_are_taken_up_again(
+    instances: Instances, chance: random.Random, place: str, durability: str
+) -> None:
+    """Writers and readers ride the crash out: each step is there once, and each reader gets each step once."""
+    instance = instances(flush_interval_ms=20)
+    instance.create("r", "64MiB")
+    instance.kill()
+    instance.start(f"{place}:{chance.randint(1, STEPS - 2)}=kill")
+    ledger = Ledger("r/flow")
+    follower = instance.follow(ledger.address, start="oldest", hold=2)
+    writers = instance.group(
+        ledger.address, 2, steps=STEPS, durability=durability, readers=1, elements=2000, pause_us=20_000
+    )
+    assert instance.wait() == -signal.SIGKILL
+    instance.start()
+    for writer in writers:
+        events = writer.succeed()
+        assert [event["step"] for event in events if event["event"] == "committed"] == list(range(STEPS))
+    assert follower.succeed()[-1]["event"] == "released"
+    assert [event["step"] for event in follower.named("step")] == list(range(STEPS))
+    assert follower.named("end")[0]["status"] == "ended"
+    ledger.note_ended(writers)
+    assert sorted(ledger.check(instance)) == list(range(STEPS))
+    assert instance.problems() == []
+
+
+def test_durable_means_durable_also_for_a_step_sent_again(instances: Instances) -> None:
+    """A part that is sent again after a crash is answered when its step is durable, not when it is found committed."""
+    instance = instances(flush_interval_ms=-1)
+    instance.create("r", "64MiB")
+    instance.kill()
+    instance.start("server.commit.before_answer=kill")
+    (writer,) = instance.group("r/flow", 1, steps=1, durability="durable")
+    assert instance.wait() == -signal.SIGKILL
+    instance.start()
+    writer.wait_for("committed")
+    assert instance.stream("r/flow").durable == 0
+
+
+@pytest.mark.parametrize("place", ["server.withdraw.after_append", "server.form.before_group"])
+def test_a_group_that_the_crash_kept_from_forming_can_try_again(instances: Instances, place: str) -> None:
+    """Appending after an earlier step, cut off while the group forms: the steps up to there stay."""
+    instance = instances()
+    instance.create("r", "64MiB")
+    ledger = Ledger("r/flow")
+    for writer in instance.group(ledger.address, 2, steps=10):
+        writer.succeed()
+        ledger.note(writer)
+    instance.restart(f"{place}=kill")
+    second = [
+        instance.write(ledger.address, rank=rank, ranks=2, mode="a", append_after=4, steps=3) for rank in range(2)
+    ]
+    for writer in second:
+        writer.fail("disconnected")
+    assert instance.wait() == -signal.SIGKILL
+    instance.start()
+    kept = sorted(instance.check(ledger.address))
+    assert kept in (list(range(5)), list(range(10))), f"neither before nor after the withdrawal: {kept}"
+    third = instance.group(ledger.address, 2, mode="a", append_after=4, steps=3)
+    ledger.withdraw(third[0].named("opened")[0]["epoch"], 4)
+    for writer in third:
+        writer.succeed()
+    ledger.note_ended(third)
+    assert sorted(ledger.check(instance)) == list(range(8))
+    assert instance.problems() == []
+
+
+@pytest.mark.parametrize("place", ["server.withdraw.after_append", "server.form.before_group"])
+def test_a_replacement_that_did_not_form_leaves_the_old_steps(instances: Instances, place: str) -> None:
+    """Mode w replaces the stream once the new group has formed, not before."""
+    instance = instances()
+    instance.create("r", "64MiB")
+    ledger = Ledger("r/flow")
+    for writer in instance.group(ledger.address, 1, steps=5):
+        writer.succeed()
+        ledger.note(writer)
+    instance.restart(f"{place}=kill")
+    instance.write(ledger.address, mode="w", steps=3).fail("disconnected")
+    assert instance.wait() == -signal.SIGKILL
+    instance.start()
+    assert sorted(ledger.check(instance)) == list(range(5))
+    assert instance.problems() == []
+
+
+def test_dropped_steps_stay_dropped_or_whole(instances: Instances, chance: random.Random) -> None:
+    """Killed right behind the record of a drop: the steps that are left are whole, and writing goes on."""
+    instance = instances(flush_interval_ms=20)
+    instance.create("r", "64MiB")
+    instance.kill()
+    instance.start(f"server.drop.after_append:{chance.randint(1, 30)}=kill")
+    ledger = Ledger("r/flow")
+    (writer,) = instance.group(ledger.address, 1, retention="last:3", steps=60, elements=100_000, pause_us=5_000)
+    assert instance.wait() == -signal.SIGKILL
+    instance.start()
+    writer.succeed()
+    ledger.note_ended([writer])
+    assert len(ledger.check(instance, keeps_last=3)) == 3
+    assert instance.problems() == []
+
+
+def test_recovery_can_itself_be_cut_off(instance: Instance) -> None:
+    """A server that dies while it reads the journals finds the same at the next start."""
+    ledger = Ledger("r/flow")
+    (writer,) = instance.group(ledger.address, 1, steps=0, pause_us=10_000)
+    writer.wait_for("committed", lambda event: event["step"] >= 5)
+    instance.kill()
+    for _ in range(3):
+        with pytest.raises(RuntimeError):
+            instance.start("server.recover.after_replay=kill")
+    instance.start()
+    writer.wait_for("committed", after=writer.count())
+    writer.kill()
+    ledger.note_ended([writer])
+    ledger.check(instance)
+    assert instance.problems() == []
+
+
+def test_a_group_that_breaks_while_the_server_dies_is_interrupted(instances: Instances) -> None:
+    """The loss of a rank is learnt again after the restart, when it does not come back."""
+    instance = instances(restart_grace_ms=1000)
+    instance.create("r", "64MiB")
+    instance.kill()
+    instance.start("server.group.breaking=kill")
+    ledger = Ledger("r/flow")
+    follower = instance.follow(ledger.address, start="oldest")
+    lost, left = instance.group(ledger.address, 2, steps=0, pause_us=5_000, grace_ms=100)
+    left.wait_for("committed", lambda event: event["step"] >= 3)
+    lost.kill()
+    assert instance.wait() == -signal.SIGKILL
+    instance.start()
+    assert "rank 0 of 2 did not come back" in left.fail("group_broken")["what"]
+    assert follower.succeed() and follower.named("end")[0]["status"] == "interrupted"
+    ledger.note_ended([lost, left])
+    ledger.check(instance)
+    stream = instance.stream(ledger.address)
+    assert stream.status == "interrupted" and not stream.step_open
+    assert instance.problems() == []
