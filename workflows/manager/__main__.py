@@ -52,7 +52,6 @@ def main() -> int:
     arguments = parser.parse_args()
     os.environ["FOREBAY_ROOT"] = str(arguments.root)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
-    logging.getLogger("httpx").setLevel(logging.WARNING)
     os.umask(0o077)  # Stages set their own.
     instance = Instance(arguments.root)
     try:

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import http.client
+import json
 import os
+import socket
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import quote
-
-import httpx
+from urllib.parse import quote, urlencode
 
 from forebay.cli.instance import Instance
 from forebay.errors import DisconnectedError, ProtocolError, error_of_code
@@ -32,9 +33,7 @@ class ManagerClient:
 
     def __init__(self, instance: Instance) -> None:
         self._instance = instance
-        self._http = httpx.Client(
-            transport=httpx.HTTPTransport(uds=self._socket_path()), base_url="http://manager", timeout=_TIMEOUT_SECONDS
-        )
+        self._http = _UnixConnection(self._socket_path())
 
     def close(self) -> None:
         """Closes the connection."""
@@ -59,17 +58,17 @@ class ManagerClient:
     def create(self, name: str, capacity: int | str, *, persistent: bool, access_mode: str, kind: str) -> Json:
         """Creates a reservation."""
         wish = {"name": name, "capacity": capacity, "persistent": persistent, "access_mode": access_mode, "type": kind}
-        return self._ask("POST", "/reservations", json=wish)
+        return self._ask("POST", "/reservations", body=wish)
 
     def destroy(self, name: str, *, force: bool) -> None:
         """Destroys a reservation."""
-        self._ask("DELETE", f"/reservations/{quote(name, safe='')}", params={"force": force})
+        self._ask("DELETE", f"/reservations/{quote(name, safe='')}", query={"force": force})
 
     def submit(self, job: Job) -> Json:
         """Queues a stage, with this process's umask."""
         umask = os.umask(0o077)
         os.umask(umask)
-        return self._ask("POST", "/stages", json={"job": job_to_json(job), "umask": umask})
+        return self._ask("POST", "/stages", body={"job": job_to_json(job), "umask": umask})
 
     def stages(self) -> list[Json]:
         """The caller's stages."""
@@ -77,7 +76,7 @@ class ManagerClient:
 
     def stage(self, stage_id: int, *, seen: int = -1, wait_seconds: float = 0.0) -> Json:
         """One stage; with `seen`, the version that the caller has, waits for a newer one."""
-        return self._ask("GET", f"/stages/{stage_id}", params={"seen": seen, "wait_seconds": wait_seconds})
+        return self._ask("GET", f"/stages/{stage_id}", query={"seen": seen, "wait_seconds": wait_seconds})
 
     def cancel(self, stage_id: int) -> Json:
         """Cancels a stage."""
@@ -85,7 +84,7 @@ class ManagerClient:
 
     def shut_down(self, *, force: bool) -> list[str]:
         """Destroys what is not persistent and asks the manager to end; returns what was destroyed."""
-        destroyed: list[str] = self._ask("POST", "/shutdown", json={"force": force})["destroyed"]
+        destroyed: list[str] = self._ask("POST", "/shutdown", body={"force": force})["destroyed"]
         return destroyed
 
     def _socket_path(self) -> str:
@@ -111,20 +110,43 @@ class ManagerClient:
             raise ProtocolError("the manager's answer is no list", path)
         return document
 
-    def _request(self, method: str, path: str, **arguments: Any) -> Any:
+    def _request(self, method: str, path: str, *, body: Json | None = None, query: dict[str, Any] | None = None) -> Any:
+        target = f"{path}?{urlencode(query)}" if query else path
+        headers = {} if body is None else {"Content-Type": "application/json"}
         try:
-            response = self._http.request(method, path, **arguments)
-        except httpx.TransportError as error:
+            self._http.request(method, target, None if body is None else json.dumps(body), headers)
+            response = self._http.getresponse()
+            text = response.read()
+        except (OSError, http.client.HTTPException) as error:
+            self._http.close()
             raise self._away(str(error) or type(error).__name__) from None
         try:
-            document = response.json()
+            document = json.loads(text)
         except ValueError:
             raise ProtocolError(
-                f"the manager failed with status {response.status_code}; see ROOT/log/manager.log", path
+                f"the manager failed with status {response.status}; see ROOT/log/manager.log", path
             ) from None
-        if response.is_success:
+        if 200 <= response.status < 300:
             return document
         if "error" in document:
             told = document["error"]
             raise error_of_code(told["code"], told["what"], told["where"])
         raise ProtocolError(f"the manager refused the request: {document}", path)
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    """HTTP over a Unix socket."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__("manager", timeout=_TIMEOUT_SECONDS)
+        self._path = path
+
+    def connect(self) -> None:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            connection.settimeout(_TIMEOUT_SECONDS)
+            connection.connect(self._path)
+        except OSError:
+            connection.close()
+            raise
+        self.sock = connection

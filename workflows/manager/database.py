@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,9 @@ import sqlalchemy as sql
 from sqlalchemy import event
 
 from forebay.errors import NotFoundError, UnsupportedError
+from forebay.workflows.manager.states import ReservationState, StageState
 
-__all__ = ["Database", "ReservationRow", "ReservationState", "StageRow", "StageState"]
+__all__ = ["Database", "ReservationRow", "StageRow"]
 
 _SCHEMA_VERSION = 1
 
@@ -71,30 +71,6 @@ _receipts = sql.Table(
     sql.Column("crc32c", sql.String, nullable=False),
     sql.Column("written_ns", sql.BigInteger, nullable=False),
 )
-
-
-class ReservationState(StrEnum):
-    """What is to become of a reservation, or has."""
-
-    CREATING = "creating"  #: asked for; whether the server has it is not known yet
-    PRESENT = "present"  #: the server has it
-    DESTROYING = "destroying"  #: to be gone; whether it is, is not known yet
-    LOST = "lost"  #: should be there, but the server does not have it
-
-
-class StageState(StrEnum):
-    """State of a stage."""
-
-    QUEUED = "queued"
-    RUNNING = "running"
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-
-    @property
-    def is_final(self) -> bool:
-        """Nothing changes any more."""
-        return self in (StageState.SUCCEEDED, StageState.FAILED, StageState.CANCELLED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from forebay.errors import (
 from forebay.records import ServerInfo
 from forebay.workflows.manager.client import ManagerClient
 from forebay.workflows.manager.daemon import Daemon
-from forebay.workflows.manager.database import Database, ReservationState
+from forebay.workflows.manager.states import ReservationState
 
 __all__ = ["InstanceControl", "InstanceState"]
 
@@ -101,6 +101,8 @@ class InstanceControl:
     def _doom_non_persistent(self) -> list[str]:
         if not self._instance.manager_database.exists():
             return []
+        from forebay.workflows.manager.database import Database  # costs every other command a quarter of a second
+
         database = Database(self._instance.manager_database)
         try:
             doomed = [row for row in database.reservations() if not row.persistent]

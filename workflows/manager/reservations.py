@@ -13,8 +13,9 @@ from dataclasses import replace
 
 from forebay.errors import DisconnectedError, ForebayError, NotFoundError, PermissionDeniedError, RefusedError
 from forebay.records import Finding, Lifetime, ReservationInfo, Severity
-from forebay.workflows.manager.database import Database, ReservationRow, ReservationState
+from forebay.workflows.manager.database import Database, ReservationRow
 from forebay.workflows.manager.server_link import ServerLink
+from forebay.workflows.manager.states import ReservationState
 
 __all__ = ["Reservations"]
 

@@ -16,7 +16,7 @@ from forebay.cli.output import console, error_console, print_json
 from forebay.errors import DisconnectedError, ErrorCode, ForebayError
 from forebay.sizes import format_size
 from forebay.workflows.manager.client import ManagerClient
-from forebay.workflows.manager.database import StageState
+from forebay.workflows.manager.states import StageState
 
 __all__ = ["await_stage", "stage_title"]
 
@@ -31,8 +31,10 @@ class _StageFailedError(ForebayError, RuntimeError):
 
     def __init__(self, failure: Json) -> None:
         super().__init__(failure["what"], failure["where"])
-        known = failure["code"] in ErrorCode
-        self.code = ErrorCode(failure["code"]) if known else ErrorCode.FAILED  # type: ignore[misc]
+        try:
+            self.code = ErrorCode(failure["code"])  # type: ignore[misc]
+        except ValueError:  # "killed" and "internal", which no library call raises
+            self.code = ErrorCode.FAILED  # type: ignore[misc]
 
 
 def await_stage(instance: Instance, row: Json, *, as_json: bool) -> ExitStatus:

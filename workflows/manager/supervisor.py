@@ -19,7 +19,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from forebay.workflows.manager.database import Database, StageRow, StageState
+from forebay.workflows.manager.database import Database, StageRow
+from forebay.workflows.manager.states import StageState
 from forebay.workflows.staging.checksum import file_checksum, format_checksum
 from forebay.workflows.staging.job import Job, StepsJob, job_from_json, job_to_json
 

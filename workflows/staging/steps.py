@@ -75,13 +75,17 @@ def stage_steps(job: StepsJob, reporter: Reporter) -> Json:
 
 def prepare_directory(directory: Path) -> None:
     """Makes the destination if it is not there."""
-    with _readable_errors(directory):
-        if directory.is_dir():
-            return
-        if directory.exists():
-            raise InvalidArgumentError("the destination is a file; name a directory", str(directory))
+    if directory.is_dir():
+        return
+    if directory.exists():
+        raise InvalidArgumentError("the destination is a file; name a directory", str(directory))
+    try:
         directory.mkdir(parents=True)
         publication.sync_directory(directory.parent)
+    except OSError as error:
+        raise StorageError(
+            f"the destination cannot be made ({error.strerror}); name a directory that may be written", str(directory)
+        ) from error
 
 
 @contextlib.contextmanager

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line against a real instance: every command, its JSON, its errors and exit statuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import forebay
+from forebay.cli import root
+from forebay.cli.failures import ExitStatus
+from tests.support.instance import CommandLineInstance
+
+COMMANDS = (
+    "create", "destroy", "doctor", "down", "env", "ls", "show", "stage-in", "stage-out", "stages", "steps", "streams",
+    "up", "watch",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def instance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLineInstance]:
+    """One instance with a reservation `run1` and in it an ended stream `flow` of five steps."""
+    with (
+        CommandLineInstance(tmp_path_factory.mktemp("cli") / "root") as running,
+        pytest.MonkeyPatch.context() as environment,
+    ):
+        environment.setenv("FOREBAY_ROOT", str(running.root))
+        running.ask("create", "run1", "--capacity", "64MiB", "--persistent")
+        with forebay.open("run1/flow", "w") as stream:
+            for number in range(5):
+                with stream.step() as step:
+                    step["T"] = np.full(1000, number, "f8")
+        yield running
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_has_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert root.run([command, "--help"]) == 0
+    printed = capsys.readouterr().out
+    assert "Example: " in printed
+    assert "--json" in printed
+
+
+def test_help_without_a_command_lists_all(instance: CommandLineInstance) -> None:
+    done = instance.run()
+    assert done.returncode == 0
+    assert all(command in done.stdout for command in COMMANDS)
+
+
+def test_ls_and_show_tell_of_the_reservation(instance: CommandLineInstance) -> None:
+    (listed,) = instance.ask("ls")["reservations"]
+    assert listed["name"] == "run1"
+    assert listed["capacity_bytes"] >= 64 << 20
+    assert listed["lifetime"] == "persistent"
+    shown = instance.ask("show", "run1")
+    assert shown["reservation"]["id"] == listed["id"]
+    assert [stream["name"] for stream in shown["streams"]] == ["flow"]
+
+
+def test_steps_have_time_watermark_and_size(instance: CommandLineInstance) -> None:
+    told = instance.ask("steps", "run1/flow")
+    assert [step["number"] for step in told["steps"]] == [0, 1, 2, 3, 4]
+    assert all(step["size_bytes"] >= 8000 and step["time_ns"] > 0 for step in told["steps"])
+    (only,) = instance.ask("steps", "run1/flow@3")["steps"]
+    assert only["number"] == 3
+    text = instance.run("steps", "run1/flow").stdout.splitlines()
+    assert text[0].split() == ["STEP", "TIME", "WATERMARK", "SIZE", "EPOCH", "PINS", "PRECIOUS"]
+    assert len(text) == 6
+
+
+def test_watch_ends_with_the_stream(instance: CommandLineInstance) -> None:
+    done = instance.run("watch", "run1/flow", "--json")
+    assert done.returncode == 0
+    assert json.loads(done.stdout.splitlines()[-1])["committed"] == 4
+    assert "committed=4" in instance.run("watch", "run1/flow", "--once").stdout
+
+
+def test_env_prints_export_lines_that_a_shell_takes(instance: CommandLineInstance) -> None:
+    done = instance.run("env", "run1/flow")
+    assert done.returncode == 0
+    assert all(line.startswith("export ") for line in done.stdout.splitlines())
+    shell = subprocess.run(
+        ["bash", "-c", f'{done.stdout}\necho "$FOREBAY_STREAM $FOREBAY_ROOT"'],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PATH": os.environ["PATH"]},
+    )
+    assert shell.stdout.split() == ["run1/flow", str(instance.root)]
+
+
+def test_doctor_is_content_with_a_sound_instance(instance: CommandLineInstance) -> None:
+    assert instance.ask("doctor")["clean"] is True
+    assert instance.ask("doctor", "--read-data")["clean"] is True
+
+
+def test_create_and_destroy_are_idempotent(instance: CommandLineInstance) -> None:
+    first = instance.ask("create", "again", "--capacity", "32MiB")["reservation"]
+    second = instance.ask("create", "again", "--capacity", "32MiB")["reservation"]
+    assert first["id"] == second["id"]
+    for _ in range(2):
+        assert instance.ask("destroy", "again") == {"destroyed": "again"}
+    assert "again" not in {info["name"] for info in instance.ask("ls")["reservations"]}
+
+
+def test_up_tells_that_the_instance_runs_already(instance: CommandLineInstance) -> None:
+    told = instance.up()
+    assert not told["server_started"]
+    assert not told["manager_started"]
+    assert instance.run("up", "--capacity", "3GiB").returncode == ExitStatus.ERROR
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        (["frobnicate"], ExitStatus.USAGE, "No such command"),
+        (["ls", "--nonsense"], ExitStatus.USAGE, "--nonsense"),
+        (["create"], ExitStatus.USAGE, "see `forebay create --help`"),
+        (["create", "run2"], ExitStatus.USAGE, "--capacity"),
+        (["create", "run2", "--capacity", "2G"], ExitStatus.ERROR, "2GiB"),
+        (["create", "run2", "--capacity", "-1"], ExitStatus.ERROR, "not a size"),
+        (["create", "run2", "--capacity", "90TiB"], ExitStatus.ERROR, "do not fit"),
+        (["create", "run1", "--capacity", "32MiB"], ExitStatus.ERROR, "exists"),
+        (["create", "7up", "--capacity", "1MiB"], ExitStatus.ERROR, "begin with a letter"),
+        (["create", "run2", "--capacity", "1MiB", "--type", "nice"], ExitStatus.USAGE, "scratch"),
+        (["show", "nowhere"], ExitStatus.ERROR, "nowhere"),
+        (["streams", "nowhere"], ExitStatus.ERROR, "nowhere"),
+        (["steps", "run1/nothing"], ExitStatus.ERROR, "nothing"),
+        (["steps", "run1"], ExitStatus.ERROR, "RESERVATION/STREAM"),
+        (["watch", "run1/nothing"], ExitStatus.ERROR, "nothing"),
+        (["env", "::"], ExitStatus.ERROR, "::"),
+        (["stage-out", "run1/flow", "/tmp/x", "--every", "0"], ExitStatus.USAGE, "--every"),
+        (["stage-out", "run1/flow", "/tmp/x", "--steps", "1:0"], ExitStatus.ERROR, "no steps"),
+        (["stage-out", "run1/flow", "/tmp/x", "--steps", "a"], ExitStatus.ERROR, "no step number"),
+        (["stage-out", "run1/flow", "/tmp/x", "--format", "netcdf"], ExitStatus.ERROR, "bp5, hdf5"),
+        (["stage-out", "run1/flow", "/tmp/x", "--consumer", "c"], ExitStatus.ERROR, "--follow"),
+        (["stage-out", "run1:data", "/tmp/x", "--every", "10"], ExitStatus.ERROR, "--every"),
+        (["stage-out", "run1/nothing", "/tmp/x"], ExitStatus.ERROR, "nothing"),
+        (["stage-in", "/nowhere", "run1:x"], ExitStatus.ERROR, "no such file"),
+        (["stage-in", "/etc/hostname", "run1/flow"], ExitStatus.ERROR, "RES:PATH"),
+        (["stage-in", "/etc/hostname", "run1:../x"], ExitStatus.ERROR, "out of them"),
+        (["stages", "show", "9999"], ExitStatus.ERROR, "no stage 9999"),
+        (["stages", "cancel", "9999"], ExitStatus.ERROR, "no stage 9999"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_told_without_a_traceback(
+    instance: CommandLineInstance,
+    arguments: list[str],
+    status: int,
+    words: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    # Within this process, because starting Python a hundred times is slow.
+    assert root.run(arguments) == status
+    printed = capsys.readouterr()
+    assert printed.err.startswith("error: ")
+    assert words in printed.err
+    assert printed.out == ""
+    assert root.run([*arguments, "--json"]) == status
+    printed = capsys.readouterr()
+    told = json.loads(printed.out)
+    assert "error" in told or told["stage"]["failure"]
+    assert printed.err == ""
+
+
+def test_commands_say_when_nothing_runs(instance: CommandLineInstance, tmp_path: Path) -> None:
+    nowhere = CommandLineInstance(tmp_path / "nothing")
+    for arguments in (["ls"], ["doctor"], ["stages"], ["create", "x", "--capacity", "1MiB"], ["steps", "a/b"]):
+        done = nowhere.run(*arguments)
+        assert done.returncode == ExitStatus.ERROR
+        assert "forebay up" in done.stderr
+    assert nowhere.ask("down")["was_running"] is False
+    assert not nowhere.root.exists()
+
+
+def test_a_reader_that_leaves_ends_the_command_quietly(instance: CommandLineInstance) -> None:
+    command = " ".join(f"'{word}'" for word in instance.command("steps", "run1/flow"))
+    done = subprocess.run(
+        ["bash", "-c", f"{command} | head -n 0"],
+        env=os.environ | instance.environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stderr == ""

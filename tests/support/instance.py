@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A real instance for tests - server and manager - driven by the command line as a user would."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from forebay.cli.instance import Instance
+from forebay.workflows.manager.client import ManagerClient
+from tests.support.staging_server import forebayd
+
+__all__ = ["CommandLineInstance"]
+
+_COMMAND_SECONDS_MAX = 120
+
+
+class CommandLineInstance:
+    """An instance below ``root``. A context manager: taken down by force at the end."""
+
+    def __init__(self, root: Path, *, capacity: str = "1GiB") -> None:
+        self.root = root
+        self.files = Instance(root)
+        self.environment = {"FOREBAY_ROOT": str(root), "FOREBAY_SERVER_BINARY": str(forebayd())}
+        self._capacity = capacity
+
+    def command(self, *arguments: str) -> list[str]:
+        """The command line ``forebay ARGUMENTS``."""
+        return [sys.executable, "-c", "from forebay.cli import main; main()", *arguments]
+
+    def run(self, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+        """Runs ``forebay ARGUMENTS``, whatever comes of it."""
+        return subprocess.run(
+            self.command(*arguments),
+            env=os.environ | self.environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_COMMAND_SECONDS_MAX,
+            check=False,
+            **options,
+        )
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """Starts ``forebay ARGUMENTS``."""
+        return subprocess.Popen(
+            self.command(*arguments),
+            env=os.environ | self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def ask(self, *arguments: str) -> dict[str, Any]:
+        """Runs ``forebay ARGUMENTS --json``, which must succeed, and returns what it prints."""
+        done = self.run(*arguments, "--json")
+        assert done.returncode == 0, f"forebay {' '.join(arguments)}: {done.returncode}\n{done.stdout}{done.stderr}"
+        answer: dict[str, Any] = json.loads(done.stdout)
+        return answer
+
+    def up(self) -> dict[str, Any]:
+        """``forebay up``."""
+        return self.ask("up", "--capacity", self._capacity)
+
+    def manager(self) -> ManagerClient:
+        """A connection to the manager."""
+        return ManagerClient(self.files)
+
+    def server_pid(self) -> int:
+        """Of the running server."""
+        return _pid(self.files.server_identity)
+
+    def manager_pid(self) -> int:
+        """Of the running manager."""
+        return _pid(self.files.manager_identity)
+
+    def kill_manager(self) -> None:
+        """The manager dies without a word; returns when it is gone."""
+        _kill(self.manager_pid())
+
+    def kill_server(self) -> None:
+        """The server dies without a word; returns when it is gone."""
+        _kill(self.server_pid())
+
+    def logs(self) -> str:
+        """What server and manager have written."""
+        return "".join(path.read_text() for path in (self.files.server_log, self.files.manager_log) if path.exists())
+
+    def __enter__(self) -> Self:
+        self.up()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        done = self.run("down", "--force")
+        assert done.returncode == 0, done.stderr + self.logs()
+
+
+def _pid(identity: Path) -> int:
+    pid: int = json.loads(identity.read_text())["pid"]
+    return pid
+
+
+def _kill(pid: int) -> None:
+    process = os.pidfd_open(pid)
+    try:
+        signal.pidfd_send_signal(process, signal.SIGKILL)
+        # Readable when it has ended; nobody but its parent could wait for it otherwise.
+        assert select.select([process], [], [], 30)[0]
+    finally:
+        os.close(process)
