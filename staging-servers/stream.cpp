@@ -26,11 +26,7 @@ Stream::Stream(Reservation& reservation, std::uint64_t number, storage::StreamSt
       journal_(std::move(journal)),
       group_(*this),
       followers_(*this),
-      flusher_(*this) {
-  for (const auto& [step, kept] : state_.steps) {
-    if (kept.staged) newest_staged_ = step;
-  }
-}
+      flusher_(*this) {}
 
 Stream::~Stream() {
   if (grace_timer_) reservation_.server().loop().cancel(*grace_timer_);
@@ -83,18 +79,14 @@ Result<void> Stream::commit(journal::StepCommittedT step) {
   return {};
 }
 
-Result<void> Stream::withdraw(std::uint64_t first, bool replaced) {
+template <class Record>
+Result<void> Stream::record_withdrawal(storage::RecordType type, Record change, std::uint64_t first) {
   const std::uint64_t durable_before = state_.durable_next;
-  journal::StepsWithdrawnT withdrawn;
-  withdrawn.first = first;
-  withdrawn.epoch = state_.epoch + 1;
-  withdrawn.replaced = replaced;
   std::vector<StepKey> gone;
   for (auto step = state_.steps.lower_bound(first); step != state_.steps.end(); ++step) gone.emplace_back(step->second.committed.epoch, step->first);
-  if (auto recorded = record(storage::RecordType::steps_withdrawn, std::move(withdrawn)); !recorded) return recorded;
+  if (auto recorded = record(type, std::move(change)); !recorded) return recorded;
   fail_point("server.withdraw.after_append");
   flusher_.rewind(first);
-  if (newest_staged_ && *newest_staged_ >= first) newest_staged_ = first == 0 ? std::nullopt : std::optional(first - 1);
   for (const StepKey& key : gone) {
     if (followers_.pinned(key)) continue;
     const auto found = state_.retired.find(key);
@@ -103,8 +95,21 @@ Result<void> Stream::withdraw(std::uint64_t first, bool replaced) {
     state_.retire_done(key.first, key.second);
   }
   followers_.rewound(first);
-  log::info("stream {}: steps from {} on withdrawn, epoch {}{}", path(), first, state_.epoch, replaced ? " (replaced)" : "");
+  log::info("stream {}: steps from {} on withdrawn, epoch {}", path(), first, state_.epoch);
   return {};
+}
+
+Result<void> Stream::withdraw(std::uint64_t first) {
+  journal::StepsWithdrawnT withdrawn;
+  withdrawn.first = first;
+  withdrawn.epoch = state_.epoch + 1;
+  return record_withdrawal(storage::RecordType::steps_withdrawn, std::move(withdrawn), first);
+}
+
+Result<void> Stream::form_group(journal::GroupFormedT formed) {
+  if (!formed.withdraws_from) return record(storage::RecordType::group_formed, std::move(formed));
+  const std::uint64_t first = *formed.withdraws_from;
+  return record_withdrawal(storage::RecordType::group_formed, std::move(formed), first);
 }
 
 void Stream::retired_unpinned(const StepKey& key) {
@@ -271,7 +276,6 @@ Result<void> Stream::mark_staged(std::uint32_t epoch, const std::vector<std::uin
     if (found != state_.steps.end() && found->second.committed.epoch == epoch) staged.steps.push_back(number);
   }
   if (staged.steps.empty()) return {};
-  newest_staged_ = std::max(newest_staged_.value_or(0), *std::ranges::max_element(staged.steps));
   if (auto recorded = record(storage::RecordType::steps_staged, std::move(staged)); !recorded) return recorded;
   apply_retention();
   reservation_.space_changed();
@@ -310,7 +314,7 @@ StreamInfo Stream::info() const {
   if (!state_.steps.empty()) info.oldest = state_.steps.begin()->first;
   if (state_.next_step > 0) info.committed = state_.next_step - 1;
   if (durable_next() > 0) info.durable = durable_next() - 1;
-  info.staged = newest_staged_;
+  info.staged = state_.newest_staged;
   info.steps = state_.steps.size();
   info.size_bytes = kept_bytes();
   info.step_open = group_.step_open();

@@ -54,7 +54,9 @@ class Stream {
   /// Makes the step visible: followers are told, old steps go.
   Result<void> commit(journal::StepCommittedT step);
   /// Withdraws the steps from `first` on in a new epoch; consumers beyond it are set back.
-  Result<void> withdraw(std::uint64_t first, bool replaced);
+  Result<void> withdraw(std::uint64_t first);
+  /// A new group begins, and with one record withdraws the steps from `formed.withdraws_from` on.
+  Result<void> form_group(journal::GroupFormedT formed);
   /// Drops what retention allows to go.
   void apply_retention();
   /// Drops the oldest step that is neither precious nor needed; false if there is none.
@@ -95,6 +97,9 @@ class Stream {
  private:
   Result<void> append(storage::RecordType type, std::span<const std::uint8_t> body);
   Result<void> applied(Result<void> result);
+  /// Appends a record that withdraws the steps from `first` on, and frees them.
+  template <class Record>
+  Result<void> record_withdrawal(storage::RecordType type, Record change, std::uint64_t first);
   bool may_drop(const storage::StepState& step, bool when_full) const;
   void drop(const std::vector<std::uint64_t>& steps);
   void free_step(const storage::StepState& step, bool durable);
@@ -107,7 +112,6 @@ class Stream {
   std::optional<EventLoop::TimerId> grace_timer_;
   bool grace_over_ = true;
   bool checkpoint_posted_ = false;
-  std::optional<std::uint64_t> newest_staged_;
   WriterGroup group_;
   Followers followers_;
   Flusher flusher_;

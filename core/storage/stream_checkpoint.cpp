@@ -47,6 +47,7 @@ journal::CheckpointT StreamState::to_checkpoint() const {
   record.status = static_cast<std::uint8_t>(status);
   record.status_text = status_text;
   if (group) record.group = std::make_unique<journal::GroupFormedT>(*group);
+  record.closed_ranks.assign(closed_ranks.begin(), closed_ranks.end());
   record.next_step = next_step;
   record.durable_next = durable_next;
   record.staged_next = newest_staged ? *newest_staged + 1 : 0;
@@ -94,6 +95,11 @@ Result<void> StreamState::apply(journal::CheckpointT record) {
     if (auto checked = check_group(*record.group); !checked) return checked;
     if (record.group->epoch > record.epoch) return bad_checkpoint("the group's epoch is to come");
     loaded.group = std::move(*record.group);
+    for (const std::uint32_t rank : record.closed_ranks) {
+      if (rank >= loaded.group->ranks)
+        return bad_checkpoint("rank " + std::to_string(rank) + " has closed, which the group does not have");
+      loaded.closed_ranks.insert(rank);
+    }
   } else if (loaded.status == StreamStatus::live) {
     return bad_checkpoint("a live stream without a group");
   }

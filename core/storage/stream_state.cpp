@@ -70,6 +70,8 @@ Result<void> StreamState::apply(RecordType type, std::span<const std::byte> body
         return apply_body<journal::PreciousSetT>(*this, body);
       case RecordType::stream_failed:
         return apply_body<journal::StreamFailedT>(*this, body);
+      case RecordType::rank_closed:
+        return apply_body<journal::RankClosedT>(*this, body);
       case RecordType::none:
         break;
     }
@@ -92,12 +94,24 @@ Result<void> StreamState::apply(const journal::GroupFormedT& record) {
                          std::to_string(group->incarnation));
   }
   if (auto checked = check_group(record); !checked) return checked;
-  if (record.epoch != epoch || record.next_step != next_step) {
+  const bool fits = record.withdraws_from ? record.epoch > epoch && *record.withdraws_from <= next_step &&
+                                                record.next_step == *record.withdraws_from
+                                          : record.epoch == epoch && record.next_step == next_step;
+  if (!fits) {
     return contradiction("a group forms for step " + std::to_string(record.next_step) + " of epoch " +
                          std::to_string(record.epoch) + ", but the next is " + std::to_string(next_step) + " of " +
                          std::to_string(epoch));
   }
+  std::optional<Retention> kept_rule;
+  if (!record.retention.empty()) {
+    auto parsed = parse_retention(record.retention);
+    if (!parsed) return contradiction(parsed.error().what);
+    kept_rule = std::move(*parsed);
+  }
+  if (record.withdraws_from) withdraw(*record.withdraws_from, record.epoch);
+  if (kept_rule) retention = std::move(*kept_rule);
   group = record;
+  closed_ranks.clear();
   status = StreamStatus::live;
   status_text.clear();
   return {};
@@ -160,19 +174,23 @@ Result<void> StreamState::apply(const journal::StepsWithdrawnT& record) {
                          std::to_string(record.epoch) + ", but the next step is " + std::to_string(next_step) +
                          " of epoch " + std::to_string(epoch));
   }
-  for (auto step = steps.lower_bound(record.first); step != steps.end(); step = steps.erase(step)) {
+  withdraw(record.first, record.epoch);
+  return {};
+}
+
+void StreamState::withdraw(std::uint64_t first, std::uint32_t new_epoch) {
+  for (auto step = steps.lower_bound(first); step != steps.end(); step = steps.erase(step)) {
     retired.insert_or_assign({step->second.committed.epoch, step->first}, std::move(step->second));
   }
-  epoch = record.epoch;
-  next_step = record.first;
-  durable_next = std::min(durable_next, record.first);
-  if (newest_staged && *newest_staged >= record.first) {
+  epoch = new_epoch;
+  next_step = first;
+  durable_next = std::min(durable_next, first);
+  if (newest_staged && *newest_staged >= first) {
     newest_staged.reset();
     for (const auto& [number, step] : steps) {
       if (step.staged) newest_staged = number;
     }
   }
-  return {};
 }
 
 Result<void> StreamState::apply(const journal::GroupEndedT& record) {
@@ -250,6 +268,15 @@ Result<void> StreamState::apply(const journal::PreciousSetT& record) {
 Result<void> StreamState::apply(const journal::StreamFailedT& record) {
   status = StreamStatus::failed;
   status_text = record.text;
+  return {};
+}
+
+Result<void> StreamState::apply(const journal::RankClosedT& record) {
+  if (!group || record.incarnation != group->incarnation || record.rank >= group->ranks) {
+    return contradiction("rank " + std::to_string(record.rank) + " of group " + std::to_string(record.incarnation) +
+                         " closes, which is not the stream's");
+  }
+  closed_ranks.insert(record.rank);
   return {};
 }
 

@@ -57,6 +57,7 @@ class StreamState {
   Result<void> apply(const journal::RetentionSetT& record);
   Result<void> apply(const journal::PreciousSetT& record);
   Result<void> apply(const journal::StreamFailedT& record);
+  Result<void> apply(const journal::RankClosedT& record);
   /// Replaces the whole state. Move it in: it may hold many steps.
   Result<void> apply(journal::CheckpointT record);
 
@@ -71,6 +72,7 @@ class StreamState {
   StreamStatus status = StreamStatus::waiting;
   std::string status_text;
   std::optional<journal::GroupFormedT> group;  ///< the last one
+  std::set<std::uint32_t> closed_ranks;        ///< of that group, while others still write
   std::uint64_t next_step = 0;                 ///< number of the next commit
   std::uint64_t durable_next = 0;              ///< steps below are durable
   /// The newest step with a receipt, kept or dropped since. After a withdrawal that took it: the newest kept one.
@@ -83,6 +85,10 @@ class StreamState {
   /// by retire_done(); they are not written to the journal one by one, a checkpoint names those that are left.
   std::map<std::pair<std::uint32_t, std::uint64_t>, StepState> retired;
   void retire_done(std::uint32_t step_epoch, std::uint64_t step);
+
+ private:
+  /// The steps from `first` on become retired; `new_epoch` begins.
+  void withdraw(std::uint64_t first, std::uint32_t new_epoch);
 };
 
 }  // namespace forebay::storage
