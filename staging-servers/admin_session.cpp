@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "admin_session.h"
 
-#include <algorithm>
-
 #include <unistd.h>
 
+#include <algorithm>
+
 #include <fmt/format.h>
+
 #include <forebay/address.h>
 
 #include "audit.h"
@@ -86,7 +87,8 @@ Result<Stream*> find_stream(Connection& connection, const std::string& reservati
   if (!reservation) return fail(std::move(reservation.error()));
   Stream* stream = (*reservation)->find_stream(name);
   if (stream == nullptr) {
-    return fail(ErrorCode::not_found, "no such stream; `forebay streams " + reservation_name + "` lists what is there", "stream " + reservation_name + "/" + name);
+    return fail(ErrorCode::not_found, "no such stream; `forebay streams " + reservation_name + "` lists what is there",
+                "stream " + reservation_name + "/" + name);
   }
   return stream;
 }
@@ -95,11 +97,16 @@ Result<Stream*> find_stream(Connection& connection, const std::string& reservati
 std::optional<Error> loss(const std::vector<Stream*>& streams) {
   for (Stream* stream : streams) {
     const std::string where = "stream " + stream->path();
-    if (stream->group().active()) return Error{ErrorCode::refused, "it is being written; end the writers, or force it", where};
-    const auto precious = std::ranges::count_if(stream->state().steps, [](const auto& entry) { return entry.second.precious(); });
+    if (stream->group().active())
+      return Error{ErrorCode::refused, "it is being written; end the writers, or force it", where};
+    const auto precious =
+        std::ranges::count_if(stream->state().steps, [](const auto& entry) { return entry.second.precious(); });
     if (precious > 0) {
-      return Error{ErrorCode::refused, fmt::format("{} precious steps are not staged out yet; stage them out (`forebay stage-out {} DEST --every N`), or force it", precious,
-                                                   stream->path()), where};
+      return Error{ErrorCode::refused,
+                   fmt::format("{} precious steps are not staged out yet; stage them out (`forebay stage-out {} DEST "
+                               "--every N`), or force it",
+                               precious, stream->path()),
+                   where};
     }
   }
   return std::nullopt;
@@ -114,19 +121,32 @@ void AdminSession::handle(protocol::Message message) {
 Result<void> AdminSession::answer(const protocol::Message& message) {
   using protocol::MessageType;
   switch (message.type) {
-    case MessageType::server_query: return server_query(message);
-    case MessageType::reservation_create: return create_reservation(message);
-    case MessageType::reservation_destroy: return destroy_reservation(message);
-    case MessageType::reservations_query: return query_reservations(message);
-    case MessageType::streams_query: return query_streams(message);
-    case MessageType::steps_query: return query_steps(message);
-    case MessageType::stream_remove: return remove_stream(message);
-    case MessageType::consumer_remove: return remove_consumer(message);
-    case MessageType::retention_set: return set_retention(message);
-    case MessageType::staged_mark: return mark_staged(message);
-    case MessageType::precious_set: return set_precious(message);
-    case MessageType::audit_query: return audit(message);
-    default: return fail(ErrorCode::protocol, std::string("unexpected message: ") + wire::EnumNameMessageType(message.type));
+    case MessageType::server_query:
+      return server_query(message);
+    case MessageType::reservation_create:
+      return create_reservation(message);
+    case MessageType::reservation_destroy:
+      return destroy_reservation(message);
+    case MessageType::reservations_query:
+      return query_reservations(message);
+    case MessageType::streams_query:
+      return query_streams(message);
+    case MessageType::steps_query:
+      return query_steps(message);
+    case MessageType::stream_remove:
+      return remove_stream(message);
+    case MessageType::consumer_remove:
+      return remove_consumer(message);
+    case MessageType::retention_set:
+      return set_retention(message);
+    case MessageType::staged_mark:
+      return mark_staged(message);
+    case MessageType::precious_set:
+      return set_precious(message);
+    case MessageType::audit_query:
+      return audit(message);
+    default:
+      return fail(ErrorCode::protocol, std::string("unexpected message: ") + wire::EnumNameMessageType(message.type));
   }
 }
 
@@ -154,16 +174,22 @@ Result<void> AdminSession::create_reservation(const protocol::Message& message) 
   Server& server = connection_.server();
   const Peer& peer = connection_.peer();
   if (!is_valid_name(wanted.name)) {
-    return fail(ErrorCode::invalid_argument, "not a valid name; names begin with a letter and have up to 64 letters, digits, '_', '.', '-'", where);
+    return fail(ErrorCode::invalid_argument,
+                "not a valid name; names begin with a letter and have up to 64 letters, digits, '_', '.', '-'", where);
   }
-  if (!peer.administrator) return fail(ErrorCode::permission_denied, "only the server's own user may create reservations; ask the manager (`forebay create`)", where);
-  if (wanted.lifetime < 1 || wanted.lifetime > 2) return fail(ErrorCode::invalid_argument, "the lifetime is job or persistent", where);
-  if (wanted.access_mode != static_cast<std::uint8_t>(AccessMode::striped) || wanted.type != static_cast<std::uint8_t>(ReservationType::scratch)) {
+  if (!peer.administrator)
+    return fail(ErrorCode::permission_denied,
+                "only the server's own user may create reservations; ask the manager (`forebay create`)", where);
+  if (wanted.lifetime < 1 || wanted.lifetime > 2)
+    return fail(ErrorCode::invalid_argument, "the lifetime is job or persistent", where);
+  if (wanted.access_mode != static_cast<std::uint8_t>(AccessMode::striped) ||
+      wanted.type != static_cast<std::uint8_t>(ReservationType::scratch)) {
     return fail(ErrorCode::unsupported, "only striped scratch reservations exist so far", where);
   }
   auto layout = storage::layout_for(wanted.capacity_bytes);
   if (!layout) return fail(std::move(layout.error()));
-  if (server.names_in_work.contains(wanted.name)) return fail(ErrorCode::busy, "the reservation is being created or destroyed right now; try again", where);
+  if (server.names_in_work.contains(wanted.name))
+    return fail(ErrorCode::busy, "the reservation is being created or destroyed right now; try again", where);
 
   reservation::ReservationT record;
   record.id = random_uuid();
@@ -183,10 +209,15 @@ Result<void> AdminSession::create_reservation(const protocol::Message& message) 
 
   if (const auto existing = server.reservations().find(wanted.name); existing != server.reservations().end()) {
     const auto& have = existing->second->record();
-    const bool same = have.capacity_bytes == record.capacity_bytes && have.lifetime == record.lifetime && have.owner_uid == record.owner_uid && !existing->second->retiring;
+    const bool same = have.capacity_bytes == record.capacity_bytes && have.lifetime == record.lifetime &&
+                      have.owner_uid == record.owner_uid && !existing->second->retiring;
     if (!same) {
-      return fail(ErrorCode::already_exists, fmt::format("a reservation of this name exists with {} bytes for user {}; destroy it first, or take another name",
-                                                         have.capacity_bytes, have.owner_uid), where);
+      return fail(
+          ErrorCode::already_exists,
+          fmt::format(
+              "a reservation of this name exists with {} bytes for user {}; destroy it first, or take another name",
+              have.capacity_bytes, have.owner_uid),
+          where);
     }
     wire::ReservationsAnswerT answer;
     answer.reservations.push_back(std::make_unique<wire::ReservationT>(to_wire(existing->second->info(0))));
@@ -195,8 +226,11 @@ Result<void> AdminSession::create_reservation(const protocol::Message& message) 
   }
   const ServerInfo pool = server.info();
   if (record.capacity_bytes > pool.pool_bytes - std::min(pool.pool_bytes, pool.reserved_bytes)) {
-    return fail(ErrorCode::no_space, fmt::format("the pool has {} bytes, {} are reserved: {} more do not fit; destroy a reservation, or start the server with a larger --capacity",
-                                                 pool.pool_bytes, pool.reserved_bytes, record.capacity_bytes), where);
+    return fail(ErrorCode::no_space,
+                fmt::format("the pool has {} bytes, {} are reserved: {} more do not fit; destroy a reservation, or "
+                            "start the server with a larger --capacity",
+                            pool.pool_bytes, pool.reserved_bytes, record.capacity_bytes),
+                where);
   }
   server.names_in_work.insert(record.name);
   server.bytes_in_work += record.capacity_bytes;
@@ -210,7 +244,8 @@ Result<void> AdminSession::create_reservation(const protocol::Message& message) 
         if (!alive.expired()) connection_.answer_failure(request, created.error());
         return;
       }
-      log::info("reservation {} created: {} bytes in {} segments", shared->name, shared->capacity_bytes, shared->members.front()->segments);
+      log::info("reservation {} created: {} bytes in {} segments", shared->name, shared->capacity_bytes,
+                shared->members.front()->segments);
       Reservation& reservation = server.add_reservation(std::move(*shared));
       if (alive.expired()) return;
       wire::ReservationsAnswerT answer;
@@ -227,14 +262,16 @@ Result<void> AdminSession::destroy_reservation(const protocol::Message& message)
   Server& server = connection_.server();
   const std::string name = (*wish)->name;
   const std::string where = "reservation " + name;
-  if (server.names_in_work.contains(name)) return fail(ErrorCode::busy, "the reservation is being created or destroyed right now; try again", where);
+  if (server.names_in_work.contains(name))
+    return fail(ErrorCode::busy, "the reservation is being created or destroyed right now; try again", where);
   const auto found = server.reservations().find(name);
   if (found == server.reservations().end()) {
     connection_.answer_done(message.request);
     return {};
   }
   Reservation& reservation = *found->second;
-  if (!reservation.owned_by(connection_.peer())) return fail(ErrorCode::permission_denied, "only its owner may destroy a reservation", where);
+  if (!reservation.owned_by(connection_.peer()))
+    return fail(ErrorCode::permission_denied, "only its owner may destroy a reservation", where);
   if (!(*wish)->force) {
     std::vector<Stream*> streams;
     for (auto& [stream_name, stream] : reservation.streams()) streams.push_back(stream.get());
@@ -242,24 +279,25 @@ Result<void> AdminSession::destroy_reservation(const protocol::Message& message)
   }
   reservation.retiring = true;
   server.names_in_work.insert(name);
-  server.errand_worker().add([&server, this, alive = connection_.alive(), name, id = reservation.record().id, request = message.request] {
-    auto retired = server.store().retire(id);
-    server.loop().post([&server, this, alive, name, request, retired = std::move(retired)] {
-      server.names_in_work.erase(name);
-      if (retired) {
-        log::info("reservation {} destroyed", name);
-        server.forget_reservation(name);
-      } else if (const auto still = server.reservations().find(name); still != server.reservations().end()) {
-        still->second->retiring = false;
-      }
-      if (alive.expired()) return;
-      if (retired) {
-        connection_.answer_done(request);
-      } else {
-        connection_.answer_failure(request, retired.error());
-      }
-    });
-  });
+  server.errand_worker().add(
+      [&server, this, alive = connection_.alive(), name, id = reservation.record().id, request = message.request] {
+        auto retired = server.store().retire(id);
+        server.loop().post([&server, this, alive, name, request, retired = std::move(retired)] {
+          server.names_in_work.erase(name);
+          if (retired) {
+            log::info("reservation {} destroyed", name);
+            server.forget_reservation(name);
+          } else if (const auto still = server.reservations().find(name); still != server.reservations().end()) {
+            still->second->retiring = false;
+          }
+          if (alive.expired()) return;
+          if (retired) {
+            connection_.answer_done(request);
+          } else {
+            connection_.answer_failure(request, retired.error());
+          }
+        });
+      });
   return {};
 }
 
@@ -278,15 +316,17 @@ Result<void> AdminSession::query_reservations(const protocol::Message& message) 
     }
   }
   // Files are counted by walking their trees, which may take long.
-  server.errand_worker().add([&server, this, alive = connection_.alive(), infos = std::move(infos), request = message.request]() mutable {
-    for (ReservationInfo& info : infos) info.files_bytes = server.store().files_bytes(info.id).value_or(0);
-    server.loop().post([this, alive, infos = std::move(infos), request] {
-      if (alive.expired()) return;
-      wire::ReservationsAnswerT answer;
-      for (const ReservationInfo& info : infos) answer.reservations.push_back(std::make_unique<wire::ReservationT>(to_wire(info)));
-      connection_.answer(protocol::MessageType::reservations_answer, request, answer);
-    });
-  });
+  server.errand_worker().add(
+      [&server, this, alive = connection_.alive(), infos = std::move(infos), request = message.request]() mutable {
+        for (ReservationInfo& info : infos) info.files_bytes = server.store().files_bytes(info.id).value_or(0);
+        server.loop().post([this, alive, infos = std::move(infos), request] {
+          if (alive.expired()) return;
+          wire::ReservationsAnswerT answer;
+          for (const ReservationInfo& info : infos)
+            answer.reservations.push_back(std::make_unique<wire::ReservationT>(to_wire(info)));
+          connection_.answer(protocol::MessageType::reservations_answer, request, answer);
+        });
+      });
   return {};
 }
 
@@ -297,7 +337,8 @@ Result<void> AdminSession::query_streams(const protocol::Message& message) {
   if (!reservation) return fail(std::move(reservation.error()));
   wire::StreamsAnswerT answer;
   if ((*wish)->stream.empty()) {
-    for (auto& [name, stream] : (*reservation)->streams()) answer.streams.push_back(std::make_unique<wire::StreamT>(to_wire(stream->info())));
+    for (auto& [name, stream] : (*reservation)->streams())
+      answer.streams.push_back(std::make_unique<wire::StreamT>(to_wire(stream->info())));
   } else {
     auto stream = find_stream(connection_, (*wish)->reservation, (*wish)->stream);
     if (!stream) return fail(std::move(stream.error()));
@@ -312,7 +353,8 @@ Result<void> AdminSession::query_steps(const protocol::Message& message) {
   if (!wish) return fail(std::move(wish.error()));
   auto stream = find_stream(connection_, (*wish)->reservation, (*wish)->stream);
   if (!stream) return fail(std::move(stream.error()));
-  connection_.answer(protocol::MessageType::steps_answer, message.request, (*stream)->list_steps((*wish)->first, std::min((*wish)->steps_max, steps_a_message_max)));
+  connection_.answer(protocol::MessageType::steps_answer, message.request,
+                     (*stream)->list_steps((*wish)->first, std::min((*wish)->steps_max, steps_a_message_max)));
   return {};
 }
 
@@ -337,13 +379,15 @@ Result<void> AdminSession::remove_consumer(const protocol::Message& message) {
   if (!stream) return fail(std::move(stream.error()));
   for (const ConsumerInfo& consumer : (*stream)->followers().consumers()) {
     if (consumer.name == (*wish)->consumer && consumer.connected) {
-      return fail(ErrorCode::busy, fmt::format("process {} reads as this consumer; end it first", consumer.holder_pid), "consumer " + consumer.name);
+      return fail(ErrorCode::busy, fmt::format("process {} reads as this consumer; end it first", consumer.holder_pid),
+                  "consumer " + consumer.name);
     }
   }
   if ((*stream)->state().cursors.contains((*wish)->consumer)) {
     journal::CursorRemovedT removed;
     removed.consumer = (*wish)->consumer;
-    if (auto recorded = (*stream)->record(storage::RecordType::cursor_removed, std::move(removed)); !recorded) return recorded;
+    if (auto recorded = (*stream)->record(storage::RecordType::cursor_removed, std::move(removed)); !recorded)
+      return recorded;
     (*stream)->apply_retention();
     (*stream)->reservation().space_changed();
   }
@@ -383,7 +427,9 @@ Result<void> AdminSession::set_precious(const protocol::Message& message) {
   auto stream = find_stream(connection_, (*wish)->reservation, (*wish)->stream);
   if (!stream) return fail(std::move(stream.error()));
   for (std::uint64_t step : (*wish)->steps) {
-    if (!(*stream)->state().steps.contains(step)) return fail(ErrorCode::not_found, "no such step is kept", fmt::format("stream {}, step {}", (*stream)->path(), step));
+    if (!(*stream)->state().steps.contains(step))
+      return fail(ErrorCode::not_found, "no such step is kept",
+                  fmt::format("stream {}, step {}", (*stream)->path(), step));
   }
   journal::PreciousSetT set;
   set.steps = (*wish)->steps;
@@ -398,7 +444,8 @@ Result<void> AdminSession::set_precious(const protocol::Message& message) {
 Result<void> AdminSession::audit(const protocol::Message& message) {
   auto wish = unpacked<wire::AuditQuery>(message);
   if (!wish) return fail(std::move(wish.error()));
-  if (!connection_.peer().administrator) return fail(ErrorCode::permission_denied, "only the server's own user may audit it");
+  if (!connection_.peer().administrator)
+    return fail(ErrorCode::permission_denied, "only the server's own user may audit it");
   Server& server = connection_.server();
   const auto answer = [this](std::uint32_t request, const std::vector<Finding>& findings) {
     wire::AuditAnswerT found;
@@ -416,13 +463,15 @@ Result<void> AdminSession::audit(const protocol::Message& message) {
     answer(message.request, findings);
     return {};
   }
-  server.errand_worker().add([&server, answer, alive = connection_.alive(), steps = steps_to_read(server), findings = std::move(findings), request = message.request]() mutable {
+  server.errand_worker().add([&server, answer, alive = connection_.alive(), steps = steps_to_read(server),
+                              findings = std::move(findings), request = message.request]() mutable {
     auto damaged = read_steps(server, steps);
-    server.loop().post([&server, answer, alive, damaged = std::move(damaged), findings = std::move(findings), request]() mutable {
-      if (alive.expired()) return;
-      for (Finding& finding : still_damaged(server, damaged)) findings.push_back(std::move(finding));
-      answer(request, findings);
-    });
+    server.loop().post(
+        [&server, answer, alive, damaged = std::move(damaged), findings = std::move(findings), request]() mutable {
+          if (alive.expired()) return;
+          for (Finding& finding : still_damaged(server, damaged)) findings.push_back(std::move(finding));
+          answer(request, findings);
+        });
   });
   return {};
 }

@@ -20,13 +20,18 @@ void audit_stream(Stream& stream, std::vector<Finding>& findings) {
   const auto& state = stream.state();
   const std::string where = "stream " + stream.path();
   if (state.status == StreamStatus::failed) {
-    add_problem(findings, where, "has failed: " + state.status_text + "; stage out what is durable, then destroy the reservation");
+    add_problem(findings, where,
+                "has failed: " + state.status_text + "; stage out what is durable, then destroy the reservation");
   }
   if (state.status == StreamStatus::interrupted) {
-    findings.push_back({Finding::Severity::note, where, "is interrupted (" + state.status_text + "); a restarted writer goes on, or the stream stays as it is"});
+    findings.push_back(
+        {Finding::Severity::note, where,
+         "is interrupted (" + state.status_text + "); a restarted writer goes on, or the stream stays as it is"});
     if (stream.group().step_open()) add_problem(findings, where, "is interrupted, but a step is open");
   }
-  if (stream.group().rejoining()) findings.push_back({Finding::Severity::note, where, "waits for its writers to come back after the server was restarted"});
+  if (stream.group().rejoining())
+    findings.push_back(
+        {Finding::Severity::note, where, "waits for its writers to come back after the server was restarted"});
 }
 
 /// Every byte is free, or held by exactly one step, one writer's grant, or a drop that is not durable yet.
@@ -37,7 +42,8 @@ void audit_space(Reservation& reservation, std::vector<Finding>& findings) {
   const auto hold = [&](const Extent& extent) {
     held_bytes += extent.length;
     if (!held[extent.segment].insert(extent.offset, extent.length)) {
-      add_problem(findings, where, fmt::format("segment {} @ {}: two steps hold the same space", extent.segment, extent.offset));
+      add_problem(findings, where,
+                  fmt::format("segment {} @ {}: two steps hold the same space", extent.segment, extent.offset));
     }
   };
   for (auto& [name, stream] : reservation.streams()) {
@@ -50,7 +56,8 @@ void audit_space(Reservation& reservation, std::vector<Finding>& findings) {
     held_bytes += stream->group().granted_bytes() + stream->unsynced_bytes();
   }
   const std::uint64_t used = reservation.space().total_bytes() - reservation.space().free_bytes();
-  if (used != held_bytes) add_problem(findings, where, fmt::format("{} bytes are marked used, but {} are held", used, held_bytes));
+  if (used != held_bytes)
+    add_problem(findings, where, fmt::format("{} bytes are marked used, but {} are held", used, held_bytes));
 }
 
 void audit_segments(Server& server, Reservation& reservation, std::vector<Finding>& findings) {
@@ -61,7 +68,9 @@ void audit_segments(Server& server, Reservation& reservation, std::vector<Findin
     if (error) {
       add_problem(findings, path, "the segment is missing: " + error.message() + "; steps that lie in it are lost");
     } else if (size != reservation.record().segment_bytes) {
-      add_problem(findings, path, fmt::format("the segment has {} bytes instead of {}; somebody has truncated it", size, reservation.record().segment_bytes));
+      add_problem(findings, path,
+                  fmt::format("the segment has {} bytes instead of {}; somebody has truncated it", size,
+                              reservation.record().segment_bytes));
     }
   }
 }
@@ -90,7 +99,13 @@ std::vector<StepToRead> steps_to_read(Server& server) {
     for (auto& [stream_name, stream] : reservation->streams()) {
       for (const auto& [number, step] : stream->state().steps) {
         const auto record = protocol::pack(step.committed);
-        steps.push_back({name, stream_name, step.committed.epoch, number, reservation->record().segment_bytes, paths, {record.data(), record.data() + record.size()}});
+        steps.push_back({name,
+                         stream_name,
+                         step.committed.epoch,
+                         number,
+                         reservation->record().segment_bytes,
+                         paths,
+                         {record.data(), record.data() + record.size()}});
       }
     }
   }
@@ -101,10 +116,12 @@ std::vector<DamagedStep> read_steps(Server& server, const std::vector<StepToRead
   std::vector<DamagedStep> damaged;
   for (const StepToRead& step : steps) {
     const auto open = [&](std::uint32_t segment) -> Result<std::unique_ptr<File>> {
-      if (segment >= step.segment_paths.size()) return fail(ErrorCode::corrupt, "a step names a segment that does not exist");
+      if (segment >= step.segment_paths.size())
+        return fail(ErrorCode::corrupt, "a step names a segment that does not exist");
       return server.device().open(step.segment_paths[segment], OpenMode::read);
     };
-    const std::unique_ptr<journal::StepCommittedT> record(flatbuffers::GetRoot<journal::StepCommitted>(step.record.data())->UnPack());
+    const std::unique_ptr<journal::StepCommittedT> record(
+        flatbuffers::GetRoot<journal::StepCommitted>(step.record.data())->UnPack());
     auto checked = check_step(*record, step.segment_bytes, open);
     if (!checked) damaged.push_back({step, checked.error().message()});
   }
@@ -120,7 +137,8 @@ std::vector<Finding> still_damaged(Server& server, const std::vector<DamagedStep
     if (stream == nullptr) continue;
     const auto kept = stream->state().steps.find(entry.step.step);
     if (kept == stream->state().steps.end() || kept->second.committed.epoch != entry.step.epoch) continue;
-    add_problem(findings, "stream " + stream->path(), entry.what + "; the SSD or a client has changed it: use a staged copy if there is one");
+    add_problem(findings, "stream " + stream->path(),
+                entry.what + "; the SSD or a client has changed it: use a staged copy if there is one");
   }
   return findings;
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "connection.h"
 
-#include <algorithm>
-#include <cerrno>
-
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
 
 #include "admin_session.h"
 #include "base/log.h"
@@ -29,12 +29,15 @@ bool opens_writer(protocol::MessageType type) {
 
 }  // namespace
 
-bool Peer::in_group(gid_t group) const noexcept { return gid == group || std::ranges::find(groups, group) != groups.end(); }
+bool Peer::in_group(gid_t group) const noexcept {
+  return gid == group || std::ranges::find(groups, group) != groups.end();
+}
 
 Result<std::unique_ptr<Connection>> Connection::accept(Server& server, Descriptor socket) {
   ucred credentials{};
   socklen_t length = sizeof credentials;
-  if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0) return system_error(errno, "cannot learn who the peer is");
+  if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0)
+    return system_error(errno, "cannot learn who the peer is");
   Peer peer;
   peer.uid = credentials.uid;
   peer.gid = credentials.gid;
@@ -47,19 +50,22 @@ Result<std::unique_ptr<Connection>> Connection::accept(Server& server, Descripto
   }
   std::unique_ptr<Connection> connection(new Connection(server, std::move(socket), std::move(peer)));
   Connection* raw = connection.get();
-  auto watched = server.loop().watch(raw->socket_.descriptor(), EPOLLIN | EPOLLRDHUP, [raw](std::uint32_t events) { raw->on_events(events); });
+  auto watched = server.loop().watch(raw->socket_.descriptor(), EPOLLIN | EPOLLRDHUP,
+                                     [raw](std::uint32_t events) { raw->on_events(events); });
   if (!watched) return fail(std::move(watched.error()));
   return connection;
 }
 
-Connection::Connection(Server& server, Descriptor socket, Peer peer) : server_(server), socket_(std::move(socket)), peer_(std::move(peer)) {}
+Connection::Connection(Server& server, Descriptor socket, Peer peer)
+    : server_(server), socket_(std::move(socket)), peer_(std::move(peer)) {}
 
 Connection::~Connection() {
   server_.loop().forget(socket_.descriptor());
   if (process_.valid()) server_.loop().forget(process_.get());
 }
 
-void Connection::send(protocol::MessageType type, std::uint32_t request, std::span<const std::uint8_t> body, std::vector<Descriptor> descriptors) {
+void Connection::send(protocol::MessageType type, std::uint32_t request, std::span<const std::uint8_t> body,
+                      std::vector<Descriptor> descriptors) {
   if (closing_) return;
   if (auto sent = socket_.send(type, request, body, std::move(descriptors)); !sent) {
     close(sent.error().message());
@@ -75,7 +81,9 @@ void Connection::send(protocol::MessageType type, std::uint32_t request, std::sp
   }
 }
 
-void Connection::answer_done(std::uint32_t request) { answer(protocol::MessageType::done, request, wire::DoneT{}); }
+void Connection::answer_done(std::uint32_t request) {
+  answer(protocol::MessageType::done, request, wire::DoneT{});
+}
 
 void Connection::answer_failure(std::uint32_t request, const Error& error) {
   wire::FailureT failure;
@@ -131,8 +139,11 @@ void Connection::greet(const protocol::Message& message) {
   }
   program_ = protocol::text_of((*hello)->program());
   if ((*hello)->version() != protocol::protocol_version) {
-    answer_failure(message.request, {ErrorCode::unsupported, "the server speaks protocol version " + std::to_string(protocol::protocol_version) +
-                                                                 ", the client " + std::to_string((*hello)->version()) + "; update the older one", ""});
+    answer_failure(message.request,
+                   {ErrorCode::unsupported,
+                    "the server speaks protocol version " + std::to_string(protocol::protocol_version) +
+                        ", the client " + std::to_string((*hello)->version()) + "; update the older one",
+                    ""});
     close("another protocol version");
     return;
   }
@@ -158,7 +169,8 @@ void Connection::dispatch(protocol::Message message) {
     if (opens_writer(message.type)) {
       process_ = Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, peer_.pid, 0)));
       if (process_.valid()) {
-        auto watched = server_.loop().watch(process_.get(), EPOLLIN, [this](std::uint32_t) { close("the process ended"); });
+        auto watched =
+            server_.loop().watch(process_.get(), EPOLLIN, [this](std::uint32_t) { close("the process ended"); });
         if (!watched) process_.reset();
       }
       session_ = std::make_unique<WriterSession>(*this);

@@ -2,13 +2,13 @@
 // One client's connection: who the peer is, messages in and out, and the session that answers them.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <memory>
 #include <set>
 #include <string>
 #include <vector>
-
-#include <sys/types.h>
 
 #include "event_loop.h"
 #include "protocol/message_socket.h"
@@ -48,7 +48,8 @@ class Connection {
   Server& server() noexcept { return server_; }
 
   template <class Table>
-  void answer(protocol::MessageType type, std::uint32_t request, const Table& table, std::vector<Descriptor> descriptors = {}) {
+  void answer(protocol::MessageType type, std::uint32_t request, const Table& table,
+              std::vector<Descriptor> descriptors = {}) {
     const auto body = protocol::pack(table);
     send(type, request, {body.data(), body.size()}, std::move(descriptors));
   }
@@ -68,7 +69,8 @@ class Connection {
 
  private:
   Connection(Server& server, Descriptor socket, Peer peer);
-  void send(protocol::MessageType type, std::uint32_t request, std::span<const std::uint8_t> body, std::vector<Descriptor> descriptors);
+  void send(protocol::MessageType type, std::uint32_t request, std::span<const std::uint8_t> body,
+            std::vector<Descriptor> descriptors);
   void on_events(std::uint32_t events);
   void dispatch(protocol::Message message);
   void greet(const protocol::Message& message);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "event_loop.h"
 
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <limits>
-
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
 
 #include "base/clock.h"
 #include "base/system_error.h"
@@ -35,7 +35,8 @@ Result<void> EventLoop::watch(int descriptor, std::uint32_t events, Handler hand
   epoll_event event{};
   event.events = events;
   event.data.fd = descriptor;
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, descriptor, &event) != 0) return system_error(errno, "cannot watch a descriptor");
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, descriptor, &event) != 0)
+    return system_error(errno, "cannot watch a descriptor");
   handlers_[descriptor] = std::make_shared<Handler>(std::move(handler));
   return {};
 }
@@ -58,7 +59,9 @@ EventLoop::TimerId EventLoop::at(std::int64_t monotonic_ns, Task task) {
   return id;
 }
 
-void EventLoop::cancel(TimerId timer) { timers_.erase(timer); }
+void EventLoop::cancel(TimerId timer) {
+  timers_.erase(timer);
+}
 
 void EventLoop::post(Task task) {
   {

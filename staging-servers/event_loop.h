@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The server's single thread of control: descriptors, timers, and work handed over by other threads. Everything that the
-// server knows is touched from this thread only, so none of it needs a lock.
+// The server's single thread of control: descriptors, timers, and work handed over by other threads. Everything that
+// the server knows is touched from this thread only, so none of it needs a lock.
 #pragma once
 
 #include <cstdint>

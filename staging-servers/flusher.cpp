@@ -34,7 +34,8 @@ Result<std::vector<std::unique_ptr<File>>> unsynced_segments(Stream& stream) {
   Server& server = stream.reservation().server();
   for (std::uint32_t number : numbers) {
     // Opened for reading, which is enough for a sync and does not look like a writer to nobody_writes().
-    auto file = server.device().open(server.store().segment_path(stream.reservation().record().id, number), OpenMode::read);
+    auto file =
+        server.device().open(server.store().segment_path(stream.reservation().record().id, number), OpenMode::read);
     if (!file) return fail(std::move(file.error()));
     files.push_back(std::move(*file));
   }
@@ -57,7 +58,8 @@ journal::DurableToT durable_to(const Stream& stream, std::uint64_t target) {
 
 }  // namespace
 
-Flusher::Flusher(Stream& stream) : stream_(stream), durable_next_(stream.state().durable_next), alive_(std::make_shared<bool>(true)) {}
+Flusher::Flusher(Stream& stream)
+    : stream_(stream), durable_next_(stream.state().durable_next), alive_(std::make_shared<bool>(true)) {}
 
 Flusher::~Flusher() {
   if (timer_) stream_.reservation().server().loop().cancel(*timer_);
@@ -96,6 +98,11 @@ std::uint64_t Flusher::bytes_in_release() const {
     for (const Extent& extent : extents) bytes += extent.length;
   }
   return bytes;
+}
+
+std::vector<std::vector<Extent>> Flusher::take_releases() {
+  if (!running_) return {};
+  return std::exchange(running_->releases, {});
 }
 
 void Flusher::rewind(std::uint64_t first) {
@@ -144,13 +151,14 @@ void Flusher::segments_synced(const std::shared_ptr<Job>& job, Result<void> resu
     }
   }
   Server& server = stream_.reservation().server();
-  server.sync_worker().add([this, job, journal = stream_.shared_journal(), &loop = server.loop(), alive = std::weak_ptr<bool>(alive_)] {
-    fail_point("server.flush.before_journal_sync");
-    auto synced = journal->sync();
-    loop.post([this, job, alive, synced = std::move(synced)]() mutable {
-      if (!alive.expired()) journal_synced(job, std::move(synced));
-    });
-  });
+  server.sync_worker().add(
+      [this, job, journal = stream_.shared_journal(), &loop = server.loop(), alive = std::weak_ptr<bool>(alive_)] {
+        fail_point("server.flush.before_journal_sync");
+        auto synced = journal->sync();
+        loop.post([this, job, alive, synced = std::move(synced)]() mutable {
+          if (!alive.expired()) journal_synced(job, std::move(synced));
+        });
+      });
 }
 
 void Flusher::journal_synced(const std::shared_ptr<Job>& job, Result<void> result) {
@@ -166,7 +174,8 @@ void Flusher::journal_synced(const std::shared_ptr<Job>& job, Result<void> resul
   stream_.apply_retention();
   const bool again = std::exchange(again_, false);
   const bool soon = std::exchange(again_soon_, false);
-  if (again || stream_.waits_for_journal_sync()) request(soon || stream_.group().waits_for_durable() || stream_.followers().waits_for_durable());
+  if (again || stream_.waits_for_journal_sync())
+    request(soon || stream_.group().waits_for_durable() || stream_.followers().waits_for_durable());
 }
 
 Result<void> Flusher::flush_now() {
@@ -176,7 +185,8 @@ Result<void> Flusher::flush_now() {
   if (auto synced = sync_all(*segments); !synced) return synced;
   const std::uint64_t target = stream_.state().next_step;
   if (target > stream_.state().durable_next) {
-    if (auto recorded = stream_.record(storage::RecordType::durable_to, durable_to(stream_, target)); !recorded) return recorded;
+    if (auto recorded = stream_.record(storage::RecordType::durable_to, durable_to(stream_, target)); !recorded)
+      return recorded;
   }
   if (auto synced = stream_.journal().sync(); !synced) return synced;
   durable_next_ = target;

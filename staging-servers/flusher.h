@@ -27,6 +27,8 @@ class Flusher {
   void request(bool soon);
   /// Space that comes free when the round at hand is through.
   std::uint64_t bytes_in_release() const;
+  /// The stream is no more: that space, which nothing in its journal refers to any longer.
+  std::vector<std::vector<Extent>> take_releases();
   /// The steps from `first` on are gone: the watermark goes back.
   void rewind(std::uint64_t first);
   /// Everything, in the calling thread. For a clean shutdown.

@@ -19,8 +19,11 @@ Result<void> Followers::join(ReaderSession& session, const wire::ReaderOpenT& wi
   if (!session.consumer.empty() && session.follow && distribution_of(session) == StepDistribution::all_to_all) {
     const auto holder = holders_.find(session.consumer);
     if (holder != holders_.end()) {
-      return fail(ErrorCode::busy, fmt::format("consumer \"{}\" is held by process {}; a consumer has one reader at a time: use another name, or end that reader",
-                                               session.consumer, holder->second->connection().peer().pid), where);
+      return fail(ErrorCode::busy,
+                  fmt::format("consumer \"{}\" is held by process {}; a consumer has one reader at a time: use another "
+                              "name, or end that reader",
+                              session.consumer, holder->second->connection().peer().pid),
+                  where);
     }
   }
   const std::uint64_t oldest = state.steps.empty() ? state.next_step : state.steps.begin()->first;
@@ -33,23 +36,37 @@ Result<void> Followers::join(ReaderSession& session, const wire::ReaderOpenT& wi
     }
   } else {
     switch (static_cast<Start::Kind>(wish.start_kind)) {
-      case Start::Kind::oldest: session.position = oldest; break;
-      case Start::Kind::latest: session.position = state.steps.empty() ? state.next_step : state.steps.rbegin()->first; break;
-      case Start::Kind::next: session.position = state.next_step; break;
-      case Start::Kind::step: session.position = wish.start_step; break;
-      default: session.position = cursor != state.cursors.end() && !session.consumer.empty() ? cursor->second.position : oldest; break;
+      case Start::Kind::oldest:
+        session.position = oldest;
+        break;
+      case Start::Kind::latest:
+        session.position = state.steps.empty() ? state.next_step : state.steps.rbegin()->first;
+        break;
+      case Start::Kind::next:
+        session.position = state.next_step;
+        break;
+      case Start::Kind::step:
+        session.position = wish.start_step;
+        break;
+      default:
+        session.position =
+            cursor != state.cursors.end() && !session.consumer.empty() ? cursor->second.position : oldest;
+        break;
     }
   }
   // A named consumer that retention waits for counts from the moment when it is first seen.
-  if (!session.consumer.empty() && session.follow && (cursor == state.cursors.end() || cursor->second.position != session.position) && !wish.resume) {
+  if (!session.consumer.empty() && session.follow &&
+      (cursor == state.cursors.end() || cursor->second.position != session.position) && !wish.resume) {
     journal::CursorMovedT moved;
     moved.consumer = session.consumer;
     moved.epoch = state.epoch;
     moved.position = session.position;
     if (auto recorded = stream_.record(storage::RecordType::cursor_moved, std::move(moved)); !recorded) return recorded;
   }
-  if (!session.consumer.empty() && session.follow && distribution_of(session) == StepDistribution::all_to_all) holders_.emplace(session.consumer, &session);
-  if (session.follow && distribution_of(session) != StepDistribution::all_to_all && !sharings_.contains(session.consumer)) {
+  if (!session.consumer.empty() && session.follow && distribution_of(session) == StepDistribution::all_to_all)
+    holders_.emplace(session.consumer, &session);
+  if (session.follow && distribution_of(session) != StepDistribution::all_to_all &&
+      !sharings_.contains(session.consumer)) {
     sharings_[session.consumer].next = session.position;
   }
   session.told_status = state.status;
@@ -59,7 +76,8 @@ Result<void> Followers::join(ReaderSession& session, const wire::ReaderOpenT& wi
 
 void Followers::leave(ReaderSession& session) {
   if (sessions_.erase(&session) == 0) return;
-  if (const auto holder = holders_.find(session.consumer); holder != holders_.end() && holder->second == &session) holders_.erase(holder);
+  if (const auto holder = holders_.find(session.consumer); holder != holders_.end() && holder->second == &session)
+    holders_.erase(holder);
   // Steps that were its turn and that it never got go to the others.
   for (auto& [consumer, sharing] : sharings_) {
     std::optional<std::uint64_t> first;
@@ -97,13 +115,15 @@ const storage::StepState* Followers::first_kept(std::uint64_t from, std::uint64_
 std::vector<ReaderSession*> Followers::sharers(const std::string& consumer, StepDistribution distribution) const {
   std::vector<ReaderSession*> found;
   for (ReaderSession* session : sessions_) {
-    if (session->follow && session->consumer == consumer && distribution_of(*session) == distribution) found.push_back(session);
+    if (session->follow && session->consumer == consumer && distribution_of(*session) == distribution)
+      found.push_back(session);
   }
   std::ranges::sort(found, {}, [](const ReaderSession* session) { return session->number; });
   return found;
 }
 
-const storage::StepState* Followers::next_shared(ReaderSession& session, StepDistribution distribution, std::uint64_t limit) {
+const storage::StepState* Followers::next_shared(ReaderSession& session, StepDistribution distribution,
+                                                 std::uint64_t limit) {
   Sharing& sharing = sharings_[session.consumer];
   if (distribution == StepDistribution::on_demand) {
     const storage::StepState* step = first_kept(sharing.next, limit);
@@ -199,8 +219,11 @@ bool Followers::pin(ReaderSession& session, const storage::StepState& step) {
   };
   if (!session.pins.contains(key)) {
     const bool adds = unnamed && pin.unnamed == 0;
-    if (adds && reservation.unnamed_pinned_bytes + step.committed.size_bytes > reservation.unnamed_pinned_bytes_max()) return refuse();
-    if (!reservation.server().pins().add(session.number, session.connection().peer().pid, stream_.state().uuid, key.first, key.second)) return refuse();
+    if (adds && reservation.unnamed_pinned_bytes + step.committed.size_bytes > reservation.unnamed_pinned_bytes_max())
+      return refuse();
+    if (!reservation.server().pins().add(session.number, session.connection().peer().pid, stream_.state().uuid,
+                                         key.first, key.second))
+      return refuse();
     if (adds) reservation.unnamed_pinned_bytes += step.committed.size_bytes;
     ++pin.count;
     if (unnamed) ++pin.unnamed;
@@ -237,7 +260,8 @@ void Followers::deliver(ReaderSession& session, std::uint32_t request, const sto
   event.step = std::make_unique<wire::StepDescriptorT>();
   event.step->pinned = pin(session, step);
   const StepSummary summary = stream_.summary(step);
-  event.step->summary = std::make_unique<wire::StepSummary>(summary.step, summary.time_ns, summary.size_bytes, summary.epoch, summary.incarnation, summary.pins,
+  event.step->summary = std::make_unique<wire::StepSummary>(summary.step, summary.time_ns, summary.size_bytes,
+                                                            summary.epoch, summary.incarnation, summary.pins,
                                                             summary.durable, summary.staged, summary.precious, 0);
   std::vector<std::uint32_t> wanted;
   for (const auto& part : step.committed.parts) {
@@ -245,7 +269,8 @@ void Followers::deliver(ReaderSession& session, std::uint32_t request, const sto
     reference->rank = part->rank;
     reference->metadata_bytes = part->metadata_bytes;
     reference->metadata_crc = part->metadata_crc;
-    for (const auto& extent : part->metadata) reference->metadata.emplace_back(extent.segment(), extent.member(), 0, extent.offset(), extent.length());
+    for (const auto& extent : part->metadata)
+      reference->metadata.emplace_back(extent.segment(), extent.member(), 0, extent.offset(), extent.length());
     for (const auto& extent : part->extents) wanted.push_back(extent.segment());
     event.step->parts.push_back(std::move(reference));
   }
@@ -263,7 +288,8 @@ Result<void> Followers::get_step(ReaderSession& session, std::uint32_t request, 
     if (number < stream_.state().next_step) return fail(ErrorCode::step_gone, "the step is not kept any more", where);
     return fail(ErrorCode::not_found, "no such step yet", where);
   }
-  if (number >= visible_limit(session)) return fail(ErrorCode::not_found, "the step is committed but not durable yet", where);
+  if (number >= visible_limit(session))
+    return fail(ErrorCode::not_found, "the step is committed but not durable yet", where);
   deliver(session, request, found->second);
   return {};
 }
@@ -271,7 +297,8 @@ Result<void> Followers::get_step(ReaderSession& session, std::uint32_t request, 
 Result<void> Followers::check(const StepKey& key) const {
   const auto found = stream_.state().steps.find(key.second);
   if (found == stream_.state().steps.end() || found->second.committed.epoch != key.first) {
-    return fail(ErrorCode::step_gone, "the step was dropped while it was read", fmt::format("stream {}, step {}", stream_.path(), key.second));
+    return fail(ErrorCode::step_gone, "the step was dropped while it was read",
+                fmt::format("stream {}, step {}", stream_.path(), key.second));
   }
   return {};
 }

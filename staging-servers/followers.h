@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The readers of a stream: positions, waits, pins, named consumers' cursors, and how steps are shared out among readers.
+// The readers of a stream: positions, waits, pins, named consumers' cursors, and how steps are shared out among
+// readers.
 #pragma once
 
 #include <cstdint>
@@ -75,8 +76,8 @@ class Followers {
   };
   /// Readers that share the steps of one consumer name out among them.
   struct Sharing {
-    std::uint64_t next = 0;                             ///< first step not given or assigned to anybody
-    std::map<std::uint64_t, ReaderSession*> assigned;   ///< round robin: whose turn each step is
+    std::uint64_t next = 0;                            ///< first step not given or assigned to anybody
+    std::map<std::uint64_t, ReaderSession*> assigned;  ///< round robin: whose turn each step is
     std::size_t turn = 0;
   };
 
@@ -93,7 +94,7 @@ class Followers {
 
   Stream& stream_;
   std::set<ReaderSession*> sessions_;
-  std::map<std::string, ReaderSession*> holders_;       ///< of named consumers with all_to_all distribution
+  std::map<std::string, ReaderSession*> holders_;  ///< of named consumers with all_to_all distribution
   std::map<std::string, Sharing> sharings_;
   std::map<StepKey, Pin> pins_;
   std::map<std::uint64_t, std::vector<StepKey>> absent_;  ///< pins of readers of before a restart, by session

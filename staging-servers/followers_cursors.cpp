@@ -34,14 +34,17 @@ Result<void> Followers::move_cursor(ReaderSession& session, const wire::CursorMo
     }
   } else {
     // An acknowledgement of a step that has been withdrawn since says nothing about the steps that replace it.
-    if (move.epoch > state.epoch) return fail(ErrorCode::protocol, "an acknowledgement from an epoch that does not exist", where);
+    if (move.epoch > state.epoch)
+      return fail(ErrorCode::protocol, "an acknowledgement from an epoch that does not exist", where);
     const auto step = state.steps.find(move.position - 1);
-    const bool withdrawn = move.position > state.next_step || (step != state.steps.end() && step->second.committed.epoch != move.epoch);
+    const bool withdrawn =
+        move.position > state.next_step || (step != state.steps.end() && step->second.committed.epoch != move.epoch);
     if (withdrawn) return {};
   }
   if (session.consumer.empty()) {
     if (move.seek) return {};
-    return fail(ErrorCode::invalid_argument, "only a named consumer has a cursor to move: open the stream with a consumer's name", where);
+    return fail(ErrorCode::invalid_argument,
+                "only a named consumer has a cursor to move: open the stream with a consumer's name", where);
   }
   const auto cursor = state.cursors.find(session.consumer);
   if (!move.seek && cursor != state.cursors.end() && cursor->second.position >= move.position) return {};
@@ -83,7 +86,8 @@ void Followers::hold_for_absent(std::uint64_t session, const std::vector<StepKey
   for (const StepKey& key : keys) {
     const auto& state = stream_.state();
     const auto kept = state.steps.find(key.second);
-    const bool exists = (kept != state.steps.end() && kept->second.committed.epoch == key.first) || state.retired.contains(key);
+    const bool exists =
+        (kept != state.steps.end() && kept->second.committed.epoch == key.first) || state.retired.contains(key);
     if (!exists) continue;
     ++pins_[key].count;
     absent_[session].push_back(key);
@@ -118,7 +122,8 @@ std::vector<StepKey> Followers::resume_pins(ReaderSession& session, const std::v
   absent_is_gone(session.number);
   for (const auto& [key, count] : session.pins) {
     // absent_is_gone() has cleared the session's lines in the table.
-    stream_.reservation().server().pins().add(session.number, session.connection().peer().pid, stream_.state().uuid, key.first, key.second);
+    stream_.reservation().server().pins().add(session.number, session.connection().peer().pid, stream_.state().uuid,
+                                              key.first, key.second);
   }
   return lost;
 }
@@ -129,11 +134,14 @@ std::uint32_t Followers::pin_count(const StepKey& key) const {
 }
 
 std::uint32_t Followers::follower_count() const {
-  return static_cast<std::uint32_t>(std::ranges::count_if(sessions_, [](const ReaderSession* session) { return session->follow; }));
+  return static_cast<std::uint32_t>(
+      std::ranges::count_if(sessions_, [](const ReaderSession* session) { return session->follow; }));
 }
 
 bool Followers::waits_for_durable() const {
-  return std::ranges::any_of(sessions_, [](const ReaderSession* session) { return session->wait_request && session->min_watermark == Watermark::durable; });
+  return std::ranges::any_of(sessions_, [](const ReaderSession* session) {
+    return session->wait_request && session->min_watermark == Watermark::durable;
+  });
 }
 
 bool Followers::all_passed(const std::vector<std::string>& consumers, std::uint64_t step) const {

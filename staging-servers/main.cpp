@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // forebayd: the staging server of one node. Stays in the foreground; `forebay up` puts it in the background.
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -7,11 +12,7 @@
 #include <string>
 
 #include <CLI/CLI.hpp>
-#include <sys/epoll.h>
-#include <sys/resource.h>
-#include <sys/signalfd.h>
 #include <toml++/toml.h>
-#include <unistd.h>
 
 #include <forebay/address.h>
 
@@ -38,10 +39,13 @@ void read_config(const std::string& path, CommandLine& line, const CLI::App& app
   if (!given("--root")) line.options.root = table["root"].value_or(line.options.root);
   if (!given("--socket")) line.options.socket_path = table["socket"].value_or(line.options.socket_path);
   if (!given("--capacity")) {
-    if (const auto capacity = table["capacity_bytes"].value<std::int64_t>()) line.options.capacity_bytes = static_cast<std::uint64_t>(*capacity);
+    if (const auto capacity = table["capacity_bytes"].value<std::int64_t>())
+      line.options.capacity_bytes = static_cast<std::uint64_t>(*capacity);
   }
-  if (!given("--flush-interval-ms")) line.options.flush_interval_ms = table["flush_interval_ms"].value_or(line.options.flush_interval_ms);
-  if (!given("--restart-grace-ms")) line.options.restart_grace_ms = table["restart_grace_ms"].value_or(line.options.restart_grace_ms);
+  if (!given("--flush-interval-ms"))
+    line.options.flush_interval_ms = table["flush_interval_ms"].value_or(line.options.flush_interval_ms);
+  if (!given("--restart-grace-ms"))
+    line.options.restart_grace_ms = table["restart_grace_ms"].value_or(line.options.restart_grace_ms);
   if (!given("--log-level")) line.log_level = table["log_level"].value_or(line.log_level);
 }
 
@@ -61,7 +65,8 @@ forebay::Result<int> block_signals() {
   ::sigprocmask(SIG_BLOCK, &set, nullptr);
   ::signal(SIGPIPE, SIG_IGN);
   const int descriptor = ::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-  if (descriptor < 0) return forebay::fail(forebay::ErrorCode::io_error, std::string("cannot take signals: ") + std::strerror(errno));
+  if (descriptor < 0)
+    return forebay::fail(forebay::ErrorCode::io_error, std::string("cannot take signals: ") + std::strerror(errno));
   return descriptor;
 }
 
@@ -94,7 +99,8 @@ int serve(const CommandLine& line) {
     return 1;
   }
   if (line.ready_descriptor >= 0) {
-    if (::write(line.ready_descriptor, "ready\n", 6) != 6) forebay::log::warning("nobody listens for readiness on descriptor {}", line.ready_descriptor);
+    if (::write(line.ready_descriptor, "ready\n", 6) != 6)
+      forebay::log::warning("nobody listens for readiness on descriptor {}", line.ready_descriptor);
     ::close(line.ready_descriptor);
   }
   running.run();
@@ -111,13 +117,20 @@ int serve(const CommandLine& line) {
 int main(int argc, char** argv) {
   CommandLine line;
   line.options.root = forebay::instance_root();
-  CLI::App app("forebayd - Forebay's staging server of one node.\nExample: forebayd --root /ssd/forebay --capacity 2147483648");
-  app.add_option("--root", line.options.root, "Where reservations lie; default $FOREBAY_ROOT or the user's state directory");
+  CLI::App app(
+      "forebayd - Forebay's staging server of one node.\nExample: forebayd --root /ssd/forebay --capacity 2147483648");
+  app.add_option("--root", line.options.root,
+                 "Where reservations lie; default $FOREBAY_ROOT or the user's state directory");
   app.add_option("--socket", line.options.socket_path, "Path of the socket; default a short one made from the root");
-  app.add_option("--capacity", line.options.capacity_bytes, "Bytes that may be handed out; default 80 % of the free space at the first start");
-  app.add_option("--flush-interval-ms", line.options.flush_interval_ms, "How long a committed step may wait to become durable; negative: until somebody asks");
-  app.add_option("--restart-grace-ms", line.options.restart_grace_ms, "How long writers have to come back after a restart of the server");
-  app.add_option("--config", line.config, "TOML file with the same settings: root, socket, capacity_bytes, flush_interval_ms, restart_grace_ms, log_level");
+  app.add_option("--capacity", line.options.capacity_bytes,
+                 "Bytes that may be handed out; default 80 % of the free space at the first start");
+  app.add_option("--flush-interval-ms", line.options.flush_interval_ms,
+                 "How long a committed step may wait to become durable; negative: until somebody asks");
+  app.add_option("--restart-grace-ms", line.options.restart_grace_ms,
+                 "How long writers have to come back after a restart of the server");
+  app.add_option(
+      "--config", line.config,
+      "TOML file with the same settings: root, socket, capacity_bytes, flush_interval_ms, restart_grace_ms, log_level");
   app.add_option("--log-level", line.log_level, "debug, info, warning or error");
   app.add_option("--ready-fd", line.ready_descriptor, "Descriptor to write \"ready\" to once clients can connect");
   app.set_version_flag("--version", forebay::server::version_text);
@@ -125,7 +138,8 @@ int main(int argc, char** argv) {
   try {
     if (!line.config.empty()) read_config(line.config, line, app);
   } catch (const toml::parse_error& error) {
-    std::fprintf(stderr, "forebayd: cannot read %s: %s\n", line.config.c_str(), std::string(error.description()).c_str());
+    std::fprintf(stderr, "forebayd: cannot read %s: %s\n", line.config.c_str(),
+                 std::string(error.description()).c_str());
     return 2;
   }
   return serve(line);

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pin_table.h"
 
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <cerrno>
 #include <charconv>
 #include <cstring>
 #include <fstream>
 #include <optional>
 #include <sstream>
-
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "base/descriptor.h"
 #include "base/system_error.h"
@@ -36,7 +36,8 @@ constexpr std::size_t table_bytes = slot_count_max * 72;
 std::optional<std::uint64_t> process_started(pid_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
   std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  // The name in parentheses may hold anything; what follows the last one is fields 3 and up, the start time being field 22.
+  // The name in parentheses may hold anything; what follows the last one is fields 3 and up, the start time being
+  // field 22.
   const auto name_end = text.rfind(')');
   if (name_end == std::string::npos) return std::nullopt;
   std::istringstream fields(text.substr(name_end + 1));
@@ -53,7 +54,8 @@ std::optional<std::uint64_t> process_started(pid_t pid) {
 
 }  // namespace
 
-Result<std::unique_ptr<PinTable>> PinTable::open(const std::string& path, bool after_boot, std::vector<Absent>& absent) {
+Result<std::unique_ptr<PinTable>> PinTable::open(const std::string& path, bool after_boot,
+                                                 std::vector<Absent>& absent) {
   static_assert(sizeof(Slot) == 72);
   const Descriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (!file.valid()) return system_error(errno, "cannot open the table of pins", path);
@@ -68,7 +70,8 @@ Result<std::unique_ptr<PinTable>> PinTable::open(const std::string& path, bool a
   std::map<std::uint64_t, Absent> found;
   for (std::uint32_t i = 0; i < slot_count_max; ++i) {
     Slot& slot = table->slots_[i];
-    const bool living = slot.session != 0 && !after_boot && process_started(static_cast<pid_t>(slot.pid)) == slot.process_started;
+    const bool living =
+        slot.session != 0 && !after_boot && process_started(static_cast<pid_t>(slot.pid)) == slot.process_started;
     if (!living) {
       slot.session = 0;
       continue;
@@ -90,9 +93,12 @@ Result<std::unique_ptr<PinTable>> PinTable::open(const std::string& path, bool a
 
 PinTable::PinTable(Slot* slots, std::size_t slot_count) : slots_(slots), slot_count_(slot_count) {}
 
-PinTable::~PinTable() { ::munmap(slots_, slot_count_ * sizeof(Slot)); }
+PinTable::~PinTable() {
+  ::munmap(slots_, slot_count_ * sizeof(Slot));
+}
 
-bool PinTable::add(std::uint64_t session, pid_t pid, const std::string& stream_uuid, std::uint32_t epoch, std::uint64_t step) {
+bool PinTable::add(std::uint64_t session, pid_t pid, const std::string& stream_uuid, std::uint32_t epoch,
+                   std::uint64_t step) {
   const std::tuple key(session, epoch, step);
   if (used_.contains(key)) return true;
   if (free_.empty()) return false;
@@ -127,6 +133,8 @@ void PinTable::remove(std::uint64_t session, std::uint32_t epoch, std::uint64_t 
   used_.erase(found);
 }
 
-void PinTable::forget_process(pid_t pid) { started_.erase(pid); }
+void PinTable::forget_process(pid_t pid) {
+  started_.erase(pid);
+}
 
 }  // namespace forebay::server

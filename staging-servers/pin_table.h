@@ -3,6 +3,8 @@
 // the processes of before have mapped, and does not write over them before they come back or end.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -10,8 +12,6 @@
 #include <tuple>
 #include <utility>
 #include <vector>
-
-#include <sys/types.h>
 
 #include <forebay/result.h>
 

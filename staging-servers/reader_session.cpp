@@ -40,11 +40,15 @@ void ReaderSession::open(const protocol::Message& message) {
     connection_.answer_failure(open_request_, reservation.error());
     return;
   }
-  const bool sane = is_valid_name(wish_.stream) && wish_.stream != "files" && (wish_.consumer.empty() || is_valid_name(wish_.consumer)) &&
-                    wish_.min_watermark >= 1 && wish_.min_watermark <= 2 && wish_.start_kind >= 1 && wish_.start_kind <= 5 && wish_.distribution <= 3 &&
-                    wish_.pins.size() <= pins_max;
+  const bool sane = is_valid_name(wish_.stream) && wish_.stream != "files" &&
+                    (wish_.consumer.empty() || is_valid_name(wish_.consumer)) && wish_.min_watermark >= 1 &&
+                    wish_.min_watermark <= 2 && wish_.start_kind >= 1 && wish_.start_kind <= 5 &&
+                    wish_.distribution <= 3 && wish_.pins.size() <= pins_max;
   if (!sane) {
-    connection_.answer_failure(open_request_, {ErrorCode::invalid_argument, "not a valid stream's or consumer's name, or an option with a value that does not exist", where});
+    connection_.answer_failure(
+        open_request_,
+        {ErrorCode::invalid_argument,
+         "not a valid stream's or consumer's name, or an option with a value that does not exist", where});
     return;
   }
   consumer = wish_.consumer;
@@ -67,7 +71,11 @@ void ReaderSession::open(const protocol::Message& message) {
     waiting_for_stream_ = false;
     connection_.server().remove_stream_waiter(*this);
     const ErrorCode code = wish_.open_timeout_ms == 0 ? ErrorCode::not_found : ErrorCode::timeout;
-    connection_.answer_failure(open_request_, {code, "no such stream, and no writer made it within the time given; `forebay streams " + wish_.reservation + "` lists what is there", where});
+    connection_.answer_failure(open_request_,
+                               {code,
+                                "no such stream, and no writer made it within the time given; `forebay streams " +
+                                    wish_.reservation + "` lists what is there",
+                                where});
   });
 }
 
@@ -95,7 +103,8 @@ void ReaderSession::join() {
   if (wish_.resume) {
     std::vector<StepKey> wanted;
     for (const wire::StepKey& key : wish_.pins) wanted.emplace_back(key.epoch(), key.step());
-    for (const StepKey& key : stream_->followers().resume_pins(*this, wanted)) opened.lost_pins.emplace_back(key.second, key.first, 0);
+    for (const StepKey& key : stream_->followers().resume_pins(*this, wanted))
+      opened.lost_pins.emplace_back(key.second, key.first, 0);
   }
   connection_.answer(protocol::MessageType::reader_opened, open_request_, opened);
   // A writer may wait for its readers.
@@ -114,7 +123,8 @@ void ReaderSession::stream_removed() {
   wait_request.reset();
 }
 
-std::vector<Descriptor> ReaderSession::descriptors_for(const std::vector<std::uint32_t>& wanted, std::vector<std::uint32_t>& segments) {
+std::vector<Descriptor> ReaderSession::descriptors_for(const std::vector<std::uint32_t>& wanted,
+                                                       std::vector<std::uint32_t>& segments) {
   std::vector<Descriptor> descriptors;
   for (std::uint32_t segment : wanted) {
     if (descriptors.size() == protocol::descriptors_max) break;
@@ -173,12 +183,14 @@ Result<void> ReaderSession::answer(const protocol::Message& message) {
       auto body = protocol::body_of<wire::StepCheck>(message);
       if (!body) return fail(std::move(body.error()));
       if ((*body)->key() == nullptr) return fail(ErrorCode::protocol, "a step check without a key");
-      if (auto checked = stream_->followers().check({(*body)->key()->epoch(), (*body)->key()->step()}); !checked) return checked;
+      if (auto checked = stream_->followers().check({(*body)->key()->epoch(), (*body)->key()->step()}); !checked)
+        return checked;
       connection_.answer_done(message.request);
       return {};
     }
     default:
-      return fail(ErrorCode::protocol, std::string("unexpected message from a reader: ") + wire::EnumNameMessageType(message.type));
+      return fail(ErrorCode::protocol,
+                  std::string("unexpected message from a reader: ") + wire::EnumNameMessageType(message.type));
   }
 }
 
@@ -188,7 +200,9 @@ void ReaderSession::handle(protocol::Message message) {
     return;
   }
   if (stream_ == nullptr) {
-    if (message.request != 0) connection_.answer_failure(message.request, {ErrorCode::not_found, "the stream was removed, or not opened by this connection", ""});
+    if (message.request != 0)
+      connection_.answer_failure(
+          message.request, {ErrorCode::not_found, "the stream was removed, or not opened by this connection", ""});
     return;
   }
   if (message.type == protocol::MessageType::step_release) {

@@ -25,13 +25,13 @@ class ReaderSession final : public Session {
   const Connection& connection() const noexcept { return connection_; }
 
   // Used by Followers
-  std::uint64_t number = 0;                 ///< session number, known to the client
+  std::uint64_t number = 0;  ///< session number, known to the client
   std::string consumer;
   Watermark min_watermark = Watermark::committed;
   bool latest_only = false;
   bool follow = true;
   StepDistribution distribution = StepDistribution::stream_default;
-  std::uint64_t position = 0;               ///< next step to give
+  std::uint64_t position = 0;  ///< next step to give
   std::uint64_t skipped = 0;
   bool rewound = false;
   std::optional<std::uint32_t> wait_request;
@@ -40,7 +40,8 @@ class ReaderSession final : public Session {
   std::map<StepKey, std::uint32_t> pins;
 
   /// Descriptors of these segments that the peer has not got yet; as many as fit into one message.
-  std::vector<Descriptor> descriptors_for(const std::vector<std::uint32_t>& wanted, std::vector<std::uint32_t>& segments);
+  std::vector<Descriptor> descriptors_for(const std::vector<std::uint32_t>& wanted,
+                                          std::vector<std::uint32_t>& segments);
 
   /// The stream came into being.
   void stream_made();

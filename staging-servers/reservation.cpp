@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reservation.h"
 
+#include <fcntl.h>
+
 #include <algorithm>
 #include <cerrno>
 
-#include <fcntl.h>
 #include <fmt/format.h>
 
 #include "base/clock.h"
@@ -19,7 +20,9 @@
 namespace forebay::server {
 
 Reservation::Reservation(Server& server, reservation::ReservationT record)
-    : server_(server), record_(std::move(record)), space_(record_.members.empty() ? 0 : record_.members.front()->segments, record_.segment_bytes) {}
+    : server_(server),
+      record_(std::move(record)),
+      space_(record_.members.empty() ? 0 : record_.members.front()->segments, record_.segment_bytes) {}
 
 Reservation::~Reservation() {
   for (SpaceWaiter& waiter : waiters_) {
@@ -27,12 +30,15 @@ Reservation::~Reservation() {
   }
 }
 
-bool Reservation::owned_by(const Peer& peer) const noexcept { return peer.administrator || peer.uid == record_.owner_uid; }
+bool Reservation::owned_by(const Peer& peer) const noexcept {
+  return peer.administrator || peer.uid == record_.owner_uid;
+}
 
 Result<void> Reservation::admit(const Peer& peer) const {
   if (owned_by(peer) || peer.in_group(record_.owner_gid)) return {};
   return fail(ErrorCode::permission_denied,
-              fmt::format("user {} may not use this reservation: it belongs to user {}, group {}", peer.uid, record_.owner_uid, record_.owner_gid),
+              fmt::format("user {} may not use this reservation: it belongs to user {}, group {}", peer.uid,
+                          record_.owner_uid, record_.owner_gid),
               "reservation " + name());
 }
 
@@ -43,11 +49,13 @@ Stream* Reservation::find_stream(const std::string& stream) {
 
 Result<Stream*> Reservation::find_or_make_stream(const std::string& stream) {
   if (Stream* found = find_stream(stream)) return found;
-  if (auto made = server_.store().make_stream_directory(record_.id, stream); !made) return fail(std::move(made.error()));
+  if (auto made = server_.store().make_stream_directory(record_.id, stream); !made)
+    return fail(std::move(made.error()));
   auto state = storage::StreamState::fresh(random_uuid(), stream, wall_clock_ns());
   const auto checkpoint = state.to_checkpoint();
   const auto body = protocol::pack(checkpoint);
-  auto journal = storage::Journal::create(server_.device(), server_.store().stream_directory(record_.id, stream), {body.data(), body.size()});
+  auto journal = storage::Journal::create(server_.device(), server_.store().stream_directory(record_.id, stream),
+                                          {body.data(), body.size()});
   if (!journal) return fail(std::move(journal.error()));
   auto made = std::make_unique<Stream>(*this, server_.next_stream_number(), std::move(state), std::move(*journal));
   Stream* raw = made.get();
@@ -77,7 +85,8 @@ Result<void> Reservation::remove_stream(const std::string& stream) {
   const auto found = streams_.find(stream);
   if (found == streams_.end()) return {};
   if (found->second->followers().any_pinned()) {
-    return fail(ErrorCode::busy, "readers hold steps of this stream; end them first", "stream " + found->second->path());
+    return fail(ErrorCode::busy, "readers hold steps of this stream; end them first",
+                "stream " + found->second->path());
   }
   if (auto retired = server_.store().retire_stream(record_.id, stream); !retired) return retired;
   std::vector<Extent> held;
@@ -108,12 +117,14 @@ bool Reservation::adopt_segments(const Owner& owner) {
   for (std::uint32_t segment = 0; segment < space_.segment_count(); ++segment) {
     const auto before = space_.owner(segment);
     if (!before || before->same_group(owner) || space_.free_bytes_in(segment) == 0) continue;
-    const bool living = std::ranges::any_of(streams_, [&](const auto& entry) { return entry.second->group().owns(*before); });
+    const bool living =
+        std::ranges::any_of(streams_, [&](const auto& entry) { return entry.second->group().owns(*before); });
     if (living) continue;
     // An old incarnation's process, or a child that it forked, may still be writing.
     auto unwritten = storage::nobody_writes(server_.store().segment_path(record_.id, segment));
     if (!unwritten) {
-      log::warning("cannot tell whether segment {} of {} is still written: {}", segment, name(), unwritten.error().message());
+      log::warning("cannot tell whether segment {} of {} is still written: {}", segment, name(),
+                   unwritten.error().message());
       continue;
     }
     if (!*unwritten) continue;
@@ -127,7 +138,8 @@ bool Reservation::adopt_segments(const Owner& owner) {
   return adopted;
 }
 
-std::optional<std::vector<Extent>> Reservation::allocate(Stream& stream, const Owner& owner, std::uint64_t bytes, WhenFull when_full) {
+std::optional<std::vector<Extent>> Reservation::allocate(Stream& stream, const Owner& owner, std::uint64_t bytes,
+                                                         WhenFull when_full) {
   const auto attempt = [&]() -> std::optional<std::vector<Extent>> {
     std::vector<std::uint32_t> new_segments;
     auto extents = space_.allocate(owner, bytes, new_segments);
@@ -139,7 +151,8 @@ std::optional<std::vector<Extent>> Reservation::allocate(Stream& stream, const O
     for (const Extent& extent : *extents) {
       const auto recorded = stream.state().owners.find(extent.segment);
       const bool known = recorded != stream.state().owners.end() && recorded->second.incarnation == owner.incarnation;
-      if (!known && std::ranges::find(owned.segments, extent.segment) == owned.segments.end()) owned.segments.push_back(extent.segment);
+      if (!known && std::ranges::find(owned.segments, extent.segment) == owned.segments.end())
+        owned.segments.push_back(extent.segment);
     }
     if (!owned.segments.empty()) {
       if (auto recorded = stream.record(storage::RecordType::segments_owned, std::move(owned)); !recorded) {
@@ -155,7 +168,8 @@ std::optional<std::vector<Extent>> Reservation::allocate(Stream& stream, const O
   }
   for (auto& [name, other] : streams_) other->apply_retention();
   if (auto extents = attempt()) return extents;
-  while (when_full == WhenFull::drop_oldest && stream.drop_oldest()) {
+  // What was dropped already and comes free with the next sync counts: else all that can go would go at once.
+  while (when_full == WhenFull::drop_oldest && stream.unsynced_bytes() < bytes && stream.drop_oldest()) {
     if (auto extents = attempt()) return extents;
   }
   // Dropped durable steps come free with the next sync of the journal.
@@ -172,8 +186,9 @@ std::vector<Extent> Reservation::allocate_ahead(Stream& stream, const Owner& own
 }
 
 tl::unexpected<Error> Reservation::full_error(const SpaceWaiter& waiter, const std::string& why) const {
-  return fail(ErrorCode::no_space, fmt::format("reservation {} is full: {} bytes asked for, {} free of {}; {}. {}", name(), waiter.bytes,
-                                               space_.free_bytes(), space_.total_bytes(), why, space_holders()),
+  return fail(ErrorCode::no_space,
+              fmt::format("reservation {} is full: {} bytes asked for, {} free of {}; {}. {}", name(), waiter.bytes,
+                          space_.free_bytes(), space_.total_bytes(), why, space_holders()),
               "stream " + waiter.stream->path());
 }
 
@@ -182,24 +197,27 @@ bool Reservation::can_wait_end(const SpaceWaiter& waiter) const {
   if (waiter.when_full == WhenFull::drop_oldest && waiter.stream->drops_when_let_go()) return true;
   return std::ranges::any_of(streams_, [&](const auto& entry) {
     const Stream& other = *entry.second;
-    if (other.waits_for_journal_sync() || other.may_free_space()) return true;
+    if (other.frees_with_sync() || other.may_free_space()) return true;
     // Another writer may end and give back what it holds.
     return &other != waiter.stream && const_cast<Stream&>(other).group().granted_bytes() > 0;
   });
 }
 
 void Reservation::wait_for_space(SpaceWaiter waiter, std::int64_t timeout_ms) {
-  const bool syncing = std::ranges::any_of(streams_, [](const auto& entry) { return entry.second->waits_for_journal_sync(); });
+  const bool syncing = std::ranges::any_of(streams_, [](const auto& entry) { return entry.second->frees_with_sync(); });
   if (waiter.when_full == WhenFull::error && !syncing) {
     waiter.answer(full_error(waiter, "the stream was opened with WhenFull=error"));
     return;
   }
   if (!can_wait_end(waiter)) {
-    waiter.answer(full_error(waiter, "nothing that could free space is under way: drop or stage out steps, set a retention, or make a larger reservation"));
+    waiter.answer(full_error(waiter,
+                             "nothing that could free space is under way: drop or stage out steps, set a retention, or "
+                             "make a larger reservation"));
     return;
   }
   const Deadline deadline = Deadline::after_ms(timeout_ms);
-  const auto place = std::ranges::find_if(waiters_, [&](const SpaceWaiter& other) { return other.order > waiter.order; });
+  const auto place =
+      std::ranges::find_if(waiters_, [&](const SpaceWaiter& other) { return other.order > waiter.order; });
   const auto inserted = waiters_.insert(place, std::move(waiter));
   if (!deadline.is_never()) {
     inserted->timer = server_.loop().at(deadline.at_ns(), [this, inserted] {
@@ -269,11 +287,14 @@ std::string Reservation::space_holders() const {
     const auto& state = stream->state();
     if (state.steps.empty() && stream->group().granted_bytes() == 0) continue;
     const auto precious = std::ranges::count_if(state.steps, [](const auto& entry) { return entry.second.precious(); });
-    text += fmt::format(" [{}: {} steps, {} bytes, retention {}", stream_name, state.steps.size(), stream->kept_bytes(), to_string(state.retention));
+    text += fmt::format(" [{}: {} steps, {} bytes, retention {}", stream_name, state.steps.size(), stream->kept_bytes(),
+                        to_string(state.retention));
     if (precious > 0) text += fmt::format(", {} precious and not staged out", precious);
-    if (stream->group().granted_bytes() > 0) text += fmt::format(", {} bytes of open steps", stream->group().granted_bytes());
+    if (stream->group().granted_bytes() > 0)
+      text += fmt::format(", {} bytes of open steps", stream->group().granted_bytes());
     for (const ConsumerInfo& consumer : stream->followers().consumers()) {
-      if (consumer.lag_steps > 0) text += fmt::format(", consumer {} {} steps behind", consumer.name, consumer.lag_steps);
+      if (consumer.lag_steps > 0)
+        text += fmt::format(", consumer {} {} steps behind", consumer.name, consumer.lag_steps);
     }
     text += "]";
   }

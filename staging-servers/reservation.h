@@ -24,7 +24,8 @@ struct Peer;
 class Server;
 class Stream;
 
-/// A writer that waits for space. Served in the order of the steps' beginnings, so open steps never wait for each other.
+/// A writer that waits for space. Served in the order of the steps' beginnings, so open steps never wait for each
+/// other.
 struct SpaceWaiter {
   std::uint64_t order = 0;  ///< of the step's first request
   std::uint64_t bytes = 0;
@@ -60,8 +61,10 @@ class Reservation {
   /// Opens a segment anew, so that what others do with their descriptors does not meet in one file description.
   Result<Descriptor> open_segment(std::uint32_t segment, bool writable) const;
 
-  /// Space for an owner, now: recycled or fresh, dropping by `when_full` if need be. Nothing if there is none at present.
-  std::optional<std::vector<Extent>> allocate(Stream& stream, const Owner& owner, std::uint64_t bytes, WhenFull when_full);
+  /// Space for an owner, now: recycled or fresh, dropping by `when_full` if need be. Nothing if there is none at
+  /// present.
+  std::optional<std::vector<Extent>> allocate(Stream& stream, const Owner& owner, std::uint64_t bytes,
+                                              WhenFull when_full);
   /// Only what is plentiful: a quarter of the reservation stays free for others.
   std::vector<Extent> allocate_ahead(Stream& stream, const Owner& owner, std::uint64_t bytes);
 

@@ -1,15 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server.h"
 
-#include <algorithm>
-#include <cerrno>
-#include <charconv>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <sys/epoll.h>
 #include <sys/file.h>
 #include <sys/socket.h>
@@ -17,6 +9,15 @@
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include <fmt/format.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -32,7 +33,9 @@ namespace {
 constexpr std::size_t small_file_bytes_max = 4096;
 constexpr std::size_t purge_entries_a_round = 256;
 
-std::span<const std::byte> bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }
+std::span<const std::byte> bytes_of(const std::string& text) {
+  return std::as_bytes(std::span(text));
+}
 
 Result<std::string> read_text(Device& device, const std::string& path) {
   auto bytes = read_whole(device, path, small_file_bytes_max);
@@ -53,11 +56,14 @@ Result<std::string> runtime_directory() {
   } else {
     directory = "/tmp/forebay-" + std::to_string(::geteuid());
   }
-  if (::mkdir(directory.c_str(), 0755) != 0 && errno != EEXIST) return system_error(errno, "cannot make the directory for sockets", directory);
-  struct stat status {};
-  if (::lstat(directory.c_str(), &status) != 0) return system_error(errno, "cannot look at the directory for sockets", directory);
+  if (::mkdir(directory.c_str(), 0755) != 0 && errno != EEXIST)
+    return system_error(errno, "cannot make the directory for sockets", directory);
+  struct stat status{};
+  if (::lstat(directory.c_str(), &status) != 0)
+    return system_error(errno, "cannot look at the directory for sockets", directory);
   if (!S_ISDIR(status.st_mode) || status.st_uid != ::geteuid() || (status.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
-    return fail(ErrorCode::permission_denied, "the directory for sockets is not ours alone: remove it, or set XDG_RUNTIME_DIR", directory);
+    return fail(ErrorCode::permission_denied,
+                "the directory for sockets is not ours alone: remove it, or set XDG_RUNTIME_DIR", directory);
   }
   return directory;
 }
@@ -100,8 +106,11 @@ Result<std::unique_ptr<Server>> Server::start(Device& device, const ServerOption
 Result<void> Server::prepare_root() {
   std::error_code error;
   std::filesystem::create_directories(options_.root, error);
-  const std::filesystem::path canonical = error ? std::filesystem::path() : std::filesystem::canonical(options_.root, error);
-  if (error) return system_error(error.value(), "cannot make the root; choose another with --root or FOREBAY_ROOT", options_.root);
+  const std::filesystem::path canonical =
+      error ? std::filesystem::path() : std::filesystem::canonical(options_.root, error);
+  if (error)
+    return system_error(error.value(), "cannot make the root; choose another with --root or FOREBAY_ROOT",
+                        options_.root);
   options_.root = canonical.string();
   lock_ = Descriptor(::open((options_.root + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (!lock_.valid()) return system_error(errno, "cannot write in the root", options_.root);
@@ -109,7 +118,9 @@ Result<void> Server::prepare_root() {
     return fail(ErrorCode::busy, "another forebayd serves this root; `forebay down` ends it", options_.root);
   }
   std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot_id_);
-  if (boot_id_.empty()) return fail(ErrorCode::unsupported, "cannot read the kernel's boot id, which recovery depends on", "/proc/sys/kernel/random/boot_id");
+  if (boot_id_.empty())
+    return fail(ErrorCode::unsupported, "cannot read the kernel's boot id, which recovery depends on",
+                "/proc/sys/kernel/random/boot_id");
   const auto before = read_text(device_, options_.root + "/boot-id");
   after_boot_ = !before || *before != boot_id_;
   return {};
@@ -123,13 +134,15 @@ Result<void> Server::learn_capacity() {
     std::uint64_t number = 0;
     const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), number);
     if (error != std::errc() || end != text->data() + text->size()) {
-      return fail(ErrorCode::corrupt, "the pool's size cannot be read; start once with --capacity to write it anew", path);
+      return fail(ErrorCode::corrupt, "the pool's size cannot be read; start once with --capacity to write it anew",
+                  path);
     }
     capacity = number;
   }
   if (!capacity) {
-    struct statvfs status {};
-    if (::statvfs(options_.root.c_str(), &status) != 0) return system_error(errno, "cannot tell the free space", options_.root);
+    struct statvfs status{};
+    if (::statvfs(options_.root.c_str(), &status) != 0)
+      return system_error(errno, "cannot tell the free space", options_.root);
     capacity = static_cast<std::uint64_t>(status.f_bavail) * status.f_frsize / 10 * 8;
   }
   pool_bytes_ = *capacity / storage::granularity_bytes * storage::granularity_bytes;
@@ -145,7 +158,8 @@ Result<void> Server::recover() {
   if (!records) return fail(std::move(records.error()));
   for (reservation::ReservationT& record : *records) {
     if (reservations_.contains(record.name)) {
-      start_problems_.push_back("two reservations are called " + record.name + "; the one with id " + record.id + " is left alone");
+      start_problems_.push_back("two reservations are called " + record.name + "; the one with id " + record.id +
+                                " is left alone");
       continue;
     }
     Reservation& reservation = add_reservation(std::move(record));
@@ -187,7 +201,8 @@ void Server::watch_absent_readers() {
 
 bool Server::held_by_absent(const std::string& stream_uuid, std::uint32_t epoch, std::uint64_t step) const {
   return std::ranges::any_of(absent_, [&](const PinTable::Absent& reader) {
-    return reader.stream_uuid == stream_uuid && std::ranges::find(reader.keys, std::pair(epoch, step)) != reader.keys.end();
+    return reader.stream_uuid == stream_uuid &&
+           std::ranges::find(reader.keys, std::pair(epoch, step)) != reader.keys.end();
   });
 }
 
@@ -200,20 +215,27 @@ Result<void> Server::listen() {
   }
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  if (socket_path_.size() >= sizeof address.sun_path) return fail(ErrorCode::invalid_argument, "the socket's path is too long; set XDG_RUNTIME_DIR to a short one", socket_path_);
+  if (socket_path_.size() >= sizeof address.sun_path)
+    return fail(ErrorCode::invalid_argument, "the socket's path is too long; set XDG_RUNTIME_DIR to a short one",
+                socket_path_);
   socket_path_.copy(address.sun_path, sizeof address.sun_path - 1);
   // The lock on the root says that no living server uses it.
-  if (::unlink(socket_path_.c_str()) != 0 && errno != ENOENT) return system_error(errno, "cannot remove an old socket", socket_path_);
+  if (::unlink(socket_path_.c_str()) != 0 && errno != ENOENT)
+    return system_error(errno, "cannot remove an old socket", socket_path_);
   listener_ = Descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!listener_.valid()) return system_error(errno, "cannot make a socket");
-  if (::bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) return system_error(errno, "cannot bind", socket_path_);
+  if (::bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0)
+    return system_error(errno, "cannot bind", socket_path_);
   // Whoever can reach the server may connect: rights are decided by who the peer is.
-  if (::chmod(socket_path_.c_str(), 0666) != 0) return system_error(errno, "cannot open the socket to others", socket_path_);
+  if (::chmod(socket_path_.c_str(), 0666) != 0)
+    return system_error(errno, "cannot open the socket to others", socket_path_);
   if (::listen(listener_.get(), SOMAXCONN) != 0) return system_error(errno, "cannot listen", socket_path_);
-  if (auto watched = loop_->watch(listener_.get(), EPOLLIN, [this](std::uint32_t) { accept_clients(); }); !watched) return watched;
+  if (auto watched = loop_->watch(listener_.get(), EPOLLIN, [this](std::uint32_t) { accept_clients(); }); !watched)
+    return watched;
   const std::string endpoint = socket_path_ + "\n";
   if (auto written = write_whole(device_, options_.root, "endpoint", bytes_of(endpoint)); !written) return written;
-  if (::chmod((options_.root + "/endpoint").c_str(), 0644) != 0) return system_error(errno, "cannot open the endpoint file to others", options_.root);
+  if (::chmod((options_.root + "/endpoint").c_str(), 0644) != 0)
+    return system_error(errno, "cannot open the endpoint file to others", options_.root);
   log::info("forebayd {} serves {} on {}", version_text, options_.root, socket_path_);
   return {};
 }
@@ -243,7 +265,9 @@ void Server::remove(Connection& connection) {
   connections_.erase(&connection);
 }
 
-void Server::run() { loop_->run(); }
+void Server::run() {
+  loop_->run();
+}
 
 void Server::stop() {
   listener_.reset();
@@ -268,7 +292,9 @@ Result<void> Server::flush_everything() {
 Result<Reservation*> Server::find_reservation(const std::string& name, const Peer& peer) {
   const auto found = reservations_.find(name);
   if (found == reservations_.end() || found->second->retiring) {
-    return fail(ErrorCode::not_found, "no such reservation; `forebay ls` lists them, `forebay create " + name + " --capacity 2GiB` makes it", "reservation " + name);
+    return fail(ErrorCode::not_found,
+                "no such reservation; `forebay ls` lists them, `forebay create " + name + " --capacity 2GiB` makes it",
+                "reservation " + name);
   }
   if (auto admitted = found->second->admit(peer); !admitted) return fail(std::move(admitted.error()));
   return found->second.get();
@@ -332,7 +358,9 @@ ServerInfo Server::info() const {
   return info;
 }
 
-void Server::add_stream_waiter(ReaderSession& session, const std::string& path) { stream_waiters_.emplace(path, &session); }
+void Server::add_stream_waiter(ReaderSession& session, const std::string& path) {
+  stream_waiters_.emplace(path, &session);
+}
 
 void Server::remove_stream_waiter(ReaderSession& session) {
   std::erase_if(stream_waiters_, [&](const auto& entry) { return entry.second == &session; });

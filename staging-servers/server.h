@@ -27,10 +27,11 @@ class ReaderSession;
 
 struct ServerOptions {
   std::string root;
-  std::string socket_path;                        ///< empty: a short path made from the root
-  std::optional<std::uint64_t> capacity_bytes;    ///< of the pool; unset: 80 % of what is free at the first start
-  std::int64_t flush_interval_ms = 500;           ///< how long a committed step may wait to be made durable; < 0: only on request
-  std::int64_t restart_grace_ms = 60'000;         ///< how long writer groups have to come back after a restart of the server
+  std::string socket_path;                      ///< empty: a short path made from the root
+  std::optional<std::uint64_t> capacity_bytes;  ///< of the pool; unset: 80 % of what is free at the first start
+  std::int64_t flush_interval_ms =
+      500;  ///< how long a committed step may wait to be made durable; < 0: only on request
+  std::int64_t restart_grace_ms = 60'000;  ///< how long writer groups have to come back after a restart of the server
 };
 
 class Server {

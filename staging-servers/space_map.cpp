@@ -58,7 +58,8 @@ bool RangeSet::erase(std::uint64_t offset, std::uint64_t length) {
   return true;
 }
 
-SpaceMap::SpaceMap(std::uint32_t segments, std::uint64_t segment_bytes) : segment_bytes_(segment_bytes), segments_(segments) {
+SpaceMap::SpaceMap(std::uint32_t segments, std::uint64_t segment_bytes)
+    : segment_bytes_(segment_bytes), segments_(segments) {
   for (Segment& segment : segments_) segment.free.insert(0, segment_bytes);
   free_bytes_ = segment_bytes * segments;
 }
@@ -68,9 +69,13 @@ bool SpaceMap::is_valid(const Extent& extent) const noexcept {
          extent.length % space_unit_bytes == 0 && range_within(extent.offset, extent.length, segment_bytes_);
 }
 
-std::optional<Owner> SpaceMap::owner(std::uint32_t segment) const { return segments_.at(segment).owner; }
+std::optional<Owner> SpaceMap::owner(std::uint32_t segment) const {
+  return segments_.at(segment).owner;
+}
 
-void SpaceMap::set_owner(std::uint32_t segment, std::optional<Owner> owner) { segments_.at(segment).owner = owner; }
+void SpaceMap::set_owner(std::uint32_t segment, std::optional<Owner> owner) {
+  segments_.at(segment).owner = owner;
+}
 
 bool SpaceMap::take(const Extent& extent) {
   if (!is_valid(extent) || !segments_[extent.segment].free.erase(extent.offset, extent.length)) return false;
@@ -133,7 +138,8 @@ void SpaceMap::take_from(std::uint32_t segment, std::uint64_t& bytes_left, std::
   }
 }
 
-std::optional<std::vector<Extent>> SpaceMap::allocate(const Owner& owner, std::uint64_t bytes, std::vector<std::uint32_t>& new_segments) {
+std::optional<std::vector<Extent>> SpaceMap::allocate(const Owner& owner, std::uint64_t bytes,
+                                                      std::vector<std::uint32_t>& new_segments) {
   if (bytes > free_bytes_) return std::nullopt;
   std::uint64_t left = round_up(std::max<std::uint64_t>(bytes, 1), space_unit_bytes);
   std::vector<Extent> taken;
@@ -158,8 +164,12 @@ std::optional<std::vector<Extent>> SpaceMap::allocate(const Owner& owner, std::u
   return std::nullopt;
 }
 
-std::uint64_t SpaceMap::free_bytes_in(std::uint32_t segment) const { return segments_.at(segment).free.total(); }
+std::uint64_t SpaceMap::free_bytes_in(std::uint32_t segment) const {
+  return segments_.at(segment).free.total();
+}
 
-bool SpaceMap::is_whole_free(std::uint32_t segment) const { return segments_.at(segment).free.total() == segment_bytes_; }
+bool SpaceMap::is_whole_free(std::uint32_t segment) const {
+  return segments_.at(segment).free.total() == segment_bytes_;
+}
 
 }  // namespace forebay::server

@@ -47,7 +47,9 @@ struct Owner {
   std::uint32_t rank = 0;
 
   auto operator<=>(const Owner&) const = default;
-  bool same_group(const Owner& other) const noexcept { return stream == other.stream && incarnation == other.incarnation; }
+  bool same_group(const Owner& other) const noexcept {
+    return stream == other.stream && incarnation == other.incarnation;
+  }
 };
 
 class SpaceMap {
@@ -70,7 +72,8 @@ class SpaceMap {
   /// Space for `owner`: what was released last, then more of its segments, then segments without an owner (named in
   /// `new_segments`; they are the owner's from then on), then free space in its group's other segments.
   /// Takes all of `bytes` (rounded up to 4 KiB) or nothing.
-  std::optional<std::vector<Extent>> allocate(const Owner& owner, std::uint64_t bytes, std::vector<std::uint32_t>& new_segments);
+  std::optional<std::vector<Extent>> allocate(const Owner& owner, std::uint64_t bytes,
+                                              std::vector<std::uint32_t>& new_segments);
 
   std::uint64_t free_bytes() const noexcept { return free_bytes_; }
   std::uint64_t total_bytes() const noexcept { return segment_bytes_ * segments_.size(); }
@@ -90,7 +93,8 @@ class SpaceMap {
   std::uint64_t segment_bytes_;
   std::vector<Segment> segments_;
   std::uint64_t free_bytes_ = 0;
-  /// Released space, newest last: pages still in the cache are written about twice as fast. Hints only: checked against `free`.
+  /// Released space, newest last: pages still in the cache are written about twice as fast. Hints only: checked against
+  /// `free`.
   std::map<Owner, std::deque<Extent>> recent_;
 };
 

@@ -24,7 +24,8 @@ class Segments {
 
   Result<void> read(std::uint32_t segment, std::uint64_t offset, std::span<std::byte> bytes) {
     const std::string where = fmt::format("segment {} @ {}", segment, offset);
-    if (!range_within(offset, bytes.size(), segment_bytes_)) return fail(ErrorCode::corrupt, "a piece lies outside its segment", where);
+    if (!range_within(offset, bytes.size(), segment_bytes_))
+      return fail(ErrorCode::corrupt, "a piece lies outside its segment", where);
     auto found = files_.find(segment);
     if (found == files_.end()) {
       auto file = open_(segment);
@@ -45,15 +46,20 @@ Result<std::vector<std::byte>> read_metadata(const journal::PartT& part, Segment
   std::vector<std::byte> bytes(part.metadata_bytes);
   std::size_t done = 0;
   for (const journal::Extent& extent : part.metadata) {
-    if (extent.length() > bytes.size() - done) return fail(ErrorCode::corrupt, "the lengths of the metadata do not agree");
-    if (auto read = segments.read(extent.segment(), extent.offset(), std::span(bytes).subspan(done, extent.length())); !read) return fail(std::move(read.error()));
+    if (extent.length() > bytes.size() - done)
+      return fail(ErrorCode::corrupt, "the lengths of the metadata do not agree");
+    if (auto read = segments.read(extent.segment(), extent.offset(), std::span(bytes).subspan(done, extent.length()));
+        !read)
+      return fail(std::move(read.error()));
     done += extent.length();
   }
-  if (done != bytes.size() || crc32c(bytes) != part.metadata_crc) return fail(ErrorCode::corrupt, "checksum mismatch in a step's metadata");
+  if (done != bytes.size() || crc32c(bytes) != part.metadata_crc)
+    return fail(ErrorCode::corrupt, "checksum mismatch in a step's metadata");
   return bytes;
 }
 
-Result<void> check_block(const format::Variable& variable, const protocol::BlockPlace& place, Segments& segments, std::vector<std::byte>& chunk) {
+Result<void> check_block(const format::Variable& variable, const protocol::BlockPlace& place, Segments& segments,
+                         std::vector<std::byte>& chunk) {
   std::uint32_t checksum = 0;
   for (std::uint32_t i = 0; i < place.piece_count; ++i) {
     const format::Piece& piece = protocol::piece_of(variable, place.first_piece + i);
@@ -66,32 +72,36 @@ Result<void> check_block(const format::Variable& variable, const protocol::Block
     }
   }
   if (checksum == *place.checksum) return {};
-  return fail(ErrorCode::corrupt, "checksum mismatch", fmt::format("variable {}, block {}", protocol::name_of(variable), place.block));
+  return fail(ErrorCode::corrupt, "checksum mismatch",
+              fmt::format("variable {}, block {}", protocol::name_of(variable), place.block));
 }
 
 }  // namespace
 
-Result<StepCheck> check_step(const journal::StepCommittedT& step, std::uint64_t segment_bytes, const SegmentOpener& open) {
+Result<StepCheck> check_step(const journal::StepCommittedT& step, std::uint64_t segment_bytes,
+                             const SegmentOpener& open) {
   StepCheck check;
   Segments segments(segment_bytes, open);
   std::vector<std::byte> chunk(chunk_bytes);
   for (const auto& part : step.parts) {
     const auto at = [&](Error error) {
-      error.where = fmt::format("step {}, rank {}{}{}", step.step, part->rank, error.where.empty() ? "" : ", ", error.where);
+      error.where =
+          fmt::format("step {}, rank {}{}{}", step.step, part->rank, error.where.empty() ? "" : ", ", error.where);
       return fail(std::move(error));
     };
     auto bytes = read_metadata(*part, segments);
     if (!bytes) return at(std::move(bytes.error()));
     auto metadata = protocol::decode_step_metadata(*bytes);
     if (!metadata) return at(std::move(metadata.error()));
-    auto visited = protocol::visit_blocks(**metadata, [&](const format::Variable& variable, const protocol::BlockPlace& place) -> Result<void> {
-      ++check.blocks;
-      if (!place.checksum) {
-        ++check.blocks_without_checksum;
-        return {};
-      }
-      return check_block(variable, place, segments, chunk);
-    });
+    auto visited = protocol::visit_blocks(
+        **metadata, [&](const format::Variable& variable, const protocol::BlockPlace& place) -> Result<void> {
+          ++check.blocks;
+          if (!place.checksum) {
+            ++check.blocks_without_checksum;
+            return {};
+          }
+          return check_block(variable, place, segments, chunk);
+        });
     if (!visited) return at(std::move(visited.error()));
   }
   return check;

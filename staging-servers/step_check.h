@@ -21,6 +21,7 @@ struct StepCheck {
 };
 
 /// corrupt names variable, block and place of the first mismatch.
-Result<StepCheck> check_step(const journal::StepCommittedT& step, std::uint64_t segment_bytes, const SegmentOpener& open);
+Result<StepCheck> check_step(const journal::StepCommittedT& step, std::uint64_t segment_bytes,
+                             const SegmentOpener& open);
 
 }  // namespace forebay::server

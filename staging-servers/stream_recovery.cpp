@@ -17,8 +17,10 @@ Result<void> take_space(Reservation& reservation, storage::StreamState& state) {
   const auto take = [&](const storage::StepState& step) -> Result<void> {
     for (const Extent& extent : extents_of(step.committed)) {
       if (reservation.space().take(extent)) continue;
-      return fail(ErrorCode::corrupt, fmt::format("step {} claims space that another one holds or that does not exist", step.committed.step),
-                  fmt::format("stream {}/{}, segment {} @ {}", reservation.name(), state.name, extent.segment, extent.offset));
+      return fail(
+          ErrorCode::corrupt,
+          fmt::format("step {} claims space that another one holds or that does not exist", step.committed.step),
+          fmt::format("stream {}/{}, segment {} @ {}", reservation.name(), state.name, extent.segment, extent.offset));
     }
     return {};
   };
@@ -39,12 +41,15 @@ Result<void> take_space(Reservation& reservation, storage::StreamState& state) {
 std::optional<std::uint64_t> first_damaged(Stream& stream) {
   Reservation& reservation = stream.reservation();
   Server& server = reservation.server();
-  const auto open = [&](std::uint32_t segment) { return server.device().open(server.store().segment_path(reservation.record().id, segment), OpenMode::read); };
+  const auto open = [&](std::uint32_t segment) {
+    return server.device().open(server.store().segment_path(reservation.record().id, segment), OpenMode::read);
+  };
   const auto& steps = stream.state().steps;
   for (auto step = steps.lower_bound(stream.state().durable_next); step != steps.end(); ++step) {
     auto checked = check_step(step->second.committed, reservation.record().segment_bytes, open);
     if (!checked) {
-      log::warning("stream {}: step {} did not survive the loss of power: {}", stream.path(), step->first, checked.error().message());
+      log::warning("stream {}: step {} did not survive the loss of power: {}", stream.path(), step->first,
+                   checked.error().message());
       return step->first;
     }
     if (checked->blocks_without_checksum > 0) {
@@ -57,10 +62,11 @@ std::optional<std::uint64_t> first_damaged(Stream& stream) {
 
 Result<void> close_after_boot(Stream& stream) {
   if (const auto damaged = first_damaged(stream)) {
-    if (auto withdrawn = stream.withdraw(*damaged, false); !withdrawn) return withdrawn;
+    if (auto withdrawn = stream.withdraw(*damaged); !withdrawn) return withdrawn;
   }
   if (stream.state().status == StreamStatus::live) {
-    stream.group_ended(stream.state().group->incarnation, StreamStatus::interrupted, "the machine was restarted while the stream was written");
+    stream.group_ended(stream.state().group->incarnation, StreamStatus::interrupted,
+                       "the machine was restarted while the stream was written");
   }
   return {};
 }
@@ -74,23 +80,36 @@ Result<std::unique_ptr<Stream>> recover_stream(Reservation& reservation, const s
   storage::JournalRecovery recovery;
   storage::JournalOptions options;
   options.same_boot = !after_boot;
-  auto journal = storage::Journal::open(server.device(), server.store().stream_directory(reservation.record().id, name),
-                                        [&state](storage::RecordType type, std::span<const std::byte> body) { return state.apply(type, body); }, recovery, options);
+  auto journal = storage::Journal::open(
+      server.device(), server.store().stream_directory(reservation.record().id, name),
+      [&state](storage::RecordType type, std::span<const std::byte> body) { return state.apply(type, body); }, recovery,
+      options);
   if (!journal) return fail(std::move(journal.error()));
   fail_point("server.recover.after_replay");
-  if (recovery.bytes_cut > 0) log::warning("{}: {} bytes of a torn record were cut from the journal's end", where, recovery.bytes_cut);
+  // The last server may have died before it synced what it wrote: nothing may be called durable before that is done.
+  if (!after_boot) {
+    if (auto synced = (*journal)->sync(); !synced) return fail(std::move(synced.error()));
+  }
+  if (recovery.bytes_cut > 0)
+    log::warning("{}: {} bytes of a torn record were cut from the journal's end", where, recovery.bytes_cut);
   if (auto taken = take_space(reservation, state); !taken) return fail(std::move(taken.error()));
 
   const bool damaged = recovery.damaged;
-  auto stream = std::make_unique<Stream>(reservation, server.next_stream_number(), std::move(state), std::move(*journal));
+  auto stream =
+      std::make_unique<Stream>(reservation, server.next_stream_number(), std::move(state), std::move(*journal));
   for (const auto& [segment, owner] : stream->state().owners) {
-    if (segment >= reservation.space().segment_count()) return fail(ErrorCode::corrupt, fmt::format("segment {} does not exist", segment), where);
+    if (segment >= reservation.space().segment_count())
+      return fail(ErrorCode::corrupt, fmt::format("segment {} does not exist", segment), where);
     // Of several streams the one that still writes has the say; an older owner only ever reads its steps there.
-    const bool lives = stream->state().group && stream->state().group->incarnation == owner.incarnation && stream->state().status == StreamStatus::live;
-    if (lives || !reservation.space().owner(segment)) reservation.space().set_owner(segment, Owner{stream->number(), owner.incarnation, owner.rank});
+    const bool lives = stream->state().group && stream->state().group->incarnation == owner.incarnation &&
+                       stream->state().status == StreamStatus::live;
+    if (lives || !reservation.space().owner(segment))
+      reservation.space().set_owner(segment, Owner{stream->number(), owner.incarnation, owner.rank});
   }
   if (damaged) {
-    reservation.problems.push_back(fmt::format("{}: the journal is damaged: {}; the steps before it can be read, nothing can be added", where, recovery.damage));
+    reservation.problems.push_back(
+        fmt::format("{}: the journal is damaged: {}; the steps before it can be read, nothing can be added", where,
+                    recovery.damage));
     stream->fail_stream("the journal is damaged: " + recovery.damage);
     return stream;
   }

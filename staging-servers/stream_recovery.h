@@ -13,7 +13,8 @@ class Reservation;
 class Stream;
 
 /// Reads the journal, takes the space that its steps hold in the reservation's map, and closes what a crash left open.
-/// After a boot, every block behind the durable watermark is checked and the stream is cut at the first that does not hold.
+/// After a boot, every block behind the durable watermark is checked and the stream is cut at the first that does not
+/// hold.
 Result<std::unique_ptr<Stream>> recover_stream(Reservation& reservation, const std::string& name, bool after_boot);
 
 }  // namespace forebay::server

@@ -27,11 +27,20 @@ WriterGroup::~WriterGroup() {
 void WriterGroup::removed() {
   const Error gone{ErrorCode::not_found, "the stream was removed", "stream " + stream_.path()};
   fail_candidates(gone);
+  fail_waiting(gone);
   for (Rank& rank : ranks_) {
-    if (rank.session != nullptr) rank.session->stream_removed();
+    if (rank.part && rank.session != nullptr) rank.session->connection().answer_failure(rank.part->request, gone);
+    give_back(rank);
+    if (rank.session != nullptr) rank.session->broken = gone.what;
   }
+  for (auto& task : std::exchange(deferred_, {})) task();
+  for (WriterSession* session : std::exchange(sessions_, {})) session->stream_removed();
   ranks_.clear();
   active_ = false;
+}
+
+bool WriterGroup::is_member(const WriterSession& session) const noexcept {
+  return session.rank < ranks_.size() && ranks_[session.rank].session == &session;
 }
 
 bool WriterGroup::owns(const Owner& owner) const noexcept {
@@ -56,19 +65,25 @@ std::uint64_t WriterGroup::granted_bytes() const {
 WriterGroup::Rank* WriterGroup::rank_of(WriterSession& session, std::uint32_t request) {
   const std::string where = fmt::format("stream {}, rank {}", stream_.path(), session.rank);
   if (!session.member) {
-    session.connection().answer_failure(request, {ErrorCode::protocol, "this connection has not opened the stream for writing", where});
+    session.connection().answer_failure(
+        request, {ErrorCode::protocol, "this connection has not opened the stream for writing", where});
     return nullptr;
   }
   if (session.incarnation != incarnation_) {
     session.connection().answer_failure(
-        request, {ErrorCode::fenced, fmt::format("a newer writer group (incarnation {}) has taken over from incarnation {}", incarnation_, session.incarnation), where});
+        request, {ErrorCode::fenced,
+                  fmt::format("a newer writer group (incarnation {}) has taken over from incarnation {}", incarnation_,
+                              session.incarnation),
+                  where});
     return nullptr;
   }
   if (!session.broken.empty()) {
-    session.connection().answer_failure(request, {ErrorCode::group_broken, session.broken + "; the open step does not exist: restart the group", where});
+    session.connection().answer_failure(
+        request,
+        {ErrorCode::group_broken, session.broken + "; the open step does not exist: restart the group", where});
     return nullptr;
   }
-  if (session.rank >= ranks_.size() || ranks_[session.rank].session != &session || ranks_[session.rank].closed) {
+  if (!is_member(session) || ranks_[session.rank].closed) {
     session.connection().answer_failure(request, {ErrorCode::protocol, "this rank has closed the stream", where});
     return nullptr;
   }
@@ -81,7 +96,8 @@ void WriterGroup::grant(Rank& rank, const std::vector<Extent>& extents) {
 
 void WriterGroup::take_back_part(Rank& rank) {
   if (!rank.part) return;
-  for (const auto& extent : rank.part->part.extents) rank.granted[extent.segment()].insert(extent.offset(), extent.length());
+  for (const auto& extent : rank.part->part.extents)
+    rank.granted[extent.segment()].insert(extent.offset(), extent.length());
   rank.part.reset();
 }
 
@@ -93,11 +109,13 @@ void WriterGroup::give_back(Rank& rank) {
   }
 }
 
-void WriterGroup::describe_grant(WriterSession& session, const std::vector<Extent>& extents, std::vector<wire::Extent>& wire_extents,
-                                 std::vector<std::uint32_t>& segments, std::vector<Descriptor>& descriptors) {
+void WriterGroup::describe_grant(WriterSession& session, const std::vector<Extent>& extents,
+                                 std::vector<wire::Extent>& wire_extents, std::vector<std::uint32_t>& segments,
+                                 std::vector<Descriptor>& descriptors) {
   for (const Extent& extent : extents) {
     wire_extents.emplace_back(extent.segment, 0, 0, extent.offset, extent.length);
-    if (session.connection().segments_sent.contains(extent.segment) || descriptors.size() == protocol::descriptors_max) continue;
+    if (session.connection().segments_sent.contains(extent.segment) || descriptors.size() == protocol::descriptors_max)
+      continue;
     auto descriptor = stream_.reservation().open_segment(extent.segment, true);
     if (!descriptor) {
       log::error("{}", descriptor.error().message());
@@ -109,13 +127,16 @@ void WriterGroup::describe_grant(WriterSession& session, const std::vector<Exten
   }
 }
 
-void WriterGroup::request_space(WriterSession& session, std::uint32_t request, std::uint64_t step, std::uint64_t bytes) {
+void WriterGroup::request_space(WriterSession& session, std::uint32_t request, std::uint64_t step,
+                                std::uint64_t bytes) {
   Rank* rank = rank_of(session, request);
   if (rank == nullptr) return;
   Reservation& reservation = stream_.reservation();
   if (step != stream_.state().next_step || bytes == 0) {
-    session.connection().answer_failure(request, {ErrorCode::protocol, fmt::format("space asked for step {}, but step {} is next", step, stream_.state().next_step),
-                                                  "stream " + stream_.path()});
+    session.connection().answer_failure(
+        request, {ErrorCode::protocol,
+                  fmt::format("space asked for step {}, but step {} is next", step, stream_.state().next_step),
+                  "stream " + stream_.path()});
     return;
   }
   if (rejoining_) {
@@ -127,8 +148,10 @@ void WriterGroup::request_space(WriterSession& session, std::uint32_t request, s
   }
   const std::uint64_t message_bytes_max = protocol::descriptors_max * reservation.record().segment_bytes / 2;
   if (!step_order_) step_order_ = reservation.next_order();
-  const auto answer = [this, number = session.rank, incarnation = incarnation_, request](Result<std::vector<Extent>> result) {
-    if (incarnation != incarnation_ || number >= ranks_.size() || ranks_[number].session == nullptr || ranks_[number].closed) {
+  const auto answer = [this, number = session.rank, incarnation = incarnation_,
+                       request](Result<std::vector<Extent>> result) {
+    if (incarnation != incarnation_ || number >= ranks_.size() || ranks_[number].session == nullptr ||
+        ranks_[number].closed) {
       if (result) {
         for (const Extent& extent : *result) stream_.reservation().release(extent);
       }
@@ -166,7 +189,8 @@ void WriterGroup::request_space(WriterSession& session, std::uint32_t request, s
 
 Result<journal::PartT> WriterGroup::check_part(Rank& rank, std::uint32_t number, const wire::PartT& part) const {
   const auto refuse = [&](const std::string& what) {
-    return fail(ErrorCode::protocol, what, fmt::format("stream {}, step {}, rank {}", stream_.path(), part.step, number));
+    return fail(ErrorCode::protocol, what,
+                fmt::format("stream {}, step {}, rank {}", stream_.path(), part.step, number));
   };
   // Work on a copy: a part that is refused changes nothing.
   auto granted = rank.granted;
@@ -176,20 +200,23 @@ Result<journal::PartT> WriterGroup::check_part(Rank& rank, std::uint32_t number,
     const Extent plain{extent.segment(), extent.offset(), extent.length()};
     if (!stream_.reservation().space().is_valid(plain)) return refuse("the part names space that does not exist");
     const auto found = granted.find(plain.segment);
-    if (found == granted.end() || !found->second.erase(plain.offset, plain.length)) return refuse("the part names space that was not granted to this rank");
+    if (found == granted.end() || !found->second.erase(plain.offset, plain.length))
+      return refuse("the part names space that was not granted to this rank");
     used[plain.segment].insert(plain.offset, plain.length);
     checked.extents.emplace_back(plain.segment, extent.member(), 0, plain.offset, plain.length);
   }
   std::uint64_t metadata_bytes = 0;
   for (const wire::Extent& extent : part.metadata) {
     const auto found = used.find(extent.segment());
-    if (!checked_add(extent.offset(), extent.length()) || found == used.end() || !found->second.contains(extent.offset(), extent.length())) {
+    if (!checked_add(extent.offset(), extent.length()) || found == used.end() ||
+        !found->second.contains(extent.offset(), extent.length())) {
       return refuse("the part's metadata lies outside its space");
     }
     metadata_bytes += extent.length();
     checked.metadata.emplace_back(extent.segment(), extent.member(), 0, extent.offset(), extent.length());
   }
-  if (metadata_bytes != part.metadata_bytes || metadata_bytes == 0) return refuse("the lengths of the part's metadata do not agree");
+  if (metadata_bytes != part.metadata_bytes || metadata_bytes == 0)
+    return refuse("the lengths of the part's metadata do not agree");
   checked.rank = number;
   checked.metadata_bytes = part.metadata_bytes;
   checked.metadata_crc = part.metadata_crc;
@@ -203,16 +230,25 @@ void WriterGroup::part(WriterSession& session, std::uint32_t request, const wire
   const auto& state = stream_.state();
   const std::string where = fmt::format("stream {}, step {}, rank {}", stream_.path(), part.step, session.rank);
   if (part.step < state.next_step) {
-    answer_committed(session.rank, request, part.step, 0);
+    // Sent again after a crash: that the step has committed does not say that it is durable.
+    if (static_cast<Durability>(options_.durability) == Durability::durable && part.step >= stream_.durable_next()) {
+      durable_waiting_.push_back({&session, request, part.step, part.next_bytes});
+      stream_.flusher().request(true);
+      return;
+    }
+    answer_committed(session, request, part.step, part.next_bytes);
     return;
   }
   if (part.step != state.next_step || rank->part) {
-    session.connection().answer_failure(request, {ErrorCode::protocol, fmt::format("step {} is next", state.next_step), where});
+    session.connection().answer_failure(request,
+                                        {ErrorCode::protocol, fmt::format("step {} is next", state.next_step), where});
     return;
   }
   for (std::uint32_t number = 0; number < ranks_.size(); ++number) {
     if (!ranks_[number].closed) continue;
-    session.connection().answer_failure(request, {ErrorCode::invalid_argument, fmt::format("rank {} has closed the stream: no step can be whole any more", number), where});
+    session.connection().answer_failure(
+        request, {ErrorCode::invalid_argument,
+                  fmt::format("rank {} has closed the stream: no step can be whole any more", number), where});
     return;
   }
   auto checked = check_part(*rank, session.rank, part);
@@ -250,35 +286,44 @@ void WriterGroup::commit_if_whole() {
   step_order_.reset();
   const bool durable = static_cast<Durability>(options_.durability) == Durability::durable;
   if (durable) {
-    for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) durable_waiting_.push_back({rank, answers[rank].request, number, answers[rank].next_bytes});
+    for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank)
+      durable_waiting_.push_back({ranks_[rank].session, answers[rank].request, number, answers[rank].next_bytes});
   }
   if (auto committed = stream_.commit(std::move(step)); !committed) {
-    durable_waiting_.clear();
+    std::erase_if(durable_waiting_, [number](const DurableWaiter& waiter) { return waiter.step == number; });
     for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
-      for (const auto& extent : answers[rank].extents) ranks_[rank].granted[extent.segment()].insert(extent.offset(), extent.length());
-      if (ranks_[rank].session != nullptr) ranks_[rank].session->connection().answer_failure(answers[rank].request, committed.error());
+      for (const auto& extent : answers[rank].extents)
+        ranks_[rank].granted[extent.segment()].insert(extent.offset(), extent.length());
+      if (ranks_[rank].session != nullptr)
+        ranks_[rank].session->connection().answer_failure(answers[rank].request, committed.error());
     }
     return;
   }
   fail_point("server.commit.before_answer");
   if (durable) return;
-  for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) answer_committed(rank, answers[rank].request, number, answers[rank].next_bytes);
+  for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+    if (ranks_[rank].session != nullptr)
+      answer_committed(*ranks_[rank].session, answers[rank].request, number, answers[rank].next_bytes);
+  }
 }
 
-void WriterGroup::answer_committed(std::uint32_t number, std::uint32_t request, std::uint64_t step, std::uint64_t next_bytes) {
-  Rank& rank = ranks_[number];
-  if (rank.session == nullptr) return;
+void WriterGroup::answer_committed(WriterSession& session, std::uint32_t request, std::uint64_t step,
+                                   std::uint64_t next_bytes) {
   wire::CommittedT committed;
   committed.step = step;
-  std::uint64_t held = 0;
-  for (const auto& [segment, ranges] : rank.granted) held += ranges.total();
   std::vector<Descriptor> descriptors;
-  if (active_ && !rejoining_ && next_bytes > held) {
-    const auto extents = stream_.reservation().allocate_ahead(stream_, {stream_.number(), incarnation_, number}, next_bytes - held);
-    grant(rank, extents);
-    describe_grant(*rank.session, extents, committed.extents, committed.segments, descriptors);
+  if (active_ && !rejoining_ && is_member(session)) {
+    Rank& rank = ranks_[session.rank];
+    std::uint64_t held = 0;
+    for (const auto& [segment, ranges] : rank.granted) held += ranges.total();
+    if (next_bytes > held) {
+      const auto extents = stream_.reservation().allocate_ahead(stream_, {stream_.number(), incarnation_, session.rank},
+                                                                next_bytes - held);
+      grant(rank, extents);
+      describe_grant(session, extents, committed.extents, committed.segments, descriptors);
+    }
   }
-  rank.session->connection().answer(protocol::MessageType::committed, request, committed, std::move(descriptors));
+  session.connection().answer(protocol::MessageType::committed, request, committed, std::move(descriptors));
 }
 
 void WriterGroup::durable_moved() {
@@ -286,7 +331,7 @@ void WriterGroup::durable_moved() {
   auto waiting = std::exchange(durable_waiting_, {});
   for (const DurableWaiter& waiter : waiting) {
     if (waiter.step < durable_next) {
-      answer_committed(waiter.rank, waiter.request, waiter.step, waiter.next_bytes);
+      answer_committed(*waiter.session, waiter.request, waiter.step, waiter.next_bytes);
     } else {
       durable_waiting_.push_back(waiter);
     }
@@ -301,19 +346,40 @@ void WriterGroup::abort_step(WriterSession& session, std::uint32_t request, std:
 }
 
 void WriterGroup::close(WriterSession& session, std::uint32_t request) {
+  if (session.has_closed) {
+    session.connection().answer_done(request);
+    return;
+  }
   Rank* rank = rank_of(session, request);
   if (rank == nullptr) return;
+  const bool last = std::ranges::all_of(ranks_, [rank](const Rank& other) { return other.closed || &other == rank; });
+  if (!last) {
+    // A server that is started again must not wait for this rank.
+    journal::RankClosedT closed;
+    closed.incarnation = incarnation_;
+    closed.rank = session.rank;
+    if (auto recorded = stream_.record(storage::RecordType::rank_closed, std::move(closed)); !recorded) {
+      session.connection().answer_failure(request, recorded.error());
+      return;
+    }
+  }
   rank->closed = true;
+  rank->session = nullptr;
   give_back(*rank);
   session.member = false;
-  session.connection().answer_done(request);
+  session.has_closed = true;
   for (Rank& other : ranks_) {
     if (!other.part || other.session == nullptr) continue;
-    other.session->connection().answer_failure(other.part->request, {ErrorCode::invalid_argument,
-        fmt::format("rank {} has closed the stream: no step can be whole any more", session.rank), "stream " + stream_.path()});
+    other.session->connection().answer_failure(
+        other.part->request, {ErrorCode::invalid_argument,
+                              fmt::format("rank {} has closed the stream: no step can be whole any more", session.rank),
+                              "stream " + stream_.path()});
     take_back_part(other);
   }
+  // What is answered must survive the server's death.
   end_group();
+  fail_point("server.close.before_answer");
+  session.connection().answer_done(request);
 }
 
 void WriterGroup::end_group() {
@@ -324,12 +390,15 @@ void WriterGroup::end_group() {
 }
 
 void WriterGroup::lost(WriterSession& session, const std::string& reason) {
+  sessions_.erase(&session);
   drop_candidate(session);
-  if (session.rank >= ranks_.size() || ranks_[session.rank].session != &session) return;
+  std::erase_if(durable_waiting_, [&](const DurableWaiter& waiter) { return waiter.session == &session; });
+  if (!is_member(session)) return;
   Rank& rank = ranks_[session.rank];
   rank.session = nullptr;
   if (!active_ || session.incarnation != incarnation_ || rank.closed) return;
-  break_group(fmt::format("rank {} of {} (pid {}) was lost: {}", session.rank, ranks_.size(), session.connection().peer().pid, reason));
+  break_group(fmt::format("rank {} of {} (pid {}) was lost: {}", session.rank, ranks_.size(),
+                          session.connection().peer().pid, reason));
 }
 
 void WriterGroup::break_group(const std::string& reason) {
@@ -356,9 +425,17 @@ void WriterGroup::break_group(const std::string& reason) {
 
 void WriterGroup::fail_waiting(const Error& error) {
   auto waiting = std::exchange(durable_waiting_, {});
-  for (const DurableWaiter& waiter : waiting) {
-    if (ranks_[waiter.rank].session != nullptr) ranks_[waiter.rank].session->connection().answer_failure(waiter.request, error);
+  for (const DurableWaiter& waiter : waiting) waiter.session->connection().answer_failure(waiter.request, error);
+}
+
+void WriterGroup::fail_withdrawn_waiters() {
+  const Error gone{ErrorCode::fenced, "a newer writer group has withdrawn the step before it was durable",
+                   "stream " + stream_.path()};
+  const std::uint64_t first = stream_.state().next_step;
+  for (const DurableWaiter& waiter : durable_waiting_) {
+    if (waiter.step >= first) waiter.session->connection().answer_failure(waiter.request, gone);
   }
+  std::erase_if(durable_waiting_, [first](const DurableWaiter& waiter) { return waiter.step >= first; });
 }
 
 void WriterGroup::expect_rejoin(std::int64_t grace_ms) {
@@ -371,14 +448,17 @@ void WriterGroup::expect_rejoin(std::int64_t grace_ms) {
   options_.durability = group.durability;
   options_.grace_ms = group.grace_ms;
   options_.ranks = group.ranks;
-  if (group.distribution != 0) stream_.followers().set_stream_distribution(static_cast<StepDistribution>(group.distribution));
+  if (group.distribution != 0)
+    stream_.followers().set_stream_distribution(static_cast<StepDistribution>(group.distribution));
   ranks_.clear();
   ranks_.resize(group.ranks);
+  for (const std::uint32_t rank : stream_.state().closed_ranks) ranks_[rank].closed = true;
   rejoin_timer_ = stream_.reservation().server().loop().at(Deadline::after_ms(grace_ms).at_ns(), [this] {
     rejoin_timer_.reset();
     std::string missing;
     for (std::uint32_t number = 0; number < ranks_.size(); ++number) {
-      if (ranks_[number].session == nullptr) missing += fmt::format("{}{}", missing.empty() ? "" : ", ", number);
+      if (ranks_[number].session == nullptr && !ranks_[number].closed)
+        missing += fmt::format("{}{}", missing.empty() ? "" : ", ", number);
     }
     break_group(fmt::format("rank {} of {} did not come back after the server was restarted", missing, ranks_.size()));
   });
@@ -391,9 +471,20 @@ void WriterGroup::rejoin(WriterSession& session, std::uint32_t request, const wi
     session.connection().answer_failure(request, {ErrorCode::fenced, "a newer writer group has taken over", where});
     return;
   }
-  if (!active_ || !rejoining_ || wish.incarnation != incarnation_ || wish.ranks != ranks_.size() || wish.rank >= ranks_.size() ||
-      ranks_[wish.rank].session != nullptr) {
-    session.connection().answer_failure(request, {ErrorCode::group_broken, "the writer group is no more: " + state.status_text + "; restart it", where});
+  const bool ended = state.status == StreamStatus::ended && wish.incarnation == state.group->incarnation;
+  if (ended || (rejoining_ && wish.rank < ranks_.size() && ranks_[wish.rank].closed)) {
+    // It had closed, and the server died before it could say so.
+    session.has_closed = true;
+    wire::WriterRejoinedT rejoined;
+    rejoined.next_step = state.next_step;
+    session.connection().answer(protocol::MessageType::writer_rejoined, request, rejoined);
+    return;
+  }
+  if (!active_ || !rejoining_ || wish.incarnation != incarnation_ || wish.ranks != ranks_.size() ||
+      wish.rank >= ranks_.size() || ranks_[wish.rank].session != nullptr) {
+    session.connection().answer_failure(
+        request,
+        {ErrorCode::group_broken, "the writer group is no more: " + state.status_text + "; restart it", where});
     return;
   }
   Rank& rank = ranks_[wish.rank];
@@ -417,13 +508,15 @@ void WriterGroup::rejoin(WriterSession& session, std::uint32_t request, const wi
 }
 
 void WriterGroup::finish_rejoin_if_whole() {
-  if (!std::ranges::all_of(ranks_, [](const Rank& rank) { return rank.session != nullptr; })) return;
+  if (!std::ranges::all_of(ranks_, [](const Rank& rank) { return rank.session != nullptr || rank.closed; })) return;
   rejoining_ = false;
   if (rejoin_timer_) stream_.reservation().server().loop().cancel(*rejoin_timer_);
   rejoin_timer_.reset();
   log::info("stream {}: all {} ranks of incarnation {} are back", stream_.path(), ranks_.size(), incarnation_);
   if (!candidates_.empty()) {
-    fail_candidates({ErrorCode::busy, "another writer group writes this stream and has come back after the server was restarted", "stream " + stream_.path()});
+    fail_candidates({ErrorCode::busy,
+                     "another writer group writes this stream and has come back after the server was restarted",
+                     "stream " + stream_.path()});
   }
   for (auto& task : std::exchange(deferred_, {})) task();
   stream_.reservation().space_changed();

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ranks that write a stream together: forming, fencing of older incarnations, granted space, parts and their commit,
-// the loss of a rank, and the return of ranks after a restart of the server.
+// The ranks that write a stream together: forming, fencing of older incarnations, granted space, parts and their
+// commit, the loss of a rank, and the return of ranks after a restart of the server.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,8 @@ class WriterGroup {
   explicit WriterGroup(Stream& stream) : stream_(stream) {}
   ~WriterGroup();
 
+  /// A connection that is about to ask: it is told when the stream is removed, and must say when it ends (lost).
+  void attach(WriterSession& session) { sessions_.insert(&session); }
   /// A rank that asks to open. Answered when the group is whole, or with a failure.
   void open(WriterSession& session, std::uint32_t request, const wire::WriterOpenT& wish);
   /// A rank that comes back after a restart of the server.
@@ -79,14 +82,14 @@ class WriterGroup {
     bool closed = false;
   };
   struct DurableWaiter {
-    std::uint32_t rank = 0;
+    WriterSession* session = nullptr;
     std::uint32_t request = 0;
     std::uint64_t step = 0;
     std::uint64_t next_bytes = 0;
   };
 
   // writer_group_forming.cpp
-  std::optional<Error> refusal(const WriterSession& session, const wire::WriterOpenT& wish) const;
+  std::optional<Error> refusal(const wire::WriterOpenT& wish) const;
   void form_if_whole();
   Result<void> begin_incarnation(const wire::WriterOpenT& wish);
   void fail_candidates(const Error& error);
@@ -96,7 +99,10 @@ class WriterGroup {
   // writer_group.cpp
   Rank* rank_of(WriterSession& session, std::uint32_t request);
   void commit_if_whole();
-  void answer_committed(std::uint32_t rank, std::uint32_t request, std::uint64_t step, std::uint64_t next_bytes);
+  void answer_committed(WriterSession& session, std::uint32_t request, std::uint64_t step, std::uint64_t next_bytes);
+  /// Answers those that wait for a step to become durable which has been withdrawn.
+  void fail_withdrawn_waiters();
+  bool is_member(const WriterSession& session) const noexcept;
   void grant(Rank& rank, const std::vector<Extent>& extents);
   void take_back_part(Rank& rank);
   void give_back(Rank& rank);
@@ -104,10 +110,12 @@ class WriterGroup {
   void finish_rejoin_if_whole();
   void end_group();
   Result<journal::PartT> check_part(Rank& rank, std::uint32_t number, const wire::PartT& part) const;
-  void describe_grant(WriterSession& session, const std::vector<Extent>& extents, std::vector<wire::Extent>& wire_extents,
-                      std::vector<std::uint32_t>& segments, std::vector<Descriptor>& descriptors);
+  void describe_grant(WriterSession& session, const std::vector<Extent>& extents,
+                      std::vector<wire::Extent>& wire_extents, std::vector<std::uint32_t>& segments,
+                      std::vector<Descriptor>& descriptors);
 
   Stream& stream_;
+  std::set<WriterSession*> sessions_;              ///< all connections that asked, whatever became of it
   std::map<std::uint32_t, Candidate> candidates_;  ///< of the group that is forming, by rank
   bool active_ = false;                            ///< a group writes, or is expected back
   bool rejoining_ = false;
@@ -115,8 +123,8 @@ class WriterGroup {
   wire::WriterOpenT options_;
   std::vector<Rank> ranks_;
   std::vector<DurableWaiter> durable_waiting_;
-  std::optional<std::uint64_t> step_order_;        ///< place of the step at hand in the queue for space
-  std::vector<std::function<void()>> deferred_;    ///< requests that wait until all ranks are back
+  std::optional<std::uint64_t> step_order_;      ///< place of the step at hand in the queue for space
+  std::vector<std::function<void()>> deferred_;  ///< requests that wait until all ranks are back
   std::optional<EventLoop::TimerId> rejoin_timer_;
 };
 

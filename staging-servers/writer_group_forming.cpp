@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a writer group comes into being: ranks gather until all N are there, then one incarnation begins and all older ones
-// are fenced.
+// How a writer group comes into being: ranks gather until all N are there, then one incarnation begins and all older
+// ones are fenced.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -17,41 +17,57 @@ namespace forebay::server {
 namespace {
 
 constexpr std::uint32_t ranks_max = 1U << 20;
+constexpr std::size_t group_bytes_max = 4096;
 
 std::string list_ranks(const std::vector<std::uint32_t>& ranks) {
   constexpr std::size_t listed_max = 16;
   std::string text;
-  for (std::size_t i = 0; i < ranks.size() && i < listed_max; ++i) text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+  for (std::size_t i = 0; i < ranks.size() && i < listed_max; ++i)
+    text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
   if (ranks.size() > listed_max) text += fmt::format(" and {} more", ranks.size() - listed_max);
   return text;
 }
 
 }  // namespace
 
-std::optional<Error> WriterGroup::refusal(const WriterSession& session, const wire::WriterOpenT& wish) const {
+std::optional<Error> WriterGroup::refusal(const wire::WriterOpenT& wish) const {
   const std::string where = "stream " + stream_.path();
   if (wish.ranks == 0 || wish.ranks > ranks_max || wish.rank >= wish.ranks) {
-    return Error{ErrorCode::invalid_argument, fmt::format("rank {} of {} is impossible (number of ranks from {})", wish.rank, wish.ranks, wish.ranks_source), where};
+    return Error{
+        ErrorCode::invalid_argument,
+        fmt::format("rank {} of {} is impossible (number of ranks from {})", wish.rank, wish.ranks, wish.ranks_source),
+        where};
+  }
+  if (wish.group.size() > group_bytes_max) {
+    return Error{ErrorCode::invalid_argument,
+                 fmt::format("a group id has at most {} bytes, this one {}", group_bytes_max, wish.group.size()),
+                 where};
   }
   if (active_ && !rejoining_) {
     std::string pids;
     for (const Rank& rank : ranks_) {
-      if (rank.session != nullptr) pids += fmt::format("{}{}", pids.empty() ? "" : ", ", rank.session->connection().peer().pid);
+      if (rank.session != nullptr)
+        pids += fmt::format("{}{}", pids.empty() ? "" : ", ", rank.session->connection().peer().pid);
     }
-    return Error{ErrorCode::busy, fmt::format("another writer group writes this stream (incarnation {}, {} ranks, pids {}); wait for it to close, or end it", incarnation_,
-                                              ranks_.size(), pids), where};
+    return Error{ErrorCode::busy,
+                 fmt::format("another writer group writes this stream (incarnation {}, {} ranks, pids {}); wait for it "
+                             "to close, or end it",
+                             incarnation_, ranks_.size(), pids),
+                 where};
   }
   if (candidates_.empty()) return std::nullopt;
   const wire::WriterOpenT& first = candidates_.begin()->second.wish;
   if (first.group != wish.group) {
-    return Error{ErrorCode::busy, fmt::format("another writer group (\"{}\") is forming for this stream; this rank is of group \"{}\"", first.group, wish.group), where};
+    return Error{ErrorCode::busy,
+                 fmt::format("another writer group (\"{}\") is forming for this stream; this rank is of group \"{}\"",
+                             first.group, wish.group),
+                 where};
   }
-  (void)session;
   return std::nullopt;
 }
 
 void WriterGroup::open(WriterSession& session, std::uint32_t request, const wire::WriterOpenT& wish) {
-  if (const auto error = refusal(session, wish)) {
+  if (const auto error = refusal(wish)) {
     session.connection().answer_failure(request, *error);
     return;
   }
@@ -60,14 +76,15 @@ void WriterGroup::open(WriterSession& session, std::uint32_t request, const wire
     const wire::WriterOpenT& first = candidates_.begin()->second.wish;
     std::optional<std::string> conflict;
     if (first.ranks != wish.ranks) {
-      conflict = fmt::format("ranks do not agree on their number: rank {} says {} (from {}), rank {} says {} (from {})", first.rank, first.ranks, first.ranks_source,
-                             wish.rank, wish.ranks, wish.ranks_source);
+      conflict = fmt::format("ranks do not agree on their number: rank {} says {} (from {}), rank {} says {} (from {})",
+                             first.rank, first.ranks, first.ranks_source, wish.rank, wish.ranks, wish.ranks_source);
     } else if (first.mode != wish.mode) {
-      conflict = fmt::format("ranks do not agree on the mode: rank {} opens to {}, rank {} to {}", first.rank, first.mode == 1 ? "write" : "append", wish.rank,
-                             wish.mode == 1 ? "write" : "append");
+      conflict = fmt::format("ranks do not agree on the mode: rank {} opens to {}, rank {} to {}", first.rank,
+                             first.mode == 1 ? "write" : "append", wish.rank, wish.mode == 1 ? "write" : "append");
     } else if (candidates_.contains(wish.rank)) {
-      conflict = fmt::format("two processes are rank {} of {} (pids {} and {}); ranks come from {}", wish.rank, wish.ranks,
-                             candidates_.at(wish.rank).session->connection().peer().pid, session.connection().peer().pid, wish.ranks_source);
+      conflict = fmt::format("two processes are rank {} of {} (pids {} and {}); ranks come from {}", wish.rank,
+                             wish.ranks, candidates_.at(wish.rank).session->connection().peer().pid,
+                             session.connection().peer().pid, wish.ranks_source);
     }
     if (conflict) {
       const Error error{ErrorCode::invalid_argument, *conflict, where};
@@ -84,7 +101,8 @@ void WriterGroup::open(WriterSession& session, std::uint32_t request, const wire
   const Deadline deadline = Deadline::after_ms(wish.open_timeout_ms);
   if (!deadline.is_never()) {
     candidate.has_timer = true;
-    candidate.timer = stream_.reservation().server().loop().at(deadline.at_ns(), [this, rank = wish.rank] { candidate_timed_out(rank); });
+    candidate.timer = stream_.reservation().server().loop().at(deadline.at_ns(),
+                                                               [this, rank = wish.rank] { candidate_timed_out(rank); });
   }
   candidates_.emplace(wish.rank, std::move(candidate));
   form_if_whole();
@@ -109,12 +127,15 @@ void WriterGroup::candidate_timed_out(std::uint32_t rank) {
   }
   std::string text;
   if (!missing.empty()) {
-    text = fmt::format("rank {} of {} did not open the stream within {} s; the number of ranks came from {}: set Ranks (or FOREBAY_RANKS) if it is wrong",
-                       list_ranks(missing), wish.ranks, static_cast<double>(wish.open_timeout_ms) / 1000, wish.ranks_source);
+    text = fmt::format(
+        "rank {} of {} did not open the stream within {} s; the number of ranks came from {}: set Ranks (or "
+        "FOREBAY_RANKS) if it is wrong",
+        list_ranks(missing), wish.ranks, static_cast<double>(wish.open_timeout_ms) / 1000, wish.ranks_source);
   } else if (rejoining_) {
     text = "the group that wrote this stream before the server was restarted may still come back";
   } else {
-    text = fmt::format("{} readers were waited for (RendezvousReaderCount), {} came", wish.rendezvous_readers, stream_.followers().follower_count());
+    text = fmt::format("{} readers were waited for (RendezvousReaderCount), {} came", wish.rendezvous_readers,
+                       stream_.followers().follower_count());
   }
   fail_candidates({ErrorCode::timeout, text, "stream " + stream_.path()});
 }
@@ -141,6 +162,7 @@ void WriterGroup::form_if_whole() {
     fail_candidates(begun.error());
     return;
   }
+  fail_withdrawn_waiters();
   auto candidates = std::exchange(candidates_, {});
   ranks_.clear();
   ranks_.resize(wish.ranks);
@@ -166,56 +188,55 @@ Result<void> WriterGroup::begin_incarnation(const wire::WriterOpenT& wish) {
   if (state.status == StreamStatus::failed) {
     return fail(ErrorCode::failed, "the stream has failed and takes no more steps: " + state.status_text, where);
   }
-  std::optional<Retention> retention;
+  journal::GroupFormedT formed;
   if (!wish.retention.empty()) {
-    auto parsed = parse_retention(wish.retention);
-    if (!parsed) return fail(std::move(parsed.error()));
-    retention = std::move(*parsed);
+    auto retention = parse_retention(wish.retention);
+    if (!retention) return fail(std::move(retention.error()));
+    formed.retention = to_string(*retention);
   }
   if (static_cast<WriteMode>(wish.mode) == WriteMode::replace) {
     const auto precious = std::ranges::count_if(state.steps, [](const auto& entry) { return entry.second.precious(); });
     if (precious > 0 && !wish.force) {
-      return fail(ErrorCode::refused, fmt::format("{} precious steps of this stream are not staged out yet and would be lost; stage them out, append instead, or force it",
-                                                  precious), where);
+      return fail(ErrorCode::refused,
+                  fmt::format("{} precious steps of this stream are not staged out yet and would be lost; stage them "
+                              "out, append instead, or force it",
+                              precious),
+                  where);
     }
-    if (state.next_step > 0) {
-      if (auto withdrawn = stream_.withdraw(0, true); !withdrawn) return withdrawn;
-    }
+    if (state.next_step > 0) formed.withdraws_from = 0;
   } else if (wish.append_after) {
     if (*wish.append_after >= state.next_step) {
-      return fail(ErrorCode::invalid_argument, fmt::format("cannot append after step {}: the stream {}", *wish.append_after,
-                                                           state.next_step == 0 ? std::string("is empty")
-                                                                                : fmt::format("ends with step {}", state.next_step - 1)), where);
+      return fail(ErrorCode::invalid_argument,
+                  fmt::format("cannot append after step {}: the stream {}", *wish.append_after,
+                              state.next_step == 0 ? std::string("is empty")
+                                                   : fmt::format("ends with step {}", state.next_step - 1)),
+                  where);
     }
-    if (*wish.append_after + 1 < state.next_step) {
-      if (auto withdrawn = stream_.withdraw(*wish.append_after + 1, false); !withdrawn) return withdrawn;
-    }
+    if (*wish.append_after + 1 < state.next_step) formed.withdraws_from = *wish.append_after + 1;
   }
-  fail_point("server.form.before_group");
-  if (retention && !(*retention == state.retention)) {
-    journal::RetentionSetT set;
-    set.retention = to_string(*retention);
-    if (auto recorded = stream_.record(storage::RecordType::retention_set, std::move(set)); !recorded) return recorded;
-  }
-  journal::GroupFormedT formed;
   formed.incarnation = (state.group ? state.group->incarnation : 0) + 1;
   formed.ranks = wish.ranks;
   formed.group = wish.group;
-  formed.epoch = state.epoch;
-  formed.next_step = state.next_step;
+  formed.epoch = formed.withdraws_from ? state.epoch + 1 : state.epoch;
+  formed.next_step = formed.withdraws_from.value_or(state.next_step);
   formed.when_full = wish.when_full;
   formed.grace_ms = wish.grace_ms;
   formed.distribution = wish.distribution;
   formed.block_timeout_ms = wish.block_timeout_ms;
   formed.durability = wish.durability;
   const std::uint32_t incarnation = formed.incarnation;
-  if (auto recorded = stream_.record(storage::RecordType::group_formed, std::move(formed)); !recorded) return recorded;
+  fail_point("server.form.before_group");
+  // One record: a crash leaves either the old stream or the new group, and nothing is withdrawn for a group that is
+  // not.
+  if (auto recorded = stream_.form_group(std::move(formed)); !recorded) return recorded;
   incarnation_ = incarnation;
   options_ = wish;
   active_ = true;
   step_order_.reset();
-  if (wish.distribution != 0) stream_.followers().set_stream_distribution(static_cast<StepDistribution>(wish.distribution));
-  log::info("stream {}: incarnation {} of {} ranks writes from step {}", stream_.path(), incarnation_, wish.ranks, state.next_step);
+  if (wish.distribution != 0)
+    stream_.followers().set_stream_distribution(static_cast<StepDistribution>(wish.distribution));
+  log::info("stream {}: incarnation {} of {} ranks writes from step {}", stream_.path(), incarnation_, wish.ranks,
+            state.next_step);
   return {};
 }
 

@@ -10,15 +10,18 @@ namespace forebay::server {
 namespace {
 
 /// The stream that a writer names, made if need be.
-Result<Stream*> stream_for(Connection& connection, const std::string& reservation_name, const std::string& stream_name, bool make) {
+Result<Stream*> stream_for(Connection& connection, const std::string& reservation_name, const std::string& stream_name,
+                           bool make) {
   auto reservation = connection.server().find_reservation(reservation_name, connection.peer());
   if (!reservation) return fail(std::move(reservation.error()));
   if (!is_valid_name(stream_name) || stream_name == "files") {
-    return fail(ErrorCode::invalid_argument, "not a valid name for a stream: \"" + stream_name + "\"", "reservation " + reservation_name);
+    return fail(ErrorCode::invalid_argument, "not a valid name for a stream: \"" + stream_name + "\"",
+                "reservation " + reservation_name);
   }
   if (make) return (*reservation)->find_or_make_stream(stream_name);
   Stream* stream = (*reservation)->find_stream(stream_name);
-  if (stream == nullptr) return fail(ErrorCode::not_found, "no such stream", "stream " + reservation_name + "/" + stream_name);
+  if (stream == nullptr)
+    return fail(ErrorCode::not_found, "no such stream", "stream " + reservation_name + "/" + stream_name);
   return stream;
 }
 
@@ -31,10 +34,11 @@ void WriterSession::open(const protocol::Message& message) {
     return;
   }
   const std::unique_ptr<wire::WriterOpenT> wish((*body)->UnPack());
-  const bool sane = wish->mode >= 1 && wish->mode <= 2 && wish->when_full >= 1 && wish->when_full <= 3 && wish->durability >= 1 && wish->durability <= 2 &&
-                    wish->distribution <= 3;
+  const bool sane = wish->mode >= 1 && wish->mode <= 2 && wish->when_full >= 1 && wish->when_full <= 3 &&
+                    wish->durability >= 1 && wish->durability <= 2 && wish->distribution <= 3;
   if (!sane) {
-    connection_.answer_failure(message.request, {ErrorCode::protocol, "an option of the open has a value that does not exist", ""});
+    connection_.answer_failure(message.request,
+                               {ErrorCode::protocol, "an option of the open has a value that does not exist", ""});
     return;
   }
   auto stream = stream_for(connection_, wish->reservation, wish->stream, true);
@@ -43,6 +47,7 @@ void WriterSession::open(const protocol::Message& message) {
     return;
   }
   stream_ = *stream;
+  stream_->group().attach(*this);
   stream_->group().open(*this, message.request, *wish);
 }
 
@@ -59,6 +64,7 @@ void WriterSession::rejoin(const protocol::Message& message) {
     return;
   }
   stream_ = *stream;
+  stream_->group().attach(*this);
   stream_->group().rejoin(*this, message.request, *wish);
 }
 
@@ -89,9 +95,15 @@ void WriterSession::send_segments(const protocol::Message& message) {
 void WriterSession::handle(protocol::Message message) {
   using protocol::MessageType;
   if (message.type == MessageType::writer_open || message.type == MessageType::writer_rejoin) {
-    if (stream_ != nullptr && member) {
-      connection_.answer_failure(message.request, {ErrorCode::protocol, "this connection is a rank already", "stream " + stream_->path()});
-    } else if (message.type == MessageType::writer_open) {
+    if (has_asked_) {
+      connection_.answer_failure(
+          message.request, {ErrorCode::protocol,
+                            "this connection has asked to write before: each rank takes a connection of its own", ""});
+      connection_.close("asked to write twice");
+      return;
+    }
+    has_asked_ = true;
+    if (message.type == MessageType::writer_open) {
       open(message);
     } else {
       rejoin(message);
@@ -99,7 +111,8 @@ void WriterSession::handle(protocol::Message message) {
     return;
   }
   if (stream_ == nullptr) {
-    connection_.answer_failure(message.request, {ErrorCode::not_found, "the stream was removed, or not opened by this connection", ""});
+    connection_.answer_failure(message.request,
+                               {ErrorCode::not_found, "the stream was removed, or not opened by this connection", ""});
     return;
   }
   WriterGroup& group = stream_->group();
@@ -132,7 +145,10 @@ void WriterSession::handle(protocol::Message message) {
     default:
       break;
   }
-  connection_.answer_failure(message.request, {ErrorCode::protocol, std::string("unexpected or malformed message from a writer: ") + wire::EnumNameMessageType(message.type), ""});
+  connection_.answer_failure(
+      message.request,
+      {ErrorCode::protocol,
+       std::string("unexpected or malformed message from a writer: ") + wire::EnumNameMessageType(message.type), ""});
   connection_.close("protocol error");
 }
 

@@ -22,9 +22,10 @@ class WriterSession final : public Session {
 
   // Used by WriterGroup
   std::uint32_t rank = 0;
-  bool member = false;        ///< of a group that has formed
+  bool member = false;      ///< of a group that has formed
+  bool has_closed = false;  ///< its part is done; asking again is answered again
   std::uint32_t incarnation = 0;
-  std::string broken;         ///< why the group is no more; empty while it is whole
+  std::string broken;  ///< why the group is no more; empty while it is whole
 
   /// The stream was removed or the reservation destroyed.
   void stream_removed() { stream_ = nullptr; }
@@ -35,6 +36,7 @@ class WriterSession final : public Session {
   void send_segments(const protocol::Message& message);
 
   Connection& connection_;
+  bool has_asked_ = false;  ///< to open or to rejoin: once for each connection
   Stream* stream_ = nullptr;
 };
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <forebay/address.h>
+#include <unistd.h>
 
 #include <charconv>
 #include <cstdlib>
 
-#include <unistd.h>
+#include <forebay/address.h>
 
 #include "base/device.h"
 
@@ -13,8 +13,12 @@ namespace {
 
 constexpr std::string_view scheme = "forebay://";
 
-bool is_letter(char c) { return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z'); }
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_letter(char c) {
+  return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
+}
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
 
 std::string environment(const char* name) {
   const char* value = std::getenv(name);
@@ -36,7 +40,8 @@ Result<Address> parse_address(std::string_view text) {
   if (text.starts_with(scheme)) text.remove_prefix(scheme.size());
   const auto slash = text.find('/');
   if (slash == std::string_view::npos) {
-    return fail(ErrorCode::invalid_argument, "not a stream's address: \"" + given + "\"; write RESERVATION/STREAM, for example run1/flow");
+    return fail(ErrorCode::invalid_argument,
+                "not a stream's address: \"" + given + "\"; write RESERVATION/STREAM, for example run1/flow");
   }
   Address address;
   address.reservation = text.substr(0, slash);
@@ -54,12 +59,14 @@ Result<Address> parse_address(std::string_view text) {
   address.stream = rest;
   for (const std::string& name : {address.reservation, address.stream}) {
     if (!is_valid_name(name)) {
-      return fail(ErrorCode::invalid_argument, "not a valid name: \"" + name + "\" in " + given +
-                                                   "; names begin with a letter and have up to 64 letters, digits, '_', '.', '-'");
+      return fail(ErrorCode::invalid_argument,
+                  "not a valid name: \"" + name + "\" in " + given +
+                      "; names begin with a letter and have up to 64 letters, digits, '_', '.', '-'");
     }
   }
   if (address.stream == "files") {
-    return fail(ErrorCode::invalid_argument, "\"files\" is the reservation's file tree and cannot be a stream's name (" + given + ")");
+    return fail(ErrorCode::invalid_argument,
+                "\"files\" is the reservation's file tree and cannot be a stream's name (" + given + ")");
   }
   return address;
 }
@@ -67,7 +74,8 @@ Result<Address> parse_address(std::string_view text) {
 bool looks_like_address(std::string_view text) noexcept {
   if (text.starts_with(scheme)) return true;
   const auto slash = text.find('/');
-  return slash != std::string_view::npos && is_valid_name(text.substr(0, slash)) && is_valid_name(text.substr(slash + 1));
+  return slash != std::string_view::npos && is_valid_name(text.substr(0, slash)) &&
+         is_valid_name(text.substr(slash + 1));
 }
 
 std::string instance_root() {
@@ -83,7 +91,8 @@ Result<std::string> server_socket() {
   auto bytes = read_whole(posix_device(), root + "/endpoint", 4096);
   if (!bytes) {
     if (bytes.error().code == ErrorCode::not_found) {
-      return fail(ErrorCode::not_found, "no Forebay server was started for " + root + "; run `forebay up`, or set FOREBAY_ROOT to the instance's root");
+      return fail(ErrorCode::not_found, "no Forebay server was started for " + root +
+                                            "; run `forebay up`, or set FOREBAY_ROOT to the instance's root");
     }
     return fail(std::move(bytes.error()));
   }

@@ -28,7 +28,8 @@ constexpr std::optional<std::uint64_t> checked_add(std::uint64_t a, std::uint64_
 }
 
 /// Product of all counts times `element_bytes`, or nothing on overflow.
-constexpr std::optional<std::uint64_t> checked_bytes(std::span<const std::uint64_t> counts, std::uint64_t element_bytes) noexcept {
+constexpr std::optional<std::uint64_t> checked_bytes(std::span<const std::uint64_t> counts,
+                                                     std::uint64_t element_bytes) noexcept {
   std::uint64_t total = element_bytes;
   for (std::uint64_t count : counts) {
     auto next = checked_multiply(total, count);
@@ -39,6 +40,8 @@ constexpr std::optional<std::uint64_t> checked_bytes(std::span<const std::uint64
 }
 
 /// Rounds up to a multiple of `unit`, a power of two. The caller has made sure that it does not overflow.
-constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) noexcept { return (value + unit - 1) & ~(unit - 1); }
+constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) noexcept {
+  return (value + unit - 1) & ~(unit - 1);
+}
 
 }  // namespace forebay

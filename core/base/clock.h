@@ -13,8 +13,12 @@ inline std::int64_t clock_ns(clockid_t clock) noexcept {
   ::clock_gettime(clock, &now);
   return static_cast<std::int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
 }
-inline std::int64_t wall_clock_ns() noexcept { return clock_ns(CLOCK_REALTIME); }
-inline std::int64_t monotonic_ns() noexcept { return clock_ns(CLOCK_MONOTONIC); }
+inline std::int64_t wall_clock_ns() noexcept {
+  return clock_ns(CLOCK_REALTIME);
+}
+inline std::int64_t monotonic_ns() noexcept {
+  return clock_ns(CLOCK_MONOTONIC);
+}
 
 /// A moment on the monotonic clock, or never.
 class Deadline {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/device.h"
 
-#include <algorithm>
-#include <cerrno>
-
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
 
 #include "base/system_error.h"
 
@@ -25,7 +25,9 @@ class PosixFile final : public File {
         if (errno == EINTR) continue;
         return system_error(errno, "read failed", "offset " + std::to_string(offset));
       }
-      if (count == 0) return fail(ErrorCode::corrupt, "file ends before the data that should be there", "offset " + std::to_string(offset));
+      if (count == 0)
+        return fail(ErrorCode::corrupt, "file ends before the data that should be there",
+                    "offset " + std::to_string(offset));
       bytes = bytes.subspan(static_cast<std::size_t>(count));
       offset += static_cast<std::uint64_t>(count);
     }
@@ -57,7 +59,7 @@ class PosixFile final : public File {
   }
 
   Result<std::uint64_t> size() const override {
-    struct stat status {};
+    struct stat status{};
     if (::fstat(descriptor_.get(), &status) != 0) return system_error(errno, "cannot read the file's size");
     return static_cast<std::uint64_t>(status.st_size);
   }
@@ -80,7 +82,9 @@ class PosixDevice final : public Device {
     return std::make_unique<PosixFile>(std::move(descriptor));
   }
 
-  std::unique_ptr<File> adopt(Descriptor descriptor) override { return std::make_unique<PosixFile>(std::move(descriptor)); }
+  std::unique_ptr<File> adopt(Descriptor descriptor) override {
+    return std::make_unique<PosixFile>(std::move(descriptor));
+  }
 
   Result<void> rename(const std::string& from, const std::string& to) override {
     if (::rename(from.c_str(), to.c_str()) != 0) return system_error(errno, "cannot rename to " + to, from);
@@ -93,7 +97,8 @@ class PosixDevice final : public Device {
   }
 
   Result<void> make_directory(const std::string& path, unsigned mode) override {
-    if (::mkdir(path.c_str(), static_cast<mode_t>(mode)) != 0 && errno != EEXIST) return system_error(errno, "cannot make directory", path);
+    if (::mkdir(path.c_str(), static_cast<mode_t>(mode)) != 0 && errno != EEXIST)
+      return system_error(errno, "cannot make directory", path);
     return {};
   }
 
@@ -142,7 +147,8 @@ Result<std::vector<std::byte>> read_whole(Device& device, const std::string& pat
   return bytes;
 }
 
-Result<void> write_whole(Device& device, const std::string& directory, const std::string& name, std::span<const std::byte> bytes) {
+Result<void> write_whole(Device& device, const std::string& directory, const std::string& name,
+                         std::span<const std::byte> bytes) {
   const std::string temporary = directory + "/." + name + ".new";
   if (auto removed = device.remove(temporary); !removed) return removed;
   auto file = device.open(temporary, OpenMode::create_new);

@@ -70,7 +70,9 @@ Device& posix_device();
 /// Reads a whole file of at most `bytes_max` bytes.
 Result<std::vector<std::byte>> read_whole(Device& device, const std::string& path, std::uint64_t bytes_max);
 
-/// Writes a file so that after a crash it is the old or the new one: temporary name, sync, rename, sync of the directory.
-Result<void> write_whole(Device& device, const std::string& directory, const std::string& name, std::span<const std::byte> bytes);
+/// Writes a file so that after a crash it is the old or the new one: temporary name, sync, rename, sync of the
+/// directory.
+Result<void> write_whole(Device& device, const std::string& directory, const std::string& name,
+                         std::span<const std::byte> bytes);
 
 }  // namespace forebay

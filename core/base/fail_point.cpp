@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/fail_point.h"
 
+#include <unistd.h>
+
 #include <atomic>
 #include <csignal>
 #include <cstdlib>
 #include <string>
 #include <string_view>
-
-#include <unistd.h>
 
 namespace forebay::internal {
 namespace {

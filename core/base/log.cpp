@@ -21,10 +21,14 @@ spdlog::logger& logger() {
 
 spdlog::level::level_enum to_spdlog(Level level) {
   switch (level) {
-    case Level::debug: return spdlog::level::debug;
-    case Level::info: return spdlog::level::info;
-    case Level::warning: return spdlog::level::warn;
-    case Level::error: return spdlog::level::err;
+    case Level::debug:
+      return spdlog::level::debug;
+    case Level::info:
+      return spdlog::level::info;
+    case Level::warning:
+      return spdlog::level::warn;
+    case Level::error:
+      return spdlog::level::err;
   }
   return spdlog::level::info;
 }
@@ -36,11 +40,16 @@ Result<Level> parse_level(std::string_view text) {
   if (text == "info") return Level::info;
   if (text == "warning") return Level::warning;
   if (text == "error") return Level::error;
-  return fail(ErrorCode::invalid_argument, "unknown log level \"" + std::string(text) + "\"; use debug, info, warning or error");
+  return fail(ErrorCode::invalid_argument,
+              "unknown log level \"" + std::string(text) + "\"; use debug, info, warning or error");
 }
 
-void set_level(Level level) { logger().set_level(to_spdlog(level)); }
+void set_level(Level level) {
+  logger().set_level(to_spdlog(level));
+}
 
-void write(Level level, const std::string& line) { logger().log(to_spdlog(level), line); }
+void write(Level level, const std::string& line) {
+  logger().log(to_spdlog(level), line);
+}
 
 }  // namespace forebay::log

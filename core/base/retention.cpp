@@ -29,9 +29,9 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
 }
 
 tl::unexpected<Error> bad_term(std::string_view term) {
-  return fail(ErrorCode::invalid_argument,
-              "cannot read the retention term \"" + std::string(term) +
-                  "\"; write all, or terms joined by commas: last:N, consumers:NAME+NAME, precious:N (for example consumers:render+post,precious:10)");
+  return fail(ErrorCode::invalid_argument, "cannot read the retention term \"" + std::string(term) +
+                                               "\"; write all, or terms joined by commas: last:N, consumers:NAME+NAME, "
+                                               "precious:N (for example consumers:render+post,precious:10)");
 }
 
 }  // namespace
@@ -84,8 +84,8 @@ Result<Start> parse_start(std::string_view text) {
   if (text == "latest") return Start{Start::Kind::latest, 0};
   if (text == "next") return Start{Start::Kind::next, 0};
   if (const auto number = parse_number(text)) return Start{Start::Kind::step, *number};
-  return fail(ErrorCode::invalid_argument,
-              "cannot read the start \"" + std::string(text) + "\"; write cursor, oldest, latest, next or a step number");
+  return fail(ErrorCode::invalid_argument, "cannot read the start \"" + std::string(text) +
+                                               "\"; write cursor, oldest, latest, next or a step number");
 }
 
 }  // namespace forebay

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/uuid.h"
 
+#include <sys/random.h>
+
 #include <array>
 #include <cstdio>
-
-#include <sys/random.h>
 
 namespace forebay {
 namespace {
@@ -25,8 +25,8 @@ std::string random_uuid() {
   b[6] = static_cast<std::uint8_t>((b[6] & 0x0F) | 0x40);
   b[8] = static_cast<std::uint8_t>((b[8] & 0x3F) | 0x80);
   char text[37];
-  std::snprintf(text, sizeof text, "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0], b[1], b[2],
-                b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
+  std::snprintf(text, sizeof text, "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0], b[1],
+                b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
   return text;
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <flatbuffers/flatbuffers.h>
+
 #include <forebay/protocol/messages_generated.h>
 #include <forebay/result.h>
 
@@ -46,7 +47,8 @@ Result<const T*> body_of(const Message& message) {
   const auto* data = reinterpret_cast<const std::uint8_t*>(message.body.data());
   flatbuffers::Verifier verifier(data, message.body.size());
   if (message.body.size() < 8 || !verifier.VerifyBuffer<T>(nullptr)) {
-    return fail(ErrorCode::protocol, std::string("malformed message of type ") + wire::EnumNameMessageType(message.type));
+    return fail(ErrorCode::protocol,
+                std::string("malformed message of type ") + wire::EnumNameMessageType(message.type));
   }
   return flatbuffers::GetRoot<T>(data);
 }
@@ -55,7 +57,9 @@ Result<const T*> body_of(const Message& message) {
 Error failure_of(const Message& message);
 
 /// Text of an optional string field.
-inline std::string text_of(const flatbuffers::String* text) { return text == nullptr ? std::string() : text->str(); }
+inline std::string text_of(const flatbuffers::String* text) {
+  return text == nullptr ? std::string() : text->str();
+}
 
 /// Serializes an object-API table.
 template <class Object>

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "protocol/message_socket.h"
 
-#include <cerrno>
-#include <cstring>
-
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+
+#include <cerrno>
+#include <cstring>
 
 #include "base/system_error.h"
 
@@ -31,7 +31,8 @@ MessageSocket::MessageSocket(Descriptor socket) : socket_(std::move(socket)) {
 
 Result<std::size_t> MessageSocket::send_some(std::span<const std::byte> first, std::span<const std::byte> second,
                                              const std::vector<Descriptor>& descriptors) {
-  iovec parts[2] = {{const_cast<std::byte*>(first.data()), first.size()}, {const_cast<std::byte*>(second.data()), second.size()}};
+  iovec parts[2] = {{const_cast<std::byte*>(first.data()), first.size()},
+                    {const_cast<std::byte*>(second.data()), second.size()}};
   msghdr header{};
   header.msg_iov = parts;
   header.msg_iovlen = second.empty() ? 1 : 2;
@@ -55,7 +56,8 @@ Result<std::size_t> MessageSocket::send_some(std::span<const std::byte> first, s
   }
 }
 
-Result<void> MessageSocket::send(MessageType type, std::uint32_t request, std::span<const std::uint8_t> body, std::vector<Descriptor> descriptors) {
+Result<void> MessageSocket::send(MessageType type, std::uint32_t request, std::span<const std::uint8_t> body,
+                                 std::vector<Descriptor> descriptors) {
   if (body.size() > body_bytes_max || descriptors.size() > descriptors_max) {
     return fail(ErrorCode::protocol, std::string("message too large: ") + wire::EnumNameMessageType(type));
   }
@@ -124,7 +126,8 @@ Result<void> MessageSocket::receive() {
       const int* numbers = reinterpret_cast<const int*>(CMSG_DATA(rights));
       for (std::size_t i = 0; i < number_count; ++i) received_descriptors_.emplace_back(numbers[i]);
     }
-    if ((header.msg_flags & MSG_CTRUNC) != 0) return fail(ErrorCode::protocol, "descriptors were cut off; is the limit of open files too low (ulimit -n)?");
+    if ((header.msg_flags & MSG_CTRUNC) != 0)
+      return fail(ErrorCode::protocol, "descriptors were cut off; is the limit of open files too low (ulimit -n)?");
     if (count == 0) return fail(ErrorCode::disconnected, "the peer closed the connection");
     if (static_cast<std::size_t>(count) < receive_bytes) return {};
   }
@@ -143,7 +146,8 @@ std::optional<Message> MessageSocket::pop() {
     received_start_ = 0;
     return message;
   }
-  if (available - sizeof header < header.body_bytes || received_descriptors_.size() < header.descriptors) return std::nullopt;
+  if (available - sizeof header < header.body_bytes || received_descriptors_.size() < header.descriptors)
+    return std::nullopt;
   message.type = static_cast<MessageType>(header.type);
   const auto body_start = received_.begin() + static_cast<std::ptrdiff_t>(received_start_ + sizeof header);
   message.body.assign(body_start, body_start + header.body_bytes);

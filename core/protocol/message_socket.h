@@ -22,7 +22,8 @@ class MessageSocket {
 
   /// Sends at once what the socket takes and keeps the rest for flush(). `descriptors` are closed once sent.
   /// Errors: disconnected; protocol if the body is too large.
-  Result<void> send(MessageType type, std::uint32_t request, std::span<const std::uint8_t> body, std::vector<Descriptor> descriptors = {});
+  Result<void> send(MessageType type, std::uint32_t request, std::span<const std::uint8_t> body,
+                    std::vector<Descriptor> descriptors = {});
 
   /// Sends what is still queued. True if nothing is left.
   Result<bool> flush();
@@ -41,7 +42,8 @@ class MessageSocket {
     std::size_t sent = 0;
     std::vector<Descriptor> descriptors;
   };
-  Result<std::size_t> send_some(std::span<const std::byte> first, std::span<const std::byte> second, const std::vector<Descriptor>& descriptors);
+  Result<std::size_t> send_some(std::span<const std::byte> first, std::span<const std::byte> second,
+                                const std::vector<Descriptor>& descriptors);
 
   Descriptor socket_;
   std::deque<Unsent> unsent_;

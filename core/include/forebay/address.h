@@ -19,7 +19,8 @@ Result<Address> parse_address(std::string_view text);
 /// True if `text` can be meant as an address: it starts with forebay:// or has exactly one slash between valid names.
 bool looks_like_address(std::string_view text) noexcept;
 
-/// The instance's root: $FOREBAY_ROOT, else /var/lib/forebay for root, else $XDG_STATE_HOME/forebay or ~/.local/state/forebay.
+/// The instance's root: $FOREBAY_ROOT, else /var/lib/forebay for root, else $XDG_STATE_HOME/forebay or
+/// ~/.local/state/forebay.
 std::string instance_root();
 
 /// The server's socket: $FOREBAY_SOCKET, else what ROOT/endpoint says. not_found if no server was ever started there.

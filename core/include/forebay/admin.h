@@ -21,7 +21,7 @@ enum class Lifetime : std::uint8_t { job = 1, persistent = 2 };
 
 struct ReservationSpec {
   std::string name;
-  std::uint64_t capacity_bytes = 0;      ///< rounded up to the pool's granularity
+  std::uint64_t capacity_bytes = 0;  ///< rounded up to the pool's granularity
   Lifetime lifetime = Lifetime::job;
   AccessMode access_mode = AccessMode::striped;
   ReservationType type = ReservationType::scratch;
@@ -31,10 +31,10 @@ struct ReservationSpec {
 
 struct ReservationInfo {
   std::string name;
-  std::string id;                        ///< uuid
-  std::uint64_t capacity_bytes = 0;      ///< what was granted
-  std::uint64_t used_bytes = 0;          ///< space that steps and journals hold
-  std::uint64_t files_bytes = 0;         ///< what lies in files/
+  std::string id;                    ///< uuid
+  std::uint64_t capacity_bytes = 0;  ///< what was granted
+  std::uint64_t used_bytes = 0;      ///< space that steps and journals hold
+  std::uint64_t files_bytes = 0;     ///< what lies in files/
   std::uint64_t segment_bytes = 0;
   Lifetime lifetime = Lifetime::job;
   AccessMode access_mode = AccessMode::striped;
@@ -43,7 +43,7 @@ struct ReservationInfo {
   std::uint32_t owner_gid = 0;
   std::int64_t created_ns = 0;
   std::uint32_t streams = 0;
-  std::string files_path;                ///< absolute path of files/
+  std::string files_path;  ///< absolute path of files/
 };
 
 struct ServerInfo {
@@ -51,7 +51,7 @@ struct ServerInfo {
   std::string root;
   std::uint32_t pid = 0;
   std::int64_t started_ns = 0;
-  std::uint64_t pool_bytes = 0;          ///< capacity handed out in reservations at most
+  std::uint64_t pool_bytes = 0;  ///< capacity handed out in reservations at most
   std::uint64_t reserved_bytes = 0;
   std::uint64_t granularity_bytes = 0;
   std::uint32_t clients = 0;
@@ -63,7 +63,7 @@ struct Finding {
   enum class Severity : std::uint8_t { note = 1, problem = 2 };
   Severity severity = Severity::note;
   std::string where;
-  std::string what;                      ///< what is wrong and what to do
+  std::string what;  ///< what is wrong and what to do
 };
 
 class Admin {
@@ -76,9 +76,11 @@ class Admin {
 
   Result<ServerInfo> server();
 
-  /// Idempotent: creating the same reservation again (same owner, capacity, kinds) returns it; a different one is already_exists.
+  /// Idempotent: creating the same reservation again (same owner, capacity, kinds) returns it; a different one is
+  /// already_exists.
   Result<ReservationInfo> create_reservation(const ReservationSpec& spec);
-  /// Idempotent: destroying what does not exist succeeds. refused with live writers or unstaged precious steps unless `force`.
+  /// Idempotent: destroying what does not exist succeeds. refused with live writers or unstaged precious steps unless
+  /// `force`.
   Result<void> destroy_reservation(std::string_view name, bool force);
   Result<std::vector<ReservationInfo>> reservations();
   Result<ReservationInfo> reservation(std::string_view name);
@@ -98,7 +100,8 @@ class Admin {
   /// Marks steps as precious (or not) by number.
   Result<void> set_precious(const Address& address, const std::vector<std::uint64_t>& steps, bool precious);
 
-  /// Cross-checks journals, space maps, descriptors and what lies on disk; with `read_data` also every block's checksum.
+  /// Cross-checks journals, space maps, descriptors and what lies on disk; with `read_data` also every block's
+  /// checksum.
   Result<std::vector<Finding>> audit(bool read_data);
 
  private:

@@ -46,21 +46,21 @@ std::string_view to_string(StreamStatus status) noexcept;
 /// Where a follower begins. A consumer's cursor, where there is one, goes before `oldest`.
 struct Start {
   enum class Kind : std::uint8_t { cursor = 1, oldest = 2, latest = 3, next = 4, step = 5 };
-  Kind kind = Kind::cursor;   ///< cursor: the consumer's, else the oldest kept step
-  std::uint64_t step = 0;     ///< with Kind::step
+  Kind kind = Kind::cursor;  ///< cursor: the consumer's, else the oldest kept step
+  std::uint64_t step = 0;    ///< with Kind::step
 };
 /// "cursor", "oldest", "latest" (the newest committed), "next" (only steps to come) or a step number.
 Result<Start> parse_start(std::string_view text);
 
 struct ReaderOptions {
-  std::string consumer;                        ///< empty: leaves no trace
+  std::string consumer;  ///< empty: leaves no trace
   Start start;
   Watermark min_watermark = Watermark::committed;  ///< committed or durable
   Verify verify = Verify::none;
-  bool latest_only = false;                    ///< each wait gives the newest step, skipping what lies between
+  bool latest_only = false;  ///< each wait gives the newest step, skipping what lies between
   StepDistribution distribution = StepDistribution::stream_default;
-  bool follow = true;                          ///< false: random access only; takes no cursor and counts as no reader
-  std::int64_t open_timeout_ms = 60'000;       ///< for the stream to exist; < 0: for ever
+  bool follow = true;                     ///< false: random access only; takes no cursor and counts as no reader
+  std::int64_t open_timeout_ms = 60'000;  ///< for the stream to exist; < 0: for ever
   std::int64_t reconnect_timeout_ms = 60'000;
   InterruptHook interrupt;
 };
@@ -70,18 +70,18 @@ struct StepSummary {
   std::uint64_t step = 0;
   std::uint32_t epoch = 0;
   std::uint32_t incarnation = 0;
-  std::int64_t time_ns = 0;       ///< of the commit, since the Unix epoch
-  std::uint64_t size_bytes = 0;   ///< data and metadata on SSD
+  std::int64_t time_ns = 0;      ///< of the commit, since the Unix epoch
+  std::uint64_t size_bytes = 0;  ///< data and metadata on SSD
   bool durable = false;
   bool staged = false;
-  bool precious = false;          ///< precious and not yet staged
+  bool precious = false;  ///< precious and not yet staged
   std::uint32_t pins = 0;
 };
 
 struct ConsumerInfo {
   std::string name;
-  std::uint64_t position = 0;     ///< the next step that it will get
-  std::uint64_t lag_steps = 0;    ///< committed steps that it has not passed
+  std::uint64_t position = 0;   ///< the next step that it will get
+  std::uint64_t lag_steps = 0;  ///< committed steps that it has not passed
   bool connected = false;
   std::uint32_t holder_pid = 0;
 };
@@ -93,12 +93,12 @@ struct StreamInfo {
   std::uint32_t incarnation = 0;
   std::uint32_t ranks = 0;
   StreamStatus status = StreamStatus::waiting;
-  std::string status_text;                      ///< why interrupted or failed
-  std::optional<std::uint64_t> oldest;          ///< oldest kept step
-  std::optional<std::uint64_t> committed;       ///< newest committed step
-  std::optional<std::uint64_t> durable;         ///< newest durable step
-  std::optional<std::uint64_t> staged;          ///< newest staged step
-  std::uint64_t steps = 0;                      ///< kept steps
+  std::string status_text;                 ///< why interrupted or failed
+  std::optional<std::uint64_t> oldest;     ///< oldest kept step
+  std::optional<std::uint64_t> committed;  ///< newest committed step
+  std::optional<std::uint64_t> durable;    ///< newest durable step
+  std::optional<std::uint64_t> staged;     ///< newest staged step
+  std::uint64_t steps = 0;                 ///< kept steps
   std::uint64_t size_bytes = 0;
   bool step_open = false;
   Retention retention;
@@ -108,13 +108,13 @@ struct StreamInfo {
 /// One block of a variable in one step.
 struct BlockInfo {
   std::uint32_t rank = 0;
-  Dimensions start;               ///< in the global shape; empty for local arrays and values
+  Dimensions start;  ///< in the global shape; empty for local arrays and values
   Dimensions count;
   bool has_statistics = false;
-  std::byte min[16] = {};         ///< one element of the variable's type, with has_statistics
+  std::byte min[16] = {};  ///< one element of the variable's type, with has_statistics
   std::byte max[16] = {};
   bool has_checksum = false;
-  std::uint32_t checksum = 0;     ///< CRC-32C of the block's bytes in C order
+  std::uint32_t checksum = 0;  ///< CRC-32C of the block's bytes in C order
   std::uint64_t size_bytes = 0;
 };
 
@@ -122,7 +122,7 @@ struct VariableInfo {
   std::string name;
   DataType type = DataType::float64;
   ShapeKind kind = ShapeKind::global_array;
-  Dimensions shape;               ///< joined arrays: the summed shape; local values: [blocks]; values and local arrays: empty
+  Dimensions shape;  ///< joined arrays: the summed shape; local values: [blocks]; values and local arrays: empty
   std::vector<BlockInfo> blocks;  ///< in order of rank, then of writing
 };
 
@@ -131,7 +131,8 @@ struct Attribute {
   AttributeValue value;
 };
 
-/// Memory layout of a read's destination: the box goes to `start` of an array of extents `count`; both empty: contiguous.
+/// Memory layout of a read's destination: the box goes to `start` of an array of extents `count`; both empty:
+/// contiguous.
 struct MemoryLayout {
   Dimensions start;
   Dimensions count;
@@ -147,10 +148,10 @@ class Step {
   std::uint64_t number() const;
   std::uint32_t epoch() const;
   const StepSummary& summary() const;
-  bool pinned() const;            ///< false: reads are copies, checked afterwards for the step still being there
+  bool pinned() const;  ///< false: reads are copies, checked afterwards for the step still being there
 
   const std::vector<VariableInfo>& variables() const;
-  const VariableInfo* find(std::string_view name) const;   ///< null if absent
+  const VariableInfo* find(std::string_view name) const;  ///< null if absent
   const std::vector<Attribute>& attributes() const;
 
   /// Copies a box of a global, joined or local_value variable into `out` (C order; elements of the variable's type).
@@ -197,16 +198,16 @@ struct NextStep {
   };
   Kind kind = Kind::not_ready;
   std::shared_ptr<const Step> step;
-  bool rewound = false;           ///< steps were withdrawn or the stream replaced since the last step: numbers may repeat
-  std::uint64_t skipped = 0;      ///< steps dropped before this reader got to them
+  bool rewound = false;       ///< steps were withdrawn or the stream replaced since the last step: numbers may repeat
+  std::uint64_t skipped = 0;  ///< steps dropped before this reader got to them
   StreamStatus status = StreamStatus::live;
   std::string text;
 };
 
 class Reader {
  public:
-  /// Waits until the stream exists. Errors: not_found (reservation), permission_denied, busy (consumer has a holder, by pid),
-  /// timeout, disconnected, cancelled.
+  /// Waits until the stream exists. Errors: not_found (reservation), permission_denied, busy (consumer has a holder, by
+  /// pid), timeout, disconnected, cancelled.
   static Result<std::unique_ptr<Reader>> open(const Address& address, const ReaderOptions& options);
   ~Reader();
   Reader(const Reader&) = delete;

@@ -55,6 +55,8 @@ inline tl::unexpected<Error> fail(ErrorCode code, std::string what, std::string 
 }
 
 /// Passes an error on from a Result of another type.
-inline tl::unexpected<Error> fail(Error error) { return tl::unexpected<Error>(std::move(error)); }
+inline tl::unexpected<Error> fail(Error error) {
+  return tl::unexpected<Error>(std::move(error));
+}
 
 }  // namespace forebay

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The data model: element types, shapes, boxes, attribute values. Values of the enumerations lie on disk: never renumber.
+// The data model: element types, shapes, boxes, attribute values. Values of the enumerations lie on disk: never
+// renumber.
 #pragma once
 
 #include <complex>
@@ -46,21 +47,36 @@ bool has_order(DataType type) noexcept;
 
 template <class T>
 inline constexpr std::optional<DataType> data_type_of = std::nullopt;
-template <> inline constexpr std::optional<DataType> data_type_of<char> = DataType::character;
-template <> inline constexpr std::optional<DataType> data_type_of<std::int8_t> = DataType::int8;
-template <> inline constexpr std::optional<DataType> data_type_of<std::int16_t> = DataType::int16;
-template <> inline constexpr std::optional<DataType> data_type_of<std::int32_t> = DataType::int32;
-template <> inline constexpr std::optional<DataType> data_type_of<std::int64_t> = DataType::int64;
-template <> inline constexpr std::optional<DataType> data_type_of<std::uint8_t> = DataType::uint8;
-template <> inline constexpr std::optional<DataType> data_type_of<std::uint16_t> = DataType::uint16;
-template <> inline constexpr std::optional<DataType> data_type_of<std::uint32_t> = DataType::uint32;
-template <> inline constexpr std::optional<DataType> data_type_of<std::uint64_t> = DataType::uint64;
-template <> inline constexpr std::optional<DataType> data_type_of<float> = DataType::float32;
-template <> inline constexpr std::optional<DataType> data_type_of<double> = DataType::float64;
-template <> inline constexpr std::optional<DataType> data_type_of<long double> = DataType::long_double;
-template <> inline constexpr std::optional<DataType> data_type_of<std::complex<float>> = DataType::complex64;
-template <> inline constexpr std::optional<DataType> data_type_of<std::complex<double>> = DataType::complex128;
-template <> inline constexpr std::optional<DataType> data_type_of<std::string> = DataType::string;
+template <>
+inline constexpr std::optional<DataType> data_type_of<char> = DataType::character;
+template <>
+inline constexpr std::optional<DataType> data_type_of<std::int8_t> = DataType::int8;
+template <>
+inline constexpr std::optional<DataType> data_type_of<std::int16_t> = DataType::int16;
+template <>
+inline constexpr std::optional<DataType> data_type_of<std::int32_t> = DataType::int32;
+template <>
+inline constexpr std::optional<DataType> data_type_of<std::int64_t> = DataType::int64;
+template <>
+inline constexpr std::optional<DataType> data_type_of<std::uint8_t> = DataType::uint8;
+template <>
+inline constexpr std::optional<DataType> data_type_of<std::uint16_t> = DataType::uint16;
+template <>
+inline constexpr std::optional<DataType> data_type_of<std::uint32_t> = DataType::uint32;
+template <>
+inline constexpr std::optional<DataType> data_type_of<std::uint64_t> = DataType::uint64;
+template <>
+inline constexpr std::optional<DataType> data_type_of<float> = DataType::float32;
+template <>
+inline constexpr std::optional<DataType> data_type_of<double> = DataType::float64;
+template <>
+inline constexpr std::optional<DataType> data_type_of<long double> = DataType::long_double;
+template <>
+inline constexpr std::optional<DataType> data_type_of<std::complex<float>> = DataType::complex64;
+template <>
+inline constexpr std::optional<DataType> data_type_of<std::complex<double>> = DataType::complex128;
+template <>
+inline constexpr std::optional<DataType> data_type_of<std::string> = DataType::string;
 
 /// How the blocks of a variable make up its whole; ADIOS2's shape ids.
 enum class ShapeKind : std::uint8_t {
@@ -86,9 +102,9 @@ std::uint64_t element_count(const Dimensions& count) noexcept;
 /// An attribute's value: one or many of one type. Vectors of `DataType` and raw bytes, or strings.
 struct AttributeValue {
   DataType type = DataType::string;
-  bool is_array = false;              ///< false: exactly one element
-  std::vector<std::byte> bytes;       ///< elements, for every type but string
-  std::vector<std::string> strings;   ///< elements, for string
+  bool is_array = false;             ///< false: exactly one element
+  std::vector<std::byte> bytes;      ///< elements, for every type but string
+  std::vector<std::string> strings;  ///< elements, for string
 
   bool operator==(const AttributeValue&) const = default;
 };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Producer side: one rank of a writer group appends steps to a stream. Not thread-safe: one thread at a time per Writer.
+// Producer side: one rank of a writer group appends steps to a stream. Not thread-safe: one thread at a time per
+// Writer.
 #pragma once
 
 #include <chrono>
@@ -40,9 +41,9 @@ enum class Durability : std::uint8_t {
 /// Which steps the stream keeps. All conditions that are set must allow a step to go; none set: every step is kept.
 /// Text form (parse_retention): "all" or comma-separated terms "last:N", "consumers:NAME+NAME", "precious:N".
 struct Retention {
-  std::optional<std::uint64_t> last;       ///< a step may go when N newer ones are committed
-  std::vector<std::string> consumers;      ///< a step may go when all of these have passed it
-  std::uint64_t precious_every = 0;        ///< steps whose number N divides stay until staged out; 0: none
+  std::optional<std::uint64_t> last;   ///< a step may go when N newer ones are committed
+  std::vector<std::string> consumers;  ///< a step may go when all of these have passed it
+  std::uint64_t precious_every = 0;    ///< steps whose number N divides stay until staged out; 0: none
 
   bool keeps_all() const { return !last && consumers.empty(); }
   bool operator==(const Retention&) const = default;
@@ -59,16 +60,16 @@ struct WriterOptions {
   std::optional<std::uint64_t> append_after;  ///< append: withdraw the steps after this one
   std::optional<Retention> retention;         ///< unset: keep the stream's (all for a new one)
   WhenFull when_full = WhenFull::block;
-  std::int64_t block_timeout_ms = 60'000;     ///< longest wait for space; < 0: for ever
+  std::int64_t block_timeout_ms = 60'000;  ///< longest wait for space; < 0: for ever
   Durability durability = Durability::committed;
-  bool statistics = true;                     ///< min and max of every block
-  bool checksums = true;                      ///< CRC-32C of every block
-  bool force = false;                         ///< replace or rewind although unstaged precious steps go
-  std::uint32_t rendezvous_readers = 0;       ///< open waits for that many readers
-  std::int64_t open_timeout_ms = 60'000;      ///< for the whole group (and the readers) to be there; < 0: for ever
-  std::int64_t reconnect_timeout_ms = 60'000; ///< how long a restarting server is waited for
-  std::int64_t grace_ms = 10'000;             ///< how long followers wait for a restart once this group is lost
-  std::uint8_t distribution = 0;              ///< StepDistribution for readers that do not choose (see reader.h)
+  bool statistics = true;                      ///< min and max of every block
+  bool checksums = true;                       ///< CRC-32C of every block
+  bool force = false;                          ///< replace or rewind although unstaged precious steps go
+  std::uint32_t rendezvous_readers = 0;        ///< open waits for that many readers
+  std::int64_t open_timeout_ms = 60'000;       ///< for the whole group (and the readers) to be there; < 0: for ever
+  std::int64_t reconnect_timeout_ms = 60'000;  ///< how long a restarting server is waited for
+  std::int64_t grace_ms = 10'000;              ///< how long followers wait for a restart once this group is lost
+  std::uint8_t distribution = 0;               ///< StepDistribution for readers that do not choose (see reader.h)
   InterruptHook interrupt;
 };
 
@@ -87,7 +88,8 @@ struct BlockSpec {
   std::string_view name;
   DataType type = DataType::float64;
   ShapeKind kind = ShapeKind::global_array;
-  std::span<const std::uint64_t> shape;  ///< global shape; joined: the joined dimension holds `joined_dimension`; empty for values and local arrays
+  std::span<const std::uint64_t> shape;  ///< global shape; joined: the joined dimension holds `joined_dimension`; empty
+                                         ///< for values and local arrays
   std::span<const std::uint64_t> start;  ///< global arrays only
   std::span<const std::uint64_t> count;  ///< the block's extents; a zero makes an empty block; empty for values
   /// Memory selection: the block lies at `memory_start` of an array of extents `memory_count`; empty: contiguous.
@@ -101,8 +103,8 @@ inline constexpr std::uint64_t joined_dimension = static_cast<std::uint64_t>(-2)
 class Writer {
  public:
   /// Joins or forms the writer group and returns when it is whole.
-  /// Errors: not_found (reservation), permission_denied, busy (another group writes), timeout (names the missing ranks),
-  /// refused (unstaged precious steps would go), invalid_argument, disconnected, cancelled.
+  /// Errors: not_found (reservation), permission_denied, busy (another group writes), timeout (names the missing
+  /// ranks), refused (unstaged precious steps would go), invalid_argument, disconnected, cancelled.
   static Result<std::unique_ptr<Writer>> open(const Address& address, const WriterOptions& options);
 
   /// Without close(): the open step is aborted and the stream becomes interrupted.
@@ -110,11 +112,13 @@ class Writer {
   Writer(const Writer&) = delete;
   Writer& operator=(const Writer&) = delete;
 
-  /// Opens the next step and returns its number. Waits for space as the options say when the last step's size is not free.
+  /// Opens the next step and returns its number. Waits for space as the options say when the last step's size is not
+  /// free.
   Result<std::uint64_t> begin_step();
 
   /// Writes one block now: when it returns, `data` may be reused. Empty blocks take null data.
-  /// Errors: invalid_argument (type or dimensions differ from an earlier block of this step), no_space, group_broken, fenced, io_error.
+  /// Errors: invalid_argument (type or dimensions differ from an earlier block of this step), no_space, group_broken,
+  /// fenced, io_error.
   Result<void> put(const BlockSpec& block, const void* data);
 
   /// Writes a single string value (global_value or local_value).
@@ -143,7 +147,7 @@ class Writer {
   Result<void> close();
 
   bool in_step() const;
-  std::uint64_t current_step() const;   ///< the open step, else the next one
+  std::uint64_t current_step() const;  ///< the open step, else the next one
   std::uint32_t incarnation() const;
   std::uint32_t epoch() const;
   const Address& address() const;
