@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -21,6 +22,9 @@ namespace forebay::staging {
 class Bp5Writer {
  public:
   explicit Bp5Writer(const std::string& path);
+  /// Without a close() that succeeded, the file and ADIOS2's memory stay open until the process ends: ADIOS2 would try to
+  /// write again in a destructor, and a second failure there (a full disk stays full) would end the process.
+  ~Bp5Writer();
   Bp5Writer(const Bp5Writer&) = delete;
   Bp5Writer& operator=(const Bp5Writer&) = delete;
 
@@ -34,9 +38,13 @@ class Bp5Writer {
   void close();
 
  private:
-  adios2::ADIOS adios_;
-  adios2::IO io_;
-  adios2::Engine engine_;
+  struct State {
+    adios2::ADIOS adios;
+    adios2::IO io;
+    adios2::Engine engine;
+  };
+  std::unique_ptr<State> state_;
+  bool closed_ = false;
 };
 
 /// What a BP5 file says of a variable.

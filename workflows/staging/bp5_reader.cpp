@@ -57,6 +57,7 @@ AttributeValue attribute_value(adios2::Attribute<T> attribute, DataType type) {
 
 Bp5Reader::Bp5Reader(const std::string& path) : io_(adios_.DeclareIO("stage-out")) {
   io_.SetEngine("BP5");
+  io_.SetParameter("Profile", "Off");
   engine_ = io_.Open(path, adios2::Mode::ReadRandomAccess);
 }
 

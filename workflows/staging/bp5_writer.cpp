@@ -36,35 +36,45 @@ void define_attribute(adios2::IO& io, const std::string& name, const AttributeVa
 
 }  // namespace
 
-Bp5Writer::Bp5Writer(const std::string& path) : io_(adios_.DeclareIO("stage-out")) {
-  io_.SetEngine("BP5");
-  io_.SetParameter("Profile", "Off");
-  engine_ = io_.Open(path, adios2::Mode::Write);
-  engine_.BeginStep();
+Bp5Writer::Bp5Writer(const std::string& path) {
+  auto state = std::make_unique<State>();
+  state->io = state->adios.DeclareIO("stage-out");
+  state->io.SetEngine("BP5");
+  state->io.SetParameter("Profile", "Off");
+  state->engine = state->io.Open(path, adios2::Mode::Write);
+  state_ = std::move(state);
+  state_->engine.BeginStep();
+}
+
+Bp5Writer::~Bp5Writer() {
+  if (!closed_) {
+    static_cast<void>(state_.release());
+  }
 }
 
 void Bp5Writer::put(const std::string& name, DataType type, const Dimensions& shape, const Dimensions& start,
                     const Dimensions& count, const std::byte* data) {
-  with_element_type(type, [&]<class T>() { put_block<T>(io_, engine_, name, shape, start, count, data); });
+  with_element_type(type, [&]<class T>() { put_block<T>(state_->io, state_->engine, name, shape, start, count, data); });
 }
 
 void Bp5Writer::put_string(const std::string& name, const std::string& value) {
-  engine_.Put(io_.DefineVariable<std::string>(name), value, adios2::Mode::Sync);
+  state_->engine.Put(state_->io.DefineVariable<std::string>(name), value, adios2::Mode::Sync);
 }
 
 void Bp5Writer::set_attribute(const std::string& name, const AttributeValue& value) {
   if (value.type != DataType::string) {
-    with_element_type(value.type, [&]<class T>() { define_attribute<T>(io_, name, value); });
+    with_element_type(value.type, [&]<class T>() { define_attribute<T>(state_->io, name, value); });
   } else if (value.is_array) {
-    io_.DefineAttribute<std::string>(name, value.strings.data(), value.strings.size());
+    state_->io.DefineAttribute<std::string>(name, value.strings.data(), value.strings.size());
   } else {
-    io_.DefineAttribute<std::string>(name, value.strings.at(0));
+    state_->io.DefineAttribute<std::string>(name, value.strings.at(0));
   }
 }
 
 void Bp5Writer::close() {
-  engine_.EndStep();
-  engine_.Close();
+  state_->engine.EndStep();
+  state_->engine.Close();
+  closed_ = true;
 }
 
 }  // namespace forebay::staging

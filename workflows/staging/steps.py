@@ -8,9 +8,6 @@ next one: what the receipt has is checked and kept, what is unfinished is remove
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
 import time
 from collections.abc import Iterator, Sequence
 from importlib.metadata import version
@@ -18,15 +15,10 @@ from pathlib import Path
 
 import forebay
 from forebay.errors import (
-    AlreadyExistsError,
     CorruptError,
     DisconnectedError,
-    ForebayError,
     InvalidArgumentError,
-    NoSpaceError,
-    PermissionDeniedError,
     StepGoneError,
-    StorageError,
     UnsupportedError,
     VariableNotFoundError,
 )
@@ -34,17 +26,19 @@ from forebay.records import Address
 from forebay.step import Step
 from forebay.stream import Stream
 from forebay.workflows.staging import publication
+from forebay.workflows.staging.destination import Destination
 from forebay.workflows.staging.formats import output_format
 from forebay.workflows.staging.job import StepsJob
 from forebay.workflows.staging.outputs import block_checksums, type_name, unchecked_variables
-from forebay.workflows.staging.receipt import FileEntry, Receipt, StepEntry, VariableEntry, describe_files, files_match
+from forebay.workflows.staging.receipt import FileEntry, StepEntry, VariableEntry, describe_files, files_match
 from forebay.workflows.staging.reporting import Json, Reporter
 from forebay.workflows.staging.selection import StepSelection
 from forebay.workflows.staging.step_source import choose_kept_steps, follow_steps, kept_steps
 
-__all__ = ["prepare_directory", "stage_steps"]
+__all__ = ["stage_steps"]
 
 _MARK_TIMEOUT_SECONDS = 60.0
+_NUMBERS_SHOWN_MAX = 10
 
 
 def stage_steps(job: StepsJob, reporter: Reporter) -> Json:
@@ -63,59 +57,28 @@ def stage_steps(job: StepsJob, reporter: Reporter) -> Json:
     if address.step is not None:
         raise InvalidArgumentError(f"{address} names a step; write {address.path} --steps {address.step}")
     directory = Path(job.destination)
-    prepare_directory(directory)
     open_timeout = None if job.follow else 0.0
-    with (
-        _readable_errors(directory),
-        publication.destination_lock(directory),
-        forebay.open(address.path, timeout=open_timeout) as stream,
-    ):
-        return _Stager(job, selection, stream, directory, reporter).run()
-
-
-def prepare_directory(directory: Path) -> None:
-    """Makes the destination if it is not there."""
-    if directory.is_dir():
-        return
-    if directory.exists():
-        raise InvalidArgumentError("the destination is a file; name a directory", str(directory))
-    try:
-        directory.mkdir(parents=True)
-        publication.sync_directory(directory.parent)
-    except OSError as error:
-        raise StorageError(
-            f"the destination cannot be made ({error.strerror}); name a directory that may be written", str(directory)
-        ) from error
-
-
-@contextlib.contextmanager
-def _readable_errors(directory: Path) -> Iterator[None]:
-    """Operating-system errors of the destination, as errors that say what to do."""
-    try:
-        yield
-    except PermissionError as error:
-        if isinstance(error, ForebayError):
-            raise
-        raise PermissionDeniedError(
-            "the destination cannot be written; choose another, or have its permissions changed",
-            str(error.filename or directory),
-        ) from error
+    with forebay.open(address.path, timeout=open_timeout) as stream:
+        Destination.prepare(directory)
+        with publication.destination_lock(directory):
+            destination = Destination(directory)
+            with destination.readable_errors():
+                return _Stager(job, selection, stream, destination, reporter).run()
 
 
 class _Stager:
     """One run of a job, under the destination's lock."""
 
     def __init__(
-        self, job: StepsJob, selection: StepSelection, stream: Stream, directory: Path, reporter: Reporter
+        self, job: StepsJob, selection: StepSelection, stream: Stream, destination: Destination, reporter: Reporter
     ) -> None:
         self._job = job
         self._selection = selection
         self._stream = stream
         self._uuid = stream.info.uuid
         self._format = output_format(job.format)
-        self._directory = directory
+        self._destination = destination
         self._reporter = reporter
-        self._receipt = Receipt.load(directory)
         self._finished_bytes = 0
         self._staged: list[int] = []
         self._kept: list[int] = []
@@ -123,37 +86,22 @@ class _Stager:
         self._corrupt: list[CorruptError] = []
 
     def run(self) -> Json:
-        self._recover()
+        self._destination.recover()
         for step in self._steps():
             self._stage(step)
-        result = {
-            "receipt": str(self._receipt.path),
+        self._raise_what_is_missing()
+        return {
+            "receipt": str(self._destination.receipt.path),
             "staged": self._staged,
             "kept": self._kept,
             "lost": self._lost,
         }
-        if self._corrupt:
-            others = f" (and {len(self._corrupt) - 1} more steps)" if len(self._corrupt) > 1 else ""
-            raise CorruptError(
-                f"the stream's own bytes are damaged: {self._corrupt[0].what}{others}; all other chosen steps are "
-                "staged out",
-                self._corrupt[0].where,
-            )
-        if self._lost and not self._job.accept_gaps:
-            raise StepGoneError(
-                f"retention dropped the chosen steps {_listed(self._lost)} before they could be staged out; the "
-                "others are "
-                "staged. Keep such steps with the retention precious:N or consumers:NAME (and --consumer NAME), or "
-                "accept "
-                "it with --accept-gaps",
-                f"stream {self._stream.address}",
-            )
-        return result
 
     def _steps(self) -> Iterator[Step]:
         progress = self._reporter.progress
         if self._job.follow:
-            known = [entry.step for entry in self._receipt.entries.values() if entry.uuid == self._uuid]
+            entries = self._destination.receipt.entries.values()
+            known = [entry.step for entry in entries if entry.uuid == self._uuid]
             return follow_steps(
                 self._stream,
                 self._selection,
@@ -168,49 +116,38 @@ class _Stager:
         self._reporter.update()
         return kept_steps(self._stream, list(chosen), self._lost.append)
 
-    def _recover(self) -> None:
-        """Brings the destination from wherever an earlier run was killed to a state that the receipt describes."""
-        publication.remove_leftovers(self._directory)
-        for marker in sorted(self._directory.glob(".*.publishing")):
-            try:
-                entry = StepEntry.from_json(json.loads(marker.read_text(encoding="utf-8")))
-            except (ValueError, KeyError, TypeError):
-                raise CorruptError(
-                    "this is no marker of a stage-out; move it away, then run the same command again", str(marker)
-                ) from None
-            if files_match(self._directory, entry):
-                self._receipt.entries[entry.output] = entry
-                self._receipt.save()
-            marker.unlink()
-
     def _stage(self, step: Step) -> None:
-        output = self._directory / f"{self._stream.address.stream}.{step.number:06d}{self._format.suffix}"
+        directory = self._destination.directory
+        output = directory / f"{self._stream.address.stream}.{step.number:06d}{self._format.suffix}"
         self._reporter.progress.item = output.name
         self._reporter.update()
         names = self._names(step)
         complete = len(names) == len(step)
-        entry = self._receipt.entries.get(output.name)
+        entry = self._destination.entry(output)
         if entry is not None and self._is_of(entry, step, names):
-            if files_match(self._directory, entry):
+            if files_match(directory, entry):
                 self._kept.append(step.number)
                 self._reporter.progress.items_kept += 1
                 self._finish(step, complete or entry.complete, already=True)
                 return
             self._reporter.note(f"{output} does not match its receipt any more; step {step.number} is staged out again")
-        self._check_replaceable(output, entry)
+        if not self._job.replace:
+            self._destination.check_replaceable(output, self._uuid)
+        unchecked = self._unchecked(step, names)
         try:
-            step.verify()
+            for name in names:
+                if name not in unchecked:
+                    step[name].verify()
         except CorruptError as error:
             # A damaged step must not keep those after it from being saved.
             self._corrupt.append(error)
             self._reporter.note(f"step {step.number} is damaged and is left out: {error}")
             return
         try:
-            entry = self._write(step, names, complete, output)
+            self._write(step, names, complete, bool(unchecked), output)
         except StepGoneError:
             self._lost.append(step.number)
             return
-        self._enter(entry)
         self._staged.append(step.number)
         self._finish(step, complete, already=False)
 
@@ -232,56 +169,39 @@ class _Stager:
             )
         return list(self._job.variables)
 
-    def _check_replaceable(self, output: Path, entry: StepEntry | None) -> None:
-        if self._job.replace or not os.path.lexists(output) or (entry is not None and entry.uuid == self._uuid):
-            return
-        whose = f"was staged out from another stream, {entry.stream} ({entry.uuid})" if entry else "is in no receipt"
-        raise AlreadyExistsError(
-            f"the destination has a {output.name} that {whose}; choose another destination, or allow it with --replace",
-            str(output),
-        )
-
-    def _write(self, step: Step, names: list[str], complete: bool, output: Path) -> StepEntry:
-        """Writes and checks the output, and gives it its name; returns what the receipt is to say."""
+    def _unchecked(self, step: Step, names: list[str]) -> list[str]:
+        """The variables that were written without checksums, if the job accepts them."""
         unchecked = list(unchecked_variables(step, names))
         if unchecked and not self._job.accept_unchecked:
             raise UnsupportedError(
                 f"variable {', '.join(map(repr, unchecked))} was written without checksums, so what is staged out "
-                "cannot be "
-                "checked against what was written; write with checksums, or allow it with --accept-unchecked",
+                "cannot be checked against what was written; write with checksums, or allow it with "
+                "--accept-unchecked",
                 str(step.address),
             )
+        return unchecked
+
+    def _write(self, step: Step, names: list[str], complete: bool, unchecked: bool, output: Path) -> None:
+        """Writes, syncs and checks the output, and publishes it."""
         checksums = block_checksums(step, names)
         partial = publication.partial_path(output)
         try:
-            with self._write_errors(step, output):
+            with self._destination.write_errors(step.number, step.size_bytes, output):
                 self._format.write(step, names, partial, self._advance)
                 publication.sync_tree(partial)
-            with self._write_errors(step, output):
                 self._format.compare(step, checksums, partial, self._advance)
             files = tuple(
                 FileEntry(output.name + file.path.removeprefix(partial.name), file.size_bytes, file.crc32c)
                 for file in describe_files(partial)
             )
-            entry = self._entry(step, names, complete, bool(unchecked), output, files)
-            if self._receipt.entries.pop(output.name, None) is not None:
-                # An output that is about to be replaced is taken off the receipt first, so that the receipt never lies.
-                self._receipt.save()
-            publication.write_whole(publication.marker_path(output), json.dumps(entry.as_json()))
-            publication.publish(partial, output)
+            self._destination.publish(partial, self._entry(step, names, complete, unchecked, output, files))
         except BaseException:
             publication.remove(partial)
             raise
-        return entry
-
-    def _enter(self, entry: StepEntry) -> None:
-        self._receipt.entries[entry.output] = entry
-        self._receipt.save()
-        publication.marker_path(self._directory / entry.output).unlink()
 
     def _finish(self, step: Step, complete: bool, *, already: bool) -> None:
         if (complete or self._job.mark_partial) and not (already and step.summary.staged):
-            _mark_staged(self._stream.address, step, str(self._receipt.path))
+            _mark_staged(self._stream.address, step, str(self._destination.receipt.path))
         progress = self._reporter.progress
         progress.items_done += 1
         self._finished_bytes += step.size_bytes
@@ -318,25 +238,22 @@ class _Stager:
             forebay=version("forebay"),
         )
 
-    @contextlib.contextmanager
-    def _write_errors(self, step: Step, output: Path) -> Iterator[None]:
-        """What ADIOS2, HDF5 and the system raise, as errors that say what to do."""
-        try:
-            yield
-        except ForebayError:
-            raise
-        except (RuntimeError, OSError) as error:
-            free_bytes = os.statvfs(self._directory).f_bavail * os.statvfs(self._directory).f_frsize
-            if free_bytes < step.size_bytes:
-                raise NoSpaceError(
-                    f"the destination is full: step {step.number} needs about {forebay.format_size(step.size_bytes)}, "
-                    f"{forebay.format_size(free_bytes)} are free. Steps before it are staged and safe; make room and "
-                    "run the "
-                    "same command again",
-                    str(self._directory),
-                ) from error
-            reason = " ".join(str(error).split())
-            raise StorageError(f"writing step {step.number} failed: {reason}", str(output)) from error
+    def _raise_what_is_missing(self) -> None:
+        where = f"stream {self._stream.address}"
+        if self._corrupt:
+            others = f" (and {len(self._corrupt) - 1} more steps)" if len(self._corrupt) > 1 else ""
+            raise CorruptError(
+                f"the stream's own bytes are damaged: {self._corrupt[0].what}{others}; all other chosen steps are "
+                "staged out",
+                self._corrupt[0].where or where,
+            )
+        if self._lost and not self._job.accept_gaps:
+            raise StepGoneError(
+                f"retention dropped the chosen steps {_listed(self._lost)} before they could be staged out; the others "
+                "are staged. Keep such steps with the retention precious:N or consumers:NAME (and --consumer NAME), or "
+                "accept it with --accept-gaps",
+                where,
+            )
 
 
 def _mark_staged(address: Address, step: Step, receipt: str) -> None:
@@ -356,5 +273,6 @@ def _mark_staged(address: Address, step: Step, receipt: str) -> None:
 
 
 def _listed(numbers: Sequence[int]) -> str:
-    text = ", ".join(map(str, numbers[:10]))
-    return text if len(numbers) <= 10 else f"{text} and {len(numbers) - 10} more"
+    text = ", ".join(map(str, numbers[:_NUMBERS_SHOWN_MAX]))
+    more = len(numbers) - _NUMBERS_SHOWN_MAX
+    return f"{text} and {more} more" if more > 0 else text

@@ -1,0 +1,333 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stage-out of steps against a real server: what is chosen, written, checked, marked, kept, replaced and refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+import forebay
+from forebay.errors import (
+    AlreadyExistsError,
+    BusyError,
+    CorruptError,
+    InvalidArgumentError,
+    NoSpaceError,
+    PermissionDeniedError,
+    StepGoneError,
+    StepNotFoundError,
+    StreamInterruptedError,
+    StreamNotFoundError,
+    UnsupportedError,
+    VariableNotFoundError,
+)
+from forebay.workflows.staging.job import StepsJob
+from forebay.workflows.staging.publication import destination_lock
+from forebay.workflows.staging.reporting import JsonReporter
+from forebay.workflows.staging.steps import stage_steps
+from tests.support.staged_output import check_destination, read_bp5, receipt_entries, stray_names
+
+ELEMENTS = 4096
+
+
+def field(number: int, round_number: int = 0) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """What the tests write into step `number`."""
+    return np.arange(ELEMENTS) * 1e-3 + number + 1000 * round_number
+
+
+def write_steps(stream: forebay.WritableStream, count: int, round_number: int = 0) -> None:
+    for _ in range(count):
+        with stream.step() as step:
+            step["T"] = field(stream.next_step, round_number)
+            step["time"] = float(stream.next_step)
+
+
+def stage(job: StepsJob) -> dict[str, Any]:
+    return stage_steps(job, JsonReporter(StringIO()))
+
+
+def staged_numbers(address: str) -> list[int]:
+    with forebay.Admin() as admin:
+        return [step.number for step in admin.steps(address) if step.staged]
+
+
+@pytest.fixture
+def address(reservation: str) -> str:
+    """An ended stream of 25 steps, every tenth precious."""
+    address = f"{reservation}/flow"
+    with forebay.open(address, "w", retention="precious:10") as stream:
+        write_steps(stream, 25)
+    return address
+
+
+@pytest.fixture
+def job(address: str, tmp_path: Path) -> StepsJob:
+    return StepsJob(address, str(tmp_path / "out"), every=10)
+
+
+def test_every_tenth_step_is_written_checked_and_marked(address: str, job: StepsJob, tmp_path: Path) -> None:
+    result = stage(job)
+    out = tmp_path / "out"
+    assert result == {"receipt": str(out / "receipt.json"), "staged": [0, 10, 20], "kept": [], "lost": []}
+    assert sorted(path.name for path in out.iterdir()) == [
+        "flow.000000.bp",
+        "flow.000010.bp",
+        "flow.000020.bp",
+        "receipt.json",
+    ]
+    for number in (0, 10, 20):
+        np.testing.assert_array_equal(read_bp5(out / f"flow.{number:06d}.bp", "T"), field(number))
+    check_destination(out)
+    assert staged_numbers(address) == [0, 10, 20]
+    with forebay.Admin() as admin:
+        assert not any(step.precious for step in admin.steps(address))
+
+
+def test_a_second_run_checks_and_keeps(job: StepsJob, tmp_path: Path) -> None:
+    stage(job)
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")}
+    result = stage(job)
+    assert (result["staged"], result["kept"]) == ([], [0, 10, 20])
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")} == before
+
+
+def test_a_damaged_output_is_staged_out_again(job: StepsJob, tmp_path: Path) -> None:
+    stage(job)
+    data = tmp_path / "out" / "flow.000010.bp" / "data.0"
+    content = bytearray(data.read_bytes())
+    content[100] ^= 1
+    data.write_bytes(content)
+    shutil.rmtree(tmp_path / "out" / "flow.000020.bp")
+    result = stage(job)
+    assert (result["staged"], result["kept"]) == ([10, 20], [0])
+    check_destination(tmp_path / "out")
+
+
+def test_hdf5_has_the_same_values(job: StepsJob, tmp_path: Path) -> None:
+    stage(replace(job, format="hdf5"))
+    with h5py.File(tmp_path / "out" / "flow.000010.h5") as file:
+        np.testing.assert_array_equal(file["T"][...], field(10))
+        assert file["time"][()] == 10.0
+    check_destination(tmp_path / "out")
+
+
+def test_chosen_variables_do_not_make_a_step_staged(address: str, job: StepsJob, tmp_path: Path) -> None:
+    stage(replace(job, variables=("time",)))
+    assert staged_numbers(address) == []
+    assert receipt_entries(tmp_path / "out")[10]["complete"] is False
+    stage(replace(job, variables=("time",), mark_partial=True))
+    assert staged_numbers(address) == [0, 10, 20]
+    # All of them are more than what lies there.
+    assert stage(job)["staged"] == [0, 10, 20]
+    assert receipt_entries(tmp_path / "out")[10]["complete"] is True
+    with pytest.raises(VariableNotFoundError, match="'p'"):
+        stage(replace(job, variables=("T", "p")))
+
+
+def test_a_step_that_was_asked_for_by_number_must_be_there(job: StepsJob) -> None:
+    assert stage(replace(job, every=None, steps="3,7:9"))["staged"] == [3, 7, 8]
+    with pytest.raises(StepNotFoundError, match=r"no step 99 \(it keeps 0 to 24\)"):
+        stage(replace(job, every=None, steps="3,99"))
+    assert stage(replace(job, every=None, steps="90:100"))["staged"] == []
+
+
+def test_withdrawn_and_rewritten_steps_are_replaced(address: str, job: StepsJob, tmp_path: Path) -> None:
+    stage(job)
+    with forebay.open(address, "a", append_after=10) as stream:
+        write_steps(stream, 20, round_number=1)
+    result = stage(job)
+    assert (result["staged"], result["kept"]) == ([20, 30], [0, 10])
+    out = tmp_path / "out"
+    np.testing.assert_array_equal(read_bp5(out / "flow.000020.bp", "T"), field(20, round_number=1))
+    entries = receipt_entries(out)
+    assert entries[20]["epoch"] > entries[10]["epoch"]
+    check_destination(out)
+    assert stray_names(out) == set()
+
+
+def test_outputs_of_another_stream_are_not_replaced_unasked(reservation: str, job: StepsJob, tmp_path: Path) -> None:
+    stage(job)
+    with forebay.Admin() as admin:
+        admin.remove_stream(f"{reservation}/flow", force=True)
+    with forebay.open(f"{reservation}/flow", "w") as stream:
+        write_steps(stream, 1, round_number=2)
+    with pytest.raises(AlreadyExistsError, match="--replace"):
+        stage(job)
+    np.testing.assert_array_equal(read_bp5(tmp_path / "out" / "flow.000000.bp", "T"), field(0))
+    assert stage(replace(job, replace=True))["staged"] == [0]
+    np.testing.assert_array_equal(read_bp5(tmp_path / "out" / "flow.000000.bp", "T"), field(0, round_number=2))
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "flow.000000.bp").write_text("somebody's")
+    with pytest.raises(AlreadyExistsError, match="in no receipt"):
+        stage(replace(job, destination=str(tmp_path / "other")))
+
+
+def test_two_streams_share_a_destination(reservation: str, job: StepsJob, tmp_path: Path) -> None:
+    with forebay.open(f"{reservation}/more", "w") as stream:
+        write_steps(stream, 1)
+    stage(job)
+    stage(replace(job, stream=f"{reservation}/more"))
+    document = json.loads((tmp_path / "out" / "receipt.json").read_text())
+    assert [entry["output"] for entry in document["steps"]] == [
+        "flow.000000.bp",
+        "flow.000010.bp",
+        "flow.000020.bp",
+        "more.000000.bp",
+    ]
+
+
+def test_steps_without_checksums_need_consent(reservation: str, job: StepsJob, tmp_path: Path) -> None:
+    address = f"{reservation}/bare"
+    with forebay.open(address, "w", checksums=False) as stream:
+        write_steps(stream, 1)
+    bare = replace(job, stream=address)
+    with pytest.raises(UnsupportedError, match="'T' was written without checksums"):
+        stage(bare)
+    assert stage(replace(bare, accept_unchecked=True))["staged"] == [0]
+    assert receipt_entries(tmp_path / "out")[0]["verified"] == "read"
+
+
+def test_damaged_segments_are_told_and_the_other_steps_saved(
+    server: Any, reservation: str, job: StepsJob, tmp_path: Path
+) -> None:
+    needle = field(10).tobytes()
+    hits = 0
+    with forebay.Admin() as admin:
+        files = Path(admin.reservation(reservation).files_path)
+    for segment in (files.parent / "segments").iterdir():
+        content = segment.read_bytes()
+        place = content.find(needle)
+        if place >= 0:
+            with segment.open("r+b") as file:
+                file.seek(place + 777)
+                file.write(bytes([content[place + 777] ^ 0x40]))
+            hits += 1
+    assert hits == 1
+    with pytest.raises(CorruptError, match=r"damaged.*all other chosen steps are staged out"):
+        stage(job)
+    assert sorted(receipt_entries(tmp_path / "out")) == [0, 20]
+    assert staged_numbers(job.stream) == [0, 20]
+
+
+def test_following_stages_each_step_as_it_becomes_durable(reservation: str, tmp_path: Path) -> None:
+    job = StepsJob(f"{reservation}/live", str(tmp_path / "out"), every=10, follow=True)
+    results: list[dict[str, Any]] = []
+    staging = threading.Thread(target=lambda: results.append(stage(job)))
+    staging.start()
+    # It waits for the stream, and every tenth step is kept until it has been staged.
+    with forebay.open(job.stream, "w", retention="last:1,precious:10") as stream:
+        write_steps(stream, 41)
+    staging.join(60)
+    (result,) = results
+    assert result["staged"] == [0, 10, 20, 30, 40]
+    assert result["lost"] == []
+    check_destination(tmp_path / "out")
+
+
+def test_following_ends_when_the_last_chosen_step_is_there(reservation: str, tmp_path: Path) -> None:
+    job = StepsJob(f"{reservation}/live", str(tmp_path / "out"), steps="1,3", follow=True)
+    with forebay.open(job.stream, "w") as stream:
+        write_steps(stream, 5)
+        assert stage(job)["staged"] == [1, 3]
+
+
+def test_following_an_interrupted_stream_ends_with_that(reservation: str, tmp_path: Path) -> None:
+    job = StepsJob(f"{reservation}/live", str(tmp_path / "out"), every=2, follow=True)
+    stream = forebay.open(job.stream, "w", grace=0.2)
+    write_steps(stream, 3)
+    stream.abandon()
+    with pytest.raises(StreamInterruptedError):
+        stage(job)
+    assert sorted(receipt_entries(tmp_path / "out")) == [0, 2]
+
+
+def test_a_step_that_was_dropped_between_two_runs_is_told(reservation: str, tmp_path: Path) -> None:
+    job = StepsJob(f"{reservation}/live", str(tmp_path / "out"), every=2, follow=True)
+    stream = forebay.open(job.stream, "w", grace=0.1)
+    write_steps(stream, 3)
+    stream.abandon()
+    with pytest.raises(StreamInterruptedError):
+        stage(job)
+    with forebay.open(job.stream, "a", retention="last:2") as stream:
+        write_steps(stream, 6)
+    with pytest.raises(StepGoneError, match="4, 6"):
+        stage(job)
+    assert stage(replace(job, accept_gaps=True))["kept"] == [8]
+    assert sorted(receipt_entries(tmp_path / "out")) == [0, 2, 8]
+
+
+def test_a_consumer_makes_retention_wait_for_the_stage(reservation: str, tmp_path: Path) -> None:
+    job = StepsJob(f"{reservation}/live", str(tmp_path / "out"), every=5, follow=True, consumer="archive")
+    results: list[dict[str, Any]] = []
+    staging = threading.Thread(target=lambda: results.append(stage(job)))
+    staging.start()
+    with forebay.open(job.stream, "w", retention="consumers:archive") as stream:
+        write_steps(stream, 21)
+    staging.join(60)
+    assert results[0]["staged"] == [0, 5, 10, 15, 20]
+    with forebay.Admin() as admin:
+        (archive,) = admin.stream(job.stream).consumers
+    assert archive.lag_steps == 0
+
+
+def test_another_stage_in_the_same_destination_is_refused(job: StepsJob, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    with destination_lock(tmp_path / "out"), pytest.raises(BusyError, match="another stage works"):
+        stage(job)
+    assert stage(job)["staged"] == [0, 10, 20]
+
+
+def test_destinations_that_cannot_be_written_are_told(job: StepsJob, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InvalidArgumentError, match="is a file"):
+        stage(replace(job, destination=str(tmp_path / "file")))
+    with pytest.raises((PermissionDeniedError, forebay.StorageError)):
+        stage(replace(job, destination="/proc/forebay"))
+    with pytest.raises(StreamNotFoundError):
+        stage(replace(job, stream=job.stream + "x"))
+
+
+@pytest.fixture
+def small_file_system(tmp_path: Path) -> Iterator[Path]:
+    """A file system of one mebibyte."""
+    place = tmp_path / "small"
+    place.mkdir()
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "forebay-test", str(place)], capture_output=True, check=False
+    )
+    if done.returncode != 0:
+        pytest.skip("mounting needs root")
+    yield place
+    subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+@pytest.mark.parametrize("output_format", ["bp5", "hdf5"])
+def test_a_full_destination_is_told_and_taken_up_when_there_is_room(
+    reservation: str, small_file_system: Path, output_format: str
+) -> None:
+    address = f"{reservation}/big"
+    with forebay.open(address, "w") as stream:
+        for number in range(4):
+            with stream.step() as step:
+                step["T"] = np.random.default_rng(number).random(40_000)
+    job = StepsJob(address, str(small_file_system / "out"), format=output_format)
+    with pytest.raises(NoSpaceError, match="make room and run the same command again"):
+        stage(job)
+    out = small_file_system / "out"
+    assert sorted(receipt_entries(out)) == [0, 1, 2]
+    check_destination(out)
+    assert stray_names(out) == set()
+    subprocess.run(["mount", "-o", "remount,size=4m", str(small_file_system)], check=True)
+    result = stage(job)
+    assert (result["staged"], result["kept"]) == ([3], [0, 1, 2])
