@@ -51,6 +51,11 @@ TEST_F(EngineSteps, polling_a_stream_without_a_new_step_is_not_ready) {
   EXPECT_EQ(reader.CurrentStep(), 0U);
   reader.EndStep();
   EXPECT_EQ(reader.BeginStep(StepMode::Read, 0.0F), StepStatus::NotReady);
+  write_steps(writer, variable, 1, 1);
+  // EndStep has returned, so polling finds the step at once.
+  ASSERT_EQ(reader.BeginStep(StepMode::Read, 0.0F), StepStatus::OK);
+  EXPECT_EQ(reader.CurrentStep(), 1U);
+  reader.EndStep();
   writer.Close();
   EXPECT_EQ(reader.BeginStep(StepMode::Read, 30.0F), StepStatus::EndOfStream);
   EXPECT_EQ(reader.BeginStep(), StepStatus::EndOfStream);
