@@ -79,7 +79,8 @@ def stage_files(job: FilesJob, reporter: Reporter) -> Json:
     with _readable_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         # The parent of a tree that is there already need not be writable.
-        with publication.destination_lock(target if target.is_dir() else target.parent):
+        locked = target.parent if os.access(target.parent, os.W_OK) else target
+        with publication.destination_lock(locked):
             return _TreeStager(source, target, reporter).run()
 
 

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whose reservations and stages are whose: the manager knows its callers by the kernel's word. Needs root."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import forebay
+from forebay.cli.instance import Instance
+from forebay.workflows.manager.client import ManagerClient
+from forebay.workflows.staging.job import FilesJob, StepsJob
+from tests.support.instance import CommandLineInstance
+from tests.support.other_user import as_user, can_run_python
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
+
+USER = "nobody"
+
+
+@pytest.fixture(scope="module")
+def instance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLineInstance]:
+    """An instance that others can reach, with a reservation of root's."""
+    folder = tmp_path_factory.mktemp("peers")
+    for parent in (folder, *folder.parents[:2]):
+        parent.chmod(0o755)
+    with (
+        CommandLineInstance(folder / "root") as running,
+        pytest.MonkeyPatch.context() as environment,
+    ):
+        environment.setenv("FOREBAY_ROOT", str(running.root))
+        running.ask("create", "roots", "--capacity", "32MiB")
+        yield running
+
+
+def ask(instance: CommandLineInstance, method: str, *arguments: Any, **options: Any) -> Any:
+    """As the other user, what the manager answers or the code of its refusal."""
+
+    def call() -> Any:
+        with ManagerClient(Instance(instance.root)) as manager:
+            return getattr(manager, method)(*arguments, **options)
+
+    return as_user(USER, call)
+
+
+def test_what_belongs_to_another_user_is_refused(instance: CommandLineInstance, tmp_path: Path) -> None:
+    number = instance.ask("stage-in", "/etc/hostname", "roots:file", "--no-wait")["stage"]["id"]
+    assert ask(instance, "destroy", "roots", force=False) == "permission_denied"
+    assert ask(instance, "destroy", "roots", force=True) == "permission_denied"
+    assert ask(instance, "stage", number) == "permission_denied"
+    assert ask(instance, "cancel", number) == "permission_denied"
+    assert ask(instance, "shut_down", force=True) == "permission_denied"
+    assert ask(instance, "stages") == []
+    assert ask(instance, "findings") == []
+    assert instance.ask("show", "roots")["reservation"]["name"] == "roots"
+
+
+def test_a_user_has_reservations_of_their_own(instance: CommandLineInstance) -> None:
+    info = ask(instance, "create", "theirs", "16MiB", persistent=False, access_mode="striped", kind="scratch")
+    assert info["owner_uid"] == pwd.getpwnam(USER).pw_uid
+    # Nobody takes a name over.
+    assert ask(instance, "create", "roots", "32MiB", persistent=False, access_mode="striped", kind="scratch") in (
+        "already_exists",
+        "permission_denied",
+    )
+    assert ask(instance, "destroy", "theirs", force=False) is None
+    with forebay.Admin() as admin, pytest.raises(forebay.NotFoundError):
+        admin.reservation("theirs")
+
+
+def test_a_stage_runs_as_the_user_who_asked(instance: CommandLineInstance, tmp_path: Path) -> None:
+    if not can_run_python(USER):
+        pytest.skip(f"{USER} cannot start this Python, which lies in somebody's home")
+    ask(instance, "create", "mine", "16MiB", persistent=False, access_mode="striped", kind="scratch")
+    secret = tmp_path / "secret"
+    secret.write_text("root's")
+    secret.chmod(0o600)
+    number = ask(instance, "submit", FilesJob("mine", "secret", str(secret), inward=True))["id"]
+    row = _when_over(instance, number)
+    assert row["failure"]["code"] == "permission_denied"
+    number = ask(instance, "submit", StepsJob("roots/flow", str(tmp_path / "out")))["id"]
+    row = _when_over(instance, number)
+    assert row["failure"]["code"] == "permission_denied"
+    number = ask(instance, "submit", FilesJob("mine", "hostname", "/etc/hostname", inward=True))["id"]
+    assert _when_over(instance, number)["state"] == "succeeded"
+    files = Path(instance.ask("show", "mine")["reservation"]["files_path"])
+    assert (files / "hostname").stat().st_uid == pwd.getpwnam(USER).pw_uid
+
+
+def _when_over(instance: CommandLineInstance, number: int) -> dict[str, Any]:
+    with instance.manager() as manager:
+        seen = -1
+        while True:
+            row = manager.stage(number, seen=seen, wait_seconds=10)
+            if row["finished_ns"] is not None:
+                return row
+            seen = row["version"]

@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stages through the manager: waiting, cancelling, surviving kills of stager, manager and server."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import select
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import forebay
+from forebay.cli.failures import ExitStatus
+from tests.support.instance import CommandLineInstance
+from tests.support.staged_output import check_destination, read_bp5, receipt_entries, stray_names
+
+SEED = int(os.environ.get("FOREBAY_TEST_SEED") or random.SystemRandom().randrange(1 << 32))
+KILLS = int(os.environ.get("FOREBAY_TEST_COUNT") or 12)
+STEPS = 40
+
+
+def field(number: int) -> np.ndarray[Any, np.dtype[np.float64]]:
+    return np.arange(50_000) + 1.0 * number
+
+
+@pytest.fixture(scope="module")
+def instance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLineInstance]:
+    """An instance with an ended stream `run1/flow` of 40 steps."""
+    with (
+        CommandLineInstance(tmp_path_factory.mktemp("manager") / "root") as running,
+        pytest.MonkeyPatch.context() as environment,
+    ):
+        environment.setenv("FOREBAY_ROOT", str(running.root))
+        running.ask("create", "run1", "--capacity", "128MiB", "--persistent")
+        write(STEPS, "run1/flow")
+        yield running
+
+
+def write(count: int, address: str) -> None:
+    with forebay.open(address, "w") as stream:
+        for _ in range(count):
+            with stream.step() as step:
+                step["T"] = field(stream.next_step)
+
+
+def submit(instance: CommandLineInstance, *arguments: str) -> int:
+    number: int = instance.ask("stage-out", *arguments, "--no-wait")["stage"]["id"]
+    return number
+
+
+def wait_until(instance: CommandLineInstance, number: int, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    """The stage once it is as wanted; woken by its changes."""
+    deadline = time.monotonic() + 90
+    seen = -1
+    while time.monotonic() < deadline:
+        with instance.manager() as manager:
+            row = manager.stage(number, seen=seen, wait_seconds=5)
+        if holds(row):
+            return row
+        seen = row["version"]
+    raise AssertionError(f"stage {number} is still {row}")
+
+
+def is_over(row: dict[str, Any]) -> bool:
+    return row["state"] in ("succeeded", "failed", "cancelled")
+
+
+def stagers(root: Path) -> list[int]:
+    """Processes that stage for this instance."""
+    found = []
+    for process in Path("/proc").iterdir():
+        try:
+            if not process.name.isdecimal() or b"forebay.workflows.staging" not in (process / "cmdline").read_bytes():
+                continue
+            if f"FOREBAY_ROOT={root}".encode() in (process / "environ").read_bytes().split(b"\0"):
+                found.append(int(process.name))
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return found
+
+
+def check_all_staged(out: Path) -> None:
+    assert sorted(receipt_entries(out)) == list(range(STEPS))
+    check_destination(out)
+    assert stray_names(out) == set()
+    for number in (0, STEPS // 2, STEPS - 1):
+        np.testing.assert_array_equal(read_bp5(out / f"flow.{number:06d}.bp", "T"), field(number))
+
+
+def test_waiting_tells_where_the_receipt_is(instance: CommandLineInstance, tmp_path: Path) -> None:
+    done = instance.run("stage-out", "run1/flow", str(tmp_path / "out"), "--every", "10")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"4 steps staged out; receipt: {tmp_path}/out/receipt.json\n"
+    told = instance.ask("stage-out", "run1/flow", str(tmp_path / "out"), "--every", "10")["stage"]
+    assert told["state"] == "succeeded"
+    assert told["result"]["kept"] == [0, 10, 20, 30]
+    shown = instance.run("stages", "show", str(told["id"])).stdout
+    assert "succeeded" in shown
+    assert str(tmp_path / "out" / "receipt.json") in shown
+    assert told["id"] in {row["id"] for row in instance.ask("stages")["stages"]}
+
+
+def test_files_go_in_and_out(instance: CommandLineInstance, tmp_path: Path) -> None:
+    source = tmp_path / "inputs"
+    (source / "deep").mkdir(parents=True)
+    (source / "deep" / "mesh").write_bytes(os.urandom(100_000))
+    (source / "link").symlink_to("deep/mesh")
+    os.utime(source / "deep" / "mesh", ns=(1_000_000_000, 1_234_567_890))
+    for copied, kept in ((1, 0), (0, 1)):
+        result = instance.ask("stage-in", str(source), "run1:inputs")["stage"]["result"]
+        assert (result["copied"], result["kept"]) == (copied, kept)
+    files = Path(instance.ask("show", "run1")["reservation"]["files_path"])
+    assert (files / "inputs" / "link").readlink() == Path("deep/mesh")
+    assert (files / "inputs" / "deep" / "mesh").stat().st_mtime_ns == 1_234_567_890
+    instance.ask("stage-out", "run1:inputs/deep/mesh", f"{tmp_path}/back/")
+    instance.ask("stage-out", "forebay://run1/files/inputs", str(tmp_path / "tree"))
+    for back in (tmp_path / "back" / "mesh", tmp_path / "tree" / "deep" / "mesh"):
+        assert back.read_bytes() == (source / "deep" / "mesh").read_bytes()
+    receipt = json.loads((tmp_path / "back" / "mesh.receipt.json").read_text())
+    assert receipt["files"][0]["crc32c"] == f"{forebay.crc32c((source / 'deep' / 'mesh').read_bytes()):08x}"
+
+
+def test_a_following_stage_is_cancelled_and_taken_up_again(instance: CommandLineInstance, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with forebay.open("run1/live", "w") as stream:
+        with stream.step() as step:
+            step["T"] = field(0)
+        number = submit(instance, "run1/live", str(out), "--follow")
+        wait_until(instance, number, lambda row: row["progress"].get("items_done") == 1)
+        for _ in range(2):
+            instance.ask("stages", "cancel", str(number))
+        assert wait_until(instance, number, is_over)["state"] == "cancelled"
+        assert stagers(instance.root) == []
+    done = instance.ask("stage-out", "run1/live", str(out), "--follow")["stage"]
+    assert done["result"]["kept"] == [0]
+
+
+def test_ctrl_c_while_waiting_cancels(instance: CommandLineInstance, tmp_path: Path) -> None:
+    before = {row["id"] for row in instance.ask("stages")["stages"]}
+    with forebay.open("run1/live", "w"):
+        waiting = instance.start("stage-out", "run1/live", str(tmp_path / "out"), "--follow")
+        while not (new := {row["id"] for row in instance.ask("stages")["stages"]} - before):
+            assert waiting.poll() is None
+        (number,) = new
+        wait_until(instance, number, lambda row: row["state"] == "running")
+        waiting.send_signal(signal.SIGINT)
+        _, errors = waiting.communicate(timeout=60)
+        assert waiting.returncode == ExitStatus.CTRL_C
+        assert "was cancelled" in errors
+        assert wait_until(instance, number, is_over)["state"] == "cancelled"
+
+
+def test_following_an_interrupted_stream_has_an_exit_status_of_its_own(
+    instance: CommandLineInstance, tmp_path: Path
+) -> None:
+    stream = forebay.open("run1/broken", "w", grace=0.1)
+    with stream.step() as step:
+        step["T"] = field(0)
+    stream.abandon()
+    done = instance.run("stage-out", "run1/broken", str(tmp_path / "out"), "--follow")
+    assert done.returncode == ExitStatus.INTERRUPTED_STREAM
+    assert "writer group was lost" in done.stderr
+    assert sorted(receipt_entries(tmp_path / "out")) == [0]
+
+
+def test_killed_stagers_are_started_again_and_complete(instance: CommandLineInstance, tmp_path: Path) -> None:
+    chance = random.Random(SEED)
+    out = tmp_path / "out"
+    number = submit(instance, "run1/flow", str(out))
+    kills = 0
+    while kills < KILLS:
+        target = chance.randrange(1, 6)
+        row = wait_until(
+            instance,
+            number,
+            lambda row, target=target: (
+                is_over(row) or row["progress"].get("items_done", 0) >= target or row["attempts"] > 1
+            ),
+        )
+        if is_over(row):
+            break
+        for pid in stagers(instance.root):
+            os.kill(pid, signal.SIGKILL)
+            kills += 1
+    row = wait_until(instance, number, is_over)
+    assert row["state"] in ("succeeded", "failed"), f"seed {SEED}: {row}"
+    if row["state"] == "failed":
+        # So many deaths without progress are given up; the user runs it again.
+        assert "died of signal 9" in row["failure"]["what"]
+        instance.ask("stage-out", "run1/flow", str(out))
+    check_all_staged(out)
+
+
+def test_a_killed_manager_takes_up_its_stages(instance: CommandLineInstance, tmp_path: Path) -> None:
+    chance = random.Random(SEED)
+    outs = []
+    for round_number in range(max(2, KILLS // 4)):
+        out = tmp_path / f"out{round_number}"
+        outs.append(out)
+        number = submit(instance, "run1/flow", str(out))
+        target = chance.randrange(0, STEPS)
+        wait_until(instance, number, lambda row, t=target: is_over(row) or row["progress"].get("items_done", 0) >= t)
+        ended = [os.pidfd_open(pid) for pid in stagers(instance.root)]
+        instance.kill_manager()
+        # No stage outlives its manager.
+        for process in ended:
+            assert select.select([process], [], [], 30)[0]
+            os.close(process)
+        instance.up()
+        row = wait_until(instance, number, is_over)
+        assert row["state"] == "succeeded", f"seed {SEED}: {row}"
+        assert sorted(row["result"]["staged"] + row["result"]["kept"]) == list(range(STEPS))
+    for out in outs:
+        check_all_staged(out)
+    assert instance.ask("doctor")["clean"] is True
+
+
+def test_a_waiting_command_outlives_the_manager(instance: CommandLineInstance, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    before = {row["id"] for row in instance.ask("stages")["stages"]}
+    waiting = instance.start("stage-out", "run1/flow", str(out))
+    while not {row["id"] for row in instance.ask("stages")["stages"]} - before:
+        assert waiting.poll() is None
+    instance.kill_manager()
+    instance.up()
+    printed, errors = waiting.communicate(timeout=90)
+    assert waiting.returncode == 0, errors
+    assert "receipt" in printed
+    check_all_staged(out)
+
+
+def test_a_killed_server_is_waited_for(instance: CommandLineInstance, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    number = submit(instance, "run1/flow", str(out))
+    wait_until(instance, number, lambda row: is_over(row) or row["progress"].get("items_done", 0) >= 3)
+    instance.kill_server()
+    told = instance.up()
+    assert told["server_started"]
+    assert not told["manager_started"]
+    assert wait_until(instance, number, is_over)["state"] == "succeeded"
+    check_all_staged(out)
+    with forebay.Admin() as admin:
+        assert all(step.staged for step in admin.steps("run1/flow"))
