@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "event_loop.h"
+#include "space_map.h"
 
 namespace forebay::server {
 

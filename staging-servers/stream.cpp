@@ -208,6 +208,8 @@ void Stream::release_after_sync(std::vector<Extent> extents) {
 void Stream::removed() {
   group_.removed();
   followers_.removed();
+  for (auto& extents : take_unsynced_releases()) release_after_sync(std::move(extents));
+  for (auto& extents : flusher_.take_releases()) release_after_sync(std::move(extents));
 }
 
 void Stream::group_ended(std::uint32_t incarnation, StreamStatus status, const std::string& text) {

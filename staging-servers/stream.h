@@ -88,6 +88,8 @@ class Stream {
   /// Space of dropped durable steps whose drop has become durable.
   void release_after_sync(std::vector<Extent> extents);
   bool waits_for_journal_sync() const noexcept { return !unsynced_releases_.empty(); }
+  /// The same, or a sync under way frees space.
+  bool frees_with_sync() const { return waits_for_journal_sync() || flusher_.bytes_in_release() > 0; }
   std::vector<std::vector<Extent>> take_unsynced_releases();
 
   /// Grace time after a group was lost, over which followers wait for a restart.

@@ -76,6 +76,8 @@ inline constexpr journal::RecordType record_type_of<journal::RetentionSetT> = jo
 template <>
 inline constexpr journal::RecordType record_type_of<journal::PreciousSetT> = journal::RecordType::precious_set;
 template <>
+inline constexpr journal::RecordType record_type_of<journal::RankClosedT> = journal::RecordType::rank_closed;
+template <>
 inline constexpr journal::RecordType record_type_of<journal::StreamFailedT> = journal::RecordType::stream_failed;
 
 }  // namespace forebay::storage
