@@ -24,8 +24,9 @@ from forebay.records import Notice, StreamInfo, StreamStatus
 
 _KILLED_RANK = 1
 _LOOK_SECONDS = 0.1
-#: How many steps the late consumer finds at least.
+#: How many steps the late consumer finds at least, and for how many rendering stands still.
 _REPLAYED_STEPS = 2
+_PAUSED_STEPS = 2
 #: Nothing that the demo waits for takes longer, unless something is broken.
 _STANDSTILL_SECONDS_MAX = 180.0
 
@@ -156,10 +157,13 @@ class Show:
         self._screen.tell("a late consumer joins")
         while not (joined := latecomer.log.read_text()):
             yield
+        self._screen.tell(joined.splitlines()[0])
+        while self._committed < paused.at_step + _PAUSED_STEPS:
+            yield
         renderer.go_on()
         paused.steps = self._committed - paused.at_step
         self.course.pause = paused
-        self._screen.tell(f"{joined.splitlines()[0]}; rendering goes on")
+        self._screen.tell(f"rendering goes on, after {paused.steps} steps")
 
     def _kill_rank(self) -> Generator[None, None, RankKill]:
         """Kills one of the two ranks; returns when the group is gone and a checkpoint to go on from is staged."""

@@ -17,7 +17,7 @@ from course import Course
 from permeability import History
 from plan import Plan
 from rich.console import Console
-from rich.table import Table
+from rich.text import Text
 from simulated import SimulatedStep, simulated_steps
 from verification import Check
 
@@ -35,7 +35,9 @@ def summarize(plan: Plan, cast: Cast, course: Course) -> dict[str, Any]:
     written = simulated_steps([ranks[0].log for ranks in cast.simulations])
     history = History(cast.out / "permeability.json")
     wall_s = course.ended_at - course.started_at
-    written_bytes = sum(plan.grid.step_bytes(step.number) for step in written)
+    kill = course.rank_kill
+    numbers = [*range(plan.steps), *range(kill.checkpoint + 1, kill.checkpoint + 1 + kill.withdrawn)]
+    written_bytes = sum(map(plan.grid.step_bytes, numbers))
     return {
         "run": {
             "grid": plan.grid.name,
@@ -48,7 +50,7 @@ def summarize(plan: Plan, cast: Cast, course: Course) -> dict[str, Any]:
         },
         "simulation": {
             "wall_seconds": wall_s,
-            "steps_written": len(written),
+            "steps_written": len(numbers),
             "bytes_written": written_bytes,
             "mib_per_second": written_bytes / _MIB / wall_s,
             **_pace(plan, written),
@@ -88,9 +90,6 @@ def print_summary(summary: dict[str, Any], console: Console) -> None:
     """For people."""
     simulation, latency = summary["simulation"], summary["latency_ms"]
     rank, server = summary["rank_kill"], summary["server_kill"]
-    table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_column(style="bold")
-    table.add_column()
     rows = [
         (
             "simulation",
@@ -130,8 +129,7 @@ def print_summary(summary: dict[str, Any], console: Console) -> None:
         ),
     ]
     for name, text in rows:
-        table.add_row(name, text)
-    console.print(table)
+        console.print(Text.assemble((f"{name:<26}", "bold"), text))
 
 
 def _pace(plan: Plan, steps: Sequence[SimulatedStep]) -> dict[str, float]:

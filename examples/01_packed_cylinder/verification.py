@@ -179,7 +179,7 @@ class Verification:
         _require(not different, f"steps {different} differ")
         missing = set(wanted) - {step.number for step in told}
         _require(not missing, f"steps {sorted(missing)} were never told")
-        return f"{len(told)} steps, {len(told) - len(wanted)} of them written twice"
+        return f"{len(wanted)} steps, {len(told) - len(wanted)} of them told twice"
 
     def _check_checkpoints(self) -> str:
         outputs = sorted(path.name for path in self._cast.checkpoints.glob("*.bp"))
