@@ -22,7 +22,6 @@ from typing import Any
 
 import forebay
 from forebay.errors import (
-    CorruptError,
     ForebayError,
     InvalidArgumentError,
     NoSpaceError,
@@ -31,9 +30,9 @@ from forebay.errors import (
     StorageError,
     UnsupportedError,
 )
-from forebay.sizes import format_size
 from forebay.workflows.staging import publication
-from forebay.workflows.staging.checksum import file_checksum, forget_cached_pages, format_checksum
+from forebay.workflows.staging.checksum import file_checksum, format_checksum
+from forebay.workflows.staging.file_copy import copy_file, copy_status, copy_times
 from forebay.workflows.staging.job import FilesJob
 from forebay.workflows.staging.reporting import Json, Reporter
 
@@ -43,8 +42,6 @@ TREE_RECEIPT_NAME = ".forebay-receipt.json"
 
 _FORMAT = "forebay.receipt.files"
 _VERSION = 1
-_CHUNK_BYTES = 4 << 20
-_ZEROS = bytes(_CHUNK_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +70,10 @@ def stage_files(job: FilesJob, reporter: Reporter) -> Json:
     """
     with forebay.Admin() as admin:
         files = Path(admin.reservation(job.reservation).files_path)
-    source, target = _source_and_target(job, files)
-    if target == source or target.is_relative_to(source) or source.is_relative_to(target):
-        raise InvalidArgumentError("source and destination lie within one another", f"{source}, {target}")
-    with _readable_errors(target):
+    with _readable_errors(files if job.inward else Path(job.outside)):
+        source, target = _source_and_target(job, files)
+        if target == source or target.is_relative_to(source) or source.is_relative_to(target):
+            raise InvalidArgumentError("source and destination lie within one another", f"{source}, {target}")
         target.parent.mkdir(parents=True, exist_ok=True)
         # The parent of a tree that is there already need not be writable.
         locked = target.parent if os.access(target.parent, os.W_OK) else target
@@ -85,26 +82,24 @@ def stage_files(job: FilesJob, reporter: Reporter) -> Json:
 
 
 @contextlib.contextmanager
-def _readable_errors(target: Path) -> Iterator[None]:
-    """Operating-system errors, as errors that say what to do."""
+def _readable_errors(written: Path) -> Iterator[None]:
+    """Operating-system errors, as errors that say what to do; `written` is where the job writes."""
     try:
         yield
     except ForebayError:
         raise
     except PermissionError as error:
         raise PermissionDeniedError(
-            "this may not be read or written; have its permissions changed", str(error.filename or target)
+            "this may not be read or written; have its permissions changed", str(error.filename or written)
         ) from error
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            usage = os.statvfs(target.parent)
             raise NoSpaceError(
-                f"the destination is full ({format_size(usage.f_bavail * usage.f_frsize)} free); what was copied "
-                "stays: make "
-                "room and run the same command again",
-                str(target.parent),
+                "the destination is full; what was copied stays: make room and run the same command again", str(written)
             ) from error
-        raise StorageError(error.strerror or str(error), str(error.filename or target)) from error
+        raise StorageError(
+            f"{error.strerror or error}; mend it, then run the same command again", str(error.filename or written)
+        ) from error
 
 
 def _source_and_target(job: FilesJob, files: Path) -> tuple[Path, Path]:
@@ -113,8 +108,10 @@ def _source_and_target(job: FilesJob, files: Path) -> tuple[Path, Path]:
     source, target, name = (
         (Path(job.outside), inside, job.path) if job.inward else (inside, Path(job.outside), job.outside)
     )
-    if not os.path.lexists(source):
-        raise NotFoundError("there is no such file or directory to stage", str(source))
+    try:
+        source.lstat()
+    except FileNotFoundError:
+        raise NotFoundError("there is no such file or directory to stage", str(source)) from None
     if name.endswith("/") or (job.inward and not job.path) or (target.is_dir() and not source.is_dir()):
         target = target / (job.reservation if source == files else source.name)
     return source, target
@@ -186,7 +183,7 @@ class _TreeStager:
         publication.write_whole(self._receipt_path(target), self._receipt_text())
         if self._is_tree:
             # The receipt is no reason for the directory to look changed.
-            _copy_times(self._source, target)
+            copy_times(self._source, target)
 
     def _plan(self) -> None:
         items, size_bytes = 0, 0
@@ -218,10 +215,12 @@ class _TreeStager:
                         "the source has a directory where the destination has a file", str(child_target)
                     )
                 child_target.mkdir(mode=0o700, exist_ok=True)
+                if not os.access(child_target, os.W_OK):
+                    child_target.chmod(0o700)  # A read-only directory of an earlier run; it becomes so again.
                 self._copy_directory(child, child_target, child_path)
             else:
                 self._copy_leaf(child, child_target, child_path)
-        _copy_status(source, target)
+        copy_status(source, target)
         publication.sync_directory(target)
 
     def _copy_leaf(self, source: Path, target: Path, path: str) -> None:
@@ -234,12 +233,17 @@ class _TreeStager:
             return
         entry = self._unchanged(source, target, path)
         if entry is None:
-            entry = self._copy_file(source, target, path)
+            copied = copy_file(source, target, self._advance)
+            entry = _Entry(path, copied.size_bytes, copied.mtime_ns, format_checksum(copied.checksum))
             self._copied += 1
         else:
             self._reporter.progress.items_kept += 1
         self._entries.append(entry)
         self._reporter.progress.items_done += 1
+        self._reporter.update()
+
+    def _advance(self, count_bytes: int) -> None:
+        self._reporter.progress.bytes_done += count_bytes
         self._reporter.update()
 
     def _copy_link(self, source: Path, target: Path) -> None:
@@ -271,57 +275,9 @@ class _TreeStager:
             expected = format_checksum(file_checksum(source)[1])
         if size_bytes != status.st_size or format_checksum(checksum) != expected:
             return None
-        _copy_status(source, target)
+        copy_status(source, target)
         self._reporter.progress.bytes_done += size_bytes
         return _Entry(path, size_bytes, status.st_mtime_ns, expected)
-
-    def _copy_file(self, source: Path, target: Path, path: str) -> _Entry:
-        partial = publication.partial_path(target)
-        try:
-            with source.open("rb", buffering=0) as reading:
-                before = os.fstat(reading.fileno())
-                checksum = self._copy_bytes(reading.fileno(), partial, before)
-                after = os.fstat(reading.fileno())
-            if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
-                raise StorageError(
-                    "the file changed while it was being copied; stage it when nobody writes it", str(source)
-                )
-            read_back = file_checksum(partial)
-            if read_back != (before.st_size, checksum):
-                raise CorruptError(
-                    "what was written reads back as something else; the destination's storage may be failing",
-                    str(target),
-                )
-            _copy_status(source, partial)
-            partial.replace(target)
-        except BaseException:
-            partial.unlink(missing_ok=True)
-            raise
-        return _Entry(path, before.st_size, before.st_mtime_ns, format_checksum(checksum))
-
-    def _copy_bytes(self, reading: int, partial: Path, status: os.stat_result) -> int:
-        """Copies and syncs; returns the checksum. Holes of a sparse file stay holes."""
-        sparse = status.st_blocks * 512 < status.st_size
-        checksum = 0
-        buffer = bytearray(_CHUNK_BYTES)
-        window = memoryview(buffer)
-        writing = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            while count := os.readv(reading, [buffer]):
-                chunk = window[:count]
-                checksum = forebay.crc32c(chunk, checksum)
-                if sparse and chunk == _ZEROS[:count]:
-                    os.lseek(writing, count, os.SEEK_CUR)
-                else:
-                    _write_all(writing, chunk)
-                self._reporter.progress.bytes_done += count
-                self._reporter.update()
-            os.ftruncate(writing, os.lseek(writing, 0, os.SEEK_CUR))
-            os.fsync(writing)
-            forget_cached_pages(writing)
-        finally:
-            os.close(writing)
-        return checksum
 
     def _receipt_text(self) -> str:
         document = {
@@ -341,30 +297,6 @@ def _walk(path: Path) -> Iterator[Path]:
     if path.is_dir() and not path.is_symlink():
         for child in path.iterdir():
             yield from _walk(child)
-
-
-def _write_all(descriptor: int, data: memoryview) -> None:
-    while data:
-        data = data[os.write(descriptor, data) :]
-
-
-def _copy_status(source: Path, target: Path) -> None:
-    """Mode, times, extended attributes, and as root the owner."""
-    status = source.stat()
-    if os.geteuid() == 0:
-        os.chown(target, status.st_uid, status.st_gid)
-    for name in os.listxattr(source):
-        with contextlib.suppress(OSError):
-            # Many file systems keep only some of them, and some belong to the system; they are a service, not a
-            # promise.
-            os.setxattr(target, name, os.getxattr(source, name))
-    os.chmod(target, stat.S_IMODE(status.st_mode))
-    _copy_times(source, target)
-
-
-def _copy_times(source: Path, target: Path) -> None:
-    status = source.stat()
-    os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
 def _load_receipt(path: Path) -> dict[str, _Entry]:

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Staging of files and trees: what is kept of them, where they may go, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import forebay
+from forebay.errors import (
+    CorruptError,
+    ForebayError,
+    InvalidArgumentError,
+    NoSpaceError,
+    NotFoundError,
+    StorageError,
+    UnsupportedError,
+)
+from forebay.workflows.staging import file_copy
+from forebay.workflows.staging.files import TREE_RECEIPT_NAME, stage_files
+from forebay.workflows.staging.job import FilesJob
+from forebay.workflows.staging.reporting import JsonReporter
+
+
+def stage(job: FilesJob) -> dict[str, Any]:
+    return stage_files(job, JsonReporter(StringIO()))
+
+
+@pytest.fixture
+def files(reservation: str) -> Path:
+    """Where the reservation's files lie."""
+    with forebay.Admin() as admin:
+        return Path(admin.reservation(reservation).files_path)
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [("", "data"), ("there", "there"), ("folder/", "folder/data"), ("deep/er/there", "deep/er/there")],
+)
+def test_where_a_file_goes(reservation: str, files: Path, tmp_path: Path, path: str, expected: str) -> None:
+    (tmp_path / "data").write_text("content")
+    result = stage(FilesJob(reservation, path, str(tmp_path / "data"), inward=True))
+    assert result["target"] == str(files / expected)
+    assert (files / expected).read_text() == "content"
+    # A file goes into a directory that is there, so that running it again is the same.
+    (files / "known").mkdir()
+    for _ in range(2):
+        assert stage(FilesJob(reservation, "known", str(tmp_path / "data"), inward=True))["target"] == str(
+            files / "known" / "data"
+        )
+
+
+def test_all_files_of_a_reservation_can_be_staged_out(reservation: str, files: Path, tmp_path: Path) -> None:
+    (files / "a").mkdir()
+    (files / "a" / "b").write_text("b")
+    stage(FilesJob(reservation, "", str(tmp_path / "all"), inward=False))
+    assert (tmp_path / "all" / "a" / "b").read_text() == "b"
+    stage(FilesJob(reservation, "", f"{tmp_path}/into/", inward=False))
+    assert (tmp_path / "into" / reservation / "a" / "b").read_text() == "b"
+
+
+def test_what_is_kept_of_a_tree(reservation: str, files: Path, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    (source / "sub").mkdir(parents=True)
+    (source / "run.sh").write_text("#!/bin/sh\n")
+    (source / "run.sh").chmod(0o754)
+    (source / "dangling").symlink_to("nowhere/at/all")
+    with (source / "sparse").open("wb") as sparse:
+        sparse.truncate(64 << 20)
+        sparse.seek(32 << 20)
+        sparse.write(b"middle")
+    (source / "sub" / "nëme with spaces").write_text("")
+    os.utime(source / "sub", ns=(1, 2_000_000_123))
+    (source / "sub").chmod(0o555)
+    for _ in range(2):
+        result = stage(FilesJob(reservation, "tree", str(source), inward=True))
+    assert (result["copied"], result["kept"]) == (0, 3)
+    target = files / "tree"
+    assert (target / "run.sh").stat().st_mode & 0o777 == 0o754
+    assert (target / "dangling").readlink() == Path("nowhere/at/all")
+    assert (target / "sparse").read_bytes() == (source / "sparse").read_bytes()
+    assert (target / "sparse").stat().st_blocks * 512 < 8 << 20
+    assert (target / "sub").stat().st_mtime_ns == 2_000_000_123
+    assert (target / "sub").stat().st_mode & 0o777 == 0o555
+    document = json.loads((target / TREE_RECEIPT_NAME).read_text())
+    assert [entry["path"] for entry in document["files"]] == ["run.sh", "sparse", "sub/nëme with spaces"]
+
+
+def test_extended_attributes_are_kept_where_possible(reservation: str, files: Path, tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("x")
+    try:
+        os.setxattr(tmp_path / "data", "user.origin", b"beamline")
+        os.setxattr(files, "user.probe", b"1")
+    except OSError:
+        pytest.skip("this file system has no extended attributes for users")
+    stage(FilesJob(reservation, "data", str(tmp_path / "data"), inward=True))
+    assert os.getxattr(files / "data", "user.origin") == b"beamline"
+
+
+def test_a_changed_target_is_copied_again(reservation: str, files: Path, tmp_path: Path) -> None:
+    (tmp_path / "data").write_bytes(b"right")
+    job = FilesJob(reservation, "data", str(tmp_path / "data"), inward=True)
+    stage(job)
+    status = (files / "data").stat()
+    (files / "data").write_bytes(b"wrong")
+    os.utime(files / "data", ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert stage(job)["copied"] == 1
+    assert (files / "data").read_bytes() == b"right"
+
+
+@pytest.mark.parametrize("path", ["../escape", "a/../../escape", "/etc/escape", "link/escape"])
+def test_no_path_leads_out_of_the_reservation(reservation: str, files: Path, tmp_path: Path, path: str) -> None:
+    (tmp_path / "data").write_text("x")
+    (files / "link").symlink_to(tmp_path)
+    with pytest.raises(InvalidArgumentError, match="does not lead out"):
+        stage(FilesJob(reservation, path, str(tmp_path / "data"), inward=True))
+    assert not list(tmp_path.glob("escape"))
+
+
+def test_what_cannot_be_staged_is_told(reservation: str, files: Path, tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match="no such file"):
+        stage(FilesJob(reservation, "x", str(tmp_path / "nothing"), inward=True))
+    with pytest.raises(NotFoundError):
+        stage(FilesJob("no-such-reservation", "x", str(tmp_path), inward=True))
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UnsupportedError, match="neither"):
+        stage(FilesJob(reservation, "x", str(tmp_path), inward=True))
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree" / "name").mkdir()
+    (files / "tree").mkdir()
+    (files / "tree" / "name").write_text("a file")
+    with pytest.raises(InvalidArgumentError, match="a directory where the destination has a file"):
+        stage(FilesJob(reservation, "tree", str(tmp_path / "tree"), inward=True))
+    with pytest.raises(InvalidArgumentError, match="within one another"):
+        stage(FilesJob(reservation, "tree", str(files / "tree" / "deeper"), inward=False))
+
+
+def test_a_file_that_changes_meanwhile_is_told(
+    reservation: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "data").write_bytes(b"x" * 1000)
+    copy_bytes = file_copy._copy_bytes
+
+    def copy_while_it_grows(*arguments: Any) -> int:
+        checksum = copy_bytes(*arguments)
+        with (tmp_path / "data").open("ab") as growing:
+            growing.write(b"more")
+        return checksum
+
+    monkeypatch.setattr(file_copy, "_copy_bytes", copy_while_it_grows)
+    with pytest.raises(StorageError, match="changed while"):
+        stage(FilesJob(reservation, "data", str(tmp_path / "data"), inward=True))
+
+
+def test_bytes_that_storage_lost_are_told(
+    reservation: str, files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "data").write_bytes(b"x" * 1000)
+    monkeypatch.setattr(file_copy, "_write_all", lambda descriptor, data: os.write(descriptor, b"y" * len(data)))
+    with pytest.raises(CorruptError, match="reads back as something else"):
+        stage(FilesJob(reservation, "data", str(tmp_path / "data"), inward=True))
+    assert list(files.iterdir()) == []
+
+
+def test_a_full_destination_is_told_and_taken_up(reservation: str, files: Path, tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "t", str(small)], check=False).returncode:
+        pytest.skip("mounting needs root")
+    try:
+        for number in range(3):
+            (files / f"part{number}").write_bytes(os.urandom(400_000))
+        job = FilesJob(reservation, "", str(small / "out"), inward=False)
+        with pytest.raises(NoSpaceError, match="make room"):
+            stage(job)
+        assert not (small / "out").exists()
+        subprocess.run(["mount", "-o", "remount,size=4m", str(small)], check=True)
+        assert stage(job)["kept"] == 2
+    finally:
+        subprocess.run(["umount", str(small)], check=True)
+
+
+def test_errors_are_forebay_errors(reservation: str, tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("x")
+    with pytest.raises(ForebayError):
+        stage(FilesJob(reservation, "data/" + "n" * 300, str(tmp_path / "data"), inward=True))
