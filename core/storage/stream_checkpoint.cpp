@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A stream's state as a checkpoint record, out and in.
 #include <utility>
+#include <vector>
 
 #include <forebay/address.h>
 
@@ -36,41 +37,87 @@ bool is_status(std::uint8_t value) {
          value <= static_cast<std::uint8_t>(StreamStatus::failed);
 }
 
-}  // namespace
-
-journal::CheckpointT StreamState::to_checkpoint() const {
+/// Everything but the steps.
+journal::CheckpointT outline_of(const StreamState& state) {
   journal::CheckpointT record;
-  record.uuid = uuid;
-  record.name = name;
-  record.created_ns = created_ns;
-  record.epoch = epoch;
-  record.status = static_cast<std::uint8_t>(status);
-  record.status_text = status_text;
-  if (group) record.group = std::make_unique<journal::GroupFormedT>(*group);
-  record.closed_ranks.assign(closed_ranks.begin(), closed_ranks.end());
-  record.next_step = next_step;
-  record.durable_next = durable_next;
-  record.staged_next = newest_staged ? *newest_staged + 1 : 0;
-  record.retention = to_string(retention);
-  for (const auto& [consumer, cursor] : cursors) {
+  record.uuid = state.uuid;
+  record.name = state.name;
+  record.created_ns = state.created_ns;
+  record.epoch = state.epoch;
+  record.status = static_cast<std::uint8_t>(state.status);
+  record.status_text = state.status_text;
+  if (state.group) record.group = std::make_unique<journal::GroupFormedT>(*state.group);
+  record.closed_ranks.assign(state.closed_ranks.begin(), state.closed_ranks.end());
+  record.next_step = state.next_step;
+  record.durable_next = state.durable_next;
+  record.staged_next = state.newest_staged ? *state.newest_staged + 1 : 0;
+  record.retention = to_string(state.retention);
+  for (const auto& [consumer, cursor] : state.cursors) {
     auto moved = std::make_unique<journal::CursorMovedT>();
     moved->consumer = consumer;
     moved->epoch = cursor.epoch;
     moved->position = cursor.position;
     record.cursors.push_back(std::move(moved));
   }
-  for (const auto& [segment, owner] : owners) {
+  for (const auto& [segment, owner] : state.owners) {
     auto owned = std::make_unique<journal::OwnerT>();
     owned->segment = segment;
     owned->incarnation = owner.incarnation;
     owned->rank = owner.rank;
     record.owners.push_back(std::move(owned));
   }
+  return record;
+}
+
+/// Packs the steps of a map, in its order.
+template <class Steps>
+flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<journal::KeptStep>>> pack_steps(
+    flatbuffers::FlatBufferBuilder& builder, const Steps& steps) {
+  std::vector<flatbuffers::Offset<journal::KeptStep>> packed;
+  packed.reserve(steps.size());
+  for (const auto& [key, step] : steps) {
+    const auto committed = journal::StepCommitted::Pack(builder, &step.committed);
+    const auto receipt =
+        step.receipt.empty() ? flatbuffers::Offset<flatbuffers::String>() : builder.CreateString(step.receipt);
+    packed.push_back(journal::CreateKeptStep(builder, committed, step.staged, receipt));
+  }
+  return builder.CreateVector(packed);
+}
+
+}  // namespace
+
+journal::CheckpointT StreamState::to_checkpoint() const {
+  journal::CheckpointT record = outline_of(*this);
   record.steps.reserve(steps.size());
   for (const auto& [number, step] : steps) record.steps.push_back(kept_of(step));
   record.retired.reserve(retired.size());
   for (const auto& [key, step] : retired) record.retired.push_back(kept_of(step));
   return record;
+}
+
+flatbuffers::DetachedBuffer StreamState::checkpoint_body() const {
+  const journal::CheckpointT outline = outline_of(*this);
+  flatbuffers::FlatBufferBuilder builder(std::size_t{1024} + 192 * (steps.size() + retired.size()));
+  const auto packed_steps = pack_steps(builder, steps);
+  const auto packed_retired = pack_steps(builder, retired);
+  const auto uuid_text = builder.CreateString(outline.uuid);
+  const auto name_text = builder.CreateString(outline.name);
+  const auto status_line = builder.CreateString(outline.status_text);
+  const auto group_table = outline.group ? journal::GroupFormed::Pack(builder, outline.group.get()) : 0;
+  const auto retention_text = builder.CreateString(outline.retention);
+  std::vector<flatbuffers::Offset<journal::CursorMoved>> packed_cursors;
+  for (const auto& cursor : outline.cursors)
+    packed_cursors.push_back(journal::CursorMoved::Pack(builder, cursor.get()));
+  std::vector<flatbuffers::Offset<journal::Owner>> packed_owners;
+  for (const auto& owner : outline.owners) packed_owners.push_back(journal::Owner::Pack(builder, owner.get()));
+  const auto cursor_tables = builder.CreateVector(packed_cursors);
+  const auto owner_tables = builder.CreateVector(packed_owners);
+  builder.Finish(journal::CreateCheckpoint(builder, uuid_text, name_text, outline.created_ns, outline.epoch,
+                                           outline.status, status_line, group_table, outline.next_step,
+                                           outline.durable_next, retention_text, cursor_tables, owner_tables,
+                                           packed_steps, packed_retired, outline.staged_next,
+                                           builder.CreateVector(outline.closed_ranks)));
+  return builder.Release();
 }
 
 Result<void> StreamState::apply(journal::CheckpointT record) {

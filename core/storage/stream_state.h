@@ -62,6 +62,8 @@ class StreamState {
   Result<void> apply(journal::CheckpointT record);
 
   journal::CheckpointT to_checkpoint() const;
+  /// The body of the same record, made without copying the steps first: for journals of many steps.
+  flatbuffers::DetachedBuffer checkpoint_body() const;
 
   // Constant after construction
   std::string uuid;

@@ -106,6 +106,35 @@ TEST_F(DamagedJournalTest, records_behind_a_cut_never_come_back) {
   EXPECT_EQ(opened().bodies(), (Bodies{bodies_[0], bodies_[1], bodies_[2], bodies_[3], std::string(90, 'n')}));
 }
 
+TEST_F(JournalTest, power_loss_right_after_a_cut_does_not_bring_the_tail_back) {
+  // Records of more than a sector: power loss may take what overwrote the tail and leave what was appended in its
+  // place.
+  const std::string lost(2000, 'l'), behind(2000, 'b'), appended(2000, 'a');
+  {
+    auto journal = created();
+    append(*journal, lost);
+    append(*journal, behind);
+  }
+  auto bytes = read_file(file(1));
+  const auto lost_at = static_cast<std::ptrdiff_t>(frame_bytes(std::string("checkpoint").size()));
+  std::fill_n(bytes.begin() + lost_at, frame_bytes(lost.size()), '\0');
+  for (std::uint64_t seed = testing::test_seed(); seed < testing::test_seed() + 100; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const auto limbo = testing::TemporaryDirectory::in_memory();
+    testing::FaultyDevice device(limbo.path());
+    testing::Random random(seed);
+    write_file(file(1), bytes);
+    {
+      auto again = open_journal(device, directory());
+      ASSERT_EQ(again.recovery.records_cut, 1U);
+      append(**again.journal, appended);
+    }
+    device.lose_power(random);
+    const auto bodies = open_journal(device, directory()).bodies();
+    ASSERT_TRUE(bodies == (Bodies{"checkpoint"}) || bodies == (Bodies{"checkpoint", appended})) << bodies.size();
+  }
+}
+
 TEST_F(DamagedJournalTest, a_damaged_journal_takes_records_only_after_a_roll) {
   auto bytes = whole_;
   bytes[ends_[1] + 40] = 'X';

@@ -128,6 +128,18 @@ TEST_F(JournalTest, a_file_under_another_number_is_not_taken) {
   EXPECT_EQ(opened().journal.error().code, ErrorCode::corrupt);
 }
 
+TEST_F(JournalTest, each_file_has_a_salt_of_its_own) {
+  const auto salt_of = [&](std::uint32_t number) {
+    FrameHeader header;
+    std::memcpy(&header, read_file(file(number)).data(), sizeof header);
+    return header.salt;
+  };
+  auto journal = created();
+  const std::uint32_t first = salt_of(1);
+  ASSERT_TRUE(journal->roll(bytes_of("next")));
+  EXPECT_NE(salt_of(2), first);
+}
+
 /// Puts a record of the given type and version behind the checkpoint.
 void forge_record(const std::string& path, std::uint16_t type, std::uint16_t version, std::uint64_t at) {
   auto file = posix_device().open(path, OpenMode::read_write);

@@ -189,6 +189,10 @@ TEST(StreamReplay, checkpoint_and_tail_give_the_state_that_ran) {
       if (chance(random, 40)) checkpoints.emplace_back(stream.records().size(), from_checkpoint(stream.state()));
     }
     const auto expected = bytes_of_state(stream.state());
+    StreamState packed;
+    const auto body = stream.state().checkpoint_body();
+    ASSERT_TRUE(packed.apply(RecordType::checkpoint, std::as_bytes(std::span(body.data(), body.size()))));
+    ASSERT_EQ(bytes_of_state(packed), expected);
     for (auto& [at, checkpoint] : checkpoints) {
       const auto tail = std::span(stream.records()).subspan(at);
       ASSERT_EQ(bytes_of_state(replayed(std::move(checkpoint), tail)), expected);

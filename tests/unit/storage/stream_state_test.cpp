@@ -146,6 +146,47 @@ TEST(StreamState, a_group_must_be_newer_and_know_where_it_goes_on) {
   EXPECT_EQ(state.status_text, "");
 }
 
+TEST(StreamState, a_group_may_withdraw_what_it_goes_on_before) {
+  StreamState state = state_with_steps(5);
+  auto record = group_formed(state, 2, 1);
+  record.epoch = 2;
+  record.withdraws_from = 3;
+  expect_contradiction(state, record, "withdraws from one step and goes on with another");
+  record.next_step = 3;
+  record.retention = "last:x";
+  expect_contradiction(state, record, "no such retention");
+  record.retention = "last:2";
+  record.epoch = 1;
+  expect_contradiction(state, record, "the epoch that lasts");
+  record.epoch = 2;
+  ASSERT_TRUE(state.apply(record));
+  EXPECT_EQ(state.next_step, 3U);
+  EXPECT_EQ(state.epoch, 2U);
+  EXPECT_EQ(state.steps.size(), 3U);
+  EXPECT_EQ(state.retired.size(), 2U);
+  EXPECT_EQ(state.retention.last, 2U);
+  EXPECT_EQ(state.group->incarnation, 2U);
+}
+
+TEST(StreamState, closed_ranks_belong_to_the_last_group) {
+  StreamState state = state_with_steps(1, 2);
+  journal::RankClosedT record;
+  record.incarnation = 1;
+  record.rank = 2;
+  expect_contradiction(state, record, "no such rank");
+  record.rank = 1;
+  record.incarnation = 2;
+  expect_contradiction(state, record, "no such group");
+  record.incarnation = 1;
+  ASSERT_TRUE(state.apply(record));
+  EXPECT_EQ(state.closed_ranks, std::set<std::uint32_t>{1});
+  StreamState loaded = StreamState::fresh(test_uuid, "flow", 0);
+  ASSERT_TRUE(loaded.apply(state.to_checkpoint()));
+  EXPECT_EQ(loaded.closed_ranks, state.closed_ranks);
+  ASSERT_TRUE(state.apply(group_formed(state, 2, 2)));
+  EXPECT_TRUE(state.closed_ranks.empty());
+}
+
 TEST(StreamState, the_last_owner_of_a_segment_counts) {
   StreamState state = state_with_steps(0, 2);
   journal::SegmentsOwnedT record;
