@@ -10,13 +10,13 @@ import adios2
 import h5py
 import numpy as np
 import pytest
-from tests.unit.workflows.in_memory_step import InMemoryStep, InMemoryVariable, text
 
 from forebay.datatypes import ShapeKind
 from forebay.errors import CorruptError, UnsupportedError
 from forebay.step import Step
 from forebay.workflows.staging.formats import FORMAT_NAMES, output_format
 from forebay.workflows.staging.outputs import block_checksums, unchecked_variables
+from tests.unit.workflows.in_memory_step import InMemoryStep, InMemoryVariable, text
 
 ELEMENT_TYPES = ("S1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8", "g", "c8", "c16")
 SEED = 20251121

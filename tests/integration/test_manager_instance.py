@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Up, down, and what becomes of reservations when server and manager are killed meanwhile."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import forebay
+from forebay.cli.failures import ExitStatus
+from forebay.errors import DisconnectedError
+from tests.support.instance import CommandLineInstance
+
+SEED = int(os.environ.get("FOREBAY_TEST_SEED") or random.SystemRandom().randrange(1 << 32))
+KILLS = int(os.environ.get("FOREBAY_TEST_COUNT") or 8)
+
+
+@pytest.fixture
+def instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[CommandLineInstance]:
+    """An instance that is up, of the test's own."""
+    with CommandLineInstance(tmp_path / "root") as running:
+        monkeypatch.setenv("FOREBAY_ROOT", str(running.root))
+        yield running
+
+
+def names(instance: CommandLineInstance) -> set[str]:
+    return {info["name"] for info in instance.ask("ls")["reservations"]}
+
+
+def write(address: str, **options: str) -> None:
+    with forebay.open(address, "w", **options) as stream, stream.step() as step:  # type: ignore[arg-type]
+        step["T"] = np.zeros(10)
+
+
+def test_down_keeps_what_is_persistent_and_its_data(instance: CommandLineInstance) -> None:
+    instance.ask("create", "kept", "--capacity", "16MiB", "--persistent")
+    instance.ask("create", "scratch", "--capacity", "16MiB")
+    write("kept/flow")
+    told = instance.ask("down")
+    assert told == {"root": str(instance.root), "was_running": True, "destroyed": ["scratch"], "killed": False}
+    assert instance.ask("down")["was_running"] is False
+    told = instance.up()
+    assert told["server_started"]
+    assert told["manager_started"]
+    assert names(instance) == {"kept"}
+    assert [step["number"] for step in instance.ask("steps", "kept/flow")["steps"]] == [0]
+    assert instance.ask("doctor")["clean"] is True
+
+
+def test_down_does_not_lose_precious_steps_unasked(instance: CommandLineInstance) -> None:
+    instance.ask("create", "scratch", "--capacity", "16MiB")
+    write("scratch/flow", retention="precious:1")
+    refused = instance.run("down")
+    assert refused.returncode == ExitStatus.ERROR
+    assert "precious" in refused.stderr
+    assert names(instance) == {"scratch"}
+    assert instance.ask("down", "--force")["destroyed"] == ["scratch"]
+    instance.up()
+    assert names(instance) == set()
+
+
+def test_down_after_both_were_killed_dooms_what_is_not_persistent(instance: CommandLineInstance) -> None:
+    instance.ask("create", "kept", "--capacity", "16MiB", "--persistent")
+    instance.ask("create", "scratch", "--capacity", "16MiB")
+    instance.kill_manager()
+    instance.kill_server()
+    told = instance.ask("down")
+    assert told["destroyed"] == ["scratch"]
+    instance.up()
+    assert names(instance) == {"kept"}
+    assert instance.ask("doctor")["clean"] is True
+
+
+def test_down_without_a_manager_starts_one(instance: CommandLineInstance) -> None:
+    instance.ask("create", "scratch", "--capacity", "16MiB")
+    instance.kill_manager()
+    assert instance.ask("down")["destroyed"] == ["scratch"]
+
+
+def test_doctor_misses_a_dead_manager(instance: CommandLineInstance) -> None:
+    instance.kill_manager()
+    done = instance.run("doctor", "--json")
+    assert done.returncode == ExitStatus.ERROR
+    told = json.loads(done.stdout)
+    assert told["clean"] is False
+    assert any(finding["where"] == "manager" and "forebay up" in finding["what"] for finding in told["findings"])
+    instance.up()
+    assert instance.ask("doctor")["clean"] is True
+
+
+def test_doctor_tells_of_a_reservation_that_vanished(instance: CommandLineInstance) -> None:
+    instance.ask("create", "gone", "--capacity", "16MiB", "--persistent")
+    with forebay.Admin() as admin:
+        admin.destroy("gone", force=True)
+    instance.kill_manager()
+    instance.up()
+    done = instance.run("doctor")
+    assert done.returncode == ExitStatus.ERROR
+    assert "forebay destroy gone" in done.stdout
+    instance.ask("destroy", "gone")
+    assert instance.ask("doctor")["clean"] is True
+
+
+def test_many_ups_and_downs_at_once_agree(instance: CommandLineInstance) -> None:
+    commands = [instance.start("up") for _ in range(3)]
+    for command in commands:
+        _, errors = command.communicate(timeout=120)
+        assert command.returncode == 0, errors
+    commands = [instance.start("down") for _ in range(3)]
+    for command in commands:
+        _, errors = command.communicate(timeout=120)
+        assert command.returncode == 0, errors
+    instance.up()
+
+
+def test_the_daemons_leave_the_terminal_alone(instance: CommandLineInstance) -> None:
+    for pid in (instance.server_pid(), instance.manager_pid()):
+        assert os.getsid(pid) == pid
+        for descriptor in (0, 1, 2):
+            target = os.readlink(f"/proc/{pid}/fd/{descriptor}")
+            assert target == "/dev/null" or target.startswith(str(instance.root / "log"))
+
+
+def test_a_server_that_cannot_start_is_told_with_its_last_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FOREBAY_ROOT", str(tmp_path / "root"))
+    broken = CommandLineInstance(tmp_path / "root")
+    broken.root.mkdir()
+    (broken.root / "endpoint").mkdir()
+    done = broken.run("up")
+    assert done.returncode == ExitStatus.ERROR
+    assert "forebayd ended with status" in done.stderr
+    assert "log/forebayd.log" in done.stderr
+    assert broken.ask("down")["was_running"] is False
+    shutil.rmtree(broken.root)
+    broken.root.write_text("a file")
+    done = broken.run("up")
+    assert done.returncode == ExitStatus.ERROR
+    assert "another with --root" in done.stderr
+
+
+def test_the_pid_of_somebody_else_is_not_killed(instance: CommandLineInstance) -> None:
+    bystander = subprocess.Popen(["sleep", "600"])
+    try:
+        instance.kill_manager()
+        identity = json.loads(instance.files.manager_identity.read_text())
+        instance.files.manager_identity.write_text(json.dumps(identity | {"pid": bystander.pid}))
+        instance.kill_server()
+        server = json.loads(instance.files.server_identity.read_text())
+        instance.files.server_identity.write_text(json.dumps(server | {"pid": bystander.pid}))
+        instance.ask("down")
+        assert bystander.poll() is None
+    finally:
+        bystander.kill()
+        bystander.wait()
+
+
+def test_kills_during_create_and_destroy_leave_what_one_start_repairs(instance: CommandLineInstance) -> None:
+    chance = random.Random(SEED)
+    for round_number in range(KILLS):
+        stop = threading.Event()
+
+        def churn(stop: threading.Event = stop, seed: int = round_number) -> None:
+            wishes = random.Random(SEED + seed)
+            while not stop.is_set():
+                name = wishes.choice("abc")
+                try:
+                    with instance.manager() as manager:
+                        if wishes.random() < 0.5:
+                            manager.create(name, "8MiB", persistent=True, access_mode="striped", kind="scratch")
+                        else:
+                            manager.destroy(name, force=False)
+                except DisconnectedError:
+                    return
+
+        worker = threading.Thread(target=churn)
+        worker.start()
+        # The moment varies with what the two are doing; no clock is meant to be right.
+        stop.wait(chance.random() * 0.3)
+        victims = chance.choice([["manager"], ["server"], ["manager", "server"]])
+        for victim in victims:
+            (instance.kill_manager if victim == "manager" else instance.kill_server)()
+        stop.set()
+        worker.join(60)
+        assert not worker.is_alive()
+        instance.up()
+        assert instance.ask("doctor", "--read-data")["clean"] is True, f"seed {SEED}, round {round_number}"
+        with instance.manager() as manager, forebay.Admin() as admin:
+            assert {row["name"] for row in manager._ask_list("GET", "/reservations")} == {
+                info.name for info in admin.reservations()
+            }, f"seed {SEED}, round {round_number}"
+
+
+def test_nonsense_on_the_managers_socket_harms_nobody(instance: CommandLineInstance) -> None:
+    path = instance.files.manager_endpoint.read_text().strip()
+    for garbage in (
+        b"\0" * 1000,
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"POST /stages HTTP/1.1\r\nContent-Length: 5\r\n\r\n{oops",
+    ):
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(path)
+            connection.sendall(garbage)
+            connection.shutdown(socket.SHUT_WR)
+            connection.settimeout(30)
+            while connection.recv(4096):
+                pass
+    with instance.manager() as manager:
+        assert manager.health()["server_pid"] == instance.server_pid()
+        with pytest.raises(forebay.InvalidArgumentError, match="no stage"):
+            manager._ask("POST", "/stages", body={"job": {"kind": "steps", "nonsense": 1}})
+        with pytest.raises(forebay.ProtocolError, match="refused"):
+            manager._ask("POST", "/reservations", body={"name": 5})
+
+
+def test_a_stopped_manager_ends_its_stages_and_takes_them_up_later(
+    instance: CommandLineInstance, tmp_path: Path
+) -> None:
+    instance.ask("create", "kept", "--capacity", "64MiB", "--persistent")
+    stream = forebay.open("kept/flow", "w")
+    with stream.step() as step:
+        step["T"] = np.zeros(10)
+    number = instance.ask("stage-out", "kept/flow", str(tmp_path / "out"), "--follow", "--no-wait")["stage"]["id"]
+    with instance.manager() as manager:
+        seen = -1
+        while manager.stage(number, seen=seen, wait_seconds=5)["progress"].get("items_done") != 1:
+            seen = manager.stage(number)["version"]
+    os.kill(instance.manager_pid(), signal.SIGTERM)
+    while instance.run("stages").returncode == 0:
+        pass
+    instance.up()
+    stream.close()
+    with instance.manager() as manager:
+        seen = -1
+        while (row := manager.stage(number, seen=seen, wait_seconds=5))["finished_ns"] is None:
+            seen = row["version"]
+    assert row["state"] == "succeeded"
+    assert row["result"]["kept"] == [0]

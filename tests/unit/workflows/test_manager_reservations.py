@@ -1,0 +1,313 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The manager's reservations against a server that refuses, is lost, or forgets, with crashes between any two steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from forebay.admin import Admin
+from forebay.errors import (
+    AlreadyExistsError,
+    DisconnectedError,
+    ForebayError,
+    NoSpaceError,
+    NotFoundError,
+    PermissionDeniedError,
+    RefusedError,
+)
+from forebay.records import AccessMode, Lifetime, ReservationInfo, ReservationType, ServerInfo
+from forebay.workflows.manager.database import Database, ReservationRow
+from forebay.workflows.manager.reservations import Reservations
+from forebay.workflows.manager.server_link import ServerLink
+from forebay.workflows.manager.states import ReservationState
+
+POOL_BYTES = 100
+
+
+class Crashed(BaseException):
+    """The manager dies here."""
+
+
+class FakeServer:
+    """What the manager asks of a server, in memory. `crash_in` calls from now the manager dies: before or after it."""
+
+    def __init__(self) -> None:
+        self.existing: dict[str, ReservationInfo] = {}
+        self.busy: set[str] = set()
+        self.away = False
+        self.crash_in: int | None = None
+        self.crash_after = False
+        self.created = 0
+
+    def connect(self) -> Admin:
+        if self.away:
+            raise NotFoundError("no server")
+        return cast(Admin, self)
+
+    def close(self) -> None:
+        pass
+
+    def server(self) -> ServerInfo:
+        return ServerInfo("1", "/", 1, 1, POOL_BYTES, 0, 1, 0, 0)
+
+    def reservations(self) -> list[ReservationInfo]:
+        self._check()
+        return list(self.existing.values())
+
+    def reservation(self, name: str) -> ReservationInfo:
+        self._check()
+        if name not in self.existing:
+            raise NotFoundError("there is none", name)
+        return self.existing[name]
+
+    def create(self, name: str, capacity: int, **options: Any) -> ReservationInfo:
+        return cast(ReservationInfo, self._call(lambda: self._create(name, capacity, **options)))
+
+    def destroy(self, name: str, *, force: bool = False) -> None:
+        self._call(lambda: self._destroy(name, force))
+
+    def _create(self, name: str, capacity: int, *, persistent: bool, **options: Any) -> ReservationInfo:
+        known = self.existing.get(name)
+        if known is not None:
+            if known.capacity_bytes != capacity:
+                raise AlreadyExistsError("it is there", name)
+            return known
+        if capacity + sum(info.capacity_bytes for info in self.existing.values()) > POOL_BYTES:
+            raise NoSpaceError("the pool is full", name)
+        self.created += 1
+        self.existing[name] = ReservationInfo(
+            name=name,
+            id=f"id-{self.created}",
+            capacity_bytes=capacity,
+            used_bytes=0,
+            files_bytes=0,
+            segment_bytes=1,
+            lifetime=Lifetime.PERSISTENT if persistent else Lifetime.JOB,
+            access_mode=AccessMode(options["access_mode"]),
+            type=ReservationType(options["type"]),
+            owner_uid=options["owner_uid"],
+            owner_gid=options["owner_gid"],
+            created_ns=self.created,
+            streams=0,
+            files_path="/",
+        )
+        return self.existing[name]
+
+    def _destroy(self, name: str, force: bool) -> None:
+        if name in self.busy and not force:
+            raise RefusedError("it has writers", name)
+        self.existing.pop(name, None)
+        self.busy.discard(name)
+
+    def _call(self, change: Any) -> Any:
+        self._check()
+        dies = False
+        if self.crash_in is not None:
+            self.crash_in -= 1
+            dies = self.crash_in < 0
+        if dies and not self.crash_after:
+            raise Crashed
+        result = change()
+        if dies:
+            raise Crashed
+        return result
+
+    def _check(self) -> None:
+        if self.away:
+            raise DisconnectedError("the server is away")
+
+
+def wish(name: str, capacity_bytes: int = 10, *, persistent: bool = True, owner_uid: int = 7) -> ReservationRow:
+    return ReservationRow(name, capacity_bytes, persistent, "striped", "scratch", owner_uid, owner_uid)
+
+
+@pytest.fixture
+def server() -> FakeServer:
+    return FakeServer()
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    opened = Database(tmp_path / "manager.sqlite")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def reservations(server: FakeServer, database: Database) -> Reservations:
+    return Reservations(database, ServerLink(server.connect))
+
+
+def states(database: Database) -> dict[str, ReservationState]:
+    return {row.name: row.state for row in database.reservations()}
+
+
+def test_what_the_server_refuses_is_not_remembered(reservations: Reservations, database: Database) -> None:
+    with pytest.raises(NoSpaceError):
+        reservations.create(wish("big", POOL_BYTES + 1))
+    assert states(database) == {}
+
+
+def test_a_refused_change_of_an_existing_one_leaves_it(
+    reservations: Reservations, server: FakeServer, database: Database
+) -> None:
+    reservations.create(wish("one"))
+    with pytest.raises(AlreadyExistsError):
+        reservations.create(wish("one", 20))
+    server.busy.add("one")
+    with pytest.raises(RefusedError):
+        reservations.destroy("one", force=False, by_uid=7)
+    assert states(database) == {"one": ReservationState.PRESENT}
+    assert database.reservation("one") == replace(wish("one"), state=ReservationState.PRESENT, id="id-1", created_ns=1)
+    reservations.destroy("one", force=True, by_uid=7)
+    assert states(database) == {}
+
+
+def test_only_the_owner_destroys(reservations: Reservations, server: FakeServer) -> None:
+    reservations.create(wish("one"))
+    with pytest.raises(PermissionDeniedError, match="belongs to user 7"):
+        reservations.destroy("one", force=True, by_uid=8)
+    reservations.destroy("one", force=False, by_uid=None)
+    assert server.existing == {}
+
+
+def test_a_wish_that_the_server_did_not_hear_is_carried_out_when_it_is_back(
+    reservations: Reservations, server: FakeServer, database: Database
+) -> None:
+    reservations.create(wish("old"))
+    server.away = True
+    with pytest.raises(DisconnectedError):
+        reservations.create(wish("new"))
+    with pytest.raises(DisconnectedError):
+        reservations.destroy("old", force=False, by_uid=7)
+    with pytest.raises(DisconnectedError):
+        reservations.reconcile()
+    server.away = False
+    reservations.reconcile()
+    assert set(server.existing) == {"new"}
+    assert states(database) == {"new": ReservationState.PRESENT}
+
+
+def test_what_was_made_past_the_manager_is_taken_over(
+    reservations: Reservations, server: FakeServer, database: Database
+) -> None:
+    server._create("direct", 10, persistent=False, access_mode="striped", type="scratch", owner_uid=9, owner_gid=9)
+    reservations.reconcile()
+    row = database.reservation("direct")
+    assert row is not None
+    assert (row.owner_uid, row.persistent, row.state) == (9, False, ReservationState.PRESENT)
+
+
+def test_what_vanished_is_told_and_not_made_anew(
+    reservations: Reservations, server: FakeServer, database: Database
+) -> None:
+    reservations.create(wish("one"))
+    server.existing.clear()
+    reservations.reconcile()
+    assert states(database) == {"one": ReservationState.LOST}
+    assert server.existing == {}
+    (finding,) = reservations.findings()
+    assert "forebay destroy one" in finding.what
+    reservations.destroy("one", force=False, by_uid=7)
+    assert reservations.findings() == []
+
+
+def test_going_down_destroys_what_is_not_persistent(reservations: Reservations, server: FakeServer) -> None:
+    reservations.create(wish("kept"))
+    reservations.create(wish("scratch", persistent=False))
+    server.busy.add("scratch")
+    with pytest.raises(RefusedError):
+        reservations.destroy_non_persistent(force=False)
+    assert set(server.existing) == {"kept", "scratch"}
+    assert reservations.destroy_non_persistent(force=True) == ["scratch"]
+    assert set(server.existing) == {"kept"}
+
+
+NAMES = st.sampled_from(["a", "b", "c"])
+
+
+class ManagerWithCrashes(RuleBasedStateMachine):
+    """After any history with crashes, one start brings wish and server together."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.server = FakeServer()
+        self.database = Database(Path(":memory:"))
+        self.start()
+
+    def start(self) -> None:
+        self.link = ServerLink(self.server.connect)
+        self.reservations = Reservations(self.database, self.link)
+
+    def attempt(self, call: Any) -> str:
+        """How it ended: done, an error's code, or a crash, after which a new manager reconciles."""
+        try:
+            call()
+        except ForebayError as error:
+            return error.code.value
+        except Crashed:
+            self.server.crash_in = None
+            self.start()
+            if not self.server.away:
+                self.reservations.reconcile()
+            return "crashed"
+        return "done"
+
+    @rule(name=NAMES, capacity=st.sampled_from([10, 40, 70]), persistent=st.booleans())
+    def create(self, name: str, capacity: int, persistent: bool) -> None:
+        outcome = self.attempt(lambda: self.reservations.create(wish(name, capacity, persistent=persistent)))
+        if outcome == "done":
+            assert self.server.existing[name].capacity_bytes == capacity
+
+    @rule(name=NAMES, force=st.booleans())
+    def destroy(self, name: str, force: bool) -> None:
+        was_busy = name in self.server.busy
+        outcome = self.attempt(lambda: self.reservations.destroy(name, force=force, by_uid=7))
+        if outcome == "done":
+            assert name not in self.server.existing
+        if was_busy and not force:
+            assert name in self.server.existing
+
+    @rule(name=NAMES)
+    def writers_come(self, name: str) -> None:
+        if name in self.server.existing:
+            self.server.busy.add(name)
+
+    @rule(calls=st.integers(0, 2), after=st.booleans())
+    def crash_soon(self, calls: int, after: bool) -> None:
+        self.server.crash_in, self.server.crash_after = calls, after
+
+    @rule(away=st.booleans())
+    def server_leaves_or_comes(self, away: bool) -> None:
+        self.server.away = away
+        if not away:
+            self.attempt(self.reservations.reconcile)
+
+    @invariant()
+    def wish_and_server_agree_after_a_start(self) -> None:
+        if getattr(self, "server", None) is None or self.server.away or self.server.crash_in is not None:
+            return
+        self.start()
+        self.reservations.reconcile()
+        assert {row.name: row.id for row in self.database.reservations()} == {
+            info.name: info.id for info in self.server.existing.values()
+        }
+        assert all(row.state is ReservationState.PRESENT for row in self.database.reservations())
+
+    def teardown(self) -> None:
+        if hasattr(self, "database"):
+            self.database.close()
+
+
+TestManagerWithCrashes = ManagerWithCrashes.TestCase
+TestManagerWithCrashes.settings = settings(
+    max_examples=60, stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
