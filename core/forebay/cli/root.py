@@ -103,7 +103,7 @@ for register in (reservations.register, streams.register, watch.register, enviro
 
 def run(arguments: Sequence[str]) -> int:
     """Runs one command line and returns its exit status; nothing but a bug under $FOREBAY_TRACEBACK is raised."""
-    as_json = "--json" in arguments
+    as_json = _wants_json(arguments)
     try:
         status = app(args=list(arguments), prog_name="forebay", standalone_mode=False)
     except KeyboardInterrupt:
@@ -115,6 +115,11 @@ def run(arguments: Sequence[str]) -> int:
     except Exception as error:
         return fail_with(error, as_json=as_json)
     return int(status) if isinstance(status, int) else int(ExitStatus.OK)
+
+
+def _wants_json(arguments: Sequence[str]) -> bool:
+    """Known before the command line is parsed, because that may be what fails."""
+    return "--json" in arguments
 
 
 def main() -> None:

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Receipts and how outputs appear."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from forebay.errors import BusyError, CorruptError
+from forebay.workflows.staging import publication
+from forebay.workflows.staging.receipt import (
+    FileEntry,
+    Receipt,
+    StepEntry,
+    VariableEntry,
+    describe_files,
+    files_match,
+)
+
+
+def entry(directory: Path, output: str, step: int = 40) -> StepEntry:
+    return StepEntry(
+        stream="run1/flow",
+        uuid="u",
+        epoch=1,
+        step=step,
+        committed_ns=1,
+        staged_ns=2,
+        format="bp5",
+        output=output,
+        complete=True,
+        verified="checksums",
+        variables=(VariableEntry("T", "float64", "global_array", (4, 4), 2),),
+        files=describe_files(directory / output),
+        forebay="0",
+    )
+
+
+@pytest.fixture
+def output(tmp_path: Path) -> str:
+    folder = tmp_path / "flow.000040.bp"
+    (folder / "deep").mkdir(parents=True)
+    (folder / "data.0").write_bytes(b"123456789")
+    (folder / "deep" / "md").write_bytes(b"")
+    return folder.name
+
+
+def test_a_receipt_reads_back_as_it_was_saved(tmp_path: Path, output: str) -> None:
+    receipt = Receipt.load(tmp_path)
+    assert receipt.entries == {}
+    receipt.entries[output] = entry(tmp_path, output)
+    receipt.save()
+    assert Receipt.load(tmp_path).entries == receipt.entries
+    assert [path.name for path in tmp_path.glob(".*")] == []
+
+
+def test_files_have_sizes_and_crc32c(tmp_path: Path, output: str) -> None:
+    assert describe_files(tmp_path / output) == (
+        FileEntry(f"{output}/data.0", 9, "e3069283"),
+        FileEntry(f"{output}/deep/md", 0, "00000000"),
+    )
+
+
+@pytest.mark.parametrize("damage", ["content", "shorter", "missing", "more", "gone"])
+def test_any_damage_is_seen(tmp_path: Path, output: str, damage: str) -> None:
+    recorded = entry(tmp_path, output)
+    assert files_match(tmp_path, recorded)
+    data = tmp_path / output / "data.0"
+    if damage == "content":
+        data.write_bytes(b"123456780")
+    elif damage == "shorter":
+        data.write_bytes(b"1234")
+    elif damage == "missing":
+        data.unlink()
+    elif damage == "more":
+        (tmp_path / output / "extra").write_text("")
+    else:
+        publication.remove(tmp_path / output)
+    assert not files_match(tmp_path, recorded)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", "[]", '{"format": "other", "version": 1, "steps": []}', "\x00", '{"format"']
+)
+def test_what_is_no_receipt_is_not_overwritten(tmp_path: Path, text: str) -> None:
+    (tmp_path / "receipt.json").write_text(text)
+    with pytest.raises(CorruptError, match="move it away"):
+        Receipt.load(tmp_path)
+
+
+def test_a_receipt_of_a_newer_kind_is_not_understood(tmp_path: Path) -> None:
+    Receipt(tmp_path).save()
+    document = json.loads((tmp_path / "receipt.json").read_text())
+    (tmp_path / "receipt.json").write_text(json.dumps(document | {"version": 2}))
+    with pytest.raises(CorruptError, match="version 2"):
+        Receipt.load(tmp_path)
+
+
+def test_publishing_replaces_a_directory(tmp_path: Path, output: str) -> None:
+    partial = publication.partial_path(tmp_path / output)
+    partial.mkdir()
+    (partial / "data.0").write_text("new")
+    publication.publish(partial, tmp_path / output)
+    assert [path.name for path in (tmp_path / output).iterdir()] == ["data.0"]
+    assert [path.name for path in tmp_path.iterdir()] == [output]
+
+
+def test_only_leftovers_are_removed(tmp_path: Path) -> None:
+    kept = ["data", ".hidden", ".a.partial-xyz", "a.partial-12345678", ".partial-123456789"]
+    for name in [*kept, ".a.bp.partial-12345678", ".a.h5.replaced-abcdef01"]:
+        (tmp_path / name).write_text("")
+    publication.remove_leftovers(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(kept)
+
+
+def test_a_destination_has_one_stage_at_a_time(tmp_path: Path) -> None:
+    with publication.destination_lock(tmp_path), pytest.raises(BusyError), publication.destination_lock(tmp_path):
+        pass
+    with publication.destination_lock(tmp_path):
+        pass
+    assert list(tmp_path.iterdir()) == []
