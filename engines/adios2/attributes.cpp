@@ -110,16 +110,18 @@ void AttributeMirror::show(adios2::IO io, const std::vector<Attribute>& attribut
       if (!names.contains(attribute.name)) io.RemoveAttribute(attribute.name);
     }
   }
+  bool changed = !same_names;
   for (std::size_t i = 0; i < attributes.size(); ++i) {
     const auto& [name, value] = attributes[i];
     if (same_names && shown_[i].value == value) continue;
+    changed = true;
     with_type(value.type, [&]<class T>() {
       // ADIOS2 changes neither an attribute's type nor one that was defined without leave to change it.
       if (!same_names || shown_[i].value.type != value.type) io.RemoveAttribute(name);
       define<T>(io, name, value);
     });
   }
-  shown_ = attributes;
+  if (changed) shown_ = attributes;
 }
 
 }  // namespace forebay::engine

@@ -20,6 +20,9 @@ class BlocksInfo {
   /// `label` is what Info::Step will say. Values are read, so this may fail.
   Result<adios2::MinVarInfo*> make(std::shared_ptr<const Step> step, const VariableInfo& variable, std::size_t label);
 
+  /// Lets go of the step; ADIOS2 has copied what make() pointed to.
+  void release() { step_.reset(); }
+
  private:
   using Value = std::array<std::byte, 16>;
   Result<void> add_value(const VariableInfo& variable, std::size_t block, adios2::MinBlockInfo& info);

@@ -177,6 +177,7 @@ std::shared_ptr<const Step> ReaderEngine::next_listed(adios2::StepStatus& status
 void ReaderEngine::EndStep() {
   if (!step_) throw_misuse(doing("EndStep of"), "EndStep is called without a successful BeginStep");
   const std::shared_ptr<const Step> step = std::exchange(step_, nullptr);
+  blocks_info_.release();
   if (consumer_.empty()) return;
   Result<void> acknowledged;
   {
@@ -274,6 +275,7 @@ void ReaderEngine::DoClose(int) {
   if (!reader_) return;
   variables_.clear(m_IO);
   step_.reset();
+  blocks_info_.release();
   const GilReleased others_run;
   random_access_.reset();
   reader_.reset();

@@ -30,7 +30,8 @@ adios2::Dims largest_block(const VariableInfo& variable) {
 class Owners {
  public:
   static Owners& instance() {
-    static Owners owners;
+    // Never destroyed: an application may keep engines in static objects.
+    static Owners& owners = *new Owners;
     return owners;
   }
   void add(const void* io, const std::string& name) {

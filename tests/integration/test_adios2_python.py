@@ -82,9 +82,9 @@ def test_what_adios2_wrote_forebay_reads_and_the_other_way_round(reservation: st
         assert step["number"][...] == 1
         assert step["title"][...] == "step 1"
         assert step.attributes["T/unit"] == "K"
-    with forebay.open(f"{reservation}/other", mode="w") as stream, stream.step() as step:
-        step["p"] = np.ones((2, 2), np.float32)
-        step["count"] = 5
+    with forebay.open(f"{reservation}/other", mode="w") as output, output.step() as written:
+        written["p"] = np.ones((2, 2), np.float32)
+        written["count"] = 5
     with adios2.Stream(streams.io(f"{reservation}/other"), "other", "r") as reader:
         reader.begin_step()
         np.testing.assert_array_equal(reader.read("p"), np.ones((2, 2), np.float32))

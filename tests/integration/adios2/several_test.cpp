@@ -215,8 +215,8 @@ class EngineParameters : public EngineTest {
 };
 
 TEST_F(EngineParameters, unknown_one_is_an_error_that_lists_the_known_ones) {
-  adios2::IO io = make_io("io", {{"Streem", "x"}});
-  EXPECT_TRUE(throws<std::invalid_argument>([&] { io.Open("x", Mode::Write); }, "Streem"));
+  adios2::IO io = make_io("io", {{"NoSuch", "x"}});
+  EXPECT_TRUE(throws<std::invalid_argument>([&] { io.Open("x", Mode::Write); }, "NoSuch"));
   EXPECT_TRUE(throws<std::invalid_argument>([&] { io.Open("x", Mode::Write); }, "RandomAccess"));
 }
 
