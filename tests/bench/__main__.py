@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``python -m tests.bench [SUITE...] [--quick]``: measures, prints a table, writes ``build/bench``."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from rich.console import Console
+
+from tests.bench.measure import Outcome, Suite, run_suite
+from tests.bench.report import POLICY, describe_machine, print_table, save_json, save_plot
+from tests.bench.suites.allocate import allocated_steps
+from tests.bench.suites.durable import durable_steps
+from tests.bench.suites.latency import small_step_latency
+from tests.bench.suites.live import live_reader
+from tests.bench.suites.metadata import many_steps, many_variables, restart
+from tests.bench.suites.read import committed_steps
+from tests.bench.suites.readers import paced_readers
+from tests.bench.suites.small_variables import small_variables
+from tests.bench.suites.stage_out import staged_steps
+from tests.bench.suites.write import large_steps
+from tests.bench.workbench import MIB, Workbench
+
+_SUITES: dict[str, Callable[[], list[Suite]]] = {
+    "write": lambda: [large_steps(16 * MIB), large_steps(64 * MIB), allocated_steps(), small_variables()],
+    "live": lambda: [live_reader(16 * MIB), live_reader(64 * MIB)],
+    "latency": lambda: [small_step_latency()],
+    "read": lambda: [committed_steps()],
+    "readers": lambda: [paced_readers()],
+    "metadata": lambda: [many_variables(), many_steps(), restart()],
+    "durable": lambda: [durable_steps()],
+    "stage-out": lambda: [staged_steps()],
+}
+
+
+def main() -> int:
+    """0 unless a row is below half of its target, or below BP5's default."""
+    parser = argparse.ArgumentParser(prog="./run bench", description="Measures Forebay beside its peers.")
+    parser.add_argument("suites", metavar="SUITE", nargs="*", help=f"of: {', '.join(_SUITES)}; none: all")
+    parser.add_argument("--quick", action="store_true", help="fewer steps and repetitions: about three minutes")
+    parser.add_argument("--output", type=Path, default=Path("build/bench"), help="folder for JSON and plot")
+    arguments = parser.parse_args()
+    unknown = [name for name in arguments.suites if name not in _SUITES]
+    if unknown:
+        parser.error(f"there is no suite {unknown[0]!r}; the suites are {', '.join(_SUITES)}")
+
+    console = Console()
+    folder: Path = arguments.output.absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    machine = describe_machine(folder)
+    # On the repository's file system, because that is what is measured.
+    bench = Workbench(folder / "scratch", quick=arguments.quick)
+    outcomes: list[Outcome] = []
+    with console.status("") as status:
+        for name in arguments.suites or _SUITES:
+            for suite in _SUITES[name]():
+                outcomes.append(run_suite(suite, bench, lambda text: status.update(text)))
+    shutil.rmtree(bench.folder)
+
+    verdicts = [verdict for outcome in outcomes for verdict in outcome.verdicts]
+    print_table(verdicts, console)
+    console.print(POLICY)
+    loads = [load for outcome in outcomes for load in outcome.load_averages]
+    console.print(
+        f"Load average while measuring: {min(loads):.1f} to {max(loads):.1f} on {machine['processors']} processors."
+    )
+    save_json(outcomes, machine, folder)
+    save_plot(verdicts, folder / "ratios.png")
+    console.print(f"Samples and plot: {folder}")
+    poor = [verdict for verdict in verdicts if not verdict.acceptable]
+    for verdict in poor:
+        console.print(f"[red]below half of its target:[/] {verdict.what} against {verdict.against}")
+    return 1 if poor else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

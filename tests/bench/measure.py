@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cases and rows: what is run side by side, and which figures of it are compared."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tests.bench.workbench import Workbench, warm_memory
+
+__all__ = ["Case", "Figures", "Outcome", "Row", "Suite", "Verdict", "run_suite"]
+
+#: Figure names end with their unit: ``_seconds`` are better when smaller, ``_bytes_per_second`` when larger.
+Figures = dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Something to run, as often as there are repetitions."""
+
+    name: str
+    run: Callable[[Workbench], Figures]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One comparison: a figure of our case and of the peer's, or a limit where there is no peer."""
+
+    what: str
+    against: str
+    ours: str  #: name of a case
+    peer: str | float  #: name of a case, or the limit
+    figure: str
+    target: float | None = None
+    peer_figure: str = ""  #: where it has another name
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """Cases that run side by side, and the rows made of them."""
+
+    name: str
+    cases: list[Case]
+    rows: list[Row]
+    repetitions: int = 5
+    repetitions_quick: int = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A row, measured. Ratios above 1 say that we are better than the peer."""
+
+    suite: str
+    what: str
+    against: str
+    ours: float  #: median
+    peer: float  #: median, or the limit
+    unit: str
+    ratio: float  #: median of the ratios of the single repetitions
+    ratio_min: float
+    ratio_max: float
+    target: float | None
+
+    @property
+    def meets(self) -> bool:
+        """Without a target: always."""
+        return self.target is None or self.ratio >= self.target
+
+    @property
+    def acceptable(self) -> bool:
+        """At least half of the target."""
+        return self.target is None or self.ratio >= self.target / 2
+
+
+@dataclass(slots=True)
+class Outcome:
+    """All samples of a suite and what they say."""
+
+    suite: str
+    samples: dict[str, dict[str, list[float]]] = field(default_factory=dict)  #: case, figure, repetition
+    load_averages: list[float] = field(default_factory=list)
+    seconds: float = 0.0
+    verdicts: list[Verdict] = field(default_factory=list)
+
+
+def run_suite(suite: Suite, bench: Workbench, progress: Callable[[str], None]) -> Outcome:
+    """Runs every case once in each repetition, in turning order, so that what disturbs the machine meets all alike."""
+    outcome = Outcome(suite.name)
+    began = time.monotonic()
+    repetitions = suite.repetitions_quick if bench.quick else suite.repetitions
+    for repetition in range(repetitions):
+        shift = repetition * len(suite.cases) // repetitions
+        for case in suite.cases[shift:] + suite.cases[:shift]:
+            progress(f"{suite.name} {repetition + 1}/{repetitions}: {case.name}")
+            warm_memory()
+            outcome.load_averages.append(os.getloadavg()[0])
+            figures = case.run(bench)
+            for name, value in figures.items():
+                outcome.samples.setdefault(case.name, {}).setdefault(name, []).append(value)
+    outcome.verdicts = [_judge(suite, row, outcome) for row in suite.rows]
+    outcome.seconds = time.monotonic() - began
+    return outcome
+
+
+def _judge(suite: Suite, row: Row, outcome: Outcome) -> Verdict:
+    ours = outcome.samples[row.ours][row.figure]
+    if isinstance(row.peer, str):
+        peer = outcome.samples[row.peer][row.peer_figure or row.figure]
+    else:
+        peer = [row.peer] * len(ours)
+    unit = "seconds" if row.figure.endswith("_seconds") else "bytes_per_second"
+    # Of a time the smaller one is better, of a rate the larger one.
+    if unit == "seconds":
+        ratios = [theirs / mine for mine, theirs in zip(ours, peer, strict=True)]
+    else:
+        ratios = [mine / theirs for mine, theirs in zip(ours, peer, strict=True)]
+    return Verdict(
+        suite=suite.name,
+        what=row.what,
+        against=row.against,
+        ours=statistics.median(ours),
+        peer=statistics.median(peer),
+        unit=unit,
+        ratio=statistics.median(ratios),
+        ratio_min=min(ratios),
+        ratio_max=max(ratios),
+        target=row.target,
+    )
