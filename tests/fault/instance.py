@@ -78,6 +78,6 @@ class Instance(StagingServer):
             self.kill()
         self.start(fail_point)
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, *error: object) -> None:
         self._processes.close()
         super().__exit__(*error)

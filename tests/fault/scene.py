@@ -50,10 +50,14 @@ class Scene:
             self._acknowledged = min(self._acknowledged, append_after)
 
     def _start_follower(self) -> LoadProcess:
-        return self.instance.follow(self.address, start="oldest", hold=3)
+        follower = self.instance.follow(self.address, start="oldest", hold=3)
+        follower.wait_for("opened")
+        return follower
 
     def _start_consumer(self) -> LoadProcess:
-        return self.instance.follow(self.address, consumer=CONSUMER, ack=True, hold=1)
+        consumer = self.instance.follow(self.address, consumer=CONSUMER, ack=True, hold=1)
+        consumer.wait_for("opened")
+        return consumer
 
     def processes(self) -> list[LoadProcess]:
         """Everybody who is at work."""

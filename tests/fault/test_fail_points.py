@@ -161,9 +161,11 @@ def test_a_group_that_breaks_while_the_server_dies_is_interrupted(instances: Ins
     assert instance.wait() == -signal.SIGKILL
     instance.start()
     assert "rank 0 of 2 did not come back" in left.fail("group_broken")["what"]
-    assert follower.succeed() and follower.named("end")[0]["status"] == "interrupted"
+    assert follower.succeed()
+    assert follower.named("end")[0]["status"] == "interrupted"
     ledger.note_ended([lost, left])
     ledger.check(instance)
     stream = instance.stream(ledger.address)
-    assert stream.status == "interrupted" and not stream.step_open
+    assert stream.status == "interrupted"
+    assert not stream.step_open
     assert instance.problems() == []

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -87,17 +88,18 @@ class LoadProcess:
 
     def wait_for(
         self,
-        event: str,
+        event: str | tuple[str, ...],
         matching: Callable[[Event], bool] = lambda _: True,
         *,
         after: int = 0,
         timeout: float = DEADLINE_SECONDS,
     ) -> Event:
-        """The first event of that name that matches, among those from number ``after`` on."""
+        """The first event of that name, or one of those names, that matches, among those from number ``after`` on."""
+        names = (event,) if isinstance(event, str) else event
         found: list[Event] = []
 
         def is_told() -> bool:
-            found[:] = [told for told in self.events[after:] if told["event"] == event and matching(told)]
+            found[:] = [told for told in self.events[after:] if told["event"] in names and matching(told)]
             return bool(found) or self._ended
 
         with self._told:
@@ -114,7 +116,7 @@ class LoadProcess:
         self._process.stdin.flush()
         return before
 
-    def ask(self, line: str, event: str, *, timeout: float = DEADLINE_SECONDS) -> Event:
+    def ask(self, line: str, event: str | tuple[str, ...], *, timeout: float = DEADLINE_SECONDS) -> Event:
         """Tells it a command and waits for the event that answers it."""
         return self.wait_for(event, after=self.command(line), timeout=timeout)
 
@@ -130,10 +132,8 @@ class LoadProcess:
     def finish(self, timeout: float = DEADLINE_SECONDS) -> int:
         """Waits for its end: exit status (negative: the signal)."""
         assert self._process.stdin is not None
-        try:
+        with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
-        except BrokenPipeError:
-            pass
         try:
             status = self._process.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -151,7 +151,7 @@ class LoadProcess:
         """Waits for its end by an error with this code, and returns the error."""
         status = self.finish(timeout)
         errors = self.named("error")
-        assert status == 1 and errors and errors[-1]["code"] == code, f"expected {code}, exit status {status}:\n{self}"
+        assert (status, [error["code"] for error in errors[-1:]]) == (1, [code]), f"{self}"
         return errors[-1]
 
     def __str__(self) -> str:
@@ -175,10 +175,8 @@ class LoadProcess:
         self._listener.join(DEADLINE_SECONDS)
         for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
             assert pipe is not None
-            try:
+            with contextlib.suppress(BrokenPipeError):
                 pipe.close()
-            except BrokenPipeError:
-                pass
 
 
 def options(named: Mapping[str, object]) -> list[str]:

@@ -42,8 +42,7 @@ def fail_with(error: BaseException, *, as_json: bool) -> int:
         status, code, where = ExitStatus.USAGE, "usage", ""
         what = error.format_message().rstrip(".")
         context: Any = getattr(error, "ctx", None)
-        if context is not None:
-            what += f"; see `{context.command_path} --help`"
+        what += f"; see `{'forebay' if context is None else context.command_path} --help`"
     elif isinstance(error, ForebayError):
         status, code, what, where = ExitStatus.ERROR, error.code.value, error.what, error.where
     elif isinstance(error, OSError):

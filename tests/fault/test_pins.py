@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Readers that hold steps: stopped, killed, forked, or cut off by a restart of the server."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from tests.fault.instance import Instance
+from tests.support.load import LoadProcess, until
+from tests.support.processes import PythonProcess
+
+ADDRESS = "r/flow"
+RECYCLING = {"retention": "last:3", "elements": 60_000, "steps": 0}  # a few MiB go round in a small reservation
+
+
+def holding_reader(instance: Instance, steps: int = 3) -> LoadProcess:
+    """A reader that has got so many steps and keeps their views."""
+    reader = instance.follow(ADDRESS, start="oldest", hold=10, commands=True)
+    reader.wait_for("opened")
+    for _ in range(steps):
+        reader.ask("next", "step")
+    return reader
+
+
+def write_on(writer: LoadProcess, steps: int) -> None:
+    """Returns when the writer has committed so many more steps: the space of old ones has been written again."""
+    done = max((event["step"] for event in writer.named("committed")), default=-1)
+    writer.wait_for("committed", lambda event: event["step"] >= done + steps)
+
+
+def expect_views_unchanged(reader: LoadProcess, steps: int) -> None:
+    """Everything that it holds is still as it was read."""
+    assert reader.ask("compare", "compared")["steps"] == steps
+    assert not reader.named("violation"), f"{reader}"
+
+
+def pinned(instance: Instance) -> int:
+    """Number of pins on the stream's kept steps."""
+    return sum(step.pins for step in instance.steps(ADDRESS))
+
+
+def test_a_stopped_reader_neither_slows_the_writer_nor_reads_newer_bytes(instance: Instance) -> None:
+    """SIGSTOP with pins held, hundreds of steps go by, SIGCONT: the views show what they showed."""
+    (writer,) = instance.group(ADDRESS, 1, **RECYCLING)
+    reader = holding_reader(instance)
+    reader.send(signal.SIGSTOP)
+    write_on(writer, 300)
+    reader.send(signal.SIGCONT)
+    expect_views_unchanged(reader, 3)
+    # It comes to what is kept now, and is told what it missed.
+    step = reader.ask("next", "step")
+    assert step["skipped"] > 0
+    reader.ask("release", "released")
+    writer.kill()
+    assert pinned(instance) == 0
+    assert instance.problems() == []
+
+
+def test_a_killed_reader_lets_go_of_its_pins(instance: Instance) -> None:
+    """Named or not, killed while it runs or while it is stopped."""
+    (writer,) = instance.group(ADDRESS, 1, **RECYCLING)
+    readers = [holding_reader(instance), instance.follow(ADDRESS, consumer="render", hold=5, commands=True)]
+    readers[1].ask("next", "step")
+    readers[0].send(signal.SIGSTOP)
+    write_on(writer, 20)
+    assert pinned(instance) > 0
+    for reader in readers:
+        reader.kill()
+    until(lambda: pinned(instance) == 0, "the killed readers' pins are gone")
+    write_on(writer, 10)
+    assert len(instance.steps(ADDRESS)) == 3
+    writer.kill()
+    assert instance.problems() == []
+
+
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGTERM])
+def test_views_outlast_a_restart_of_the_server(instance: Instance, sent: signal.Signals) -> None:
+    """Before the reader comes back its steps are kept for it, and afterwards it holds them again."""
+    (writer,) = instance.group(ADDRESS, 1, **RECYCLING)
+    reader = holding_reader(instance)
+    instance.stop(sent)
+    instance.start()
+    write_on(writer, 200)
+    expect_views_unchanged(reader, 3)
+    reader.ask("next", "step")
+    write_on(writer, 200)
+    expect_views_unchanged(reader, 4)
+    # And over a second restart, now with the steps dropped by retention long ago.
+    instance.stop(sent)
+    instance.start()
+    write_on(writer, 200)
+    reader.ask("next", "step")
+    expect_views_unchanged(reader, 5)
+    reader.ask("release", "released")
+    reader.kill()
+    writer.kill()
+    until(lambda: pinned(instance) == 0, "released pins are gone")
+    assert instance.problems() == []
+
+
+def test_pins_of_a_reader_that_does_not_come_back_end_with_its_process(instance: Instance) -> None:
+    """A reader that dies while the server is away, and one that dies after it is back, without a word to it."""
+    (writer,) = instance.group(ADDRESS, 1, **RECYCLING)
+    early, late = holding_reader(instance), holding_reader(instance)
+    instance.kill()
+    early.kill()
+    instance.start()
+    write_on(writer, 10)
+    assert pinned(instance) > 0
+    late.kill()
+    until(lambda: pinned(instance) == 0, "the dead readers' pins are gone")
+    write_on(writer, 10)
+    assert len(instance.steps(ADDRESS)) == 3
+    writer.kill()
+    assert instance.problems() == []
+
+
+def test_withdrawn_steps_stay_as_they_were_for_who_holds_them(instance: Instance) -> None:
+    """A new group appends after an earlier step and writes the numbers again; the server is restarted, too."""
+    (writer,) = instance.group(ADDRESS, 1, steps=3, elements=200_000)
+    writer.succeed()
+    reader = holding_reader(instance)
+    (again,) = instance.group(ADDRESS, 1, mode="a", append_after=0, retention="last:2", elements=200_000, steps=0)
+    write_on(again, 50)
+    expect_views_unchanged(reader, 3)
+    instance.restart()
+    write_on(again, 50)
+    expect_views_unchanged(reader, 3)
+    reader.ask("release", "released")
+    again.kill()
+    until(lambda: pinned(instance) == 0, "released pins are gone")
+    assert instance.problems() == []
+
+
+FORKING_READER = """
+    import os, sys, forebay, numpy
+    stream = forebay.open(sys.argv[1])
+    step = next(iter(stream.follow(start="oldest")))
+    view = step["v0"][...]
+    assert not view.flags.owndata
+    before = view.copy()
+    child = os.fork()
+    if child:
+        print(child, step.number)
+        os.kill(os.getpid(), 9)
+    for line in sys.stdin:
+        print("same" if numpy.array_equal(view, before) else "changed")
+"""
+
+
+def test_a_forked_child_keeps_what_its_parent_held(instance: Instance, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reader is killed, but a child that it forked still looks at the step."""
+    (writer,) = instance.group(ADDRESS, 1, **RECYCLING)
+    for name, value in instance.environment.items():
+        monkeypatch.setenv(name, value)
+    with PythonProcess(FORKING_READER, ADDRESS) as reader:
+        child, step = map(int, reader.line().split())
+        try:
+            write_on(writer, 200)
+            reader.tell()
+            assert reader.line() == "same"
+            assert step in [kept.step for kept in instance.steps(ADDRESS)]
+        finally:
+            os.kill(child, signal.SIGKILL)
+    until(lambda: pinned(instance) == 0, "the child's end frees the step")
+    writer.kill()
+    assert instance.problems() == []
+
+
+FORKING_WRITER = """
+    import os, sys, forebay, numpy
+    stream = forebay.open(sys.argv[1], mode="a")
+    with stream.step() as step:
+        step["T"] = numpy.arange(200_000, dtype="u8")
+    child = os.fork()
+    if child:
+        print(child)
+        os.kill(os.getpid(), 9)
+    sys.stdin.readline()
+"""
+
+
+def test_a_forked_child_does_not_keep_its_parents_lease(instance: Instance, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The writer is killed; its child holds the socket and the segments, but the group is lost at once."""
+    for name, value in instance.environment.items():
+        monkeypatch.setenv(name, value)
+    with PythonProcess(FORKING_WRITER, ADDRESS) as old:
+        child = int(old.line())
+        try:
+            until(lambda: instance.stream(ADDRESS).status == "interrupted", "the group is lost with its process")
+            # Segments that the child may still write to are not handed on: there are others.
+            (writer,) = instance.group(ADDRESS, 1, mode="a", steps=20, elements=60_000)
+            writer.succeed()
+        finally:
+            os.kill(child, signal.SIGKILL)
+    assert instance.problems() == []

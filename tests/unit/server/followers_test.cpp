@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+// Readers through the raw protocol: pins, retention, cursors, and how steps are shared out.
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "tests/unit/server/server_fixture.h"
+
+namespace forebay::testing {
+namespace {
+
+using protocol::Message;
+using protocol::MessageType;
+
+class FollowersTest : public ServerTest {
+ protected:
+  /// A writer whose stream keeps what `retention` says.
+  RawClient keeping(const std::string& retention, WhenFull when_full = WhenFull::block) {
+    RawClient client = connect();
+    wire::WriterOpenT wish = writer_open();
+    wish.retention = retention;
+    wish.when_full = static_cast<std::uint8_t>(when_full);
+    EXPECT_EQ(client.call(MessageType::writer_open, wish).type, MessageType::writer_opened);
+    return client;
+  }
+  std::unique_ptr<wire::StreamT> stream() {
+    wire::StreamsQueryT query;
+    query.reservation = "res";
+    query.stream = "flow";
+    auto answer = RawClient::unpack<wire::StreamsAnswer>(connect().call(MessageType::streams_query, query));
+    return std::move(answer->streams.front());
+  }
+  static void release(RawClient& client, const wire::StepEventT& event) {
+    wire::StepReleaseT release;
+    release.steps.emplace_back(event.step->summary->step(), event.step->summary->epoch(), 0);
+    (void)client.send(MessageType::step_release, release);
+  }
+  static Message acknowledge(RawClient& client, std::uint64_t step, std::uint32_t epoch = 1) {
+    wire::CursorMoveT move;
+    move.epoch = epoch;
+    move.position = step + 1;
+    return client.call(MessageType::cursor_move, move);
+  }
+  static std::uint64_t number_of(const wire::StepEventT& event) {
+    return event.step ? event.step->summary->step() : ~std::uint64_t{0};
+  }
+};
+
+TEST_F(FollowersTest, a_pinned_step_outlasts_retention_until_it_is_released) {
+  RawClient client = keeping("last:1");
+  write_step(client, 0);
+  RawClient follower = reader(reader_open());
+  const auto event = wait_step(follower);
+  EXPECT_TRUE(event->step->pinned);
+  write_step(client, 1);
+  write_step(client, 2);
+  EXPECT_EQ(stream()->oldest, 0U);
+  EXPECT_EQ(stream()->steps, 2U) << "step 1 is neither new nor pinned";
+  release(follower, *event);
+  EXPECT_EQ(number_of(*wait_step(follower)), 2U);
+  EXPECT_EQ(stream()->oldest, 2U);
+  EXPECT_TRUE(problems().empty());
+}
+
+TEST_F(FollowersTest, a_reader_that_goes_lets_go_of_its_pins) {
+  RawClient client = keeping("last:1");
+  write_step(client, 0);
+  {
+    RawClient follower = reader(reader_open());
+    EXPECT_TRUE(wait_step(follower)->step->pinned);
+    (void)follower.send(MessageType::step_wait, wire::StepWaitT());
+  }
+  write_step(client, 1);
+  write_step(client, 2);
+  EXPECT_EQ(stream()->oldest, 2U);
+  EXPECT_TRUE(problems().empty());
+}
+
+TEST_F(FollowersTest, releases_that_nobody_owes_change_nothing) {
+  RawClient client = keeping("last:1");
+  write_step(client, 0);
+  RawClient first = reader(reader_open());
+  RawClient second = reader(reader_open());
+  const auto event = wait_step(first);
+  for (int i = 0; i < 3; ++i) release(second, *event);
+  wire::StepReleaseT release;
+  release.steps.emplace_back(77, 99, 0);
+  (void)second.send(MessageType::step_release, release);
+  EXPECT_EQ(number_of(*wait_step(second)), 0U);
+  write_step(client, 1);
+  write_step(client, 2);
+  EXPECT_EQ(stream()->oldest, 0U) << "the first reader's pin is gone";
+}
+
+TEST_F(FollowersTest, unnamed_readers_pin_at_most_a_quarter) {
+  RawClient client = keeping("all");
+  std::vector<std::unique_ptr<wire::StepEventT>> held;
+  RawClient follower = reader(reader_open());
+  std::uint64_t pinned_bytes = 0;
+  for (std::uint64_t step = 0; step < 6; ++step) {
+    write_step(client, step, 6 * mib);
+    held.push_back(wait_step(follower));
+    if (held.back()->step->pinned) pinned_bytes += held.back()->step->summary->size_bytes();
+  }
+  EXPECT_LE(pinned_bytes, 16 * mib);
+  EXPECT_GE(pinned_bytes, 12 * mib);
+  EXPECT_FALSE(held.back()->step->pinned);
+}
+
+TEST_F(FollowersTest, a_consumer_has_one_holder_and_goes_on_at_its_cursor) {
+  RawClient client = keeping("all");
+  for (std::uint64_t step = 0; step < 4; ++step) write_step(client, step);
+  {
+    RawClient holder = reader(reader_open("render"));
+    const Message busy = connect().call(MessageType::reader_open, reader_open("render"));
+    EXPECT_EQ(RawClient::failure(busy), ErrorCode::busy);
+    EXPECT_NE(protocol::failure_of(busy).what.find(std::to_string(::getpid())), std::string::npos);
+    EXPECT_EQ(number_of(*wait_step(holder)), 0U);
+    EXPECT_EQ(number_of(*wait_step(holder)), 1U);
+    EXPECT_EQ(acknowledge(holder, 0).type, MessageType::done);
+  }
+  // The server learns of the end of the connection before it answers a request that came after it.
+  RawClient next = connect();
+  EXPECT_EQ(next.call(MessageType::reader_open, reader_open("render")).type, MessageType::reader_opened);
+  EXPECT_EQ(number_of(*wait_step(next)), 1U);
+}
+
+TEST_F(FollowersTest, retention_waits_for_named_consumers) {
+  RawClient client = keeping("consumers:render");
+  for (std::uint64_t step = 0; step < 3; ++step) write_step(client, step);
+  EXPECT_EQ(stream()->steps, 3U) << "a consumer that has never been there has passed nothing";
+  RawClient follower = reader(reader_open("render"));
+  for (std::uint64_t step = 0; step < 3; ++step) {
+    const auto event = wait_step(follower);
+    EXPECT_EQ(number_of(*event), step);
+    EXPECT_EQ(acknowledge(follower, step).type, MessageType::done);
+    EXPECT_EQ(stream()->steps, 3 - step) << "it is still pinned";
+    release(follower, *event);
+    EXPECT_EQ(acknowledge(follower, step).type, MessageType::done);
+    EXPECT_EQ(stream()->steps, 2 - step);
+  }
+  EXPECT_TRUE(problems().empty());
+}
+
+TEST_F(FollowersTest, cursors_cannot_be_moved_into_nonsense) {
+  RawClient client = keeping("consumers:render");
+  write_step(client, 0);
+  RawClient unnamed = reader(reader_open());
+  EXPECT_EQ(RawClient::failure(acknowledge(unnamed, 0)), ErrorCode::invalid_argument);
+  RawClient follower = reader(reader_open("render"));
+  EXPECT_EQ(acknowledge(follower, 1'000'000).type, MessageType::done) << "a step that is not there";
+  EXPECT_EQ(acknowledge(follower, ~std::uint64_t{0}).type, MessageType::done)
+      << "a step whose follower's number overflows";
+  EXPECT_EQ(stream()->consumers.front()->position, 0U);
+  wire::CursorMoveT seek;
+  seek.epoch = 1;
+  seek.position = ~std::uint64_t{0};
+  seek.seek = true;
+  EXPECT_EQ(follower.call(MessageType::cursor_move, seek).type, MessageType::done);
+  seek.position = 0;
+  EXPECT_EQ(follower.call(MessageType::cursor_move, seek).type, MessageType::done);
+  EXPECT_EQ(number_of(*wait_step(follower)), 0U);
+  RawClient liar = reader(reader_open("other"));
+  EXPECT_EQ(RawClient::failure(acknowledge(liar, 0, 99)), ErrorCode::protocol);
+  EXPECT_TRUE(liar.ended());
+  expect_alive();
+}
+
+TEST_F(FollowersTest, on_demand_and_round_robin_give_each_step_to_one_reader) {
+  for (const StepDistribution distribution : {StepDistribution::on_demand, StepDistribution::round_robin}) {
+    const std::string name = distribution == StepDistribution::on_demand ? "demand" : "robin";
+    RawClient client = writer(name);
+    wire::ReaderOpenT wish = reader_open("workers", name);
+    wish.distribution = static_cast<std::uint8_t>(distribution);
+    RawClient first = reader(wish);
+    RawClient second = reader(wish);
+    for (std::uint64_t step = 0; step < 8; ++step) write_step(client, step);
+    std::vector<std::uint64_t> seen;
+    for (int i = 0; i < 4; ++i) {
+      seen.push_back(number_of(*wait_step(first)));
+      seen.push_back(number_of(*wait_step(second)));
+    }
+    std::ranges::sort(seen);
+    EXPECT_EQ(seen, (std::vector<std::uint64_t>{0, 1, 2, 3, 4, 5, 6, 7})) << name;
+  }
+}
+
+TEST_F(FollowersTest, steps_dealt_to_a_reader_that_goes_are_dealt_again) {
+  RawClient client = writer();
+  wire::ReaderOpenT wish = reader_open("workers");
+  wish.distribution = static_cast<std::uint8_t>(StepDistribution::round_robin);
+  RawClient stays = reader(wish);
+  std::vector<std::uint64_t> seen;
+  {
+    RawClient goes = reader(wish);
+    for (std::uint64_t step = 0; step < 4; ++step) write_step(client, step);
+    seen.push_back(number_of(*wait_step(stays)));
+    seen.push_back(number_of(*wait_step(goes)));
+  }
+  while (seen.size() < 4) seen.push_back(number_of(*wait_step(stays)));
+  std::ranges::sort(seen);
+  EXPECT_EQ(seen, (std::vector<std::uint64_t>{0, 1, 2, 3}));
+}
+
+TEST_F(FollowersTest, dropping_the_oldest_drops_no_more_than_is_needed) {
+  RawClient client = keeping("all", WhenFull::drop_oldest);
+  std::uint64_t step = 0;
+  for (; step < 9; ++step) write_step(client, step, 6 * mib);
+  // Durable steps come free only with a sync of the journal; what is dropped meanwhile must not be everything.
+  RawClient follower = connect();
+  wire::ReaderOpenT wish = reader_open();
+  wish.min_watermark = 2;
+  wish.start_kind = static_cast<std::uint8_t>(Start::Kind::latest);
+  ASSERT_EQ(follower.call(MessageType::reader_open, wish).type, MessageType::reader_opened);
+  const auto event = wait_step(follower);
+  EXPECT_EQ(number_of(*event), 8U);
+  release(follower, *event);
+  for (; step < 12; ++step) write_step(client, step, 6 * mib);
+  EXPECT_GE(stream()->steps, 8U);
+  EXPECT_EQ(stream()->committed, 11U);
+  EXPECT_TRUE(problems().empty());
+}
+
+TEST_F(FollowersTest, dropping_the_oldest_spares_precious_steps_and_those_a_consumer_needs) {
+  RawClient client = keeping("all,precious:2", WhenFull::drop_oldest);
+  for (std::uint64_t step = 0; step < 10; ++step) write_step(client, step, 6 * mib);
+  wire::SpaceRequestT request;
+  request.step = 10;
+  request.bytes = 6 * mib;
+  wire::StepsQueryT query;
+  query.reservation = "res";
+  query.stream = "flow";
+  query.steps_max = 100;
+  const auto steps = RawClient::unpack<wire::StepsAnswer>(connect().call(MessageType::steps_query, query));
+  std::vector<std::uint64_t> kept;
+  for (const wire::StepSummary& summary : steps->steps) kept.push_back(summary.step());
+  for (const std::uint64_t precious : {0U, 2U, 4U, 6U, 8U})
+    EXPECT_NE(std::ranges::find(kept, precious), kept.end()) << precious;
+}
+
+TEST_F(FollowersTest, a_reader_waits_for_a_stream_and_leaves_while_it_waits) {
+  {
+    RawClient gone = connect();
+    (void)gone.send(MessageType::reader_open, reader_open({}, "later"));
+  }
+  RawClient waiting = connect();
+  const auto asked = waiting.send(MessageType::reader_open, reader_open({}, "later"));
+  EXPECT_FALSE(waiting.is_answered(asked));
+  RawClient client = writer("later");
+  EXPECT_EQ(waiting.answer(asked).type, MessageType::reader_opened);
+  wire::ReaderOpenT wish = reader_open({}, "never");
+  wish.open_timeout_ms = 1;
+  EXPECT_EQ(RawClient::failure(connect().call(MessageType::reader_open, wish)), ErrorCode::timeout);
+}
+
+TEST_F(FollowersTest, withdrawn_steps_stay_for_those_who_hold_them) {
+  RawClient follower = connect();
+  std::unique_ptr<wire::StepEventT> event;
+  {
+    RawClient client = writer();
+    for (std::uint64_t step = 0; step < 3; ++step) write_step(client, step);
+    follower = reader(reader_open());
+    for (int i = 0; i < 3; ++i) event = wait_step(follower);
+    EXPECT_EQ(client.call(MessageType::writer_close, wire::WriterCloseT()).type, MessageType::done);
+  }
+  wire::WriterOpenT wish = writer_open();
+  wish.append_after = 0;
+  RawClient again = connect();
+  ASSERT_EQ(again.call(MessageType::writer_open, wish).type, MessageType::writer_opened);
+  write_step(again, 1);
+  auto next = wait_step(follower);
+  while (next->kind == static_cast<std::uint8_t>(NextStep::Kind::notice)) next = wait_step(follower);
+  EXPECT_EQ(number_of(*next), 1U);
+  EXPECT_EQ(next->step->summary->epoch(), 2U);
+  EXPECT_TRUE(next->rewound);
+  EXPECT_TRUE(problems().empty());
+  wire::StepCheckT check;
+  check.key = std::make_unique<wire::StepKey>(2, 1, 0);
+  EXPECT_EQ(RawClient::failure(follower.call(MessageType::step_check, check)), ErrorCode::step_gone);
+  release(follower, *event);
+  EXPECT_TRUE(problems().empty());
+}
+
+}  // namespace
+}  // namespace forebay::testing

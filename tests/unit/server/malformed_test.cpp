@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+// What no client of ours sends: the connection that it comes from may end, the server and everybody else go on.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "tests/support/randomness.h"
+#include "tests/unit/server/server_fixture.h"
+
+namespace forebay::testing {
+namespace {
+
+using protocol::Header;
+using protocol::MessageType;
+
+std::vector<std::byte> framed(const Header& header, std::span<const std::uint8_t> body = {}) {
+  const auto head = std::as_bytes(std::span(&header, 1));
+  std::vector<std::byte> bytes(head.begin(), head.end());
+  const auto tail = std::as_bytes(body);
+  bytes.insert(bytes.end(), tail.begin(), tail.end());
+  return bytes;
+}
+
+class MalformedTest : public ServerTest {
+ protected:
+  void SetUp() override {
+    ServerTest::SetUp();
+    bystander_ = std::make_unique<RawClient>(writer("bystander"));
+  }
+  /// Everybody else is served as before, and nothing has leaked.
+  void expect_unharmed() {
+    write_step(*bystander_, step_++);
+    EXPECT_TRUE(problems().empty());
+  }
+  /// One valid message of every kind that a client sends, with bodies.
+  static std::vector<std::pair<MessageType, std::vector<std::uint8_t>>> valid_messages() {
+    std::vector<std::pair<MessageType, std::vector<std::uint8_t>>> messages;
+    const auto add = [&](MessageType type, const auto& object) {
+      const auto packed = protocol::pack(object);
+      messages.emplace_back(type, std::vector<std::uint8_t>(packed.data(), packed.data() + packed.size()));
+    };
+    wire::ReservationsQueryT reservations;
+    reservations.name = "res";
+    wire::StreamsQueryT streams;
+    streams.reservation = "res";
+    wire::StepsQueryT steps;
+    steps.reservation = "res";
+    steps.stream = "flow";
+    steps.steps_max = 10;
+    wire::RetentionSetT retention;
+    retention.reservation = "res";
+    retention.stream = "flow";
+    retention.retention = "last:3";
+    wire::StagedMarkT staged;
+    staged.reservation = "res";
+    staged.stream = "flow";
+    staged.epoch = 1;
+    staged.steps = {0, 1};
+    wire::PreciousSetT precious;
+    precious.reservation = "res";
+    precious.stream = "flow";
+    precious.steps = {0};
+    wire::SpaceRequestT space;
+    space.bytes = 8192;
+    wire::PartT part;
+    part.extents.emplace_back(0, 0, 0, 0, 4096);
+    part.metadata.emplace_back(0, 0, 0, 0, 64);
+    part.metadata_bytes = 64;
+    wire::WriterRejoinT rejoin;
+    rejoin.reservation = "res";
+    rejoin.stream = "flow";
+    rejoin.epoch = 1;
+    rejoin.incarnation = 1;
+    rejoin.ranks = 1;
+    rejoin.held.emplace_back(0, 0, 0, 0, 4096);
+    wire::StepReleaseT release;
+    release.steps.emplace_back(0, 1, 0);
+    wire::CursorMoveT move;
+    move.epoch = 1;
+    wire::SegmentsGetT segments;
+    segments.segments = {0, 1, 2};
+    wire::StepCheckT check;
+    check.key = std::make_unique<wire::StepKey>(0, 1, 0);
+    wire::ReaderOpenT resume = reader_open("render");
+    resume.resume = true;
+    resume.session = 5;
+    resume.pins.emplace_back(0, 1, 0);
+    add(MessageType::server_query, wire::ServerQueryT());
+    add(MessageType::reservations_query, reservations);
+    add(MessageType::streams_query, streams);
+    add(MessageType::steps_query, steps);
+    add(MessageType::retention_set, retention);
+    add(MessageType::staged_mark, staged);
+    add(MessageType::precious_set, precious);
+    add(MessageType::audit_query, wire::AuditQueryT());
+    add(MessageType::writer_open, writer_open());
+    add(MessageType::writer_rejoin, rejoin);
+    add(MessageType::space_request, space);
+    add(MessageType::part, part);
+    add(MessageType::step_abort, wire::StepAbortT());
+    add(MessageType::writer_close, wire::WriterCloseT());
+    add(MessageType::reader_open, reader_open());
+    add(MessageType::reader_open, resume);
+    add(MessageType::step_wait, wire::StepWaitT());
+    add(MessageType::step_get, wire::StepGetT());
+    add(MessageType::step_release, release);
+    add(MessageType::cursor_move, move);
+    add(MessageType::segments_get, segments);
+    add(MessageType::step_check, check);
+    return messages;
+  }
+
+  std::unique_ptr<RawClient> bystander_;
+  std::uint64_t step_ = 0;
+};
+
+TEST_F(MalformedTest, another_language_ends_the_connection) {
+  const std::string http = "GET / HTTP/1.1\r\nHost: here\r\n\r\n";
+  RawClient client = connect(false);
+  client.send_bytes(std::as_bytes(std::span(http)));
+  EXPECT_TRUE(client.ended());
+  expect_unharmed();
+}
+
+TEST_F(MalformedTest, nothing_is_served_before_hello) {
+  RawClient client = connect(false);
+  (void)client.send(MessageType::server_query, wire::ServerQueryT());
+  EXPECT_TRUE(client.ended());
+  RawClient other = connect(false);
+  wire::HelloT hello;
+  hello.version = 999;
+  EXPECT_EQ(RawClient::failure(other.call(MessageType::hello, hello)), ErrorCode::unsupported);
+  EXPECT_TRUE(other.ended());
+  expect_unharmed();
+}
+
+TEST_F(MalformedTest, lengths_beyond_the_limit_end_the_connection) {
+  Header large;
+  large.type = static_cast<std::uint16_t>(MessageType::server_query);
+  large.body_bytes = protocol::body_bytes_max + 1;
+  Header many;
+  many.type = static_cast<std::uint16_t>(MessageType::server_query);
+  many.descriptors = protocol::descriptors_max + 1;
+  for (const Header& header : {large, many}) {
+    RawClient client = connect();
+    client.send_bytes(framed(header));
+    EXPECT_TRUE(client.ended());
+  }
+  expect_unharmed();
+}
+
+TEST_F(MalformedTest, a_message_that_never_becomes_whole_holds_nobody_up) {
+  Header header;
+  header.type = static_cast<std::uint16_t>(MessageType::server_query);
+  header.body_bytes = protocol::body_bytes_max;
+  RawClient client = connect();
+  client.send_bytes(framed(header));
+  expect_unharmed();
+}
+
+TEST_F(MalformedTest, descriptors_that_nobody_asked_for_end_the_connection_and_are_closed) {
+  int ends[2];
+  ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+  const Descriptor reading(ends[0]);
+  {
+    RawClient client = connect();
+    std::vector<Descriptor> sent;
+    for (std::size_t i = 0; i < protocol::descriptors_max; ++i) sent.emplace_back(::fcntl(ends[1], F_DUPFD_CLOEXEC, 0));
+    ::close(ends[1]);
+    (void)client.send_body(MessageType::server_query, {}, std::move(sent));
+    EXPECT_TRUE(client.ended());
+  }
+  // The pipe's writing end is closed everywhere.
+  char byte = 0;
+  EXPECT_EQ(::read(reading.get(), &byte, 1), 0);
+  expect_unharmed();
+}
+
+TEST_F(MalformedTest, messages_in_the_wrong_state_are_answered_with_an_error_or_the_end) {
+  for (const auto& [opening, opened] :
+       {std::pair(MessageType::writer_open, true), std::pair(MessageType::reader_open, true),
+        std::pair(MessageType::none, false)}) {
+    for (const auto& [type, body] : valid_messages()) {
+      if (type == MessageType::step_release) continue;  // it has no answer
+      if (opening == MessageType::none && (type == MessageType::writer_open || type == MessageType::reader_open))
+        continue;
+      RawClient client = connect();
+      if (opening == MessageType::writer_open) {
+        ASSERT_EQ(client.call(opening, writer_open()).type, MessageType::writer_opened);
+      } else if (opening == MessageType::reader_open) {
+        ASSERT_EQ(client.call(opening, reader_open({}, "bystander")).type, MessageType::reader_opened);
+      }
+      if (opened && type == MessageType::step_wait && opening == MessageType::reader_open) continue;  // it waits
+      const auto request = client.send_body(type, body);
+      const auto answer = client.answer(request);
+      EXPECT_TRUE(answer.type != MessageType::none || client.ended()) << wire::EnumNameMessageType(type);
+    }
+  }
+  expect_unharmed();
+}
+
+TEST_F(MalformedTest, types_that_do_not_exist_are_refused) {
+  for (const std::uint16_t type : {std::uint16_t{0}, std::uint16_t{9}, std::uint16_t{1000}, std::uint16_t{65535}}) {
+    for (const bool opened : {false, true}) {
+      RawClient client = opened ? writer("probe") : connect();
+      const auto answer = client.answer(client.send_body(static_cast<MessageType>(type), {}));
+      EXPECT_TRUE(answer.type == MessageType::failure || client.ended()) << type;
+    }
+  }
+  expect_unharmed();
+}
+
+/// Bits are flipped, bodies cut or stretched, bytes exchanged: seeds and counts as in randomness.h.
+TEST_F(MalformedTest, damaged_messages_harm_nobody) {
+  const auto messages = valid_messages();
+  for (std::uint64_t round = 0; round < test_count(400); ++round) {
+    const std::uint64_t seed = test_seed() + round;
+    SCOPED_TRACE("FOREBAY_TEST_SEED=" + std::to_string(seed));
+    Random random(seed);
+    RawClient client = connect();
+    for (int i = 0; i < 6 && !HasFatalFailure(); ++i) {
+      const auto& [type, body] = messages[below(random, messages.size())];
+      Header header;
+      header.type = static_cast<std::uint16_t>(type);
+      header.request = 1 + static_cast<std::uint32_t>(below(random, 100));
+      std::vector<std::uint8_t> damaged = body;
+      switch (below(random, 5)) {
+        case 0:  // as it is: the state is random enough
+          break;
+        case 1:
+          for (std::uint64_t flips = 1 + below(random, 8); flips > 0 && !damaged.empty(); --flips)
+            damaged[below(random, damaged.size())] ^= static_cast<std::uint8_t>(1U << below(random, 8));
+          break;
+        case 2:
+          damaged.resize(below(random, damaged.size() + 1));
+          break;
+        case 3:
+          damaged.resize(damaged.size() + below(random, 64), static_cast<std::uint8_t>(random()));
+          break;
+        default:
+          if (damaged.size() >= 4) {
+            const auto value = static_cast<std::uint32_t>(random());
+            std::memcpy(damaged.data() + below(random, damaged.size() - 3), &value, sizeof value);
+          }
+      }
+      header.body_bytes = static_cast<std::uint32_t>(damaged.size());
+      std::vector<std::byte> bytes = framed(header, damaged);
+      if (chance(random, 10)) bytes[below(random, sizeof header)] ^= static_cast<std::byte>(1U << below(random, 8));
+      client.send_bytes(bytes);
+    }
+    if (round % 20 == 0) expect_alive();
+  }
+  expect_unharmed();
+}
+
+TEST_F(MalformedTest, random_bytes_harm_nobody) {
+  for (std::uint64_t round = 0; round < test_count(100); ++round) {
+    Random random(test_seed() + round);
+    RawClient client = connect(chance(random, 2));
+    std::vector<std::byte> bytes(1 + below(random, 5000));
+    for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
+    if (chance(random, 2)) std::memcpy(bytes.data(), &protocol::magic, std::min(bytes.size(), sizeof protocol::magic));
+    client.send_bytes(bytes);
+  }
+  expect_unharmed();
+}
+
+TEST_F(MalformedTest, a_client_that_does_not_read_its_answers_is_sent_away) {
+  RawClient client = writer("deaf");
+  wire::SegmentsGetT segments;
+  for (std::uint32_t i = 0; i < 64; ++i) segments.segments.push_back(i % 4);
+  part_of(client, 0, 32 * mib);
+  // Each answer would carry descriptors: neither they nor memory may pile up.
+  for (int i = 0; i < 20'000; ++i) (void)client.send(MessageType::segments_get, segments);
+  expect_unharmed();
+}
+
+}  // namespace
+}  // namespace forebay::testing

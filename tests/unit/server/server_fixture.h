@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// A server inside the test's process, and clients that speak the raw protocol: what a well-behaved client library would
+// never send can be sent here.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "protocol/message_socket.h"
+#include "staging-servers/server.h"
+#include "tests/support/temporary_directory.h"
+
+namespace forebay::testing {
+
+/// One connection. Every wait has a deadline; what does not come fails the test.
+class RawClient {
+ public:
+  explicit RawClient(const std::string& socket_path, bool greet = true);
+
+  /// Sends a request and returns its number.
+  template <class Object>
+  std::uint32_t send(protocol::MessageType type, const Object& body) {
+    const auto packed = protocol::pack(body);
+    return send_body(type, {packed.data(), packed.size()});
+  }
+  std::uint32_t send_body(protocol::MessageType type, std::span<const std::uint8_t> body,
+                          std::vector<Descriptor> descriptors = {});
+  void send_bytes(std::span<const std::byte> bytes);
+
+  /// The answer to that request. Type none if the server has ended the connection.
+  protocol::Message answer(std::uint32_t request);
+  template <class Object>
+  protocol::Message call(protocol::MessageType type, const Object& body) {
+    return answer(send(type, body));
+  }
+  /// The code of a Failure; nothing for another answer.
+  static std::optional<ErrorCode> failure(const protocol::Message& message);
+  /// Waits until the server has ended the connection.
+  bool ended();
+  /// True if that request has been answered by now: every request sent before the call has been dealt with.
+  bool is_answered(std::uint32_t request);
+
+  template <class Table>
+  static std::unique_ptr<typename Table::NativeTableType> unpack(const protocol::Message& message) {
+    auto body = protocol::body_of<Table>(message);
+    EXPECT_TRUE(body) << wire::EnumNameMessageType(message.type);
+    return body ? std::unique_ptr<typename Table::NativeTableType>((*body)->UnPack()) : nullptr;
+  }
+
+ private:
+  bool receive();
+
+  protocol::MessageSocket socket_;
+  std::uint32_t last_request_ = 0;
+  std::vector<protocol::Message> received_;
+  bool ended_ = false;
+};
+
+class ServerTest : public ::testing::Test {
+ protected:
+  static constexpr std::uint64_t mib = std::uint64_t{1} << 20;
+
+  void SetUp() override;
+  void TearDown() override;
+
+  RawClient connect(bool greet = true) { return RawClient(socket_path_, greet); }
+  void create(const std::string& name, std::uint64_t capacity_bytes);
+  /// What an audit without reading data finds wrong.
+  std::vector<std::string> problems();
+  /// Fails the test if the server no longer answers.
+  void expect_alive();
+
+  // Short ways to well-formed requests.
+  static wire::WriterOpenT writer_open(std::uint32_t rank = 0, std::uint32_t ranks = 1,
+                                       const std::string& stream = "flow");
+  static wire::ReaderOpenT reader_open(const std::string& consumer = {}, const std::string& stream = "flow");
+  /// Asks for space of an open step and writes a part of it that names all of it.
+  static wire::PartT part_of(RawClient& client, std::uint64_t step, std::uint64_t bytes = 8192);
+  /// Writes one step as the only rank.
+  static void write_step(RawClient& client, std::uint64_t step, std::uint64_t bytes = 8192);
+  /// A connection that is the only rank of the stream's group.
+  RawClient writer(const std::string& stream = "flow");
+  RawClient reader(const wire::ReaderOpenT& wish);
+  static std::unique_ptr<wire::StepEventT> wait_step(RawClient& client);
+
+  TemporaryDirectory directory_;
+  server::ServerOptions options_;
+  std::string socket_path_;
+
+ private:
+  std::unique_ptr<server::Server> server_;
+  std::thread thread_;
+};
+
+}  // namespace forebay::testing

@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writer groups through the raw protocol: forming, fencing, parts, aborts, closes, and space for whole steps.
+#include "tests/unit/server/server_fixture.h"
+
+namespace forebay::testing {
+namespace {
+
+using protocol::Message;
+using protocol::MessageType;
+
+class WriterGroupTest : public ServerTest {
+ protected:
+  static wire::SpaceRequestT space(std::uint64_t step, std::uint64_t bytes) {
+    wire::SpaceRequestT request;
+    request.step = step;
+    request.bytes = bytes;
+    return request;
+  }
+  static wire::StepAbortT abort(std::uint64_t step) {
+    wire::StepAbortT request;
+    request.step = step;
+    return request;
+  }
+};
+
+TEST_F(WriterGroupTest, a_group_forms_when_its_last_rank_asks) {
+  RawClient first = connect();
+  RawClient second = connect();
+  const auto asked = first.send(MessageType::writer_open, writer_open(0, 2));
+  EXPECT_FALSE(first.is_answered(asked));
+  const auto opened = RawClient::unpack<wire::WriterOpened>(second.call(MessageType::writer_open, writer_open(1, 2)));
+  EXPECT_EQ(opened->incarnation, 1U);
+  EXPECT_EQ(opened->next_step, 0U);
+  EXPECT_EQ(first.answer(asked).type, MessageType::writer_opened);
+}
+
+TEST_F(WriterGroupTest, impossible_ranks_and_options_are_refused) {
+  const auto refused = [&](wire::WriterOpenT wish, ErrorCode code) {
+    EXPECT_EQ(RawClient::failure(connect().call(MessageType::writer_open, wish)), code);
+  };
+  refused(writer_open(0, 0), ErrorCode::invalid_argument);
+  refused(writer_open(2, 2), ErrorCode::invalid_argument);
+  refused(writer_open(0, ~0U), ErrorCode::invalid_argument);
+  wire::WriterOpenT wish = writer_open();
+  wish.mode = 3;
+  refused(wish, ErrorCode::protocol);
+  wish = writer_open();
+  wish.retention = "last:none";
+  refused(wish, ErrorCode::invalid_argument);
+  wish = writer_open();
+  wish.append_after = 0;
+  refused(wish, ErrorCode::invalid_argument);
+  wish = writer_open();
+  wish.group = std::string(std::size_t{1} << 20, 'g');
+  refused(wish, ErrorCode::invalid_argument);
+  refused(writer_open(0, 1, "files"), ErrorCode::invalid_argument);
+  refused(writer_open(0, 1, "../flow"), ErrorCode::invalid_argument);
+  wish = writer_open();
+  wish.reservation = "none";
+  refused(wish, ErrorCode::not_found);
+  EXPECT_EQ(writer().call(MessageType::writer_close, wire::WriterCloseT()).type, MessageType::done);
+}
+
+TEST_F(WriterGroupTest, a_connection_asks_to_write_once) {
+  RawClient client = connect();
+  const auto first = client.send(MessageType::writer_open, writer_open(0, 2));
+  EXPECT_EQ(RawClient::failure(client.call(MessageType::writer_open, writer_open(1, 2))), ErrorCode::protocol);
+  EXPECT_TRUE(client.ended());
+  (void)first;
+  // Nothing of it is left: two others form the group.
+  RawClient rank0 = connect();
+  RawClient rank1 = connect();
+  const auto asked = rank0.send(MessageType::writer_open, writer_open(0, 2));
+  EXPECT_EQ(rank1.call(MessageType::writer_open, writer_open(1, 2)).type, MessageType::writer_opened);
+  EXPECT_EQ(rank0.answer(asked).type, MessageType::writer_opened);
+}
+
+TEST_F(WriterGroupTest, a_missing_rank_fails_the_open_at_the_deadline) {
+  wire::WriterOpenT wish = writer_open(1, 3);
+  wish.open_timeout_ms = 1;
+  const Message answer = connect().call(MessageType::writer_open, wish);
+  EXPECT_EQ(RawClient::failure(answer), ErrorCode::timeout);
+  EXPECT_NE(protocol::failure_of(answer).what.find("rank 0, 2 of 3"), std::string::npos);
+}
+
+TEST_F(WriterGroupTest, a_part_that_is_sent_again_is_committed_once) {
+  RawClient client = writer();
+  const wire::PartT part = part_of(client, 0);
+  EXPECT_EQ(client.call(MessageType::part, part).type, MessageType::committed);
+  EXPECT_EQ(client.call(MessageType::part, part).type, MessageType::committed);
+  const wire::PartT next = part_of(client, 1);
+  EXPECT_EQ(client.call(MessageType::part, next).type, MessageType::committed);
+  EXPECT_TRUE(problems().empty());
+}
+
+TEST_F(WriterGroupTest, a_part_of_a_later_step_or_twice_for_one_is_refused) {
+  RawClient first = connect();
+  RawClient second = connect();
+  const auto asked = first.send(MessageType::writer_open, writer_open(0, 2));
+  ASSERT_EQ(second.call(MessageType::writer_open, writer_open(1, 2)).type, MessageType::writer_opened);
+  ASSERT_EQ(first.answer(asked).type, MessageType::writer_opened);
+  wire::PartT part = part_of(first, 0);
+  const auto sent = first.send(MessageType::part, part);
+  EXPECT_EQ(RawClient::failure(first.call(MessageType::part, part)), ErrorCode::protocol);
+  wire::PartT later = part_of(second, 0);
+  later.step = 1;
+  EXPECT_EQ(RawClient::failure(second.call(MessageType::part, later)), ErrorCode::protocol);
+  later.step = 0;
+  EXPECT_EQ(second.call(MessageType::part, later).type, MessageType::committed);
+  EXPECT_EQ(first.answer(sent).type, MessageType::committed);
+  EXPECT_TRUE(problems().empty());
+}
+
+TEST_F(WriterGroupTest, parts_that_name_space_of_others_change_nothing) {
+  RawClient client = writer();
+  RawClient other = writer("probe");
+  const wire::PartT good = part_of(client, 0);
+  const wire::PartT foreign = part_of(other, 0);
+  const auto refused = [&](wire::PartT part, const char* why) {
+    EXPECT_EQ(RawClient::failure(client.call(MessageType::part, part)), ErrorCode::protocol) << why;
+  };
+  wire::PartT part = good;
+  part.extents = foreign.extents;
+  part.metadata = foreign.metadata;
+  refused(part, "another stream's space");
+  part = good;
+  part.extents.push_back(part.extents[0]);
+  refused(part, "an extent twice");
+  const wire::Extent& extent = good.extents[0];
+  const auto with_extent = [&](std::uint32_t segment, std::uint64_t offset, std::uint64_t length) {
+    wire::PartT changed = good;
+    changed.extents = {wire::Extent(segment, 0, 0, offset, length)};
+    return changed;
+  };
+  refused(with_extent(999, extent.offset(), extent.length()), "no such segment");
+  refused(with_extent(extent.segment(), extent.offset(), ~std::uint64_t{4095}), "a length that overflows");
+  refused(with_extent(extent.segment(), extent.offset() + 1, 4096), "not in units");
+  refused(with_extent(extent.segment(), extent.offset(), 0), "empty");
+  refused(with_extent(extent.segment(), extent.offset(), 1 << 30), "more than the segment has");
+  part = good;
+  part.metadata.clear();
+  refused(part, "no metadata");
+  part = good;
+  part.metadata_bytes = 0;
+  refused(part, "metadata of no length");
+  part = good;
+  part.metadata_bytes = ~std::uint64_t{0};
+  refused(part, "metadata longer than its place");
+  part = good;
+  part.metadata = {wire::Extent(extent.segment(), 0, 0, extent.offset() + extent.length(), 64)};
+  refused(part, "metadata outside");
+  part = good;
+  part.metadata = {wire::Extent(extent.segment(), 0, 0, ~std::uint64_t{0} - 8, 64)};
+  refused(part, "metadata that overflows");
+  part = good;
+  part.metadata.emplace_back(extent.segment(), 0, 0, extent.offset(), 0);
+  refused(part, "an empty piece of metadata");
+  EXPECT_EQ(client.call(MessageType::part, good).type, MessageType::committed);
+  EXPECT_TRUE(problems().empty());
+}
+
+TEST_F(WriterGroupTest, an_aborted_step_keeps_its_number_and_its_space) {
+  RawClient client = writer();
+  const wire::PartT part = part_of(client, 0);
+  EXPECT_EQ(client.call(MessageType::step_abort, abort(0)).type, MessageType::done);
+  EXPECT_EQ(client.call(MessageType::part, part).type, MessageType::committed);
+  EXPECT_TRUE(problems().empty());
+}
+
+TEST_F(WriterGroupTest, the_loss_of_a_rank_fails_what_the_others_wait_for) {
+  RawClient left = connect();
+  auto lost = std::make_unique<RawClient>(connect());
+  const auto asked = left.send(MessageType::writer_open, writer_open(0, 2));
+  ASSERT_EQ(lost->call(MessageType::writer_open, writer_open(1, 2)).type, MessageType::writer_opened);
+  ASSERT_EQ(left.answer(asked).type, MessageType::writer_opened);
+  const auto sent = left.send(MessageType::part, part_of(left, 0));
+  part_of(*lost, 0);
+  lost.reset();
+  EXPECT_EQ(RawClient::failure(left.answer(sent)), ErrorCode::group_broken);
+  EXPECT_EQ(RawClient::failure(left.call(MessageType::space_request, space(0, 4096))), ErrorCode::group_broken);
+  EXPECT_EQ(RawClient::failure(left.call(MessageType::writer_close, wire::WriterCloseT())), ErrorCode::group_broken);
+  RawClient again = writer();
+  EXPECT_EQ(RawClient::failure(left.call(MessageType::space_request, space(0, 4096))), ErrorCode::fenced);
+  write_step(again, 0);
+  EXPECT_TRUE(problems().empty());
+}
+
+TEST_F(WriterGroupTest, a_waiter_for_durability_of_a_lost_group_is_answered_to_itself) {
+  RawClient left = connect();
+  auto lost = std::make_unique<RawClient>(connect());
+  wire::WriterOpenT wish = writer_open(0, 2);
+  wish.durability = 2;
+  const auto asked = left.send(MessageType::writer_open, wish);
+  wish.rank = 1;
+  ASSERT_EQ(lost->call(MessageType::writer_open, wish).type, MessageType::writer_opened);
+  ASSERT_EQ(left.answer(asked).type, MessageType::writer_opened);
+  const auto sent = left.send(MessageType::part, part_of(left, 0));
+  (void)lost->send(MessageType::part, part_of(*lost, 0));
+  lost.reset();
+  // The step has committed before the rank was lost, or not: both are told, nothing hangs, nothing goes to the new
+  // group.
+  const Message answer = left.answer(sent);
+  EXPECT_TRUE(answer.type == MessageType::committed || RawClient::failure(answer) == ErrorCode::group_broken)
+      << wire::EnumNameMessageType(answer.type);
+  RawClient again = writer();
+  EXPECT_FALSE(again.is_answered(sent + 40));
+  EXPECT_TRUE(problems().empty());
+}
+
+TEST_F(WriterGroupTest, a_step_cannot_be_whole_once_a_rank_has_closed) {
+  RawClient first = connect();
+  RawClient second = connect();
+  const auto asked = first.send(MessageType::writer_open, writer_open(0, 2));
+  ASSERT_EQ(second.call(MessageType::writer_open, writer_open(1, 2)).type, MessageType::writer_opened);
+  ASSERT_EQ(first.answer(asked).type, MessageType::writer_opened);
+  const auto sent = first.send(MessageType::part, part_of(first, 0));
+  EXPECT_EQ(second.call(MessageType::writer_close, wire::WriterCloseT()).type, MessageType::done);
+  EXPECT_EQ(second.call(MessageType::writer_close, wire::WriterCloseT()).type, MessageType::done) << "asked again";
+  EXPECT_EQ(RawClient::failure(first.answer(sent)), ErrorCode::invalid_argument);
+  EXPECT_EQ(first.call(MessageType::writer_close, wire::WriterCloseT()).type, MessageType::done);
+  EXPECT_TRUE(problems().empty());
+}
+
+TEST_F(WriterGroupTest, space_is_given_in_the_order_in_which_steps_began) {
+  // The first stream fills the reservation and keeps the last two steps; two more writers wait behind each other.
+  RawClient full = connect();
+  wire::WriterOpenT wish = writer_open();
+  wish.retention = "last:2";
+  ASSERT_EQ(full.call(MessageType::writer_open, wish).type, MessageType::writer_opened);
+  std::uint64_t step = 0;
+  for (; step < 3; ++step) write_step(full, step, 20 * mib);
+  RawClient early = writer("early");
+  RawClient late = writer("late");
+  const auto first = early.send(MessageType::space_request, space(0, 24 * mib));
+  EXPECT_FALSE(early.is_answered(first));
+  const auto second = late.send(MessageType::space_request, space(0, 8 * mib));
+  EXPECT_FALSE(late.is_answered(second)) << "it overtook a step that began earlier";
+  wire::StreamRemoveT removal;
+  removal.reservation = "res";
+  removal.stream = "flow";
+  removal.force = true;
+  EXPECT_EQ(connect().call(MessageType::stream_remove, removal).type, MessageType::done);
+  EXPECT_EQ(early.answer(first).type, MessageType::space_granted);
+  EXPECT_EQ(late.answer(second).type, MessageType::space_granted);
+  EXPECT_TRUE(problems().empty());
+}
+
+TEST_F(WriterGroupTest, removing_a_stream_ends_every_wait_and_gives_all_space_back) {
+  RawClient first = connect();
+  RawClient second = connect();
+  RawClient refused = connect();
+  const auto asked = first.send(MessageType::writer_open, writer_open(0, 2));
+  ASSERT_EQ(second.call(MessageType::writer_open, writer_open(1, 2)).type, MessageType::writer_opened);
+  ASSERT_EQ(first.answer(asked).type, MessageType::writer_opened);
+  EXPECT_EQ(RawClient::failure(refused.call(MessageType::writer_open, writer_open(0, 1))), ErrorCode::busy);
+  const auto sent = first.send(MessageType::part, part_of(first, 0));
+  part_of(second, 0, 100'000);
+  EXPECT_FALSE(first.is_answered(sent));
+  wire::StreamRemoveT removal;
+  removal.reservation = "res";
+  removal.stream = "flow";
+  EXPECT_EQ(RawClient::failure(connect().call(MessageType::stream_remove, removal)), ErrorCode::refused);
+  removal.force = true;
+  EXPECT_EQ(connect().call(MessageType::stream_remove, removal).type, MessageType::done);
+  EXPECT_EQ(RawClient::failure(first.answer(sent)), ErrorCode::not_found);
+  EXPECT_EQ(RawClient::failure(second.call(MessageType::writer_close, wire::WriterCloseT())), ErrorCode::not_found);
+  EXPECT_TRUE(problems().empty());
+}
+
+TEST_F(WriterGroupTest, destroying_a_reservation_ends_every_wait) {
+  RawClient open = connect();
+  const auto opening = open.send(MessageType::writer_open, writer_open(0, 2, "forming"));
+  RawClient client = writer();
+  RawClient follower = reader(reader_open());
+  const auto waiting = follower.send(MessageType::step_wait, wire::StepWaitT());
+  EXPECT_FALSE(open.is_answered(opening));
+  wire::ReservationDestroyT destruction;
+  destruction.name = "res";
+  destruction.force = true;
+  EXPECT_EQ(connect().call(MessageType::reservation_destroy, destruction).type, MessageType::done);
+  EXPECT_EQ(RawClient::failure(open.answer(opening)), ErrorCode::not_found);
+  EXPECT_EQ(RawClient::failure(client.call(MessageType::space_request, space(0, 4096))), ErrorCode::not_found);
+  const auto event = RawClient::unpack<wire::StepEvent>(follower.answer(waiting));
+  EXPECT_EQ(event->kind, static_cast<std::uint8_t>(NextStep::Kind::end_of_stream));
+  expect_alive();
+}
+
+}  // namespace
+}  // namespace forebay::testing
