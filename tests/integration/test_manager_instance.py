@@ -23,7 +23,7 @@ from forebay.errors import DisconnectedError
 from tests.support.instance import CommandLineInstance
 
 SEED = int(os.environ.get("FOREBAY_TEST_SEED") or random.SystemRandom().randrange(1 << 32))
-KILLS = int(os.environ.get("FOREBAY_TEST_COUNT") or 8)
+KILLS = int(os.environ.get("FOREBAY_TEST_COUNT") or 4)
 
 
 @pytest.fixture
@@ -38,8 +38,8 @@ def names(instance: CommandLineInstance) -> set[str]:
     return {info["name"] for info in instance.ask("ls")["reservations"]}
 
 
-def write(address: str, **options: str) -> None:
-    with forebay.open(address, "w", **options) as stream, stream.step() as step:  # type: ignore[arg-type]
+def write(address: str, retention: str = "all") -> None:
+    with forebay.open(address, "w", retention=retention) as stream, stream.step() as step:
         step["T"] = np.zeros(10)
 
 
@@ -112,6 +112,7 @@ def test_doctor_tells_of_a_reservation_that_vanished(instance: CommandLineInstan
     assert instance.ask("doctor")["clean"] is True
 
 
+@pytest.mark.timeout(300)
 def test_many_ups_and_downs_at_once_agree(instance: CommandLineInstance) -> None:
     commands = [instance.start("up") for _ in range(3)]
     for command in commands:
@@ -167,6 +168,7 @@ def test_the_pid_of_somebody_else_is_not_killed(instance: CommandLineInstance) -
         bystander.wait()
 
 
+@pytest.mark.timeout(400)
 def test_kills_during_create_and_destroy_leave_what_one_start_repairs(instance: CommandLineInstance) -> None:
     chance = random.Random(SEED)
     for round_number in range(KILLS):

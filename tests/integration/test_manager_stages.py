@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 import forebay
 from forebay.cli.failures import ExitStatus
@@ -22,12 +23,12 @@ from tests.support.instance import CommandLineInstance
 from tests.support.staged_output import check_destination, read_bp5, receipt_entries, stray_names
 
 SEED = int(os.environ.get("FOREBAY_TEST_SEED") or random.SystemRandom().randrange(1 << 32))
-KILLS = int(os.environ.get("FOREBAY_TEST_COUNT") or 12)
+KILLS = int(os.environ.get("FOREBAY_TEST_COUNT") or 8)
 STEPS = 40
 
 
-def field(number: int) -> np.ndarray[Any, np.dtype[np.float64]]:
-    return np.arange(50_000) + 1.0 * number
+def field(number: int) -> NDArray[np.float64]:
+    return np.arange(50_000, dtype=np.float64) + number
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +71,11 @@ def wait_until(instance: CommandLineInstance, number: int, holds: Callable[[dict
 
 def is_over(row: dict[str, Any]) -> bool:
     return row["state"] in ("succeeded", "failed", "cancelled")
+
+
+def at_least(steps: int) -> Callable[[dict[str, Any]], bool]:
+    """True once so many steps are done, or the stage is over or has been begun again."""
+    return lambda row: is_over(row) or row["progress"].get("items_done", 0) >= steps or row["attempts"] > 1
 
 
 def stagers(root: Path) -> list[int]:
@@ -170,20 +176,14 @@ def test_following_an_interrupted_stream_has_an_exit_status_of_its_own(
     assert sorted(receipt_entries(tmp_path / "out")) == [0]
 
 
+@pytest.mark.timeout(300)
 def test_killed_stagers_are_started_again_and_complete(instance: CommandLineInstance, tmp_path: Path) -> None:
     chance = random.Random(SEED)
     out = tmp_path / "out"
     number = submit(instance, "run1/flow", str(out))
     kills = 0
     while kills < KILLS:
-        target = chance.randrange(1, 6)
-        row = wait_until(
-            instance,
-            number,
-            lambda row, target=target: (
-                is_over(row) or row["progress"].get("items_done", 0) >= target or row["attempts"] > 1
-            ),
-        )
+        row = wait_until(instance, number, at_least(chance.randrange(1, 6)))
         if is_over(row):
             break
         for pid in stagers(instance.root):
@@ -198,6 +198,7 @@ def test_killed_stagers_are_started_again_and_complete(instance: CommandLineInst
     check_all_staged(out)
 
 
+@pytest.mark.timeout(300)
 def test_a_killed_manager_takes_up_its_stages(instance: CommandLineInstance, tmp_path: Path) -> None:
     chance = random.Random(SEED)
     outs = []
@@ -205,8 +206,7 @@ def test_a_killed_manager_takes_up_its_stages(instance: CommandLineInstance, tmp
         out = tmp_path / f"out{round_number}"
         outs.append(out)
         number = submit(instance, "run1/flow", str(out))
-        target = chance.randrange(0, STEPS)
-        wait_until(instance, number, lambda row, t=target: is_over(row) or row["progress"].get("items_done", 0) >= t)
+        wait_until(instance, number, at_least(chance.randrange(0, STEPS)))
         ended = [os.pidfd_open(pid) for pid in stagers(instance.root)]
         instance.kill_manager()
         # No stage outlives its manager.

@@ -13,6 +13,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 import forebay
 from forebay.workflows.staging.files import TREE_RECEIPT_NAME, stage_files
@@ -29,8 +30,8 @@ def reporter() -> JsonReporter:
     return JsonReporter(StringIO())
 
 
-def field(number: int, epoch: int) -> np.ndarray[Any, np.dtype[np.float64]]:
-    return np.arange(500) + number + 100.0 * epoch
+def field(number: int, epoch: int) -> NDArray[np.float64]:
+    return np.arange(500, dtype=np.float64) + number + 100 * epoch
 
 
 def write(address: str, mode: Any, count: int) -> None:

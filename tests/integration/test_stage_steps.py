@@ -16,6 +16,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 import forebay
 from forebay.errors import (
@@ -41,9 +42,9 @@ from tests.support.staged_output import check_destination, read_bp5, receipt_ent
 ELEMENTS = 4096
 
 
-def field(number: int, round_number: int = 0) -> np.ndarray[Any, np.dtype[np.float64]]:
+def field(number: int, round_number: int = 0) -> NDArray[np.float64]:
     """What the tests write into step `number`."""
-    return np.arange(ELEMENTS) * 1e-3 + number + 1000 * round_number
+    return np.arange(ELEMENTS, dtype=np.float64) * 1e-3 + number + 1000 * round_number
 
 
 def write_steps(stream: forebay.WritableStream, count: int, round_number: int = 0) -> None:

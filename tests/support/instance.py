@@ -33,7 +33,7 @@ class CommandLineInstance:
 
     def command(self, *arguments: str) -> list[str]:
         """The command line ``forebay ARGUMENTS``."""
-        return [sys.executable, "-c", "from forebay.cli import main; main()", *arguments]
+        return [sys.executable, "-m", "forebay.cli", *arguments]
 
     def run(self, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
         """Runs ``forebay ARGUMENTS``, whatever comes of it."""

@@ -97,9 +97,9 @@ def build_api(
         return [finding.as_dict() for finding in reservations.findings()] if peer.is_administrator else []
 
     @api.get("/reservations")
-    def list_reservations() -> list[dict[str, Any]]:
-        """Reservations as they were asked for."""
-        return [asdict(row) for row in database.reservations()]
+    def list_reservations(peer: CurrentPeer) -> list[dict[str, Any]]:
+        """The caller's reservations as they were asked for; an administrator's request gives all."""
+        return [asdict(row) for row in database.reservations() if peer.is_administrator or row.owner_uid == peer.uid]
 
     @api.post("/reservations")
     def create_reservation(request: ReservationRequest, peer: CurrentPeer) -> dict[str, Any]:
@@ -150,7 +150,8 @@ def build_api(
         peer.must_own(supervisor.stage(stage_id).owner_uid, f"stage {stage_id}")
         if wait_seconds:
             await supervisor.wait_for_change(stage_id, seen, wait_seconds)
-        return _tell(supervisor.stage(stage_id), supervisor.version(stage_id))
+        row = supervisor.stage(stage_id)
+        return _tell(row, supervisor.version(stage_id)) | {"receipt": database.receipt(stage_id)}
 
     @api.post("/stages/{stage_id}/cancel")
     async def cancel_stage(stage_id: int, peer: CurrentPeer) -> dict[str, Any]:

@@ -218,6 +218,16 @@ class Database:
             connection.execute(_stages.update().where(_stages.c.id == stage_id).values(**values))
         return self.stage(stage_id)
 
+    def forget_old_stages(self, kept: int) -> None:
+        """Removes the stages that are over, but for the newest ones."""
+        final = [state for state in StageState if state.is_final]
+        old = (
+            sql.select(_stages.c.id).where(_stages.c.state.in_(final)).order_by(_stages.c.id.desc()).offset(kept)
+        )
+        with self._engine.begin() as connection:
+            connection.execute(_receipts.delete().where(_receipts.c.stage.in_(old)))
+            connection.execute(_stages.delete().where(_stages.c.id.in_(old)))
+
     def requeue_running_stages(self) -> int:
         """After a start: stages that ran when the manager before this one ended begin again."""
         with self._engine.begin() as connection:
@@ -236,11 +246,11 @@ class Database:
                 _receipts.insert().values(stage=stage_id, path=path, crc32c=crc32c, written_ns=time.time_ns())
             )
 
-    def receipts(self) -> dict[int, dict[str, Any]]:
-        """Path and checksum of the receipts by stage."""
+    def receipt(self, stage_id: int) -> dict[str, Any] | None:
+        """Path and checksum of a stage's receipt; None if it has left none."""
         with self._engine.connect() as connection:
-            rows = connection.execute(_receipts.select()).mappings()
-            return {row["stage"]: {"path": row["path"], "crc32c": row["crc32c"]} for row in rows}
+            row = connection.execute(_receipts.select().where(_receipts.c.stage == stage_id)).mappings().first()
+        return None if row is None else {"path": row["path"], "crc32c": row["crc32c"]}
 
 
 def _configure(connection: Any, _record: object) -> None:

@@ -5,12 +5,10 @@ from __future__ import annotations
 
 import os
 import shlex
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-import forebay
 from forebay.cli.instance import Instance
 from forebay.cli.output import JsonOption, console, print_json
 from forebay.sizes import format_size, parse_size
@@ -81,5 +79,7 @@ def down(
 
 def _instance(root: str | None) -> Instance:
     if root is not None:
-        os.environ["FOREBAY_ROOT"] = os.path.abspath(root)
-    return Instance(Path(forebay.instance_root()))
+        os.environ["FOREBAY_ROOT"] = root
+    instance = Instance.current()
+    os.environ["FOREBAY_ROOT"] = str(instance.root)
+    return instance

@@ -184,8 +184,8 @@ def show_stage(stage: Annotated[int, typer.Argument(help="The stage's number.")]
         return
     fields = [("stage", str(row["id"])), ("what", stage_title(row["job"])), ("state", row["state"])]
     fields += [("progress", _progress_text(row["progress"])), ("attempts", str(row["attempts"]))]
-    if row["result"] is not None:
-        fields.append(("receipt", row["result"]["receipt"]))
+    if row["receipt"] is not None:
+        fields.append(("receipt", f"{row['receipt']['path']} (CRC-32C {row['receipt']['crc32c']})"))
     if row["failure"] is not None:
         fields.append(("failure", f"{row['failure']['what']} ({row['failure']['where']})"))
     fields += [("note", note) for note in row["notes"]]

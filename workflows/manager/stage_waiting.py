@@ -59,6 +59,8 @@ def await_stage(instance: Instance, row: Json, *, as_json: bool) -> ExitStatus:
                 if not as_json:
                     err.print(Text(f"note: {note}"), soft_wrap=True)
             shown_notes = len(newest["notes"])
+            if newest["failure"] is not None and newest["state"] == StageState.QUEUED and not as_json:
+                bar.update(task, item=f"tried again soon: {newest['failure']['what']}")
             progress = newest["progress"]
             if progress:
                 bar.update(task, done=_done_text(progress), item=progress["item"], **_bar_of(progress))

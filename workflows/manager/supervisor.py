@@ -30,6 +30,7 @@ _log = logging.getLogger(__name__)
 
 _FINITE_STAGES_MAX = 4
 _FOLLOWING_STAGES_MAX = 64
+_FINISHED_STAGES_KEPT = 1000
 _ATTEMPTS_MAX = 5
 _RETRY_SECONDS_MAX = 30.0
 _STOP_SECONDS = 10.0
@@ -80,6 +81,7 @@ class StageSupervisor:
 
     async def submit(self, job: Job, owner_uid: int, owner_gid: int, umask: int) -> StageRow:
         """Queues a stage."""
+        self._database.forget_old_stages(_FINISHED_STAGES_KEPT)
         row = self._database.add_stage(job_to_json(job), owner_uid, owner_gid, umask)
         _log.info("stage %d: %s", row.id, json.dumps(row.job))
         self._fill_slots()

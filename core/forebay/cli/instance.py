@@ -23,7 +23,8 @@ class Instance:
     @classmethod
     def current(cls) -> Instance:
         """The instance that ``$FOREBAY_ROOT`` or the default names."""
-        return cls(Path(forebay.instance_root()))
+        # Absolute, because the daemons work elsewhere; links stay as they are.
+        return cls(Path(os.path.abspath(forebay.instance_root())))
 
     @property
     def endpoint(self) -> Path:

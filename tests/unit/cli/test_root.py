@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib.metadata import EntryPoint, EntryPoints
 from typing import Any
 
@@ -41,7 +41,7 @@ def complain(kind: str = "space") -> None:
 
 
 @pytest.fixture(autouse=True)
-def commands(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def commands(monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands as other packages would register them, one of which cannot be imported."""
     points = EntryPoints(
         EntryPoint(name, value, root.COMMAND_GROUP)
@@ -52,8 +52,6 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         )
     )
     monkeypatch.setattr(root, "entry_points", lambda **wanted: points.select(**wanted))
-    monkeypatch.setitem(__import__("sys").modules, __name__, __import__("types").SimpleNamespace(**globals()))
-    return
 
 
 Run = Callable[..., tuple[int, str, str]]
