@@ -119,8 +119,8 @@ NB_MODULE(_bp5, module) {
       .def("put", &Writer::put, nb::arg("name"), nb::arg("code"), nb::arg("shape"), nb::arg("start"), nb::arg("count"),
            nb::arg("data"))
       .def("put_string", &Writer::put_string, nb::arg("name"), nb::arg("value"))
-      .def("set_attribute", &Writer::set_attribute, nb::arg("name"), nb::arg("code"), nb::arg("is_array"), nb::arg("data"),
-           nb::arg("texts"))
+      .def("set_attribute", &Writer::set_attribute, nb::arg("name"), nb::arg("code"), nb::arg("is_array"),
+           nb::arg("data"), nb::arg("texts"))
       .def("close", &Writer::close);
   nb::class_<Reader>(module, "Reader")
       .def(nb::init<const std::string&>(), nb::arg("path"))

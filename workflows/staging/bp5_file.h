@@ -22,15 +22,15 @@ namespace forebay::staging {
 class Bp5Writer {
  public:
   explicit Bp5Writer(const std::string& path);
-  /// Without a close() that succeeded, the file and ADIOS2's memory stay open until the process ends: ADIOS2 would try to
-  /// write again in a destructor, and a second failure there (a full disk stays full) would end the process.
+  /// Without a close() that succeeded, the file and ADIOS2's memory stay open until the process ends: ADIOS2 would try
+  /// to write again in a destructor, and a second failure there (a full disk stays full) would end the process.
   ~Bp5Writer();
   Bp5Writer(const Bp5Writer&) = delete;
   Bp5Writer& operator=(const Bp5Writer&) = delete;
 
   /// One block. `shape` empty: a local array, or with an empty `count` a single value.
-  void put(const std::string& name, DataType type, const Dimensions& shape, const Dimensions& start, const Dimensions& count,
-           const std::byte* data);
+  void put(const std::string& name, DataType type, const Dimensions& shape, const Dimensions& start,
+           const Dimensions& count, const std::byte* data);
   void put_string(const std::string& name, const std::string& value);
   void set_attribute(const std::string& name, const AttributeValue& value);
 
@@ -51,9 +51,9 @@ class Bp5Writer {
 struct Bp5Variable {
   std::string name;
   DataType type = DataType::float64;
-  Dimensions shape;               ///< empty: a local array or a single value
+  Dimensions shape;  ///< empty: a local array or a single value
   bool is_value = false;
-  std::vector<Box> blocks;        ///< local arrays: without start
+  std::vector<Box> blocks;  ///< local arrays: without start
 };
 
 /// Reads the first step of a file.
@@ -82,21 +82,36 @@ class Bp5Reader {
 template <class Function>
 decltype(auto) with_element_type(DataType type, Function&& function) {
   switch (type) {
-    case DataType::character: return function.template operator()<char>();
-    case DataType::int8: return function.template operator()<std::int8_t>();
-    case DataType::int16: return function.template operator()<std::int16_t>();
-    case DataType::int32: return function.template operator()<std::int32_t>();
-    case DataType::int64: return function.template operator()<std::int64_t>();
-    case DataType::uint8: return function.template operator()<std::uint8_t>();
-    case DataType::uint16: return function.template operator()<std::uint16_t>();
-    case DataType::uint32: return function.template operator()<std::uint32_t>();
-    case DataType::uint64: return function.template operator()<std::uint64_t>();
-    case DataType::float32: return function.template operator()<float>();
-    case DataType::float64: return function.template operator()<double>();
-    case DataType::long_double: return function.template operator()<long double>();
-    case DataType::complex64: return function.template operator()<std::complex<float>>();
-    case DataType::complex128: return function.template operator()<std::complex<double>>();
-    case DataType::string: break;
+    case DataType::character:
+      return function.template operator()<char>();
+    case DataType::int8:
+      return function.template operator()<std::int8_t>();
+    case DataType::int16:
+      return function.template operator()<std::int16_t>();
+    case DataType::int32:
+      return function.template operator()<std::int32_t>();
+    case DataType::int64:
+      return function.template operator()<std::int64_t>();
+    case DataType::uint8:
+      return function.template operator()<std::uint8_t>();
+    case DataType::uint16:
+      return function.template operator()<std::uint16_t>();
+    case DataType::uint32:
+      return function.template operator()<std::uint32_t>();
+    case DataType::uint64:
+      return function.template operator()<std::uint64_t>();
+    case DataType::float32:
+      return function.template operator()<float>();
+    case DataType::float64:
+      return function.template operator()<double>();
+    case DataType::long_double:
+      return function.template operator()<long double>();
+    case DataType::complex64:
+      return function.template operator()<std::complex<float>>();
+    case DataType::complex128:
+      return function.template operator()<std::complex<double>>();
+    case DataType::string:
+      break;
   }
   throw std::invalid_argument("this element type has no elements of a fixed size");
 }

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reading back what was written as a BP5 file.
-#include "bp5_file.h"
-
 #include <span>
 #include <stdexcept>
+
+#include "bp5_file.h"
 
 namespace forebay::staging {
 namespace {
 
-Dimensions dimensions(const adios2::Dims& dims) { return {dims.begin(), dims.end()}; }
+Dimensions dimensions(const adios2::Dims& dims) {
+  return {dims.begin(), dims.end()};
+}
 
 /// The element type that ADIOS2 calls `text`.
 DataType data_type(const std::string& text) {
@@ -67,7 +69,9 @@ Bp5Reader::~Bp5Reader() {
   }
 }
 
-std::size_t Bp5Reader::steps() const { return engine_.Steps(); }
+std::size_t Bp5Reader::steps() const {
+  return engine_.Steps();
+}
 
 std::vector<Bp5Variable> Bp5Reader::variables() {
   std::vector<Bp5Variable> found;
@@ -92,8 +96,8 @@ std::map<std::string, AttributeValue> Bp5Reader::attributes() {
       found[name] = {.type = type, .is_array = !attribute.IsValue(), .bytes = {}, .strings = attribute.Data()};
       continue;
     }
-    found[name] = with_element_type(
-        type, [&]<class T>() { return attribute_value<T>(io_.InquireAttribute<T>(name), type); });
+    found[name] =
+        with_element_type(type, [&]<class T>() { return attribute_value<T>(io_.InquireAttribute<T>(name), type); });
   }
   return found;
 }

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writing one step as a BP5 file.
-#include "bp5_file.h"
-
 #include <cstring>
+
+#include "bp5_file.h"
 
 namespace forebay::staging {
 namespace {
 
-adios2::Dims dims(const Dimensions& dimensions) { return {dimensions.begin(), dimensions.end()}; }
+adios2::Dims dims(const Dimensions& dimensions) {
+  return {dimensions.begin(), dimensions.end()};
+}
 
 template <class T>
 void put_block(adios2::IO& io, adios2::Engine& engine, const std::string& name, const Dimensions& shape,
@@ -54,7 +56,8 @@ Bp5Writer::~Bp5Writer() {
 
 void Bp5Writer::put(const std::string& name, DataType type, const Dimensions& shape, const Dimensions& start,
                     const Dimensions& count, const std::byte* data) {
-  with_element_type(type, [&]<class T>() { put_block<T>(state_->io, state_->engine, name, shape, start, count, data); });
+  with_element_type(type,
+                    [&]<class T>() { put_block<T>(state_->io, state_->engine, name, shape, start, count, data); });
 }
 
 void Bp5Writer::put_string(const std::string& name, const std::string& value) {
