@@ -221,9 +221,7 @@ class Database:
     def forget_old_stages(self, kept: int) -> None:
         """Removes the stages that are over, but for the newest ones."""
         final = [state for state in StageState if state.is_final]
-        old = (
-            sql.select(_stages.c.id).where(_stages.c.state.in_(final)).order_by(_stages.c.id.desc()).offset(kept)
-        )
+        old = sql.select(_stages.c.id).where(_stages.c.state.in_(final)).order_by(_stages.c.id.desc()).offset(kept)
         with self._engine.begin() as connection:
             connection.execute(_receipts.delete().where(_receipts.c.stage.in_(old)))
             connection.execute(_stages.delete().where(_stages.c.id.in_(old)))
