@@ -367,6 +367,10 @@ Result<void> AdminSession::remove_stream(const protocol::Message& message) {
   if (stream != nullptr && !(*wish)->force) {
     if (const auto error = loss({stream})) return fail(*error);
   }
+  if ((*reservation)->unreadable((*wish)->stream) != nullptr && !(*wish)->force) {
+    return fail(ErrorCode::refused, "it cannot be opened, but its steps may be whole; mend the disk, or force it",
+                "stream " + (*wish)->reservation + "/" + (*wish)->stream);
+  }
   if (auto removed = (*reservation)->remove_stream((*wish)->stream); !removed) return removed;
   connection_.answer_done(message.request);
   return {};

@@ -82,6 +82,10 @@ std::vector<Finding> audit_accounting(Server& server) {
   for (const std::string& problem : server.start_problems()) add_problem(findings, server.options().root, problem);
   for (auto& [name, reservation] : server.reservations()) {
     for (const std::string& problem : reservation->problems) add_problem(findings, "reservation " + name, problem);
+    for (const auto& [stream_name, why] : reservation->unreadable_streams()) {
+      add_problem(findings, "stream " + name + "/" + stream_name,
+                  "cannot be opened: " + why + "; mend the disk and restart the server, or remove the stream");
+    }
     for (auto& [stream_name, stream] : reservation->streams()) audit_stream(*stream, findings);
     audit_space(*reservation, findings);
     audit_segments(server, *reservation, findings);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "connection.h"
 
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -22,6 +23,9 @@ namespace {
 
 // A client that does not read its answers is sent away rather than kept in memory.
 constexpr std::size_t unsent_bytes_max = std::size_t{128} << 20;
+constexpr std::size_t unsent_descriptors_max = 1024;
+// No message of a client carries any.
+constexpr std::size_t received_descriptors_max = 0;
 
 bool opens_writer(protocol::MessageType type) {
   return type == protocol::MessageType::writer_open || type == protocol::MessageType::writer_rejoin;
@@ -57,7 +61,7 @@ Result<std::unique_ptr<Connection>> Connection::accept(Server& server, Descripto
 }
 
 Connection::Connection(Server& server, Descriptor socket, Peer peer)
-    : server_(server), socket_(std::move(socket)), peer_(std::move(peer)) {}
+    : server_(server), socket_(std::move(socket), received_descriptors_max), peer_(std::move(peer)) {}
 
 Connection::~Connection() {
   server_.loop().forget(socket_.descriptor());
@@ -71,7 +75,7 @@ void Connection::send(protocol::MessageType type, std::uint32_t request, std::sp
     close(sent.error().message());
     return;
   }
-  if (socket_.unsent_bytes() > unsent_bytes_max) {
+  if (socket_.unsent_bytes() > unsent_bytes_max || socket_.unsent_descriptors() > unsent_descriptors_max) {
     close("the client does not read its answers");
     return;
   }
@@ -91,6 +95,14 @@ void Connection::answer_failure(std::uint32_t request, const Error& error) {
   failure.what = error.what;
   failure.where = error.where;
   answer(protocol::MessageType::failure, request, failure);
+}
+
+bool Connection::peer_gone() const noexcept {
+  if (closing_) return true;
+  char byte = 0;
+  if (::recv(socket_.descriptor(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0) return true;
+  pollfd ended{process_.get(), POLLIN, 0};
+  return process_.valid() && ::poll(&ended, 1, 0) > 0;
 }
 
 void Connection::abandon() {

@@ -61,6 +61,8 @@ class Connection {
   /// The server ends: nothing is sent or handled any more.
   void abandon();
   bool closing() const noexcept { return closing_; }
+  /// True once the peer has closed, or its process has ended, even if the event of it has not been handled yet.
+  bool peer_gone() const noexcept;
   /// Expires with the connection: for answers that come from a worker.
   std::weak_ptr<const bool> alive() const noexcept { return alive_; }
 

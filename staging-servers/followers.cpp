@@ -17,7 +17,12 @@ Result<void> Followers::join(ReaderSession& session, const wire::ReaderOpenT& wi
   const auto& state = stream_.state();
   const std::string where = "stream " + stream_.path();
   if (!session.consumer.empty() && session.follow && distribution_of(session) == StepDistribution::all_to_all) {
-    const auto holder = holders_.find(session.consumer);
+    auto holder = holders_.find(session.consumer);
+    if (holder != holders_.end() && holder->second->connection().peer_gone()) {
+      // It ended just before; its own end comes later in the queue of events.
+      leave(*holder->second);
+      holder = holders_.end();
+    }
     if (holder != holders_.end()) {
       return fail(ErrorCode::busy,
                   fmt::format("consumer \"{}\" is held by process {}; a consumer has one reader at a time: use another "
@@ -31,8 +36,11 @@ Result<void> Followers::join(ReaderSession& session, const wire::ReaderOpenT& wi
   if (wish.resume) {
     session.position = wish.position;
     if (wish.epoch != state.epoch) {
-      session.position = std::min(wish.position, state.next_step);
-      session.rewound = true;
+      // Steps of epochs that it has not seen replace what was withdrawn: it goes back to the first of them.
+      const auto rewritten = std::ranges::find_if(
+          state.steps, [&](const auto& entry) { return entry.second.committed.epoch > wish.epoch; });
+      session.position = std::min(wish.position, rewritten == state.steps.end() ? state.next_step : rewritten->first);
+      session.rewound = session.position < wish.position;
     }
   } else {
     switch (static_cast<Start::Kind>(wish.start_kind)) {

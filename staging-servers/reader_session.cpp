@@ -57,6 +57,13 @@ void ReaderSession::open(const protocol::Message& message) {
   distribution = static_cast<StepDistribution>(wish_.distribution);
   follow = wish_.follow;
   number = wish_.resume && wish_.session != 0 ? wish_.session : random_number();
+  if (const std::string* why = (*reservation)->unreadable(wish_.stream)) {
+    connection_.answer_failure(open_request_, {ErrorCode::corrupt,
+                                               "the stream cannot be opened: " + *why +
+                                                   "; mend the disk and restart the server, or remove the stream",
+                                               where});
+    return;
+  }
   stream_ = (*reservation)->find_stream(wish_.stream);
   if (stream_ != nullptr) {
     join();

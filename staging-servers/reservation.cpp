@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "base/clock.h"
+#include "base/fail_point.h"
 #include "base/log.h"
 #include "base/system_error.h"
 #include "base/uuid.h"
@@ -36,10 +37,20 @@ bool Reservation::owned_by(const Peer& peer) const noexcept {
 
 Result<void> Reservation::admit(const Peer& peer) const {
   if (owned_by(peer) || peer.in_group(record_.owner_gid)) return {};
-  return fail(ErrorCode::permission_denied,
-              fmt::format("user {} may not use this reservation: it belongs to user {}, group {}", peer.uid,
-                          record_.owner_uid, record_.owner_gid),
-              "reservation " + name());
+  return fail(denial(name(), peer));
+}
+
+Error Reservation::denial(const std::string& name, const Peer& peer) {
+  return {ErrorCode::permission_denied,
+          fmt::format("there is no reservation of this name that user {} may use; `forebay ls` lists yours, its owner "
+                      "can tell you its group",
+                      peer.uid),
+          "reservation " + name};
+}
+
+const std::string* Reservation::unreadable(const std::string& stream) const {
+  const auto found = unreadable_.find(stream);
+  return found == unreadable_.end() ? nullptr : &found->second;
 }
 
 Stream* Reservation::find_stream(const std::string& stream) {
@@ -49,8 +60,14 @@ Stream* Reservation::find_stream(const std::string& stream) {
 
 Result<Stream*> Reservation::find_or_make_stream(const std::string& stream) {
   if (Stream* found = find_stream(stream)) return found;
+  if (const std::string* why = unreadable(stream)) {
+    return fail(ErrorCode::corrupt,
+                "the stream cannot be opened: " + *why + "; mend the disk and restart the server, or remove the stream",
+                "stream " + name() + "/" + stream);
+  }
   if (auto made = server_.store().make_stream_directory(record_.id, stream); !made)
     return fail(std::move(made.error()));
+  fail_point("server.stream.before_journal");
   auto state = storage::StreamState::fresh(random_uuid(), stream, wall_clock_ns());
   const auto checkpoint = state.to_checkpoint();
   const auto body = protocol::pack(checkpoint);
@@ -74,14 +91,25 @@ void Reservation::recover_streams(bool after_boot) {
     auto recovered = recover_stream(*this, stream, after_boot);
     if (recovered) {
       streams_.emplace(stream, std::move(*recovered));
-    } else {
-      problems.push_back(fmt::format("stream {}/{} cannot be opened: {}", name(), stream, recovered.error().message()));
-      log::error("{}", problems.back());
+      continue;
     }
+    if (recovered.error().code == ErrorCode::not_found) {
+      // A crash came between its folder and its journal: nobody was told that it exists.
+      if (auto retired = server_.store().retire_stream(record_.id, stream); retired) continue;
+    }
+    unreadable_.emplace(stream, recovered.error().message());
+    log::error("stream {}/{} cannot be opened: {}", name(), stream, recovered.error().message());
   }
 }
 
 Result<void> Reservation::remove_stream(const std::string& stream) {
+  if (unreadable_.contains(stream)) {
+    if (auto retired = server_.store().retire_stream(record_.id, stream); !retired) return retired;
+    unreadable_.erase(stream);
+    server_.purge_quarantine();
+    space_changed();
+    return {};
+  }
   const auto found = streams_.find(stream);
   if (found == streams_.end()) return {};
   if (found->second->followers().any_pinned()) {
@@ -140,6 +168,7 @@ bool Reservation::adopt_segments(const Owner& owner) {
 
 std::optional<std::vector<Extent>> Reservation::allocate(Stream& stream, const Owner& owner, std::uint64_t bytes,
                                                          WhenFull when_full) {
+  if (!unreadable_.empty()) return std::nullopt;
   const auto attempt = [&]() -> std::optional<std::vector<Extent>> {
     std::vector<std::uint32_t> new_segments;
     auto extents = space_.allocate(owner, bytes, new_segments);
@@ -204,6 +233,16 @@ bool Reservation::can_wait_end(const SpaceWaiter& waiter) const {
 }
 
 void Reservation::wait_for_space(SpaceWaiter waiter, std::int64_t timeout_ms) {
+  if (!unreadable_.empty()) {
+    const auto& [stream, why] = *unreadable_.begin();
+    waiter.answer(
+        fail(ErrorCode::corrupt,
+             fmt::format("nothing can be written in this reservation: stream {} cannot be opened, so which space it "
+                         "holds is not known ({}); mend the disk and restart the server, or remove that stream",
+                         stream, why),
+             "stream " + waiter.stream->path()));
+    return;
+  }
   const bool syncing = std::ranges::any_of(streams_, [](const auto& entry) { return entry.second->frees_with_sync(); });
   if (waiter.when_full == WhenFull::error && !syncing) {
     waiter.answer(full_error(waiter, "the stream was opened with WhenFull=error"));

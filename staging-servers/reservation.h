@@ -48,6 +48,8 @@ class Reservation {
 
   /// permission_denied unless the peer is the owner, in the owning group, or an administrator.
   Result<void> admit(const Peer& peer) const;
+  /// What a peer is told who may not know whether there is such a reservation.
+  static Error denial(const std::string& name, const Peer& peer);
   bool owned_by(const Peer& peer) const noexcept;
 
   Stream* find_stream(const std::string& name);
@@ -57,6 +59,9 @@ class Reservation {
   void recover_streams(bool after_boot);
   std::map<std::string, std::unique_ptr<Stream>>& streams() noexcept { return streams_; }
   Result<void> remove_stream(const std::string& name);
+  /// Why a stream that lies on disk could not be opened; null for others. Nothing is written in the reservation while
+  /// there is one: which space it holds is not known.
+  const std::string* unreadable(const std::string& name) const;
 
   /// Opens a segment anew, so that what others do with their descriptors does not meet in one file description.
   Result<Descriptor> open_segment(std::uint32_t segment, bool writable) const;
@@ -92,6 +97,7 @@ class Reservation {
   bool retiring = false;
   /// Something that a doctor should know, found at start.
   std::vector<std::string> problems;
+  const std::map<std::string, std::string>& unreadable_streams() const noexcept { return unreadable_; }
 
  private:
   bool adopt_segments(const Owner& owner);
@@ -103,7 +109,8 @@ class Reservation {
   const reservation::ReservationT record_;
   SpaceMap space_;
   std::map<std::string, std::unique_ptr<Stream>> streams_;
-  std::list<SpaceWaiter> waiters_;  ///< by order
+  std::map<std::string, std::string> unreadable_;  ///< why, by stream
+  std::list<SpaceWaiter> waiters_;                 ///< by order
   std::uint64_t orders_ = 0;
   bool serving_posted_ = false;
 };

@@ -291,7 +291,9 @@ Result<void> Server::flush_everything() {
 
 Result<Reservation*> Server::find_reservation(const std::string& name, const Peer& peer) {
   const auto found = reservations_.find(name);
-  if (found == reservations_.end() || found->second->retiring) {
+  const bool exists = found != reservations_.end() && !found->second->retiring;
+  if (!exists && !peer.administrator) return fail(Reservation::denial(name, peer));
+  if (!exists) {
     return fail(ErrorCode::not_found,
                 "no such reservation; `forebay ls` lists them, `forebay create " + name + " --capacity 2GiB` makes it",
                 "reservation " + name);

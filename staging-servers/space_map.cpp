@@ -140,6 +140,7 @@ void SpaceMap::take_from(std::uint32_t segment, std::uint64_t& bytes_left, std::
 
 std::optional<std::vector<Extent>> SpaceMap::allocate(const Owner& owner, std::uint64_t bytes,
                                                       std::vector<std::uint32_t>& new_segments) {
+  const std::size_t known = new_segments.size();
   if (bytes > free_bytes_) return std::nullopt;
   std::uint64_t left = round_up(std::max<std::uint64_t>(bytes, 1), space_unit_bytes);
   std::vector<Extent> taken;
@@ -159,8 +160,8 @@ std::optional<std::vector<Extent>> SpaceMap::allocate(const Owner& owner, std::u
   if (left == 0) return taken;
   for (const Extent& extent : taken) release(extent);
   // Segments taken for nothing stay without an owner: nobody was given a descriptor of them.
-  for (std::uint32_t segment : new_segments) segments_[segment].owner.reset();
-  new_segments.clear();
+  for (std::size_t i = known; i < new_segments.size(); ++i) segments_[new_segments[i]].owner.reset();
+  new_segments.resize(known);
   return std::nullopt;
 }
 

@@ -14,12 +14,14 @@ namespace forebay::server {
 std::vector<Extent> extents_of(const journal::StepCommittedT& step) {
   std::vector<Extent> extents;
   for (const auto& part : step.parts) {
-    for (const journal::Extent& extent : part->extents) extents.push_back({extent.segment(), extent.offset(), extent.length()});
+    for (const journal::Extent& extent : part->extents)
+      extents.push_back({extent.segment(), extent.offset(), extent.length()});
   }
   return extents;
 }
 
-Stream::Stream(Reservation& reservation, std::uint64_t number, storage::StreamState state, std::shared_ptr<storage::Journal> journal)
+Stream::Stream(Reservation& reservation, std::uint64_t number, storage::StreamState state,
+               std::shared_ptr<storage::Journal> journal)
     : reservation_(reservation),
       number_(number),
       state_(std::move(state)),
@@ -32,22 +34,34 @@ Stream::~Stream() {
   if (grace_timer_) reservation_.server().loop().cancel(*grace_timer_);
 }
 
+void Stream::post(std::function<void()> task) {
+  reservation_.server().loop().post([&server = reservation_.server(), reservation = reservation_.name(),
+                                     stream = state_.name, number = number_, task = std::move(task)] {
+    const auto found = server.reservations().find(reservation);
+    const Stream* still = found == server.reservations().end() ? nullptr : found->second->find_stream(stream);
+    if (still != nullptr && still->number() == number) task();
+  });
+}
+
 Result<void> Stream::append(storage::RecordType type, std::span<const std::uint8_t> body) {
   if (auto appended = journal_->append(type, body); !appended) {
-    if (appended.error().code == ErrorCode::no_space) return appended;  // the journal is as it was
+    const ErrorCode code = appended.error().code;
+    if (code == ErrorCode::no_space || code == ErrorCode::invalid_argument)
+      return appended;  // the journal is as it was
     // The journal is broken: what was in it stays readable, nothing can be added.
     state_.status = StreamStatus::failed;
     state_.status_text = "the journal cannot be written: " + appended.error().message();
     log::error("stream {}: {}", path(), state_.status_text);
-    return fail(ErrorCode::failed, state_.status_text, "stream " + path());
+    const Error failed{ErrorCode::failed, state_.status_text, "stream " + path()};
+    post([this, failed] {
+      group_.fail_waiting(failed);
+      followers_.status_changed();
+    });
+    return fail(failed);
   }
   if (journal_->wants_checkpoint() && !checkpoint_posted_) {
     checkpoint_posted_ = true;
-    reservation_.server().loop().post([this, &server = reservation_.server(), name = reservation_.name(), stream = state_.name, number = number_] {
-      const auto found = server.reservations().find(name);
-      if (found == server.reservations().end()) return;
-      Stream* still = found->second->find_stream(stream);
-      if (still != this || number != number_) return;
+    post([this] {
       checkpoint_posted_ = false;
       const auto checkpoint = protocol::pack(state_.to_checkpoint());
       if (auto rolled = journal_->roll({checkpoint.data(), checkpoint.size()}); !rolled) {
@@ -83,7 +97,8 @@ template <class Record>
 Result<void> Stream::record_withdrawal(storage::RecordType type, Record change, std::uint64_t first) {
   const std::uint64_t durable_before = state_.durable_next;
   std::vector<StepKey> gone;
-  for (auto step = state_.steps.lower_bound(first); step != state_.steps.end(); ++step) gone.emplace_back(step->second.committed.epoch, step->first);
+  for (auto step = state_.steps.lower_bound(first); step != state_.steps.end(); ++step)
+    gone.emplace_back(step->second.committed.epoch, step->first);
   if (auto recorded = record(type, std::move(change)); !recorded) return recorded;
   fail_point("server.withdraw.after_append");
   flusher_.rewind(first);
@@ -199,7 +214,9 @@ void Stream::free_step(const storage::StepState& step, bool durable) {
   for (const Extent& extent : extents) reservation_.release(extent);
 }
 
-std::vector<std::vector<Extent>> Stream::take_unsynced_releases() { return std::exchange(unsynced_releases_, {}); }
+std::vector<std::vector<Extent>> Stream::take_unsynced_releases() {
+  return std::exchange(unsynced_releases_, {});
+}
 
 void Stream::release_after_sync(std::vector<Extent> extents) {
   for (const Extent& extent : extents) reservation_.release(extent);
@@ -229,7 +246,8 @@ void Stream::fail_stream(const std::string& text) {
   log::error("stream {} failed: {}", path(), text);
   journal::StreamFailedT failed;
   failed.text = text;
-  if (auto recorded = record(storage::RecordType::stream_failed, std::move(failed)); !recorded) log::error("{}", recorded.error().message());
+  if (auto recorded = record(storage::RecordType::stream_failed, std::move(failed)); !recorded)
+    log::error("{}", recorded.error().message());
   group_.fail_waiting({ErrorCode::failed, text, "stream " + path()});
   followers_.status_changed();
 }
@@ -264,12 +282,14 @@ wire::StepsAnswerT Stream::list_steps(std::uint64_t first, std::uint32_t steps_m
       break;
     }
     const StepSummary line = summary(step->second);
-    answer.steps.emplace_back(line.step, line.time_ns, line.size_bytes, line.epoch, line.incarnation, line.pins, line.durable, line.staged, line.precious, 0);
+    answer.steps.emplace_back(line.step, line.time_ns, line.size_bytes, line.epoch, line.incarnation, line.pins,
+                              line.durable, line.staged, line.precious, 0);
   }
   return answer;
 }
 
-Result<void> Stream::mark_staged(std::uint32_t epoch, const std::vector<std::uint64_t>& steps, const std::string& receipt) {
+Result<void> Stream::mark_staged(std::uint32_t epoch, const std::vector<std::uint64_t>& steps,
+                                 const std::string& receipt) {
   journal::StepsStagedT staged;
   staged.epoch = epoch;
   staged.receipt = receipt;

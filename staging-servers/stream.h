@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stream at run time: its journal and state, its writer group, its followers, its flusher. Every change of what exists
-// goes through record(): append to the journal, then apply to the state.
+// A stream at run time: its journal and state, its writer group, its followers, its flusher. Every change of what
+// exists goes through record(): append to the journal, then apply to the state.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -28,7 +29,8 @@ using StepKey = std::pair<std::uint32_t, std::uint64_t>;
 
 class Stream {
  public:
-  Stream(Reservation& reservation, std::uint64_t number, storage::StreamState state, std::shared_ptr<storage::Journal> journal);
+  Stream(Reservation& reservation, std::uint64_t number, storage::StreamState state,
+         std::shared_ptr<storage::Journal> journal);
   ~Stream();
 
   Reservation& reservation() noexcept { return reservation_; }
@@ -63,7 +65,8 @@ class Stream {
   bool drop_oldest();
   /// Would drop_oldest() find a step if readers let go of theirs and consumers went on?
   bool drops_when_let_go() const;
-  /// Could a step's space come free by itself: unpinning, consumers passing, staging, a commit that pushes older ones out?
+  /// Could a step's space come free by itself: unpinning, consumers passing, staging, a commit that pushes older ones
+  /// out?
   bool may_free_space() const;
 
   /// Tells writers and readers that the stream is no more.
@@ -97,6 +100,8 @@ class Stream {
   void begin_grace(std::int64_t grace_ms);
 
  private:
+  /// Runs the task in the loop, after what is being handled, unless the stream is gone by then.
+  void post(std::function<void()> task);
   Result<void> append(storage::RecordType type, std::span<const std::uint8_t> body);
   Result<void> applied(Result<void> result);
   /// Appends a record that withdraws the steps from `first` on, and frees them.

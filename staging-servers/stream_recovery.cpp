@@ -12,11 +12,16 @@
 namespace forebay::server {
 namespace {
 
-/// Space that steps hold. corrupt if two of them claim the same bytes.
+/// Space that steps hold. corrupt, with nothing taken, if two of them claim the same bytes.
 Result<void> take_space(Reservation& reservation, storage::StreamState& state) {
+  std::vector<Extent> taken_so_far;
   const auto take = [&](const storage::StepState& step) -> Result<void> {
     for (const Extent& extent : extents_of(step.committed)) {
-      if (reservation.space().take(extent)) continue;
+      if (reservation.space().take(extent)) {
+        taken_so_far.push_back(extent);
+        continue;
+      }
+      for (const Extent& taken : taken_so_far) reservation.space().release(taken);
       return fail(
           ErrorCode::corrupt,
           fmt::format("step {} claims space that another one holds or that does not exist", step.committed.step),

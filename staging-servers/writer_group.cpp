@@ -208,7 +208,7 @@ Result<journal::PartT> WriterGroup::check_part(Rank& rank, std::uint32_t number,
   std::uint64_t metadata_bytes = 0;
   for (const wire::Extent& extent : part.metadata) {
     const auto found = used.find(extent.segment());
-    if (!checked_add(extent.offset(), extent.length()) || found == used.end() ||
+    if (extent.length() == 0 || !checked_add(extent.offset(), extent.length()) || found == used.end() ||
         !found->second.contains(extent.offset(), extent.length())) {
       return refuse("the part's metadata lies outside its space");
     }

@@ -89,6 +89,7 @@ class WriterGroup {
   };
 
   // writer_group_forming.cpp
+  void notice_lost_ranks();
   std::optional<Error> refusal(const wire::WriterOpenT& wish) const;
   void form_if_whole();
   Result<void> begin_incarnation(const wire::WriterOpenT& wish);

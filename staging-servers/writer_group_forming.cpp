@@ -66,7 +66,17 @@ std::optional<Error> WriterGroup::refusal(const wire::WriterOpenT& wish) const {
   return std::nullopt;
 }
 
+void WriterGroup::notice_lost_ranks() {
+  for (std::size_t number = 0; active_ && number < ranks_.size(); ++number) {
+    WriterSession* session = ranks_[number].session;
+    if (session != nullptr && !ranks_[number].closed && session->connection().peer_gone())
+      lost(*session, "the connection ended");
+  }
+}
+
 void WriterGroup::open(WriterSession& session, std::uint32_t request, const wire::WriterOpenT& wish) {
+  // A restart may come before the end of the ranks that it follows has been handled.
+  notice_lost_ranks();
   if (const auto error = refusal(wish)) {
     session.connection().answer_failure(request, *error);
     return;

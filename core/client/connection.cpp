@@ -93,6 +93,7 @@ Result<std::uint32_t> Connection::send(MessageType type, std::span<const std::ui
     if (with_answer) {
       if (++last_request_ == 0) last_request_ = 1;
       request = last_request_;
+      outstanding_.insert(request);
     }
   }
   Result<void> sent;
@@ -157,8 +158,7 @@ Result<Message> Connection::wait(std::uint32_t request, Deadline deadline) {
       receiving_ = false;
       polled = true;
       for (Message& message : messages) {
-        if (forgotten_.erase(message.request) == 0 && message.request != 0)
-          answers_.insert_or_assign(message.request, std::move(message));
+        if (outstanding_.erase(message.request) > 0) answers_.emplace(message.request, std::move(message));
       }
       if (!received && !broken_) broken_ = std::move(received.error());
       answered_.notify_all();
@@ -180,7 +180,8 @@ bool Connection::is_answered(std::uint32_t request) {
 
 void Connection::forget(std::uint32_t request) {
   const std::lock_guard lock(mutex_);
-  if (answers_.erase(request) == 0 && !broken_) forgotten_.insert(request);
+  answers_.erase(request);
+  outstanding_.erase(request);
 }
 
 bool Connection::is_broken() {

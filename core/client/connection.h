@@ -95,7 +95,7 @@ class Connection {
   bool receiving_ = false;
   std::optional<Error> broken_;
   std::unordered_map<std::uint32_t, protocol::Message> answers_;
-  std::unordered_set<std::uint32_t> forgotten_;
+  std::unordered_set<std::uint32_t> outstanding_;  // requests whose answers somebody wants
 
   protocol::MessageSocket socket_;  // its sending side is guarded by send_mutex_, its receiving side by receiving_
 };

@@ -60,11 +60,12 @@ Result<std::shared_ptr<ReaderLink>> ReaderLink::open(const Address& address, con
   std::shared_ptr<ReaderLink> link(new ReaderLink(address, options));
   auto connected = connect_server({}, options.interrupt);
   if (!connected) return fail(std::move(connected.error()));
-  auto opened = link->greet(*connected, false, Deadline::never());
+  auto opened = link->greet(*connected, false, open_deadline(options.open_timeout_ms));
   if (!opened && (*connected)->is_broken()) {
-    connected = reconnect_server(
-        (*connected)->socket_path(), Deadline::after_ms(options.reconnect_timeout_ms), options.interrupt,
-        [&](const std::shared_ptr<Connection>& fresh) { return link->greet(fresh, false, Deadline::never()); });
+    connected = reconnect_server((*connected)->socket_path(), Deadline::after_ms(options.reconnect_timeout_ms),
+                                 options.interrupt, [&](const std::shared_ptr<Connection>& fresh) {
+                                   return link->greet(fresh, false, open_deadline(options.open_timeout_ms));
+                                 });
     if (!connected) return fail(std::move(connected.error()));
     opened = {};
   }

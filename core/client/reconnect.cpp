@@ -22,6 +22,10 @@ Deadline hello_deadline(Deadline limit) {
 
 }  // namespace
 
+Deadline open_deadline(std::int64_t timeout_ms) {
+  return timeout_ms < 0 ? Deadline::never() : Deadline::after_ms(timeout_ms + hello_timeout_ms);
+}
+
 Result<std::shared_ptr<Connection>> connect_server(std::string_view socket_path, const InterruptHook& interrupt) {
   std::string path(socket_path);
   if (path.empty()) {

@@ -10,6 +10,9 @@
 
 namespace forebay::client {
 
+/// For an open that the server answers within `timeout_ms` (< 0: whenever): a little more than that.
+Deadline open_deadline(std::int64_t timeout_ms);
+
 /// Connects to the instance's server (forebay/address.h) once. `socket_path` empty: server_socket().
 Result<std::shared_ptr<Connection>> connect_server(std::string_view socket_path, const InterruptHook& interrupt);
 

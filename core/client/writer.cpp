@@ -122,14 +122,8 @@ Result<void> Writer::Impl::check_against_step(const BlockSpec& block) {
     return invalid(block, "was written as " + std::string(to_string(known->kind)) + " before in this step, now as " +
                               std::string(to_string(block.kind)));
   }
-  if (known->dimensions != block.count.size()) {
-    return invalid(block, "has another number of dimensions than before in this step");
-  }
-  // The blocks written before lie within a shape that has grown as well.
-  const bool grown = block.kind == ShapeKind::global_array &&
-                     std::ranges::equal(known->shape, block.shape, std::ranges::less_equal{});
-  if (!grown && !std::ranges::equal(known->shape, block.shape)) {
-    return invalid(block, "has another shape than before in this step; only a global array's may change, and only grow");
+  if (known->dimensions != block.count.size() || !std::ranges::equal(known->shape, block.shape)) {
+    return invalid(block, "has another shape than before in this step");
   }
   return {};
 }
@@ -175,7 +169,8 @@ Result<std::unique_ptr<Writer>> Writer::open(const Address& address, const Write
   request.open_timeout_ms = options.open_timeout_ms;
   request.grace_ms = options.grace_ms;
   request.distribution = options.distribution;
-  auto answer = impl->connection->call(MessageType::writer_open, request, MessageType::writer_opened);
+  auto answer = impl->connection->call(MessageType::writer_open, request, MessageType::writer_opened,
+                                       client::open_deadline(options.open_timeout_ms));
   if (!answer) {
     if (answer.error().where.empty()) answer.error().where = where;
     return fail(std::move(answer.error()));

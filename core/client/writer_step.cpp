@@ -156,7 +156,15 @@ Result<void> Writer::Impl::publish() {
   };
   fail_point("client.part.before_send");
   auto answer = ask(part_request, MessageType::part, part, MessageType::committed, is_settled);
-  if (!answer) return fail(std::move(answer.error()));
+  if (!answer) {
+    // Unless the server is away or the wait was interrupted, the step is known not to exist: it may be given up.
+    if (ended_by) {
+      state = State::between_steps;
+    } else if (part_request == 0 && !connection->is_broken()) {
+      state = State::in_step;
+    }
+    return fail(std::move(answer.error()));
+  }
   if (!*answer) return step_committed(nullptr, {});
   auto body = protocol::body_of<wire::Committed>(**answer);
   if (!body) return failed(std::move(body.error()));

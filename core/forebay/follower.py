@@ -71,6 +71,7 @@ class Follower(Iterator[Step]):
         self._on_notice = on_notice
         self._previous: _core.Step | None = None
         self._reference = weakref.ref(self)
+        self._closed = False
 
     @property
     def stream(self) -> Stream:
@@ -81,6 +82,11 @@ class Follower(Iterator[Step]):
     def consumer(self) -> str:
         """Name of the consumer; empty without one."""
         return self._consumer
+
+    @property
+    def closed(self) -> bool:
+        """True after :meth:`close`."""
+        return self._closed
 
     @property
     def info(self) -> StreamInfo:
@@ -162,6 +168,7 @@ class Follower(Iterator[Step]):
         The step in hand is not acknowledged. Idempotent.
         """
         self._previous = None
+        self._closed = True
         self._core.close()
 
     def __enter__(self) -> Self:

@@ -192,7 +192,7 @@ class Stream:
         InvalidArgumentError
             Without a consumer name, and no nameless ``follow`` runs on this handle.
         """
-        followers = [follower for follower in self._followers.values() if follower.consumer == consumer]
+        followers = [known for known in self._followers.values() if known.consumer == consumer and not known.closed]
         for follower in followers:
             follower.seek(step)
         if followers:

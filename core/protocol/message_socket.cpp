@@ -16,6 +16,8 @@ namespace {
 // Messages behind one another in the buffer are moved to its front only when this much of it is used up.
 constexpr std::size_t compact_bytes = std::size_t{1} << 20;
 constexpr std::size_t receive_bytes = std::size_t{64} << 10;
+// After this much the others of the loop get their turn; what is left is announced again.
+constexpr std::size_t receive_bytes_at_once_max = std::size_t{4} << 20;
 
 }  // namespace
 
@@ -25,7 +27,8 @@ Error failure_of(const Message& message) {
   return Error{static_cast<ErrorCode>((*body)->code()), text_of((*body)->what()), text_of((*body)->where())};
 }
 
-MessageSocket::MessageSocket(Descriptor socket) : socket_(std::move(socket)) {
+MessageSocket::MessageSocket(Descriptor socket, std::size_t received_descriptors_max)
+    : socket_(std::move(socket)), received_descriptors_max_(received_descriptors_max) {
   ::fcntl(socket_.get(), F_SETFL, ::fcntl(socket_.get(), F_GETFL) | O_NONBLOCK);
 }
 
@@ -85,6 +88,7 @@ Result<void> MessageSocket::send(MessageType type, std::uint32_t request, std::s
   rest.sent = sent;
   rest.descriptors = std::move(descriptors);
   unsent_bytes_ += rest.bytes.size() - sent;
+  unsent_descriptors_ += rest.descriptors.size();
   unsent_.push_back(std::move(rest));
   return {};
 }
@@ -95,6 +99,7 @@ Result<bool> MessageSocket::flush() {
     auto count = send_some(std::span(front.bytes).subspan(front.sent), {}, front.descriptors);
     if (!count) return fail(std::move(count.error()));
     if (*count == 0) return false;
+    unsent_descriptors_ -= front.descriptors.size();
     front.descriptors.clear();
     front.sent += *count;
     unsent_bytes_ -= *count;
@@ -104,6 +109,7 @@ Result<bool> MessageSocket::flush() {
 }
 
 Result<void> MessageSocket::receive() {
+  std::size_t taken = 0;
   while (true) {
     std::byte chunk[receive_bytes];
     iovec part{chunk, receive_bytes};
@@ -126,10 +132,14 @@ Result<void> MessageSocket::receive() {
       const int* numbers = reinterpret_cast<const int*>(CMSG_DATA(rights));
       for (std::size_t i = 0; i < number_count; ++i) received_descriptors_.emplace_back(numbers[i]);
     }
+    if (received_descriptors_.size() > received_descriptors_max_) {
+      return fail(ErrorCode::protocol, "the peer sent descriptors that nobody asked for");
+    }
     if ((header.msg_flags & MSG_CTRUNC) != 0)
       return fail(ErrorCode::protocol, "descriptors were cut off; is the limit of open files too low (ulimit -n)?");
     if (count == 0) return fail(ErrorCode::disconnected, "the peer closed the connection");
-    if (static_cast<std::size_t>(count) < receive_bytes) return {};
+    taken += static_cast<std::size_t>(count);
+    if (static_cast<std::size_t>(count) < receive_bytes || taken >= receive_bytes_at_once_max) return {};
   }
 }
 

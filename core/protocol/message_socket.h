@@ -15,8 +15,9 @@ namespace forebay::protocol {
 
 class MessageSocket {
  public:
-  /// `socket` is connected; it is made non-blocking.
-  explicit MessageSocket(Descriptor socket);
+  /// `socket` is connected; it is made non-blocking. More descriptors than `received_descriptors_max` that wait for
+  /// their messages end the conversation: a server, which is never sent any, takes 0.
+  explicit MessageSocket(Descriptor socket, std::size_t received_descriptors_max = received_descriptors_default);
 
   int descriptor() const noexcept { return socket_.get(); }
 
@@ -29,14 +30,17 @@ class MessageSocket {
   Result<bool> flush();
   bool has_unsent() const noexcept { return !unsent_.empty(); }
   std::size_t unsent_bytes() const noexcept { return unsent_bytes_; }
+  std::size_t unsent_descriptors() const noexcept { return unsent_descriptors_; }
 
-  /// Reads what has arrived, without waiting. disconnected once the peer has closed, protocol for a malformed header.
+  /// Reads what has arrived, without waiting, and not so much at once that others would wait for it. disconnected once
+  /// the peer has closed, protocol for a malformed header.
   Result<void> receive();
 
   /// The next whole message that has been received.
   std::optional<Message> pop();
 
  private:
+  static constexpr std::size_t received_descriptors_default = 16384;
   struct Unsent {
     std::vector<std::byte> bytes;
     std::size_t sent = 0;
@@ -46,8 +50,10 @@ class MessageSocket {
                                 const std::vector<Descriptor>& descriptors);
 
   Descriptor socket_;
+  std::size_t received_descriptors_max_;
   std::deque<Unsent> unsent_;
   std::size_t unsent_bytes_ = 0;
+  std::size_t unsent_descriptors_ = 0;
   std::vector<std::byte> received_;
   std::size_t received_start_ = 0;
   std::deque<Descriptor> received_descriptors_;

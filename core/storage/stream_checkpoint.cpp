@@ -112,11 +112,10 @@ flatbuffers::DetachedBuffer StreamState::checkpoint_body() const {
   for (const auto& owner : outline.owners) packed_owners.push_back(journal::Owner::Pack(builder, owner.get()));
   const auto cursor_tables = builder.CreateVector(packed_cursors);
   const auto owner_tables = builder.CreateVector(packed_owners);
-  builder.Finish(journal::CreateCheckpoint(builder, uuid_text, name_text, outline.created_ns, outline.epoch,
-                                           outline.status, status_line, group_table, outline.next_step,
-                                           outline.durable_next, retention_text, cursor_tables, owner_tables,
-                                           packed_steps, packed_retired, outline.staged_next,
-                                           builder.CreateVector(outline.closed_ranks)));
+  builder.Finish(journal::CreateCheckpoint(
+      builder, uuid_text, name_text, outline.created_ns, outline.epoch, outline.status, status_line, group_table,
+      outline.next_step, outline.durable_next, retention_text, cursor_tables, owner_tables, packed_steps,
+      packed_retired, outline.staged_next, builder.CreateVector(outline.closed_ranks)));
   return builder.Release();
 }
 

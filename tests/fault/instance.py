@@ -42,7 +42,7 @@ class Instance(StagingServer):
         """Starts a writing rank."""
         return self._processes.enter_context(write(self.environment, address, **options))
 
-    def group(self, address: str, ranks: int, group: str = "", **options: object) -> list[LoadProcess]:
+    def group(self, address: str, ranks: int, group: str = "", **options: Any) -> list[LoadProcess]:
         """Starts all ranks of a writer group and waits until it has formed."""
         writers = [self.write(address, rank=rank, ranks=ranks, group=group or None, **options) for rank in range(ranks)]
         for writer in writers:
@@ -78,6 +78,6 @@ class Instance(StagingServer):
             self.kill()
         self.start(fail_point)
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, *error: Any) -> None:  # noqa: PYI036 - the base class names the three types
         self._processes.close()
         super().__exit__(*error)

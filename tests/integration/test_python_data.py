@@ -107,7 +107,7 @@ def test_block_of_a_rank_has_its_place(reservation: str) -> None:
     assert np.array_equal(variable[...], whole)
     assert np.array_equal(variable.block(1), whole[3:, :2])
     assert np.array_equal(variable.block(2, np.s_[1:, -1]), whole[4:, 5])
-    assert variable.blocks[0].checksum == forebay.crc32c(np.ascontiguousarray(whole[:3]))
+    assert variable.blocks[0].checksum == forebay.crc32c(np.ascontiguousarray(whole[:3]).data)
     with pytest.raises(IndexError, match="there is no block 9"):
         variable.block(9)
 
@@ -290,7 +290,8 @@ def test_attributes_belong_to_every_step_from_then_on(reservation: str) -> None:
 def test_unsuitable_values_are_refused_and_the_step_goes_on(reservation: str) -> None:
     with forebay.open(f"{reservation}/flow", mode="w") as stream:
         with stream.step() as step:
-            for value in (True, np.float16(1), np.array(["a"]), np.datetime64("2026-01-01"), [{}]):
+            unsuitable: list[Any] = [True, np.float16(1), np.array(["a"]), np.datetime64("2026-01-01"), [{}]]
+            for value in unsuitable:
                 with pytest.raises(forebay.InvalidArgumentError, match="'bad'"):
                     step["bad"] = value
             with pytest.raises(forebay.InvalidArgumentError):

@@ -109,7 +109,7 @@ def test_interpreter_may_end_with_everything_alive(address: str) -> None:
         block = open_step.allocate("T", (10, 10))
         threading.Thread(target=lambda: list(writer.follow()), daemon=True).start()
         class Last:
-            def __del__(self): view.sum(); step.release()
+            def __del__(self): step.release()
         sys.modules["last"] = Last()
         print("ends")
         """
@@ -121,41 +121,38 @@ def test_interpreter_may_end_with_everything_alive(address: str) -> None:
 
 @pytest.mark.parametrize(
     "wait",
-    [
-        "next(writer.follow())",
-        "forebay.open(sys.argv[1] + '-none', timeout=None)",
-        "forebay.open(sys.argv[1] + '3', mode='w', ranks=2, rank=0, timeout=None)",
-        "full()",
-    ],
+    ["for_a_step", "for_a_stream", "for_a_rank", "for_space"],
 )
 def test_waits_obey_control_c(reservation: str, wait: str) -> None:
     program = """
         import sys, forebay, numpy
         writer = forebay.open(sys.argv[1], mode="w", block_timeout=None, retention="consumers:render")
-        def full():
+        def for_a_step():
+            print("waits")
+            next(writer.follow())
+        def for_a_stream():
+            print("waits")
+            forebay.open(sys.argv[1] + "-none", timeout=None)
+        def for_a_rank():
+            print("waits")
+            forebay.open(sys.argv[1] + "-2", mode="w", ranks=2, rank=0, timeout=None)
+        def for_space():
             writer.follow("render").close()
             while True:
                 with writer.step() as step:
                     step["T"] = numpy.zeros(1 << 20)
-        print("waits")
+                if writer.next_step == 7:
+                    print("waits")
         try:
-            eval(sys.argv[2])
+            globals()[sys.argv[2]]()
         except KeyboardInterrupt:
             print("interrupted")
         """
     with PythonProcess(program, f"{reservation}/flow", wait) as process:
         assert process.line() == "waits"
-        if wait == "full()":
-            with forebay.Admin() as admin:
-                steps = -1
-                while (now := len(admin.steps(f"{reservation}/flow"))) != steps or not steps:
-                    steps = now
-                    time.sleep(0.2)
-        started = time.monotonic()
+        process.wait_until_asleep()
         process.send(signal.SIGINT)
-        output = process.succeed()
-        assert output == "interrupted\n"
-        assert time.monotonic() - started < 10
+        assert process.succeed(timeout=20) == "interrupted\n"
 
 
 def test_interrupted_follower_goes_on(reservation: str) -> None:
@@ -174,6 +171,7 @@ def test_interrupted_follower_goes_on(reservation: str) -> None:
         PythonProcess(program, f"{reservation}/flow") as process,
     ):
         assert process.line() == "waits"
+        process.wait_until_asleep()
         process.send(signal.SIGINT)
         assert process.line() == "interrupted"
         with stream.step() as step:

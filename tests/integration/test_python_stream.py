@@ -16,7 +16,7 @@ import forebay
 from tests.support.staging_server import StagingServer
 
 
-def write(stream: forebay.WritableStream, *values: object) -> None:
+def write(stream: forebay.WritableStream, *values: Any) -> None:
     """One step for each value."""
     for value in values:
         with stream.step() as step:
@@ -37,7 +37,7 @@ def test_steps_are_a_sequence_in_every_mode(reservation: str) -> None:
         write(stream, *range(5))
         assert [summary.number for summary in stream.steps()] == [0, 1, 2, 3, 4]
     for mode in ("r", "a"):
-        with forebay.open(address, mode=mode) as stream:  # type: ignore[call-overload]
+        with forebay.open(address, mode=mode) as stream:
             steps = stream.steps()
             assert isinstance(steps, Sequence)
             assert len(steps) == 5

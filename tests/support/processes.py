@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -44,6 +45,12 @@ class PythonProcess:
         assert self._process.stdin is not None
         self._process.stdin.write(line + "\n")
         self._process.stdin.flush()
+
+    def wait_until_asleep(self) -> None:
+        """Returns when its main thread waits for something."""
+        while Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] != "S":
+            if self._process.poll() is not None:
+                raise AssertionError(f"the process ended with status {self._process.returncode}")
 
     def send(self, sent: signal.Signals) -> None:
         """Sends it a signal."""

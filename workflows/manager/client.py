@@ -19,7 +19,7 @@ __all__ = ["ManagerClient"]
 
 Json = dict[str, Any]
 
-_TIMEOUT_SECONDS = 120.0
+_TIMEOUT_SECONDS = 60.0
 
 
 class ManagerClient:

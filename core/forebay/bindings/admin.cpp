@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // forebay._core.Admin: reservations, streams, staging marks and audits of a server.
-#include <forebay/admin.h>
-
 #include <forebay/address.h>
+#include <forebay/admin.h>
 
 #include "bindings.h"
 #include "conversion.h"
@@ -16,7 +15,8 @@ namespace {
 
 constexpr Choice<Lifetime> lifetimes[] = {{"job", Lifetime::job}, {"persistent", Lifetime::persistent}};
 constexpr Choice<AccessMode> access_modes[] = {{"striped", AccessMode::striped}, {"private", AccessMode::private_}};
-constexpr Choice<ReservationType> reservation_types[] = {{"scratch", ReservationType::scratch}, {"cache", ReservationType::cache}};
+constexpr Choice<ReservationType> reservation_types[] = {{"scratch", ReservationType::scratch},
+                                                         {"cache", ReservationType::cache}};
 
 nb::dict dict_of(const ReservationInfo& info) {
   nb::dict dict;
@@ -149,7 +149,7 @@ class PythonAdmin {
 PythonAdmin* connect(const std::string& socket_path) {
   auto attention = std::make_shared<Attention>();
   Result<std::unique_ptr<Admin>> admin = [&] {
-    const nb::gil_scoped_release released;
+    const WithoutGil released;
     return Admin::connect(socket_path, Attention::hook(attention));
   }();
   return new PythonAdmin(unwrap(std::move(admin)), std::move(attention));

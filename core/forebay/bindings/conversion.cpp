@@ -32,8 +32,9 @@ Dimensions dimensions_of(nb::handle sequence) {
     const unsigned long long extent = PyLong_AsUnsignedLongLong(number.ptr());
     if (extent == static_cast<unsigned long long>(-1) && PyErr_Occurred() != nullptr) {
       PyErr_Clear();
-      raise({ErrorCode::invalid_argument, "extents and positions are integers from 0 to 2**64 - 1, not " +
-                                              std::string(nb::repr(number).c_str()), {}});
+      raise({ErrorCode::invalid_argument,
+             "extents and positions are integers from 0 to 2**64 - 1, not " + std::string(nb::repr(number).c_str()),
+             {}});
     }
     dimensions[static_cast<std::size_t>(axis)] = extent;
   }
@@ -49,8 +50,8 @@ nb::tuple tuple_of(const Dimensions& dimensions) {
 }
 
 nb::str text_of(std::string_view bytes) {
-  auto text = nb::steal<nb::str>(
-      PyUnicode_DecodeUTF8(bytes.data(), static_cast<Py_ssize_t>(bytes.size()), "surrogateescape"));
+  auto text =
+      nb::steal<nb::str>(PyUnicode_DecodeUTF8(bytes.data(), static_cast<Py_ssize_t>(bytes.size()), "surrogateescape"));
   if (!text.is_valid()) {
     throw nb::python_error();
   }
@@ -89,8 +90,8 @@ nb::list list_of(const std::vector<StepSummary>& summaries) {
 nb::dict dict_of(const StreamInfo& info) {
   nb::list consumers;
   for (const ConsumerInfo& consumer : info.consumers) {
-    consumers.append(nb::make_tuple(consumer.name, consumer.position, consumer.lag_steps, consumer.connected,
-                                    consumer.holder_pid));
+    consumers.append(
+        nb::make_tuple(consumer.name, consumer.position, consumer.lag_steps, consumer.connected, consumer.holder_pid));
   }
   nb::dict dict;
   dict["name"] = info.name;
@@ -136,7 +137,8 @@ std::optional<Dimensions> ArrayBuffer::enclosing() const {
     }
     if (count_[axis - 1] != 1) {
       const Py_ssize_t outer = buffer_.strides[axis - 1];
-      if (outer < 0 || static_cast<std::uint64_t>(outer) % unit != 0 || static_cast<std::uint64_t>(outer) / unit < count_[axis]) {
+      if (outer < 0 || static_cast<std::uint64_t>(outer) % unit != 0 ||
+          static_cast<std::uint64_t>(outer) / unit < count_[axis]) {
         return std::nullopt;
       }
       enclosing[axis] = static_cast<std::uint64_t>(outer) / unit;

@@ -11,7 +11,9 @@ std::atomic<std::uint64_t> forks{0};
 
 }  // namespace
 
-std::uint64_t fork_generation() noexcept { return forks.load(std::memory_order_relaxed); }
+std::uint64_t fork_generation() noexcept {
+  return forks.load(std::memory_order_relaxed);
+}
 
 void count_forks() {
   pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1, std::memory_order_relaxed); });

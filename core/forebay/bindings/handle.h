@@ -15,6 +15,7 @@
 
 #include <forebay/writer.h>
 
+#include "gil.h"
 #include "native_error.h"
 
 namespace forebay::python {
@@ -25,8 +26,8 @@ std::uint64_t fork_generation() noexcept;
 /// Starts the count; called once, when the module is loaded.
 void count_forks();
 
-/// Lets `object` go without the GIL, because its end may wait for a lock whose holder waits for the GIL. In a forked child
-/// it is leaked instead. The GIL is held.
+/// Lets `object` go without the GIL, because its end may wait for a lock whose holder waits for the GIL. In a forked
+/// child it is leaked instead. The GIL is held.
 template <class Pointer>
 void let_go(Pointer object, std::uint64_t generation) {
   if (!object) {
@@ -35,7 +36,7 @@ void let_go(Pointer object, std::uint64_t generation) {
   if (generation != fork_generation()) {
     new Pointer(std::move(object));
   } else if (nanobind::is_alive()) {
-    const nanobind::gil_scoped_release without_gil;
+    const WithoutGil without_gil;
     object = nullptr;
   }
 }
@@ -43,22 +44,27 @@ void let_go(Pointer object, std::uint64_t generation) {
 /// What a call that waits is told by: signals, and other threads that want the same object meanwhile.
 struct Attention {
   std::atomic<int> wanted{0};
-  std::atomic<bool> yields{false};  ///< the call under way is one that makes way
+  /// The call that this thread is in makes way. Per thread, because steps ask by the hook of the reader that gave them.
+  static inline thread_local bool yields = false;
 
   /// Runs Python's signal handlers on the main thread; also true if a wait that yields should make way.
   static InterruptHook hook(std::shared_ptr<Attention> attention) {
     return [attention = std::move(attention)] {
-      if (attention->yields.load() && attention->wanted.load() > 0) {
+      if (yields && attention->wanted.load() > 0) {
         return true;
       }
+      // Other threads have no signals to handle, and must not ask for the GIL when the interpreter ends.
+      if (!is_main_thread()) {
+        return false;
+      }
       const nanobind::gil_scoped_acquire with_gil;
-      return !with_gil.is_valid() || PyErr_CheckSignals() != 0;
+      return PyErr_CheckSignals() != 0;
     };
   }
 };
 
-/// Owns a native object that takes one thread at a time. Every call releases the GIL before it takes the lock, and gives
-/// the lock back before it takes the GIL, so that the two cannot block each other.
+/// Owns a native object that takes one thread at a time. Every call releases the GIL before it takes the lock, and
+/// gives the lock back before it takes the GIL, so that the two cannot block each other.
 template <class T>
 class Handle {
  public:
@@ -76,8 +82,8 @@ class Handle {
     return unwrap(std::move(result));
   }
 
-  /// As `call`, for a wait that may last: other threads' calls interrupt it and come first, then it goes on. `again` says
-  /// so by being called once more. Gives std::nullopt if another thread closed the handle.
+  /// As `call`, for a wait that may last: other threads' calls interrupt it and come first, then it goes on. `again`
+  /// says so by being called once more. Gives std::nullopt if another thread closed the handle.
   template <class Function>
   auto wait(Function again) -> std::optional<typename std::invoke_result_t<Function, T&>::value_type> {
     check_fork();
@@ -102,7 +108,7 @@ class Handle {
       return;
     }
     std::unique_ptr<T> last;
-    const nanobind::gil_scoped_release released;
+    const WithoutGil released;
     ++attention_->wanted;
     {
       const std::scoped_lock lock(mutex_);
@@ -116,13 +122,14 @@ class Handle {
  private:
   void check_fork() const {
     if (generation_ != fork_generation()) {
-      raise({ErrorCode::disconnected, "it was opened before fork(): open the stream again in the child process", what_});
+      raise(
+          {ErrorCode::disconnected, "it was opened before fork(): open the stream again in the child process", what_});
     }
   }
 
   template <class Function>
   auto without_gil(Function& function) -> std::invoke_result_t<Function, T&> {
-    const nanobind::gil_scoped_release released;
+    const WithoutGil released;
     ++attention_->wanted;
     std::unique_lock lock(mutex_);
     --attention_->wanted;
@@ -137,15 +144,15 @@ class Handle {
 
   template <class Function>
   auto yielding_without_gil(Function& function) -> std::optional<std::invoke_result_t<Function, T&>> {
-    const nanobind::gil_scoped_release released;
+    const WithoutGil released;
     std::unique_lock lock(mutex_);
     turn_.wait(lock, [this] { return attention_->wanted.load() == 0; });
     if (!object_) {
       return std::nullopt;
     }
-    attention_->yields = true;
+    Attention::yields = true;
     auto result = function(*object_);
-    attention_->yields = false;
+    Attention::yields = false;
     return result;
   }
 

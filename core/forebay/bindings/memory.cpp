@@ -10,8 +10,8 @@ namespace forebay::python {
 int Memory::get_buffer(PyObject* self, Py_buffer* view, int flags) {
   const auto* memory = nb::inst_ptr<Memory>(self);
   // NumPy asks for a writable buffer whenever someone sets flags.writeable: sealed memory says no.
-  return PyBuffer_FillInfo(view, self, memory->data_, static_cast<Py_ssize_t>(memory->size_bytes_), memory->writable_ ? 0 : 1,
-                           flags);
+  return PyBuffer_FillInfo(view, self, memory->data_, static_cast<Py_ssize_t>(memory->size_bytes_),
+                           memory->writable_ ? 0 : 1, flags);
 }
 
 void bind_memory(nb::module_& module) {

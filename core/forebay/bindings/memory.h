@@ -38,5 +38,4 @@ class Memory {
   const std::uint64_t generation_ = fork_generation();
 };
 
-
 }  // namespace forebay::python

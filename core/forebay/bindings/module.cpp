@@ -33,8 +33,9 @@ void bind_addresses(nb::module_& module) {
         }
         std::uint32_t checksum = 0;
         {
-          const nb::gil_scoped_release released;
-          checksum = crc32c({static_cast<const std::byte*>(buffer.buf), static_cast<std::size_t>(buffer.len)}, previous);
+          const WithoutGil released;
+          checksum =
+              crc32c({static_cast<const std::byte*>(buffer.buf), static_cast<std::size_t>(buffer.len)}, previous);
         }
         PyBuffer_Release(&buffer);
         return checksum;
@@ -44,7 +45,8 @@ void bind_addresses(nb::module_& module) {
     LauncherRank found = unwrap(launcher_rank());
     return std::tuple(found.rank, found.ranks, std::move(found.source), std::move(found.group));
   });
-  module.def("parse_retention", [](const std::string& text) { return fields_of(unwrap(parse_retention(text))); }, "text"_a);
+  module.def(
+      "parse_retention", [](const std::string& text) { return fields_of(unwrap(parse_retention(text))); }, "text"_a);
   module.def(
       "format_retention",
       [](std::optional<std::uint64_t> last, std::vector<std::string> consumers, std::uint64_t precious_every) {

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // forebay._core.Reader: random access to a stream, or a follower of it.
-#include <forebay/reader.h>
-
 #include <algorithm>
 #include <chrono>
 
 #include <forebay/address.h>
+#include <forebay/reader.h>
 
 #include "bindings.h"
 #include "conversion.h"
@@ -86,8 +85,8 @@ PythonReader* open_reader(const std::string& address, const std::string& verify,
   options.start = unwrap(parse_start(start));
   options.min_watermark = choice<Watermark>("min_watermark", min_watermark,
                                             {{"committed", Watermark::committed}, {"durable", Watermark::durable}});
-  options.verify = choice<Verify>("verify", verify,
-                                  {{"none", Verify::none}, {"first", Verify::first}, {"read", Verify::read}});
+  options.verify =
+      choice<Verify>("verify", verify, {{"none", Verify::none}, {"first", Verify::first}, {"read", Verify::read}});
   options.latest_only = latest_only;
   options.distribution = distribution_of(distribution);
   options.follow = follow;
@@ -95,7 +94,7 @@ PythonReader* open_reader(const std::string& address, const std::string& verify,
   options.reconnect_timeout_ms = reconnect_timeout_ms;
   options.interrupt = Attention::hook(attention);
   Result<std::unique_ptr<Reader>> reader = [&] {
-    const nb::gil_scoped_release released;
+    const WithoutGil released;
     return Reader::open(place, options);
   }();
   return new PythonReader(unwrap(std::move(reader)), std::move(attention));

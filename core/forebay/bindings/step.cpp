@@ -21,7 +21,7 @@ class PythonStep {
   auto without_gil(Function function) const {
     // The object may be released by another thread meanwhile; this call keeps the step.
     const std::shared_ptr<const Step> step = step_;
-    const nb::gil_scoped_release released;
+    const WithoutGil released;
     return function(*step);
   }
 
@@ -151,16 +151,18 @@ class PythonStep {
 
   bool read(std::size_t variable, nb::handle start, nb::handle count, nb::handle out) const {
     const VariableInfo& info = at(variable);
-    return copy_to(info, start, count, out, [&](const Step& step, const Box& box, void* data, const MemoryLayout& memory) {
-      return step.read(info, box, data, memory);
-    });
+    return copy_to(info, start, count, out,
+                   [&](const Step& step, const Box& box, void* data, const MemoryLayout& memory) {
+                     return step.read(info, box, data, memory);
+                   });
   }
 
   bool read_block(std::size_t variable, std::size_t block, nb::handle start, nb::handle count, nb::handle out) const {
     const VariableInfo& info = at(variable);
-    return copy_to(info, start, count, out, [&](const Step& step, const Box& box, void* data, const MemoryLayout& memory) {
-      return step.read_block(info, block, box, data, memory);
-    });
+    return copy_to(info, start, count, out,
+                   [&](const Step& step, const Box& box, void* data, const MemoryLayout& memory) {
+                     return step.read_block(info, block, box, data, memory);
+                   });
   }
 
   void read_value(std::size_t variable, std::size_t block, nb::handle out) const {
@@ -191,7 +193,9 @@ nb::object object_of(std::shared_ptr<const Step> step) {
   return nb::cast(new PythonStep(std::move(step)), nb::rv_policy::take_ownership);
 }
 
-const Step& step_of(nb::handle object) { return nb::cast<const PythonStep&>(object).native(); }
+const Step& step_of(nb::handle object) {
+  return nb::cast<const PythonStep&>(object).native();
+}
 
 void bind_step(nb::module_& module) {
   using namespace nb::literals;

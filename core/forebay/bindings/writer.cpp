@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // forebay._core.Writer: one rank of a writer group.
-#include <forebay/writer.h>
-
 #include <cstring>
 
 #include <forebay/address.h>
+#include <forebay/writer.h>
 
 #include "bindings.h"
 #include "conversion.h"
@@ -17,8 +16,12 @@ namespace forebay::python {
 
 namespace {
 
-ShapeKind kind_of(int code) { return static_cast<ShapeKind>(code); }
-DataType type_of(int code) { return static_cast<DataType>(code); }
+ShapeKind kind_of(int code) {
+  return static_cast<ShapeKind>(code);
+}
+DataType type_of(int code) {
+  return static_cast<DataType>(code);
+}
 
 class PythonWriter {
  public:
@@ -153,7 +156,7 @@ PythonWriter* open_writer(const std::string& address, bool append, std::uint32_t
   options.distribution = static_cast<std::uint8_t>(distribution_of(distribution));
   options.interrupt = Attention::hook(attention);
   Result<std::unique_ptr<Writer>> writer = [&] {
-    const nb::gil_scoped_release released;
+    const WithoutGil released;
     return Writer::open(place, options);
   }();
   return new PythonWriter(unwrap(std::move(writer)), std::move(attention));

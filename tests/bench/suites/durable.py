@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import statistics
+from pathlib import Path
 
 from tests.bench.engines import forebay_plugin
 from tests.bench.measure import Case, Figures, Row, Suite
@@ -47,7 +48,7 @@ def _forebay(bench: Workbench) -> Figures:
 
 def _raw(bench: Workbench) -> Figures:
     with bench.scratch() as folder:
-        arguments = [
+        arguments: list[str | Path] = [
             "write",
             "--path",
             folder / "steps",

@@ -12,7 +12,8 @@ import forebay
 def test_import_needs_numpy_alone_and_says_nothing() -> None:
     program = (
         "import sys, numpy; before = set(sys.modules); import forebay; "
-        "print(sorted({name.partition('.')[0] for name in set(sys.modules) - before} - set(sys.stdlib_module_names) - {'numpy'}))"
+        "new = {name.partition('.')[0] for name in set(sys.modules) - before}; "
+        "print(sorted(new - set(sys.stdlib_module_names) - {'numpy'}))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "['forebay']"

@@ -16,7 +16,8 @@ from forebay.selection import Selection, select
 
 def taken(array: np.ndarray[Any, Any], selection: Selection) -> Any:
     places = zip(selection.start, selection.count, strict=True)
-    box = array[(*(slice(first, first + length) for first, length in places), ...)]
+    region: tuple[Any, ...] = (*(slice(first, first + length) for first, length in places), ...)
+    box = array[region]
     result = box if selection.rest is None else box[selection.rest]
     return result[()] if selection.is_scalar else result
 

@@ -16,10 +16,9 @@ using protocol::Header;
 using protocol::MessageType;
 
 std::vector<std::byte> framed(const Header& header, std::span<const std::uint8_t> body = {}) {
-  const auto head = std::as_bytes(std::span(&header, 1));
-  std::vector<std::byte> bytes(head.begin(), head.end());
-  const auto tail = std::as_bytes(body);
-  bytes.insert(bytes.end(), tail.begin(), tail.end());
+  std::vector<std::byte> bytes(sizeof header + body.size());
+  std::memcpy(bytes.data(), &header, sizeof header);
+  if (!body.empty()) std::memcpy(bytes.data() + sizeof header, body.data(), body.size());
   return bytes;
 }
 

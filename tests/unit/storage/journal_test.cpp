@@ -162,7 +162,7 @@ void forge_record(const std::string& path, std::uint16_t type, std::uint16_t ver
 
 TEST_F(JournalTest, records_of_a_newer_version_are_refused_by_name_and_left) {
   created("");
-  for (const auto& [type, version] : {std::pair<int, int>{15, 1}, {6, 2}}) {
+  for (const auto& [type, version] : {std::pair<int, int>{static_cast<int>(RecordType::MAX) + 1, 1}, {6, 2}}) {
     forge_record(file(1), static_cast<std::uint16_t>(type), static_cast<std::uint16_t>(version), frame_bytes(0));
     const auto before = read_file(file(1));
     auto again = opened();

@@ -25,7 +25,7 @@ class RandomStream {
   const std::vector<Record>& records() const { return records_; }
 
   void step() {
-    switch (below(random_, 16)) {
+    switch (below(random_, 17)) {
       case 0:
         return form_group();
       case 1:
@@ -50,6 +50,8 @@ class RandomStream {
         return set_precious();
       case 11:
         return chance(random_, 20) ? stop() : commit();
+      case 12:
+        return close_rank();
       default:
         return commit();
     }
@@ -76,7 +78,21 @@ class RandomStream {
   }
   void form_group() {
     incarnation_ += 1 + static_cast<std::uint32_t>(below(random_, 3));
-    record(group_formed(state_, incarnation_, 1 + static_cast<std::uint32_t>(below(random_, 4))));
+    auto made = group_formed(state_, incarnation_, 1 + static_cast<std::uint32_t>(below(random_, 4)));
+    if (chance(random_, 3)) {
+      made.withdraws_from = state_.next_step - below(random_, std::min<std::uint64_t>(state_.next_step, 5) + 1);
+      made.next_step = *made.withdraws_from;
+      made.epoch = state_.epoch + 1;
+    }
+    if (chance(random_, 4)) made.retention = "last:7";
+    record(std::move(made));
+  }
+  void close_rank() {
+    if (!at_work()) return;
+    journal::RankClosedT made;
+    made.incarnation = state_.group->incarnation;
+    made.rank = static_cast<std::uint32_t>(below(random_, state_.group->ranks));
+    record(made);
   }
   void own_segments() {
     if (!state_.group) return;
@@ -213,7 +229,7 @@ TEST(StreamReplay, bodies_that_were_tampered_with_are_refused_or_applied_but_nev
       for (std::uint64_t change = 1 + below(random, 4); change > 0; --change)
         body[below(random, body.size())] = static_cast<std::byte>(below(random, 256));
       if (chance(random, 4)) body.resize(below(random, body.size()));
-      if (chance(random, 8)) type = static_cast<RecordType>(below(random, 17));
+      if (chance(random, 8)) type = static_cast<RecordType>(below(random, 18));
       StreamState state = stream.state();
       const auto before = bytes_of_state(state);
       if (!state.apply(type, body)) {

@@ -187,6 +187,49 @@ TEST(StreamState, closed_ranks_belong_to_the_last_group) {
   EXPECT_TRUE(state.closed_ranks.empty());
 }
 
+TEST(StreamState, a_group_may_withdraw_and_set_the_retention_with_the_record_that_forms_it) {
+  StreamState state = state_with_steps(5);
+  ASSERT_TRUE(state.apply(durable_to(4, 1)));
+  auto record = group_formed(state, 2, 1);
+  record.withdraws_from = 2;
+  record.next_step = 2;
+  expect_contradiction(state, record, "the same epoch");
+  record.epoch = 2;
+  record.next_step = 3;
+  expect_contradiction(state, record, "going on elsewhere than where it withdraws");
+  record.withdraws_from = 6;
+  record.next_step = 6;
+  expect_contradiction(state, record, "beyond the next step");
+  record.withdraws_from = 2;
+  record.next_step = 2;
+  record.retention = "first:3";
+  expect_contradiction(state, record, "no retention");
+  record.retention = "last:3";
+  ASSERT_TRUE(state.apply(record));
+  EXPECT_EQ(numbers(state), (Numbers{0, 1}));
+  EXPECT_EQ(state.retired.size(), 3U);
+  EXPECT_EQ(state.epoch, 2U);
+  EXPECT_EQ(state.durable_next, 2U);
+  EXPECT_EQ(state.retention.last, 3U);
+  EXPECT_TRUE(state.apply(step_committed(state)));
+}
+
+TEST(StreamState, closed_ranks_are_of_the_last_group) {
+  StreamState state = state_with_steps(1, 3);
+  journal::RankClosedT closed;
+  closed.incarnation = 1;
+  closed.rank = 2;
+  ASSERT_TRUE(state.apply(closed));
+  EXPECT_TRUE(state.closed_ranks.contains(2));
+  closed.rank = 3;
+  expect_contradiction(state, closed, "a rank that the group does not have");
+  closed.rank = 0;
+  closed.incarnation = 2;
+  expect_contradiction(state, closed, "another group");
+  ASSERT_TRUE(state.apply(group_formed(state, 2, 1)));
+  EXPECT_TRUE(state.closed_ranks.empty());
+}
+
 TEST(StreamState, the_last_owner_of_a_segment_counts) {
   StreamState state = state_with_steps(0, 2);
   journal::SegmentsOwnedT record;
@@ -332,7 +375,7 @@ TEST(StreamState, retention_is_taken_in_its_text_form) {
 
 TEST(StreamState, an_unknown_record_type_is_unsupported) {
   StreamState state = state_with_steps(0);
-  for (const int type : {0, 15, 65535}) {
+  for (const int type : {0, static_cast<int>(journal::RecordType::MAX) + 1, 65535}) {
     EXPECT_EQ(state.apply(static_cast<journal::RecordType>(type), {}).error().code, ErrorCode::unsupported);
   }
 }
@@ -359,6 +402,8 @@ TEST(StreamState, a_checkpoint_that_cannot_be_is_refused) {
     r.owners.clear();
   });
   refuse("a group to come", [](auto& r) { r.group->epoch = 3; });
+  refuse("a closed rank that the group does not have", [](auto& r) { r.closed_ranks = {2}; });
+  refuse("more staged than committed", [](auto& r) { r.staged_next = 4; });
   refuse("more durable than committed", [](auto& r) { r.durable_next = 4; });
   refuse("no retention", [](auto& r) { r.retention = "x"; });
   refuse("two cursors", [](auto& r) { r.cursors.push_back(std::make_unique<journal::CursorMovedT>(*r.cursors[0])); });
