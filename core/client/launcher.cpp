@@ -48,18 +48,26 @@ bool in_slurm_step() {
          (std::getenv("SLURM_STEP_NUM_TASKS") != nullptr || std::getenv("SLURM_NTASKS") != nullptr);
 }
 
-// The same for all ranks of one start of a program, another one for the next start.
-std::string launcher_group() {
+// The same for all ranks of one start of a program, another one for the next start: also for that of a requeued job,
+// which keeps its number. Ranks that mpirun starts see a Slurm step on some nodes only, so theirs is left out.
+std::string launcher_group(const std::string& rank_source) {
   if (auto group = environment("FOREBAY_GROUP"); !group.empty()) return group;
+  std::string group;
+  const bool from_mpi = rank_source.starts_with("PMI_") || rank_source.starts_with("OMPI_");
+  if (from_mpi) {
+    for (const char* name : {"PMIX_NAMESPACE", "PMI_JOBID", "OMPI_MCA_ess_base_jobid", "PMI_KVSNAME"}) {
+      if (group.empty()) group = environment(name);
+    }
+  }
   if (auto job = environment("SLURM_JOB_ID"); !job.empty()) {
     auto step = environment("SLURM_STEP_ID");
     auto restart = environment("SLURM_RESTART_COUNT");
-    return "slurm-" + job + "." + (step.empty() ? "batch" : step) + "." + (restart.empty() ? "0" : restart);
+    if (!group.empty()) group += ".";
+    group += "slurm-" + job;
+    if (!from_mpi) group += "." + (step.empty() ? "batch" : step);
+    group += "." + (restart.empty() ? "0" : restart);
   }
-  for (const char* name : {"PMIX_NAMESPACE", "PMI_JOBID", "OMPI_MCA_ess_base_jobid", "PMI_KVSNAME"}) {
-    if (auto job = environment(name); !job.empty()) return job;
-  }
-  return {};
+  return group;
 }
 
 Result<LauncherRank> rank_and_ranks() {
@@ -83,7 +91,7 @@ Result<LauncherRank> rank_and_ranks() {
 
 Result<LauncherRank> launcher_rank() {
   auto found = rank_and_ranks();
-  if (found) found->group = launcher_group();
+  if (found) found->group = launcher_group(found->source);
   return found;
 }
 

@@ -74,6 +74,18 @@ TEST_F(LauncherRankTest, batch_script_is_one_process_whatever_the_job_asked_for)
   EXPECT_EQ(found->group, "slurm-77.3.1");
 }
 
+TEST_F(LauncherRankTest, group_of_mpirun_inside_slurm_is_the_same_on_all_nodes) {
+  set({{"OMPI_COMM_WORLD_RANK", "0"},
+       {"OMPI_COMM_WORLD_SIZE", "2"},
+       {"PMIX_NAMESPACE", "prterun-1"},
+       {"SLURM_JOB_ID", "77"}});
+  const std::string first = launcher_rank()->group;
+  set({{"OMPI_COMM_WORLD_RANK", "1"}, {"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}});
+  EXPECT_EQ(launcher_rank()->group, first);
+  set({{"SLURM_RESTART_COUNT", "1"}});
+  EXPECT_NE(launcher_rank()->group, first);
+}
+
 TEST_F(LauncherRankTest, nonsense_is_told_by_name) {
   set({{"FOREBAY_RANK", "1"}});
   EXPECT_NE(launcher_rank().error().message().find("FOREBAY_RANKS go together"), std::string::npos);
