@@ -58,7 +58,7 @@ def summarize(plan: Plan, cast: Cast, course: Course) -> dict[str, Any]:
         },
         "latency_ms": {
             "commit_to_waiting_follower": _quantiles(course.latencies_ms),
-            "commit_to_frame": _quantiles(_frame_latencies(plan, cast, course)),
+            "commit_to_frame": _quantiles(_frame_latencies(cast, course)),
             "commit_to_staged": _quantiles(_stage_latencies(cast)),
         },
         "retention": {
@@ -143,12 +143,9 @@ def _pace(plan: Plan, steps: Sequence[SimulatedStep]) -> dict[str, float]:
     }
 
 
-def _frame_latencies(plan: Plan, cast: Cast, course: Course) -> list[float]:
-    return [
-        1000 * ((cast.out / "frames" / f"{step:06d}.png").stat().st_mtime - course.commits[step])
-        for step in range(plan.steps)
-        if step in course.commits
-    ]
+def _frame_latencies(cast: Cast, course: Course) -> list[float]:
+    frames = {int(path.stem): path.stat().st_mtime for path in (cast.out / "frames").glob("*.png")}
+    return [1000 * (frames[step] - committed) for step, committed in course.commits.items() if step in frames]
 
 
 def _stage_latencies(cast: Cast) -> list[float]:
