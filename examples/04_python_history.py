@@ -19,8 +19,8 @@ def main() -> None:
 
     with forebay.open(address, mode="w") as stream:
         for number in range(20):
-            with stream.step() as step:
-                step["density"] = np.full((8, 16, 16), float(number))
+            with stream.step() as writing:
+                writing["density"] = np.full((8, 16, 16), float(number))
 
     with forebay.open(address) as stream:
         newest = stream.steps()[-1]

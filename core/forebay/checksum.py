@@ -3,17 +3,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from forebay import _core
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from typing_extensions import Buffer
 
 __all__ = ["crc32c"]
 
 
-def crc32c(data: Buffer, previous: int = 0) -> int:
+def crc32c(data: Buffer | NDArray[Any], previous: int = 0) -> int:
     """CRC-32C (Castagnoli) of the bytes of ``data``.
 
     Parameters

@@ -180,7 +180,9 @@ def test_reader_may_come_before_the_stream(reservation: str) -> None:
 
 def test_durable_follower_sees_durable_steps(address: str) -> None:
     for step in forebay.open(address).follow(min_watermark="durable", timeout=30):
-        assert forebay.open(address).info.durable >= step.number  # type: ignore[operator]
+        durable = forebay.open(address).info.durable
+        assert durable is not None
+        assert durable >= step.number
 
 
 def test_retention_waits_for_the_consumer(reservation: str) -> None:
