@@ -6,10 +6,12 @@ from __future__ import annotations
 import json
 import os
 import random
+import select
 import shutil
 import signal
 import socket
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +22,7 @@ import pytest
 import forebay
 from forebay.cli.failures import ExitStatus
 from forebay.errors import DisconnectedError
+from forebay.workflows.manager import client, instance_control
 from tests.support.instance import CommandLineInstance
 
 SEED = int(os.environ.get("FOREBAY_TEST_SEED") or random.SystemRandom().randrange(1 << 32))
@@ -88,6 +91,21 @@ def test_down_without_a_manager_starts_one(instance: CommandLineInstance) -> Non
     assert instance.ask("down")["destroyed"] == ["scratch"]
 
 
+def test_down_replaces_a_manager_that_hangs(instance: CommandLineInstance, monkeypatch: pytest.MonkeyPatch) -> None:
+    instance.ask("create", "scratch", "--capacity", "16MiB")
+    # In this process, so that it need not wait for as long as a user's command would.
+    monkeypatch.setattr(client, "_TIMEOUT_SECONDS", 10.0)
+    monkeypatch.setattr(instance_control, "_STOP_SECONDS_MAX", 3.0)
+    for name, value in instance.environment.items():
+        monkeypatch.setenv(name, value)
+    hanging = os.pidfd_open(instance.manager_pid())
+    signal.pidfd_send_signal(hanging, signal.SIGSTOP)
+    done = instance_control.InstanceControl(instance.files).down(force=False)
+    assert done["destroyed"] == ["scratch"]
+    assert select.select([hanging], [], [], 0)[0]  # It has ended.
+    os.close(hanging)
+
+
 def test_doctor_misses_a_dead_manager(instance: CommandLineInstance) -> None:
     instance.kill_manager()
     done = instance.run("doctor", "--json")
@@ -110,6 +128,26 @@ def test_doctor_tells_of_a_reservation_that_vanished(instance: CommandLineInstan
     assert "forebay destroy gone" in done.stdout
     instance.ask("destroy", "gone")
     assert instance.ask("doctor")["clean"] is True
+
+
+def test_the_manager_serves_although_who_started_it_is_gone(instance: CommandLineInstance) -> None:
+    instance.kill_manager()
+    reading, writing = os.pipe()
+    os.close(reading)
+    manager = subprocess.Popen(
+        [sys.executable, "-m", "forebay.workflows.manager", "--root", str(instance.root), "--ready-fd", str(writing)],
+        pass_fds=[writing],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    os.close(writing)
+    assert manager.stderr is not None
+    while "serving" not in (line := manager.stderr.readline()):
+        assert line, "the manager ended"
+    assert instance.ask("stages") == {"stages": []}
+    manager.terminate()
+    _, log = manager.communicate(timeout=60)
+    assert manager.returncode == 0, log
 
 
 @pytest.mark.timeout(300)
