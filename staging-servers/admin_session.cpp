@@ -241,7 +241,13 @@ Result<void> AdminSession::create_reservation(const protocol::Message& message) 
       server.names_in_work.erase(shared->name);
       server.bytes_in_work -= shared->capacity_bytes;
       if (!created) {
-        if (!alive.expired()) connection_.answer_failure(request, created.error());
+        if (alive.expired()) return;
+        Error error = created.error();
+        if (error.code == ErrorCode::no_space) {
+          error.what += "; the file system of " + server.options().root + " has too little room for " +
+                        std::to_string(shared->capacity_bytes) + " bytes: make some, or create a smaller reservation";
+        }
+        connection_.answer_failure(request, error);
         return;
       }
       log::info("reservation {} created: {} bytes in {} segments", shared->name, shared->capacity_bytes,

@@ -227,8 +227,11 @@ bool Reservation::can_wait_end(const SpaceWaiter& waiter) const {
   return std::ranges::any_of(streams_, [&](const auto& entry) {
     const Stream& other = *entry.second;
     if (other.frees_with_sync() || other.may_free_space()) return true;
-    // Another writer may end and give back what it holds.
-    return &other != waiter.stream && const_cast<Stream&>(other).group().granted_bytes() > 0;
+    // Another writer may end and give back what it holds, unless it waits for space itself.
+    const bool waits = &other == waiter.stream || std::ranges::any_of(waiters_, [&](const SpaceWaiter& queued) {
+      return queued.stream == &other;
+    });
+    return !waits && const_cast<Stream&>(other).group().granted_bytes() > 0;
   });
 }
 

@@ -126,6 +126,22 @@ Result<void> Server::prepare_root() {
   return {};
 }
 
+Result<void> Server::keep_text(const std::string& name, const std::string& text) {
+  // A disk without a byte left keeps no server from starting again.
+  auto before = read_whole(device_, options_.root + "/" + name, small_file_bytes_max);
+  if (before && std::ranges::equal(*before, bytes_of(text))) return {};
+  auto written = write_whole(device_, options_.root, name, bytes_of(text));
+  if (written || written.error().code != ErrorCode::no_space) return written;
+  const std::string path = options_.root + "/" + name;
+  if (before && before->size() == text.size()) {
+    auto file = device_.open(path, OpenMode::read_write);
+    if (!file) return fail(std::move(file.error()));
+    if (auto over = (*file)->write_at(0, bytes_of(text)); !over) return over;
+    return (*file)->sync();
+  }
+  return fail(ErrorCode::no_space, "the file system is full: make some room, then start the server again", path);
+}
+
 Result<void> Server::learn_capacity() {
   const std::string path = options_.root + "/pool";
   std::optional<std::uint64_t> capacity = options_.capacity_bytes;
@@ -147,7 +163,7 @@ Result<void> Server::learn_capacity() {
   }
   pool_bytes_ = *capacity / storage::granularity_bytes * storage::granularity_bytes;
   const std::string written = std::to_string(pool_bytes_) + "\n";
-  return write_whole(device_, options_.root, "pool", bytes_of(written));
+  return keep_text("pool", written);
 }
 
 Result<void> Server::recover() {
@@ -167,7 +183,7 @@ Result<void> Server::recover() {
   }
   watch_absent_readers();
   // Nothing may say that this boot was seen before its recovery is whole.
-  if (auto written = write_whole(device_, options_.root, "boot-id", bytes_of(boot_id_)); !written) return written;
+  if (auto written = keep_text("boot-id", boot_id_ + "\n"); !written) return written;
   for (const std::string& problem : start_problems_) log::warning("{}", problem);
   log::info("{} reservations recovered{}", reservations_.size(), after_boot_ ? " after a boot" : "");
   return {};
@@ -233,7 +249,7 @@ Result<void> Server::listen() {
   if (auto watched = loop_->watch(listener_.get(), EPOLLIN, [this](std::uint32_t) { accept_clients(); }); !watched)
     return watched;
   const std::string endpoint = socket_path_ + "\n";
-  if (auto written = write_whole(device_, options_.root, "endpoint", bytes_of(endpoint)); !written) return written;
+  if (auto written = keep_text("endpoint", endpoint); !written) return written;
   if (::chmod((options_.root + "/endpoint").c_str(), 0644) != 0)
     return system_error(errno, "cannot open the endpoint file to others", options_.root);
   log::info("forebayd {} serves {} on {}", version_text, options_.root, socket_path_);

@@ -92,6 +92,8 @@ class Server {
   Server(Device& device, ServerOptions options);
   Result<void> prepare_root();
   Result<void> learn_capacity();
+  /// Makes a small file of the root hold this text. Takes no space where it does already.
+  Result<void> keep_text(const std::string& name, const std::string& text);
   Result<void> recover();
   Result<void> listen();
   void accept_clients();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "protocol/step_metadata_builder.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "protocol/step_metadata.h"
@@ -103,6 +104,7 @@ StepMetadataBuilder::VariableEntry& StepMetadataBuilder::enter(const Variable& v
 
 std::uint32_t StepMetadataBuilder::add_block(const Variable& variable, const Block& block) {
   VariableEntry& entry = enter(variable);
+  std::ranges::copy(variable.shape, numbers_.begin() + static_cast<std::ptrdiff_t>(entry.shape_start));
   const auto index = static_cast<std::uint32_t>(blocks_.size());
   if (entry.block_count == 0) {
     entry.first_block = index;

@@ -143,7 +143,8 @@ struct Journal::Impl {
 
   // Of the appending thread
   std::vector<std::byte> frame;
-  std::string damage;  ///< not empty: only roll() may write
+  std::uint64_t checkpoint_not_before = 0;  ///< position in the file, after a roll that failed
+  std::string damage;                       ///< not empty: only roll() may write
 
   // Written by the appending thread under `mutex`, read by sync() under it
   std::mutex mutex;
@@ -329,6 +330,7 @@ Result<void> Journal::append(RecordType type, std::span<const std::uint8_t> body
 
 bool Journal::wants_checkpoint() const noexcept {
   const JournalFile& file = *impl_->active;
+  if (file.end < impl_->checkpoint_not_before) return false;
   return file.end - file.checkpoint_bytes > std::max(impl_->options.growth_bytes, file.checkpoint_bytes);
 }
 
@@ -337,6 +339,8 @@ Result<void> Journal::roll(std::span<const std::uint8_t> checkpoint) {
   bool uncertain = false;
   auto file = make_file(impl_->device, impl_->directory, impl_->active->number + 1, checkpoint, uncertain);
   if (!file) {
+    // A device that is full now is asked again after as much growth, not at every append.
+    impl_->checkpoint_not_before = impl_->active->end + impl_->options.growth_bytes;
     // Records appended to the old file would be lost if a crash left the new one.
     if (uncertain) return fail(impl_->break_by(std::move(file.error())));
     return fail(std::move(file.error()));
@@ -347,6 +351,7 @@ Result<void> Journal::roll(std::span<const std::uint8_t> checkpoint) {
     impl_->active = std::move(*file);
   }
   impl_->damage.clear();
+  impl_->checkpoint_not_before = 0;
   // If it stays, the next open() removes it.
   (void)impl_->device.remove(superseded);
   return {};

@@ -69,7 +69,8 @@ class Journal {
   /// and sync fails.
   Result<void> append(RecordType type, std::span<const std::uint8_t> body);
 
-  /// True once the file has grown by more than its checkpoint and JournalOptions::growth_bytes: time to roll().
+  /// True once the file has grown by more than its checkpoint and JournalOptions::growth_bytes: time to roll(). After a
+  /// roll that failed: once it has grown by growth_bytes more.
   bool wants_checkpoint() const noexcept;
   /// Begins the next file with this checkpoint, syncs it, then removes the old one. On failure the old one stays in
   /// use, unless it is not known which of the two a crash would leave: then the journal is broken.

@@ -119,7 +119,7 @@ void WriterEngine::begin(bool implicit) {
 }
 
 template <class T>
-void WriterEngine::put(const adios2::Variable<T>& variable, const T* values, bool deferred) {
+void WriterEngine::put(const adios2::Variable<T>& variable, const T* values) {
   const std::string name = variable.Name();
   const ShapeKind kind = kind_of(variable.ShapeID(), name);
   if (!variable.Operations().empty()) {
@@ -131,81 +131,43 @@ void WriterEngine::put(const adios2::Variable<T>& variable, const T* values, boo
     begin(true);
   }
   if constexpr (std::is_same_v<T, std::string>) {
-    put_string(name, kind, *values);
+    check_put(writer_->put_string(name, kind, *values), name);
   } else {
-    Block block{name, *data_type_of<T>, kind, {}, {}, {}, {}, {}, values, 1};
+    BlockSpec block;
+    block.name = name;
+    block.type = *data_type_of<T>;
+    block.kind = kind;
+    adios2::Dims shape, start, count;
+    adios2::core::Selection selection;
     if (kind != ShapeKind::global_value && kind != ShapeKind::local_value) {
-      if (kind != ShapeKind::local_array) block.shape = variable.Shape();
-      if (kind == ShapeKind::global_array) block.start = variable.Start();
-      block.count = variable.Count();
-      block.elements = element_count(block.count);
-      const adios2::core::Selection selection = selection_of(variable);
+      if (kind != ShapeKind::local_array) block.shape = shape = variable.Shape();
+      if (kind == ShapeKind::global_array) block.start = start = variable.Start();
+      block.count = count = variable.Count();
+      selection = selection_of(variable);
       if (selection.HasMemorySelection()) {
         block.memory_start = selection.GetMemoryStart();
         block.memory_count = selection.GetMemoryCount();
       }
     }
-    put_block(std::move(block), deferred);
+    Result<void> result;
+    {
+      std::optional<GilReleased> others_run;
+      if (element_count(count) * sizeof(T) >= long_write_bytes) others_run.emplace();
+      result = writer_->put(block, values);
+    }
+    check_put(result, name);
   }
 }
 
-#define FOREBAY_INSTANTIATE(T) template void WriterEngine::put(const adios2::Variable<T>&, const T*, bool);
+#define FOREBAY_INSTANTIATE(T) template void WriterEngine::put(const adios2::Variable<T>&, const T*);
 ADIOS2_FOREACH_STDTYPE_1ARG(FOREBAY_INSTANTIATE)
 #undef FOREBAY_INSTANTIATE
-
-void WriterEngine::put_block(Block block, bool deferred) {
-  // Single elements are taken at once: Python's put(variable, 3.14) passes the address of a temporary.
-  if (deferred && block.elements > 1) {
-    pending_names_.insert(block.name);
-    pending_.push_back(std::move(block));
-    return;
-  }
-  Result<void> result;
-  {
-    std::optional<GilReleased> others_run;
-    if (block.bytes() >= long_write_bytes) others_run.emplace();
-    // Blocks of a variable are numbered in the order of the Puts.
-    if (pending_names_.contains(block.name)) result = write_pending();
-    if (result) result = write(block);
-  }
-  check_put(result, block.name);
-}
-
-void WriterEngine::put_string(const std::string& name, ShapeKind kind, const std::string& value) {
-  check_put(writer_->put_string(name, kind, value), name);
-}
 
 void WriterEngine::refuse_span(const std::string& name) {
   throw std::invalid_argument(
       "Forebay, Put of " + name +
       ": ADIOS2's plugin interface cannot hand out a Span (its data would be null). Use Put with a "
       "pointer; to compute in place, use Forebay's own Python or C++ interface (allocate).");
-}
-
-Result<void> WriterEngine::write(const Block& block) {
-  BlockSpec spec;
-  spec.name = block.name;
-  spec.type = block.type;
-  spec.kind = block.kind;
-  spec.shape = block.shape;
-  spec.start = block.start;
-  spec.count = block.count;
-  spec.memory_start = block.memory_start;
-  spec.memory_count = block.memory_count;
-  return writer_->put(spec, block.data);
-}
-
-Result<void> WriterEngine::write_pending() {
-  const std::vector<Block> blocks = std::exchange(pending_, {});
-  pending_names_.clear();
-  for (const Block& block : blocks) {
-    if (auto result = write(block); !result) {
-      Error error = result.error();
-      error.what = "Put of " + block.name + ": " + error.what;
-      return fail(std::move(error));
-    }
-  }
-  return {};
 }
 
 void WriterEngine::check_put(const Result<void>& result, const std::string& variable) {
@@ -216,32 +178,16 @@ void WriterEngine::check_put(const Result<void>& result, const std::string& vari
   if (!cancelled(result.error())) throw_error(result.error(), action);
 }
 
-void WriterEngine::PerformPuts() {
-  Result<void> result;
-  {
-    const GilReleased others_run;
-    result = write_pending();
-  }
-  if (result) return;
-  note(result.error());
-  incomplete_ = result.error().message();
-  if (!cancelled(result.error())) throw_error(result.error(), doing("PerformPuts to"));
-}
-
 void WriterEngine::EndStep() {
   if (!in_step_) throw_misuse(doing("EndStep of"), "EndStep is called without BeginStep");
   if (!broken_.empty()) throw std::runtime_error(broken_);
-  Result<void> result;
-  {
-    const GilReleased others_run;
-    result = incomplete_.empty() ? write_pending() : fail(ErrorCode::invalid_argument, "");
-  }
   if (!incomplete_.empty()) {
     abort_step();
     throw std::runtime_error("Forebay, " + doing("EndStep of") +
                              ": the step is given up, because it is incomplete: " + incomplete_);
   }
-  if (result && attributes_due_) result = attributes_.send_changes(m_IO, *writer_);
+  Result<void> result;
+  if (attributes_due_) result = attributes_.send_changes(m_IO, *writer_);
   if (result) attributes_due_ = attributes_each_step_;
   if (result) {
     const GilReleased others_run;
@@ -256,8 +202,6 @@ void WriterEngine::EndStep() {
 }
 
 void WriterEngine::abort_step() {
-  pending_.clear();
-  pending_names_.clear();
   in_step_ = false;
   if (broken_.empty() && writer_->in_step()) {
     const GilReleased others_run;

@@ -7,8 +7,6 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <unordered_set>
-#include <vector>
 
 #include <adios2.h>
 #include <adios2/plugin/PluginEngineInterface.h>
@@ -32,15 +30,15 @@ class WriterEngine final : public adios2::plugin::PluginEngineInterface {
   void EndStep() override;
   std::size_t CurrentStep() const override;
   std::size_t Steps() const override;
-  void PerformPuts() override;
+  void PerformPuts() override {}  // every Put has been written already
   void DoClose(int transport_index) override;
 
 #define FOREBAY_PUT(T)                                                         \
   void DoPutSync(adios2::Variable<T> variable, const T* values) override {     \
-    put(variable, values, false);                                              \
+    put(variable, values);                                                     \
   }                                                                            \
   void DoPutDeferred(adios2::Variable<T> variable, const T* values) override { \
-    put(variable, values, true);                                               \
+    put(variable, values);                                                     \
   }
   ADIOS2_FOREACH_STDTYPE_1ARG(FOREBAY_PUT)
 #undef FOREBAY_PUT
@@ -52,27 +50,11 @@ class WriterEngine final : public adios2::plugin::PluginEngineInterface {
 #undef FOREBAY_SPAN
 
  private:
-  /// A Put with the selection that the variable had then.
-  struct Block {
-    std::string name;
-    DataType type;
-    ShapeKind kind;
-    adios2::Dims shape, start, count, memory_start, memory_count;
-    const void* data;
-    std::uint64_t elements;
-
-    std::uint64_t bytes() const { return elements * element_size(type); }
-  };
-
   template <class T>
-  void put(const adios2::Variable<T>& variable, const T* values, bool deferred);
-  void put_block(Block block, bool deferred);
-  void put_string(const std::string& name, ShapeKind kind, const std::string& value);
+  void put(const adios2::Variable<T>& variable, const T* values);
   [[noreturn]] static void refuse_span(const std::string& name);
 
   void begin(bool implicit);
-  Result<void> write(const Block& block);
-  Result<void> write_pending();
   /// Handles an error of a Put: one that leaves the step incomplete keeps it from being published.
   void check_put(const Result<void>& result, const std::string& variable);
   void abort_step();
@@ -88,8 +70,6 @@ class WriterEngine final : public adios2::plugin::PluginEngineInterface {
   AttributeSource attributes_;
   bool attributes_due_ = true;
   bool attributes_each_step_ = true;
-  std::vector<Block> pending_;  // deferred Puts, in order
-  std::unordered_set<std::string> pending_names_;
   bool in_step_ = false;
   bool implicit_step_ = false;  // begun by a Put, without BeginStep
   bool stepped_ = false;        // a step was begun

@@ -78,6 +78,6 @@ class Instance(StagingServer):
             self.kill()
         self.start(fail_point)
 
-    def __exit__(self, *error: Any) -> None:  # noqa: PYI036 - the base class names the three types
+    def __exit__(self, *error: object) -> None:
         self._processes.close()
         super().__exit__(*error)

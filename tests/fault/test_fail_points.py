@@ -97,7 +97,6 @@ def test_a_group_that_the_crash_kept_from_forming_can_try_again(instances: Insta
     assert instance.problems() == []
 
 
-@pytest.mark.xfail(reason="known: a crash between the withdrawal and the group of a replacement loses the old steps")
 @pytest.mark.parametrize("place", ["server.withdraw.after_append", "server.form.before_group"])
 def test_a_replacement_that_did_not_form_leaves_the_old_steps(instances: Instances, place: str) -> None:
     """Mode w replaces the stream once the new group has formed, not before."""

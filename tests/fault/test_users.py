@@ -138,7 +138,6 @@ def load_as(instance: Instance, groups: list[int], *arguments: object) -> LoadPr
     return LoadProcess(*arguments, environment=environment, user=STRANGER, group=STRANGER, extra_groups=groups)
 
 
-@pytest.mark.xfail(reason="known: the words for a stranger differ from those for a name that does not exist")
 @pytest.mark.parametrize("command", ["write", "follow", "check"])
 def test_a_stranger_neither_writes_nor_reads(shared: Instance, program: Path, command: str) -> None:
     """Nor does it learn whether the reservation is there."""

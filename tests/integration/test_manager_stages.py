@@ -183,11 +183,7 @@ def test_killed_stagers_are_started_again_and_complete(instance: CommandLineInst
     number = submit(instance, "run1/flow", str(out))
     kills = 0
     while kills < KILLS:
-        row = wait_until(
-            instance,
-            number,
-            at_least(chance.randrange(1, 6)),
-        )
+        row = wait_until(instance, number, at_least(chance.randrange(1, 6)))
         if is_over(row):
             break
         for pid in stagers(instance.root):

@@ -81,19 +81,27 @@ async def _serve(instance: Instance, listener: socket.socket, ready_fd: int | No
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, request_exit)
     watcher = asyncio.create_task(_watch_server(link, reservations, first=await _reconcile(link, reservations)))
-    await supervisor.start()
-    if ready_fd is not None:
-        # Connections are accepted into the socket's queue from its creation on.
-        os.write(ready_fd, b"ready\n")
-        os.close(ready_fd)
-    _log.info("serving %s", instance.root)
     try:
+        await supervisor.start()
+        _tell_ready(ready_fd)
+        _log.info("serving %s", instance.root)
         await server.serve(sockets=[listener])
     finally:
         watcher.cancel()
         await supervisor.stop()
         link.close()
         database.close()
+
+
+def _tell_ready(ready_fd: int | None) -> None:
+    """Whoever connects is served: connections wait in the socket's queue from its creation on."""
+    if ready_fd is None:
+        return
+    try:
+        os.write(ready_fd, b"ready\n")
+    except BrokenPipeError:
+        _log.warning("nobody listens for readiness on descriptor %d", ready_fd)
+    os.close(ready_fd)
 
 
 async def _watch_server(link: ServerLink, reservations: Reservations, first: tuple[int, int] | None) -> None:

@@ -93,8 +93,14 @@ class InstanceControl:
         return {"was_running": was_running, "destroyed": destroyed, "killed": killed}
 
     def _destroy_through_manager(self, *, force: bool) -> list[str]:
-        if not self._manager.is_running:
-            self._start_manager()
+        if self._manager.is_running:
+            try:
+                with ManagerClient(self._instance) as manager:
+                    return manager.shut_down(force=force)
+            except DisconnectedError:
+                # It hangs, or is just ending; a new one finds out what there is.
+                self._manager.stop(_STOP_SECONDS_MAX)
+        self._start_manager()
         with ManagerClient(self._instance) as manager:
             return manager.shut_down(force=force)
 

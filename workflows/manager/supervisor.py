@@ -75,7 +75,7 @@ class StageSupervisor:
             for process in self._processes.values():
                 _signal(process, signal.SIGKILL)
             if late:
-                await asyncio.wait(late)
+                await asyncio.wait(late, timeout=_STOP_SECONDS)
         async with self._changed:
             self._changed.notify_all()
 

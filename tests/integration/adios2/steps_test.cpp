@@ -140,7 +140,7 @@ TEST_F(EngineSteps, variables_come_go_and_change_shape_and_type) {
   EXPECT_FALSE(in.InquireVariable<int>("growing"));
 }
 
-TEST_F(EngineSteps, deferred_data_is_taken_at_perform_puts_or_end_step) {
+TEST_F(EngineSteps, data_is_taken_at_the_put_in_both_modes) {
   adios2::IO out = make_io("out");
   auto variable = out.DefineVariable<int>("data", {}, {}, {3});
   adios2::Engine writer = out.Open("steps", Mode::Write);
@@ -151,23 +151,50 @@ TEST_F(EngineSteps, deferred_data_is_taken_at_perform_puts_or_end_step) {
   writer.Put(variable, data.data(), Mode::Deferred);
   data.assign(3, 3);
   writer.PerformPuts();
-  data.assign(3, 4);
   writer.Put(variable, data.data(), Mode::Deferred);
-  data.assign(3, 5);
+  data.assign(3, 4);
   writer.EndStep();
-  data.assign(3, 6);
   writer.Close();
   adios2::IO in = make_io("in");
   adios2::Engine reader = in.Open("steps", Mode::Read);
   ASSERT_EQ(reader.BeginStep(), StepStatus::OK);
   auto blocks = in.InquireVariable<int>("data");
-  const std::vector<int> expected{1, 3, 5};
   for (std::size_t block = 0; block < 3; ++block) {
     blocks.SetBlockSelection(block);
     std::vector<int> read(3);
     reader.Get(blocks, read.data(), Mode::Sync);
-    EXPECT_EQ(read, std::vector<int>(3, expected[block]));
+    EXPECT_EQ(read, std::vector<int>(3, static_cast<int>(block) + 1));
   }
+  reader.Close();
+}
+
+TEST_F(EngineSteps, shape_may_grow_within_a_step) {
+  adios2::IO out = make_io("out");
+  auto variable = out.DefineVariable<int>("data", {2, 1}, {0, 0}, {2, 1});
+  adios2::Engine writer = out.Open("steps", Mode::Write);
+  writer.BeginStep();
+  for (std::size_t block = 0; block < 3; ++block) {
+    variable.SetShape({2, block + 1});
+    variable.SetSelection({{0, block}, {2, 1}});
+    const std::vector<int> data(2, static_cast<int>(block));
+    writer.Put(variable, data.data(), block % 2 == 0 ? Mode::Sync : Mode::Deferred);
+    writer.PerformPuts();
+  }
+  writer.EndStep();
+  writer.BeginStep();
+  writer.Put(variable, std::vector<int>(2).data(), Mode::Sync);
+  variable.SetShape({2, 2});
+  variable.SetSelection({{0, 0}, {2, 1}});
+  EXPECT_TRUE(throws<std::invalid_argument>([&] { writer.Put(variable, std::vector<int>(2).data()); }, "grow"));
+  writer.EndStep();
+  writer.Close();
+  adios2::IO in = make_io("in");
+  adios2::Engine reader = in.Open("steps", Mode::Read);
+  ASSERT_EQ(reader.BeginStep(), StepStatus::OK);
+  EXPECT_EQ(in.InquireVariable<int>("data").Shape(), (adios2::Dims{2, 3}));
+  std::vector<int> read;
+  reader.Get<int>("data", read, Mode::Sync);
+  EXPECT_EQ(read, (std::vector<int>{0, 1, 2, 0, 1, 2}));
   reader.Close();
 }
 

@@ -52,7 +52,6 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> None:
         )
     )
     monkeypatch.setattr(root, "entry_points", lambda **wanted: points.select(**wanted))
-    monkeypatch.setitem(__import__("sys").modules, __name__, __import__("types").SimpleNamespace(**globals()))
 
 
 Run = Callable[..., tuple[int, str, str]]

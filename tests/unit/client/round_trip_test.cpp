@@ -212,7 +212,7 @@ TEST_F(RoundTrip, misuse_is_told) {
   EXPECT_EQ(writer->begin_step().error().code, ErrorCode::invalid_argument);
   ASSERT_OK(writer->put(whole<double>("T", shape, zeros), data));
   EXPECT_EQ(writer->put(whole<float>("T", shape, zeros), data).error().code, ErrorCode::invalid_argument);
-  const Dimensions other{11};
+  const Dimensions other{9};  // a global array may grow within a step, not shrink
   EXPECT_EQ(writer->put(whole<double>("T", other, zeros), data).error().code, ErrorCode::invalid_argument);
   const Dimensions outside{5};
   EXPECT_EQ(

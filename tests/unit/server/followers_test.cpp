@@ -142,7 +142,7 @@ TEST_F(FollowersTest, retention_waits_for_named_consumers) {
   EXPECT_TRUE(problems().empty());
 }
 
-TEST_F(FollowersTest, DISABLED_cursors_cannot_be_moved_into_nonsense) {
+TEST_F(FollowersTest, cursors_cannot_be_moved_into_nonsense) {
   RawClient client = keeping("consumers:render");
   write_step(client, 0);
   RawClient unnamed = reader(reader_open());
@@ -253,7 +253,7 @@ TEST_F(FollowersTest, a_reader_waits_for_a_stream_and_leaves_while_it_waits) {
   EXPECT_EQ(RawClient::failure(connect().call(MessageType::reader_open, wish)), ErrorCode::timeout);
 }
 
-TEST_F(FollowersTest, DISABLED_withdrawn_steps_stay_for_those_who_hold_them) {
+TEST_F(FollowersTest, withdrawn_steps_stay_for_those_who_hold_them) {
   RawClient follower = connect();
   std::unique_ptr<wire::StepEventT> event;
   {

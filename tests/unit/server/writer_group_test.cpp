@@ -23,7 +23,7 @@ class WriterGroupTest : public ServerTest {
   }
 };
 
-TEST_F(WriterGroupTest, DISABLED_a_group_forms_when_its_last_rank_asks) {
+TEST_F(WriterGroupTest, a_group_forms_when_its_last_rank_asks) {
   RawClient first = connect();
   RawClient second = connect();
   const auto asked = first.send(MessageType::writer_open, writer_open(0, 2));
@@ -221,7 +221,7 @@ TEST_F(WriterGroupTest, a_step_cannot_be_whole_once_a_rank_has_closed) {
   EXPECT_TRUE(problems().empty());
 }
 
-TEST_F(WriterGroupTest, DISABLED_space_is_given_in_the_order_in_which_steps_began) {
+TEST_F(WriterGroupTest, space_is_given_in_the_order_in_which_steps_began) {
   // The first stream fills the reservation and keeps the last two steps; two more writers wait behind each other.
   RawClient full = connect();
   wire::WriterOpenT wish = writer_open();
@@ -245,7 +245,7 @@ TEST_F(WriterGroupTest, DISABLED_space_is_given_in_the_order_in_which_steps_bega
   EXPECT_TRUE(problems().empty());
 }
 
-TEST_F(WriterGroupTest, DISABLED_removing_a_stream_ends_every_wait_and_gives_all_space_back) {
+TEST_F(WriterGroupTest, removing_a_stream_ends_every_wait_and_gives_all_space_back) {
   RawClient first = connect();
   RawClient second = connect();
   RawClient refused = connect();
@@ -267,7 +267,7 @@ TEST_F(WriterGroupTest, DISABLED_removing_a_stream_ends_every_wait_and_gives_all
   EXPECT_TRUE(problems().empty());
 }
 
-TEST_F(WriterGroupTest, DISABLED_destroying_a_reservation_ends_every_wait) {
+TEST_F(WriterGroupTest, destroying_a_reservation_ends_every_wait) {
   RawClient open = connect();
   const auto opening = open.send(MessageType::writer_open, writer_open(0, 2, "forming"));
   RawClient client = writer();

@@ -276,6 +276,24 @@ TEST_F(JournalTest, a_failed_roll_leaves_the_old_file_in_use) {
   }
 }
 
+TEST_F(JournalTest, a_failed_roll_is_wanted_again_only_after_more_growth) {
+  testing::TemporaryDirectory limbo = testing::TemporaryDirectory::in_memory();
+  FaultyDevice device(limbo.path());
+  auto journal = *Journal::create(device, directory(), bytes_of("checkpoint"), {.growth_bytes = 10'000});
+  append(*journal, std::string(11'000, 'x'));
+  ASSERT_TRUE(journal->wants_checkpoint());
+  device.set_full(true);
+  ASSERT_FALSE(journal->roll(bytes_of("next")));
+  append(*journal, std::string(9'000, 'x'));
+  EXPECT_FALSE(journal->wants_checkpoint());
+  append(*journal, std::string(1'000, 'x'));
+  EXPECT_TRUE(journal->wants_checkpoint());
+  device.set_full(false);
+  ASSERT_TRUE(journal->roll(bytes_of("next")));
+  append(*journal, std::string(11'000, 'x'));
+  EXPECT_TRUE(journal->wants_checkpoint());
+}
+
 TEST_F(JournalTest, a_roll_whose_outcome_is_unknown_breaks_the_journal) {
   testing::TemporaryDirectory limbo = testing::TemporaryDirectory::in_memory();
   FaultyDevice device(limbo.path());

@@ -94,14 +94,20 @@ def test_every_type_and_kind_reads_back_as_written(format_name: str, tmp_path: P
     compare(format_name, step, checksums, tmp_path / "out")
 
 
-@pytest.mark.parametrize("format_name", FORMAT_NAMES)
-@pytest.mark.parametrize("name", ["global_f8", "global_i1", "joined", "local", "title", "per_rank", "hosts"])
+@pytest.mark.parametrize(
+    ("format_name", "name"),
+    [
+        (format_name, name)
+        for format_name in FORMAT_NAMES
+        for name in ("global_f8", "global_i1", "joined", "local", "title", "per_rank", "hosts")
+        # BP5 keeps these texts as an attribute, which is compared by value.
+        if (format_name, name) != ("bp5", "hosts")
+    ],
+)
 def test_another_checksum_is_found(format_name: str, name: str, tmp_path: Path) -> None:
     step = rich_step()
     checksums = write(format_name, step, tmp_path / "out")
     checksums[name][0] ^= 1
-    if format_name == "bp5" and name == "hosts":
-        pytest.skip("kept as an attribute, which is compared by value")
     if format_name == "hdf5" and name in ("global_f8", "global_i1", "joined", "per_rank"):
         step = rich_step()
         step[name].block(0)[...] = 0  # the stream's own bytes are the second opinion
