@@ -27,6 +27,13 @@ Result<void> Followers::move_cursor(ReaderSession& session, const wire::CursorMo
   const auto& state = stream_.state();
   const std::string where = fmt::format("stream {}, consumer \"{}\"", stream_.path(), session.consumer);
   if (move.seek) {
+    // Retention would drop what a cursor far ahead has passed, and a writer's steps to come with it.
+    if (move.position > state.next_step) {
+      return fail(ErrorCode::invalid_argument,
+                  fmt::format("step {} does not exist yet; seek to a step from 0 to {} (the next one)", move.position,
+                              state.next_step),
+                  where);
+    }
     session.position = move.position;
     if (const auto sharing = sharings_.find(session.consumer); sharing != sharings_.end()) {
       sharing->second.next = move.position;

@@ -216,8 +216,10 @@ std::vector<Extent> Reservation::allocate_ahead(Stream& stream, const Owner& own
 
 tl::unexpected<Error> Reservation::full_error(const SpaceWaiter& waiter, const std::string& why) const {
   return fail(ErrorCode::no_space,
-              fmt::format("reservation {} is full: {} bytes asked for, {} free of {}; {}. {}", name(), waiter.bytes,
-                          space_.free_bytes(), space_.total_bytes(), why, space_holders()),
+              fmt::format("reservation {} is full: {} bytes asked for, {} free of {}{}; {}. {}", name(), waiter.bytes,
+                          space_.free_bytes(), space_.total_bytes(),
+                          space_.free_bytes() < waiter.bytes ? "" : " but in segments that other writers fill", why,
+                          space_holders()),
               "stream " + waiter.stream->path());
 }
 

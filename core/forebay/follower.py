@@ -158,9 +158,14 @@ class Follower(Iterator[Step]):
         """The next step given is number ``step``, or the first kept one after it; a consumer's cursor moves there too.
 
         The step in hand is not acknowledged by it.
+
+        Raises
+        ------
+        InvalidArgumentError
+            ``step`` lies beyond the one that comes next.
         """
-        self._previous = None
         self._core.seek(step)
+        self._previous = None
 
     def close(self) -> None:
         """Lets the consumer's cursor go, so that another process may take it.

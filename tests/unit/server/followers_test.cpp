@@ -156,7 +156,9 @@ TEST_F(FollowersTest, cursors_cannot_be_moved_into_nonsense) {
   seek.epoch = 1;
   seek.position = ~std::uint64_t{0};
   seek.seek = true;
-  EXPECT_EQ(follower.call(MessageType::cursor_move, seek).type, MessageType::done);
+  EXPECT_EQ(RawClient::failure(follower.call(MessageType::cursor_move, seek)), ErrorCode::invalid_argument);
+  seek.position = 2;
+  EXPECT_EQ(RawClient::failure(follower.call(MessageType::cursor_move, seek)), ErrorCode::invalid_argument);
   seek.position = 0;
   EXPECT_EQ(follower.call(MessageType::cursor_move, seek).type, MessageType::done);
   EXPECT_EQ(number_of(*wait_step(follower)), 0U);

@@ -55,6 +55,7 @@ class RawClient {
  private:
   bool receive();
 
+  std::string socket_path_;
   protocol::MessageSocket socket_;
   std::uint32_t last_request_ = 0;
   std::vector<protocol::Message> received_;

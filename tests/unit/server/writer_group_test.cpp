@@ -222,25 +222,28 @@ TEST_F(WriterGroupTest, a_step_cannot_be_whole_once_a_rank_has_closed) {
 }
 
 TEST_F(WriterGroupTest, space_is_given_in_the_order_in_which_steps_began) {
-  // The first stream fills the reservation and keeps the last two steps; two more writers wait behind each other.
+  // The first stream fills 50 of 62 MiB, 10 of them only because a reader holds the oldest step. A large step waits for
+  // these; a small one would fit at once, but began later.
   RawClient full = connect();
   wire::WriterOpenT wish = writer_open();
-  wish.retention = "last:2";
+  wish.retention = "last:4";
   ASSERT_EQ(full.call(MessageType::writer_open, wish).type, MessageType::writer_opened);
-  std::uint64_t step = 0;
-  for (; step < 3; ++step) write_step(full, step, 20 * mib);
+  write_step(full, 0, 10 * mib);
+  RawClient holder = reader(reader_open());
+  const auto held = wait_step(holder);
+  ASSERT_TRUE(held->step->pinned);
+  for (std::uint64_t step = 1; step < 5; ++step) write_step(full, step, 10 * mib);
   RawClient early = writer("early");
   RawClient late = writer("late");
-  const auto first = early.send(MessageType::space_request, space(0, 24 * mib));
-  EXPECT_FALSE(early.is_answered(first));
-  const auto second = late.send(MessageType::space_request, space(0, 8 * mib));
+  const auto first = early.send(MessageType::space_request, space(0, 16 * mib));
+  ASSERT_FALSE(early.is_answered(first)) << protocol::failure_of(early.answer(first)).message();
+  const auto second = late.send(MessageType::space_request, space(0, 4 * mib));
   EXPECT_FALSE(late.is_answered(second)) << "it overtook a step that began earlier";
-  wire::StreamRemoveT removal;
-  removal.reservation = "res";
-  removal.stream = "flow";
-  removal.force = true;
-  EXPECT_EQ(connect().call(MessageType::stream_remove, removal).type, MessageType::done);
-  EXPECT_EQ(early.answer(first).type, MessageType::space_granted);
+  wire::StepReleaseT release;
+  release.steps.emplace_back(held->step->summary->step(), held->step->summary->epoch(), 0);
+  (void)holder.send(MessageType::step_release, release);
+  const Message granted = early.answer(first);
+  EXPECT_EQ(granted.type, MessageType::space_granted) << protocol::failure_of(granted).message();
   EXPECT_EQ(late.answer(second).type, MessageType::space_granted);
   EXPECT_TRUE(problems().empty());
 }
