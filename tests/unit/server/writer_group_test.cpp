@@ -233,6 +233,7 @@ TEST_F(WriterGroupTest, space_is_given_in_the_order_in_which_steps_began) {
   const auto held = wait_step(holder);
   ASSERT_TRUE(held->step->pinned);
   for (std::uint64_t step = 1; step < 5; ++step) write_step(full, step, 10 * mib);
+  ASSERT_EQ(full.call(MessageType::writer_close, wire::WriterCloseT()).type, MessageType::done);
   RawClient early = writer("early");
   RawClient late = writer("late");
   const auto first = early.send(MessageType::space_request, space(0, 16 * mib));
