@@ -244,8 +244,9 @@ Result<void> AdminSession::create_reservation(const protocol::Message& message) 
         if (alive.expired()) return;
         Error error = created.error();
         if (error.code == ErrorCode::no_space) {
-          error.what += "; the file system of " + server.options().root + " has too little room for " +
-                        std::to_string(shared->capacity_bytes) + " bytes: make some, or create a smaller reservation";
+          error.what = "reservation " + shared->name + ": " + error.what + "; the file system of " +
+                       server.options().root + " has too little room for " + std::to_string(shared->capacity_bytes) +
+                       " bytes: make some, or create a smaller reservation";
         }
         connection_.answer_failure(request, error);
         return;

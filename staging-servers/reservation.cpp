@@ -140,7 +140,7 @@ Result<Descriptor> Reservation::open_segment(std::uint32_t segment, bool writabl
   return descriptor;
 }
 
-bool Reservation::adopt_segments(const Owner& owner) {
+bool Reservation::adopt_segments(const Owner& owner, std::uint64_t bytes) {
   bool adopted = false;
   for (std::uint32_t segment = 0; segment < space_.segment_count(); ++segment) {
     const auto before = space_.owner(segment);
@@ -163,7 +163,30 @@ bool Reservation::adopt_segments(const Owner& owner) {
     }
     adopted = true;
   }
-  return adopted;
+  return take_emptied_segments(owner, bytes) || adopted;
+}
+
+bool Reservation::take_emptied_segments(const Owner& owner, std::uint64_t bytes) {
+  std::uint64_t taken_bytes = 0;
+  if (space_.free_bytes() < bytes) return false;
+  for (auto& [name, other] : streams_) {
+    if (!other->group().is_complete()) continue;
+    journal::SegmentsLeftT left;
+    for (std::uint32_t segment = 0; taken_bytes < bytes && segment < space_.segment_count(); ++segment) {
+      const auto before = space_.owner(segment);
+      if (!before || before->same_group(owner) || !other->group().owns(*before)) continue;
+      if (!space_.is_whole_free(segment) || !other->state().owners.contains(segment)) continue;
+      left.segments.push_back(segment);
+      taken_bytes += record_.segment_bytes;
+    }
+    if (left.segments.empty()) continue;
+    // In the journal before another stream has them there: after a crash the group that comes back must not think so
+    // too.
+    const std::vector<std::uint32_t> segments = left.segments;
+    if (!other->record(storage::RecordType::segments_left, std::move(left))) continue;
+    for (const std::uint32_t segment : segments) space_.set_owner(segment, std::nullopt);
+  }
+  return taken_bytes > 0;
 }
 
 std::optional<std::vector<Extent>> Reservation::allocate(Stream& stream, const Owner& owner, std::uint64_t bytes,
@@ -192,7 +215,7 @@ std::optional<std::vector<Extent>> Reservation::allocate(Stream& stream, const O
     return extents;
   };
   if (auto extents = attempt()) return extents;
-  if (adopt_segments(owner)) {
+  if (adopt_segments(owner, bytes)) {
     if (auto extents = attempt()) return extents;
   }
   for (auto& [name, other] : streams_) other->apply_retention();

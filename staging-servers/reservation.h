@@ -100,7 +100,9 @@ class Reservation {
   const std::map<std::string, std::string>& unreadable_streams() const noexcept { return unreadable_; }
 
  private:
-  bool adopt_segments(const Owner& owner);
+  bool adopt_segments(const Owner& owner, std::uint64_t bytes);
+  /// Takes emptied segments from groups that still write; true if there were any.
+  bool take_emptied_segments(const Owner& owner, std::uint64_t bytes);
   bool can_wait_end(const SpaceWaiter& waiter) const;
   void serve_waiters();
   tl::unexpected<Error> full_error(const SpaceWaiter& waiter, const std::string& why) const;

@@ -51,6 +51,11 @@ bool WriterGroup::step_open() const {
   return active_ && std::ranges::any_of(ranks_, [](const Rank& rank) { return rank.part.has_value(); });
 }
 
+bool WriterGroup::is_complete() const {
+  return active_ && !rejoining_ &&
+         std::ranges::all_of(ranks_, [](const Rank& rank) { return rank.session != nullptr || rank.closed; });
+}
+
 std::uint64_t WriterGroup::granted_bytes() const {
   std::uint64_t bytes = 0;
   for (const Rank& rank : ranks_) {

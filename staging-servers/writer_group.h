@@ -59,6 +59,8 @@ class WriterGroup {
   std::uint32_t incarnation() const noexcept { return incarnation_; }
   /// Space granted and not yet part of a step.
   std::uint64_t granted_bytes() const;
+  /// Every rank is here or has closed, so that all space that one of them may write in is known as granted.
+  bool is_complete() const;
   /// True for a segment that a living incarnation writes.
   bool owns(const Owner& owner) const noexcept;
 

@@ -78,6 +78,8 @@ inline constexpr journal::RecordType record_type_of<journal::PreciousSetT> = jou
 template <>
 inline constexpr journal::RecordType record_type_of<journal::RankClosedT> = journal::RecordType::rank_closed;
 template <>
+inline constexpr journal::RecordType record_type_of<journal::SegmentsLeftT> = journal::RecordType::segments_left;
+template <>
 inline constexpr journal::RecordType record_type_of<journal::StreamFailedT> = journal::RecordType::stream_failed;
 
 }  // namespace forebay::storage

@@ -72,6 +72,8 @@ Result<void> StreamState::apply(RecordType type, std::span<const std::byte> body
         return apply_body<journal::StreamFailedT>(*this, body);
       case RecordType::rank_closed:
         return apply_body<journal::RankClosedT>(*this, body);
+      case RecordType::segments_left:
+        return apply_body<journal::SegmentsLeftT>(*this, body);
       case RecordType::none:
         break;
     }
@@ -123,6 +125,15 @@ Result<void> StreamState::apply(const journal::SegmentsOwnedT& record) {
                          std::to_string(record.incarnation) + ", which is not the stream's");
   }
   for (const std::uint32_t segment : record.segments) owners[segment] = {record.incarnation, record.rank};
+  return {};
+}
+
+Result<void> StreamState::apply(const journal::SegmentsLeftT& record) {
+  const auto unknown =
+      std::ranges::find_if(record.segments, [&](std::uint32_t segment) { return !owners.contains(segment); });
+  if (unknown != record.segments.end())
+    return contradiction("segment " + std::to_string(*unknown) + " is left, which the stream does not have");
+  for (const std::uint32_t segment : record.segments) owners.erase(segment);
   return {};
 }
 

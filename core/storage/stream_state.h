@@ -58,6 +58,7 @@ class StreamState {
   Result<void> apply(const journal::PreciousSetT& record);
   Result<void> apply(const journal::StreamFailedT& record);
   Result<void> apply(const journal::RankClosedT& record);
+  Result<void> apply(const journal::SegmentsLeftT& record);
   /// Replaces the whole state. Move it in: it may hold many steps.
   Result<void> apply(journal::CheckpointT record);
 

@@ -37,7 +37,9 @@ def test_steps_under_way_are_taken_up_again(
     instance = instances(flush_interval_ms=20)
     instance.create("r", "64MiB")
     instance.kill()
-    instance.start(f"{place}:{chance.randint(1, STEPS - 2)}=kill")
+    # Without anybody who waits for it, one flush takes in several steps: how many there will be is not known.
+    hits_max = 2 if place.startswith("server.flush") and durability == "committed" else STEPS - 2
+    instance.start(f"{place}:{chance.randint(1, hits_max)}=kill")
     ledger = Ledger("r/flow")
     follower = instance.follow(ledger.address, start="oldest", hold=2)
     writers = instance.group(
@@ -97,9 +99,9 @@ def test_a_group_that_the_crash_kept_from_forming_can_try_again(instances: Insta
     assert instance.problems() == []
 
 
-@pytest.mark.parametrize("place", ["server.withdraw.after_append", "server.form.before_group"])
-def test_a_replacement_that_did_not_form_leaves_the_old_steps(instances: Instances, place: str) -> None:
-    """Mode w replaces the stream once the new group has formed, not before."""
+@pytest.mark.parametrize("place", ["server.form.before_group", "server.withdraw.after_append"])
+def test_a_replacement_forms_and_withdraws_at_once_or_not_at_all(instances: Instances, place: str) -> None:
+    """Mode w replaces the stream by the record that forms the new group: before it the old steps stand, after it none."""
     instance = instances()
     instance.create("r", "64MiB")
     ledger = Ledger("r/flow")
@@ -110,7 +112,11 @@ def test_a_replacement_that_did_not_form_leaves_the_old_steps(instances: Instanc
     instance.write(ledger.address, mode="w", steps=3).fail("disconnected")
     assert instance.wait() == -signal.SIGKILL
     instance.start()
-    assert sorted(ledger.check(instance)) == list(range(5))
+    if place == "server.form.before_group":
+        assert sorted(ledger.check(instance)) == list(range(5))
+    else:
+        assert instance.check(ledger.address) == {}
+        assert instance.stream(ledger.address).epoch == 2
     assert instance.problems() == []
 
 

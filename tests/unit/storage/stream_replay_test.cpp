@@ -25,7 +25,7 @@ class RandomStream {
   const std::vector<Record>& records() const { return records_; }
 
   void step() {
-    switch (below(random_, 17)) {
+    switch (below(random_, 18)) {
       case 0:
         return form_group();
       case 1:
@@ -52,6 +52,8 @@ class RandomStream {
         return chance(random_, 20) ? stop() : commit();
       case 12:
         return close_rank();
+      case 13:
+        return leave_segments();
       default:
         return commit();
     }
@@ -102,6 +104,13 @@ class RandomStream {
     for (std::uint64_t i = below(random_, 4); i > 0; --i)
       made.segments.push_back(static_cast<std::uint32_t>(below(random_, 40)));
     record(std::move(made));
+  }
+  void leave_segments() {
+    journal::SegmentsLeftT made;
+    for (const auto& [segment, owner] : state_.owners) {
+      if (below(random_, 3) == 0) made.segments.push_back(segment);
+    }
+    if (!made.segments.empty()) record(std::move(made));
   }
   void drop() {
     if (state_.steps.empty()) return;

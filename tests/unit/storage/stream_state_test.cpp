@@ -380,6 +380,22 @@ TEST(StreamState, an_unknown_record_type_is_unsupported) {
   }
 }
 
+TEST(StreamState, segments_that_were_left_have_no_owner) {
+  StreamState state = state_with_steps(0, 2);
+  journal::SegmentsOwnedT owned;
+  owned.incarnation = 1;
+  owned.segments = {4, 5};
+  ASSERT_TRUE(state.apply(owned));
+  journal::SegmentsLeftT left;
+  left.segments = {5};
+  ASSERT_TRUE(state.apply(left));
+  EXPECT_EQ(state.owners.size(), 1U);
+  EXPECT_TRUE(state.owners.contains(4));
+  left.segments = {4, 5};
+  expect_contradiction(state, left, "a segment that it does not have");
+  EXPECT_TRUE(state.owners.contains(4));
+}
+
 TEST(StreamState, a_checkpoint_that_cannot_be_is_refused) {
   StreamState state = state_with_steps(5, 2);
   ASSERT_TRUE(state.apply(cursor_moved("render", 1, 2)));
