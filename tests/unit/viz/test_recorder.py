@@ -16,7 +16,7 @@ from forebay.viz.fields import FlowFields
 from forebay.viz.fragments import walk_file
 from forebay.viz.painter import Painter, PainterError
 from forebay.viz.recorder import Recorder
-from forebay.viz.scene import SceneOptions
+from forebay.viz.scene_options import SceneOptions
 from tests.unit.viz.recorded_stream import swirling_step
 
 OPTIONS = SceneOptions(width=160, height=120)

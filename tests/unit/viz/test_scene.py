@@ -8,7 +8,8 @@ import pytest
 
 from forebay.viz.colors import speed_range
 from forebay.viz.fields import FlowFields
-from forebay.viz.scene import Scene, SceneOptions
+from forebay.viz.scene import Scene
+from forebay.viz.scene_options import SceneOptions
 from tests.unit.viz.recorded_stream import swirling_step
 
 OPTIONS = SceneOptions(width=320, height=240, title="swirl")
