@@ -2,7 +2,8 @@
 #include "base/size_text.h"
 
 #include <array>
-#include <cstdio>
+
+#include <fmt/format.h>
 
 namespace forebay {
 
@@ -15,9 +16,7 @@ std::string size_text(std::uint64_t size_bytes) {
   for (const Unit& unit : units) {
     const std::uint64_t factor = std::uint64_t{1} << unit.shift;
     if (size_bytes < factor) continue;
-    std::array<char, 32> digits{};
-    std::snprintf(digits.data(), digits.size(), "%.2f", static_cast<double>(size_bytes) / static_cast<double>(factor));
-    std::string text = digits.data();
+    std::string text = fmt::format("{:.2f}", static_cast<double>(size_bytes) / static_cast<double>(factor));
     text.erase(text.find_last_not_of('0') + 1);
     if (text.back() == '.') text.pop_back();
     return text + " " + unit.name;
