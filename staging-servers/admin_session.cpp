@@ -7,11 +7,10 @@
 
 #include <fmt/format.h>
 
-#include <forebay/address.h>
-
 #include "audit.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/size_text.h"
 #include "base/uuid.h"
 #include "server.h"
 #include "stream.h"
@@ -173,10 +172,7 @@ Result<void> AdminSession::create_reservation(const protocol::Message& message) 
   const std::string where = "reservation " + wanted.name;
   Server& server = connection_.server();
   const Peer& peer = connection_.peer();
-  if (!is_valid_name(wanted.name)) {
-    return fail(ErrorCode::invalid_argument,
-                "not a valid name; names begin with a letter and have up to 64 letters, digits, '_', '.', '-'", where);
-  }
+  if (auto named = check_reservation_name(wanted.name); !named) return named;
   if (!peer.administrator)
     return fail(ErrorCode::permission_denied,
                 "only the server's own user may create reservations; ask the manager (`forebay create`)", where);
@@ -214,9 +210,8 @@ Result<void> AdminSession::create_reservation(const protocol::Message& message) 
     if (!same) {
       return fail(
           ErrorCode::already_exists,
-          fmt::format(
-              "a reservation of this name exists with {} bytes for user {}; destroy it first, or take another name",
-              have.capacity_bytes, have.owner_uid),
+          fmt::format("a reservation of this name exists with {} for user {}; destroy it first, or take another name",
+                      size_text(have.capacity_bytes), have.owner_uid),
           where);
     }
     wire::ReservationsAnswerT answer;
@@ -226,11 +221,12 @@ Result<void> AdminSession::create_reservation(const protocol::Message& message) 
   }
   const ServerInfo pool = server.info();
   if (record.capacity_bytes > pool.pool_bytes - std::min(pool.pool_bytes, pool.reserved_bytes)) {
-    return fail(ErrorCode::no_space,
-                fmt::format("the pool has {} bytes, {} are reserved: {} more do not fit; destroy a reservation, or "
-                            "start the server with a larger --capacity",
-                            pool.pool_bytes, pool.reserved_bytes, record.capacity_bytes),
-                where);
+    return fail(
+        ErrorCode::no_space,
+        fmt::format("the pool has {}, of which {} are reserved: {} more do not fit; destroy a reservation, or "
+                    "run `forebay down`, then `forebay up` with a larger --capacity",
+                    size_text(pool.pool_bytes), size_text(pool.reserved_bytes), size_text(record.capacity_bytes)),
+        where);
   }
   server.names_in_work.insert(record.name);
   server.bytes_in_work += record.capacity_bytes;

@@ -133,7 +133,7 @@ int main(int argc, char** argv) {
       "TOML file with the same settings: root, socket, capacity_bytes, flush_interval_ms, restart_grace_ms, log_level");
   app.add_option("--log-level", line.log_level, "debug, info, warning or error");
   app.add_option("--ready-fd", line.ready_descriptor, "Descriptor to write \"ready\" to once clients can connect");
-  app.set_version_flag("--version", forebay::server::version_text);
+  app.set_version_flag("--version", std::string("forebayd ") + forebay::server::version_text);
   CLI11_PARSE(app, argc, argv);
   try {
     if (!line.config.empty()) read_config(line.config, line, app);

@@ -19,8 +19,11 @@
 
 #include <fmt/format.h>
 
+#include <forebay/address.h>
+
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/size_text.h"
 #include "base/system_error.h"
 #include "base/uuid.h"
 #include "reader_session.h"
@@ -162,6 +165,12 @@ Result<void> Server::learn_capacity() {
     capacity = static_cast<std::uint64_t>(status.f_bavail) * status.f_frsize / 10 * 8;
   }
   pool_bytes_ = *capacity / storage::granularity_bytes * storage::granularity_bytes;
+  if (pool_bytes_ < storage::capacity_bytes_min) {
+    return fail(ErrorCode::no_space,
+                "a pool of " + size_text(*capacity) + " has no room for the smallest reservation, which takes " +
+                    size_text(storage::capacity_bytes_min) + "; name a larger one with --capacity",
+                options_.root);
+  }
   const std::string written = std::to_string(pool_bytes_) + "\n";
   return keep_text("pool", written);
 }
@@ -305,7 +314,15 @@ Result<void> Server::flush_everything() {
   return {};
 }
 
+Result<void> check_reservation_name(const std::string& name) {
+  if (is_valid_name(name)) return {};
+  return fail(ErrorCode::invalid_argument,
+              "not a valid name; names begin with a letter and have up to 64 letters, digits, '_', '.', '-'",
+              "reservation \"" + name + "\"");
+}
+
 Result<Reservation*> Server::find_reservation(const std::string& name, const Peer& peer) {
+  if (auto named = check_reservation_name(name); !named) return fail(std::move(named.error()));
   const auto found = reservations_.find(name);
   const bool exists = found != reservations_.end() && !found->second->retiring;
   if (!exists && !peer.administrator) return fail(Reservation::denial(name, peer));

@@ -34,6 +34,9 @@ struct ServerOptions {
   std::int64_t restart_grace_ms = 60'000;  ///< how long writer groups have to come back after a restart of the server
 };
 
+/// invalid_argument, with the rule, if this cannot be a reservation's name.
+Result<void> check_reservation_name(const std::string& name);
+
 class Server {
  public:
   /// Locks the root, recovers what lies in it, and listens. Errors name what to do.
@@ -59,7 +62,8 @@ class Server {
   /// Whatever else takes long.
   Worker& errand_worker() noexcept { return *errand_worker_; }
 
-  /// not_found, or permission_denied with the same words for those that may not know.
+  /// invalid_argument for what cannot be a name; not_found, or permission_denied with the same words for those that may
+  /// not know.
   Result<Reservation*> find_reservation(const std::string& name, const Peer& peer);
   std::map<std::string, std::unique_ptr<Reservation>>& reservations() noexcept { return reservations_; }
   /// After the folder is whole on disk.

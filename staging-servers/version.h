@@ -4,6 +4,7 @@
 
 namespace forebay::server {
 
-inline constexpr const char* version_text = "0.1.0";
+/// As in pyproject.toml, from where CMake takes it.
+extern const char* const version_text;
 
 }  // namespace forebay::server

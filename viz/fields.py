@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from forebay.errors import InvalidArgumentError
+
 __all__ = ["FlowFields"]
 
 
@@ -49,12 +51,12 @@ class FlowFields:
 
     def __post_init__(self) -> None:
         if self.solid.ndim != 3 or self.velocity.shape != (*self.solid.shape, 3):
-            raise ValueError(
+            raise InvalidArgumentError(
                 f"velocity must have the shape of solid and a last axis of 3, not {self.velocity.shape} for a solid of "
                 f"{self.solid.shape}"
             )
         if min(self.solid.shape) < 2:
-            raise ValueError(f"the grid must have at least 2 cells each way, not {self.solid.shape}")
+            raise InvalidArgumentError(f"the grid must have at least 2 cells each way, not {self.solid.shape}")
 
     @classmethod
     def of_step(

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay.viz.fields import FlowFields
-from forebay.viz.scene import SceneOptions
+from forebay.viz.scene_options import SceneOptions
 
 __all__ = ["Painter", "PainterError"]
 

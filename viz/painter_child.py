@@ -15,7 +15,8 @@ import numpy as np
 from PIL import Image
 
 from forebay.viz.fields import FlowFields
-from forebay.viz.scene import Scene, SceneOptions
+from forebay.viz.scene import Scene
+from forebay.viz.scene_options import SceneOptions
 
 __all__ = ["main"]
 

@@ -15,11 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from forebay.errors import InvalidArgumentError
 from forebay.viz.fields import FlowFields
 from forebay.viz.following import FollowedStep
 from forebay.viz.movie import Movie
 from forebay.viz.painter import Painter
-from forebay.viz.scene import SceneOptions
+from forebay.viz.scene_options import SceneOptions
 
 __all__ = ["Recorder"]
 
@@ -119,7 +120,7 @@ class Recorder:
                 continue
             with Image.open(self.frame_path(number)) as image:
                 if image.size != size:
-                    raise ValueError(
+                    raise InvalidArgumentError(
                         f"{self.frame_path(number)} is {image.size[0]}x{image.size[1]}, not {size[0]}x{size[1]}: go on "
                         "with the size that the folder was begun with, or take another folder"
                     )

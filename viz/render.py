@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import importlib.util
+import re
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
 import forebay
 from forebay.cli.failures import ExitStatus
@@ -16,8 +19,7 @@ from forebay.cli.root import run
 from forebay.errors import InvalidArgumentError, StreamFailedError, StreamInterruptedError, UnsupportedError
 from forebay.viz.movie import MovieError
 from forebay.viz.painter import Painter, PainterError
-from forebay.viz.recorder import Recorder
-from forebay.viz.scene import SceneOptions
+from forebay.viz.scene_options import SceneOptions
 
 __all__ = ["app", "render"]
 
@@ -56,31 +58,35 @@ def render(
     was.
     """
     options = _scene_options(size, title)
+    _check_packages()
+    from forebay.viz.recorder import Recorder
+
     messages = error_console()
 
+    def say(text: str) -> None:
+        messages.print(Text(text), soft_wrap=True)
+
     def notice(event: forebay.Notice) -> None:
-        messages.print(f"{stream} is {event.status}{': ' + event.text if event.text else ''}")
+        say(f"{stream} is {event.status}{': ' + event.text if event.text else ''}")
 
     status = ExitStatus.OK
     rendered = 0
     try:
         with (
             forebay.open(stream, timeout=timeout_seconds) as source,
-            Painter(options, on_retry=messages.print) as painter,
+            Painter(options, on_retry=say) as painter,
             Recorder(out, painter, options, frame_rate=frame_rate, velocity=velocity, solid=solid) as recorder,
         ):
             try:
                 for step in source.follow(consumer, timeout=timeout_seconds, ack="manual", on_notice=notice):
                     with step:
                         if step.rewound:
-                            messages.print(
-                                f"{stream} goes on from step {step.number}: frames from there on are rendered again"
-                            )
+                            say(f"{stream} goes on from step {step.number}: frames from there on are rendered again")
                         recorder.record(step)
                         rendered += 1
             except (StreamInterruptedError, StreamFailedError) as error:
                 # What came before it is rendered and stays.
-                messages.print(str(error))
+                say(str(error))
                 status = ExitStatus.INTERRUPTED_STREAM
             frames = recorder.frames
     except (PainterError, MovieError) as error:
@@ -90,18 +96,23 @@ def render(
             {"rendered": rendered, "frames": len(frames), "last": frames[-1] if frames else None, "out": str(out)}
         )
     else:
-        console().print(f"{rendered} frames rendered; {out} has {len(frames)} and movie.mp4")
+        text = f"{rendered} frames rendered; {out} has {len(frames)} and movie.mp4"
+        console().print(Text(text), soft_wrap=True)
     return int(status)
 
 
+def _check_packages() -> None:
+    """UnsupportedError where what draws is not installed."""
+    missing = [name for name in ("vtkmodules", "PIL") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise UnsupportedError(f"rendering needs {' and '.join(missing)}: pip install 'forebay[viz]'")
+
+
 def _scene_options(size: str, title: str) -> SceneOptions:
-    width, _, height = size.partition("x")
-    try:
-        return SceneOptions(width=int(width), height=int(height), title=title)
-    except ValueError as error:
-        raise InvalidArgumentError(
-            f"--size is WIDTHxHEIGHT in pixels, for example 960x720, not {size!r}: {error}"
-        ) from error
+    match = re.fullmatch(r"([0-9]{1,5})x([0-9]{1,5})", size)
+    if match is None:
+        raise InvalidArgumentError(f"--size is WIDTHxHEIGHT in pixels, for example 960x720, not {size!r}")
+    return SceneOptions(width=int(match[1]), height=int(match[2]), title=title)
 
 
 if __name__ == "__main__":

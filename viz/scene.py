@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import vtkmodules.vtkInteractionStyle
 import vtkmodules.vtkRenderingFreeType
@@ -26,39 +24,16 @@ from vtkmodules.vtkRenderingCore import (
 from forebay.viz.colors import lookup_table, speed_range
 from forebay.viz.faces import CutFaces
 from forebay.viz.fields import FlowFields
+from forebay.viz.scene_options import SceneOptions
 from forebay.viz.solid import end_rings, solid_surface
 from forebay.viz.streaks import Streaks
 
-__all__ = ["Scene", "SceneOptions"]
+__all__ = ["Scene"]
 
 _BACKGROUND = (0.045, 0.060, 0.088)
 _TEXT = (0.86, 0.89, 0.94)
 _SOLID = (0.74, 0.77, 0.82)
 _RING = (0.62, 0.69, 0.80)
-
-
-@dataclass(frozen=True)
-class SceneOptions:
-    """Size and wording of a picture.
-
-    Attributes
-    ----------
-    width, height : int
-        Pixels; even, because movies want them so.
-    title : str
-        First line of the picture.
-    sway_degrees : float
-        How far the camera swings to each side, once in 240 steps; 0: it stands still.
-    """
-
-    width: int = 960
-    height: int = 720
-    title: str = ""
-    sway_degrees: float = 7.0
-
-    def __post_init__(self) -> None:
-        if min(self.width, self.height) < 16 or self.width % 2 or self.height % 2:
-            raise ValueError(f"a picture needs an even width and height of at least 16, not {self.width}x{self.height}")
 
 
 class Scene:

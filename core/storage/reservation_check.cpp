@@ -9,6 +9,7 @@
 #include <forebay/admin.h>
 
 #include "base/bounds.h"
+#include "base/size_text.h"
 #include "base/uuid.h"
 #include "storage/framing.h"
 #include "storage/record_body.h"
@@ -38,7 +39,7 @@ tl::unexpected<Error> bad_reservation(const std::string& what) {
 Result<ReservationLayout> layout_for(std::uint64_t capacity_bytes) {
   if (capacity_bytes < capacity_bytes_min) {
     return fail(ErrorCode::invalid_argument, "a reservation has at least " + std::to_string(capacity_bytes_min >> 20) +
-                                                 " MiB; " + std::to_string(capacity_bytes) + " bytes were asked for");
+                                                 " MiB; " + size_text(capacity_bytes) + " were asked for");
   }
   if (capacity_bytes > capacity_bytes_max) {
     return fail(ErrorCode::invalid_argument,

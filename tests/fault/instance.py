@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import forebay
@@ -78,6 +79,8 @@ class Instance(StagingServer):
             self.kill()
         self.start(fail_point)
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._processes.close()
-        super().__exit__(*error)
+        super().__exit__(kind, error, trace)

@@ -18,8 +18,8 @@ from forebay.cli.failures import ExitStatus
 from tests.support.instance import CommandLineInstance
 
 COMMANDS = (
-    "create", "destroy", "doctor", "down", "env", "ls", "show", "stage-in", "stage-out", "stages", "steps", "streams",
-    "up", "watch",
+    "create", "destroy", "doctor", "down", "env", "ls", "render", "show", "stage-in", "stage-out", "stages", "steps",
+    "streams", "up", "watch",
 )  # fmt: skip
 
 
@@ -95,6 +95,21 @@ def test_env_prints_export_lines_that_a_shell_takes(instance: CommandLineInstanc
     assert shell.stdout.split() == ["run1/flow", str(instance.root)]
 
 
+def test_text_off_the_terminal_has_no_blanks_at_the_ends_of_lines(instance: CommandLineInstance) -> None:
+    for arguments in (["ls"], ["show", "run1"], ["steps", "run1/flow"], ["streams", "run1"], ["stages"]):
+        lines = instance.run(*arguments).stdout.splitlines()
+        assert lines
+        assert lines == [line.rstrip() for line in lines]
+
+
+def test_a_pool_without_room_for_a_reservation_is_refused(tmp_path: Path) -> None:
+    tiny = CommandLineInstance(tmp_path / "root", capacity="1MiB")
+    done = tiny.run("up", "--capacity", "1MiB")
+    assert done.returncode == ExitStatus.ERROR
+    assert "smallest reservation, which takes 8 MiB" in done.stderr
+    assert tiny.ask("down")["was_running"] is False
+
+
 def test_doctor_is_content_with_a_sound_instance(instance: CommandLineInstance) -> None:
     assert instance.ask("doctor")["clean"] is True
     assert instance.ask("doctor", "--read-data")["clean"] is True
@@ -125,14 +140,22 @@ def test_up_tells_that_the_instance_runs_already(instance: CommandLineInstance) 
         (["create", "run2"], ExitStatus.USAGE, "--capacity"),
         (["create", "run2", "--capacity", "2G"], ExitStatus.ERROR, "2GiB"),
         (["create", "run2", "--capacity", "-1"], ExitStatus.ERROR, "not a size"),
-        (["create", "run2", "--capacity", "90TiB"], ExitStatus.ERROR, "do not fit"),
+        (["create", "run2", "--capacity", "90TiB"], ExitStatus.ERROR, "90 TiB more do not fit"),
+        (["create", "run2", "--capacity", "1MiB"], ExitStatus.ERROR, "1 MiB were asked for"),
         (["create", "run1", "--capacity", "32MiB"], ExitStatus.ERROR, "exists"),
         (["create", "7up", "--capacity", "1MiB"], ExitStatus.ERROR, "begin with a letter"),
         (["create", "run2", "--capacity", "1MiB", "--type", "nice"], ExitStatus.USAGE, "scratch"),
         (["show", "nowhere"], ExitStatus.ERROR, "nowhere"),
+        (["show", "run1/flow"], ExitStatus.ERROR, "forebay steps"),
         (["streams", "nowhere"], ExitStatus.ERROR, "nowhere"),
+        (["streams", "run1/flow"], ExitStatus.ERROR, "forebay steps"),
+        (["streams", "7up"], ExitStatus.ERROR, "begin with a letter"),
+        (["destroy", "a/b"], ExitStatus.ERROR, "no reservation's name"),
+        (["destroy", ""], ExitStatus.ERROR, "no reservation's name"),
+        (["destroy", "7up"], ExitStatus.ERROR, "begin with a letter"),
         (["steps", "run1/nothing"], ExitStatus.ERROR, "nothing"),
         (["steps", "run1"], ExitStatus.ERROR, "RESERVATION/STREAM"),
+        (["steps", "run1/flow@99"], ExitStatus.ERROR, "no such step"),
         (["watch", "run1/nothing"], ExitStatus.ERROR, "nothing"),
         (["env", "::"], ExitStatus.ERROR, "::"),
         (["stage-out", "run1/flow", "/tmp/x", "--every", "0"], ExitStatus.USAGE, "--every"),
@@ -140,7 +163,13 @@ def test_up_tells_that_the_instance_runs_already(instance: CommandLineInstance) 
         (["stage-out", "run1/flow", "/tmp/x", "--steps", "a"], ExitStatus.ERROR, "no step number"),
         (["stage-out", "run1/flow", "/tmp/x", "--format", "netcdf"], ExitStatus.ERROR, "bp5, hdf5"),
         (["stage-out", "run1/flow", "/tmp/x", "--consumer", "c"], ExitStatus.ERROR, "--follow"),
+        (["stage-out", "run1/flow", "/tmp/x", "--variables", ","], ExitStatus.ERROR, "names none"),
+        (["stage-out", "run1/flow", "/tmp/x", "--mark-partial"], ExitStatus.ERROR, "--variables"),
         (["stage-out", "run1:data", "/tmp/x", "--every", "10"], ExitStatus.ERROR, "--every"),
+        (["stage-out", "run1:data", "/tmp/x", "--format", "hdf5"], ExitStatus.ERROR, "--format"),
+        (["stage-out", "run1:data", "/tmp/x", "--replace"], ExitStatus.ERROR, "--replace"),
+        (["render", "run1/flow", "--out", "/tmp/x", "--size", "big"], ExitStatus.ERROR, "WIDTHxHEIGHT"),
+        (["render", "run1/flow", "--out", "/tmp/x", "--size", "33x33"], ExitStatus.ERROR, "even width"),
         (["stage-out", "run1/nothing", "/tmp/x"], ExitStatus.ERROR, "nothing"),
         (["stage-in", "/nowhere", "run1:x"], ExitStatus.ERROR, "no such file"),
         (["stage-in", "/etc/hostname", "run1/flow"], ExitStatus.ERROR, "RES:PATH"),
@@ -164,8 +193,8 @@ def test_mistakes_are_told_without_a_traceback(
     assert printed.out == ""
     assert root.run([*arguments, "--json"]) == status
     printed = capsys.readouterr()
-    told = json.loads(printed.out)
-    assert "error" in told or told["stage"]["failure"]
+    told = json.loads(printed.out)["error"]
+    assert words in f"{told['what']} ({told['where']})"
     assert printed.err == ""
 
 

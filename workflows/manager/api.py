@@ -116,11 +116,14 @@ def build_api(
         )
         return reservations.create(wish).as_dict()
 
-    @api.delete("/reservations/{name}")
+    @api.delete("/reservations/{name:path}")
     def destroy_reservation(name: str, peer: CurrentPeer, force: bool = False) -> dict[str, Any]:
         """Destroys a reservation; idempotent."""
         reservations.destroy(name, force=force, by_uid=None if peer.is_administrator else peer.uid)
         return {"destroyed": name}
+
+    def tell_whole(row: StageRow) -> dict[str, Any]:
+        return _tell(row, supervisor.version(row.id)) | {"receipt": database.receipt(row.id)}
 
     @api.get("/stages")
     async def list_stages(peer: CurrentPeer) -> list[dict[str, Any]]:
@@ -136,8 +139,7 @@ def build_api(
             )
         job = job_from_json(request.job)
         _check_may_run(peer)
-        row = await supervisor.submit(job, peer.uid, peer.gid, request.umask)
-        return _tell(row, supervisor.version(row.id))
+        return tell_whole(await supervisor.submit(job, peer.uid, peer.gid, request.umask))
 
     @api.get("/stages/{stage_id}")
     async def show_stage(
@@ -150,14 +152,13 @@ def build_api(
         peer.must_own(supervisor.stage(stage_id).owner_uid, f"stage {stage_id}")
         if wait_seconds:
             await supervisor.wait_for_change(stage_id, seen, wait_seconds)
-        row = supervisor.stage(stage_id)
-        return _tell(row, supervisor.version(stage_id)) | {"receipt": database.receipt(stage_id)}
+        return tell_whole(supervisor.stage(stage_id))
 
     @api.post("/stages/{stage_id}/cancel")
     async def cancel_stage(stage_id: int, peer: CurrentPeer) -> dict[str, Any]:
         """Cancels a stage; idempotent."""
         peer.must_own(supervisor.stage(stage_id).owner_uid, f"stage {stage_id}")
-        return _tell(await supervisor.cancel(stage_id), supervisor.version(stage_id))
+        return tell_whole(await supervisor.cancel(stage_id))
 
     @api.post("/shutdown")
     async def shut_down(request: ShutdownRequest, peer: CurrentPeer) -> dict[str, Any]:

@@ -119,7 +119,7 @@ class ManagerClient:
             text = response.read()
         except (OSError, http.client.HTTPException) as error:
             self._http.close()
-            raise self._away(str(error) or type(error).__name__) from None
+            raise self._away(getattr(error, "strerror", None) or str(error) or type(error).__name__) from None
         try:
             document = json.loads(text)
         except ValueError:

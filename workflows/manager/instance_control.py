@@ -74,8 +74,11 @@ class InstanceControl:
     def down(self, *, force: bool) -> dict[str, Any]:
         """Destroys what is not persistent and ends both daemons. Returns what was done; idempotent.
 
-        Raises ------ RefusedError A reservation that would go has writers or unstaged precious steps, and `force`
-        was not given. All keeps running.
+        Raises
+        ------
+        RefusedError
+            A reservation that would go has writers or unstaged precious steps, and `force` was not given. All keeps
+            running.
         """
         if not self._instance.root.is_dir():
             return {"was_running": False, "destroyed": []}

@@ -9,6 +9,7 @@ import typer
 
 from forebay.cli.instance import Instance
 from forebay.cli.output import JsonOption, console, print_json
+from forebay.cli.streams import check_reservation
 from forebay.records import AccessMode, ReservationType
 from forebay.sizes import format_size, parse_size
 from forebay.workflows.manager.client import ManagerClient
@@ -21,7 +22,9 @@ destroy_app = typer.Typer(add_completion=False)
 
 @create_app.command(epilog="Example: forebay create run1 --capacity 2GiB --persistent")
 def create(
-    name: Annotated[str, typer.Argument(help="A letter, then up to 63 letters, digits, '_', '.' or '-'.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="A letter, then up to 63 letters, digits, '_', '.' or '-'.")
+    ],
     capacity: Annotated[str, typer.Option(help="How much it may hold, for example 2GiB.")],
     persistent: Annotated[
         bool, typer.Option("--persistent", help="Keep it over `forebay down`, until it is destroyed.")
@@ -44,13 +47,14 @@ def create(
 
 @destroy_app.command(epilog="Example: forebay destroy run1")
 def destroy(
-    name: Annotated[str, typer.Argument(help="The reservation's name.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The reservation's name.")],
     force: Annotated[
         bool, typer.Option("--force", help="Also with writers at work or precious steps that are not staged out.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Destroy a reservation with all its streams and files; idempotent."""
+    check_reservation(name)
     with ManagerClient(Instance.current()) as manager:
         manager.destroy(name, force=force)
     if as_json:

@@ -72,15 +72,21 @@ def stage_out(
         str, typer.Option(metavar="LIST", help="Only these steps, for example 0,5,10:20 (10 to 19) or 100:200:10.")
     ] = "",
     variables: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="NAMES", help="Only these variables, separated by commas; the steps then do not count as staged."
         ),
-    ] = "",
+    ] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Go on until the stream ends.")] = False,
     output_format: Annotated[
-        str, typer.Option("--format", metavar="|".join(FORMAT_NAMES), help="What to write for each step.")
-    ] = "bp5",
+        str | None,
+        typer.Option(
+            "--format",
+            metavar="|".join(FORMAT_NAMES),
+            help="What to write for each step.",
+            show_default=FORMAT_NAMES[0],
+        ),
+    ] = None,
     consumer: Annotated[
         str,
         typer.Option(
@@ -109,9 +115,14 @@ def stage_out(
     step_options = {
         "--every": every is not None,
         "--steps": bool(steps),
-        "--variables": bool(variables),
+        "--variables": variables is not None,
         "--follow": follow,
+        "--format": output_format is not None,
         "--consumer": bool(consumer),
+        "--accept-unchecked": accept_unchecked,
+        "--accept-gaps": accept_gaps,
+        "--mark-partial": mark_partial,
+        "--replace": replace,
     }
     place = _parse_place(source)
     job: Job
@@ -127,16 +138,24 @@ def stage_out(
                 raise InvalidArgumentError(f"{source!r} names a step already; leave out @{address.step} or --steps")
             steps = str(address.step)
         StepSelection.parse(every, steps)
+        output_format = output_format or FORMAT_NAMES[0]
         if output_format not in FORMAT_NAMES:
             raise InvalidArgumentError(f"there is no format {output_format!r}; known are {', '.join(FORMAT_NAMES)}")
         if consumer and not follow:
             raise InvalidArgumentError("--consumer goes with --follow")
+        names = tuple(name for name in (variables or "").split(",") if name)
+        if variables is not None and not names:
+            raise InvalidArgumentError(
+                "--variables names none: write for example --variables T,pressure, or leave it out"
+            )
+        if mark_partial and not names:
+            raise InvalidArgumentError("--mark-partial goes with --variables")
         job = StepsJob(
             stream=address.path,
             destination=_absolute(destination),
             every=every,
             steps=steps,
-            variables=tuple(name for name in variables.split(",") if name),
+            variables=names,
             follow=follow,
             format=output_format,
             consumer=consumer,

@@ -110,8 +110,10 @@ def _follow(instance: Instance, row: Json, show: Callable[[Json], None]) -> Json
 
 def _tell(row: Json, *, cancelled_here: bool, as_json: bool) -> ExitStatus:
     state = StageState(row["state"])
+    failure = row["failure"] if state is StageState.FAILED else None
     if as_json:
-        print_json({"stage": row})
+        error = {} if failure is None else {"error": {key: failure[key] for key in ("code", "what", "where")}}
+        print_json({"stage": row} | error)
     if state is StageState.SUCCEEDED:
         if not as_json:
             console().print(Text(_result_text(row)), soft_wrap=True)
@@ -120,7 +122,7 @@ def _tell(row: Json, *, cancelled_here: bool, as_json: bool) -> ExitStatus:
         if not as_json:
             error_console().print(f"stage {row['id']} was cancelled; the same command takes it up again", markup=False)
         return ExitStatus.CTRL_C if cancelled_here else ExitStatus.ERROR
-    failure = row["failure"]
+    assert failure is not None
     if not as_json:
         fail_with(_StageFailedError(failure), as_json=False)
     return ExitStatus.INTERRUPTED_STREAM if failure["stream_broken"] else ExitStatus.ERROR

@@ -37,24 +37,24 @@ class Reporter(Protocol):
 
     progress: Progress
 
-    def update(self) -> None:
-        """`progress` has changed."""
+    def update(self, *, at_once: bool = False) -> None:
+        """`progress` has changed. `at_once`: what follows may be a long wait, so this must be seen before it."""
 
     def note(self, text: str) -> None:
         """Something that the user should know, but that is no failure."""
 
 
 class JsonReporter:
-    """Writes events to a text stream, progress at most ten times a second."""
+    """Writes events to a text stream, progress at most ten times a second unless it is to be seen at once."""
 
     def __init__(self, out: TextIO) -> None:
         self.progress = Progress()
         self._out = out
         self._written_at = float("-inf")
 
-    def update(self) -> None:
+    def update(self, *, at_once: bool = False) -> None:
         now = time.monotonic()
-        if now - self._written_at >= _INTERVAL_SECONDS:
+        if at_once or now - self._written_at >= _INTERVAL_SECONDS:
             self._written_at = now
             self._write_progress()
 

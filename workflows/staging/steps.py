@@ -206,7 +206,7 @@ class _Stager:
         progress.items_done += 1
         self._finished_bytes += step.size_bytes
         progress.bytes_done = self._finished_bytes
-        self._reporter.update()
+        self._reporter.update(at_once=True)
 
     def _advance(self, count_bytes: int) -> None:
         # Every byte passes twice: written, and read back.

@@ -27,7 +27,7 @@ def register(app: typer.Typer) -> None:
 
 def print_environment(
     stream: Annotated[
-        str | None, typer.Argument(metavar="[RES/STREAM]", help="The stream that $FOREBAY_STREAM should name.")
+        str | None, typer.Argument(metavar="RES/STREAM", help="The stream that $FOREBAY_STREAM should name.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -69,7 +69,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, empty:
     if not cells:
         out.print(Text(empty))
         return
-    out.print(make_table(columns, cells, plain=not out.is_terminal))
+    _print_rows(out, make_table(columns, cells, plain=not out.is_terminal))
 
 
 def print_fields(fields: Iterable[tuple[str, str]]) -> None:
@@ -80,7 +80,17 @@ def print_fields(fields: Iterable[tuple[str, str]]) -> None:
     grid.add_column(overflow="fold")
     for name, value in fields:
         grid.add_row(name, Text(value))
-    out.print(grid)
+    _print_rows(out, grid)
+
+
+def _print_rows(out: Console, table: Table) -> None:
+    if out.is_terminal:
+        out.print(table)
+        return
+    # Rich fills the last column with blanks, which a file or a pipe should not get.
+    with out.capture() as capture:
+        out.print(table)
+    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in capture.get().splitlines()))
 
 
 def format_time(time_ns: int) -> str:

@@ -11,7 +11,7 @@ import typer
 
 import forebay
 from forebay.cli.output import JsonOption, format_time, print_fields, print_json, print_table
-from forebay.cli.streams import STREAM_COLUMNS, stream_row
+from forebay.cli.streams import STREAM_COLUMNS, check_reservation, stream_row
 from forebay.records import ReservationInfo
 from forebay.sizes import format_size
 
@@ -53,9 +53,10 @@ def list_reservations(as_json: JsonOption = False) -> None:
 
 
 def show_reservation(
-    name: Annotated[str, typer.Argument(help="The reservation's name.")], as_json: JsonOption = False
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The reservation's name.")], as_json: JsonOption = False
 ) -> None:
     """Show one reservation and its streams."""
+    check_reservation(name)
     with forebay.Admin() as admin:
         info = admin.reservation(name)
         streams = admin.streams(name)

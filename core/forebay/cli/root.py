@@ -43,13 +43,16 @@ class _CommandGroup(typer.core.TyperGroup):
 
 def _load_command(point: EntryPoint) -> Any:
     """The command of an entry point: a Typer application, or a function that becomes one."""
+    settings: dict[str, Any] = {}
     try:
         loaded: typer.Typer | Callable[..., Any] = point.load()
     except Exception as error:
         loaded = _unavailable(point, error)
+        # Whatever arguments it is given, the reason is what the user must read.
+        settings = {"ignore_unknown_options": True, "allow_extra_args": True}
     if not isinstance(loaded, typer.Typer):
         application = typer.Typer(add_completion=False)
-        application.command(point.name)(loaded)
+        application.command(point.name, context_settings=settings)(loaded)
         loaded = application
     command = typer.main.get_command(loaded)
     command.name = point.name

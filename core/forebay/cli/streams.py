@@ -9,10 +9,11 @@ import typer
 
 import forebay
 from forebay.cli.output import JsonOption, format_time, print_json, print_table
+from forebay.errors import InvalidArgumentError, StepNotFoundError
 from forebay.records import Address, StepSummary, StreamInfo
 from forebay.sizes import format_size
 
-__all__ = ["STREAM_COLUMNS", "register", "step_text", "stream_row"]
+__all__ = ["STREAM_COLUMNS", "check_reservation", "register", "step_text", "stream_row"]
 
 STREAM_COLUMNS = (
     "STREAM", "STATUS", ">RANKS", ">STEPS", ">OLDEST", ">COMMITTED", ">DURABLE", ">STAGED", ">SIZE", "RETENTION"
@@ -26,9 +27,11 @@ def register(app: typer.Typer) -> None:
 
 
 def list_streams(
-    reservation: Annotated[str, typer.Argument(help="The reservation's name.")], as_json: JsonOption = False
+    reservation: Annotated[str, typer.Argument(metavar="NAME", help="The reservation's name.")],
+    as_json: JsonOption = False,
 ) -> None:
     """List the streams of a reservation: status, kept steps, watermarks."""
+    check_reservation(reservation)
     with forebay.Admin() as admin:
         streams = admin.streams(reservation)
     if as_json:
@@ -46,6 +49,10 @@ def list_steps(
     with forebay.Admin() as admin:
         info = admin.stream(address.path)
         steps = [step for step in admin.steps(address.path) if address.step is None or step.number == address.step]
+    if address.step is not None and not steps:
+        raise StepNotFoundError(
+            f"there is no such step now; `forebay steps {address.path}` lists those that are kept", str(address)
+        )
     if as_json:
         print_json({"stream": info.as_dict(), "steps": [step.as_dict() for step in steps]})
         return
@@ -63,8 +70,17 @@ def list_steps(
             )
             for step in steps
         ),
-        empty=f"Stream {address} has no such step." if address.step is not None else f"Stream {address} has no steps.",
+        empty=f"Stream {address} has no steps.",
     )
+
+
+def check_reservation(name: str) -> None:
+    """InvalidArgumentError if this is nothing, or a stream's address, where a reservation is to be named."""
+    if not name or "/" in name:
+        raise InvalidArgumentError(
+            f"{name!r} is no reservation's name; what lies in a stream is shown by `forebay steps RES/STREAM` and "
+            "`forebay watch RES/STREAM`"
+        )
 
 
 def stream_row(info: StreamInfo) -> tuple[str, ...]:

@@ -76,9 +76,10 @@ def test_a_broken_package_does_not_break_the_others(run: Run) -> None:
     assert status == 0
     assert "greet" in out
     assert "Not available" in out
-    status, _, err = run("broken")
-    assert status == ExitStatus.ERROR
-    assert "cannot be loaded" in err
+    for arguments in ([], ["run1/flow", "--out", "pictures"]):
+        status, _, err = run("broken", *arguments)
+        assert status == ExitStatus.ERROR
+        assert "cannot be loaded" in err
 
 
 def test_without_arguments_the_help_is_printed(run: Run) -> None:

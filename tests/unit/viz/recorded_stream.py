@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Test doubles of a followed stream: steps from memory or from a BP5 file, given in any order and number of times."""
+"""Test doubles of a followed stream: steps from memory, given in any order and number of times."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -55,20 +54,3 @@ def swirling_step(number: int, *, spheres: bool = True, rewound: bool = False) -
         "time": np.array(10.0 * number),
     }
     return RecordedStep(number, variables, attributes, rewound)
-
-
-def steps_of_file(path: Path) -> Iterator[RecordedStep]:
-    """The steps of a BP5 file that the packed-cylinder simulation wrote."""
-    import adios2
-
-    with adios2.FileReader(str(path)) as file:
-        attributes = {name: file.read_attribute(name) for name in file.available_attributes()}
-        numbers = file.read("step", step_selection=[0, file.num_steps()])
-        for index, number in enumerate(np.ravel(numbers)):
-            variables = {
-                name: np.asarray(file.read(name, step_selection=[index, 1]))
-                for name in ("velocity", "pressure", "solid")
-            }
-            for name in ("time", "iteration"):
-                variables[name] = np.reshape(file.read(name, step_selection=[index, 1]), ())
-            yield RecordedStep(int(number), variables, attributes)

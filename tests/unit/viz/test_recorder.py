@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from forebay.errors import InvalidArgumentError
 from forebay.viz.fields import FlowFields
 from forebay.viz.fragments import walk_file
 from forebay.viz.painter import Painter, PainterError
 from forebay.viz.recorder import Recorder
-from forebay.viz.scene import SceneOptions
+from forebay.viz.scene_options import SceneOptions
 from tests.unit.viz.recorded_stream import swirling_step
 
 OPTIONS = SceneOptions(width=160, height=120)
@@ -96,7 +97,7 @@ def test_movie_frames_without_a_file_are_taken_out(tmp_path: Path, painter: Pain
 def test_another_size_in_the_same_folder_is_refused(tmp_path: Path, painter: Painter) -> None:
     record(tmp_path, painter, [0])
     (tmp_path / "movie.mp4").unlink()
-    with pytest.raises(ValueError, match="take another folder"):
+    with pytest.raises(InvalidArgumentError, match="take another folder"):
         Recorder(tmp_path, painter, SceneOptions(width=162, height=120))
 
 

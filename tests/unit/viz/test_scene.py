@@ -6,9 +6,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from forebay.errors import InvalidArgumentError
 from forebay.viz.colors import speed_range
 from forebay.viz.fields import FlowFields
-from forebay.viz.scene import Scene, SceneOptions
+from forebay.viz.scene import Scene
+from forebay.viz.scene_options import SceneOptions
 from tests.unit.viz.recorded_stream import swirling_step
 
 OPTIONS = SceneOptions(width=320, height=240, title="swirl")
@@ -51,13 +53,13 @@ def test_fluid_at_rest_is_drawn_without_streaks(scene: Scene) -> None:
 
 def test_shapes_that_do_not_fit_are_refused() -> None:
     step = swirling_step(1)
-    with pytest.raises(ValueError, match="last axis of 3"):
+    with pytest.raises(InvalidArgumentError, match="last axis of 3"):
         FlowFields.of_step(1, {"velocity": step["velocity"][..., :2], "solid": step["solid"]}, {})
 
 
 @pytest.mark.parametrize(("width", "height"), [(321, 240), (320, 7), (0, 0)])
 def test_sizes_that_no_movie_takes_are_refused(width: int, height: int) -> None:
-    with pytest.raises(ValueError, match="even width and height"):
+    with pytest.raises(InvalidArgumentError, match="even width and height"):
         SceneOptions(width=width, height=height)
 
 

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a picture is to look like. Apart from what draws it, so that only the drawing process loads VTK."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from forebay.errors import InvalidArgumentError
+
+__all__ = ["SceneOptions"]
+
+
+@dataclass(frozen=True)
+class SceneOptions:
+    """Size and wording of a picture.
+
+    Attributes
+    ----------
+    width, height : int
+        Pixels; even, because movies want them so.
+    title : str
+        First line of the picture.
+    sway_degrees : float
+        How far the camera swings to each side, once in 240 steps; 0: it stands still.
+    """
+
+    width: int = 960
+    height: int = 720
+    title: str = ""
+    sway_degrees: float = 7.0
+
+    def __post_init__(self) -> None:
+        if min(self.width, self.height) < 16 or self.width % 2 or self.height % 2:
+            raise InvalidArgumentError(
+                f"a picture needs an even width and height of at least 16, not {self.width}x{self.height}"
+            )
