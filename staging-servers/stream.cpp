@@ -122,9 +122,15 @@ Result<void> Stream::withdraw(std::uint64_t first) {
 }
 
 Result<void> Stream::form_group(journal::GroupFormedT formed) {
-  if (!formed.withdraws_from) return record(storage::RecordType::group_formed, std::move(formed));
-  const std::uint64_t first = *formed.withdraws_from;
-  return record_withdrawal(storage::RecordType::group_formed, std::move(formed), first);
+  const auto withdraws_from = formed.withdraws_from;
+  auto recorded = withdraws_from
+                      ? record_withdrawal(storage::RecordType::group_formed, std::move(formed), *withdraws_from)
+                      : record(storage::RecordType::group_formed, std::move(formed));
+  if (!recorded) return recorded;
+  // The group may have brought another retention.
+  apply_retention();
+  reservation_.space_changed();
+  return {};
 }
 
 void Stream::retired_unpinned(const StepKey& key) {

@@ -79,6 +79,7 @@ class StreamModel:
             self.last = last
         self.writer = writer
         self.status = "live"
+        self.retain()
 
     def commit(self, value: int) -> None:
         """One more step."""
