@@ -126,10 +126,11 @@ Result<void> Writer::Impl::check_against_step(const BlockSpec& block) {
     return invalid(block, "has another number of dimensions than before in this step");
   }
   // The blocks written before lie within a shape that has grown as well.
-  const bool grown = block.kind == ShapeKind::global_array &&
-                     std::ranges::equal(known->shape, block.shape, std::ranges::less_equal{});
+  const bool grown =
+      block.kind == ShapeKind::global_array && std::ranges::equal(known->shape, block.shape, std::ranges::less_equal{});
   if (!grown && !std::ranges::equal(known->shape, block.shape)) {
-    return invalid(block, "has another shape than before in this step; only a global array's may change, and only grow");
+    return invalid(block,
+                   "has another shape than before in this step; only a global array's may change, and only grow");
   }
   return {};
 }

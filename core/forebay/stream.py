@@ -190,8 +190,8 @@ class Stream:
         Raises
         ------
         InvalidArgumentError
-            Without a consumer name, and no nameless ``follow`` runs on this handle; or ``step`` lies beyond the one that
-            comes next.
+            Without a consumer name, and no nameless ``follow`` runs on this handle; or ``step`` lies beyond the one
+            that comes next.
         """
         followers = [known for known in self._followers.values() if known.consumer == consumer and not known.closed]
         for follower in followers:

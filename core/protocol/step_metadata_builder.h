@@ -57,8 +57,8 @@ class StepMetadataBuilder {
   /// The variable of this step with that name, if it has one already. Cheap when variables come in the last step's
   /// order.
   std::optional<Variable> find(std::string_view name);
-  /// Adds a block to an array; `variable` agrees with what find() gives for its name, but for the shape of a global array:
-  /// the last one holds. Returns a handle for complete_block.
+  /// Adds a block to an array; `variable` agrees with what find() gives for its name, but for the shape of a global
+  /// array: the last one holds. Returns a handle for complete_block.
   std::uint32_t add_block(const Variable& variable, const Block& block);
   /// Sets what was not known yet when the block was added.
   void complete_block(std::uint32_t block, std::uint32_t checksum, const Statistics& statistics);

@@ -101,7 +101,7 @@ def test_a_group_that_the_crash_kept_from_forming_can_try_again(instances: Insta
 
 @pytest.mark.parametrize("place", ["server.form.before_group", "server.withdraw.after_append"])
 def test_a_replacement_forms_and_withdraws_at_once_or_not_at_all(instances: Instances, place: str) -> None:
-    """Mode w replaces the stream by the record that forms the new group: before it the old steps stand, after it none."""
+    """Mode w replaces the stream by the record that forms the new group: before it the old steps stand, then none."""
     instance = instances()
     instance.create("r", "64MiB")
     ledger = Ledger("r/flow")

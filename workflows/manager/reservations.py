@@ -98,7 +98,8 @@ class Reservations:
         return [row.name for row in doomed]
 
     def reconcile(self) -> None:
-        """Brings what was asked for and what the server has together; called at each start and when the server is back.
+        """Brings what was asked for and what the server has together: at each start, when the server is back, and
+        before findings are told.
 
         Raises
         ------
@@ -117,7 +118,14 @@ class Reservations:
                     self._adopt(info)
 
     def findings(self) -> list[Finding]:
-        """What `forebay doctor` should say about reservations."""
+        """What `forebay doctor` should say about reservations, compared anew with what the server has.
+
+        Raises
+        ------
+        DisconnectedError
+            The server cannot be reached.
+        """
+        self.reconcile()
         return [
             Finding(
                 Severity.PROBLEM,

@@ -225,8 +225,8 @@ class Reader {
 
   /// Moves the consumer's cursor behind `step`: it will not be asked for again. Named consumers only.
   Result<void> acknowledge(const Step& step);
-  /// The next wait gives this step, or the first kept one after it; the cursor moves there too. Not beyond the step that
-  /// comes next (ErrorCode::invalid_argument).
+  /// The next wait gives this step, or the first kept one after it; the cursor moves there too. Not beyond the step
+  /// that comes next (ErrorCode::invalid_argument).
   Result<void> seek(std::uint64_t step);
 
   const Address& address() const;

@@ -35,8 +35,10 @@ def plugin_library() -> Path:
 
     It comes with the package; ``$FOREBAY_ADIOS2_LIBRARY`` names another build of it (a site's own ADIOS2).
 
-    Raises:
-        forebay.NotFoundError: there is no such file.
+    Raises
+    ------
+    NotFoundError
+        There is no such file.
     """
     chosen = os.environ.get("FOREBAY_ADIOS2_LIBRARY")
     packaged = Path(forebay.__file__).parent / "lib" / f"lib{LIBRARY_NAME}.so"
@@ -60,15 +62,22 @@ def environment() -> dict[str, str]:
 def configure(io: IO, stream: str, **parameters: str | float | bool) -> None:
     """Makes ``io`` open ``stream`` (``RESERVATION/STREAM``), whatever name it is opened under.
 
-    Args:
-        io: an ``adios2.IO``. It may be configured anew between two opens; each engine keeps the stream that it opened.
-        stream: the stream's address.
-        parameters: engine parameters by their names in docs/adios2-parameters.md (``Consumer="render"``), or the same
-            in snake case (``consumer="render"``).
+    Parameters
+    ----------
+    io : adios2.IO
+        It may be configured anew between two opens; each engine keeps the stream that it opened.
+    stream : str
+        The stream's address.
+    parameters : str, float or bool
+        Engine parameters by their names in docs/adios2-parameters.md (``Consumer="render"``), or the same in snake case
+        (``consumer="render"``).
 
-    Raises:
-        ValueError: the address is malformed. Wrong parameters are reported when the engine is opened.
-        forebay.NotFoundError: the plugin is not there.
+    Raises
+    ------
+    InvalidArgumentError
+        The address is malformed. Wrong parameters are reported when the engine is opened.
+    NotFoundError
+        The plugin is not there.
     """
     forebay.Address.parse(stream)
     io.set_engine("Plugin")

@@ -156,6 +156,28 @@ def test_what_the_server_refuses_is_not_remembered(reservations: Reservations, d
     assert states(database) == {}
 
 
+def test_findings_see_what_was_removed_past_the_manager_since_the_start(
+    reservations: Reservations, server: FakeServer
+) -> None:
+    reservations.create(wish("one"))
+    assert reservations.findings() == []
+    del server.existing["one"]
+    (finding,) = reservations.findings()
+    assert "removed past the manager" in finding.what
+
+
+def test_a_change_that_a_lost_server_left_undone_is_done_before_findings_are_told(
+    reservations: Reservations, server: FakeServer, database: Database
+) -> None:
+    reservations.create(wish("one"))
+    server.away = True
+    with pytest.raises(DisconnectedError):
+        reservations.destroy("one", force=False, by_uid=None)
+    server.away = False
+    assert reservations.findings() == []
+    assert (states(database), server.existing) == ({}, {})
+
+
 def test_a_refused_change_of_an_existing_one_leaves_it(
     reservations: Reservations, server: FakeServer, database: Database
 ) -> None:

@@ -8,12 +8,11 @@ from io import StringIO
 
 import pytest
 
-from forebay.workflows.staging import reporting
 from forebay.workflows.staging.reporting import JsonReporter
 
 
 def test_progress_before_a_long_wait_is_told_however_soon_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reporting.time, "monotonic", lambda: 5.0)
+    monkeypatch.setattr("time.monotonic", lambda: 5.0)
     out = StringIO()
     reporter = JsonReporter(out)
     for items_done in (0, 1):
