@@ -77,6 +77,7 @@ class ReaderEngine final : public adios2::plugin::PluginEngineInterface {
   std::size_t listed_steps_ = 0;
   std::shared_ptr<const Step> step_;  // between BeginStep and EndStep
   std::size_t current_step_ = 0;
+  bool failure_told_ = false;
   VariableMirror variables_;
   AttributeMirror attributes_;
   mutable BlocksInfo blocks_info_;
