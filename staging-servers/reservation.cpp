@@ -141,8 +141,10 @@ Result<Descriptor> Reservation::open_segment(std::uint32_t segment, bool writabl
 }
 
 bool Reservation::adopt_segments(const Owner& owner, std::uint64_t bytes) {
-  bool adopted = false;
-  for (std::uint32_t segment = 0; segment < space_.segment_count(); ++segment) {
+  // No more than is needed: what one writer takes, no other living one can have.
+  std::uint64_t adopted_bytes = 0;
+  for (std::uint32_t segment = 0; segment < space_.segment_count() && adopted_bytes < std::max(bytes, space_unit_bytes);
+       ++segment) {
     const auto before = space_.owner(segment);
     if (!before || before->same_group(owner) || space_.free_bytes_in(segment) == 0) continue;
     const bool living =
@@ -161,9 +163,10 @@ bool Reservation::adopt_segments(const Owner& owner, std::uint64_t bytes) {
     } else {
       space_.set_owner(segment, owner);
     }
-    adopted = true;
+    adopted_bytes += space_.free_bytes_in(segment);
   }
-  return take_emptied_segments(owner, bytes) || adopted;
+  if (adopted_bytes >= bytes) return true;
+  return take_emptied_segments(owner, bytes - adopted_bytes) || adopted_bytes > 0;
 }
 
 bool Reservation::take_emptied_segments(const Owner& owner, std::uint64_t bytes) {

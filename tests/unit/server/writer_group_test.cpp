@@ -249,6 +249,21 @@ TEST_F(WriterGroupTest, space_is_given_in_the_order_in_which_steps_began) {
   EXPECT_TRUE(problems().empty());
 }
 
+TEST_F(WriterGroupTest, writers_share_what_ended_streams_left_of_their_segments) {
+  // More ended streams than there are segments: each segment belongs to one of them, and is free but for a step.
+  for (int i = 0; i < 70; ++i) {
+    RawClient ended = writer("ended" + std::to_string(i));
+    write_step(ended, 0, 4096);
+    ASSERT_EQ(ended.call(MessageType::writer_close, wire::WriterCloseT()).type, MessageType::done);
+  }
+  RawClient first = writer("first");
+  ASSERT_EQ(first.call(MessageType::space_request, space(0, 4096)).type, MessageType::space_granted);
+  RawClient second = writer("second");
+  const auto asked = second.send(MessageType::space_request, space(0, 4096));
+  EXPECT_TRUE(second.is_answered(asked)) << "the first writer took every segment";
+  EXPECT_TRUE(problems().empty());
+}
+
 TEST_F(WriterGroupTest, removing_a_stream_ends_every_wait_and_gives_all_space_back) {
   RawClient first = connect();
   RawClient second = connect();
