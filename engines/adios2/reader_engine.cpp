@@ -55,7 +55,6 @@ Result<std::vector<std::uint64_t>> kept_steps(Reader& reader, const Start& start
 ReaderEngine::ReaderEngine(adios2::IO io, const std::string& name, adios2::Mode mode)
     : PluginEngineInterface(io, name, mode) {
   check_selections(m_IO);
-  check_facts(m_IO);
   const Settings settings =
       read_settings(m_IO.Parameters(), [](const char* variable) { return std::getenv(variable); });
   const Address address = stream_address(settings, name);
@@ -89,8 +88,7 @@ ReaderEngine::ReaderEngine(adios2::IO io, const std::string& name, adios2::Mode 
     }
   }
   if (random_access_) {
-    variables_.show(m_IO, random_access_->variables(),
-                    [this](const VariableInfo& variable) { return random_access_->facts(variable.name); });
+    variables_.show(m_IO, random_access_->variables());
     attributes_.show(m_IO, random_access_->attributes());
   }
 }
@@ -113,7 +111,7 @@ adios2::StepStatus ReaderEngine::BeginStep(adios2::StepMode mode, float timeout_
     if (status != adios2::StepStatus::NotReady) variables_.clear(m_IO);
     return status;
   }
-  variables_.show(m_IO, step->variables(), [&](const VariableInfo& variable) { return facts_of(*step, variable); });
+  variables_.show(m_IO, step->variables());
   attributes_.show(m_IO, step->attributes());
   current_step_ = step->number();
   step_ = std::move(step);
