@@ -6,6 +6,11 @@ namespace forebay::server {
 Worker::Worker() : thread_([this] { run(); }) {}
 
 Worker::~Worker() {
+  end();
+}
+
+void Worker::end() {
+  if (!thread_.joinable()) return;
   {
     const std::lock_guard lock(mutex_);
     ending_ = true;
@@ -17,6 +22,7 @@ Worker::~Worker() {
 void Worker::add(std::function<void()> job) {
   {
     const std::lock_guard lock(mutex_);
+    if (ending_) return;
     jobs_.push_back(std::move(job));
   }
   changed_.notify_one();

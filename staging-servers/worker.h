@@ -18,7 +18,10 @@ class Worker {
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
+  /// Nothing happens once the worker is ending.
   void add(std::function<void()> job);
+  /// Finishes the jobs that were added, and takes no more.
+  void end();
 
  private:
   void run();
