@@ -21,7 +21,8 @@ Result<std::unique_ptr<RandomAccess>> RandomAccess::open(Reader& reader, const s
     }
     ++access->steps_;
     for (const VariableInfo& variable : (*step)->variables()) {
-      auto [entry, first] = access->with_variable_.try_emplace(variable.name, StepsWith{access->variables_.size(), {}});
+      auto [entry, first] =
+          access->with_variable_.try_emplace(variable.name, StepsWith{access->variables_.size(), {}, {}});
       if (first) {
         access->variables_.push_back(variable);
       } else if (variable.kind == ShapeKind::local_array) {
@@ -30,6 +31,10 @@ Result<std::unique_ptr<RandomAccess>> RandomAccess::open(Reader& reader, const s
         blocks.insert(blocks.end(), variable.blocks.begin(), variable.blocks.end());
       }
       entry->second.numbers.push_back(number);
+      VariableFacts& facts = entry->second.facts;
+      widen(facts, facts_of(**step, variable), variable.type);
+      facts.steps_count = entry->second.numbers.size();
+      facts.by_step.push_back({number, variable.kind == ShapeKind::local_value ? Dimensions() : variable.shape});
     }
     access->attributes_ = (*step)->attributes();
   }

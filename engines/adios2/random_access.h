@@ -12,6 +12,8 @@
 
 #include <forebay/reader.h>
 
+#include "variable_facts.h"
+
 namespace forebay::engine {
 
 class RandomAccess {
@@ -22,6 +24,8 @@ class RandomAccess {
   std::size_t steps() const { return steps_; }
   /// Each variable as it is in the first step that has it; a local array with the blocks of all steps.
   const std::vector<VariableInfo>& variables() const { return variables_; }
+  /// Those of a variable over all steps that have it.
+  const VariableFacts& facts(const std::string& variable) const { return with_variable_.at(variable).facts; }
   /// Those of the last step.
   const std::vector<Attribute>& attributes() const { return attributes_; }
 
@@ -35,6 +39,7 @@ class RandomAccess {
   struct StepsWith {
     std::size_t variable;                // its place in variables_
     std::vector<std::uint64_t> numbers;  // of the steps that have it
+    VariableFacts facts;
   };
 
   Reader& reader_;

@@ -55,6 +55,7 @@ Result<std::vector<std::uint64_t>> kept_steps(Reader& reader, const Start& start
 ReaderEngine::ReaderEngine(adios2::IO io, const std::string& name, adios2::Mode mode)
     : PluginEngineInterface(io, name, mode) {
   check_selections(m_IO);
+  check_facts(m_IO);
   const Settings settings =
       read_settings(m_IO.Parameters(), [](const char* variable) { return std::getenv(variable); });
   const Address address = stream_address(settings, name);
@@ -88,7 +89,8 @@ ReaderEngine::ReaderEngine(adios2::IO io, const std::string& name, adios2::Mode 
     }
   }
   if (random_access_) {
-    variables_.show(m_IO, random_access_->variables());
+    variables_.show(m_IO, random_access_->variables(),
+                    [this](const VariableInfo& variable) { return random_access_->facts(variable.name); });
     attributes_.show(m_IO, random_access_->attributes());
   }
 }
@@ -111,7 +113,7 @@ adios2::StepStatus ReaderEngine::BeginStep(adios2::StepMode mode, float timeout_
     if (status != adios2::StepStatus::NotReady) variables_.clear(m_IO);
     return status;
   }
-  variables_.show(m_IO, step->variables());
+  variables_.show(m_IO, step->variables(), [&](const VariableInfo& variable) { return facts_of(*step, variable); });
   attributes_.show(m_IO, step->attributes());
   current_step_ = step->number();
   step_ = std::move(step);

@@ -48,11 +48,14 @@ template struct MemberAccess<AccessIo, &adios2::IO::m_IO>;
 }  // namespace
 
 template <class T>
+void* core_variable(const adios2::Variable<T>& variable) {
+  return variable.*member_pointer(typename Access<T>::Tag{});
+}
+
+template <class T>
 adios2::core::Selection selection_of(const adios2::Variable<T>& variable) {
   // core::Variable<T> derives from VariableBase alone; its definition is not installed.
-  const auto* base =
-      reinterpret_cast<const adios2::core::VariableBase*>(variable.*member_pointer(typename Access<T>::Tag{}));
-  return adios2::core::InferSelection(*base);
+  return adios2::core::InferSelection(*static_cast<const adios2::core::VariableBase*>(core_variable(variable)));
 }
 
 const void* identity_of(const adios2::IO& io) {
@@ -87,6 +90,11 @@ void check_selections(adios2::IO io) {
 #else
 
 template <class T>
+void* core_variable(const adios2::Variable<T>&) {
+  return nullptr;
+}
+
+template <class T>
 adios2::core::Selection selection_of(const adios2::Variable<T>& variable) {
   adios2::core::Selection selection;
   const adios2::Dims start = variable.Start();
@@ -104,7 +112,9 @@ void check_selections(adios2::IO) {}
 
 #endif
 
-#define FOREBAY_INSTANTIATE(T) template adios2::core::Selection selection_of(const adios2::Variable<T>&);
+#define FOREBAY_INSTANTIATE(T)                              \
+  template void* core_variable(const adios2::Variable<T>&); \
+  template adios2::core::Selection selection_of(const adios2::Variable<T>&);
 ADIOS2_FOREACH_STDTYPE_1ARG(FOREBAY_INSTANTIATE)
 #undef FOREBAY_INSTANTIATE
 

@@ -12,6 +12,10 @@ namespace forebay::engine {
 template <class T>
 adios2::core::Selection selection_of(const adios2::Variable<T>& variable);
 
+/// The core variable behind `variable`; null if that cannot be known.
+template <class T>
+void* core_variable(const adios2::Variable<T>& variable);
+
 /// The same for copies of one IO, different for all others; null if that cannot be known.
 const void* identity_of(const adios2::IO& io);
 

@@ -145,9 +145,12 @@ bool VariableMirror::share(adios2::IO io, const VariableInfo& variable, Form for
   return same_kind && reset(io, variable, form);
 }
 
-void VariableMirror::show(adios2::IO io, const std::vector<VariableInfo>& variables) {
+void VariableMirror::show(adios2::IO io, const std::vector<VariableInfo>& variables, const FactsOf& facts) {
   io_ = identity_of(io);
   ++round_;
+  const auto tell = [&](const VariableInfo& variable) {
+    with_type(variable.type, [&]<class T>() { set_facts(io.InquireVariable<T>(variable.name), facts(variable)); });
+  };
   for (const VariableInfo& variable : variables) {
     Shown wanted = describe(variable);
     wanted.round = round_;
@@ -157,6 +160,7 @@ void VariableMirror::show(adios2::IO io, const std::vector<VariableInfo>& variab
                         known->second.dimensions == wanted.dimensions;
       if (same && reset(io, variable, wanted.form)) {
         known->second = wanted;
+        tell(variable);
         continue;
       }
       hide(io, variable.name);
@@ -170,6 +174,7 @@ void VariableMirror::show(adios2::IO io, const std::vector<VariableInfo>& variab
                    "variable " + variable.name + " is defined already in IO " + io.Name() +
                        ". Give the reader an IO of its own, or remove the variable before BeginStep.");
     }
+    tell(variable);
     Owners::instance().add(io_, variable.name);
     shown_.emplace(variable.name, wanted);
   }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -13,10 +14,14 @@
 
 #include <forebay/reader.h>
 
+#include "variable_facts.h"
+
 namespace forebay::engine {
 
 class VariableMirror {
  public:
+  using FactsOf = std::function<VariableFacts(const VariableInfo&)>;
+
   VariableMirror() = default;
   ~VariableMirror();
   VariableMirror(const VariableMirror&) = delete;
@@ -24,7 +29,7 @@ class VariableMirror {
 
   /// Makes the IO show exactly these variables of ours. Throws std::logic_error if a name is taken in this IO, by the
   /// application or by another reader's variable that differs in kind; nothing of ours is shown then.
-  void show(adios2::IO io, const std::vector<VariableInfo>& variables);
+  void show(adios2::IO io, const std::vector<VariableInfo>& variables, const FactsOf& facts);
 
   /// Removes all of them.
   void clear(adios2::IO io);

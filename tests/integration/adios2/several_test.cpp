@@ -193,6 +193,47 @@ TEST_F(EngineRandomAccess, step_selection_works_on_a_running_and_on_a_finished_s
   }
 }
 
+TEST_F(EngineRandomAccess, variable_knows_its_steps_and_the_range_of_all_of_them) {
+  adios2::IO in = make_io("in", {{"RandomAccess", "true"}});
+  adios2::Engine reader = in.Open("numbers", Mode::ReadRandomAccess);
+  auto always = in.InquireVariable<int>("always");
+  auto even = in.InquireVariable<double>("even");
+  EXPECT_EQ(always.Steps(), 6U);
+  EXPECT_EQ(even.Steps(), 3U);
+  EXPECT_EQ(always.MinMax(), std::make_pair(0, 35));
+  EXPECT_EQ(even.MinMax(), std::make_pair(0.0, 2.0));
+  EXPECT_EQ(in.AvailableVariables().at("even").at("AvailableStepsCount"), "3");
+  EXPECT_EQ(reader.GetAbsoluteSteps(even), (std::vector<std::size_t>{0, 2, 4}));
+  reader.Close();
+}
+
+TEST_F(EngineRandomAccess, selected_step_has_its_own_shape) {
+  adios2::IO out = make_io("growing", {}, stream_ + "2");
+  auto grid = out.DefineVariable<float>("grid", {1}, {0}, {1});
+  adios2::Engine writer = out.Open("growing", Mode::Write);
+  for (std::size_t size = 1; size <= 3; ++size) {
+    const std::vector<float> data(size, static_cast<float>(size));
+    writer.BeginStep();
+    grid.SetShape({size});
+    grid.SetSelection({{0}, {size}});
+    writer.Put(grid, data.data());
+    writer.EndStep();
+  }
+  writer.Close();
+  adios2::IO in = make_io("in", {{"RandomAccess", "true"}}, stream_ + "2");
+  adios2::Engine reader = in.Open("growing", Mode::ReadRandomAccess);
+  auto shown = in.InquireVariable<float>("grid");
+  for (std::size_t size = 3; size >= 1; --size) {
+    shown.SetStepSelection({size - 1, 1});
+    ASSERT_EQ(shown.Shape(), adios2::Dims{size});
+    shown.SetSelection({{0}, shown.Shape()});
+    std::vector<float> read;
+    reader.Get(shown, read, Mode::Sync);
+    EXPECT_EQ(read, std::vector<float>(size, static_cast<float>(size)));
+  }
+  reader.Close();
+}
+
 TEST_F(EngineRandomAccess, selection_objects_choose_steps) {
   adios2::IO in = make_io("in", {{"RandomAccess", "true"}});
   adios2::Engine reader = in.Open("numbers", Mode::ReadRandomAccess);

@@ -4,6 +4,7 @@
 #include <complex>
 #include <cstdint>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "engine_fixture.h"
@@ -162,7 +163,11 @@ TYPED_TEST(EngineTypes, blocks_info_has_minimum_and_maximum) {
   if constexpr (std::is_arithmetic_v<T>) {
     EXPECT_EQ(blocks[1].Min, *std::min_element(all.begin() + 4, all.end()));
     EXPECT_EQ(blocks[1].Max, *std::max_element(all.begin() + 4, all.end()));
+    EXPECT_EQ(in.InquireVariable<T>("global").Min(), *std::min_element(all.begin(), all.end()));
+    EXPECT_EQ(in.InquireVariable<T>("global").Max(), *std::max_element(all.begin(), all.end()));
+    EXPECT_EQ(in.InquireVariable<T>("value").MinMax(), std::make_pair(element<T>(7), element<T>(7)));
   }
+  EXPECT_EQ(in.InquireVariable<T>("global").Steps(), 1U);
   const auto value_blocks = reader.BlocksInfo(in.InquireVariable<T>("value"), reader.CurrentStep());
   ASSERT_EQ(value_blocks.size(), 1U);
   EXPECT_TRUE(value_blocks[0].IsValue);
