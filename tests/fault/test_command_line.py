@@ -19,19 +19,19 @@ from tests.support.staging_server import forebayd
 
 # Command line, and what the message must hold. {missing}: a folder that does not exist; {file}: a file.
 USAGE = [
-    ("create", "name"),
+    ("create", "NAME"),
     ("create run1", "--capacity"),
     ("create run1 --capacity", "--capacity"),
     ("create run1 --capacity 1GiB --type tape", "tape"),
     ("create run1 --capacity 1GiB --access-mode shared", "shared"),
     ("create run1 run2 --capacity 1GiB", "run2"),
     ("create --no-such-option", "--no-such-option"),
-    ("destroy", "name"),
+    ("destroy", "NAME"),
     ("destroy run1 run2", "run2"),
     ("destroy --forc run1", "--forc"),
-    ("show", "name"),
+    ("show", "NAME"),
     ("show a b", "b"),
-    ("streams", "reservation"),
+    ("streams", "NAME"),
     ("steps", "RES/STREAM"),
     ("watch", "RES/STREAM"),
     ("watch r/flow --interval 0", "interval"),
