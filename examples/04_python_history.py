@@ -30,7 +30,6 @@ def main() -> None:
         with stream.follow(consumer="plot") as follower:
             for step in follower:
                 if step.number == 11:
-                    step.release()  # a step that is held keeps its consumer taken
                     break
         # The step that the loop was left in has not been acknowledged.
         print("plot is behind by", stream.lag("plot"), "steps")

@@ -82,8 +82,9 @@ Result<void> Followers::join(ReaderSession& session, const wire::ReaderOpenT& wi
   return {};
 }
 
-void Followers::leave(ReaderSession& session) {
-  if (sessions_.erase(&session) == 0) return;
+void Followers::stop_following(ReaderSession& session) {
+  session.follow = false;
+  session.wait_request.reset();
   if (const auto holder = holders_.find(session.consumer); holder != holders_.end() && holder->second == &session)
     holders_.erase(holder);
   // Steps that were its turn and that it never got go to the others.
@@ -96,6 +97,11 @@ void Followers::leave(ReaderSession& session) {
     std::erase_if(sharing.assigned, [&](const auto& entry) { return entry.first >= *first; });
     sharing.next = *first;
   }
+}
+
+void Followers::leave(ReaderSession& session) {
+  if (sessions_.erase(&session) == 0) return;
+  stop_following(session);
   for (const auto& [key, count] : session.pins) {
     stream_.reservation().server().pins().remove(session.number, key.first, key.second);
     unpin(key, session.consumer.empty());

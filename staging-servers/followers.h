@@ -35,6 +35,8 @@ class Followers {
   /// Lets a reader in: busy if its consumer has a holder. Sets the session's position.
   Result<void> join(ReaderSession& session, const wire::ReaderOpenT& wish);
   void leave(ReaderSession& session);
+  /// The session keeps its pins, and nothing else.
+  void stop_following(ReaderSession& session);
   /// The stream is no more: readers are told, pins forgotten.
   void removed();
 

@@ -212,6 +212,11 @@ void ReaderSession::handle(protocol::Message message) {
           message.request, {ErrorCode::not_found, "the stream was removed, or not opened by this connection", ""});
     return;
   }
+  if (message.type == protocol::MessageType::reader_leave) {
+    stream_->followers().stop_following(*this);
+    stream_->followers().serve_all();
+    return;
+  }
   if (message.type == protocol::MessageType::step_release) {
     auto body = protocol::body_of<wire::StepRelease>(message);
     if (!body || (*body)->steps() == nullptr) {

@@ -48,7 +48,7 @@ void BlockReader::select(const StepState::BlockReference& block) {
 
 Result<void> BlockReader::read_piece(const format::Piece& piece, std::uint64_t offset, std::span<std::byte> out) {
   if (!segment_ || segment_->number() != piece.segment()) {
-    auto segment = step_.link().segment(piece.segment());
+    auto segment = step_.pin().segment(piece.segment());
     if (!segment) return fail(std::move(segment.error()));
     segment_ = std::move(*segment);
   }

@@ -83,7 +83,9 @@ void Reader::Impl::tidy_segments(const NextStep& next) {
 }
 
 Reader::Reader(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-Reader::~Reader() = default;
+Reader::~Reader() {
+  impl_->link->leave();
+}
 
 Result<std::unique_ptr<Reader>> Reader::open(const Address& address, const ReaderOptions& options) {
   auto link = ReaderLink::open(address, options);

@@ -53,6 +53,13 @@ Result<void> Pin::check_after_read() const {
   return {};
 }
 
+Result<std::shared_ptr<Segment>> Pin::segment(std::uint32_t number) const {
+  auto found = link_->segment(number);
+  if (found || pinned_) return found;
+  if (auto checked = check_after_read(); !checked) return fail(std::move(checked.error()));
+  return found;
+}
+
 ReaderLink::ReaderLink(Address address, ReaderOptions options)
     : address_(std::move(address)), options_(std::move(options)), segments_(posix_device()) {}
 
@@ -100,6 +107,7 @@ Result<void> ReaderLink::greet(const std::shared_ptr<Connection>& connection, bo
     request.session = session_;
     request.epoch = epoch_;
     request.position = position_;
+    request.follow = options_.follow && !left_;
     for (const auto& [key, entry] : pins_) {
       if (auto pin = entry.second.lock()) {
         request.pins.emplace_back(key.second, key.first, 0);
@@ -200,6 +208,18 @@ void ReaderLink::release(Pin& pin) {
   }
   // Where the connection is gone, so is the pin.
   (void)connection->tell(MessageType::step_release, release);
+}
+
+void ReaderLink::leave() {
+  if (!opened_in_.this_process()) return;
+  std::shared_ptr<Connection> connection;
+  {
+    const std::lock_guard lock(mutex_);
+    left_ = true;
+    connection = current_.connection;
+  }
+  // Where nobody holds a step, the connection ends now and says the same; where it is gone, resume() does not follow.
+  (void)connection->tell(MessageType::reader_leave, wire::ReaderLeaveT());
 }
 
 Result<std::shared_ptr<Segment>> ReaderLink::segment(std::uint32_t number) {

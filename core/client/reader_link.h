@@ -34,6 +34,8 @@ class Pin {
   Result<void> check() const;
   /// step_gone unless what was read up to now is the step's: asks the server where the step is not pinned.
   Result<void> check_after_read() const;
+  /// A segment that the step lies in. step_gone where the stream has left it since.
+  Result<std::shared_ptr<Segment>> segment(std::uint32_t number) const;
   ReaderLink& link() const noexcept { return *link_; }
   std::uint64_t step() const noexcept { return step_; }
   std::uint32_t epoch() const noexcept { return epoch_; }
@@ -95,6 +97,9 @@ class ReaderLink : public std::enable_shared_from_this<ReaderLink> {
   /// Notes a delivery of a step through a connection.
   std::shared_ptr<Pin> delivered(std::uint64_t step, std::uint32_t epoch, bool pinned, std::uint64_t generation);
 
+  /// The reader is gone; the steps that it gave stay as they are.
+  void leave();
+
   SegmentCache& segments() noexcept { return segments_; }
   /// A segment by number, asked for where it is not here. corrupt if the server does not know it.
   Result<std::shared_ptr<Segment>> segment(std::uint32_t number);
@@ -118,6 +123,7 @@ class ReaderLink : public std::enable_shared_from_this<ReaderLink> {
   mutable std::mutex mutex_;
   // Guarded by mutex_:
   Current current_;
+  bool left_ = false;
   std::uint64_t session_ = 0;
   std::uint32_t epoch_ = 0;
   std::uint64_t position_ = 0;

@@ -120,7 +120,7 @@ Result<StepState::Part> StepState::load_part(const wire::PartReference& referenc
   std::vector<std::shared_ptr<Segment>> segments;
   if (extents != nullptr) {
     for (const wire::Extent* extent : *extents) {
-      auto segment = link().segment(extent->segment());
+      auto segment = pin_->segment(extent->segment());
       if (!segment) return fail(std::move(segment.error()));
       if (!range_within(extent->offset(), extent->length(), (*segment)->bytes()) || extent->length() > bytes - total) {
         return fail(ErrorCode::corrupt, "step metadata lies outside its segment", (*segment)->place(extent->offset()));

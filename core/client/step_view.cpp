@@ -49,7 +49,7 @@ Result<Step::View> Step::Impl::view(std::size_t variable, std::size_t block, con
   std::vector<format::Piece> pieces;
   for (std::uint32_t i = 0; i < place.piece_count; ++i) {
     pieces.push_back(protocol::piece_of(*reference.variable, place.first_piece + i));
-    auto segment = state->link().segment(pieces.back().segment());
+    auto segment = state->pin().segment(pieces.back().segment());
     if (!segment) return fail(std::move(segment.error()));
     if (!range_within(pieces.back().offset(), pieces.back().length(), (*segment)->bytes())) {
       return fail(ErrorCode::corrupt, "a block lies outside its segment",

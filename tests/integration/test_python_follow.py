@@ -138,6 +138,16 @@ def test_consumer_has_one_holder(address: str) -> None:
         pass
 
 
+def test_steps_that_are_held_do_not_keep_the_consumer_taken(address: str) -> None:
+    stream = forebay.open(address)
+    with stream.follow("render", ack="manual") as follower:
+        held = next(follower)
+    with stream.follow("render", ack="manual") as follower:
+        assert next(follower).number == held.number
+        assert held.pinned
+        assert int(held["n"]) == 0
+
+
 def test_seek_moves_a_running_follower_and_a_resting_cursor(address: str) -> None:
     stream = forebay.open(address)
     with stream.follow("render") as follower:
