@@ -15,7 +15,7 @@ import pytest
 
 import forebay
 from tests.fault.instance import Instance
-from tests.support.load import Event
+from tests.support.load import LoadProcess
 
 Instances = Callable[..., Instance]
 
@@ -189,28 +189,25 @@ def test_drop_oldest_spares_what_a_consumer_needs(instance: Instance) -> None:
     assert instance.problems() == []
 
 
-def contenders(instance: Instance, reservation: str) -> list[Event]:
-    """Two writers at once, of 32 MB steps of which one is kept; how far each comes, or how it ends."""
+def contenders(instance: Instance, reservation: str) -> list[LoadProcess]:
+    """Two writers at once that never stop, of 32 MB steps of which one is kept."""
     options: dict[str, Any] = {"steps": 0, "retention": "last:1", "block_timeout_ms": 600_000, "variables": 4}
-    writers = [instance.write(f"{reservation}/s{number}", elements=1_000_000, **options) for number in range(2)]
-    outcomes = [
-        writer.wait_for(("committed", "error"), lambda event: event.get("step", 10) >= 10) for writer in writers
-    ]
-    for writer in writers:
-        writer.kill()
-    return outcomes
+    return [instance.write(f"{reservation}/s{number}", elements=1_000_000, **options) for number in range(2)]
 
 
 def test_two_writers_that_can_never_both_go_on_are_told_at_once(instance: Instance) -> None:
     """Each keeps a step in the space that the other would need; neither waits for what will not come."""
-    for outcome in contenders(instance, "r"):
-        assert outcome.get("code") == "no_space", outcome
+    for writer in contenders(instance, "r"):
+        assert writer.wait_for("error")["code"] == "no_space"
     assert instance.problems() == []
 
 
 def test_two_writers_that_need_the_same_space_take_turns(instance: Instance) -> None:
     """There is room for one step more than both keep."""
     instance.create("wide", "112MiB")
-    for outcome in contenders(instance, "wide"):
-        assert outcome["event"] == "committed", outcome
+    writers = contenders(instance, "wide")
+    for writer in writers:
+        writer.wait_for("committed", lambda event: event["step"] >= 10)
+    for writer in writers:
+        writer.kill()
     assert instance.problems() == []
