@@ -45,6 +45,11 @@ class FollowerModel:
     held: list[HeldStep] = field(default_factory=list)
     given: forebay.Step | None = None  # the last one, which can be acknowledged
 
+    def pinned(self) -> list[forebay.Step]:
+        """Steps that retention has to spare."""
+        given = [self.given] if self.given is not None and self.given.pinned else []
+        return [held.step for held in self.held] + given
+
     def rewind(self, first: int) -> None:
         """Steps from this one on were withdrawn."""
         self.position = min(self.position, first)
@@ -91,7 +96,7 @@ class StreamModel:
         """Forgets what retention may have dropped: neither new enough nor held."""
         if self.last is None:
             return
-        held = {(held.step.number, held.step.epoch) for follower in self.followers for held in follower.held}
+        held = {(step.number, step.epoch) for follower in self.followers for step in follower.pinned()}
         oldest = self.next_step - self.last
         self.steps = {
             number: step for number, step in self.steps.items() if number >= oldest or (number, step.epoch) in held
