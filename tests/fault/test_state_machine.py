@@ -182,7 +182,7 @@ class Staging(RuleBasedStateMachine):
         if cleanly:
             model.writer.close()
         else:
-            # In the middle of a step; and after a restart the server gives a writer that it has not seen time to come back.
+            # In the middle of a step: after a restart the server gives a writer that it has not seen time to come back.
             model.writer.step()["T"] = np.zeros(1)
             model.writer.abandon()
             until(lambda: self.instance.stream(model.address).status == "interrupted", "the writer's loss is noticed")
