@@ -66,7 +66,7 @@ def _get(verify: str, bench: Workbench) -> Figures:
 
 def _views(variable_bytes: int, bench: Workbench) -> Figures:
     steps = 2
-    with bench.instance((steps + 4) * max(variable_bytes, MIB)) as instance:
+    with bench.instance(max((steps + 4) * variable_bytes, 16 * MIB)) as instance:
         engine = forebay_plugin(instance)
         with engine.writer(variable_bytes=variable_bytes, steps=steps) as writer:
             run_alone(writer)
