@@ -252,15 +252,20 @@ tl::unexpected<Error> Reservation::full_error(const SpaceWaiter& waiter, const s
 bool Reservation::can_wait_end(const SpaceWaiter& waiter) const {
   if (waiter.bytes > space_.total_bytes()) return false;
   if (waiter.when_full == WhenFull::drop_oldest && waiter.stream->drops_when_let_go()) return true;
-  return std::ranges::any_of(streams_, [&](const auto& entry) {
-    const Stream& other = *entry.second;
-    if (other.frees_with_sync() || other.may_free_space()) return true;
-    // Another writer may end and give back what it holds, unless it waits for space itself.
-    const bool waits = &other == waiter.stream || std::ranges::any_of(waiters_, [&](const SpaceWaiter& queued) {
-      return queued.stream == &other;
-    });
-    return !waits && const_cast<Stream&>(other).group().granted_bytes() > 0;
-  });
+  std::uint64_t coming_bytes = space_.free_bytes();
+  bool others_write = false;
+  for (const auto& [name, other] : streams_) {
+    if (other->frees_with_sync() || other->may_free_space()) return true;
+    const bool waits = other.get() == waiter.stream || std::ranges::any_of(waiters_, [&](const SpaceWaiter& queued) {
+                         return queued.stream == other.get();
+                       });
+    const std::uint64_t granted_bytes = other->group().granted_bytes();
+    if (waits || granted_bytes == 0) continue;
+    // It may end and give back what it holds, or commit, which makes older steps go.
+    others_write = true;
+    coming_bytes += granted_bytes + (other->state().retention.keeps_all() ? 0 : other->kept_bytes());
+  }
+  return others_write && coming_bytes >= waiter.bytes;
 }
 
 void Reservation::wait_for_space(SpaceWaiter waiter, std::int64_t timeout_ms) {

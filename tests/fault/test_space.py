@@ -189,15 +189,21 @@ def test_drop_oldest_spares_what_a_consumer_needs(instance: Instance) -> None:
     assert instance.problems() == []
 
 
-def contenders(instance: Instance, reservation: str) -> list[LoadProcess]:
-    """Two writers at once that never stop, of 32 MB steps of which one is kept."""
-    options: dict[str, Any] = {"steps": 0, "retention": "last:1", "block_timeout_ms": 600_000, "variables": 4}
-    return [instance.write(f"{reservation}/s{number}", elements=1_000_000, **options) for number in range(2)]
+def contenders(instance: Instance, reservation: str, elements: int, **options: Any) -> list[LoadProcess]:
+    """Two writers at once of which one step is kept; they never stop unless the options say so."""
+    options = {"steps": 0, "retention": "last:1", "block_timeout_ms": 600_000, "variables": 4, **options}
+    return [instance.write(f"{reservation}/s{number}", elements=elements, **options) for number in range(2)]
 
 
 def test_two_writers_that_can_never_both_go_on_are_told_at_once(instance: Instance) -> None:
     """Each keeps a step in the space that the other would need; neither waits for what will not come."""
-    for writer in contenders(instance, "r"):
+    writers = contenders(instance, "r", 900_000, commands=True)
+    for writer in writers:
+        writer.ask("step", "committed")
+    for writer in writers:
+        writer.command("step")
+        writer.end_commands()
+    for writer in writers:
         assert writer.wait_for("error")["code"] == "no_space"
     assert instance.problems() == []
 
@@ -205,9 +211,23 @@ def test_two_writers_that_can_never_both_go_on_are_told_at_once(instance: Instan
 def test_two_writers_that_need_the_same_space_take_turns(instance: Instance) -> None:
     """There is room for one step more than both keep."""
     instance.create("wide", "112MiB")
-    writers = contenders(instance, "wide")
+    writers = contenders(instance, "wide", 1_000_000)
     for writer in writers:
         writer.wait_for("committed", lambda event: event["step"] >= 10)
     for writer in writers:
         writer.kill()
+    assert instance.problems() == []
+
+
+def test_the_little_that_an_idle_writer_holds_is_not_waited_for(instance: Instance) -> None:
+    """It may give it back any time, but that would not be enough."""
+    writer = instance.write("r/flow", commands=True, block_timeout_ms=600_000, **BIG_STEP)
+    for _ in range(5):
+        writer.ask("step", "committed")
+    idle = instance.write("r/idle", commands=True, variables=1, elements=1_150_000)
+    idle.ask("step", "committed")
+    told = writer.ask("step", ("committed", "error"))
+    while told["event"] == "committed":
+        told = writer.ask("step", ("committed", "error"))
+    assert told["code"] == "no_space"
     assert instance.problems() == []

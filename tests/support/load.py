@@ -120,6 +120,12 @@ class LoadProcess:
         """Tells it a command and waits for the event that answers it."""
         return self.wait_for(event, after=self.command(line), timeout=timeout)
 
+    def end_commands(self) -> None:
+        """It ends once it has done the commands so far."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+
     def send(self, sent: signal.Signals) -> None:
         """Sends it a signal."""
         self._process.send_signal(sent)
@@ -131,9 +137,7 @@ class LoadProcess:
 
     def finish(self, timeout: float = DEADLINE_SECONDS) -> int:
         """Waits for its end: exit status (negative: the signal)."""
-        assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.close()
+        self.end_commands()
         try:
             status = self._process.wait(timeout)
         except subprocess.TimeoutExpired:
