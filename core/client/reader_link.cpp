@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include <forebay/address.h>
+
 #include "client/reconnect.h"
 
 namespace forebay::client {
@@ -67,11 +69,11 @@ Result<std::shared_ptr<ReaderLink>> ReaderLink::open(const Address& address, con
   std::shared_ptr<ReaderLink> link(new ReaderLink(address, options));
   auto connected = connect_server({}, options.interrupt);
   if (!connected) return fail(std::move(connected.error()));
-  auto opened = link->greet(*connected, false, open_deadline(options.open_timeout_ms));
+  auto opened = link->greet(*connected, nullptr, open_deadline(options.open_timeout_ms));
   if (!opened && (*connected)->is_broken()) {
     connected = reconnect_server((*connected)->socket_path(), Deadline::after_ms(options.reconnect_timeout_ms),
                                  options.interrupt, [&](const std::shared_ptr<Connection>& fresh) {
-                                   return link->greet(fresh, false, open_deadline(options.open_timeout_ms));
+                                   return link->greet(fresh, nullptr, open_deadline(options.open_timeout_ms));
                                  });
     if (!connected) return fail(std::move(connected.error()));
     opened = {};
@@ -83,7 +85,7 @@ Result<std::shared_ptr<ReaderLink>> ReaderLink::open(const Address& address, con
   return link;
 }
 
-Result<void> ReaderLink::greet(const std::shared_ptr<Connection>& connection, bool resuming, Deadline deadline) {
+Result<void> ReaderLink::greet(const std::shared_ptr<Connection>& connection, Presented* presented, Deadline deadline) {
   wire::ReaderOpenT request;
   request.reservation = address_.reservation;
   request.stream = address_.stream;
@@ -100,8 +102,7 @@ Result<void> ReaderLink::greet(const std::shared_ptr<Connection>& connection, bo
   request.follow = options_.follow;
   request.open_timeout_ms = options_.open_timeout_ms;
 
-  std::vector<std::shared_ptr<Pin>> presented;
-  if (resuming) {
+  if (presented != nullptr) {
     const std::lock_guard lock(mutex_);
     request.resume = true;
     request.session = session_;
@@ -111,7 +112,7 @@ Result<void> ReaderLink::greet(const std::shared_ptr<Connection>& connection, bo
     for (const auto& [key, entry] : pins_) {
       if (auto pin = entry.second.lock()) {
         request.pins.emplace_back(key.second, key.first, 0);
-        presented.push_back(std::move(pin));
+        presented->push_back(std::move(pin));
       }
     }
   }
@@ -125,9 +126,11 @@ Result<void> ReaderLink::greet(const std::shared_ptr<Connection>& connection, bo
   epoch_ = (*body)->epoch();
   position_ = (*body)->position();
   current_ = {connection, current_.generation + 1};
-  for (const std::shared_ptr<Pin>& pin : presented) {
-    pin->generation_ = current_.generation;
-    pin->deliveries_ = 1;
+  if (presented != nullptr) {
+    for (const std::shared_ptr<Pin>& pin : *presented) {
+      pin->generation_ = current_.generation;
+      pin->deliveries_ = 1;
+    }
   }
   if ((*body)->lost_pins() != nullptr) {
     for (const wire::StepKey* key : *(*body)->lost_pins()) {
@@ -146,13 +149,14 @@ ReaderLink::Current ReaderLink::current() const {
 }
 
 Result<void> ReaderLink::resume(const Connection& broken, Deadline deadline) {
+  Presented presented;
   const std::lock_guard one_at_a_time(resume_mutex_);
   const Current now = current();
   if (now.connection.get() != &broken) return {};
   auto connected = reconnect_server(now.connection->socket_path(), deadline, options_.interrupt,
                                     [&](const std::shared_ptr<Connection>& fresh) {
                                       const Deadline least = Deadline::after_ms(resume_timeout_least_ms);
-                                      return greet(fresh, true, least.at_ns() > deadline.at_ns() ? least : deadline);
+                                      return greet(fresh, &presented, least.at_ns() > deadline.at_ns() ? least : deadline);
                                     });
   if (!connected) {
     if (connected.error().where.empty()) connected.error().where = where();
@@ -206,8 +210,18 @@ void ReaderLink::release(Pin& pin) {
     connection = current_.connection;
     release.steps.assign(pin.deliveries_, wire::StepKey(pin.step_, pin.epoch_, 0));
   }
-  // Where the connection is gone, so is the pin.
-  (void)connection->tell(MessageType::step_release, release);
+  if (!connection->tell(MessageType::step_release, release)) tell_what_is_held(*connection);
+}
+
+void ReaderLink::tell_what_is_held(const Connection& broken) {
+  Presented presented;
+  const std::unique_lock one_at_a_time(resume_mutex_, std::try_to_lock);
+  if (!one_at_a_time || current().connection.get() != &broken) return;
+  auto path = server_socket();
+  const Deadline deadline = Deadline::after_ms(resume_timeout_least_ms);
+  auto connection = Connection::open(path ? *path : broken.socket_path(), deadline, {});
+  // Where there is no server, the next call says it, or the end of this process.
+  if (connection) (void)greet(*connection, &presented, deadline);
 }
 
 void ReaderLink::leave() {
@@ -219,7 +233,7 @@ void ReaderLink::leave() {
     connection = current_.connection;
   }
   // Where nobody holds a step, the connection ends now and says the same; where it is gone, resume() does not follow.
-  (void)connection->tell(MessageType::reader_leave, wire::ReaderLeaveT());
+  if (!connection->tell(MessageType::reader_leave, wire::ReaderLeaveT())) tell_what_is_held(*connection);
 }
 
 Result<std::shared_ptr<Segment>> ReaderLink::segment(std::uint32_t number) {

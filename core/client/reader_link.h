@@ -109,9 +109,14 @@ class ReaderLink : public std::enable_shared_from_this<ReaderLink> {
   friend class Pin;
 
   ReaderLink(Address address, ReaderOptions options);
-  /// Sends ReaderOpen, new or to resume, and from its answer on uses this connection.
-  Result<void> greet(const std::shared_ptr<Connection>& connection, bool resuming, Deadline deadline);
+  /// The pins that a resuming reader says it holds. Declared before a lock, for the last owner of one releases it.
+  using Presented = std::vector<std::shared_ptr<Pin>>;
+
+  /// Sends ReaderOpen, to resume where `presented` is given, and from its answer on uses this connection.
+  Result<void> greet(const std::shared_ptr<Connection>& connection, Presented* presented, Deadline deadline);
   void release(Pin& pin);
+  /// A server that came back after `broken` was lost learns at once what is held no longer. Without waiting for one.
+  void tell_what_is_held(const Connection& broken);
 
   const Address address_;
   const ReaderOptions options_;

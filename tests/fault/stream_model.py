@@ -44,6 +44,7 @@ class FollowerModel:
     position: int
     held: list[HeldStep] = field(default_factory=list)
     given: forebay.Step | None = None  # the last one, which can be acknowledged
+    known: bool = True  # to the server, since it was started
 
     def pinned(self) -> list[forebay.Step]:
         """Steps that retention has to spare."""
