@@ -153,11 +153,11 @@ Result<void> ReaderLink::resume(const Connection& broken, Deadline deadline) {
   const std::lock_guard one_at_a_time(resume_mutex_);
   const Current now = current();
   if (now.connection.get() != &broken) return {};
-  auto connected = reconnect_server(now.connection->socket_path(), deadline, options_.interrupt,
-                                    [&](const std::shared_ptr<Connection>& fresh) {
-                                      const Deadline least = Deadline::after_ms(resume_timeout_least_ms);
-                                      return greet(fresh, &presented, least.at_ns() > deadline.at_ns() ? least : deadline);
-                                    });
+  auto connected = reconnect_server(
+      now.connection->socket_path(), deadline, options_.interrupt, [&](const std::shared_ptr<Connection>& fresh) {
+        const Deadline least = Deadline::after_ms(resume_timeout_least_ms);
+        return greet(fresh, &presented, least.at_ns() > deadline.at_ns() ? least : deadline);
+      });
   if (!connected) {
     if (connected.error().where.empty()) connected.error().where = where();
     return fail(std::move(connected.error()));
