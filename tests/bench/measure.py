@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tests.bench.workbench import Workbench, warm_memory
+from tests.bench.workbench import Workbench
 
 __all__ = ["Case", "Figures", "Outcome", "Row", "Suite", "Verdict", "run_suite"]
 
@@ -95,7 +95,6 @@ def run_suite(suite: Suite, bench: Workbench, progress: Callable[[str], None]) -
         shift = repetition * len(suite.cases) // repetitions
         for case in suite.cases[shift:] + suite.cases[:shift]:
             progress(f"{suite.name} {repetition + 1}/{repetitions}: {case.name}")
-            warm_memory()
             outcome.load_averages.append(os.getloadavg()[0])
             figures = case.run(bench)
             for name, value in figures.items():

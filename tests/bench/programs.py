@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from tests.bench.memory import warm_memory
+
 __all__ = ["Program", "Timeline", "build_directory", "run_alone", "run_pair"]
 
 #: Longer than any case takes; a program that hangs is killed then.
@@ -135,16 +137,18 @@ class Program:
 
 
 def run_alone(program: Program) -> Timeline:
-    """Lets it begin once it is ready."""
+    """Lets it begin once it is ready, in warm memory."""
     program.wait_ready()
+    warm_memory()
     program.go()
     return program.finish()
 
 
 def run_pair(writer: Program, reader: Program) -> tuple[Timeline, Timeline]:
-    """Lets both begin once both are ready, the reader first, so that it is waiting already."""
+    """Lets both begin once both are ready, in warm memory; the reader first, so that it is waiting already."""
     writer.wait_ready()
     reader.wait_ready()
+    warm_memory()
     reader.go()
     writer.go()
     return writer.finish(), reader.finish()

@@ -1,23 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a case runs: a folder of its own, warm memory, a staging server that lives as long as the case."""
+"""Where a case runs: a folder of its own, a staging server that lives as long as the case."""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
-import mmap
 import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 import forebay
 from tests.support.staging_server import StagingServer
 
-__all__ = ["GIB", "KIB", "MIB", "RESERVATION", "Instance", "Workbench", "warm_memory"]
+__all__ = ["GIB", "KIB", "MIB", "RESERVATION", "Instance", "Workbench"]
 
 KIB = 1 << 10
 MIB = 1 << 20
@@ -25,17 +22,6 @@ GIB = 1 << 30
 
 #: The reservation's name in every case.
 RESERVATION = "bench"
-
-_WARM_BYTES = 3 * GIB
-
-
-def warm_memory() -> None:
-    """Touches and frees 3 GiB: a virtual machine that was idle has given its memory back to its host."""
-    with mmap.mmap(-1, _WARM_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
-        memory.madvise(mmap.MADV_HUGEPAGE)
-        touched = np.frombuffer(memory, dtype=np.uint8)
-        touched[:: mmap.PAGESIZE] = 1
-        del touched
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,7 @@ def _run(readers: int, stopped: bool, bench: Workbench) -> Figures:
         following = [stack.enter_context(engine.reader(variable_bytes=_BYTES)) for _ in range(readers)]
         for program in (writer, *following):
             program.wait_ready()
+        warm_memory()
         for program in (*following, writer):
             program.go()
         if stopped:
