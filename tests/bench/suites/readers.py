@@ -9,6 +9,7 @@ import statistics
 
 from tests.bench.engines import forebay_plugin
 from tests.bench.measure import Case, Figures, Row, Suite
+from tests.bench.memory import warm_memory
 from tests.bench.workbench import MIB, Workbench
 
 __all__ = ["paced_readers"]
