@@ -150,14 +150,15 @@ std::optional<Message> MessageSocket::pop() {
   std::memcpy(&header, received_.data() + received_start_, sizeof header);
   Message message;
   message.request = header.request;
-  if (header.magic != magic || header.body_bytes > body_bytes_max || header.descriptors > descriptors_max) {
+  // Descriptors come with a message's first byte: those that are not here by now never come.
+  if (header.magic != magic || header.body_bytes > body_bytes_max || header.descriptors > descriptors_max ||
+      header.descriptors > received_descriptors_.size()) {
     // A peer that speaks another language: MessageType::none is never valid, so the caller ends the conversation.
     received_.clear();
     received_start_ = 0;
     return message;
   }
-  if (available - sizeof header < header.body_bytes || received_descriptors_.size() < header.descriptors)
-    return std::nullopt;
+  if (available - sizeof header < header.body_bytes) return std::nullopt;
   message.type = static_cast<MessageType>(header.type);
   const auto body_start = received_.begin() + static_cast<std::ptrdiff_t>(received_start_ + sizeof header);
   message.body.assign(body_start, body_start + header.body_bytes);

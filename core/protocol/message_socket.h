@@ -36,7 +36,8 @@ class MessageSocket {
   /// the peer has closed, protocol for a malformed header.
   Result<void> receive();
 
-  /// The next whole message that has been received.
+  /// The next whole message that has been received; one of type none, which no peer sends, where what was received
+  /// cannot be one.
   std::optional<Message> pop();
 
  private:

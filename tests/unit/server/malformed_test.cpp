@@ -150,6 +150,17 @@ TEST_F(MalformedTest, lengths_beyond_the_limit_end_the_connection) {
   expect_unharmed();
 }
 
+TEST_F(MalformedTest, descriptors_that_do_not_come_are_not_waited_for) {
+  // Else whatever follows is kept in memory for ever.
+  Header header;
+  header.type = static_cast<std::uint16_t>(MessageType::server_query);
+  header.descriptors = 1;
+  RawClient client = connect();
+  client.send_bytes(framed(header));
+  EXPECT_TRUE(client.ended());
+  expect_unharmed();
+}
+
 TEST_F(MalformedTest, a_message_that_never_becomes_whole_holds_nobody_up) {
   Header header;
   header.type = static_cast<std::uint16_t>(MessageType::server_query);
