@@ -195,8 +195,10 @@ void WriterEngine::EndStep() {
   }
   if (!result) {
     note(result.error());
+    // First, while the step still counts as open: where the call was interrupted, its fate is unknown.
+    const bool stopped = cancelled(result.error());
     abort_step();
-    if (!cancelled(result.error())) throw_error(result.error(), doing("EndStep of"));
+    if (!stopped) throw_error(result.error(), doing("EndStep of"));
   }
   in_step_ = false;
 }
