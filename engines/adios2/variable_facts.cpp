@@ -141,6 +141,11 @@ std::size_t find_tail(adios2::IO io) {
 }
 
 template <class T>
+bool is_nan(const std::array<std::byte, 16>& bytes) {
+  return element<T>(bytes) != element<T>(bytes);
+}
+
+template <class T>
 bool less(const std::array<std::byte, 16>& left, const std::array<std::byte, 16>& right) {
   return element<T>(left) < element<T>(right);
 }
@@ -155,6 +160,8 @@ void widen(VariableFacts& facts, const VariableFacts& other, DataType type) {
   }
   with_type(type, [&]<class T>() {
     if constexpr (is_ordered<T>) {
+      // What is no number gives way to one: a block of NaN has them in both places.
+      if (is_nan<T>(facts.range->min)) facts.range = other.range;
       if (less<T>(other.range->min, facts.range->min)) facts.range->min = other.range->min;
       if (less<T>(facts.range->max, other.range->max)) facts.range->max = other.range->max;
     }
@@ -189,7 +196,12 @@ VariableFacts facts_of(const Step& step, const VariableInfo& variable) {
 template <class T>
 void set_facts(const adios2::Variable<T>& variable, const VariableFacts& facts) {
   const std::size_t offset = tail_offset.load(std::memory_order_acquire);
-  if (offset != 0) store<T>(static_cast<std::byte*>(core_variable(variable)), offset, facts);
+  auto* const core = static_cast<std::byte*>(core_variable(variable));
+  if (offset == 0 || core == nullptr) return;
+  // Each variable is asked once more before it is written to: the place must hold what ADIOS2 itself answers.
+  const BaseTail& tail = *reinterpret_cast<const BaseTail*>(core + offset);
+  if (tail.available_steps_start != variable.StepsStart() || tail.available_steps_count != variable.Steps()) return;
+  store<T>(core, offset, facts);
 }
 
 void check_facts(adios2::IO io) {
