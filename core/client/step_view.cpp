@@ -47,6 +47,8 @@ Result<Step::View> Step::Impl::view(std::size_t variable, std::size_t block, con
   auto owner = std::make_shared<ViewOwner>();
   owner->state = state;
   std::vector<format::Piece> pieces;
+  // Held until they are mapped: another thread may tidy the cache meanwhile.
+  std::vector<std::shared_ptr<client::Segment>> segments;
   for (std::uint32_t i = 0; i < place.piece_count; ++i) {
     pieces.push_back(protocol::piece_of(*reference.variable, place.first_piece + i));
     auto segment = state->pin().segment(pieces.back().segment());
@@ -55,10 +57,11 @@ Result<Step::View> Step::Impl::view(std::size_t variable, std::size_t block, con
       return fail(ErrorCode::corrupt, "a block lies outside its segment",
                   state->where() + ", variable " + info.name + ", " + (*segment)->place(pieces.back().offset()));
     }
-    owner->segment = std::move(*segment);
+    segments.push_back(std::move(*segment));
   }
   View view;
   if (pieces.size() == 1) {
+    owner->segment = segments.front();
     auto mapped = owner->segment->map();
     if (!mapped) return fail(std::move(mapped.error()));
     view.data = *mapped + pieces.front().offset();
@@ -67,7 +70,6 @@ Result<Step::View> Step::Impl::view(std::size_t variable, std::size_t block, con
     if (!mapping) return fail(std::move(mapping.error()));
     view.data = (*mapping)->bytes().data();
     owner->mapping = std::move(*mapping);
-    owner->segment.reset();
   }
 
   const Dimensions& extents = info.blocks[block].count;
