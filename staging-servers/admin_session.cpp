@@ -321,7 +321,11 @@ Result<void> AdminSession::query_reservations(const protocol::Message& message) 
   // Files are counted by walking their trees, which may take long.
   server.errand_worker().add(
       [&server, this, alive = connection_.alive(), infos = std::move(infos), request = message.request]() mutable {
-        for (ReservationInfo& info : infos) info.files_bytes = server.store().files_bytes(info.id).value_or(0);
+        for (ReservationInfo& info : infos) {
+          const auto measured = server.store().files_bytes(info.id);
+          if (!measured) log::warning("files of {} are not counted: {}", info.name, measured.error().message());
+          info.files_bytes = measured.value_or(0);
+        }
         server.loop().post([this, alive, infos = std::move(infos), request] {
           if (alive.expired()) return;
           wire::ReservationsAnswerT answer;

@@ -21,6 +21,7 @@ namespace forebay::storage {
 namespace {
 
 constexpr std::size_t depth_max = 32;
+constexpr std::size_t measured_depth_max = 256;
 constexpr std::size_t moved_name_bytes =
     64;  // of the name that it keeps: a part that is moved again must not grow a longer one
 constexpr std::uint64_t block_bytes = 512;  // the unit of st_blocks, whatever the file system's own is
@@ -151,7 +152,7 @@ Result<std::uint64_t> tree_bytes(const std::string& path) {
   std::vector<Level> levels;
   Descriptor top = open_directory_at(AT_FDCWD, path.c_str());
   if (!top.valid()) return system_error(errno, "cannot open directory", path);
-  // Trees deeper than open descriptors allow end in an error: a user who builds one is not measured wrongly in silence.
+  // A descriptor is open for each level. Deeper trees end in an error, before they take the server's last descriptor.
   auto first = Level::of(std::move(top), path);
   if (!first) return system_error(errno, "cannot read directory", path);
   levels.push_back(std::move(*first));
@@ -173,6 +174,8 @@ Result<std::uint64_t> tree_bytes(const std::string& path) {
       if (!counted) total += static_cast<std::uint64_t>(status.st_blocks) * block_bytes;
     } else if (S_ISDIR(status.st_mode)) {
       std::string below = levels.back().name + "/" + name;
+      if (levels.size() == measured_depth_max)
+        return fail(ErrorCode::unsupported, "the tree is too deep to be measured", std::move(below));
       Descriptor descriptor = open_directory_at(parent, name);
       if (!descriptor.valid()) {
         if (errno == ENOENT || errno == ENOTDIR || errno == ELOOP) continue;
