@@ -12,6 +12,12 @@
 #include "stream.h"
 
 namespace forebay::server {
+namespace {
+
+/// How many dropped steps may wait for a reader whose turn they were, before they are taken out.
+constexpr std::size_t assigned_dropped_max = 64;
+
+}  // namespace
 
 Result<void> Followers::join(ReaderSession& session, const wire::ReaderOpenT& wish) {
   const auto& state = stream_.state();
@@ -73,10 +79,7 @@ Result<void> Followers::join(ReaderSession& session, const wire::ReaderOpenT& wi
   }
   if (!session.consumer.empty() && session.follow && distribution_of(session) == StepDistribution::all_to_all)
     holders_.emplace(session.consumer, &session);
-  if (session.follow && distribution_of(session) != StepDistribution::all_to_all &&
-      !sharings_.contains(session.consumer)) {
-    sharings_[session.consumer].next = session.position;
-  }
+  if (session.follow && distribution_of(session) != StepDistribution::all_to_all) begin_sharing(session);
   session.told_status = state.status;
   sessions_.insert(&session);
   return {};
@@ -89,13 +92,10 @@ void Followers::stop_following(ReaderSession& session) {
     holders_.erase(holder);
   // Steps that were its turn and that it never got go to the others.
   for (auto& [consumer, sharing] : sharings_) {
-    std::optional<std::uint64_t> first;
-    for (const auto& [step, reader] : sharing.assigned) {
-      if (reader == &session && !first) first = step;
+    if (const auto turns = sharing.assigned.find(&session); turns != sharing.assigned.end()) {
+      sharing.returned.merge(turns->second);
+      sharing.assigned.erase(turns);
     }
-    if (!first) continue;
-    std::erase_if(sharing.assigned, [&](const auto& entry) { return entry.first >= *first; });
-    sharing.next = *first;
   }
 }
 
@@ -136,27 +136,60 @@ std::vector<ReaderSession*> Followers::sharers(const std::string& consumer, Step
   return found;
 }
 
+void Followers::begin_sharing(const ReaderSession& session) {
+  const auto others = sharers(session.consumer, distribution_of(session));
+  const bool first = std::ranges::none_of(others, [&](const ReaderSession* other) { return other != &session; });
+  // What was given to readers that have all gone is not known to have been dealt with: the cursor tells.
+  if (first) sharings_[session.consumer] = Sharing{.next = session.position, .assigned = {}, .returned = {}};
+}
+
+void Followers::set_stream_distribution(StepDistribution distribution) {
+  if (std::exchange(stream_distribution_, distribution) == distribution) return;
+  if (distribution == StepDistribution::all_to_all) return;
+  // Readers that came before the writer said so go on from the first that any of them stands at.
+  std::map<std::string, std::uint64_t> starts;
+  for (const ReaderSession* session : sessions_) {
+    if (!session->follow || session->distribution != StepDistribution::stream_default) continue;
+    const auto start = starts.emplace(session->consumer, session->position).first;
+    start->second = std::min(start->second, session->position);
+  }
+  for (const auto& [consumer, start] : starts)
+    sharings_[consumer] = Sharing{.next = start, .assigned = {}, .returned = {}};
+}
+
+void Followers::assign(Sharing& sharing, const std::vector<ReaderSession*>& readers, std::uint64_t step) {
+  ReaderSession* const reader = readers[sharing.turn++ % readers.size()];
+  std::set<std::uint64_t>& turns = sharing.assigned[reader];
+  turns.insert(step);
+  // A reader that has stopped must not make the server remember steps that were dropped long ago.
+  const auto& kept = stream_.state().steps;
+  if (turns.size() <= 2 * kept.size() + assigned_dropped_max) return;
+  reader->skipped += std::erase_if(turns, [&](std::uint64_t number) { return !kept.contains(number); });
+}
+
 const storage::StepState* Followers::next_shared(ReaderSession& session, StepDistribution distribution,
                                                  std::uint64_t limit) {
   Sharing& sharing = sharings_[session.consumer];
+  const auto& kept = stream_.state().steps;
   if (distribution == StepDistribution::on_demand) {
     const storage::StepState* step = first_kept(sharing.next, limit);
     if (step != nullptr) sharing.next = step->committed.step + 1;
     return step;
   }
   const auto readers = sharers(session.consumer, distribution);
-  while (const storage::StepState* step = first_kept(sharing.next, limit)) {
-    sharing.assigned[step->committed.step] = readers[sharing.turn++ % readers.size()];
-    sharing.next = step->committed.step + 1;
+  for (const std::uint64_t number : std::exchange(sharing.returned, {})) {
+    if (kept.contains(number)) assign(sharing, readers, number);
   }
-  for (auto entry = sharing.assigned.begin(); entry != sharing.assigned.end(); ++entry) {
-    if (entry->second != &session) continue;
-    const std::uint64_t number = entry->first;
-    sharing.assigned.erase(entry);
-    const auto found = stream_.state().steps.find(number);
-    if (found != stream_.state().steps.end()) return &found->second;
+  while (const storage::StepState* step = first_kept(sharing.next, limit)) {
+    sharing.next = step->committed.step + 1;
+    assign(sharing, readers, step->committed.step);
+  }
+  std::set<std::uint64_t>& turns = sharing.assigned[&session];
+  while (!turns.empty()) {
+    const auto found = kept.find(*turns.begin());
+    turns.erase(turns.begin());
+    if (found != kept.end()) return &found->second;
     ++session.skipped;
-    return next_shared(session, distribution, limit);
   }
   return nullptr;
 }

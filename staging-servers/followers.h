@@ -68,7 +68,7 @@ class Followers {
   bool any_cursor_needs(std::uint64_t step) const;
   std::vector<ConsumerInfo> consumers() const;
   /// Steps shared out to one of several readers: chosen by the writer for readers that do not choose.
-  void set_stream_distribution(StepDistribution distribution) noexcept { stream_distribution_ = distribution; }
+  void set_stream_distribution(StepDistribution distribution);
 
  private:
   struct Pin {
@@ -78,17 +78,21 @@ class Followers {
   };
   /// Readers that share the steps of one consumer name out among them.
   struct Sharing {
-    std::uint64_t next = 0;                            ///< first step not given or assigned to anybody
-    std::map<std::uint64_t, ReaderSession*> assigned;  ///< round robin: whose turn each step is
+    std::uint64_t next = 0;                                      ///< first step not given or assigned to anybody
+    std::map<ReaderSession*, std::set<std::uint64_t>> assigned;  ///< round robin: whose turn steps are
+    std::set<std::uint64_t> returned;                            ///< assigned to readers that went before they got them
     std::size_t turn = 0;
   };
 
   StepDistribution distribution_of(const ReaderSession& session) const;
   const storage::StepState* next_for(ReaderSession& session);
   const storage::StepState* next_shared(ReaderSession& session, StepDistribution distribution, std::uint64_t limit);
+  void assign(Sharing& sharing, const std::vector<ReaderSession*>& readers, std::uint64_t step);
   const storage::StepState* first_kept(std::uint64_t from, std::uint64_t limit) const;
   std::uint64_t visible_limit(const ReaderSession& session) const;
   std::vector<ReaderSession*> sharers(const std::string& consumer, StepDistribution distribution) const;
+  /// A reader that is about to share: what it shares begins where it stands, unless others share it already.
+  void begin_sharing(const ReaderSession& session);
   void deliver(ReaderSession& session, std::uint32_t request, const storage::StepState& step);
   bool pin(ReaderSession& session, const storage::StepState& step);
   void unpin(const StepKey& key, bool unnamed);

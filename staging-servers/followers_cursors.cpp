@@ -38,6 +38,7 @@ Result<void> Followers::move_cursor(ReaderSession& session, const wire::CursorMo
     if (const auto sharing = sharings_.find(session.consumer); sharing != sharings_.end()) {
       sharing->second.next = move.position;
       sharing->second.assigned.clear();
+      sharing->second.returned.clear();
     }
   } else {
     // An acknowledgement of a step that has been withdrawn since says nothing about the steps that replace it.
@@ -85,7 +86,8 @@ void Followers::rewound(std::uint64_t first) {
   }
   for (auto& [consumer, sharing] : sharings_) {
     sharing.next = std::min(sharing.next, first);
-    std::erase_if(sharing.assigned, [&](const auto& entry) { return entry.first >= first; });
+    for (auto& [reader, turns] : sharing.assigned) turns.erase(turns.lower_bound(first), turns.end());
+    sharing.returned.erase(sharing.returned.lower_bound(first), sharing.returned.end());
   }
 }
 

@@ -204,6 +204,56 @@ TEST_F(FollowersTest, steps_dealt_to_a_reader_that_goes_are_dealt_again) {
   EXPECT_EQ(seen, (std::vector<std::uint64_t>{0, 1, 2, 3}));
 }
 
+TEST_F(FollowersTest, what_the_others_got_is_not_dealt_again_when_a_reader_goes) {
+  RawClient client = writer();
+  wire::ReaderOpenT wish = reader_open("workers");
+  wish.distribution = static_cast<std::uint8_t>(StepDistribution::round_robin);
+  RawClient stays = reader(wish);
+  std::vector<std::uint64_t> seen;
+  {
+    RawClient goes = reader(wish);
+    for (std::uint64_t step = 0; step < 6; ++step) write_step(client, step);
+    for (int i = 0; i < 3; ++i) seen.push_back(number_of(*wait_step(stays)));
+  }
+  while (seen.size() < 6) seen.push_back(number_of(*wait_step(stays)));
+  std::ranges::sort(seen);
+  EXPECT_EQ(seen, (std::vector<std::uint64_t>{0, 1, 2, 3, 4, 5}));
+}
+
+TEST_F(FollowersTest, readers_that_share_come_back_to_their_cursor_when_all_have_gone) {
+  RawClient client = writer();
+  wire::ReaderOpenT wish = reader_open("workers");
+  wish.distribution = static_cast<std::uint8_t>(StepDistribution::on_demand);
+  for (std::uint64_t step = 0; step < 3; ++step) write_step(client, step);
+  {
+    RawClient crashes = reader(wish);
+    for (std::uint64_t step = 0; step < 3; ++step) EXPECT_EQ(number_of(*wait_step(crashes)), step);
+    EXPECT_EQ(acknowledge(crashes, 0).type, MessageType::done);
+  }
+  expect_alive();  // by now the server knows that it has gone
+  RawClient comes_back = reader(wish);
+  EXPECT_EQ(number_of(*wait_step(comes_back)), 1U);
+}
+
+TEST_F(FollowersTest, a_writer_that_shares_steps_out_does_not_send_its_readers_back) {
+  {
+    RawClient client = writer();
+    for (std::uint64_t step = 0; step < 3; ++step) write_step(client, step);
+    EXPECT_EQ(client.call(MessageType::writer_close, wire::WriterCloseT()).type, MessageType::done);
+  }
+  wire::ReaderOpenT from_now_on = reader_open();
+  from_now_on.start_kind = static_cast<std::uint8_t>(Start::Kind::next);
+  RawClient follower = reader(from_now_on);
+  RawClient client = connect();
+  wire::WriterOpenT wish = writer_open();
+  wish.distribution = static_cast<std::uint8_t>(StepDistribution::on_demand);
+  ASSERT_EQ(client.call(MessageType::writer_open, wish).type, MessageType::writer_opened);
+  write_step(client, 3);
+  auto event = wait_step(follower);
+  while (event->kind == static_cast<std::uint8_t>(NextStep::Kind::notice)) event = wait_step(follower);
+  EXPECT_EQ(number_of(*event), 3U);
+}
+
 TEST_F(FollowersTest, dropping_the_oldest_drops_no_more_than_is_needed) {
   RawClient client = keeping("all", WhenFull::drop_oldest);
   std::uint64_t step = 0;
