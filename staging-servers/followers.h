@@ -97,6 +97,8 @@ class Followers {
   bool pin(ReaderSession& session, const storage::StepState& step);
   void unpin(const StepKey& key, bool unnamed);
   bool answer_end(ReaderSession& session);
+  /// Lets go of what was held for an absent session; `kept`: what it has pinned itself again.
+  void end_absent(std::uint64_t session, const std::map<StepKey, std::uint32_t>& kept);
 
   Stream& stream_;
   std::set<ReaderSession*> sessions_;

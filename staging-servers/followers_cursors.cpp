@@ -104,10 +104,14 @@ void Followers::hold_for_absent(std::uint64_t session, const std::vector<StepKey
 }
 
 void Followers::absent_is_gone(std::uint64_t session) {
+  end_absent(session, {});
+}
+
+void Followers::end_absent(std::uint64_t session, const std::map<StepKey, std::uint32_t>& kept) {
   const auto found = absent_.find(session);
   if (found == absent_.end()) return;
   for (const StepKey& key : std::exchange(found->second, {})) {
-    stream_.reservation().server().pins().remove(session, key.first, key.second);
+    if (!kept.contains(key)) stream_.reservation().server().pins().remove(session, key.first, key.second);
     unpin(key, false);
   }
   absent_.erase(session);
@@ -128,12 +132,8 @@ std::vector<StepKey> Followers::resume_pins(ReaderSession& session, const std::v
     const bool held = absent != absent_.end() && std::ranges::find(absent->second, key) != absent->second.end();
     if (step == nullptr || !held || !pin(session, *step)) lost.push_back(key);
   }
-  absent_is_gone(session.number);
-  for (const auto& [key, count] : session.pins) {
-    // absent_is_gone() has cleared the session's lines in the table.
-    stream_.reservation().server().pins().add(session.number, session.connection().peer().pid, stream_.state().uuid,
-                                              key.first, key.second);
-  }
+  // The lines of what it still holds stay in the table all the time: the server may be killed here as anywhere.
+  end_absent(session.number, session.pins);
   return lost;
 }
 
