@@ -25,8 +25,10 @@ Result<void> Followers::join(ReaderSession& session, const wire::ReaderOpenT& wi
   if (!session.consumer.empty() && session.follow && distribution_of(session) == StepDistribution::all_to_all) {
     auto holder = holders_.find(session.consumer);
     if (holder != holders_.end() && holder->second->connection().peer_gone()) {
-      // It ended just before; its own end comes later in the queue of events.
-      leave(*holder->second);
+      // It ended just before; its own end comes later in the queue of events, and perhaps after that of the stream.
+      ReaderSession& gone = *holder->second;
+      leave(gone);
+      gone.stream_removed();
       holder = holders_.end();
     }
     if (holder != holders_.end()) {

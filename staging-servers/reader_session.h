@@ -45,8 +45,9 @@ class ReaderSession final : public Session {
 
   /// The stream came into being.
   void stream_made();
-  const std::string& wanted_stream() const noexcept { return wish_.stream; }
-  /// The stream was removed or the reservation destroyed.
+  /// The reservation was destroyed in which the stream would have come into being.
+  void reservation_destroyed();
+  /// The stream was removed or the reservation destroyed, or this reader counts as gone already.
   void stream_removed();
 
  private:

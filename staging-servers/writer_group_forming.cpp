@@ -69,8 +69,10 @@ std::optional<Error> WriterGroup::refusal(const wire::WriterOpenT& wish) const {
 void WriterGroup::notice_lost_ranks() {
   for (std::size_t number = 0; active_ && number < ranks_.size(); ++number) {
     WriterSession* session = ranks_[number].session;
-    if (session != nullptr && !ranks_[number].closed && session->connection().peer_gone())
-      lost(*session, "the connection ended");
+    if (session == nullptr || ranks_[number].closed || !session->connection().peer_gone()) continue;
+    lost(*session, "the connection ended");
+    // Its own end comes later, and perhaps after that of the stream.
+    session->stream_removed();
   }
 }
 

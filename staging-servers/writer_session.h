@@ -27,7 +27,7 @@ class WriterSession final : public Session {
   std::uint32_t incarnation = 0;
   std::string broken;  ///< why the group is no more; empty while it is whole
 
-  /// The stream was removed or the reservation destroyed.
+  /// The stream was removed or the reservation destroyed, or this rank counts as lost already.
   void stream_removed() { stream_ = nullptr; }
 
  private:
