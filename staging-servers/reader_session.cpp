@@ -71,7 +71,7 @@ void ReaderSession::open(const protocol::Message& message) {
   }
   const Deadline deadline = Deadline::after_ms(wish_.open_timeout_ms);
   waiting_for_stream_ = true;
-  connection_.server().add_stream_waiter(*this, wish_.reservation + "/" + wish_.stream);
+  connection_.server().add_stream_waiter(*this, wanted_path());
   if (deadline.is_never()) return;
   open_timer_ = connection_.server().loop().at(deadline.at_ns(), [this, where] {
     open_timer_.reset();
@@ -87,12 +87,25 @@ void ReaderSession::open(const protocol::Message& message) {
 }
 
 void ReaderSession::stream_made() {
+  auto reservation = connection_.server().find_reservation(wish_.reservation, connection_.peer());
+  if (reservation) stream_ = (*reservation)->find_stream(wish_.stream);
+  if (stream_ == nullptr) {
+    // Removed again meanwhile: the next one of this name is waited for.
+    connection_.server().add_stream_waiter(*this, wanted_path());
+    return;
+  }
   waiting_for_stream_ = false;
   if (open_timer_) connection_.server().loop().cancel(*open_timer_);
   open_timer_.reset();
-  auto reservation = connection_.server().find_reservation(wish_.reservation, connection_.peer());
-  if (reservation) stream_ = (*reservation)->find_stream(wish_.stream);
-  if (stream_ != nullptr) join();
+  join();
+}
+
+void ReaderSession::reservation_destroyed() {
+  waiting_for_stream_ = false;
+  if (open_timer_) connection_.server().loop().cancel(*open_timer_);
+  open_timer_.reset();
+  connection_.answer_failure(
+      open_request_, {ErrorCode::not_found, "the reservation was destroyed", "reservation " + wish_.reservation});
 }
 
 void ReaderSession::join() {

@@ -53,6 +53,7 @@ class ReaderSession final : public Session {
  private:
   void open(const protocol::Message& message);
   void join();
+  std::string wanted_path() const { return wish_.reservation + "/" + wish_.stream; }
   Result<void> answer(const protocol::Message& message);
 
   Connection& connection_;

@@ -350,6 +350,14 @@ void Server::forget_reservation(const std::string& name) {
     }
   }
   reservations_.erase(name);
+  const std::string prefix = name + "/";
+  std::vector<ReaderSession*> waiting;
+  std::erase_if(stream_waiters_, [&](const auto& entry) {
+    if (!entry.first.starts_with(prefix)) return false;
+    waiting.push_back(entry.second);
+    return true;
+  });
+  for (ReaderSession* session : waiting) session->reservation_destroyed();
   purge_quarantine();
 }
 

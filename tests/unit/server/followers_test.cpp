@@ -305,6 +305,19 @@ TEST_F(FollowersTest, a_reader_waits_for_a_stream_and_leaves_while_it_waits) {
   EXPECT_EQ(RawClient::failure(connect().call(MessageType::reader_open, wish)), ErrorCode::timeout);
 }
 
+TEST_F(FollowersTest, a_reader_that_waits_for_a_stream_learns_that_its_reservation_is_gone) {
+  create("brief", 8 * mib);
+  wire::ReaderOpenT wish = reader_open({}, "later");
+  wish.reservation = "brief";
+  RawClient waiting = connect();
+  const auto asked = waiting.send(MessageType::reader_open, wish);
+  EXPECT_FALSE(waiting.is_answered(asked));
+  wire::ReservationDestroyT destroy;
+  destroy.name = "brief";
+  EXPECT_EQ(connect().call(MessageType::reservation_destroy, destroy).type, MessageType::done);
+  EXPECT_EQ(RawClient::failure(waiting.answer(asked)), ErrorCode::not_found);
+}
+
 TEST_F(FollowersTest, withdrawn_steps_stay_for_those_who_hold_them) {
   RawClient follower = connect();
   std::unique_ptr<wire::StepEventT> event;
