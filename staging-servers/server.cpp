@@ -35,6 +35,7 @@ namespace {
 
 constexpr std::size_t small_file_bytes_max = 4096;
 constexpr std::size_t purge_entries_a_round = 256;
+constexpr std::int64_t accept_pause_ms = 200;
 
 std::span<const std::byte> bytes_of(const std::string& text) {
   return std::as_bytes(std::span(text));
@@ -272,6 +273,7 @@ void Server::accept_clients() {
       if (errno == EINTR) continue;
       if (errno != EAGAIN && errno != EWOULDBLOCK && errno != ECONNABORTED) {
         log::error("cannot accept a client: {}", std::generic_category().message(errno));
+        pause_accepting();
       }
       return;
     }
@@ -283,6 +285,15 @@ void Server::accept_clients() {
     Connection* raw = connection->get();
     connections_.emplace(raw, std::move(*connection));
   }
+}
+
+void Server::pause_accepting() {
+  // Out of descriptors, most likely. The waiting client would wake the loop again at once, and again.
+  const int listener = listener_.get();
+  loop_->change(listener, 0);
+  loop_->at(monotonic_ns() + accept_pause_ms * 1'000'000, [this, listener] {
+    if (listener_.valid()) loop_->change(listener, EPOLLIN);
+  });
 }
 
 void Server::remove(Connection& connection) {

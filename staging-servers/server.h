@@ -101,6 +101,7 @@ class Server {
   Result<void> recover();
   Result<void> listen();
   void accept_clients();
+  void pause_accepting();
   void purge_round();
   void watch_absent_readers();
 
