@@ -373,7 +373,10 @@ void Server::forget_reservation(const std::string& name) {
 }
 
 void Server::purge_quarantine() {
-  if (purging_) return;
+  if (purging_) {
+    purge_again_ = true;
+    return;
+  }
   purging_ = true;
   purge_round();
 }
@@ -382,7 +385,8 @@ void Server::purge_round() {
   errand_worker_->add([this] {
     auto done = store_->purge_quarantine(purge_entries_a_round);
     loop_->post([this, done = std::move(done)] {
-      if (done && !*done) {
+      // What came in since the round began may not have been seen by it.
+      if (std::exchange(purge_again_, false) || (done && !*done)) {
         purge_round();
         return;
       }

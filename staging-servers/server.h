@@ -114,6 +114,7 @@ class Server {
   std::uint64_t stream_numbers_ = 0;
   bool after_boot_ = false;
   bool purging_ = false;
+  bool purge_again_ = false;
   std::string boot_id_;
   Descriptor lock_;
   Descriptor listener_;
