@@ -214,9 +214,10 @@ void Server::watch_absent_readers() {
     }
     stream->followers().hold_for_absent(reader.session, reader.keys);
     const int number = process.get();
-    absent_processes_.push_back(std::move(process));
+    absent_processes_.emplace(number, std::move(process));
     auto watched = loop_->watch(number, EPOLLIN, [this, number, session = reader.session](std::uint32_t) {
       loop_->forget(number);
+      absent_processes_.erase(number);
       for (auto& [name, reservation] : reservations_) {
         for (auto& [stream_name, candidate] : reservation->streams()) candidate->followers().absent_is_gone(session);
       }

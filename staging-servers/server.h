@@ -122,8 +122,8 @@ class Server {
   std::unique_ptr<storage::ReservationStore> store_;
   std::unique_ptr<PinTable> pins_;
   std::vector<std::string> start_problems_;
-  std::vector<PinTable::Absent> absent_;  ///< readers of before the restart; during recovery only
-  std::vector<Descriptor> absent_processes_;
+  std::vector<PinTable::Absent> absent_;        ///< readers of before the restart; during recovery only
+  std::map<int, Descriptor> absent_processes_;  ///< theirs, as pidfds, by number
   std::multimap<std::string, ReaderSession*> stream_waiters_;
   std::map<std::string, std::unique_ptr<Reservation>> reservations_;
   std::unordered_map<Connection*, std::unique_ptr<Connection>> connections_;
