@@ -30,8 +30,28 @@ static_assert(static_cast<int>(RecordType::checkpoint) == 1 && static_cast<int>(
 constexpr std::uint64_t page_bytes = 4096;
 constexpr std::uint64_t room_bytes_min = std::uint64_t{64} << 10;
 constexpr std::uint64_t room_bytes_max = std::uint64_t{1} << 20;
+/// Of the space that is allocated this much is left for records that may_take_reserve().
+constexpr std::uint64_t reserve_bytes = std::uint64_t{16} << 10;
+static_assert(reserve_bytes < room_bytes_min);
 /// A journal is read whole; its checkpoint is one body, and it rolls when it has doubled.
 constexpr std::uint64_t file_bytes_max = 4 * frame_body_bytes_max;
+
+/// What frees space, ends something, or says what has become of steps: on a full device a stream must come to an end
+/// that its readers learn of.
+bool may_take_reserve(RecordType type) {
+  switch (type) {
+    case RecordType::steps_dropped:
+    case RecordType::steps_withdrawn:
+    case RecordType::group_ended:
+    case RecordType::rank_closed:
+    case RecordType::durable_to:
+    case RecordType::stream_failed:
+    case RecordType::cursor_moved:
+      return true;
+    default:
+      return false;
+  }
+}
 
 std::string file_name(std::uint32_t number) {
   return "journal." + std::to_string(number);
@@ -310,8 +330,9 @@ Result<void> Journal::append(RecordType type, std::span<const std::uint8_t> body
                 .synced_bytes = file.synced},
                std::as_bytes(body), impl_->frame);
   const std::uint64_t end = file.end;
-  if (end + impl_->frame.size() > file.allocated) {
-    if (auto grown = impl_->grow(file, impl_->frame.size()); !grown) {
+  const std::uint64_t needed = impl_->frame.size() + (may_take_reserve(type) ? 0 : reserve_bytes);
+  if (end + needed > file.allocated) {
+    if (auto grown = impl_->grow(file, needed); !grown) {
       Error error = located(std::move(grown.error()), place(directory, file.number, end));
       if (error.code != ErrorCode::no_space) error = impl_->break_by(std::move(error));
       return fail(std::move(error));
