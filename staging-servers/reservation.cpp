@@ -72,13 +72,19 @@ Result<Stream*> Reservation::find_or_make_stream(const std::string& stream) {
   const auto checkpoint = state.to_checkpoint();
   const auto body = protocol::pack(checkpoint);
   auto journal = storage::Journal::create(server_.device(), server_.store().stream_directory(record_.id, stream),
-                                          {body.data(), body.size()});
+                                          {body.data(), body.size()}, journal_options());
   if (!journal) return fail(std::move(journal.error()));
   auto made = std::make_unique<Stream>(*this, server_.next_stream_number(), std::move(state), std::move(*journal));
   Stream* raw = made.get();
   streams_.emplace(stream, std::move(made));
   server_.stream_made(raw->path());
   return raw;
+}
+
+storage::JournalOptions Reservation::journal_options() const {
+  storage::JournalOptions options;
+  options.growth_bytes = std::min(options.growth_bytes, record_.journal_reserve_bytes / 4);
+  return options;
 }
 
 void Reservation::recover_streams(bool after_boot) {

@@ -16,6 +16,7 @@
 
 #include "event_loop.h"
 #include "space_map.h"
+#include "storage/journal.h"
 #include "storage/reservation_store.h"
 
 namespace forebay::server {
@@ -59,6 +60,8 @@ class Reservation {
   void recover_streams(bool after_boot);
   std::map<std::string, std::unique_ptr<Stream>>& streams() noexcept { return streams_; }
   Result<void> remove_stream(const std::string& name);
+  /// How the journals of its streams grow: a small reservation has a small reserve for them.
+  storage::JournalOptions journal_options() const;
   /// Why a stream that lies on disk could not be opened; null for others. Nothing is written in the reservation while
   /// there is one: which space it holds is not known.
   const std::string* unreadable(const std::string& name) const;

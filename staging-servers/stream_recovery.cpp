@@ -83,7 +83,7 @@ Result<std::unique_ptr<Stream>> recover_stream(Reservation& reservation, const s
   const std::string where = "stream " + reservation.name() + "/" + name;
   storage::StreamState state;
   storage::JournalRecovery recovery;
-  storage::JournalOptions options;
+  storage::JournalOptions options = reservation.journal_options();
   options.same_boot = !after_boot;
   auto journal = storage::Journal::open(
       server.device(), server.store().stream_directory(reservation.record().id, name),
