@@ -123,13 +123,7 @@ Result<void> Reservation::remove_stream(const std::string& stream) {
                 "stream " + found->second->path());
   }
   if (auto retired = server_.store().retire_stream(record_.id, stream); !retired) return retired;
-  std::vector<Extent> held;
-  for (const auto& [number, step] : found->second->state().steps) {
-    for (const Extent& extent : extents_of(step.committed)) held.push_back(extent);
-  }
-  for (const auto& [key, step] : found->second->state().retired) {
-    for (const Extent& extent : extents_of(step.committed)) held.push_back(extent);
-  }
+  const std::vector<Extent> held = found->second->extents_of_steps();
   end_waits(*found->second, {ErrorCode::not_found, "the stream was removed", "stream " + found->second->path()});
   found->second->removed();
   streams_.erase(found);

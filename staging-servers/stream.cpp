@@ -316,6 +316,16 @@ std::uint64_t Stream::kept_bytes() const {
   return bytes;
 }
 
+std::vector<Extent> Stream::extents_of_steps() const {
+  std::vector<Extent> extents;
+  const auto add = [&](const storage::StepState& step) {
+    std::ranges::move(extents_of(step.committed), std::back_inserter(extents));
+  };
+  for (const auto& [number, step] : state_.steps) add(step);
+  for (const auto& [key, step] : state_.retired) add(step);
+  return extents;
+}
+
 StepSummary Stream::summary(const storage::StepState& step) const {
   StepSummary summary;
   summary.step = step.committed.step;

@@ -80,6 +80,8 @@ class Stream {
   StreamInfo info() const;
   StepSummary summary(const storage::StepState& step) const;
   std::uint64_t kept_bytes() const;
+  /// All space that its steps hold, kept and withdrawn ones.
+  std::vector<Extent> extents_of_steps() const;
   /// Space of dropped steps whose drop is not durable yet.
   std::uint64_t unsynced_bytes() const;
   wire::StepsAnswerT list_steps(std::uint64_t first, std::uint32_t steps_max) const;

@@ -97,14 +97,16 @@ Result<std::unique_ptr<Stream>> recover_stream(Reservation& reservation, const s
   }
   if (recovery.bytes_cut > 0)
     log::warning("{}: {} bytes of a torn record were cut from the journal's end", where, recovery.bytes_cut);
+  for (const auto& [segment, owner] : state.owners) {
+    if (segment >= reservation.space().segment_count())
+      return fail(ErrorCode::corrupt, fmt::format("segment {} does not exist", segment), where);
+  }
   if (auto taken = take_space(reservation, state); !taken) return fail(std::move(taken.error()));
 
   const bool damaged = recovery.damaged;
   auto stream =
       std::make_unique<Stream>(reservation, server.next_stream_number(), std::move(state), std::move(*journal));
   for (const auto& [segment, owner] : stream->state().owners) {
-    if (segment >= reservation.space().segment_count())
-      return fail(ErrorCode::corrupt, fmt::format("segment {} does not exist", segment), where);
     // Of several streams the one that still writes has the say; an older owner only ever reads its steps there.
     const bool lives = stream->state().group && stream->state().group->incarnation == owner.incarnation &&
                        stream->state().status == StreamStatus::live;
@@ -119,7 +121,11 @@ Result<std::unique_ptr<Stream>> recover_stream(Reservation& reservation, const s
     return stream;
   }
   if (after_boot) {
-    if (auto closed = close_after_boot(*stream); !closed) return fail(std::move(closed.error()));
+    if (auto closed = close_after_boot(*stream); !closed) {
+      for (const Extent& extent : stream->extents_of_steps()) reservation.release(extent);
+      stream->removed();
+      return fail(std::move(closed.error()));
+    }
   }
   if (stream->state().status == StreamStatus::live) stream->group().expect_rejoin(server.options().restart_grace_ms);
   return stream;
