@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <utility>
 
 #include "base/bounds.h"
 
@@ -74,7 +75,10 @@ std::optional<Owner> SpaceMap::owner(std::uint32_t segment) const {
 }
 
 void SpaceMap::set_owner(std::uint32_t segment, std::optional<Owner> owner) {
-  segments_.at(segment).owner = owner;
+  const auto before = std::exchange(segments_.at(segment).owner, owner);
+  if (!before || before == owner) return;
+  const bool owns_others = std::ranges::any_of(segments_, [&](const Segment& other) { return other.owner == before; });
+  if (!owns_others) recent_.erase(*before);
 }
 
 bool SpaceMap::take(const Extent& extent) {

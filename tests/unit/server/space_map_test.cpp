@@ -24,6 +24,20 @@ std::uint64_t total(const std::vector<Extent>& extents) {
   return bytes;
 }
 
+TEST(SpaceMap, what_an_owner_freed_is_forgotten_with_its_last_segment) {
+  SpaceMap map(1, segment_bytes);
+  const Owner first{1, 1, 0};
+  const Owner second{2, 1, 0};
+  std::vector<std::uint32_t> fresh;
+  ASSERT_EQ(total(*map.allocate(first, segment_bytes, fresh)), segment_bytes);
+  map.release({0, 10 * unit, unit});
+  map.release({0, 20 * unit, unit});
+  map.set_owner(0, second);
+  map.set_owner(0, first);
+  // Not the one that was freed last.
+  EXPECT_EQ(*map.allocate(first, unit, fresh), (std::vector<Extent>{{0, 10 * unit, unit}}));
+}
+
 TEST(RangeSet, neighbours_become_one_and_overlaps_are_refused) {
   RangeSet set;
   EXPECT_TRUE(set.insert(0, 10));
