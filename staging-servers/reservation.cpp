@@ -106,6 +106,11 @@ void Reservation::recover_streams(bool after_boot) {
     unreadable_.emplace(stream, recovered.error().message());
     log::error("stream {}/{} cannot be opened: {}", name(), stream, recovered.error().message());
   }
+  if (after_boot) return;
+  // A stream that was removed took with it who wrote its segments, and that process may live.
+  for (std::uint32_t segment = 0; segment < space_.segment_count(); ++segment) {
+    if (!space_.owner(segment)) space_.set_owner(segment, unknown_owner);
+  }
 }
 
 Result<void> Reservation::remove_stream(const std::string& stream) {

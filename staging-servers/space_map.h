@@ -52,6 +52,9 @@ struct Owner {
   }
 };
 
+/// Of a segment that somebody may have written before the server was restarted, of whom nothing is known.
+inline constexpr Owner unknown_owner{};
+
 class SpaceMap {
  public:
   SpaceMap(std::uint32_t segments, std::uint64_t segment_bytes);

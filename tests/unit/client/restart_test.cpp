@@ -114,6 +114,36 @@ TEST_F(Restart, pinned_step_survives_with_its_bytes) {
   EXPECT_EQ(reinterpret_cast<const double*>(view->data)[99'999], 100'000.0);
 }
 
+TEST_F(Restart, segments_of_a_removed_stream_are_not_reused_while_its_writer_can_write) {
+  auto admin = Admin::connect();
+  ASSERT_OK(admin);
+  server_.create("small", 8 * mib);
+  const auto open = [](const std::string& stream) {
+    WriterOptions options;
+    options.when_full = WhenFull::error;
+    return Writer::open(*parse_address("small/" + stream), options);
+  };
+  const std::size_t elements = 5 * mib / sizeof(double);
+  auto old = open("old");
+  ASSERT_OK(old);
+  write_step(**old, elements, 1.0);
+  ASSERT_OK((*admin)->remove_stream(*parse_address("small/old"), true));
+  server_.kill();
+  server_.start();
+  auto next = open("next");
+  ASSERT_OK(next);
+  const std::vector<double> values(elements, 2.0);
+  const Dimensions shape{elements};
+  const Dimensions zeros{0};
+  ASSERT_OK((*next)->begin_step());
+  auto put = (*next)->put(whole<double>("T", shape, zeros), values.data());
+  ASSERT_FALSE(put);
+  EXPECT_EQ(put.error().code, ErrorCode::no_space);
+  old->reset();
+  ASSERT_OK((*next)->put(whole<double>("T", shape, zeros), values.data()));
+  ASSERT_OK((*next)->end_step());
+}
+
 TEST_F(Restart, interrupt_ends_the_wait_for_the_server) {
   bool stop = false;
   WriterOptions options;
