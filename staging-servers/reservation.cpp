@@ -240,7 +240,9 @@ std::optional<std::vector<Extent>> Reservation::allocate(Stream& stream, const O
 }
 
 std::vector<Extent> Reservation::allocate_ahead(Stream& stream, const Owner& owner, std::uint64_t bytes) {
-  if (bytes == 0 || !waiters_.empty() || space_.free_bytes() < bytes + space_.total_bytes() / 4) return {};
+  const std::uint64_t kept_free = space_.total_bytes() / 4;
+  const bool plenty = space_.free_bytes() >= kept_free && bytes <= space_.free_bytes() - kept_free;
+  if (bytes == 0 || !waiters_.empty() || !plenty) return {};
   auto extents = allocate(stream, owner, bytes, WhenFull::error);
   return extents ? std::move(*extents) : std::vector<Extent>();
 }

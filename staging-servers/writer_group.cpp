@@ -151,6 +151,15 @@ void WriterGroup::request_space(WriterSession& session, std::uint32_t request, s
     });
     return;
   }
+  if (bytes > reservation.space().total_bytes()) {
+    // Said at once: what is granted piece by piece would drop steps for a step that never fits.
+    session.connection().answer_failure(
+        request, {ErrorCode::no_space,
+                  fmt::format("{} bytes are asked for, but reservation {} has {} in all; make a larger one", bytes,
+                              reservation.name(), reservation.space().total_bytes()),
+                  "stream " + stream_.path()});
+    return;
+  }
   const std::uint64_t message_bytes_max = protocol::descriptors_max * reservation.record().segment_bytes / 2;
   if (!step_order_) step_order_ = reservation.next_order();
   const auto answer = [this, number = session.rank, incarnation = incarnation_,

@@ -76,6 +76,12 @@ void WriterSession::send_segments(const protocol::Message& message) {
   }
   wire::SegmentsAnswerT answer;
   std::vector<Descriptor> descriptors;
+  if (incarnation != stream_->group().incarnation() || !broken.empty()) {
+    // Nobody gets to write where a newer group does.
+    connection_.answer_failure(message.request, {broken.empty() ? ErrorCode::fenced : ErrorCode::group_broken,
+                                                 "this rank's writer group is no more; restart it", ""});
+    return;
+  }
   SpaceMap& space = stream_->reservation().space();
   for (std::uint32_t segment : *(*body)->segments()) {
     const auto owner = segment < space.segment_count() ? space.owner(segment) : std::nullopt;

@@ -111,6 +111,39 @@ TEST_F(WriterGroupTest, a_part_of_a_later_step_or_twice_for_one_is_refused) {
   EXPECT_TRUE(problems().empty());
 }
 
+TEST_F(WriterGroupTest, a_fenced_rank_gets_no_descriptors_of_the_newer_group) {
+  RawClient old = connect();
+  RawClient lost = connect();
+  const auto asked = old.send(MessageType::writer_open, writer_open(0, 2));
+  ASSERT_EQ(lost.call(MessageType::writer_open, writer_open(1, 2)).type, MessageType::writer_opened);
+  ASSERT_EQ(old.answer(asked).type, MessageType::writer_opened);
+  lost = connect();  // its first connection ends
+  expect_alive();
+  RawClient newer = writer();
+  const wire::PartT part = part_of(newer, 0);
+  wire::SegmentsGetT wanted;
+  wanted.segments.push_back(part.extents[0].segment());
+  EXPECT_EQ(RawClient::unpack<wire::SegmentsAnswer>(newer.call(MessageType::segments_get, wanted))->segments,
+            wanted.segments);
+  const Message answer = old.call(MessageType::segments_get, wanted);
+  EXPECT_EQ(RawClient::failure(answer), ErrorCode::group_broken);
+  EXPECT_TRUE(answer.descriptors.empty());
+}
+
+TEST_F(WriterGroupTest, what_never_fits_is_refused_before_anything_is_dropped_for_it) {
+  RawClient client = connect();
+  wire::WriterOpenT wish = writer_open();
+  wish.when_full = static_cast<std::uint8_t>(WhenFull::drop_oldest);
+  ASSERT_EQ(client.call(MessageType::writer_open, wish).type, MessageType::writer_opened);
+  for (std::uint64_t step = 0; step < 9; ++step) write_step(client, step, 6 * mib);
+  EXPECT_EQ(RawClient::failure(client.call(MessageType::space_request, space(9, 1024 * mib))), ErrorCode::no_space);
+  wire::StreamsQueryT query;
+  query.reservation = "res";
+  query.stream = "flow";
+  const auto answer = RawClient::unpack<wire::StreamsAnswer>(connect().call(MessageType::streams_query, query));
+  EXPECT_EQ(answer->streams.front()->steps, 9U);
+}
+
 TEST_F(WriterGroupTest, parts_that_name_space_of_others_change_nothing) {
   RawClient client = writer();
   RawClient other = writer("probe");
