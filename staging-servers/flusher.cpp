@@ -23,6 +23,9 @@ struct Flusher::Job {
 
 namespace {
 
+/// How long a journal without room for the watermark is left alone.
+constexpr std::int64_t retry_pause_ms = 500;
+
 /// The segments that hold steps which are committed but not durable, opened for syncing.
 Result<std::vector<std::unique_ptr<File>>> unsynced_segments(Stream& stream) {
   std::set<std::uint32_t> numbers;
@@ -133,20 +136,37 @@ void Flusher::start() {
   });
 }
 
+void Flusher::give_up(Job& job) {
+  running_.reset();
+  stream_.put_back_unsynced_releases(std::exchange(job.releases, {}));
+}
+
+void Flusher::retry_later() {
+  EventLoop& loop = stream_.reservation().server().loop();
+  if (timer_) loop.cancel(*timer_);
+  timer_soon_ = false;
+  timer_ = loop.at(monotonic_ns() + retry_pause_ms * 1'000'000, [this] {
+    timer_.reset();
+    start();
+  });
+}
+
 void Flusher::segments_synced(const std::shared_ptr<Job>& job, Result<void> result) {
   if (!result) {
-    running_.reset();
+    give_up(*job);
     stream_.fail_stream("data could not be synced: " + result.error().message());
     return;
   }
   job->segments.clear();
   if (stream_.state().status == StreamStatus::failed) {
-    running_.reset();
+    give_up(*job);
     return;
   }
   if (job->rewinds == rewinds_ && job->target > stream_.state().durable_next) {
     if (auto recorded = stream_.record(storage::RecordType::durable_to, durable_to(stream_, job->target)); !recorded) {
-      running_.reset();
+      give_up(*job);
+      log::warning("stream {}: what is durable cannot be noted: {}", stream_.path(), recorded.error().message());
+      if (stream_.state().status != StreamStatus::failed) retry_later();
       return;
     }
   }
@@ -162,11 +182,12 @@ void Flusher::segments_synced(const std::shared_ptr<Job>& job, Result<void> resu
 }
 
 void Flusher::journal_synced(const std::shared_ptr<Job>& job, Result<void> result) {
-  running_.reset();
   if (!result) {
+    give_up(*job);
     stream_.fail_stream("the journal could not be synced: " + result.error().message());
     return;
   }
+  running_.reset();
   if (job->rewinds == rewinds_ && job->target > durable_next_) durable_next_ = job->target;
   for (auto& extents : job->releases) stream_.release_after_sync(std::move(extents));
   stream_.group().durable_moved();

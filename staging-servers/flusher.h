@@ -40,6 +40,9 @@ class Flusher {
   void start();
   void segments_synced(const std::shared_ptr<Job>& job, Result<void> result);
   void journal_synced(const std::shared_ptr<Job>& job, Result<void> result);
+  /// The round did not come to its end: what it was to free stays taken.
+  void give_up(Job& job);
+  void retry_later();
   bool nothing_to_do() const;
 
   Stream& stream_;

@@ -224,6 +224,10 @@ std::vector<std::vector<Extent>> Stream::take_unsynced_releases() {
   return std::exchange(unsynced_releases_, {});
 }
 
+void Stream::put_back_unsynced_releases(std::vector<std::vector<Extent>> releases) {
+  std::ranges::move(releases, std::back_inserter(unsynced_releases_));
+}
+
 void Stream::release_after_sync(std::vector<Extent> extents) {
   for (const Extent& extent : extents) reservation_.release(extent);
 }
@@ -252,8 +256,12 @@ void Stream::fail_stream(const std::string& text) {
   log::error("stream {} failed: {}", path(), text);
   journal::StreamFailedT failed;
   failed.text = text;
-  if (auto recorded = record(storage::RecordType::stream_failed, std::move(failed)); !recorded)
+  if (auto recorded = record(storage::RecordType::stream_failed, std::move(failed)); !recorded) {
     log::error("{}", recorded.error().message());
+    // Also where the journal has no room for it: the next sync's success must not count.
+    state_.status = StreamStatus::failed;
+    state_.status_text = text;
+  }
   group_.fail_waiting({ErrorCode::failed, text, "stream " + path()});
   followers_.status_changed();
 }

@@ -93,9 +93,13 @@ class Stream {
   /// Space of dropped durable steps whose drop has become durable.
   void release_after_sync(std::vector<Extent> extents);
   bool waits_for_journal_sync() const noexcept { return !unsynced_releases_.empty(); }
-  /// The same, or a sync under way frees space.
-  bool frees_with_sync() const { return waits_for_journal_sync() || flusher_.bytes_in_release() > 0; }
+  /// The same, or a sync under way frees space. A failed stream syncs nothing any more.
+  bool frees_with_sync() const {
+    return state_.status != StreamStatus::failed && (waits_for_journal_sync() || flusher_.bytes_in_release() > 0);
+  }
   std::vector<std::vector<Extent>> take_unsynced_releases();
+  /// The sync that was to make these free did not come to its end.
+  void put_back_unsynced_releases(std::vector<std::vector<Extent>> releases);
 
   /// Grace time after a group was lost, over which followers wait for a restart.
   bool grace_over() const noexcept { return grace_over_; }

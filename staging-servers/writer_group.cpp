@@ -243,9 +243,16 @@ void WriterGroup::part(WriterSession& session, std::uint32_t request, const wire
   if (rank == nullptr) return;
   const auto& state = stream_.state();
   const std::string where = fmt::format("stream {}, step {}, rank {}", stream_.path(), part.step, session.rank);
+  const bool durable = static_cast<Durability>(options_.durability) == Durability::durable;
+  if (durable && state.status == StreamStatus::failed && part.step >= stream_.durable_next()) {
+    session.connection().answer_failure(
+        request,
+        {ErrorCode::failed, "the stream has failed, no step becomes durable any more: " + state.status_text, where});
+    return;
+  }
   if (part.step < state.next_step) {
     // Sent again after a crash: that the step has committed does not say that it is durable.
-    if (static_cast<Durability>(options_.durability) == Durability::durable && part.step >= stream_.durable_next()) {
+    if (durable && part.step >= stream_.durable_next()) {
       durable_waiting_.push_back({&session, request, part.step, part.next_bytes});
       stream_.flusher().request(true);
       return;
@@ -440,6 +447,14 @@ void WriterGroup::break_group(const std::string& reason) {
 void WriterGroup::fail_waiting(const Error& error) {
   auto waiting = std::exchange(durable_waiting_, {});
   for (const DurableWaiter& waiter : waiting) waiter.session->connection().answer_failure(waiter.request, error);
+  stream_.reservation().end_waits(stream_, error);
+  if (static_cast<Durability>(options_.durability) != Durability::durable) return;
+  // A rank that comes later with its part of the step is refused: it will not be whole.
+  for (Rank& rank : ranks_) {
+    if (!rank.part) continue;
+    if (rank.session != nullptr) rank.session->connection().answer_failure(rank.part->request, error);
+    take_back_part(rank);
+  }
 }
 
 void WriterGroup::fail_withdrawn_waiters() {

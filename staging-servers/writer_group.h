@@ -45,7 +45,7 @@ class WriterGroup {
 
   /// After recovery of a stream that was live: its ranks have `grace_ms` to come back.
   void expect_rejoin(std::int64_t grace_ms);
-  /// The stream became failed: whoever waits is told.
+  /// The stream became failed, or is no more: whoever waits for what will not come is told.
   void fail_waiting(const Error& error);
   /// Durable watermark moved.
   void durable_moved();

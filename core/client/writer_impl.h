@@ -102,7 +102,7 @@ struct Writer::Impl {
   std::uint64_t step = 0;              // the open one, else the next
   std::uint64_t expected_bytes = 0;    // what the last step took
   std::optional<Error> step_error;     // a write failed: the open step can only be given up
-  std::optional<Error> ended_by;       // group_broken or fenced
+  std::optional<Error> ended_by;       // group_broken, fenced or failed
   std::uint32_t space_request = 0;     // outstanding, or 0
   std::uint32_t part_request = 0;      // outstanding, or 0
   std::uint64_t server_next_step = 0;  // after a rejoin

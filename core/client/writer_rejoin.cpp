@@ -50,7 +50,9 @@ Result<void> Writer::Impl::send_rejoin(client::Connection& fresh) {
 
 tl::unexpected<Error> Writer::Impl::failed(Error error) {
   if (error.where.empty()) error.where = where();
-  if (error.code == ErrorCode::group_broken || error.code == ErrorCode::fenced) ended_by = error;
+  // After `failed` a step may have committed that will never be durable: its space must not be written again.
+  if (error.code == ErrorCode::group_broken || error.code == ErrorCode::fenced || error.code == ErrorCode::failed)
+    ended_by = error;
   return fail(std::move(error));
 }
 

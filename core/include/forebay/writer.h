@@ -137,7 +137,8 @@ class Writer {
   Result<void> remove_attribute(std::string_view name);
 
   /// Publishes this rank's part; returns when the step has committed (or is durable) for all ranks.
-  /// Errors: group_broken and fenced mean that the step does not exist; after disconnected its fate is unknown.
+  /// Errors: group_broken and fenced mean that the step does not exist; after disconnected its fate is unknown. After
+  /// failed (a sync or the journal failed) it may be visible but will not become durable, and the writer is at its end.
   Result<void> end_step();
 
   /// Gives the open step up. All ranks of the group must: the step number is used again.

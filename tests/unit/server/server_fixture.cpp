@@ -107,7 +107,7 @@ void ServerTest::SetUp() {
   options_.root = directory_.path("root");
   options_.socket_path = directory_.path("socket");
   options_.capacity_bytes = 1024 * mib;
-  auto server = server::Server::start(posix_device(), options_);
+  auto server = server::Server::start(device(), options_);
   ASSERT_TRUE(server) << server.error().message();
   server_ = std::move(*server);
   socket_path_ = server_->socket_path();

@@ -68,6 +68,8 @@ class ServerTest : public ::testing::Test {
 
   void SetUp() override;
   void TearDown() override;
+  /// What the server sees of the disk.
+  virtual Device& device() { return posix_device(); }
 
   RawClient connect(bool greet = true) { return RawClient(socket_path_, greet); }
   void create(const std::string& name, std::uint64_t capacity_bytes);

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// A disk whose syncs fail or that is full: what was promised is kept, what cannot be kept is said, and nobody waits for
+// what will not come.
+#include "tests/support/faulty_device.h"
+#include "tests/unit/server/server_fixture.h"
+
+namespace forebay::testing {
+namespace {
+
+using protocol::MessageType;
+
+class FailingDiskTest : public ServerTest {
+ protected:
+  /// Syncs happen when somebody waits for one.
+  FailingDiskTest() { options_.flush_interval_ms = -1; }
+  Device& device() override { return disk_; }
+
+  RawClient durable_writer(const std::string& retention = {}) {
+    RawClient client = connect();
+    wire::WriterOpenT wish = writer_open();
+    wish.durability = static_cast<std::uint8_t>(Durability::durable);
+    wish.retention = retention;
+    EXPECT_EQ(client.call(MessageType::writer_open, wish).type, MessageType::writer_opened);
+    return client;
+  }
+  std::unique_ptr<wire::StreamT> stream() {
+    wire::StreamsQueryT query;
+    query.reservation = "res";
+    query.stream = "flow";
+    auto answer = RawClient::unpack<wire::StreamsAnswer>(connect().call(MessageType::streams_query, query));
+    return std::move(answer->streams.front());
+  }
+
+  TemporaryDirectory limbo_;
+  FaultyDevice disk_{limbo_.path()};
+};
+
+TEST_F(FailingDiskTest, after_a_failed_sync_no_step_is_waited_for_to_become_durable) {
+  RawClient client = durable_writer();
+  write_step(client, 0);
+  disk_.fail_at(Operation::sync, 1);
+  EXPECT_EQ(RawClient::failure(client.call(MessageType::part, part_of(client, 1))), ErrorCode::failed);
+  EXPECT_EQ(stream()->status, static_cast<std::uint8_t>(StreamStatus::failed));
+  EXPECT_EQ(RawClient::failure(client.call(MessageType::part, part_of(client, 2))), ErrorCode::failed);
+  EXPECT_EQ(stream()->durable, 0U);
+}
+
+TEST_F(FailingDiskTest, a_failed_sync_counts_although_the_journal_has_no_room_to_say_so) {
+  RawClient client = writer();
+  write_step(client, 0);
+  disk_.set_full(true);
+  RawClient consumer = reader(reader_open("render"));
+  wire::CursorMoveT move;
+  move.epoch = 1;
+  move.seek = true;
+  while (consumer.call(MessageType::cursor_move, move).type == MessageType::done) {
+  }
+  disk_.fail_at(Operation::sync, 1);
+  wire::ReaderOpenT wish = reader_open();
+  wish.min_watermark = static_cast<std::uint8_t>(Watermark::durable);
+  RawClient follower = reader(wish);
+  EXPECT_EQ(wait_step(follower)->status, static_cast<std::uint8_t>(StreamStatus::failed));
+  EXPECT_EQ(stream()->status, static_cast<std::uint8_t>(StreamStatus::failed));
+  EXPECT_FALSE(stream()->durable.has_value());
+  disk_.set_full(false);
+}
+
+TEST_F(FailingDiskTest, space_of_dropped_steps_comes_back_with_the_stream_although_its_sync_failed) {
+  RawClient client = durable_writer("last:1");
+  write_step(client, 0);
+  disk_.fail_at(Operation::sync, 1);
+  EXPECT_EQ(RawClient::failure(client.call(MessageType::part, part_of(client, 1))), ErrorCode::failed);
+  wire::StreamRemoveT remove;
+  remove.reservation = "res";
+  remove.stream = "flow";
+  remove.force = true;
+  EXPECT_EQ(connect().call(MessageType::stream_remove, remove).type, MessageType::done);
+  EXPECT_TRUE(problems().empty()) << problems().front();
+}
+
+TEST_F(FailingDiskTest, a_full_disk_refuses_steps_and_leaves_room_for_the_end) {
+  RawClient client = durable_writer();
+  RawClient follower = reader(reader_open());
+  disk_.set_full(true);
+  std::uint64_t step = 0;
+  std::optional<ErrorCode> refused;
+  while (!refused) refused = RawClient::failure(client.call(MessageType::part, part_of(client, step++)));
+  EXPECT_EQ(refused, ErrorCode::no_space);
+  wire::RetentionSetT smaller;
+  smaller.reservation = "res";
+  smaller.stream = "flow";
+  smaller.retention = "all";
+  while (connect().call(MessageType::retention_set, smaller).type == MessageType::done) {
+  }
+  EXPECT_EQ(client.call(MessageType::writer_close, wire::WriterCloseT()).type, MessageType::done);
+  auto event = wait_step(follower);
+  while (event->kind != static_cast<std::uint8_t>(NextStep::Kind::end_of_stream)) event = wait_step(follower);
+  EXPECT_EQ(event->status, static_cast<std::uint8_t>(StreamStatus::ended));
+  disk_.set_full(false);
+}
+
+}  // namespace
+}  // namespace forebay::testing
