@@ -17,7 +17,7 @@
 
 namespace forebay::server {
 
-/// One pin. Lies in a file: fields are never moved; a session of 0 marks a free slot.
+/// One pin. Lies in a file (docs/formats/pins.md): fields are never moved; a session of 0 marks a free slot.
 struct PinTable::Slot {
   std::uint64_t session;
   std::uint64_t step;
