@@ -32,7 +32,6 @@ constexpr std::uint64_t room_bytes_min = std::uint64_t{64} << 10;
 constexpr std::uint64_t room_bytes_max = std::uint64_t{1} << 20;
 /// Of the space that is allocated this much is left for records that may_take_reserve().
 constexpr std::uint64_t reserve_bytes = std::uint64_t{16} << 10;
-static_assert(reserve_bytes < room_bytes_min);
 /// A journal is read whole; its checkpoint is one body, and it rolls when it has doubled.
 constexpr std::uint64_t file_bytes_max = 4 * frame_body_bytes_max;
 
@@ -87,7 +86,7 @@ Error located(Error error, const std::string& where) {
 
 /// Room for records to come: a journal that has become large grows in larger pieces.
 std::uint64_t room_for(std::uint64_t end) {
-  return std::clamp(end / 4, room_bytes_min, room_bytes_max);
+  return std::clamp(end / 4, room_bytes_min, room_bytes_max) + reserve_bytes;
 }
 
 /// One file journal.N. The appending thread owns it; what another thread's sync() reads is atomic.

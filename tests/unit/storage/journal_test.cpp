@@ -238,7 +238,7 @@ TEST_F(JournalTest, a_full_device_refuses_the_record_and_the_journal_goes_on_whe
   Bodies expected{"checkpoint"};
   Result<void> appended;
   while ((appended = journal->append(RecordType::step_committed, bytes_of(small)))) expected.push_back(small);
-  EXPECT_GT(expected.size(), 45U);
+  EXPECT_GT(expected.size(), 60U);
   EXPECT_EQ(appended.error().code, ErrorCode::no_space);
   EXPECT_EQ(journal->append(RecordType::step_committed, bytes_of(small)).error().code, ErrorCode::no_space);
   EXPECT_TRUE(journal->sync());
