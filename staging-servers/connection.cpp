@@ -11,7 +11,6 @@
 #include <cerrno>
 
 #include "admin_session.h"
-#include "base/log.h"
 #include "base/system_error.h"
 #include "reader_session.h"
 #include "server.h"
@@ -149,7 +148,6 @@ void Connection::greet(const protocol::Message& message) {
     close("the first message was not a hello");
     return;
   }
-  program_ = protocol::text_of((*hello)->program());
   if ((*hello)->version() != protocol::protocol_version) {
     answer_failure(message.request,
                    {ErrorCode::unsupported,

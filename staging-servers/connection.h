@@ -44,7 +44,6 @@ class Connection {
   ~Connection();
 
   const Peer& peer() const noexcept { return peer_; }
-  const std::string& program() const noexcept { return program_; }
   Server& server() noexcept { return server_; }
 
   template <class Table>
@@ -81,7 +80,6 @@ class Connection {
   protocol::MessageSocket socket_;
   Peer peer_;
   Descriptor process_;  ///< pidfd: a writer's lease ends with the process although a forked child keeps the socket
-  std::string program_;
   std::unique_ptr<Session> session_;
   std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
   bool greeted_ = false;

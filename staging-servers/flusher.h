@@ -21,8 +21,6 @@ class Flusher {
   ~Flusher();
 
   std::uint64_t durable_next() const noexcept { return durable_next_; }
-  /// After recovery: what the journal says.
-  void set_durable_next(std::uint64_t next) noexcept { durable_next_ = next; }
 
   /// There is something to flush. `soon`: somebody waits for it; otherwise it may wait to be dropped first.
   void request(bool soon);

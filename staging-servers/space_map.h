@@ -82,7 +82,6 @@ class SpaceMap {
   std::uint64_t total_bytes() const noexcept { return segment_bytes_ * segments_.size(); }
   std::uint64_t free_bytes_in(std::uint32_t segment) const;
   std::uint32_t segment_count() const noexcept { return static_cast<std::uint32_t>(segments_.size()); }
-  std::uint64_t segment_bytes() const noexcept { return segment_bytes_; }
   bool is_whole_free(std::uint32_t segment) const;
 
  private:

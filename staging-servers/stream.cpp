@@ -63,7 +63,7 @@ Result<void> Stream::append(storage::RecordType type, std::span<const std::uint8
     checkpoint_posted_ = true;
     post([this] {
       checkpoint_posted_ = false;
-      const auto checkpoint = protocol::pack(state_.to_checkpoint());
+      const auto checkpoint = state_.checkpoint_body();
       if (auto rolled = journal_->roll({checkpoint.data(), checkpoint.size()}); !rolled) {
         log::warning("stream {}: the journal could not be rolled: {}", path(), rolled.error().message());
       }

@@ -9,7 +9,6 @@
 #include "base/clock.h"
 #include "base/fail_point.h"
 #include "base/log.h"
-#include "reader_session.h"
 #include "server.h"
 #include "stream.h"
 #include "writer_session.h"

@@ -10,7 +10,7 @@ extern const bool fail_points_armed;
 void pass_fail_point(const char* name);
 }  // namespace internal
 
-/// Marks a place; see docs/design/fail-points.md for the list of names.
+/// Marks a place that a test may name.
 inline void fail_point(const char* name) {
   if (internal::fail_points_armed) [[unlikely]]
     internal::pass_fail_point(name);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The server dies at each of its named places (docs/design/fail-points.md): what survives is what clients were told."""
+"""The server dies at each of its named places: what survives is what clients were told."""
 
 from __future__ import annotations
 
