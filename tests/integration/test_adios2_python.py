@@ -245,6 +245,40 @@ def test_ctrl_c_ends_open(reservation: str) -> None:
         assert f"{reservation}/none" in errors
 
 
+INTERRUPTED_END_STEP = """
+    import sys, threading, adios2, forebay.adios2
+    io = adios2.Adios().declare_io("writer")
+    forebay.adios2.configure(io, sys.argv[1], Rank=0, Ranks=2, Group="g")
+    engine = io.open("flow", adios2.bindings.Mode.Write)
+    main = threading.main_thread().ident
+    def tell():
+        while sys._current_frames()[main].f_code.co_name != "end_step":
+            pass
+        print("waiting", flush=True)
+    engine.begin_step()
+    try:
+        threading.Thread(target=tell).start()
+        engine.end_step()
+    except KeyboardInterrupt:
+        print("KeyboardInterrupt", flush=True)
+    try:
+        engine.begin_step()
+    except RuntimeError as error:
+        print(error, flush=True)
+"""
+
+
+def test_after_ctrl_c_in_end_step_the_steps_fate_is_unknown(reservation: str) -> None:
+    with PythonProcess(INTERRUPTED_END_STEP, f"{reservation}/flow") as process:
+        # The other rank never ends its step.
+        other = forebay.open(f"{reservation}/flow", mode="w", rank=1, ranks=2, group="g")
+        assert process.line() == "waiting"
+        process.send(signal.SIGINT)
+        assert process.line() == "KeyboardInterrupt"
+        assert "fate is unknown" in process.line()
+        other.abandon()
+
+
 XML = """<adios-config><io name="sim"><engine type="Plugin">
 <parameter key="PluginName" value="forebay"/>
 <parameter key="PluginLibrary" value="forebay_adios2"/>
