@@ -77,7 +77,8 @@ void Followers::rewound(std::uint64_t first) {
     moved.consumer = consumer;
     moved.epoch = state.epoch;
     moved.position = first;
-    if (auto recorded = stream_.record(storage::RecordType::cursor_moved, std::move(moved)); !recorded) return;
+    // Those who read now go back all the same.
+    if (auto recorded = stream_.record(storage::RecordType::cursor_moved, std::move(moved)); !recorded) break;
   }
   for (ReaderSession* session : sessions_) {
     if (session->position <= first) continue;

@@ -358,7 +358,8 @@ void Reservation::serve_waiters() {
     SpaceWaiter last = std::move(waiters_.back());
     waiters_.pop_back();
     if (last.timer) server_.loop().cancel(*last.timer);
-    last.answer(full_error(last, "an earlier step waits for the same space"));
+    last.answer(full_error(last, waiters_.empty() ? "nothing that could free space is under way any more"
+                                                  : "an earlier step waits for the same space"));
     space_changed();
   }
 }
