@@ -159,24 +159,26 @@ void Stream::apply_retention() {
     if (state_.retention.last && state_.next_step - number <= *state_.retention.last) break;
     if (may_drop(step, false)) droppable.push_back(number);
   }
-  drop(droppable);
+  (void)drop(droppable);
 }
 
 bool Stream::drop_oldest() {
   if (state_.status == StreamStatus::failed) return false;
   for (const auto& [number, step] : state_.steps) {
     if (!may_drop(step, true)) continue;
-    drop({number});
-    return true;
+    return drop({number});
   }
   return false;
 }
 
 bool Stream::drops_when_let_go() const {
-  return std::ranges::any_of(state_.steps, [](const auto& entry) { return !entry.second.precious(); });
+  // A failed stream drops nothing.
+  return state_.status != StreamStatus::failed &&
+         std::ranges::any_of(state_.steps, [](const auto& entry) { return !entry.second.precious(); });
 }
 
 bool Stream::may_free_space() const {
+  if (state_.status == StreamStatus::failed) return false;
   if (!state_.retired.empty()) return true;
   if (state_.steps.empty()) return false;
   const Retention& retention = state_.retention;
@@ -190,8 +192,8 @@ bool Stream::may_free_space() const {
   });
 }
 
-void Stream::drop(const std::vector<std::uint64_t>& steps) {
-  if (steps.empty()) return;
+bool Stream::drop(const std::vector<std::uint64_t>& steps) {
+  if (steps.empty()) return true;
   journal::StepsDroppedT dropped;
   for (std::uint64_t number : steps) {
     if (!dropped.ranges.empty() && dropped.ranges.back().last() + 1 == number) {
@@ -203,9 +205,10 @@ void Stream::drop(const std::vector<std::uint64_t>& steps) {
   std::vector<storage::StepState> gone;
   for (std::uint64_t number : steps) gone.push_back(state_.steps.at(number));
   const std::uint64_t durable_next = state_.durable_next;
-  if (auto recorded = record(storage::RecordType::steps_dropped, std::move(dropped)); !recorded) return;
+  if (auto recorded = record(storage::RecordType::steps_dropped, std::move(dropped)); !recorded) return false;
   fail_point("server.drop.after_append");
   for (const storage::StepState& step : gone) free_step(step, step.committed.step < durable_next);
+  return true;
 }
 
 void Stream::free_step(const storage::StepState& step, bool durable) {

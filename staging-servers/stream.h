@@ -61,7 +61,7 @@ class Stream {
   Result<void> form_group(journal::GroupFormedT formed);
   /// Drops what retention allows to go.
   void apply_retention();
-  /// Drops the oldest step that is neither precious nor needed; false if there is none.
+  /// Drops the oldest step that is neither precious nor needed; false if there is none, or it cannot be dropped now.
   bool drop_oldest();
   /// Would drop_oldest() find a step if readers let go of theirs and consumers went on?
   bool drops_when_let_go() const;
@@ -114,7 +114,8 @@ class Stream {
   template <class Record>
   Result<void> record_withdrawal(storage::RecordType type, Record change, std::uint64_t first);
   bool may_drop(const storage::StepState& step, bool when_full) const;
-  void drop(const std::vector<std::uint64_t>& steps);
+  /// False if that could not be written down: then they stay.
+  bool drop(const std::vector<std::uint64_t>& steps);
   void free_step(const storage::StepState& step, bool durable);
 
   Reservation& reservation_;

@@ -78,6 +78,49 @@ TEST_F(FailingDiskTest, space_of_dropped_steps_comes_back_with_the_stream_althou
   EXPECT_TRUE(problems().empty()) << problems().front();
 }
 
+TEST_F(FailingDiskTest, nobody_waits_for_a_failed_stream_to_drop_steps) {
+  RawClient client = connect();
+  wire::WriterOpenT wish = writer_open();
+  wish.when_full = static_cast<std::uint8_t>(WhenFull::drop_oldest);
+  wish.block_timeout_ms = -1;
+  ASSERT_EQ(client.call(MessageType::writer_open, wish).type, MessageType::writer_opened);
+  for (std::uint64_t step = 0; step < 9; ++step) write_step(client, step, 6 * mib);
+  disk_.fail_at(Operation::sync, 1);
+  wire::ReaderOpenT durable = reader_open();
+  durable.min_watermark = static_cast<std::uint8_t>(Watermark::durable);
+  RawClient follower = reader(durable);
+  EXPECT_EQ(wait_step(follower)->status, static_cast<std::uint8_t>(StreamStatus::failed));
+  wire::SpaceRequestT request;
+  request.step = 9;
+  request.bytes = 30 * mib;
+  EXPECT_EQ(RawClient::failure(client.call(MessageType::space_request, request)), ErrorCode::no_space);
+}
+
+TEST_F(FailingDiskTest, a_drop_that_cannot_be_written_down_is_not_tried_for_ever) {
+  RawClient client = connect();
+  wire::WriterOpenT wish = writer_open();
+  wish.when_full = static_cast<std::uint8_t>(WhenFull::drop_oldest);
+  wish.block_timeout_ms = 100;
+  ASSERT_EQ(client.call(MessageType::writer_open, wish).type, MessageType::writer_opened);
+  for (std::uint64_t step = 0; step < 9; ++step) write_step(client, step, 6 * mib);
+  disk_.set_full(true);
+  wire::ReaderOpenT newest = reader_open("render");
+  newest.start_kind = static_cast<std::uint8_t>(Start::Kind::next);
+  RawClient consumer = reader(newest);
+  wire::CursorMoveT move;
+  move.epoch = 1;
+  move.seek = true;
+  move.position = 9;
+  while (consumer.call(MessageType::cursor_move, move).type == MessageType::done) {
+  }
+  wire::SpaceRequestT request;
+  request.step = 9;
+  request.bytes = 30 * mib;
+  EXPECT_EQ(RawClient::failure(client.call(MessageType::space_request, request)), ErrorCode::no_space);
+  disk_.set_full(false);
+  EXPECT_TRUE(problems().empty());
+}
+
 TEST_F(FailingDiskTest, a_full_disk_refuses_steps_and_leaves_room_for_the_end) {
   RawClient client = durable_writer();
   RawClient follower = reader(reader_open());
