@@ -68,9 +68,9 @@ class BlockWriter {
   const SegmentCache& segments_;
   const bool checksums_;
   const bool statistics_;
-  Pending small_;                       // blocks below a page share pages ...
-  Pending paged_;                       // ... and lie elsewhere than those of a page and more
-  std::unique_ptr<std::byte[]> chunk_;  // for gathering
+  Pending small_;                        // blocks below a page share pages ...
+  Pending paged_;                        // ... and lie elsewhere than those of a page and more
+  std::unique_ptr<std::byte[]> window_;  // for gathering
   std::shared_ptr<Segment> last_segment_;
 };
 
