@@ -102,11 +102,6 @@ class PosixDevice final : public Device {
     return {};
   }
 
-  Result<void> remove_directory(const std::string& path) override {
-    if (::rmdir(path.c_str()) != 0 && errno != ENOENT) return system_error(errno, "cannot remove directory", path);
-    return {};
-  }
-
   Result<std::vector<std::string>> list(const std::string& path) const override {
     const std::unique_ptr<DIR, int (*)(DIR*)> directory(::opendir(path.c_str()), ::closedir);
     if (!directory) return system_error(errno, "cannot list directory", path);

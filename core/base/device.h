@@ -55,7 +55,6 @@ class Device {
   virtual Result<void> remove(const std::string& path) = 0;
   /// Succeeds if it exists. Not recursive.
   virtual Result<void> make_directory(const std::string& path, unsigned mode) = 0;
-  virtual Result<void> remove_directory(const std::string& path) = 0;
   /// Names in a directory, without "." and "..", sorted.
   virtual Result<std::vector<std::string>> list(const std::string& path) const = 0;
   virtual Result<void> sync_directory(const std::string& path) = 0;

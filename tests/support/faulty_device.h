@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <condition_variable>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -33,7 +34,6 @@ enum class Operation : std::uint8_t {
   rename,
   remove,
   make_directory,
-  remove_directory,
   sync_directory
 };
 
@@ -69,6 +69,17 @@ class FaultyDevice final : public Device {
   void stop_at(std::uint64_t n) {
     const std::lock_guard lock(mutex_);
     operations_before_stop_ = n;
+  }
+  /// While set, syncs of files wait.
+  void set_syncs_held(bool held) {
+    const std::lock_guard lock(mutex_);
+    syncs_held_ = held;
+    syncs_may_go_.notify_all();
+  }
+  /// Files whose path contains this cannot be read, until it is empty again.
+  void set_unreadable(std::string part) {
+    const std::lock_guard lock(mutex_);
+    unreadable_ = std::move(part);
   }
   /// While set, nothing can be allocated.
   void set_full(bool full) {
@@ -111,7 +122,7 @@ class FaultyDevice final : public Device {
     if (!file) return file;
     if (mode == OpenMode::create_new) changes_.push_back({{parent_of(path)}, [path] { ::unlink(path.c_str()); }});
     auto inode = inode_of(path);
-    return std::make_unique<FaultyFile>(*this, std::move(*file), std::move(inode));
+    return std::make_unique<FaultyFile>(*this, path, std::move(*file), std::move(inode));
   }
 
   std::unique_ptr<File> adopt(Descriptor descriptor) override { return device_.adopt(std::move(descriptor)); }
@@ -145,15 +156,6 @@ class FaultyDevice final : public Device {
     const bool there = std::filesystem::exists(path);
     if (auto made = device_.make_directory(path, mode); !made) return made;
     if (!there) changes_.push_back({{parent_of(path)}, [path] { ::rmdir(path.c_str()); }});
-    return {};
-  }
-
-  Result<void> remove_directory(const std::string& path) override {
-    const std::lock_guard lock(mutex_);
-    if (auto allowed = begin(Operation::remove_directory); !allowed) return allowed;
-    const bool there = std::filesystem::exists(path);
-    if (auto removed = device_.remove_directory(path); !removed) return removed;
-    if (there) changes_.push_back({{parent_of(path)}, [path] { ::mkdir(path.c_str(), 0700); }});
     return {};
   }
 
@@ -248,12 +250,14 @@ class FaultyDevice final : public Device {
 
   class FaultyFile final : public File {
    public:
-    FaultyFile(FaultyDevice& owner, std::unique_ptr<File> file, std::shared_ptr<Inode> inode)
-        : owner_(owner), file_(std::move(file)), inode_(std::move(inode)) {}
+    FaultyFile(FaultyDevice& owner, std::string path, std::unique_ptr<File> file, std::shared_ptr<Inode> inode)
+        : owner_(owner), path_(std::move(path)), file_(std::move(file)), inode_(std::move(inode)) {}
 
     Result<void> read_at(std::uint64_t offset, std::span<std::byte> bytes) const override {
       const std::lock_guard lock(owner_.mutex_);
       if (auto allowed = owner_.begin_reading(); !allowed) return allowed;
+      if (!owner_.unreadable_.empty() && path_.find(owner_.unreadable_) != std::string::npos)
+        return forebay::fail(ErrorCode::io_error, "planned failure of a read", path_);
       return file_->read_at(offset, bytes);
     }
     Result<void> write_at(std::uint64_t offset, std::span<const std::byte> bytes) override {
@@ -274,7 +278,8 @@ class FaultyDevice final : public Device {
       return file_->allocate(size);
     }
     Result<void> sync() override {
-      const std::lock_guard lock(owner_.mutex_);
+      std::unique_lock lock(owner_.mutex_);
+      owner_.syncs_may_go_.wait(lock, [this] { return !owner_.syncs_held_; });
       if (auto allowed = owner_.begin(Operation::sync); !allowed) return allowed;
       inode_->synced();  // not below, as in sync_directory()
       return {};
@@ -288,6 +293,7 @@ class FaultyDevice final : public Device {
 
    private:
     FaultyDevice& owner_;
+    const std::string path_;
     std::unique_ptr<File> file_;
     std::shared_ptr<Inode> inode_;
   };
@@ -300,6 +306,8 @@ class FaultyDevice final : public Device {
     operations_before_stop_ = 0;
     stopped_ = false;
     full_ = false;
+    unreadable_.clear();
+    syncs_held_ = false;
     operations_ = 0;
     counts_.clear();
   }
@@ -342,6 +350,7 @@ class FaultyDevice final : public Device {
   Device& device_;
   const std::string limbo_;
   mutable std::mutex mutex_;
+  std::condition_variable syncs_may_go_;
   // Guarded by mutex_
   std::uint64_t limbo_next_ = 0;
   std::uint64_t operations_ = 0;
@@ -350,6 +359,8 @@ class FaultyDevice final : public Device {
   std::uint64_t operations_before_stop_ = 0;
   bool stopped_ = false;
   bool full_ = false;
+  std::string unreadable_;
+  bool syncs_held_ = false;
   std::vector<Change> changes_;
   std::map<std::pair<dev_t, ino_t>, std::shared_ptr<Inode>> inodes_;
 };

@@ -40,7 +40,7 @@ class StagingServer:
         return self._process.pid
 
     def start(self, fail_point: str | None = None) -> None:
-        """Returns when clients can connect. ``fail_point`` as in docs/design/fail-points.md: where it is to die."""
+        """Returns when clients can connect. ``fail_point`` as in core/base/fail_point.h: where it is to die."""
         assert self._process is None
         environment = {**os.environ, **({"FOREBAY_FAIL_POINT": fail_point} if fail_point else {})}
         ready, tell = os.pipe()
