@@ -11,6 +11,7 @@ import pytest
 
 from tests.fault.instance import Instance
 from tests.fault.promises import Ledger
+from tests.support.load import write
 
 Instances = Callable[..., Instance]
 
@@ -175,3 +176,61 @@ def test_a_group_that_breaks_while_the_server_dies_is_interrupted(instances: Ins
     assert stream.status == "interrupted"
     assert not stream.step_open
     assert instance.problems() == []
+
+
+def test_a_rank_that_dies_before_its_part_is_sent_leaves_no_step(instance: Instance) -> None:
+    """All its data lies in the segments, and the other rank has sent its part: without the part there is no step."""
+    ledger = Ledger("r/flow")
+    environment = {**instance.environment, "FOREBAY_FAIL_POINT": "client.part.before_send:3=kill"}
+    with write(environment, ledger.address, rank=0, ranks=2, steps=STEPS) as lost:
+        left = instance.write(ledger.address, rank=1, ranks=2, steps=STEPS)
+        assert lost.finish() == -signal.SIGKILL
+        assert "rank 0 of 2" in left.fail("group_broken")["what"]
+        ledger.note_ended([lost, left])
+    assert sorted(ledger.check(instance)) == [0, 1]
+    again = instance.group(ledger.address, 2, mode="a", steps=2)
+    for writer in again:
+        assert writer.succeed()
+        assert [event["step"] for event in writer.named("committed")] == [2, 3]
+    ledger.note_ended(again)
+    assert sorted(ledger.check(instance)) == [0, 1, 2, 3]
+    assert instance.problems() == []
+
+
+def test_a_close_that_was_not_answered_has_ended_the_stream(instances: Instances) -> None:
+    """Killed between the record of the end and its answer: the writer asks again and is told."""
+    instance = instances()
+    instance.create("r", "64MiB")
+    instance.kill()
+    instance.start("server.close.before_answer=kill")
+    ledger = Ledger("r/flow")
+    follower = instance.follow(ledger.address, start="oldest")
+    (writer,) = instance.group(ledger.address, 1, steps=STEPS)
+    assert instance.wait() == -signal.SIGKILL
+    instance.start()
+    writer.succeed()
+    follower.succeed()
+    assert follower.named("end")[0]["status"] == "ended"
+    assert instance.stream(ledger.address).status == "ended"
+    ledger.note_ended([writer])
+    assert sorted(ledger.check(instance)) == list(range(STEPS))
+    assert instance.problems() == []
+
+
+def test_a_stream_without_a_journal_was_never_made(instances: Instances) -> None:
+    """Killed between the stream's folder and its journal: nobody was told of it, and it can be made anew."""
+    instance = instances()
+    instance.create("r", "64MiB")
+    instance.kill()
+    instance.start("server.stream.before_journal=kill")
+    ledger = Ledger("r/flow")
+    instance.write(ledger.address, steps=1).fail("disconnected")
+    assert instance.wait() == -signal.SIGKILL
+    instance.start()
+    with instance.admin() as admin:
+        assert admin.streams("r") == []
+    assert instance.problems() == []
+    (writer,) = instance.group(ledger.address, 1, steps=STEPS)
+    writer.succeed()
+    ledger.note_ended([writer])
+    assert sorted(ledger.check(instance)) == list(range(STEPS))
