@@ -265,16 +265,22 @@ Result<void> AdminSession::destroy_reservation(const protocol::Message& message)
   Server& server = connection_.server();
   const std::string name = (*wish)->name;
   const std::string where = "reservation " + name;
+  const Peer& peer = connection_.peer();
+  const auto found = server.reservations().find(name);
+  // Whoever may not use the reservation is told the same whether there is one, there is none, or it is in work.
+  if (found == server.reservations().end() && !peer.administrator) return fail(Reservation::denial(name, peer));
+  if (found != server.reservations().end()) {
+    if (auto admitted = found->second->admit(peer); !admitted) return admitted;
+    if (!found->second->owned_by(peer))
+      return fail(ErrorCode::permission_denied, "only its owner may destroy a reservation", where);
+  }
   if (server.names_in_work.contains(name))
     return fail(ErrorCode::busy, "the reservation is being created or destroyed right now; try again", where);
-  const auto found = server.reservations().find(name);
   if (found == server.reservations().end()) {
     connection_.answer_done(message.request);
     return {};
   }
   Reservation& reservation = *found->second;
-  if (!reservation.owned_by(connection_.peer()))
-    return fail(ErrorCode::permission_denied, "only its owner may destroy a reservation", where);
   if (!(*wish)->force) {
     std::vector<Stream*> streams;
     for (auto& [stream_name, stream] : reservation.streams()) streams.push_back(stream.get());

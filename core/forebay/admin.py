@@ -122,6 +122,8 @@ class Admin:
 
         Raises
         ------
+        PermissionDeniedError
+            It belongs to another user; or there is none, and the caller is not the server's user.
         RefusedError
             It has live writers or unstaged precious steps, and ``force`` was not given.
         """

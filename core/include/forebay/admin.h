@@ -79,7 +79,8 @@ class Admin {
   /// Idempotent: creating the same reservation again (same owner, capacity, kinds) returns it; a different one is
   /// already_exists.
   Result<ReservationInfo> create_reservation(const ReservationSpec& spec);
-  /// Idempotent: destroying what does not exist succeeds. refused with live writers or unstaged precious steps unless
+  /// Idempotent: destroying what does not exist succeeds for the server's user; others are told permission_denied, as
+  /// of a reservation that they may not use. refused with live writers or unstaged precious steps unless
   /// `force`.
   Result<void> destroy_reservation(std::string_view name, bool force);
   Result<std::vector<ReservationInfo>> reservations();
