@@ -104,8 +104,8 @@ adios2::StepStatus ReaderEngine::BeginStep(adios2::StepMode mode, float timeout_
     throw std::invalid_argument("Forebay, " + doing("BeginStep of") + ": the stream is open for reading, not writing");
   }
   adios2::StepStatus status = adios2::StepStatus::EndOfStream;
-  std::shared_ptr<const Step> step;
-  {
+  std::shared_ptr<const Step> step = unshown_;
+  if (!step) {
     const GilReleased others_run;
     step = listed_ ? next_listed(status) : follow(timeout_seconds, status);
   }
@@ -113,8 +113,11 @@ adios2::StepStatus ReaderEngine::BeginStep(adios2::StepMode mode, float timeout_
     if (status != adios2::StepStatus::NotReady) variables_.clear(m_IO);
     return status;
   }
+  // If showing it throws, it is this step again that the next BeginStep is about.
+  unshown_ = step;
   variables_.show(m_IO, step->variables(), [&](const VariableInfo& variable) { return facts_of(*step, variable); });
   attributes_.show(m_IO, step->attributes());
+  unshown_.reset();
   current_step_ = step->number();
   step_ = std::move(step);
   return adios2::StepStatus::OK;
@@ -278,6 +281,7 @@ void ReaderEngine::DoClose(int) {
   if (!reader_) return;
   variables_.clear(m_IO);
   step_.reset();
+  unshown_.reset();
   blocks_info_.release();
   const GilReleased others_run;
   random_access_.reset();

@@ -86,8 +86,16 @@ TEST_F(EngineSeveral, reader_does_not_take_over_a_variable_of_the_application) {
   adios2::Engine reader = io.Open("reader", Mode::Read);
   EXPECT_TRUE(throws<std::logic_error>([&] { reader.BeginStep(); }, "IO of its own"));
   EXPECT_TRUE(io.InquireVariable<int>("mine"));
-  reader.Close();
   writer.Close();
+  // The step is not lost: it comes when it can be shown.
+  io.RemoveVariable("mine");
+  ASSERT_EQ(reader.BeginStep(), StepStatus::OK);
+  EXPECT_EQ(reader.CurrentStep(), 0U);
+  int value = 0;
+  reader.Get("mine", value);
+  EXPECT_EQ(value, 1);
+  reader.EndStep();
+  reader.Close();
 }
 
 TEST_F(EngineSeveral, pairs_of_writer_and_reader_run_in_threads) {
