@@ -55,7 +55,8 @@ void audit_space(Reservation& reservation, std::vector<Finding>& findings) {
     }
     held_bytes += stream->group().granted_bytes() + stream->unsynced_bytes();
   }
-  const std::uint64_t used = reservation.space().total_bytes() - reservation.space().free_bytes();
+  const SpaceMap& space = reservation.space();
+  const std::uint64_t used = space.total_bytes() - space.free_bytes() - space.closed_bytes();
   if (used != held_bytes)
     add_problem(findings, where, fmt::format("{} bytes are marked used, but {} are held", used, held_bytes));
 }

@@ -13,11 +13,21 @@
 
 namespace forebay::server {
 
+struct Flusher::SegmentFile {
+  std::uint32_t number = 0;
+  std::unique_ptr<File> file;
+};
+
+struct Flusher::SyncFailure {
+  std::uint32_t segment = 0;
+  Error error;
+};
+
 /// One round: what it syncs, and what becomes true afterwards.
 struct Flusher::Job {
   std::uint64_t target = 0;  ///< steps below become durable
   std::uint64_t rewinds = 0;
-  std::vector<std::unique_ptr<File>> segments;
+  SegmentFiles segments;
   std::vector<std::vector<Extent>> releases;
 };
 
@@ -25,32 +35,6 @@ namespace {
 
 /// How long a journal without room for the watermark is left alone.
 constexpr std::int64_t retry_pause_ms = 500;
-
-/// The segments that hold steps which are committed but not durable, opened for syncing.
-Result<std::vector<std::unique_ptr<File>>> unsynced_segments(Stream& stream) {
-  std::set<std::uint32_t> numbers;
-  const auto& steps = stream.state().steps;
-  for (auto step = steps.lower_bound(stream.state().durable_next); step != steps.end(); ++step) {
-    for (const Extent& extent : extents_of(step->second.committed)) numbers.insert(extent.segment);
-  }
-  std::vector<std::unique_ptr<File>> files;
-  Server& server = stream.reservation().server();
-  for (std::uint32_t number : numbers) {
-    // Opened for reading, which is enough for a sync and does not look like a writer to nobody_writes().
-    auto file =
-        server.device().open(server.store().segment_path(stream.reservation().record().id, number), OpenMode::read);
-    if (!file) return fail(std::move(file.error()));
-    files.push_back(std::move(*file));
-  }
-  return files;
-}
-
-Result<void> sync_all(std::vector<std::unique_ptr<File>>& files) {
-  for (auto& file : files) {
-    if (auto synced = file->sync(); !synced) return synced;
-  }
-  return {};
-}
 
 journal::DurableToT durable_to(const Stream& stream, std::uint64_t target) {
   journal::DurableToT record;
@@ -60,6 +44,34 @@ journal::DurableToT durable_to(const Stream& stream, std::uint64_t target) {
 }
 
 }  // namespace
+
+/// The segments that hold steps which are committed but not durable, opened for syncing.
+Result<Flusher::SegmentFiles> Flusher::unsynced_segments(Stream& stream) {
+  std::set<std::uint32_t> numbers;
+  const auto& steps = stream.state().steps;
+  for (auto step = steps.lower_bound(stream.state().durable_next); step != steps.end(); ++step) {
+    for (const Extent& extent : extents_of(step->second.committed)) numbers.insert(extent.segment);
+  }
+  SegmentFiles files;
+  Server& server = stream.reservation().server();
+  for (std::uint32_t number : numbers) {
+    if (stream.reservation().space().is_closed(number))
+      return fail(ErrorCode::io_error, "an earlier sync of it failed", fmt::format("segment {}", number));
+    // Opened for reading, which is enough for a sync and does not look like a writer to nobody_writes().
+    auto file =
+        server.device().open(server.store().segment_path(stream.reservation().record().id, number), OpenMode::read);
+    if (!file) return fail(std::move(file.error()));
+    files.push_back({number, std::move(*file)});
+  }
+  return files;
+}
+
+std::optional<Flusher::SyncFailure> Flusher::sync_all(SegmentFiles& files) {
+  for (auto& [number, file] : files) {
+    if (auto synced = file->sync(); !synced) return SyncFailure{number, std::move(synced.error())};
+  }
+  return std::nullopt;
+}
 
 Flusher::Flusher(Stream& stream)
     : stream_(stream), durable_next_(stream.state().durable_next), alive_(std::make_shared<bool>(true)) {}
@@ -129,9 +141,9 @@ void Flusher::start() {
   Server& server = stream_.reservation().server();
   server.sync_worker().add([this, job, &loop = server.loop(), alive = std::weak_ptr<bool>(alive_)] {
     fail_point("server.flush.before_sync");
-    auto result = sync_all(job->segments);
-    loop.post([this, job, alive, result = std::move(result)]() mutable {
-      if (!alive.expired()) segments_synced(job, std::move(result));
+    auto failure = sync_all(job->segments);
+    loop.post([this, job, alive, failure = std::move(failure)] {
+      if (!alive.expired()) segments_synced(job, failure);
     });
   });
 }
@@ -151,12 +163,18 @@ void Flusher::retry_later() {
   });
 }
 
-void Flusher::segments_synced(const std::shared_ptr<Job>& job, Result<void> result) {
-  if (!result) {
+void Flusher::sync_failed(const SyncFailure& failure) {
+  stream_.fail_stream("data could not be synced: " + failure.error.message());
+  stream_.reservation().segment_failed(failure.segment, failure.error);
+}
+
+void Flusher::segments_synced(const std::shared_ptr<Job>& job, const std::optional<SyncFailure>& failure) {
+  if (failure) {
     give_up(*job);
-    stream_.fail_stream("data could not be synced: " + result.error().message());
+    sync_failed(*failure);
     return;
   }
+  // Where another stream's sync of one of the segments has failed meanwhile, this stream has as well.
   job->segments.clear();
   if (stream_.state().status == StreamStatus::failed) {
     give_up(*job);
@@ -203,7 +221,10 @@ Result<void> Flusher::flush_now() {
   if (nothing_to_do()) return {};
   auto segments = unsynced_segments(stream_);
   if (!segments) return fail(std::move(segments.error()));
-  if (auto synced = sync_all(*segments); !synced) return synced;
+  if (const auto failure = sync_all(*segments)) {
+    sync_failed(*failure);
+    return fail(failure->error);
+  }
   const std::uint64_t target = stream_.state().next_step;
   if (target > stream_.state().durable_next) {
     if (auto recorded = stream_.record(storage::RecordType::durable_to, durable_to(stream_, target)); !recorded)

@@ -35,8 +35,14 @@ class Flusher {
 
  private:
   struct Job;
+  struct SegmentFile;
+  struct SyncFailure;
+  using SegmentFiles = std::vector<SegmentFile>;
+  static Result<SegmentFiles> unsynced_segments(Stream& stream);
+  static std::optional<SyncFailure> sync_all(SegmentFiles& files);
   void start();
-  void segments_synced(const std::shared_ptr<Job>& job, Result<void> result);
+  void segments_synced(const std::shared_ptr<Job>& job, const std::optional<SyncFailure>& failure);
+  void sync_failed(const SyncFailure& failure);
   void journal_synced(const std::shared_ptr<Job>& job, Result<void> result);
   /// The round did not come to its end: what it was to free stays taken.
   void give_up(Job& job);

@@ -49,7 +49,8 @@ Error Reservation::denial(const std::string& name, const Peer& peer) {
 }
 
 const std::string* Reservation::unreadable(const std::string& stream) const {
-  const auto found = unreadable_.find(stream);
+  auto found = unreadable_.find(stream);
+  if (found == unreadable_.end()) found = unreadable_.find(all_streams);
   return found == unreadable_.end() ? nullptr : &found->second;
 }
 
@@ -87,14 +88,20 @@ storage::JournalOptions Reservation::journal_options() const {
   return options;
 }
 
-void Reservation::recover_streams(bool after_boot) {
+void Reservation::recover_streams(bool after_boot, const std::set<std::string>& unchecked) {
+  const bool none_checked = after_boot || unchecked.contains(all_streams);
   auto names = server_.store().stream_names(record_.id);
   if (!names) {
-    problems.push_back(names.error().message());
+    // Nothing may be written over steps that nobody knows of.
+    unreadable_.emplace(all_streams, names.error().message());
+    unchecked_ = unchecked;
+    if (after_boot) unchecked_.insert(all_streams);
+    log::error("the streams of {} cannot be listed: {}", name(), names.error().message());
     return;
   }
   for (const std::string& stream : *names) {
-    auto recovered = recover_stream(*this, stream, after_boot);
+    const bool to_check = none_checked || unchecked.contains(stream);
+    auto recovered = recover_stream(*this, stream, to_check);
     if (recovered) {
       streams_.emplace(stream, std::move(*recovered));
       continue;
@@ -104,6 +111,7 @@ void Reservation::recover_streams(bool after_boot) {
       if (auto retired = server_.store().retire_stream(record_.id, stream); retired) continue;
     }
     unreadable_.emplace(stream, recovered.error().message());
+    if (to_check) unchecked_.insert(stream);
     log::error("stream {}/{} cannot be opened: {}", name(), stream, recovered.error().message());
   }
   if (after_boot) return;
@@ -114,9 +122,18 @@ void Reservation::recover_streams(bool after_boot) {
 }
 
 Result<void> Reservation::remove_stream(const std::string& stream) {
+  if (const auto all = unreadable_.find(all_streams); all != unreadable_.end()) {
+    return fail(ErrorCode::io_error,
+                "the reservation's streams cannot be listed: " + all->second + "; mend the disk and restart the server",
+                "stream " + name() + "/" + stream);
+  }
   if (unreadable_.contains(stream)) {
     if (auto retired = server_.store().retire_stream(record_.id, stream); !retired) return retired;
     unreadable_.erase(stream);
+    if (unchecked_.erase(stream) > 0) {
+      // Else a new stream of this name would be taken for it at the next start.
+      if (auto noted = server_.note_boot(); !noted) log::warning("{}", noted.error().message());
+    }
     server_.purge_quarantine();
     space_changed();
     return {};
@@ -364,6 +381,18 @@ void Reservation::serve_waiters() {
   }
 }
 
+void Reservation::segment_failed(std::uint32_t segment, const Error& error) {
+  if (space_.is_closed(segment)) return;
+  space_.close(segment);
+  problems.push_back(fmt::format(
+      "segment {} could not be synced and is out of use until the server is restarted: {}", segment, error.message()));
+  for (auto& [stream_name, stream] : streams_) {
+    if (stream->writes_unsynced_in(segment))
+      stream->fail_stream(fmt::format("segment {}, which it shares, could not be synced: {}", segment, error.message()));
+  }
+  space_changed();
+}
+
 std::string Reservation::space_holders() const {
   std::string text = "Held by";
   for (const auto& [stream_name, stream] : streams_) {
@@ -381,6 +410,9 @@ std::string Reservation::space_holders() const {
     }
     text += "]";
   }
+  if (space_.closed_bytes() > 0)
+    text += fmt::format(" [{} bytes in segments whose sync failed: out of use until the server is restarted]",
+                        space_.closed_bytes());
   return text;
 }
 

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -56,8 +57,9 @@ class Reservation {
   Stream* find_stream(const std::string& name);
   /// Makes an empty stream on disk if there is none.
   Result<Stream*> find_or_make_stream(const std::string& name);
-  /// Opens the streams that lie on disk. Called once at start.
-  void recover_streams(bool after_boot);
+  /// Opens the streams that lie on disk. Called once at start. `unchecked`: as unchecked_streams() said of this
+  /// reservation before, earlier in this boot.
+  void recover_streams(bool after_boot, const std::set<std::string>& unchecked);
   std::map<std::string, std::unique_ptr<Stream>>& streams() noexcept { return streams_; }
   Result<void> remove_stream(const std::string& name);
   /// How the journals of its streams grow: a small reservation has a small reserve for them.
@@ -65,6 +67,10 @@ class Reservation {
   /// Why a stream that lies on disk could not be opened; null for others. Nothing is written in the reservation while
   /// there is one: which space it holds is not known.
   const std::string* unreadable(const std::string& name) const;
+  /// Unreadable streams of which it is not known what the loss of power has left of them: they are to be recovered as
+  /// after a boot whenever they can be read. `all_streams` if not even their names could be read.
+  const std::set<std::string>& unchecked_streams() const noexcept { return unchecked_; }
+  static constexpr const char* all_streams = "*";
 
   /// Opens a segment anew, so that what others do with their descriptors does not meet in one file description.
   Result<Descriptor> open_segment(std::uint32_t segment, bool writable) const;
@@ -87,6 +93,11 @@ class Reservation {
   /// Gives space back; the queue is served soon after.
   void release(const Extent& extent);
   void space_changed();
+
+  /// A sync of this segment failed, after which the kernel takes pages for written that are not, whoever wrote them: a
+  /// later sync that succeeds says nothing. All streams that write there fail, and nobody gets space there again before
+  /// the server is restarted.
+  void segment_failed(std::uint32_t segment, const Error& error);
 
   /// Who holds the space, for people.
   std::string space_holders() const;
@@ -115,6 +126,7 @@ class Reservation {
   SpaceMap space_;
   std::map<std::string, std::unique_ptr<Stream>> streams_;
   std::map<std::string, std::string> unreadable_;  ///< why, by stream
+  std::set<std::string> unchecked_;
   std::list<SpaceWaiter> waiters_;                 ///< by order
   std::uint64_t orders_ = 0;
   bool serving_posted_ = false;

@@ -16,6 +16,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 
 #include <fmt/format.h>
 
@@ -33,7 +34,7 @@
 namespace forebay::server {
 namespace {
 
-constexpr std::size_t small_file_bytes_max = 4096;
+constexpr std::size_t small_file_bytes_max = std::size_t{1} << 20;
 constexpr std::size_t purge_entries_a_round = 256;
 constexpr std::int64_t accept_pause_ms = 200;
 
@@ -125,8 +126,15 @@ Result<void> Server::prepare_root() {
   if (boot_id_.empty())
     return fail(ErrorCode::unsupported, "cannot read the kernel's boot id, which recovery depends on",
                 "/proc/sys/kernel/random/boot_id");
-  const auto before = read_text(device_, options_.root + "/boot-id");
-  after_boot_ = !before || *before != boot_id_;
+  const auto text = read_text(device_, options_.root + "/boot-id");
+  std::istringstream lines(text.value_or(""));
+  std::string line;
+  std::getline(lines, line);
+  after_boot_ = line != boot_id_;
+  while (std::getline(lines, line)) {
+    if (const auto slash = line.find('/'); slash != std::string::npos)
+      unchecked_[line.substr(0, slash)].insert(line.substr(slash + 1));
+  }
   return {};
 }
 
@@ -137,10 +145,11 @@ Result<void> Server::keep_text(const std::string& name, const std::string& text)
   auto written = write_whole(device_, options_.root, name, bytes_of(text));
   if (written || written.error().code != ErrorCode::no_space) return written;
   const std::string path = options_.root + "/" + name;
-  if (before && before->size() == text.size()) {
+  if (before && before->size() >= text.size()) {
     auto file = device_.open(path, OpenMode::read_write);
     if (!file) return fail(std::move(file.error()));
-    if (auto over = (*file)->write_at(0, bytes_of(text)); !over) return over;
+    const std::string filled = text + std::string(before->size() - text.size(), '\n');
+    if (auto over = (*file)->write_at(0, bytes_of(filled)); !over) return over;
     return (*file)->sync();
   }
   return fail(ErrorCode::no_space, "the file system is full: make some room, then start the server again", path);
@@ -180,7 +189,7 @@ Result<void> Server::recover() {
   auto pins = PinTable::open(options_.root + "/pins", after_boot_, absent_);
   if (!pins) return fail(std::move(pins.error()));
   pins_ = std::move(*pins);
-  auto records = store_->load(start_problems_);
+  auto records = store_->load(start_problems_, unread_);
   if (!records) return fail(std::move(records.error()));
   for (reservation::ReservationT& record : *records) {
     if (reservations_.contains(record.name)) {
@@ -189,14 +198,27 @@ Result<void> Server::recover() {
       continue;
     }
     Reservation& reservation = add_reservation(std::move(record));
-    reservation.recover_streams(after_boot_);
+    reservation.recover_streams(after_boot_, unchecked_[reservation.record().id]);
   }
   watch_absent_readers();
   // Nothing may say that this boot was seen before its recovery is whole.
-  if (auto written = keep_text("boot-id", boot_id_ + "\n"); !written) return written;
+  if (auto noted = note_boot(); !noted) return noted;
   for (const std::string& problem : start_problems_) log::warning("{}", problem);
   log::info("{} reservations recovered{}", reservations_.size(), after_boot_ ? " after a boot" : "");
   return {};
+}
+
+Result<void> Server::note_boot() {
+  std::string text = boot_id_ + "\n";
+  for (const auto& [name, reservation] : reservations_) {
+    for (const std::string& stream : reservation->unchecked_streams())
+      text += reservation->record().id + "/" + stream + "\n";
+  }
+  for (const std::string& id : unread_) {
+    if (after_boot_) text += id + "/" + Reservation::all_streams + "\n";
+    for (const std::string& stream : unchecked_[id]) text += id + "/" + stream + "\n";
+  }
+  return keep_text("boot-id", text);
 }
 
 void Server::watch_absent_readers() {
@@ -318,12 +340,13 @@ Result<void> Server::flush_everything() {
   sync_worker_ = std::make_unique<Worker>();
   loop_->post([this] { loop_->stop(); });
   loop_->run();
+  Result<void> all;
   for (auto& [name, reservation] : reservations_) {
     for (auto& [stream_name, stream] : reservation->streams()) {
-      if (auto flushed = stream->flusher().flush_now(); !flushed) return flushed;
+      if (auto flushed = stream->flusher().flush_now(); !flushed && all) all = std::move(flushed);
     }
   }
-  return {};
+  return all;
 }
 
 Result<void> check_reservation_name(const std::string& name) {

@@ -79,6 +79,9 @@ class Server {
   /// During recovery: is this withdrawn step held by a reader of before the restart?
   bool held_by_absent(const std::string& stream_uuid, std::uint32_t epoch, std::uint64_t step) const;
 
+  /// Writes down that this boot's recovery is whole, but for the streams that could not be checked.
+  Result<void> note_boot();
+
   std::uint64_t next_stream_number() noexcept { return ++stream_numbers_; }
   void remove(Connection& connection);
 
@@ -87,6 +90,8 @@ class Server {
   void remove_stream_waiter(ReaderSession& session);
   void stream_made(const std::string& path);
 
+  /// Numbers of the readers that are connected.
+  std::set<std::uint64_t> reader_sessions;
   /// Names that are being created or destroyed right now.
   std::set<std::string> names_in_work;
   /// Bytes of creations in work, so that two at once do not overcommit the pool.
@@ -116,6 +121,9 @@ class Server {
   bool purging_ = false;
   bool purge_again_ = false;
   std::string boot_id_;
+  /// Streams that an earlier start in this boot could not check, by reservation's id.
+  std::map<std::string, std::set<std::string>> unchecked_;
+  std::vector<std::string> unread_;  ///< ids of reservations that could not be read at this start
   Descriptor lock_;
   Descriptor listener_;
   std::unique_ptr<EventLoop> loop_;

@@ -83,7 +83,7 @@ void SpaceMap::set_owner(std::uint32_t segment, std::optional<Owner> owner) {
 
 bool SpaceMap::take(const Extent& extent) {
   if (!is_valid(extent) || !segments_[extent.segment].free.erase(extent.offset, extent.length)) return false;
-  free_bytes_ -= extent.length;
+  if (!segments_[extent.segment].closed) free_bytes_ -= extent.length;
   return true;
 }
 
@@ -104,7 +104,7 @@ void SpaceMap::release(const Extent& extent) {
   Segment& segment = segments_.at(extent.segment);
   const bool was_used = segment.free.insert(extent.offset, extent.length);
   assert(was_used);
-  if (!was_used) return;
+  if (!was_used || segment.closed) return;
   free_bytes_ += extent.length;
   if (!segment.owner) return;
   auto& recent = recent_[*segment.owner];
@@ -120,7 +120,7 @@ void SpaceMap::take_recent(const Owner& owner, std::uint64_t& bytes_left, std::v
     Extent extent = recent.back();
     recent.pop_back();
     const Segment& segment = segments_[extent.segment];
-    if (segment.owner != owner || !segment.free.contains(extent.offset, extent.length)) continue;
+    if (segment.closed || segment.owner != owner || !segment.free.contains(extent.offset, extent.length)) continue;
     if (extent.length > bytes_left) {
       recent.push_back({extent.segment, extent.offset + bytes_left, extent.length - bytes_left});
       extent.length = bytes_left;
@@ -133,6 +133,7 @@ void SpaceMap::take_recent(const Owner& owner, std::uint64_t& bytes_left, std::v
 }
 
 void SpaceMap::take_from(std::uint32_t segment, std::uint64_t& bytes_left, std::vector<Extent>& taken) {
+  if (segments_[segment].closed) return;
   while (bytes_left > 0 && !segments_[segment].free.ranges().empty()) {
     const auto [offset, length] = *segments_[segment].free.ranges().begin();
     const Extent extent{segment, offset, std::min(length, bytes_left)};
@@ -169,12 +170,26 @@ std::optional<std::vector<Extent>> SpaceMap::allocate(const Owner& owner, std::u
   return std::nullopt;
 }
 
+void SpaceMap::close(std::uint32_t segment) {
+  Segment& closing = segments_.at(segment);
+  if (std::exchange(closing.closed, true)) return;
+  free_bytes_ -= closing.free.total();
+}
+
+std::uint64_t SpaceMap::closed_bytes() const noexcept {
+  std::uint64_t bytes = 0;
+  for (const Segment& segment : segments_) {
+    if (segment.closed) bytes += segment.free.total();
+  }
+  return bytes;
+}
+
 std::uint64_t SpaceMap::free_bytes_in(std::uint32_t segment) const {
-  return segments_.at(segment).free.total();
+  return is_closed(segment) ? 0 : segments_.at(segment).free.total();
 }
 
 bool SpaceMap::is_whole_free(std::uint32_t segment) const {
-  return segments_.at(segment).free.total() == segment_bytes_;
+  return free_bytes_in(segment) == segment_bytes_;
 }
 
 }  // namespace forebay::server

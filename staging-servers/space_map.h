@@ -78,6 +78,13 @@ class SpaceMap {
   std::optional<std::vector<Extent>> allocate(const Owner& owner, std::uint64_t bytes,
                                               std::vector<std::uint32_t>& new_segments);
 
+  /// Takes a segment out of use: what is free in it, now or later, is nobody's.
+  void close(std::uint32_t segment);
+  bool is_closed(std::uint32_t segment) const { return segments_.at(segment).closed; }
+  /// Space in closed segments that nobody holds.
+  std::uint64_t closed_bytes() const noexcept;
+
+  /// Without what lies in closed segments.
   std::uint64_t free_bytes() const noexcept { return free_bytes_; }
   std::uint64_t total_bytes() const noexcept { return segment_bytes_ * segments_.size(); }
   std::uint64_t free_bytes_in(std::uint32_t segment) const;
@@ -88,6 +95,7 @@ class SpaceMap {
   struct Segment {
     RangeSet free;
     std::optional<Owner> owner;
+    bool closed = false;
   };
   void take_from(std::uint32_t segment, std::uint64_t& bytes_left, std::vector<Extent>& taken);
   void take_recent(const Owner& owner, std::uint64_t& bytes_left, std::vector<Extent>& taken);

@@ -242,16 +242,23 @@ void Stream::removed() {
   for (auto& extents : flusher_.take_releases()) release_after_sync(std::move(extents));
 }
 
-void Stream::group_ended(std::uint32_t incarnation, StreamStatus status, const std::string& text) {
+Result<void> Stream::group_ended(std::uint32_t incarnation, StreamStatus status, const std::string& text) {
   journal::GroupEndedT ended;
   ended.incarnation = incarnation;
   ended.status = static_cast<std::uint8_t>(status);
   ended.text = text;
-  if (auto recorded = record(storage::RecordType::group_ended, std::move(ended)); !recorded) return;
+  auto recorded = record(storage::RecordType::group_ended, ended);
+  if (!recorded) {
+    recorded.error().what = "the end of the group cannot be written down, so a restarted server would wait for it: " +
+                            recorded.error().what;
+    log::error("stream {}: {}", path(), recorded.error().message());
+    (void)applied(state_.apply(ended));
+  }
   log::info("stream {}: {}{}{}", path(), to_string(status), text.empty() ? "" : ": ", text);
   flusher_.request(true);
   apply_retention();
   followers_.status_changed();
+  return recorded;
 }
 
 void Stream::fail_stream(const std::string& text) {
@@ -267,6 +274,15 @@ void Stream::fail_stream(const std::string& text) {
   }
   group_.fail_waiting({ErrorCode::failed, text, "stream " + path()});
   followers_.status_changed();
+}
+
+bool Stream::writes_unsynced_in(std::uint32_t segment) const {
+  if (group_.holds_space_in(segment)) return true;
+  for (auto step = state_.steps.lower_bound(state_.durable_next); step != state_.steps.end(); ++step) {
+    const auto extents = extents_of(step->second.committed);
+    if (std::ranges::find(extents, segment, &Extent::segment) != extents.end()) return true;
+  }
+  return false;
 }
 
 void Stream::begin_grace(std::int64_t grace_ms) {

@@ -71,8 +71,13 @@ class Stream {
 
   /// Tells writers and readers that the stream is no more.
   void removed();
-  void group_ended(std::uint32_t incarnation, StreamStatus status, const std::string& text);
+  /// The end counts also where it cannot be written down, which is the error returned: nobody waits for a group that
+  /// is no more. A restarted server would not know of it, and wait for the group.
+  Result<void> group_ended(std::uint32_t incarnation, StreamStatus status, const std::string& text);
   void fail_stream(const std::string& text);
+
+  /// Something that is not durable lies in this segment, or may come to lie there with the open step.
+  bool writes_unsynced_in(std::uint32_t segment) const;
 
   /// Newest step that is durable for everyone to see: the journal that says so is synced.
   std::uint64_t durable_next() const noexcept { return flusher_.durable_next(); }

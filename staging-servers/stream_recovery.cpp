@@ -42,8 +42,9 @@ Result<void> take_space(Reservation& reservation, storage::StreamState& state) {
   return {};
 }
 
-/// The first step behind the durable watermark that power loss has damaged.
-std::optional<std::uint64_t> first_damaged(Stream& stream) {
+/// The first step behind the durable watermark that power loss has damaged. An error if that cannot be told now: a disk
+/// that does not answer, or a server without descriptors, has not lost a step.
+Result<std::optional<std::uint64_t>> first_damaged(Stream& stream) {
   Reservation& reservation = stream.reservation();
   Server& server = reservation.server();
   const auto open = [&](std::uint32_t segment) {
@@ -52,6 +53,13 @@ std::optional<std::uint64_t> first_damaged(Stream& stream) {
   const auto& steps = stream.state().steps;
   for (auto step = steps.lower_bound(stream.state().durable_next); step != steps.end(); ++step) {
     auto checked = check_step(step->second.committed, reservation.record().segment_bytes, open);
+    if (!checked && checked.error().code != ErrorCode::corrupt) {
+      // Never not_found, which says of a stream that it was not made whole.
+      return fail(ErrorCode::io_error,
+                  fmt::format("whether step {} survived the loss of power cannot be told: {}", step->first,
+                              checked.error().message()),
+                  "stream " + stream.path());
+    }
     if (!checked) {
       log::warning("stream {}: step {} did not survive the loss of power: {}", stream.path(), step->first,
                    checked.error().message());
@@ -66,12 +74,14 @@ std::optional<std::uint64_t> first_damaged(Stream& stream) {
 }
 
 Result<void> close_after_boot(Stream& stream) {
-  if (const auto damaged = first_damaged(stream)) {
-    if (auto withdrawn = stream.withdraw(*damaged); !withdrawn) return withdrawn;
+  const auto damaged = first_damaged(stream);
+  if (!damaged) return fail(damaged.error());
+  if (*damaged) {
+    if (auto withdrawn = stream.withdraw(**damaged); !withdrawn) return withdrawn;
   }
   if (stream.state().status == StreamStatus::live) {
-    stream.group_ended(stream.state().group->incarnation, StreamStatus::interrupted,
-                       "the machine was restarted while the stream was written");
+    return stream.group_ended(stream.state().group->incarnation, StreamStatus::interrupted,
+                              "the machine was restarted while the stream was written");
   }
   return {};
 }

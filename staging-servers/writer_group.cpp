@@ -66,6 +66,15 @@ std::uint64_t WriterGroup::granted_bytes() const {
   return bytes;
 }
 
+bool WriterGroup::holds_space_in(std::uint32_t segment) const {
+  return std::ranges::any_of(ranks_, [segment](const Rank& rank) {
+    const auto found = rank.granted.find(segment);
+    if (found != rank.granted.end() && found->second.total() > 0) return true;
+    return rank.part && std::ranges::any_of(rank.part->part.extents,
+                                            [segment](const auto& extent) { return extent.segment() == segment; });
+  });
+}
+
 WriterGroup::Rank* WriterGroup::rank_of(WriterSession& session, std::uint32_t request) {
   const std::string where = fmt::format("stream {}, rank {}", stream_.path(), session.rank);
   if (!session.member) {
@@ -397,16 +406,20 @@ void WriterGroup::close(WriterSession& session, std::uint32_t request) {
     take_back_part(other);
   }
   // What is answered must survive the server's death.
-  end_group();
+  if (auto ended = end_group(); !ended) {
+    session.connection().answer_failure(request, ended.error());
+    return;
+  }
   fail_point("server.close.before_answer");
   session.connection().answer_done(request);
 }
 
-void WriterGroup::end_group() {
-  if (!std::ranges::all_of(ranks_, [](const Rank& rank) { return rank.closed; })) return;
+Result<void> WriterGroup::end_group() {
+  if (!std::ranges::all_of(ranks_, [](const Rank& rank) { return rank.closed; })) return {};
   active_ = false;
-  stream_.group_ended(incarnation_, StreamStatus::ended, "");
+  auto ended = stream_.group_ended(incarnation_, StreamStatus::ended, "");
   form_if_whole();
+  return ended;
 }
 
 void WriterGroup::lost(WriterSession& session, const std::string& reason) {
@@ -439,7 +452,7 @@ void WriterGroup::break_group(const std::string& reason) {
   }
   for (auto& task : std::exchange(deferred_, {})) task();
   stream_.begin_grace(options_.grace_ms);
-  stream_.group_ended(incarnation_, StreamStatus::interrupted, reason);
+  (void)stream_.group_ended(incarnation_, StreamStatus::interrupted, reason);
   form_if_whole();
 }
 

@@ -59,6 +59,8 @@ class WriterGroup {
   std::uint32_t incarnation() const noexcept { return incarnation_; }
   /// Space granted and not yet part of a step.
   std::uint64_t granted_bytes() const;
+  /// The same, any of it in this segment.
+  bool holds_space_in(std::uint32_t segment) const;
   /// Every rank is here or has closed, so that all space that one of them may write in is known as granted.
   bool is_complete() const;
   /// True for a segment that a living incarnation writes.
@@ -111,7 +113,8 @@ class WriterGroup {
   void give_back(Rank& rank);
   void break_group(const std::string& reason);
   void finish_rejoin_if_whole();
-  void end_group();
+  /// Once all ranks have closed. The error of an end that is not in the journal.
+  Result<void> end_group();
   Result<journal::PartT> check_part(Rank& rank, std::uint32_t number, const wire::PartT& part) const;
   void describe_grant(WriterSession& session, const std::vector<Extent>& extents,
                       std::vector<wire::Extent>& wire_extents, std::vector<std::uint32_t>& segments,

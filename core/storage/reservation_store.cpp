@@ -212,7 +212,8 @@ Result<reservation::ReservationT> ReservationStore::read_whole_reservation(const
   return record;
 }
 
-Result<std::vector<reservation::ReservationT>> ReservationStore::load(std::vector<std::string>& problems) {
+Result<std::vector<reservation::ReservationT>> ReservationStore::load(std::vector<std::string>& problems,
+                                                                           std::vector<std::string>& unread) {
   auto names = device_.list(reservations_directory());
   if (!names) return fail(std::move(names.error()));
   std::vector<reservation::ReservationT> records;
@@ -237,6 +238,7 @@ Result<std::vector<reservation::ReservationT>> ReservationStore::load(std::vecto
     const bool lasting = reason.code == ErrorCode::not_found || reason.code == ErrorCode::corrupt;
     if (!lasting) {
       // It may be readable at the next start: a newer version, a mended permission, a disk that answers again.
+      unread.push_back(name);
       problems.push_back("reservation " + name + " cannot be read and is left where it is: " + reason.message());
       continue;
     }

@@ -36,7 +36,8 @@ struct Round {
     auto store = ReservationStore::open(device, root.path());
     ASSERT_TRUE(store) << store.error().message();
     std::vector<std::string> problems;
-    auto loaded = (*store)->load(problems);
+    std::vector<std::string> unread;
+    auto loaded = (*store)->load(problems, unread);
     ASSERT_TRUE(loaded) << loaded.error().message();
     EXPECT_TRUE(problems.empty()) << problems[0];
     if (told == Told::created) {

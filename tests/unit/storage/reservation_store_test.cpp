@@ -62,7 +62,7 @@ class ReservationStoreTest : public ::testing::Test {
   }
   std::vector<reservation::ReservationT> load() {
     problems_.clear();
-    auto loaded = store_->load(problems_);
+    auto loaded = store_->load(problems_, unread_);
     EXPECT_TRUE(loaded) << loaded.error().message();
     return std::move(*loaded);
   }
@@ -74,6 +74,7 @@ class ReservationStoreTest : public ::testing::Test {
   FaultyDevice device_{limbo_.path()};
   std::unique_ptr<ReservationStore> store_;
   std::vector<std::string> problems_;
+  std::vector<std::string> unread_;
 };
 
 TEST_F(ReservationStoreTest, what_was_created_is_loaded) {
