@@ -22,6 +22,16 @@ ReaderSession::ReaderSession(Connection& connection) : connection_(connection) {
 
 ReaderSession::~ReaderSession() {
   if (open_timer_) connection_.server().loop().cancel(*open_timer_);
+  connection_.server().reader_sessions.erase(number);
+}
+
+void ReaderSession::take_number() {
+  auto& taken = connection_.server().reader_sessions;
+  taken.erase(number);
+  // A living reader's number would give this one a say over the other's pins.
+  const bool keeps = wish_.resume && wish_.session != 0;
+  number = keeps ? wish_.session : random_number();
+  while (!taken.insert(number).second) number = random_number();
 }
 
 void ReaderSession::open(const protocol::Message& message) {
@@ -56,7 +66,7 @@ void ReaderSession::open(const protocol::Message& message) {
   latest_only = wish_.latest_only;
   distribution = static_cast<StepDistribution>(wish_.distribution);
   follow = wish_.follow;
-  number = wish_.resume && wish_.session != 0 ? wish_.session : random_number();
+  take_number();
   if (const std::string* why = (*reservation)->unreadable(wish_.stream)) {
     connection_.answer_failure(open_request_, {ErrorCode::corrupt,
                                                "the stream cannot be opened: " + *why +

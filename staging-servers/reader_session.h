@@ -25,7 +25,7 @@ class ReaderSession final : public Session {
   const Connection& connection() const noexcept { return connection_; }
 
   // Used by Followers
-  std::uint64_t number = 0;  ///< session number, known to the client
+  std::uint64_t number = 0;  ///< session number, known to the client, and no other living reader's
   std::string consumer;
   Watermark min_watermark = Watermark::committed;
   bool latest_only = false;
@@ -55,6 +55,7 @@ class ReaderSession final : public Session {
   void join();
   std::string wanted_path() const { return wish_.reservation + "/" + wish_.stream; }
   Result<void> answer(const protocol::Message& message);
+  void take_number();
 
   Connection& connection_;
   wire::ReaderOpenT wish_;

@@ -276,18 +276,56 @@ TEST_F(FollowersTest, dropping_the_oldest_drops_no_more_than_is_needed) {
 TEST_F(FollowersTest, dropping_the_oldest_spares_precious_steps_and_those_a_consumer_needs) {
   RawClient client = keeping("all,precious:2", WhenFull::drop_oldest);
   for (std::uint64_t step = 0; step < 10; ++step) write_step(client, step, 6 * mib);
+  const auto kept = [this] {
+    wire::StepsQueryT query;
+    query.reservation = "res";
+    query.stream = "flow";
+    query.steps_max = 100;
+    const auto steps = RawClient::unpack<wire::StepsAnswer>(connect().call(MessageType::steps_query, query));
+    std::vector<std::uint64_t> numbers;
+    for (const wire::StepSummary& summary : steps->steps) numbers.push_back(summary.step());
+    return numbers;
+  };
+  const std::vector<std::uint64_t> ten{0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
+  EXPECT_EQ(kept(), ten);
+  write_step(client, 10, 6 * mib);
+  EXPECT_EQ(kept(), (std::vector<std::uint64_t>{0, 2, 3, 4, 5, 6, 7, 8, 9, 10}));
+  wire::ReaderOpenT wish = reader_open("render");
+  wish.start_kind = static_cast<std::uint8_t>(Start::Kind::step);
+  wish.start_step = 5;
+  RawClient consumer = reader(wish);
+  write_step(client, 11, 6 * mib);
+  EXPECT_EQ(kept(), (std::vector<std::uint64_t>{0, 2, 4, 5, 6, 7, 8, 9, 10, 11}));
+  // All that is left is precious, or the consumer has not had it yet.
   wire::SpaceRequestT request;
-  request.step = 10;
+  request.step = 12;
   request.bytes = 6 * mib;
-  wire::StepsQueryT query;
-  query.reservation = "res";
-  query.stream = "flow";
-  query.steps_max = 100;
-  const auto steps = RawClient::unpack<wire::StepsAnswer>(connect().call(MessageType::steps_query, query));
-  std::vector<std::uint64_t> kept;
-  for (const wire::StepSummary& summary : steps->steps) kept.push_back(summary.step());
-  for (const std::uint64_t precious : {0U, 2U, 4U, 6U, 8U})
-    EXPECT_NE(std::ranges::find(kept, precious), kept.end()) << precious;
+  const auto asked = client.send(MessageType::space_request, request);
+  EXPECT_FALSE(client.is_answered(asked));
+  EXPECT_EQ(kept().size(), 10U);
+  wire::CursorMoveT move;
+  move.epoch = 1;
+  move.position = 6;
+  EXPECT_EQ(consumer.call(MessageType::cursor_move, move).type, MessageType::done);
+  EXPECT_EQ(client.answer(asked).type, MessageType::space_granted);
+  EXPECT_EQ(kept(), (std::vector<std::uint64_t>{0, 2, 4, 6, 7, 8, 9, 10, 11}));
+}
+
+TEST_F(FollowersTest, a_living_readers_number_is_its_own) {
+  RawClient client = writer();
+  wire::ReaderOpenT wish = reader_open();
+  RawClient first = connect();
+  const auto opened = RawClient::unpack<wire::ReaderOpened>(first.call(MessageType::reader_open, wish));
+  wish.resume = true;
+  wish.epoch = opened->epoch;
+  wish.session = opened->session;
+  RawClient second = connect();
+  EXPECT_NE(RawClient::unpack<wire::ReaderOpened>(second.call(MessageType::reader_open, wish))->session,
+            opened->session);
+  wish.session = opened->session + 1;
+  RawClient third = connect();
+  EXPECT_EQ(RawClient::unpack<wire::ReaderOpened>(third.call(MessageType::reader_open, wish))->session,
+            opened->session + 1);
 }
 
 TEST_F(FollowersTest, a_reader_waits_for_a_stream_and_leaves_while_it_waits) {

@@ -56,6 +56,23 @@ TEST(RangeSet, neighbours_become_one_and_overlaps_are_refused) {
   EXPECT_FALSE(set.contains(4, 2));
 }
 
+TEST(SpaceMap, what_is_closed_is_given_to_nobody) {
+  SpaceMap map(2, segment_bytes);
+  const Owner owner{1, 1, 0};
+  std::vector<std::uint32_t> fresh;
+  const auto held = *map.allocate(owner, 2 * unit, fresh);
+  map.close(held[0].segment);
+  EXPECT_EQ(map.free_bytes(), segment_bytes);
+  EXPECT_EQ(map.closed_bytes(), segment_bytes - 2 * unit);
+  for (const Extent& extent : held) map.release(extent);
+  EXPECT_EQ(map.free_bytes(), segment_bytes);
+  EXPECT_EQ(map.closed_bytes(), segment_bytes);
+  EXPECT_FALSE(map.allocate(owner, segment_bytes + unit, fresh));
+  const auto other = *map.allocate(owner, segment_bytes, fresh);
+  for (const Extent& extent : other) EXPECT_NE(extent.segment, held[0].segment);
+  EXPECT_EQ(map.free_bytes(), 0U);
+}
+
 TEST(SpaceMap, takes_all_or_nothing) {
   SpaceMap map(2, segment_bytes);
   std::vector<std::uint32_t> fresh;
