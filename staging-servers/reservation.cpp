@@ -384,11 +384,12 @@ void Reservation::serve_waiters() {
 void Reservation::segment_failed(std::uint32_t segment, const Error& error) {
   if (space_.is_closed(segment)) return;
   space_.close(segment);
-  problems.push_back(fmt::format(
-      "segment {} could not be synced and is out of use until the server is restarted: {}", segment, error.message()));
+  problems.push_back(fmt::format("segment {} could not be synced and is out of use until the server is restarted: {}",
+                                 segment, error.message()));
   for (auto& [stream_name, stream] : streams_) {
     if (stream->writes_unsynced_in(segment))
-      stream->fail_stream(fmt::format("segment {}, which it shares, could not be synced: {}", segment, error.message()));
+      stream->fail_stream(
+          fmt::format("segment {}, which it shares, could not be synced: {}", segment, error.message()));
   }
   space_changed();
 }

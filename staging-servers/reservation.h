@@ -127,7 +127,7 @@ class Reservation {
   std::map<std::string, std::unique_ptr<Stream>> streams_;
   std::map<std::string, std::string> unreadable_;  ///< why, by stream
   std::set<std::string> unchecked_;
-  std::list<SpaceWaiter> waiters_;                 ///< by order
+  std::list<SpaceWaiter> waiters_;  ///< by order
   std::uint64_t orders_ = 0;
   bool serving_posted_ = false;
 };

@@ -213,7 +213,7 @@ Result<reservation::ReservationT> ReservationStore::read_whole_reservation(const
 }
 
 Result<std::vector<reservation::ReservationT>> ReservationStore::load(std::vector<std::string>& problems,
-                                                                           std::vector<std::string>& unread) {
+                                                                      std::vector<std::string>& unread) {
   auto names = device_.list(reservations_directory());
   if (!names) return fail(std::move(names.error()));
   std::vector<reservation::ReservationT> records;

@@ -43,7 +43,7 @@ class ReservationStore {
   /// quarantine, where it stays until somebody deletes it; what cannot be read just now (an I/O error, a newer version)
   /// stays in place. Both are named in `problems`, and the ids of the latter in `unread`.
   Result<std::vector<reservation::ReservationT>> load(std::vector<std::string>& problems,
-                                                     std::vector<std::string>& unread);
+                                                      std::vector<std::string>& unread);
 
   /// Moves the reservation to quarantine (that is the moment when it is gone) and syncs. Succeeds if it does not exist.
   Result<void> retire(const std::string& id);

@@ -75,7 +75,7 @@ class ReaderEngine final : public adios2::plugin::PluginEngineInterface {
   std::unique_ptr<RandomAccess> random_access_;
   std::optional<std::deque<std::uint64_t>> listed_;  // the steps to come, where the stream is not followed
   std::size_t listed_steps_ = 0;
-  std::shared_ptr<const Step> step_;  // between BeginStep and EndStep
+  std::shared_ptr<const Step> step_;     // between BeginStep and EndStep
   std::shared_ptr<const Step> unshown_;  // that a BeginStep got and could not show in the IO
   std::size_t current_step_ = 0;
   bool failure_told_ = false;

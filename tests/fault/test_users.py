@@ -107,7 +107,8 @@ def test_a_stranger_neither_creates_destroys_nor_audits(shared: Instance) -> Non
         return as_user(STRANGER, [], act)
 
     assert attempt(lambda admin: admin.create("mine", "64MiB")).startswith("PermissionDeniedError")
-    existing, missing = (attempt(lambda admin, name=name: admin.destroy(name, force=True)) for name in ("r", "nothing"))
+    existing = attempt(lambda admin: admin.destroy("r", force=True))
+    missing = attempt(lambda admin: admin.destroy("nothing", force=True))
     assert existing.startswith("PermissionDeniedError: ")
     assert missing == existing.replace("reservation r", "reservation nothing")
     assert attempt(lambda admin: admin.audit()).startswith("PermissionDeniedError")

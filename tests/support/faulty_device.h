@@ -26,16 +26,7 @@
 namespace forebay::testing {
 
 /// What changes something on the device.
-enum class Operation : std::uint8_t {
-  create,
-  write,
-  allocate,
-  sync,
-  rename,
-  remove,
-  make_directory,
-  sync_directory
-};
+enum class Operation : std::uint8_t { create, write, allocate, sync, rename, remove, make_directory, sync_directory };
 
 class FaultyDevice final : public Device {
  public:
