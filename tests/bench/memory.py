@@ -10,12 +10,12 @@ import numpy as np
 
 __all__ = ["warm_memory"]
 
-_LARGE_PAGES_BYTES = 3 << 30
-_SMALL_PAGES_BYTES = 4 << 30
+_LARGE_PAGES_BYTES = 2 << 30
+_SMALL_PAGES_BYTES = 3 << 30
 
 
 def warm_memory() -> None:
-    """Touches and frees up to 7 GiB, at most half of what is free; what is measured then uses it.
+    """Touches and frees up to 5 GiB, at most half of what is free; what is measured then uses it.
 
     A virtual machine gives free memory back to its host, within seconds; getting it again costs ten times as much as
     the copy that is measured. So this comes last, when everything that takes part is open. Large pages and small ones,
