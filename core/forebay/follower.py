@@ -84,6 +84,15 @@ class Follower(Iterator[Step]):
         return self._consumer
 
     @property
+    def timeout(self) -> float | None:
+        """Seconds that the next wait may take; None: for ever. May be set between two waits."""
+        return None if self._timeout_ms < 0 else self._timeout_ms / 1000
+
+    @timeout.setter
+    def timeout(self, seconds: float | None) -> None:
+        self._timeout_ms = milliseconds(seconds)
+
+    @property
     def closed(self) -> bool:
         """True after :meth:`close`."""
         return self._closed

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -104,6 +106,30 @@ def test_steps_that_replace_those_of_an_older_epoch(reservation: str, tmp_path: 
         check_visible(out)
         stage_steps(job, reporter())
         check_complete(address, out, epoch=2)
+
+    assert crash_points(lambda: stage_steps(job, reporter()), prepare, check) > 60
+
+
+def test_a_consumers_steps_wait_until_they_are_staged(reservation: str, tmp_path: Path) -> None:
+    """Acknowledging lets retention drop a step, so a death must never come between that and its output."""
+    out = tmp_path / "out"
+    points = itertools.count()
+    job = StepsJob("", str(out), every=2, follow=True, consumer="archive")
+
+    def prepare() -> None:
+        nonlocal job
+        job = replace(job, stream=f"{reservation}/flow-{next(points)}")
+        shutil.rmtree(out, ignore_errors=True)
+        with forebay.open(job.stream, "w", retention="consumers:archive") as stream:
+            for _ in range(6):
+                with stream.step() as step:
+                    step["T"] = field(stream.next_step, stream.epoch)
+
+    def check() -> None:
+        check_visible(out)
+        stage_steps(job, reporter())
+        assert sorted(receipt_entries(out)) == [0, 2, 4]
+        check_visible(out)
 
     assert crash_points(lambda: stage_steps(job, reporter()), prepare, check) > 60
 

@@ -199,9 +199,11 @@ def test_steps_without_checksums_need_consent(reservation: str, job: StepsJob, t
     assert receipt_entries(tmp_path / "out")[0]["verified"] == "read"
 
 
+@pytest.mark.parametrize("output_format", ["bp5", "hdf5"])
 def test_damaged_segments_are_told_and_the_other_steps_saved(
-    server: Any, reservation: str, job: StepsJob, tmp_path: Path
+    server: Any, reservation: str, job: StepsJob, tmp_path: Path, output_format: str
 ) -> None:
+    job = replace(job, format=output_format)
     needle = field(10).tobytes()
     hits = 0
     with forebay.Admin() as admin:

@@ -7,11 +7,15 @@ rank to rank, for which ADIOS2 has no array, become an attribute of the variable
 
 from __future__ import annotations
 
+import math
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import adios2  # noqa: F401 - loads the ADIOS2 library that _bp5 needs
 import numpy as np
+from numpy.typing import NDArray
 
 from forebay.datatypes import (
     AttributeValue,
@@ -86,7 +90,7 @@ class Bp5Format:
             if found != placements or code not in _types_read_back(variable):
                 raise CorruptError(f"variable {name!r} reads back with another type, shape or decomposition", str(path))
             for number, (_, _, count) in enumerate(placements):
-                array = np.empty(count, dtype_of(code))
+                array = _scratch_array(count, dtype_of(code))
                 reader.read_block(place, number, element_bytes(array))
                 check_block(block_checksum(variable, array), checksums[name][number], path, name, number)
                 advance(array.nbytes)
@@ -99,6 +103,18 @@ class Bp5Format:
             same_attribute(found_attributes[name], value) for name, value in expected.items()
         ):
             raise CorruptError("the output does not have the attributes of the step", str(path))
+
+
+_scratch = threading.local()
+
+
+def _scratch_array(shape: _Extents, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Memory that is used again by each block that a thread compares: fresh memory costs as much as reading."""
+    size_bytes = math.prod(shape) * dtype.itemsize
+    memory: NDArray[np.uint8] | None = getattr(_scratch, "memory", None)
+    if memory is None or memory.nbytes < size_bytes:
+        memory = _scratch.memory = np.empty(size_bytes, np.uint8)
+    return memory[:size_bytes].view(dtype).reshape(shape)
 
 
 def _types_read_back(variable: Variable) -> tuple[int, ...]:

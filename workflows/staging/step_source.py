@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The chosen durable steps of a stream, one after another: those that there are, or those that come until it ends.
+"""The durable steps of a stream, one after another: the chosen ones that there are, or all that come until it ends.
 
-A step is valid until the next one is asked for. Chosen steps that were gone before they could be read are told to
-`lose`.
+Whoever gets a step releases it, and acknowledges it where it follows as a consumer. Chosen steps that were gone before
+they could be read are told to `lose`.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from forebay.errors import DeadlineExceededError, StepGoneError, StepNotFoundError, StepTimeoutError
-from forebay.records import Notice
+from forebay.follower import Follower
 from forebay.step import Step
 from forebay.stream import Stream
 from forebay.workflows.staging.selection import StepSelection
 
-__all__ = ["Lose", "choose_kept_steps", "follow_steps", "kept_steps"]
+__all__ = ["Lose", "choose_kept_steps", "followed_steps", "kept_steps"]
 
 Lose = Callable[[int], None]
 
@@ -54,8 +54,7 @@ def kept_steps(stream: Stream, numbers: list[int], lose: Lose) -> Iterator[Step]
         except (StepGoneError, StepNotFoundError):
             lose(number)
             continue
-        with step:
-            yield step
+        yield step
 
 
 def _await_durable(stream: Stream, number: int) -> None:
@@ -73,37 +72,43 @@ def _await_durable(stream: Stream, number: int) -> None:
         ) from None
 
 
-def follow_steps(
-    stream: Stream,
-    selection: StepSelection,
-    lose: Lose,
-    *,
-    consumer: str = "",
-    resume_at: int | None = None,
-    on_notice: Callable[[Notice], object] | None = None,
-) -> Iterator[Step]:
-    """The chosen steps as they become durable, until the stream ends or the last one that can be chosen has come.
+def followed_steps(
+    follower: Follower, selection: StepSelection, lose: Lose, *, resume_at: int | None = None
+) -> Iterator[Step | None]:
+    """All steps as they come, until the stream ends or the last one that can be chosen has come.
+
+    None says that the next one is not there yet: what follows may be a long wait.
 
     Parameters
     ----------
-    consumer : str
-        Name of the cursor to read with; a step is acknowledged when the next one is asked for.
+    follower : Follower
+        Its timeout is changed.
     resume_at : int, optional
         Where an earlier run has come to: chosen steps from there on that do not come are lost, too.
     """
     last = selection.last
     expected = resume_at
-    with stream.follow(consumer, min_watermark="durable", ack="manual", on_notice=on_notice) as follower:
-        for step in follower:
-            with step:
-                if expected is not None and not step.rewound:
-                    for number in range(expected, step.number):
-                        if number in selection:
-                            lose(number)
-                expected = step.number + 1
-                if step.number in selection:
-                    yield step
-                if consumer:
-                    step.ack()
-                if last is not None and step.number >= last:
-                    return
+    for step in _steps_and_waits(follower):
+        if step is not None:
+            if expected is not None and not step.rewound:
+                for number in range(expected, step.number):
+                    if number in selection:
+                        lose(number)
+            expected = step.number + 1
+        yield step
+        if step is not None and last is not None and step.number >= last:
+            return
+
+
+def _steps_and_waits(follower: Follower) -> Iterator[Step | None]:
+    while True:
+        follower.timeout = 0
+        try:
+            step = next(follower, None)
+        except StepTimeoutError:
+            yield None
+            follower.timeout = None
+            step = next(follower, None)
+        if step is None:
+            return
+        yield step

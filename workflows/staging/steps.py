@@ -1,15 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stage-out of chosen steps of a stream: one verified output per step, then the receipt, then the mark in the stream.
 
-For each step: check its blocks, write the output under a hidden name, sync, read it back and compare with the writer's
-checksums, rename, enter it in the receipt, mark the step staged. A run that is killed at any point is taken up by the
-next one: what the receipt has is checked and kept, what is unfinished is removed and done again.
+For each step: write the output under a hidden name, sync, read it back and compare with the writer's checksums, rename,
+enter it in the receipt, mark the step staged, acknowledge it. The next step is written while the ones before it are
+synced and compared; they are published in order. A run that is killed at any point is taken up by the next one: what
+the receipt has is checked and kept, what is unfinished is removed and done again.
 """
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -17,6 +23,7 @@ import forebay
 from forebay.errors import (
     CorruptError,
     DisconnectedError,
+    ForebayError,
     InvalidArgumentError,
     StepGoneError,
     UnsupportedError,
@@ -29,11 +36,12 @@ from forebay.workflows.staging import publication
 from forebay.workflows.staging.destination import Destination
 from forebay.workflows.staging.formats import output_format
 from forebay.workflows.staging.job import StepsJob
-from forebay.workflows.staging.outputs import block_checksums, type_name, unchecked_variables
-from forebay.workflows.staging.receipt import FileEntry, StepEntry, VariableEntry, describe_files, files_match
+from forebay.workflows.staging.output_making import CHECKED_AT_ONCE, DamagedStepError, Making, OutputMaker
+from forebay.workflows.staging.outputs import type_name, unchecked_variables
+from forebay.workflows.staging.receipt import FileEntry, StepEntry, VariableEntry, files_match
 from forebay.workflows.staging.reporting import Json, Reporter
 from forebay.workflows.staging.selection import StepSelection
-from forebay.workflows.staging.step_source import choose_kept_steps, follow_steps, kept_steps
+from forebay.workflows.staging.step_source import choose_kept_steps, followed_steps, kept_steps
 
 __all__ = ["stage_steps"]
 
@@ -66,6 +74,23 @@ def stage_steps(job: StepsJob, reporter: Reporter) -> Json:
                 return _Stager(job, selection, stream, destination, reporter).run()
 
 
+@dataclass(slots=True)
+class _InFlight:
+    """A step whose output is being made."""
+
+    step: Step
+    names: list[str]
+    unchecked: bool  #: it has variables without checksums
+    output: Path
+    bytes_done: int = 0  #: of `Progress.bytes_done`
+    passed: Step | None = None  #: the last step after it that is not staged out, to be acknowledged with it
+
+    @property
+    def complete(self) -> bool:
+        """True if the output has all variables of the step."""
+        return len(self.names) == len(self.step)
+
+
 class _Stager:
     """One run of a job, under the destination's lock."""
 
@@ -79,7 +104,8 @@ class _Stager:
         self._format = output_format(job.format)
         self._destination = destination
         self._reporter = reporter
-        self._finished_bytes = 0
+        self._reporting = threading.Lock()
+        self._in_flight: deque[tuple[_InFlight, Making]] = deque()
         self._staged: list[int] = []
         self._kept: list[int] = []
         self._lost: list[int] = []
@@ -87,8 +113,23 @@ class _Stager:
 
     def run(self) -> Json:
         self._destination.recover()
-        for step in self._steps():
-            self._stage(step)
+        with contextlib.ExitStack() as stack:
+            steps = self._followed(stack) if self._job.follow else self._kept_ones()
+            maker = stack.enter_context(OutputMaker(self._format, self._destination))
+            stack.callback(self._discard_all)
+            try:
+                for step in steps:
+                    if step is None:
+                        self._finish(0)
+                    elif step.number in self._selection:
+                        self._stage(step, maker)
+                    else:
+                        self._pass(step)
+            except ForebayError:
+                # What ended the steps does not undo those that are on their way.
+                self._finish(0)
+                raise
+            self._finish(0)
         self._raise_what_is_missing()
         return {
             "receipt": str(self._destination.receipt.path),
@@ -97,59 +138,92 @@ class _Stager:
             "lost": self._lost,
         }
 
-    def _steps(self) -> Iterator[Step]:
-        progress = self._reporter.progress
-        if self._job.follow:
-            entries = self._destination.receipt.entries.values()
-            known = [entry.step for entry in entries if entry.uuid == self._uuid]
-            return follow_steps(
-                self._stream,
-                self._selection,
-                self._lost.append,
-                consumer=self._job.consumer,
-                resume_at=max(known) + 1 if known else None,
-                on_notice=lambda notice: self._reporter.note(f"the stream is {notice.status}: {notice.text}"),
-            )
+    def _followed(self, stack: contextlib.ExitStack) -> Iterator[Step | None]:
+        entries = self._destination.receipt.entries.values()
+        known = [entry.step for entry in entries if entry.uuid == self._uuid]
+        follower = self._stream.follow(
+            self._job.consumer,
+            min_watermark="durable",
+            ack="manual",
+            on_notice=lambda notice: self._note(f"the stream is {notice.status}: {notice.text}"),
+        )
+        stack.enter_context(follower)
+        return followed_steps(follower, self._selection, self._lost.append, resume_at=max(known) + 1 if known else None)
+
+    def _kept_ones(self) -> Iterator[Step]:
         chosen = choose_kept_steps(self._stream, self._selection)
+        progress = self._reporter.progress
         progress.items_total = len(chosen)
         progress.bytes_total = sum(chosen.values())
         self._reporter.update()
         return kept_steps(self._stream, list(chosen), self._lost.append)
 
-    def _stage(self, step: Step) -> None:
+    def _discard_all(self) -> None:
+        for _, making in self._in_flight:
+            making.discard()
+
+    def _stage(self, step: Step, maker: OutputMaker) -> None:
         directory = self._destination.directory
         output = directory / f"{self._stream.address.stream}.{step.number:06d}{self._format.suffix}"
-        self._reporter.progress.item = output.name
-        self._reporter.update()
         names = self._names(step)
-        complete = len(names) == len(step)
+        unchecked = self._unchecked(step, names)
+        work = _InFlight(step, names, bool(unchecked), output)
         entry = self._destination.entry(output)
         if entry is not None and self._is_of(entry, step, names):
             if files_match(directory, entry):
+                # In order: an acknowledgement counts for all steps before it.
+                self._finish(0)
                 self._kept.append(step.number)
                 self._reporter.progress.items_kept += 1
-                self._finish(step, complete or entry.complete, already=True)
+                self._settle(work, work.complete or entry.complete, already=True)
                 return
-            self._reporter.note(f"{output} does not match its receipt any more; step {step.number} is staged out again")
+            self._note(f"{output} does not match its receipt any more; step {step.number} is staged out again")
         if not self._job.replace:
             self._destination.check_replaceable(output, self._uuid)
-        unchecked = self._unchecked(step, names)
+        self._finish(CHECKED_AT_ONCE)
+        with self._reporting:
+            self._reporter.progress.item = output.name
+            self._reporter.update()
         try:
-            for name in names:
-                if name not in unchecked:
-                    step[name].verify()
-        except CorruptError as error:
-            # A damaged step must not keep those after it from being saved.
-            self._corrupt.append(error)
-            self._reporter.note(f"step {step.number} is damaged and is left out: {error}")
-            return
-        try:
-            self._write(step, names, complete, bool(unchecked), output)
+            self._in_flight.append((work, maker.start(step, names, output, partial(self._advance, work))))
         except StepGoneError:
-            self._lost.append(step.number)
-            return
-        self._staged.append(step.number)
-        self._finish(step, complete, already=False)
+            self._finish(0)
+            self._lose(work)
+
+    def _pass(self, step: Step) -> None:
+        """A step that is not chosen: acknowledged when all before it are staged out."""
+        if not self._job.consumer:
+            step.release()
+        elif self._in_flight:
+            last, _ = self._in_flight[-1]
+            if last.passed is not None:
+                last.passed.release()
+            last.passed = step
+        else:
+            with step:
+                step.ack()
+
+    def _finish(self, left: int) -> None:
+        """Publishes the outputs that are on their way, in order, until that many are left; waits for their checks."""
+        while len(self._in_flight) > left:
+            work, making = self._in_flight[0]
+            try:
+                files = making.files()
+                entry = self._entry(work, files)
+                self._destination.publish(making.partial, entry)
+            except DamagedStepError as error:
+                # A damaged step must not keep those after it from being saved.
+                self._corrupt.append(error)
+                self._note(f"step {work.step.number} is damaged and is left out: {error}")
+                making.discard()
+                self._leave(work)
+            except StepGoneError:
+                making.discard()
+                self._lose(work)
+            else:
+                self._staged.append(work.step.number)
+                self._settle(work, work.complete, already=False)
+            self._in_flight.popleft()
 
     def _is_of(self, entry: StepEntry, step: Step, names: Sequence[str]) -> bool:
         return (
@@ -181,46 +255,53 @@ class _Stager:
             )
         return unchecked
 
-    def _write(self, step: Step, names: list[str], complete: bool, unchecked: bool, output: Path) -> None:
-        """Writes, syncs and checks the output, and publishes it."""
-        checksums = block_checksums(step, names)
-        partial = publication.partial_path(output)
-        try:
-            with self._destination.write_errors(step.number, step.size_bytes, output):
-                self._format.write(step, names, partial, self._advance)
-                publication.sync_tree(partial)
-                self._format.compare(step, checksums, partial, self._advance)
-            files = tuple(
-                FileEntry(output.name + file.path.removeprefix(partial.name), file.size_bytes, file.crc32c)
-                for file in describe_files(partial)
-            )
-            self._destination.publish(partial, self._entry(step, names, complete, unchecked, output, files))
-        except BaseException:
-            publication.remove(partial)
-            raise
-
-    def _finish(self, step: Step, complete: bool, *, already: bool) -> None:
+    def _settle(self, work: _InFlight, complete: bool, *, already: bool) -> None:
+        """The step's output is there: marks it."""
+        step = work.step
         if (complete or self._job.mark_partial) and not (already and step.summary.staged):
             _mark_staged(self._stream.address, step, str(self._destination.receipt.path))
-        progress = self._reporter.progress
-        progress.items_done += 1
-        self._finished_bytes += step.size_bytes
-        progress.bytes_done = self._finished_bytes
-        self._reporter.update(at_once=True)
+        with self._reporting:
+            progress = self._reporter.progress
+            progress.items_done += 1
+            progress.bytes_done += step.size_bytes - work.bytes_done
+            self._reporter.update(at_once=True)
+        self._release(work)
 
-    def _advance(self, count_bytes: int) -> None:
-        # Every byte passes twice: written, and read back.
-        self._reporter.progress.bytes_done += count_bytes // 2
-        self._reporter.update()
+    def _lose(self, work: _InFlight) -> None:
+        self._lost.append(work.step.number)
+        self._leave(work)
 
-    def _entry(
-        self, step: Step, names: list[str], complete: bool, unchecked: bool, output: Path, files: tuple[FileEntry, ...]
-    ) -> StepEntry:
+    def _leave(self, work: _InFlight) -> None:
+        """There is no output of this step."""
+        with self._reporting:
+            self._reporter.progress.bytes_done -= work.bytes_done
+        self._release(work)
+
+    def _release(self, work: _InFlight) -> None:
+        for step in (work.step, work.passed):
+            if step is not None:
+                with step:
+                    if self._job.follow and self._job.consumer:
+                        step.ack()
+
+    def _advance(self, work: _InFlight, count_bytes: int) -> None:
+        with self._reporting:
+            # Every byte passes twice: written, and read back.
+            work.bytes_done += count_bytes // 2
+            self._reporter.progress.bytes_done += count_bytes // 2
+            self._reporter.update()
+
+    def _note(self, text: str) -> None:
+        with self._reporting:
+            self._reporter.note(text)
+
+    def _entry(self, work: _InFlight, files: tuple[FileEntry, ...]) -> StepEntry:
+        step = work.step
         variables = tuple(
             VariableEntry(
                 name, type_name(step[name].dtype), step[name].kind.value, step[name].shape, len(step[name].blocks)
             )
-            for name in names
+            for name in work.names
         )
         return StepEntry(
             stream=self._stream.address.path,
@@ -230,9 +311,9 @@ class _Stager:
             committed_ns=step.time_ns,
             staged_ns=time.time_ns(),
             format=self._format.name,
-            output=output.name,
-            complete=complete,
-            verified="read" if unchecked else "checksums",
+            output=work.output.name,
+            complete=work.complete,
+            verified="read" if work.unchecked else "checksums",
             variables=variables,
             files=files,
             forebay=version("forebay"),
