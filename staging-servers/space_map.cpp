@@ -12,6 +12,21 @@ namespace {
 
 constexpr std::size_t recent_extents_max = 4096;
 
+/// In order of place, with those that touch in one: a block over several segments can then be mapped as one array.
+std::vector<Extent> joined(std::vector<Extent> extents) {
+  std::ranges::sort(extents, {}, [](const Extent& extent) { return std::pair(extent.segment, extent.offset); });
+  std::vector<Extent> found;
+  for (const Extent& extent : extents) {
+    if (!found.empty() && found.back().segment == extent.segment &&
+        found.back().offset + found.back().length == extent.offset) {
+      found.back().length += extent.length;
+    } else {
+      found.push_back(extent);
+    }
+  }
+  return found;
+}
+
 }  // namespace
 
 bool RangeSet::insert(std::uint64_t offset, std::uint64_t length) {
@@ -162,7 +177,7 @@ std::optional<std::vector<Extent>> SpaceMap::allocate(const Owner& owner, std::u
   for (std::uint32_t i = 0; left > 0 && i < segments_.size(); ++i) {
     if (segments_[i].owner && segments_[i].owner->same_group(owner)) take_from(i, left, taken);
   }
-  if (left == 0) return taken;
+  if (left == 0) return joined(std::move(taken));
   for (const Extent& extent : taken) release(extent);
   // Segments taken for nothing stay without an owner: nobody was given a descriptor of them.
   for (std::size_t i = known; i < new_segments.size(); ++i) segments_[new_segments[i]].owner.reset();

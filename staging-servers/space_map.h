@@ -74,7 +74,7 @@ class SpaceMap {
 
   /// Space for `owner`: what was released last, then more of its segments, then segments without an owner (named in
   /// `new_segments`; they are the owner's from then on), then free space in its group's other segments.
-  /// Takes all of `bytes` (rounded up to 4 KiB) or nothing.
+  /// Takes all of `bytes` (rounded up to 4 KiB) or nothing. In order of place.
   std::optional<std::vector<Extent>> allocate(const Owner& owner, std::uint64_t bytes,
                                               std::vector<std::uint32_t>& new_segments);
 

@@ -10,8 +10,50 @@
 
 namespace forebay::client {
 
+namespace {
+
+constexpr std::uint32_t segments_per_range = 256;
+
+}  // namespace
+
+SegmentAddresses::~SegmentAddresses() {
+  for (const auto& [number, range] : ranges_) ::munmap(range, segments_per_range * segment_bytes_);
+}
+
+std::byte* SegmentAddresses::take(std::uint32_t segment, std::uint64_t bytes) {
+  if (bytes != segment_bytes_) return nullptr;
+  const std::lock_guard lock(mutex_);
+  std::byte*& range = ranges_[segment / segments_per_range];
+  if (range == nullptr) {
+    void* reserved = ::mmap(nullptr, segments_per_range * segment_bytes_, PROT_NONE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    // A process may be allowed few addresses (ulimit -v); each segment then finds its own.
+    if (reserved == MAP_FAILED) {
+      ranges_.erase(segment / segments_per_range);
+      return nullptr;
+    }
+    range = static_cast<std::byte*>(reserved);
+  }
+  if (!taken_.insert(segment).second) return nullptr;
+  return range + (segment % segments_per_range) * segment_bytes_;
+}
+
+void SegmentAddresses::give_back(std::uint32_t segment) noexcept {
+  const std::lock_guard lock(mutex_);
+  std::byte* place = ranges_.at(segment / segments_per_range) + (segment % segments_per_range) * segment_bytes_;
+  // The addresses stay reserved. If that fails the place is lost, not wrong.
+  if (::mmap(place, segment_bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) !=
+      MAP_FAILED) {
+    taken_.erase(segment);
+  }
+}
+
 Segment::~Segment() {
-  if (mapped_ != nullptr) ::munmap(const_cast<std::byte*>(mapped_), bytes_);
+  if (in_addresses_) {
+    addresses_->give_back(number_);
+  } else if (mapped_ != nullptr) {
+    ::munmap(const_cast<std::byte*>(mapped_), bytes_);
+  }
 }
 
 std::string Segment::place(std::uint64_t offset) const {
@@ -21,8 +63,15 @@ std::string Segment::place(std::uint64_t offset) const {
 Result<const std::byte*> Segment::map() const {
   const std::lock_guard lock(mutex_);
   if (mapped_ == nullptr) {
-    void* address = ::mmap(nullptr, bytes_, PROT_READ, MAP_SHARED, file_->descriptor(), 0);
-    if (address == MAP_FAILED) return system_error(errno, "cannot map " + std::to_string(bytes_) + " bytes", place(0));
+    std::byte* wanted = addresses_->take(number_, bytes_);
+    void* address = ::mmap(wanted, bytes_, PROT_READ, wanted == nullptr ? MAP_SHARED : MAP_SHARED | MAP_FIXED,
+                           file_->descriptor(), 0);
+    if (address == MAP_FAILED) {
+      const int error = errno;
+      if (wanted != nullptr) addresses_->give_back(number_);
+      return system_error(error, "cannot map " + std::to_string(bytes_) + " bytes", place(0));
+    }
+    in_addresses_ = wanted != nullptr;
     mapped_ = static_cast<const std::byte*>(address);
   }
   return mapped_;
@@ -40,7 +89,8 @@ Result<void> SegmentCache::add(const flatbuffers::Vector<std::uint32_t>* numbers
     auto bytes = file->size();
     if (!bytes) return fail(std::move(bytes.error()));
     const std::lock_guard lock(mutex_);
-    segments_.insert_or_assign(number, std::make_shared<Segment>(number, std::move(file), *bytes));
+    if (!addresses_) addresses_ = std::make_shared<SegmentAddresses>(*bytes);
+    segments_.insert_or_assign(number, std::make_shared<Segment>(number, std::move(file), *bytes, addresses_));
   }
   return {};
 }

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <span>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include <flatbuffers/flatbuffers.h>
@@ -16,11 +17,35 @@
 
 namespace forebay::client {
 
+/// Addresses for segments of one size, each behind the one of the number before it: what goes on from a segment's end
+/// to the next one's beginning is one array where they are mapped here. Thread-safe.
+class SegmentAddresses {
+ public:
+  explicit SegmentAddresses(std::uint64_t segment_bytes) noexcept : segment_bytes_(segment_bytes) {}
+  ~SegmentAddresses();
+  SegmentAddresses(const SegmentAddresses&) = delete;
+  SegmentAddresses& operator=(const SegmentAddresses&) = delete;
+
+  /// Where this segment belongs, until it is given back. Null if another holder has the place, if its size is another,
+  /// or if there are no addresses to be had.
+  std::byte* take(std::uint32_t segment, std::uint64_t bytes);
+  /// Ends the segment's mapping there.
+  void give_back(std::uint32_t segment) noexcept;
+
+ private:
+  const std::uint64_t segment_bytes_;
+  std::mutex mutex_;
+  std::unordered_map<std::uint32_t, std::byte*> ranges_;  // by number / segments_per_range; guarded by mutex_
+  std::unordered_set<std::uint32_t> taken_;               // guarded by mutex_
+};
+
 /// One segment's file. Whoever uses its bytes holds it; the descriptor is closed with the last holder.
 class Segment {
  public:
-  Segment(std::uint32_t number, std::unique_ptr<File> file, std::uint64_t bytes) noexcept
-      : number_(number), file_(std::move(file)), bytes_(bytes) {}
+  /// Mapped in `addresses` if there is a place for it.
+  Segment(std::uint32_t number, std::unique_ptr<File> file, std::uint64_t bytes,
+          std::shared_ptr<SegmentAddresses> addresses) noexcept
+      : number_(number), file_(std::move(file)), bytes_(bytes), addresses_(std::move(addresses)) {}
   ~Segment();
   Segment(const Segment&) = delete;
   Segment& operator=(const Segment&) = delete;
@@ -39,8 +64,10 @@ class Segment {
   const std::uint32_t number_;
   const std::unique_ptr<File> file_;
   const std::uint64_t bytes_;
+  const std::shared_ptr<SegmentAddresses> addresses_;
   mutable std::mutex mutex_;
   mutable const std::byte* mapped_ = nullptr;  // guarded by mutex_
+  mutable bool in_addresses_ = false;          // guarded by mutex_
 };
 
 class SegmentCache {
@@ -59,6 +86,7 @@ class SegmentCache {
  private:
   Device& device_;
   mutable std::mutex mutex_;
+  std::shared_ptr<SegmentAddresses> addresses_;  // of the first segment's size; guarded by mutex_
   std::unordered_map<std::uint32_t, std::shared_ptr<Segment>> segments_;  // guarded by mutex_
 };
 

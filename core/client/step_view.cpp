@@ -16,9 +16,25 @@ namespace {
 /// What a view keeps: the step, so that its space is not used again, and the mapping.
 struct ViewOwner {
   std::shared_ptr<const StepState> state;
-  std::shared_ptr<const client::Segment> segment;
+  std::vector<std::shared_ptr<client::Segment>> segments;
   std::shared_ptr<const client::Mapping> mapping;
 };
+
+/// Where the pieces lie one behind another in the mappings of their segments; null if they do not.
+Result<const std::byte*> mapped_in_place(std::span<const format::Piece> pieces,
+                                         std::span<const std::shared_ptr<client::Segment>> segments) {
+  const std::byte* first = nullptr;
+  const std::byte* end = nullptr;
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    auto mapped = segments[i]->map();
+    if (!mapped) return fail(std::move(mapped.error()));
+    const std::byte* begin = *mapped + pieces[i].offset();
+    if (i == 0) first = begin;
+    if (i > 0 && begin != end) return nullptr;
+    end = begin + pieces[i].length();
+  }
+  return first;
+}
 
 }  // namespace
 
@@ -47,8 +63,6 @@ Result<Step::View> Step::Impl::view(std::size_t variable, std::size_t block, con
   auto owner = std::make_shared<ViewOwner>();
   owner->state = state;
   std::vector<format::Piece> pieces;
-  // Held until they are mapped: another thread may tidy the cache meanwhile.
-  std::vector<std::shared_ptr<client::Segment>> segments;
   for (std::uint32_t i = 0; i < place.piece_count; ++i) {
     pieces.push_back(protocol::piece_of(*reference.variable, place.first_piece + i));
     auto segment = state->pin().segment(pieces.back().segment());
@@ -57,15 +71,13 @@ Result<Step::View> Step::Impl::view(std::size_t variable, std::size_t block, con
       return fail(ErrorCode::corrupt, "a block lies outside its segment",
                   state->where() + ", variable " + info.name + ", " + (*segment)->place(pieces.back().offset()));
     }
-    segments.push_back(std::move(*segment));
+    owner->segments.push_back(std::move(*segment));
   }
   View view;
-  if (pieces.size() == 1) {
-    owner->segment = segments.front();
-    auto mapped = owner->segment->map();
-    if (!mapped) return fail(std::move(mapped.error()));
-    view.data = *mapped + pieces.front().offset();
-  } else {
+  auto in_place = mapped_in_place(pieces, owner->segments);
+  if (!in_place) return fail(std::move(in_place.error()));
+  view.data = *in_place;
+  if (view.data == nullptr) {
     auto mapping = client::Mapping::map(state->link().segments(), pieces, false);
     if (!mapping) return fail(std::move(mapping.error()));
     view.data = (*mapping)->bytes().data();

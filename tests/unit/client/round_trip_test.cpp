@@ -169,6 +169,31 @@ TEST_F(RoundTrip, allocated_memory_is_what_readers_see) {
   EXPECT_EQ(view->strides_bytes, (std::vector<std::int64_t>{8000, 8}));
 }
 
+TEST_F(RoundTrip, views_show_blocks_over_segments_that_lie_apart) {
+  // Two streams take segments in turn, so that a block goes on in the next one or in another.
+  auto first = open_writer();
+  auto second = open_writer({}, "other");
+  constexpr std::size_t elements = 700'000;
+  for (int step = 0; step < 6; ++step) {
+    write_step(*first, elements, step);
+    write_step(*second, elements, 100 + step);
+  }
+  for (const char* stream : {"flow", "other"}) {
+    auto reader = open_reader({}, stream);
+    std::vector<Step::View> views;
+    for (int i = 0; i < 6; ++i) {
+      auto next = reader->next(10'000);
+      ASSERT_OK(next);
+      ASSERT_EQ(next->kind, NextStep::Kind::step);
+      auto view = next->step->view(*next->step->find("T"), {{0}, {elements}});
+      ASSERT_OK(view);
+      const auto copied = read_step(*next->step);
+      EXPECT_EQ(std::memcmp(view->data, copied.data(), elements * sizeof(double)), 0) << stream << " step " << i;
+      views.push_back(std::move(*view));
+    }
+  }
+}
+
 TEST_F(RoundTrip, allocation_that_is_held_is_not_written_over) {
   WriterOptions options;
   options.retention = Retention{.last = 1, .consumers = {}, .precious_every = 0};

@@ -110,6 +110,16 @@ TEST(SpaceMap, what_was_released_last_is_given_first) {
   EXPECT_EQ(map.allocate(owner, 2 * unit, fresh)->front(), first->front());
 }
 
+TEST(SpaceMap, gives_space_in_order_of_place) {
+  SpaceMap map(3, segment_bytes);
+  std::vector<std::uint32_t> fresh;
+  const Owner owner{1, 1, 0};
+  const auto step = *map.allocate(owner, 3 * segment_bytes, fresh);
+  for (const Extent& extent : step) map.release({extent.segment, 0, 16 * unit});
+  for (const Extent& extent : step) map.release({extent.segment, 16 * unit, 16 * unit});
+  EXPECT_EQ(*map.allocate(owner, 3 * segment_bytes, fresh), step);
+}
+
 TEST(SpaceMap, foreign_extents_are_refused) {
   SpaceMap map(1, segment_bytes);
   EXPECT_FALSE(map.take({1, 0, unit}));

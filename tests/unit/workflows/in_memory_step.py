@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay.datatypes import STRING_DTYPE, AttributeValue, ShapeKind
+from forebay.errors import CorruptError
 from forebay.records import Address
 from forebay.variable import Block
 from forebay.workflows.staging.checksum import array_checksum
@@ -52,6 +53,11 @@ class InMemoryVariable:
 
     def block(self, number: int) -> NDArray[Any]:
         return self._parts[number][1]
+
+    def verify(self) -> None:
+        for (_, array), block in zip(self._parts, self.blocks, strict=True):
+            if block.checksum is not None and array_checksum(array) != block.checksum:
+                raise CorruptError(f"a block of {self.name!r} does not match its checksum")
 
     def item(self) -> Any:
         return self._parts[0][1].item()
