@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The public calls of Reader.
+#include <algorithm>
+#include <deque>
+
 #include <forebay/admin.h>
 #include <forebay/reader.h>
 
@@ -16,6 +19,8 @@ namespace {
 
 // Removed segments are looked for this often.
 constexpr std::uint64_t steps_between_sweeps = 64;
+// Requests for steps that are on their way at once; each answer is a pin.
+constexpr std::size_t steps_asked_max = 64;
 
 }  // namespace
 
@@ -39,6 +44,8 @@ struct Reader::Impl {
   }
 
   Result<NextStep> take_event(Message message, std::uint64_t generation, bool moves);
+  Result<std::shared_ptr<const Step>> step_of(Message message, std::uint64_t generation);
+  Result<std::shared_ptr<const Step>> take_step(std::uint32_t request, const ReaderLink::Current& asked);
   void tidy_segments(const NextStep& next);
 };
 
@@ -143,19 +150,75 @@ Result<NextStep> Reader::next(std::int64_t timeout_ms) {
   }
 }
 
+Result<std::shared_ptr<const Step>> Reader::Impl::step_of(Message message, std::uint64_t generation) {
+  auto event = take_event(std::move(message), generation, false);
+  if (!event) return fail(std::move(event.error()));
+  if (!event->step) return fail(ErrorCode::protocol, "the server answered without the step", link->where());
+  return event->step;
+}
+
+// The answer to a StepGet.
+Result<std::shared_ptr<const Step>> Reader::Impl::take_step(std::uint32_t request, const ReaderLink::Current& asked) {
+  auto answer = asked.connection->wait(request, Deadline::never());
+  if (!answer) {
+    asked.connection->forget(request);
+    return fail(std::move(answer.error()));
+  }
+  auto message = client::Connection::expect(std::move(*answer), MessageType::step_event);
+  if (!message) {
+    if (message.error().where.empty()) message.error().where = link->where();
+    return fail(std::move(message.error()));
+  }
+  return step_of(std::move(*message), asked.generation);
+}
+
 Result<std::shared_ptr<const Step>> Reader::step(std::uint64_t number) {
-  ReaderLink& link = *impl_->link;
   wire::StepGetT request;
   request.step = number;
   std::uint64_t generation = 0;
-  auto answer = link.ask(MessageType::step_get, request, MessageType::step_event, &generation);
+  auto answer = impl_->link->ask(MessageType::step_get, request, MessageType::step_event, &generation);
   if (!answer) return fail(std::move(answer.error()));
-  auto event = impl_->take_event(std::move(*answer), generation, false);
-  if (!event) return fail(std::move(event.error()));
-  if (!event->step)
-    return fail(ErrorCode::protocol, "the server answered without the step",
-                link.where() + ", step " + std::to_string(number));
-  return event->step;
+  return impl_->step_of(std::move(*answer), generation);
+}
+
+Result<void> Reader::for_each_step(std::span<const std::uint64_t> numbers,
+                                   const std::function<Result<void>(std::shared_ptr<const Step>)>& visit) {
+  ReaderLink& link = *impl_->link;
+  if (auto checked = link.opened_in().check(); !checked) return checked;
+  ReaderLink::Current now = link.current();
+  std::deque<std::uint32_t> asked;  // requests for the first of `numbers`
+  Result<void> done;
+  while (done && !numbers.empty()) {
+    if (auto current = link.current(); current.generation != now.generation) {
+      // The server was restarted under `visit`: pins that the old connection brought are lost.
+      asked.clear();
+      now = std::move(current);
+    }
+    while (asked.size() < std::min(numbers.size(), steps_asked_max)) {
+      wire::StepGetT request;
+      request.step = numbers[asked.size()];
+      auto started = now.connection->start(MessageType::step_get, request);
+      if (!started) break;
+      asked.push_back(*started);
+    }
+    auto step = asked.empty() ? this->step(numbers.front()) : impl_->take_step(asked.front(), now);
+    if (!step && now.connection->is_broken()) {
+      // The ordinary way waits for the server.
+      asked.clear();
+      step = this->step(numbers.front());
+    } else if (!asked.empty()) {
+      asked.pop_front();
+    }
+    numbers = numbers.subspan(1);
+    if (step) {
+      done = visit(std::move(*step));
+    } else if (step.error().code != ErrorCode::step_gone && step.error().code != ErrorCode::not_found) {
+      done = fail(std::move(step.error()));
+    }
+  }
+  // What is still to come are pins: taken, so that they are released.
+  for (const std::uint32_t request : asked) (void)impl_->take_step(request, now);
+  return done;
 }
 
 Result<std::vector<StepSummary>> Reader::steps() {

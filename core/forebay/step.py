@@ -144,7 +144,15 @@ class Step(Mapping[str, Variable]):
         follower.ack(self)
 
     def verify(self) -> None:
-        """Checks the CRC-32C of every block of every variable; CorruptError names variable, block and place."""
+        """Checks the CRC-32C of every block of every variable.
+
+        Raises
+        ------
+        CorruptError
+            Names variable, block and place.
+        UnsupportedError
+            A block was written without a checksum.
+        """
         self._native().verify(None)
 
     def release(self) -> None:

@@ -215,7 +215,12 @@ class Variable:
     def verify(self) -> None:
         """Checks the CRC-32C of every block.
 
-        CorruptError names the block and its place. Blocks without one are passed over.
+        Raises
+        ------
+        CorruptError
+            Names the block and its place.
+        UnsupportedError
+            A block was written without a checksum.
         """
         self._step._native().verify(self._index)
 

@@ -7,49 +7,63 @@ namespace forebay::engine {
 namespace {
 
 constexpr std::size_t recent_steps_max = 4;
+// What is asked for before it is wanted.
+constexpr std::uint64_t bytes_ahead_max = std::uint64_t{64} << 20;
+constexpr std::size_t steps_ahead_max = 32;
 
 }  // namespace
 
 Result<std::unique_ptr<RandomAccess>> RandomAccess::open(Reader& reader, const std::vector<std::uint64_t>& numbers) {
   std::unique_ptr<RandomAccess> access(new RandomAccess(reader));
-  for (const std::uint64_t number : numbers) {
-    const auto step = access->fetch(number);
-    if (!step) {
-      // A step may be dropped between the listing and now.
-      if (step.error().code == ErrorCode::step_gone || step.error().code == ErrorCode::not_found) continue;
-      return fail(step.error());
-    }
-    ++access->steps_;
-    for (const VariableInfo& variable : (*step)->variables()) {
-      auto [entry, first] =
-          access->with_variable_.try_emplace(variable.name, StepsWith{access->variables_.size(), {}, {}});
-      if (first) {
-        access->variables_.push_back(variable);
-      } else if (variable.kind == ShapeKind::local_array) {
-        // Their count, from which ADIOS2 allocates, is that of the largest block of all steps.
-        auto& blocks = access->variables_[entry->second.variable].blocks;
-        blocks.insert(blocks.end(), variable.blocks.begin(), variable.blocks.end());
-      }
-      entry->second.numbers.push_back(number);
-      VariableFacts& facts = entry->second.facts;
-      widen(facts, facts_of(**step, variable), variable.type);
-      facts.steps_count = entry->second.numbers.size();
-      facts.by_step.push_back({number, variable.kind == ShapeKind::local_value ? Dimensions() : variable.shape});
-    }
-    access->attributes_ = (*step)->attributes();
-  }
+  // A step may be dropped between the listing and now.
+  auto visited = reader.for_each_step(numbers, [&](const std::shared_ptr<const Step>& step) -> Result<void> {
+    access->add(*step);
+    access->attributes_ = step->attributes();
+    return {};
+  });
+  if (!visited) return fail(std::move(visited.error()));
   return access;
 }
 
-Result<std::shared_ptr<const Step>> RandomAccess::fetch(std::uint64_t number) {
-  const auto known =
-      std::find_if(recent_.begin(), recent_.end(), [&](const auto& step) { return step->number() == number; });
-  if (known != recent_.end()) return *known;
-  auto step = reader_.step(number);
-  if (!step) return step;
-  if (recent_.size() == recent_steps_max) recent_.pop_front();
-  recent_.push_back(*step);
-  return step;
+void RandomAccess::add(const Step& step) {
+  ++steps_;
+  for (const VariableInfo& variable : step.variables()) {
+    auto [entry, first] = with_variable_.try_emplace(variable.name, StepsWith{variables_.size(), {}, {}});
+    if (first) {
+      variables_.push_back(variable);
+    } else if (variable.kind == ShapeKind::local_array) {
+      // Their count, from which ADIOS2 allocates, is that of the largest block of all steps.
+      auto& blocks = variables_[entry->second.variable].blocks;
+      blocks.insert(blocks.end(), variable.blocks.begin(), variable.blocks.end());
+    }
+    entry->second.numbers.push_back(step.number());
+    VariableFacts& facts = entry->second.facts;
+    widen(facts, facts_of(step, variable), variable.type);
+    facts.steps_count = entry->second.numbers.size();
+    facts.by_step.push_back({step.number(), variable.kind == ShapeKind::local_value ? Dimensions() : variable.shape});
+  }
+}
+
+Result<std::shared_ptr<const Step>> RandomAccess::fetch(std::span<const std::uint64_t> numbers, std::size_t index) {
+  const std::uint64_t wanted = numbers[index];
+  const auto known = std::ranges::find(recent_, wanted, &Step::number);
+  const bool in_order = index > 0 && previous_ && previous_->number() == numbers[index - 1];
+  if (known != recent_.end()) return previous_ = *known;
+  std::size_t count = 1;
+  // Who takes steps in order will ask for the next ones, too.
+  if (in_order)
+    count = std::clamp<std::uint64_t>(bytes_ahead_max / std::max<std::uint64_t>(previous_->summary().size_bytes, 1), 1,
+                                      steps_ahead_max);
+  auto fetched = reader_.for_each_step(numbers.subspan(index, std::min(count, numbers.size() - index)),
+                                       [&](std::shared_ptr<const Step> step) -> Result<void> {
+                                         recent_.push_back(std::move(step));
+                                         return {};
+                                       });
+  if (!fetched) return fail(std::move(fetched.error()));
+  while (recent_.size() > recent_steps_max + count) recent_.pop_front();
+  const auto found = std::ranges::find(recent_, wanted, &Step::number);
+  if (found != recent_.end()) return previous_ = *found;
+  return reader_.step(wanted);  // says why there is none
 }
 
 Result<std::shared_ptr<const Step>> RandomAccess::step(const std::string& variable, std::size_t index) {
@@ -60,7 +74,7 @@ Result<std::shared_ptr<const Step>> RandomAccess::step(const std::string& variab
                                                  " is selected, but " + std::to_string(steps) +
                                                  " steps have it, counted from 0");
   }
-  return fetch(found->second.numbers[index]);
+  return fetch(found->second.numbers, index);
 }
 
 }  // namespace forebay::engine

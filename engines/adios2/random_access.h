@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -34,7 +35,8 @@ class RandomAccess {
 
  private:
   explicit RandomAccess(Reader& reader) : reader_(reader) {}
-  Result<std::shared_ptr<const Step>> fetch(std::uint64_t number);
+  void add(const Step& step);
+  Result<std::shared_ptr<const Step>> fetch(std::span<const std::uint64_t> numbers, std::size_t index);
 
   struct StepsWith {
     std::size_t variable;                // its place in variables_
@@ -48,6 +50,7 @@ class RandomAccess {
   std::vector<Attribute> attributes_;
   std::unordered_map<std::string, StepsWith> with_variable_;
   std::deque<std::shared_ptr<const Step>> recent_;  // each holds a pin, so there are few
+  std::shared_ptr<const Step> previous_;            // that was asked for last
 };
 
 }  // namespace forebay::engine

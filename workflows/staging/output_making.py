@@ -20,7 +20,7 @@ from forebay.errors import CorruptError
 from forebay.step import Step
 from forebay.workflows.staging import publication
 from forebay.workflows.staging.destination import Destination
-from forebay.workflows.staging.outputs import Advance, BlockChecksums, OutputFormat, block_checksums
+from forebay.workflows.staging.outputs import Advance, BlockChecksums, OutputFormat, block_checksums, check_stream
 from forebay.workflows.staging.receipt import FileEntry, describe_files
 
 __all__ = ["CHECKED_AT_ONCE", "DamagedStepError", "Making", "OutputMaker"]
@@ -97,7 +97,10 @@ class OutputMaker:
             try:
                 self._format.compare(step, checksums, partial, advance)
             except CorruptError:
-                _check_stream(step, list(checksums))
+                try:
+                    check_stream(step, list(checksums))
+                except CorruptError as error:
+                    raise DamagedStepError(error.what, error.where) from error
                 raise
             return tuple(
                 FileEntry(output.name + file.path.removeprefix(partial.name), file.size_bytes, file.crc32c)
@@ -120,12 +123,3 @@ def _remove_failed(partial: Path) -> None:
             # ADIOS2 keeps the files of a failed writer open.
             os.truncate(path, 0)
     publication.remove(partial)
-
-
-def _check_stream(step: Step, names: Sequence[str]) -> None:
-    """DamagedStepError if a block of the stream does not match the writer's checksum."""
-    try:
-        for name in names:
-            step[name].verify()
-    except CorruptError as error:
-        raise DamagedStepError(error.what, error.where) from error

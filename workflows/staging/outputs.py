@@ -25,6 +25,7 @@ __all__ = [
     "block_checksum",
     "block_checksums",
     "check_block",
+    "check_stream",
     "element_bytes",
     "is_text",
     "same_attribute",
@@ -86,6 +87,14 @@ def unchecked_variables(step: Step, names: Sequence[str]) -> Iterator[str]:
             continue
         if any(block.checksum is None and block.size_bytes for block in variable.blocks):
             yield name
+
+
+def check_stream(step: Step, names: Sequence[str]) -> None:
+    """CorruptError if a block in the stream does not match its writer's checksum; without one it cannot be told."""
+    unchecked = set(unchecked_variables(step, names))
+    for name in names:
+        if name not in unchecked:
+            step[name].verify()
 
 
 def block_checksum(variable: Variable, array: NDArray[Any]) -> int:

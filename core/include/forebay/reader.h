@@ -178,7 +178,8 @@ class Step {
   /// The same for one block, box relative to it.
   Result<View> view_block(const VariableInfo& variable, std::size_t block, const Box& box) const;
 
-  /// Checks the CRC-32C of every block of `variable` (null: of all variables). corrupt names variable, block and place.
+  /// Checks the CRC-32C of every block of `variable` (null: of all variables). corrupt names variable, block and place;
+  /// unsupported: a block was written without one.
   Result<void> verify(const VariableInfo* variable = nullptr) const;
 
   struct Impl;
@@ -218,6 +219,10 @@ class Reader {
 
   /// Any kept step by number. not_found or step_gone otherwise.
   Result<std::shared_ptr<const Step>> step(std::uint64_t number);
+  /// The steps with these numbers, one after another, but without a round trip for each. Those that are not kept are
+  /// left out. Ends with the first failure of `visit`.
+  Result<void> for_each_step(std::span<const std::uint64_t> numbers,
+                             const std::function<Result<void>(std::shared_ptr<const Step>)>& visit);
 
   /// The kept steps in order (committed, or durable with min_watermark).
   Result<std::vector<StepSummary>> steps();

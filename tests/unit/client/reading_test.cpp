@@ -9,6 +9,7 @@
 #include <cstring>
 #include <filesystem>
 #include <future>
+#include <numeric>
 #include <thread>
 
 #include "tests/unit/client/stream_fixture.h"
@@ -233,6 +234,37 @@ TEST_F(Reading, steps_are_released_when_their_last_view_dies) {
   EXPECT_EQ(pins(), 1U);
   view->owner.reset();
   // The release has no answer, but the list is asked for on another connection.
+  while (pins() != 0) std::this_thread::yield();
+}
+
+TEST_F(Reading, many_steps_by_number_come_in_order_and_are_released) {
+  WriterOptions options;
+  options.retention = Retention{.last = 300, .consumers = {}, .precious_every = 0};
+  auto writer = open_writer(options);
+  for (int step = 0; step < 320; ++step) write_step(*writer, 1, step);
+  auto reader = open_reader();
+  std::vector<std::uint64_t> numbers(330);
+  std::iota(numbers.begin(), numbers.end(), 0U);
+  std::vector<std::uint64_t> seen;
+  ASSERT_OK(reader->for_each_step(numbers, [&](const std::shared_ptr<const Step>& step) -> Result<void> {
+    EXPECT_EQ(read_step(*step).front(), static_cast<double>(step->number()));
+    seen.push_back(step->number());
+    return {};
+  }));
+  std::vector<std::uint64_t> kept(300);
+  std::iota(kept.begin(), kept.end(), 20U);
+  EXPECT_EQ(seen, kept);
+
+  auto ended = reader->for_each_step(kept, [&](const std::shared_ptr<const Step>& step) -> Result<void> {
+    if (step->number() == 42) return fail(ErrorCode::cancelled, "enough");
+    return {};
+  });
+  ASSERT_FALSE(ended);
+  EXPECT_EQ(ended.error().what, "enough");
+  const auto pins = [&] {
+    const auto steps = *reader->steps();
+    return std::accumulate(steps.begin(), steps.end(), 0U, [](auto sum, const auto& step) { return sum + step.pins; });
+  };
   while (pins() != 0) std::this_thread::yield();
 }
 

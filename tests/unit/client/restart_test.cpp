@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <future>
+#include <numeric>
 
 #include "tests/unit/client/stream_fixture.h"
 
@@ -91,6 +92,25 @@ TEST_F(Restart, server_that_stays_away_is_an_error) {
   auto waited = reader->next(-1);
   ASSERT_FALSE(waited);
   EXPECT_EQ(waited.error().code, ErrorCode::disconnected);
+}
+
+TEST_F(Restart, many_steps_by_number_come_all_the_same) {
+  auto writer = open_writer();
+  for (int step = 0; step < 200; ++step) write_step(*writer, 10, step);
+  auto reader = open_reader();
+  std::vector<std::uint64_t> numbers(200);
+  std::iota(numbers.begin(), numbers.end(), 0U);
+  std::vector<std::uint64_t> seen;
+  ASSERT_OK(reader->for_each_step(numbers, [&](const std::shared_ptr<const Step>& step) -> Result<void> {
+    if (step->number() == 70) {
+      server_.kill();
+      server_.start();
+    }
+    EXPECT_EQ(read_step(*step).front(), static_cast<double>(step->number()));
+    seen.push_back(step->number());
+    return {};
+  }));
+  EXPECT_EQ(seen, numbers);
 }
 
 TEST_F(Restart, pinned_step_survives_with_its_bytes) {

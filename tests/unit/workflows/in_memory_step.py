@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay.datatypes import STRING_DTYPE, AttributeValue, ShapeKind
-from forebay.errors import CorruptError
+from forebay.errors import CorruptError, UnsupportedError
 from forebay.records import Address
 from forebay.variable import Block
 from forebay.workflows.staging.checksum import array_checksum
@@ -55,8 +55,12 @@ class InMemoryVariable:
         return self._parts[number][1]
 
     def verify(self) -> None:
+        if self.kind in (ShapeKind.GLOBAL_VALUE, ShapeKind.LOCAL_VALUE):
+            return
         for (_, array), block in zip(self._parts, self.blocks, strict=True):
-            if block.checksum is not None and array_checksum(array) != block.checksum:
+            if block.checksum is None:
+                raise UnsupportedError(f"a block of {self.name!r} was written without a checksum")
+            if array_checksum(array) != block.checksum:
                 raise CorruptError(f"a block of {self.name!r} does not match its checksum")
 
     def item(self) -> Any:

@@ -178,9 +178,10 @@ def test_hdf5_is_what_h5py_users_expect(tmp_path: Path) -> None:
         assert file.attrs["description"] == "packed bed"
 
 
-def test_hdf5_compares_overlapping_blocks_with_what_the_stream_gives(tmp_path: Path) -> None:
+@pytest.mark.parametrize("with_checksums", [True, False])
+def test_hdf5_compares_overlapping_blocks_with_what_the_stream_gives(tmp_path: Path, with_checksums: bool) -> None:
     parts = [((0,), np.arange(6.0)), ((4,), np.full(4, -1.0))]
-    step = InMemoryStep([InMemoryVariable("x", ShapeKind.GLOBAL_ARRAY, (8,), parts)])
+    step = InMemoryStep([InMemoryVariable("x", ShapeKind.GLOBAL_ARRAY, (8,), parts, checksums=with_checksums)])
     checksums = write("hdf5", step, tmp_path / "out.h5")
     compare("hdf5", step, checksums, tmp_path / "out.h5")
     with h5py.File(tmp_path / "out.h5") as file:
