@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "event_loop.h"
 
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 
@@ -72,11 +73,19 @@ void EventLoop::post(Task task) {
   [[maybe_unused]] const ssize_t written = ::write(wake_.get(), &one, sizeof one);
 }
 
-int EventLoop::next_timeout_ms() const {
-  if (timers_.empty()) return -1;
-  const std::int64_t left_ns = timers_.begin()->first.first - monotonic_ns();
-  if (left_ns <= 0) return 0;
-  return static_cast<int>(std::min<std::int64_t>((left_ns + 999'999) / 1'000'000, std::numeric_limits<int>::max()));
+int EventLoop::wait(std::span<epoll_event> events) {
+  std::int64_t timeout_ms = -1;
+  if (!timers_.empty()) {
+    const std::int64_t left_ns = timers_.begin()->first.first - monotonic_ns();
+    timeout_ms = std::clamp<std::int64_t>(left_ns / 1'000'000, 0, std::numeric_limits<int>::max());
+    if (timeout_ms == 0 && left_ns > 0) {
+      // epoll_wait counts in milliseconds.
+      pollfd ready{epoll_.get(), POLLIN, 0};
+      const timespec left{0, left_ns};
+      ::ppoll(&ready, 1, &left, nullptr);
+    }
+  }
+  return ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), static_cast<int>(timeout_ms));
 }
 
 void EventLoop::run_due_timers() {
@@ -101,7 +110,7 @@ void EventLoop::run() {
   running_ = true;
   std::array<epoll_event, 64> events{};
   while (running_) {
-    const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), next_timeout_ms());
+    const int count = wait(events);
     for (int i = 0; i < count; ++i) {
       // A handler may forget others: look each one up, and keep it alive while it runs.
       const auto found = handlers_.find(events[static_cast<std::size_t>(i)].data.fd);

@@ -3,11 +3,14 @@
 // the server knows is touched from this thread only, so none of it needs a lock.
 #pragma once
 
+#include <sys/epoll.h>
+
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -44,7 +47,8 @@ class EventLoop {
 
  private:
   EventLoop(Descriptor epoll, Descriptor wake);
-  int next_timeout_ms() const;
+  /// For events, or until the next timer is due.
+  int wait(std::span<epoll_event> events);
   void run_due_timers();
   void run_posted();
 

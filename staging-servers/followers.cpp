@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "base/clock.h"
 #include "base/fail_point.h"
 #include "base/log.h"
 #include "reader_session.h"
@@ -17,7 +18,14 @@ namespace {
 /// How many dropped steps may wait for a reader whose turn they were, before they are taken out.
 constexpr std::size_t assigned_dropped_max = 64;
 
+/// How long all readers but one wait after a commit.
+constexpr std::int64_t writers_lead_ns = 50'000;
+
 }  // namespace
+
+Followers::~Followers() {
+  if (deferred_) stream_.reservation().server().loop().cancel(*deferred_);
+}
 
 Result<void> Followers::join(ReaderSession& session, const wire::ReaderOpenT& wish) {
   const auto& state = stream_.state();
@@ -247,9 +255,32 @@ void Followers::serve(ReaderSession& session) {
 }
 
 void Followers::serve_all() {
+  if (deferred_) stream_.reservation().server().loop().cancel(*deferred_);
+  deferred_.reset();
   // Serving does not change the set, but what it calls may close connections later: work on a copy.
   const std::vector<ReaderSession*> sessions(sessions_.begin(), sessions_.end());
   for (ReaderSession* session : sessions) serve(*session);
+}
+
+void Followers::serve_deferred() {
+  if (deferred_) serve_all();
+}
+
+void Followers::step_committed(const std::function<void()>& answer_writers) {
+  serve_deferred();
+  const auto serve_one = [this](ReaderSession* session) {
+    const bool waited = session->wait_request.has_value();
+    serve(*session);
+    return waited && !session->wait_request;
+  };
+  (void)std::ranges::any_of(sessions_, serve_one);
+  answer_writers();
+  if (std::ranges::none_of(sessions_, [](const auto* session) { return session->wait_request.has_value(); })) return;
+  // Readers copy as soon as they are woken. With all of them awake at once, the writers would wait for a processor.
+  deferred_ = stream_.reservation().server().loop().at(monotonic_ns() + writers_lead_ns, [this] {
+    deferred_.reset();
+    serve_all();
+  });
 }
 
 void Followers::status_changed() {

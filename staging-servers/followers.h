@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -14,6 +15,8 @@
 #include <forebay/protocol/messages_generated.h>
 #include <forebay/reader.h>
 #include <forebay/result.h>
+
+#include "event_loop.h"
 
 namespace forebay::storage {
 struct StepState;
@@ -29,6 +32,7 @@ using StepKey = std::pair<std::uint32_t, std::uint64_t>;
 class Followers {
  public:
   explicit Followers(Stream& stream) : stream_(stream) {}
+  ~Followers();
   Followers(const Followers&) = delete;
   Followers& operator=(const Followers&) = delete;
 
@@ -44,6 +48,11 @@ class Followers {
   void serve(ReaderSession& session);
   /// The same for all, after a commit or another change.
   void serve_all();
+  /// Gives a new step to one reader that waits for it, then calls `answer_writers`, and serves the others a moment
+  /// later.
+  void step_committed(const std::function<void()>& answer_writers);
+  /// Those others, now: before steps are dropped.
+  void serve_deferred();
 
   Result<void> get_step(ReaderSession& session, std::uint32_t request, std::uint64_t step);
   Result<void> move_cursor(ReaderSession& session, const wire::CursorMoveT& move);
@@ -107,6 +116,7 @@ class Followers {
   std::map<StepKey, Pin> pins_;
   std::map<std::uint64_t, std::vector<StepKey>> absent_;  ///< pins of readers of before a restart, by session
   StepDistribution stream_distribution_ = StepDistribution::all_to_all;
+  std::optional<EventLoop::TimerId> deferred_;
 };
 
 }  // namespace forebay::server

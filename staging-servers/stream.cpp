@@ -81,13 +81,15 @@ Result<void> Stream::applied(Result<void> result) {
   return result;
 }
 
-Result<void> Stream::commit(journal::StepCommittedT step) {
+Result<void> Stream::commit(journal::StepCommittedT step, const std::function<void()>& answer_writers) {
   const std::uint64_t number = step.step;
   fail_point("server.commit.before_append");
   if (auto recorded = record(storage::RecordType::step_committed, std::move(step)); !recorded) return recorded;
   fail_point("server.commit.after_append");
-  followers_.serve_all();
-  apply_retention();
+  followers_.step_committed([&] {
+    apply_retention();
+    answer_writers();
+  });
   flusher_.request(group_.waits_for_durable() || followers_.waits_for_durable());
   log::debug("stream {}: step {} committed", path(), number);
   return {};
@@ -153,6 +155,7 @@ bool Stream::may_drop(const storage::StepState& step, bool when_full) const {
 }
 
 void Stream::apply_retention() {
+  followers_.serve_deferred();
   if (state_.retention.keeps_all() || state_.status == StreamStatus::failed) return;
   std::vector<std::uint64_t> droppable;
   for (const auto& [number, step] : state_.steps) {
@@ -163,6 +166,7 @@ void Stream::apply_retention() {
 }
 
 bool Stream::drop_oldest() {
+  followers_.serve_deferred();
   if (state_.status == StreamStatus::failed) return false;
   for (const auto& [number, step] : state_.steps) {
     if (!may_drop(step, true)) continue;

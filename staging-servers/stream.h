@@ -54,7 +54,8 @@ class Stream {
   }
 
   /// Makes the step visible: followers are told, old steps go.
-  Result<void> commit(journal::StepCommittedT step);
+  /// `answer_writers` is called once the step has committed: before most readers hear of it.
+  Result<void> commit(journal::StepCommittedT step, const std::function<void()>& answer_writers);
   /// Withdraws the steps from `first` on in a new epoch; consumers beyond it are set back.
   Result<void> withdraw(std::uint64_t first);
   /// A new group begins, and with one record withdraws the steps from `formed.withdraws_from` on.

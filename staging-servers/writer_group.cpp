@@ -318,7 +318,15 @@ void WriterGroup::commit_if_whole() {
     for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank)
       durable_waiting_.push_back({ranks_[rank].session, answers[rank].request, number, answers[rank].next_bytes});
   }
-  if (auto committed = stream_.commit(std::move(step)); !committed) {
+  const auto answer_all = [&] {
+    fail_point("server.commit.before_answer");
+    if (durable) return;
+    for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+      if (ranks_[rank].session != nullptr)
+        answer_committed(*ranks_[rank].session, answers[rank].request, number, answers[rank].next_bytes);
+    }
+  };
+  if (auto committed = stream_.commit(std::move(step), answer_all); !committed) {
     std::erase_if(durable_waiting_, [number](const DurableWaiter& waiter) { return waiter.step == number; });
     for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
       for (const auto& extent : answers[rank].extents)
@@ -326,13 +334,6 @@ void WriterGroup::commit_if_whole() {
       if (ranks_[rank].session != nullptr)
         ranks_[rank].session->connection().answer_failure(answers[rank].request, committed.error());
     }
-    return;
-  }
-  fail_point("server.commit.before_answer");
-  if (durable) return;
-  for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
-    if (ranks_[rank].session != nullptr)
-      answer_committed(*ranks_[rank].session, answers[rank].request, number, answers[rank].next_bytes);
   }
 }
 

@@ -76,6 +76,46 @@ TEST_F(FollowersTest, a_reader_that_goes_lets_go_of_its_pins) {
   EXPECT_TRUE(problems().empty());
 }
 
+TEST_F(FollowersTest, readers_that_wait_get_the_step_even_if_the_next_one_drops_it) {
+  // All but one of them are told a moment after the writer, who may have written again by then.
+  RawClient client = keeping("last:1");
+  write_step(client, 0);
+  std::vector<RawClient> followers;
+  for (int i = 0; i < 4; ++i) followers.push_back(reader(reader_open()));
+  for (std::uint64_t step = 0; step < 100; step += 2) {
+    std::vector<std::uint32_t> waits;
+    for (RawClient& follower : followers) {
+      const auto event = wait_step(follower);
+      EXPECT_EQ(number_of(*event), step);
+      release(follower, *event);
+      waits.push_back(follower.send(MessageType::step_wait, wire::StepWaitT()));
+      // Answered in order, so the wait has arrived.
+      EXPECT_EQ(follower.call(MessageType::segments_get, wire::SegmentsGetT()).type, MessageType::segments_answer);
+    }
+    // Space for both is asked for at once, so that the second part can follow the first without a wait.
+    wire::PartT first = part_of(client, step + 1, 16384);
+    wire::PartT second = first;
+    std::vector<wire::Extent> halves;
+    for (const wire::Extent& extent : first.extents) {
+      for (std::uint64_t offset = 0; offset < extent.length(); offset += 8192)
+        halves.emplace_back(extent.segment(), 0, 0, extent.offset() + offset, 8192);
+    }
+    ASSERT_EQ(halves.size(), 2U);
+    first.extents = {halves[0]};
+    second.step = step + 2;
+    second.extents = {halves[1]};
+    second.metadata = {{halves[1].segment(), 0, 0, halves[1].offset(), 64}};
+    first.next_bytes = 8192;
+    (void)client.send(MessageType::part, first);
+    EXPECT_EQ(client.call(MessageType::part, second).type, MessageType::committed);
+    for (std::size_t i = 0; i < followers.size(); ++i) {
+      const auto event = RawClient::unpack<wire::StepEvent>(followers[i].answer(waits[i]));
+      EXPECT_EQ(number_of(*event), step + 1);
+      release(followers[i], *event);
+    }
+  }
+}
+
 TEST_F(FollowersTest, releases_that_nobody_owes_change_nothing) {
   RawClient client = keeping("last:1");
   write_step(client, 0);
