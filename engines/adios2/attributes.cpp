@@ -6,7 +6,6 @@
 #include <unordered_set>
 #include <utility>
 
-#include "data_types.h"
 
 namespace forebay::engine {
 namespace {

@@ -6,7 +6,6 @@
 
 #include <adios2.h>
 
-#include "data_types.h"
 
 namespace forebay::engine {
 namespace {

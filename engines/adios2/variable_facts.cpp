@@ -14,7 +14,6 @@
 #include <string>
 #include <type_traits>
 
-#include "data_types.h"
 #include "selection.h"
 
 namespace forebay::engine {

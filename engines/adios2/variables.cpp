@@ -7,12 +7,15 @@
 #include <type_traits>
 #include <utility>
 
-#include "data_types.h"
 #include "errors.h"
 #include "selection.h"
 
 namespace forebay::engine {
 namespace {
+
+#define FOREBAY_CHECK_TYPE(T) static_assert(data_type_of<T>.has_value());
+ADIOS2_FOREACH_STDTYPE_1ARG(FOREBAY_CHECK_TYPE)
+#undef FOREBAY_CHECK_TYPE
 
 // Local arrays have no shape; their count is that of the largest block in each dimension, so that what ADIOS2 allocates
 // from it has room for any block.

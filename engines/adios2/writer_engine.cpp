@@ -10,7 +10,6 @@
 
 #include <forebay/admin.h>
 
-#include "data_types.h"
 #include "errors.h"
 #include "parameters.h"
 #include "python_gil.h"

@@ -3,13 +3,13 @@
 // long double is kept, which ADIOS2's own Python bindings cannot do. Everything here throws what ADIOS2 throws.
 #pragma once
 
-#include <complex>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include <adios2.h>
@@ -80,40 +80,14 @@ class Bp5Reader {
 
 /// Calls `function.template operator()<T>()` with the C++ type of `type`, which is none of string's.
 template <class Function>
-decltype(auto) with_element_type(DataType type, Function&& function) {
-  switch (type) {
-    case DataType::character:
-      return function.template operator()<char>();
-    case DataType::int8:
-      return function.template operator()<std::int8_t>();
-    case DataType::int16:
-      return function.template operator()<std::int16_t>();
-    case DataType::int32:
-      return function.template operator()<std::int32_t>();
-    case DataType::int64:
-      return function.template operator()<std::int64_t>();
-    case DataType::uint8:
-      return function.template operator()<std::uint8_t>();
-    case DataType::uint16:
-      return function.template operator()<std::uint16_t>();
-    case DataType::uint32:
-      return function.template operator()<std::uint32_t>();
-    case DataType::uint64:
-      return function.template operator()<std::uint64_t>();
-    case DataType::float32:
-      return function.template operator()<float>();
-    case DataType::float64:
-      return function.template operator()<double>();
-    case DataType::long_double:
-      return function.template operator()<long double>();
-    case DataType::complex64:
-      return function.template operator()<std::complex<float>>();
-    case DataType::complex128:
-      return function.template operator()<std::complex<double>>();
-    case DataType::string:
-      break;
-  }
-  throw std::invalid_argument("this element type has no elements of a fixed size");
+auto with_element_type(DataType type, const Function& function) {
+  return with_type(type, [&]<class T>() -> decltype(function.template operator()<char>()) {
+    if constexpr (std::is_same_v<T, std::string>) {
+      throw std::invalid_argument("this element type has no elements of a fixed size");
+    } else {
+      return function.template operator()<T>();
+    }
+  });
 }
 
 }  // namespace forebay::staging

@@ -78,6 +78,44 @@ inline constexpr std::optional<DataType> data_type_of<std::complex<double>> = Da
 template <>
 inline constexpr std::optional<DataType> data_type_of<std::string> = DataType::string;
 
+/// Calls `function.template operator()<T>()` for the type that `type` names.
+template <class Function>
+decltype(auto) with_type(DataType type, Function&& function) {
+  switch (type) {
+    case DataType::character:
+      return function.template operator()<char>();
+    case DataType::int8:
+      return function.template operator()<std::int8_t>();
+    case DataType::int16:
+      return function.template operator()<std::int16_t>();
+    case DataType::int32:
+      return function.template operator()<std::int32_t>();
+    case DataType::int64:
+      return function.template operator()<std::int64_t>();
+    case DataType::uint8:
+      return function.template operator()<std::uint8_t>();
+    case DataType::uint16:
+      return function.template operator()<std::uint16_t>();
+    case DataType::uint32:
+      return function.template operator()<std::uint32_t>();
+    case DataType::uint64:
+      return function.template operator()<std::uint64_t>();
+    case DataType::float32:
+      return function.template operator()<float>();
+    case DataType::float64:
+      return function.template operator()<double>();
+    case DataType::long_double:
+      return function.template operator()<long double>();
+    case DataType::complex64:
+      return function.template operator()<std::complex<float>>();
+    case DataType::complex128:
+      return function.template operator()<std::complex<double>>();
+    case DataType::string:
+      break;
+  }
+  return function.template operator()<std::string>();
+}
+
 /// How the blocks of a variable make up its whole; ADIOS2's shape ids.
 enum class ShapeKind : std::uint8_t {
   global_value = 1,  ///< one value for all ranks

@@ -31,13 +31,6 @@ class FailingDiskTest : public ServerTest {
       return problem.find("marked used") != std::string::npos || problem.find("same space") != std::string::npos;
     });
   }
-  std::unique_ptr<wire::StreamT> stream() {
-    wire::StreamsQueryT query;
-    query.reservation = "res";
-    query.stream = "flow";
-    auto answer = RawClient::unpack<wire::StreamsAnswer>(connect().call(MessageType::streams_query, query));
-    return std::move(answer->streams.front());
-  }
 
   TemporaryDirectory limbo_;
   FaultyDevice disk_{limbo_.path()};

@@ -23,13 +23,6 @@ class FollowersTest : public ServerTest {
     EXPECT_EQ(client.call(MessageType::writer_open, wish).type, MessageType::writer_opened);
     return client;
   }
-  std::unique_ptr<wire::StreamT> stream() {
-    wire::StreamsQueryT query;
-    query.reservation = "res";
-    query.stream = "flow";
-    auto answer = RawClient::unpack<wire::StreamsAnswer>(connect().call(MessageType::streams_query, query));
-    return std::move(answer->streams.front());
-  }
   static void release(RawClient& client, const wire::StepEventT& event) {
     wire::StepReleaseT release;
     release.steps.emplace_back(event.step->summary->step(), event.step->summary->epoch(), 0);

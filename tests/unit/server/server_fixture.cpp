@@ -211,4 +211,12 @@ std::unique_ptr<wire::StepEventT> ServerTest::wait_step(RawClient& client) {
   return RawClient::unpack<wire::StepEvent>(client.call(MessageType::step_wait, wire::StepWaitT()));
 }
 
+std::unique_ptr<wire::StreamT> ServerTest::stream() {
+  wire::StreamsQueryT query;
+  query.reservation = "res";
+  query.stream = "flow";
+  auto answer = RawClient::unpack<wire::StreamsAnswer>(connect().call(MessageType::streams_query, query));
+  return std::move(answer->streams.front());
+}
+
 }  // namespace forebay::testing

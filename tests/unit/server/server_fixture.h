@@ -90,6 +90,8 @@ class ServerTest : public ::testing::Test {
   RawClient writer(const std::string& stream = "flow");
   RawClient reader(const wire::ReaderOpenT& wish);
   static std::unique_ptr<wire::StepEventT> wait_step(RawClient& client);
+  /// What the server says of res/flow.
+  std::unique_ptr<wire::StreamT> stream();
 
   TemporaryDirectory directory_;
   server::ServerOptions options_;

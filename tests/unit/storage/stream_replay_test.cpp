@@ -123,7 +123,6 @@ class RandomStream {
     journal::StepsWithdrawnT made;
     made.first = state_.next_step - below(random_, std::min<std::uint64_t>(state_.next_step, 5) + 1);
     made.epoch = state_.epoch + 1 + static_cast<std::uint32_t>(below(random_, 2));
-    made.replaced = made.first == 0;
     record(std::move(made));
   }
   void end_group() {

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a server comes up: its root, the size of its pool, recovery, readers of the run before, its socket.
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "base/log.h"
+#include "base/size_text.h"
+#include "base/system_error.h"
+#include "server.h"
+#include "stream.h"
+#include "version.h"
+
+namespace forebay::server {
+namespace {
+
+constexpr std::size_t small_file_bytes_max = std::size_t{1} << 20;
+
+std::span<const std::byte> bytes_of(const std::string& text) {
+  return std::as_bytes(std::span(text));
+}
+
+Result<std::string> read_text(Device& device, const std::string& path) {
+  auto bytes = read_whole(device, path, small_file_bytes_max);
+  if (!bytes) return fail(std::move(bytes.error()));
+  std::string text(reinterpret_cast<const char*>(bytes->data()), bytes->size());
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  return text;
+}
+
+/// A directory for sockets whose path is short, and that nobody else could have prepared.
+Result<std::string> runtime_directory() {
+  const char* given = std::getenv("XDG_RUNTIME_DIR");
+  std::string directory;
+  if (given != nullptr && *given != '\0') {
+    directory = std::string(given) + "/forebay";
+  } else if (::geteuid() == 0) {
+    directory = "/run/forebay";
+  } else {
+    directory = "/tmp/forebay-" + std::to_string(::geteuid());
+  }
+  if (::mkdir(directory.c_str(), 0755) != 0 && errno != EEXIST)
+    return system_error(errno, "cannot make the directory for sockets", directory);
+  struct stat status{};
+  if (::lstat(directory.c_str(), &status) != 0)
+    return system_error(errno, "cannot look at the directory for sockets", directory);
+  if (!S_ISDIR(status.st_mode) || status.st_uid != ::geteuid() || (status.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+    return fail(ErrorCode::permission_denied,
+                "the directory for sockets is not ours alone: remove it, or set XDG_RUNTIME_DIR", directory);
+  }
+  return directory;
+}
+
+}  // namespace
+
+Result<void> Server::prepare_root() {
+  std::error_code error;
+  std::filesystem::create_directories(options_.root, error);
+  const std::filesystem::path canonical =
+      error ? std::filesystem::path() : std::filesystem::canonical(options_.root, error);
+  if (error)
+    return system_error(error.value(), "cannot make the root; choose another with --root or FOREBAY_ROOT",
+                        options_.root);
+  options_.root = canonical.string();
+  lock_ = Descriptor(::open((options_.root + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (!lock_.valid()) return system_error(errno, "cannot write in the root", options_.root);
+  if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
+    return fail(ErrorCode::busy, "another forebayd serves this root; `forebay down` ends it", options_.root);
+  }
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot_id_);
+  if (boot_id_.empty())
+    return fail(ErrorCode::unsupported, "cannot read the kernel's boot id, which recovery depends on",
+                "/proc/sys/kernel/random/boot_id");
+  const auto text = read_text(device_, options_.root + "/boot-id");
+  std::istringstream lines(text.value_or(""));
+  std::string line;
+  std::getline(lines, line);
+  after_boot_ = line != boot_id_;
+  while (std::getline(lines, line)) {
+    if (const auto slash = line.find('/'); slash != std::string::npos)
+      unchecked_[line.substr(0, slash)].insert(line.substr(slash + 1));
+  }
+  return {};
+}
+
+Result<void> Server::keep_text(const std::string& name, const std::string& text) {
+  // A disk without a byte left keeps no server from starting again.
+  auto before = read_whole(device_, options_.root + "/" + name, small_file_bytes_max);
+  if (before && std::ranges::equal(*before, bytes_of(text))) return {};
+  auto written = write_whole(device_, options_.root, name, bytes_of(text));
+  if (written || written.error().code != ErrorCode::no_space) return written;
+  const std::string path = options_.root + "/" + name;
+  if (before && before->size() >= text.size()) {
+    auto file = device_.open(path, OpenMode::read_write);
+    if (!file) return fail(std::move(file.error()));
+    const std::string filled = text + std::string(before->size() - text.size(), '\n');
+    if (auto over = (*file)->write_at(0, bytes_of(filled)); !over) return over;
+    return (*file)->sync();
+  }
+  return fail(ErrorCode::no_space, "the file system is full: make some room, then start the server again", path);
+}
+
+Result<void> Server::learn_capacity() {
+  const std::string path = options_.root + "/pool";
+  std::optional<std::uint64_t> capacity = options_.capacity_bytes;
+  const auto text = read_text(device_, path);
+  if (!capacity && text) {
+    std::uint64_t number = 0;
+    const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), number);
+    if (error != std::errc() || end != text->data() + text->size()) {
+      return fail(ErrorCode::corrupt, "the pool's size cannot be read; start once with --capacity to write it anew",
+                  path);
+    }
+    capacity = number;
+  }
+  if (!capacity) {
+    struct statvfs status{};
+    if (::statvfs(options_.root.c_str(), &status) != 0)
+      return system_error(errno, "cannot tell the free space", options_.root);
+    capacity = static_cast<std::uint64_t>(status.f_bavail) * status.f_frsize / 10 * 8;
+  }
+  pool_bytes_ = *capacity / storage::granularity_bytes * storage::granularity_bytes;
+  if (pool_bytes_ < storage::capacity_bytes_min) {
+    return fail(ErrorCode::no_space,
+                "a pool of " + size_text(*capacity) + " has no room for the smallest reservation, which takes " +
+                    size_text(storage::capacity_bytes_min) + "; name a larger one with --capacity",
+                options_.root);
+  }
+  const std::string written = std::to_string(pool_bytes_) + "\n";
+  return keep_text("pool", written);
+}
+
+Result<void> Server::recover() {
+  auto pins = PinTable::open(options_.root + "/pins", after_boot_, absent_);
+  if (!pins) return fail(std::move(pins.error()));
+  pins_ = std::move(*pins);
+  auto records = store_->load(start_problems_, unread_);
+  if (!records) return fail(std::move(records.error()));
+  for (reservation::ReservationT& record : *records) {
+    if (reservations_.contains(record.name)) {
+      start_problems_.push_back("two reservations are called " + record.name + "; the one with id " + record.id +
+                                " is left alone");
+      continue;
+    }
+    Reservation& reservation = add_reservation(std::move(record));
+    reservation.recover_streams(after_boot_, unchecked_[reservation.record().id]);
+  }
+  watch_absent_readers();
+  // Nothing may say that this boot was seen before its recovery is whole.
+  if (auto noted = note_boot(); !noted) return noted;
+  for (const std::string& problem : start_problems_) log::warning("{}", problem);
+  log::info("{} reservations recovered{}", reservations_.size(), after_boot_ ? " after a boot" : "");
+  return {};
+}
+
+Result<void> Server::note_boot() {
+  std::string text = boot_id_ + "\n";
+  for (const auto& [name, reservation] : reservations_) {
+    for (const std::string& stream : reservation->unchecked_streams())
+      text += reservation->record().id + "/" + stream + "\n";
+  }
+  for (const std::string& id : unread_) {
+    if (after_boot_) text += id + "/" + Reservation::all_streams + "\n";
+    for (const std::string& stream : unchecked_[id]) text += id + "/" + stream + "\n";
+  }
+  return keep_text("boot-id", text);
+}
+
+void Server::watch_absent_readers() {
+  for (const PinTable::Absent& reader : std::exchange(absent_, {})) {
+    Stream* stream = nullptr;
+    for (auto& [name, reservation] : reservations_) {
+      for (auto& [stream_name, candidate] : reservation->streams()) {
+        if (candidate->state().uuid == reader.stream_uuid) stream = candidate.get();
+      }
+    }
+    Descriptor process(static_cast<int>(::syscall(SYS_pidfd_open, reader.pid, 0)));
+    if (stream == nullptr || !process.valid()) {
+      for (const auto& [epoch, step] : reader.keys) pins_->remove(reader.session, epoch, step);
+      continue;
+    }
+    stream->followers().hold_for_absent(reader.session, reader.keys);
+    const int number = process.get();
+    absent_processes_.emplace(number, std::move(process));
+    auto watched = loop_->watch(number, EPOLLIN, [this, number, session = reader.session](std::uint32_t) {
+      loop_->forget(number);
+      absent_processes_.erase(number);
+      for (auto& [name, reservation] : reservations_) {
+        for (auto& [stream_name, candidate] : reservation->streams()) candidate->followers().absent_is_gone(session);
+      }
+    });
+    if (!watched) log::error("{}", watched.error().message());
+  }
+}
+
+bool Server::held_by_absent(const std::string& stream_uuid, std::uint32_t epoch, std::uint64_t step) const {
+  return std::ranges::any_of(absent_, [&](const PinTable::Absent& reader) {
+    return reader.stream_uuid == stream_uuid &&
+           std::ranges::find(reader.keys, std::pair(epoch, step)) != reader.keys.end();
+  });
+}
+
+Result<void> Server::listen() {
+  socket_path_ = options_.socket_path;
+  if (socket_path_.empty()) {
+    auto directory = runtime_directory();
+    if (!directory) return fail(std::move(directory.error()));
+    socket_path_ = fmt::format("{}/{:016x}.sock", *directory, std::hash<std::string>()(options_.root));
+  }
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (socket_path_.size() >= sizeof address.sun_path)
+    return fail(ErrorCode::invalid_argument, "the socket's path is too long; set XDG_RUNTIME_DIR to a short one",
+                socket_path_);
+  socket_path_.copy(address.sun_path, sizeof address.sun_path - 1);
+  // The lock on the root says that no living server uses it.
+  if (::unlink(socket_path_.c_str()) != 0 && errno != ENOENT)
+    return system_error(errno, "cannot remove an old socket", socket_path_);
+  listener_ = Descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!listener_.valid()) return system_error(errno, "cannot make a socket");
+  if (::bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0)
+    return system_error(errno, "cannot bind", socket_path_);
+  // Whoever can reach the server may connect: rights are decided by who the peer is.
+  if (::chmod(socket_path_.c_str(), 0666) != 0)
+    return system_error(errno, "cannot open the socket to others", socket_path_);
+  if (::listen(listener_.get(), SOMAXCONN) != 0) return system_error(errno, "cannot listen", socket_path_);
+  if (auto watched = loop_->watch(listener_.get(), EPOLLIN, [this](std::uint32_t) { accept_clients(); }); !watched)
+    return watched;
+  const std::string endpoint = socket_path_ + "\n";
+  if (auto written = keep_text("endpoint", endpoint); !written) return written;
+  if (::chmod((options_.root + "/endpoint").c_str(), 0644) != 0)
+    return system_error(errno, "cannot open the endpoint file to others", options_.root);
+  log::info("forebayd {} serves {} on {}", version_text, options_.root, socket_path_);
+  return {};
+}
+
+}  // namespace forebay::server
