@@ -84,7 +84,7 @@ void scan_best(const std::byte* data, std::size_t bytes, T& min, T& max) {
 }
 
 template <class Visit>
-void with_type(DataType type, Visit&& visit) {
+void with_ordered_type(DataType type, Visit&& visit) {
   switch (type) {
     case DataType::character:
       return visit(char{});
@@ -135,14 +135,14 @@ void store(std::array<std::byte, 16>& bytes, T value) {
 }  // namespace
 
 MinMax::MinMax(DataType type) noexcept : type_(type) {
-  with_type(type, [&]<class T>(T) {
+  with_ordered_type(type, [&]<class T>(T) {
     store<T>(min_, highest<T>());
     store<T>(max_, lowest<T>());
   });
 }
 
 void MinMax::add(std::span<const std::byte> elements) noexcept {
-  with_type(type_, [&]<class T>(T) {
+  with_ordered_type(type_, [&]<class T>(T) {
     T min = load<T>(min_);
     T max = load<T>(max_);
     scan_best<T>(elements.data(), elements.size(), min, max);
@@ -154,7 +154,7 @@ void MinMax::add(std::span<const std::byte> elements) noexcept {
 protocol::Statistics MinMax::result() const noexcept {
   std::array<std::byte, 16> min = min_;
   std::array<std::byte, 16> max = max_;
-  with_type(type_, [&]<class T>(T) {
+  with_ordered_type(type_, [&]<class T>(T) {
     if constexpr (std::is_floating_point_v<T>) {
       if (load<T>(min) > load<T>(max)) {
         store<T>(min, std::numeric_limits<T>::quiet_NaN());

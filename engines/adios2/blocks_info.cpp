@@ -6,7 +6,6 @@
 
 #include <adios2.h>
 
-
 namespace forebay::engine {
 namespace {
 
