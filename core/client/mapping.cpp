@@ -14,11 +14,13 @@ Result<std::shared_ptr<Mapping>> Mapping::map(const SegmentCache& segments, std:
                                               bool writable) {
   std::size_t bytes = 0;
   for (const format::Piece& piece : pieces) bytes += piece.length();
-  // The range is reserved whole first, so that the pieces find their places free.
-  void* reserved = ::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (reserved == MAP_FAILED)
-    return system_error(errno, "cannot reserve " + std::to_string(bytes) + " bytes of addresses");
-  std::shared_ptr<Mapping> mapping(new Mapping(static_cast<std::byte*>(reserved), bytes));
+  // The range is reserved whole first, so that the pieces find their places free. A large block's addresses agree with
+  // its offset as large pages want it; pieces in further segments, which begin at 0 there, then do as well.
+  const std::size_t lead = pieces.empty() ? 0 : pieces.front().offset() % large_page_bytes;
+  auto range = AddressRange::reserve(lead + bytes);
+  if (!range) return fail(std::move(range.error()));
+  std::byte* const address = range->begin() + lead;
+  std::shared_ptr<Mapping> mapping(new Mapping(std::move(*range), address, bytes));
   std::byte* next = mapping->address_;
   for (const format::Piece& piece : pieces) {
     const auto segment = segments.find(piece.segment());
@@ -34,11 +36,9 @@ Result<std::shared_ptr<Mapping>> Mapping::map(const SegmentCache& segments, std:
     }
     next += piece.length();
   }
+  // Fresh space in large pages from the start. A kernel that has none maps small ones.
+  if (writable && bytes >= large_page_bytes) (void)::madvise(mapping->address_, bytes, MADV_HUGEPAGE);
   return mapping;
-}
-
-Mapping::~Mapping() {
-  ::munmap(address_, bytes_);
 }
 
 Result<void> Mapping::make_read_only() {

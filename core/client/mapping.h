@@ -9,6 +9,7 @@
 
 #include <forebay/protocol/step_metadata_generated.h>
 
+#include "client/address_range.h"
 #include "client/segment_cache.h"
 
 namespace forebay::client {
@@ -19,7 +20,6 @@ class Mapping {
   /// lives on without the cache.
   static Result<std::shared_ptr<Mapping>> map(const SegmentCache& segments, std::span<const format::Piece> pieces,
                                               bool writable);
-  ~Mapping();
   Mapping(const Mapping&) = delete;
   Mapping& operator=(const Mapping&) = delete;
 
@@ -28,8 +28,10 @@ class Mapping {
   Result<void> make_read_only();
 
  private:
-  Mapping(std::byte* address, std::size_t bytes) noexcept : address_(address), bytes_(bytes) {}
+  Mapping(AddressRange range, std::byte* address, std::size_t bytes) noexcept
+      : range_(std::move(range)), address_(address), bytes_(bytes) {}
 
+  const AddressRange range_;
   std::byte* const address_;
   const std::size_t bytes_;
 };

@@ -16,31 +16,23 @@ constexpr std::uint32_t segments_per_range = 256;
 
 }  // namespace
 
-SegmentAddresses::~SegmentAddresses() {
-  for (const auto& [number, range] : ranges_) ::munmap(range, segments_per_range * segment_bytes_);
-}
-
 std::byte* SegmentAddresses::take(std::uint32_t segment, std::uint64_t bytes) {
   if (bytes != segment_bytes_) return nullptr;
   const std::lock_guard lock(mutex_);
-  std::byte*& range = ranges_[segment / segments_per_range];
-  if (range == nullptr) {
-    void* reserved = ::mmap(nullptr, segments_per_range * segment_bytes_, PROT_NONE,
-                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  auto range = ranges_.find(segment / segments_per_range);
+  if (range == ranges_.end()) {
+    auto reserved = AddressRange::reserve(segments_per_range * segment_bytes_);
     // A process may be allowed few addresses (ulimit -v); each segment then finds its own.
-    if (reserved == MAP_FAILED) {
-      ranges_.erase(segment / segments_per_range);
-      return nullptr;
-    }
-    range = static_cast<std::byte*>(reserved);
+    if (!reserved) return nullptr;
+    range = ranges_.emplace(segment / segments_per_range, std::move(*reserved)).first;
   }
   if (!taken_.insert(segment).second) return nullptr;
-  return range + (segment % segments_per_range) * segment_bytes_;
+  return range->second.begin() + (segment % segments_per_range) * segment_bytes_;
 }
 
 void SegmentAddresses::give_back(std::uint32_t segment) noexcept {
   const std::lock_guard lock(mutex_);
-  std::byte* place = ranges_.at(segment / segments_per_range) + (segment % segments_per_range) * segment_bytes_;
+  std::byte* place = ranges_.at(segment / segments_per_range).begin() + (segment % segments_per_range) * segment_bytes_;
   // The addresses stay reserved. If that fails the place is lost, not wrong.
   if (::mmap(place, segment_bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) !=
       MAP_FAILED) {

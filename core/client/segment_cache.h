@@ -14,6 +14,7 @@
 
 #include "base/descriptor.h"
 #include "base/device.h"
+#include "client/address_range.h"
 
 namespace forebay::client {
 
@@ -22,7 +23,6 @@ namespace forebay::client {
 class SegmentAddresses {
  public:
   explicit SegmentAddresses(std::uint64_t segment_bytes) noexcept : segment_bytes_(segment_bytes) {}
-  ~SegmentAddresses();
   SegmentAddresses(const SegmentAddresses&) = delete;
   SegmentAddresses& operator=(const SegmentAddresses&) = delete;
 
@@ -35,8 +35,8 @@ class SegmentAddresses {
  private:
   const std::uint64_t segment_bytes_;
   std::mutex mutex_;
-  std::unordered_map<std::uint32_t, std::byte*> ranges_;  // by number / segments_per_range; guarded by mutex_
-  std::unordered_set<std::uint32_t> taken_;               // guarded by mutex_
+  std::unordered_map<std::uint32_t, AddressRange> ranges_;  // by number / segments_per_range; guarded by mutex_
+  std::unordered_set<std::uint32_t> taken_;                 // guarded by mutex_
 };
 
 /// One segment's file. Whoever uses its bytes holds it; the descriptor is closed with the last holder.
