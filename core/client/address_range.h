@@ -16,9 +16,9 @@ inline constexpr std::size_t large_page_bytes = std::size_t{2} << 20;
 /// Unmaps all of it at its end, whatever was mapped there.
 class AddressRange {
  public:
-  /// Begins at a multiple of large_page_bytes and has at least `bytes`. Errors: io_error, as where addresses are
-  /// limited (ulimit -v).
-  static Result<AddressRange> reserve(std::size_t bytes);
+  /// Begins at a multiple of `alignment`, a power of two, and has at least `bytes`. Errors: io_error, as where
+  /// addresses are limited (ulimit -v).
+  static Result<AddressRange> reserve(std::size_t bytes, std::size_t alignment = large_page_bytes);
   AddressRange(AddressRange&& other) noexcept
       : mapped_(std::exchange(other.mapped_, nullptr)), mapped_bytes_(other.mapped_bytes_), begin_(other.begin_) {}
   AddressRange& operator=(AddressRange&&) = delete;

@@ -16,8 +16,9 @@ Result<std::shared_ptr<Mapping>> Mapping::map(const SegmentCache& segments, std:
   for (const format::Piece& piece : pieces) bytes += piece.length();
   // The range is reserved whole first, so that the pieces find their places free. A large block's addresses agree with
   // its offset as large pages want it; pieces in further segments, which begin at 0 there, then do as well.
-  const std::size_t lead = pieces.empty() ? 0 : pieces.front().offset() % large_page_bytes;
-  auto range = AddressRange::reserve(lead + bytes);
+  const bool large = bytes >= large_page_bytes;
+  const std::size_t lead = large ? pieces.front().offset() % large_page_bytes : 0;
+  auto range = AddressRange::reserve(lead + bytes, large ? large_page_bytes : 1);
   if (!range) return fail(std::move(range.error()));
   std::byte* const address = range->begin() + lead;
   std::shared_ptr<Mapping> mapping(new Mapping(std::move(*range), address, bytes));
@@ -37,7 +38,7 @@ Result<std::shared_ptr<Mapping>> Mapping::map(const SegmentCache& segments, std:
     next += piece.length();
   }
   // Fresh space in large pages from the start. A kernel that has none maps small ones.
-  if (writable && bytes >= large_page_bytes) (void)::madvise(mapping->address_, bytes, MADV_HUGEPAGE);
+  if (writable && large) (void)::madvise(mapping->address_, bytes, MADV_HUGEPAGE);
   return mapping;
 }
 

@@ -2,6 +2,7 @@
 #include "client/segment_cache.h"
 
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <cerrno>
@@ -21,8 +22,10 @@ std::byte* SegmentAddresses::take(std::uint32_t segment, std::uint64_t bytes) {
   const std::lock_guard lock(mutex_);
   auto range = ranges_.find(segment / segments_per_range);
   if (range == ranges_.end()) {
+    // A process may be allowed few addresses (ulimit -v), which are the program's; each segment then finds its own.
+    rlimit addresses{};
+    if (::getrlimit(RLIMIT_AS, &addresses) != 0 || addresses.rlim_cur != RLIM_INFINITY) return nullptr;
     auto reserved = AddressRange::reserve(segments_per_range * segment_bytes_);
-    // A process may be allowed few addresses (ulimit -v); each segment then finds its own.
     if (!reserved) return nullptr;
     range = ranges_.emplace(segment / segments_per_range, std::move(*reserved)).first;
   }

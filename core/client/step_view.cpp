@@ -27,6 +27,7 @@ Result<const std::byte*> mapped_in_place(std::span<const format::Piece> pieces,
   const std::byte* end = nullptr;
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     auto mapped = segments[i]->map();
+    if (!mapped && pieces.size() > 1) return nullptr;  // The pieces alone may still find addresses.
     if (!mapped) return fail(std::move(mapped.error()));
     const std::byte* begin = *mapped + pieces[i].offset();
     if (i == 0) first = begin;

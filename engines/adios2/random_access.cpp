@@ -2,6 +2,7 @@
 #include "random_access.h"
 
 #include <algorithm>
+#include <span>
 
 namespace forebay::engine {
 namespace {
@@ -28,7 +29,7 @@ Result<std::unique_ptr<RandomAccess>> RandomAccess::open(Reader& reader, const s
 void RandomAccess::add(const Step& step) {
   ++steps_;
   for (const VariableInfo& variable : step.variables()) {
-    auto [entry, first] = with_variable_.try_emplace(variable.name, StepsWith{variables_.size(), {}, {}});
+    auto [entry, first] = with_variable_.try_emplace(variable.name, StepsWith{variables_.size(), {}, {}, {}});
     if (first) {
       variables_.push_back(variable);
     } else if (variable.kind == ShapeKind::local_array) {
@@ -37,6 +38,7 @@ void RandomAccess::add(const Step& step) {
       blocks.insert(blocks.end(), variable.blocks.begin(), variable.blocks.end());
     }
     entry->second.numbers.push_back(step.number());
+    entry->second.sizes.push_back(step.summary().size_bytes);
     VariableFacts& facts = entry->second.facts;
     widen(facts, facts_of(step, variable), variable.type);
     facts.steps_count = entry->second.numbers.size();
@@ -44,25 +46,30 @@ void RandomAccess::add(const Step& step) {
   }
 }
 
-Result<std::shared_ptr<const Step>> RandomAccess::fetch(std::span<const std::uint64_t> numbers, std::size_t index) {
+Result<std::shared_ptr<const Step>> RandomAccess::fetch(const StepsWith& steps, std::size_t index) {
+  const std::span<const std::uint64_t> numbers = steps.numbers;
+  const std::span<const std::uint64_t> sizes = steps.sizes;
   const std::uint64_t wanted = numbers[index];
   const auto known = std::ranges::find(recent_, wanted, &Step::number);
   const bool in_order = index > 0 && previous_ && previous_->number() == numbers[index - 1];
   if (known != recent_.end()) return previous_ = *known;
-  std::size_t count = 1;
   // Who takes steps in order will ask for the next ones, too.
-  if (in_order)
-    count = std::clamp<std::uint64_t>(bytes_ahead_max / std::max<std::uint64_t>(previous_->summary().size_bytes, 1), 1,
-                                      steps_ahead_max);
-  auto fetched = reader_.for_each_step(numbers.subspan(index, std::min(count, numbers.size() - index)),
-                                       [&](std::shared_ptr<const Step> step) -> Result<void> {
-                                         recent_.push_back(std::move(step));
-                                         return {};
-                                       });
-  if (!fetched) return fail(std::move(fetched.error()));
+  std::size_t count = 1;
+  for (std::uint64_t bytes = sizes[index]; in_order && index + count < numbers.size() && count < steps_ahead_max;) {
+    bytes += sizes[index + count];
+    if (bytes > bytes_ahead_max) break;
+    ++count;
+  }
+  auto fetched =
+      reader_.for_each_step(numbers.subspan(index, count), [&](std::shared_ptr<const Step> step) -> Result<void> {
+        // One without a pin is worth nothing until it is wanted.
+        if (step->number() == wanted || step->pinned()) recent_.push_back(std::move(step));
+        return {};
+      });
   while (recent_.size() > recent_steps_max + count) recent_.pop_front();
   const auto found = std::ranges::find(recent_, wanted, &Step::number);
   if (found != recent_.end()) return previous_ = *found;
+  if (!fetched) return fail(std::move(fetched.error()));
   return reader_.step(wanted);  // says why there is none
 }
 
@@ -74,7 +81,7 @@ Result<std::shared_ptr<const Step>> RandomAccess::step(const std::string& variab
                                                  " is selected, but " + std::to_string(steps) +
                                                  " steps have it, counted from 0");
   }
-  return fetch(found->second.numbers, index);
+  return fetch(found->second, index);
 }
 
 }  // namespace forebay::engine

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -36,13 +35,13 @@ class RandomAccess {
  private:
   explicit RandomAccess(Reader& reader) : reader_(reader) {}
   void add(const Step& step);
-  Result<std::shared_ptr<const Step>> fetch(std::span<const std::uint64_t> numbers, std::size_t index);
-
   struct StepsWith {
     std::size_t variable;                // its place in variables_
     std::vector<std::uint64_t> numbers;  // of the steps that have it
+    std::vector<std::uint64_t> sizes;    // of those steps, in bytes
     VariableFacts facts;
   };
+  Result<std::shared_ptr<const Step>> fetch(const StepsWith& steps, std::size_t index);
 
   Reader& reader_;
   std::size_t steps_ = 0;

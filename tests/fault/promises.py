@@ -19,6 +19,7 @@ class Ledger:
         self._commits: dict[tuple[int, int], int] = {}  # incarnation by (step, epoch)
         self._withdrawals: list[tuple[int, int]] = []  # epoch that began, and the step that it goes on after
         self._sent = -1  # newest step that a rank has tried to publish
+        self._sent_ever = -1  # the same, with withdrawn steps
 
     def note(self, *processes: LoadProcess) -> None:
         """Takes in what these have been told by now: writers of commits, readers of steps."""
@@ -37,6 +38,7 @@ class Ledger:
     def withdraw(self, epoch: int, after: int) -> None:
         """A group has begun ``epoch`` after this step (-1: anew)."""
         self._withdrawals.append((epoch, after))
+        self._sent_ever = max(self._sent_ever, self._sent)
         self._sent = after
 
     def told(self) -> dict[int, int]:
@@ -67,7 +69,11 @@ class Ledger:
         if keeps_last is None:
             assert not numbers or numbers[0] == 0, f"steps before {numbers[0]} are gone, although all are to be kept"
         else:
-            assert len(numbers) >= min(keeps_last, newest + 1), f"only {numbers} are kept of the last {keeps_last}"
+            # What was dropped before a withdrawal does not come back.
+            reached = max(newest, self._sent_ever)
+            oldest_due = max(0, reached - keeps_last + 1)
+            if oldest_due <= newest:
+                assert numbers[0] <= oldest_due, f"only {numbers} are kept of the last {keeps_last} up to {reached}"
         for step in numbers:
             assert kept[step] == told.get(step, kept[step]), f"step {step} is not of the incarnation that was told"
         incarnations = [kept[step] for step in numbers]

@@ -65,9 +65,9 @@ def check_visible(out: Path) -> None:
             np.testing.assert_array_equal(read(out / entry["output"]), field(entry["step"], entry["epoch"]))
 
 
-def check_complete(address: str, out: Path, epoch: int) -> None:
+def check_complete(address: str, out: Path, epoch: int, count: int = 2) -> None:
     entries = receipt_entries(out)
-    assert sorted(entries) == [0, 1]
+    assert sorted(entries) == list(range(count))
     assert {entry["epoch"] for entry in entries.values()} == {epoch}
     check_visible(out)
     assert stray_names(out) == set()
@@ -78,13 +78,13 @@ def check_complete(address: str, out: Path, epoch: int) -> None:
 @pytest.mark.parametrize("output_format", ["bp5", "hdf5"])
 def test_steps(reservation: str, tmp_path: Path, output_format: str) -> None:
     address, out = f"{reservation}/flow", tmp_path / "out"
-    write(address, "w", 2)
+    write(address, "w", 4)
     job = StepsJob(address, str(out), format=output_format)
 
     def check() -> None:
         check_visible(out)
         stage_steps(job, reporter())
-        check_complete(address, out, epoch=1)
+        check_complete(address, out, epoch=1, count=4)
 
     deaths = crash_points(lambda: stage_steps(job, reporter()), lambda: shutil.rmtree(out, ignore_errors=True), check)
     assert deaths > 40

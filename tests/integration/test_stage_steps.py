@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import threading
@@ -23,6 +24,7 @@ from forebay.errors import (
     AlreadyExistsError,
     BusyError,
     CorruptError,
+    DisconnectedError,
     InvalidArgumentError,
     NoSpaceError,
     PermissionDeniedError,
@@ -221,6 +223,45 @@ def test_damaged_segments_are_told_and_the_other_steps_saved(
         stage(job)
     assert sorted(receipt_entries(tmp_path / "out")) == [0, 20]
     assert staged_numbers(job.stream) == [0, 20]
+
+
+def test_a_segment_that_is_too_short_costs_only_its_steps(
+    server: Any, reservation: str, job: StepsJob, tmp_path: Path
+) -> None:
+    with forebay.Admin() as admin:
+        segments = Path(admin.reservation(reservation).files_path).parent / "segments"
+    needle = field(10).tobytes()
+    (segment,) = [path for path in segments.iterdir() if needle in path.read_bytes()]
+    os.truncate(segment, segment.read_bytes().find(needle) + 777)
+    with pytest.raises((CorruptError, StepGoneError)):
+        stage(job)
+    assert sorted(receipt_entries(tmp_path / "out")) == [0]
+
+
+@pytest.mark.parametrize("failing", ["mark", "acknowledge"])
+def test_an_output_stays_if_its_mark_fails(
+    reservation: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    job = StepsJob(f"{reservation}/flow", str(tmp_path / "out"), follow=True, consumer="archive")
+    with forebay.open(job.stream, "w") as stream:
+        write_steps(stream, 5)
+
+    def fail(*_: Any) -> None:
+        raise DisconnectedError("the server is away")
+
+    with monkeypatch.context() as patch:
+        if failing == "mark":
+            patch.setattr("forebay.workflows.staging.steps._mark_staged", fail)
+        else:
+            patch.setattr(forebay.Step, "ack", fail)
+        with pytest.raises(DisconnectedError):
+            stage(job)
+    assert sorted(receipt_entries(tmp_path / "out")) == [0]
+    check_destination(tmp_path / "out")
+    assert stray_names(tmp_path / "out") == set()
+    result = stage(job)
+    assert (result["kept"], result["staged"]) == ([0], [1, 2, 3, 4])
+    assert staged_numbers(job.stream) == [0, 1, 2, 3, 4]
 
 
 def test_following_stages_each_step_as_it_becomes_durable(reservation: str, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from forebay.errors import CorruptError
+from forebay.errors import CancelledError, CorruptError
 from forebay.step import Step
 from forebay.workflows.staging import publication
 from forebay.workflows.staging.destination import Destination
@@ -61,7 +62,7 @@ class Making:
     def discard(self) -> None:
         """Removes it; waits until nobody works on it."""
         self._files.cancel()
-        with contextlib.suppress(BaseException):
+        with contextlib.suppress(Exception):
             self._files.result()
         publication.remove(self.partial)
 
@@ -72,30 +73,40 @@ class OutputMaker:
     def __init__(self, output_format: OutputFormat, destination: Destination) -> None:
         self._format = output_format
         self._destination = destination
+        self._stopped = threading.Event()
         self._checkers = ThreadPoolExecutor(CHECKED_AT_ONCE, thread_name_prefix="check-output")
 
     def start(self, step: Step, names: Sequence[str], output: Path, advance: Advance) -> Making:
         """Writes these variables of the step, and lets them be checked in the background.
 
-        `step` must stay valid until the result is there. `advance` is called from several threads.
+        `step` must stay valid until the result is there. `advance` is called from several threads. DamagedStepError if
+        the stream cannot be read whole.
         """
-        checksums = block_checksums(step, names)
         partial = publication.partial_path(output)
         try:
+            checksums = block_checksums(step, names)
             with self._destination.write_errors(step.number, step.size_bytes, output):
                 self._format.write(step, names, partial, advance)
             return Making(partial, self._checkers.submit(self._check, step, checksums, partial, output, advance))
-        except BaseException:
+        except BaseException as error:
             _remove_failed(partial)
+            if isinstance(error, CorruptError):
+                # The destination has not been read yet.
+                raise DamagedStepError(error.what, error.where) from error
             raise
 
     def _check(
         self, step: Step, checksums: BlockChecksums, partial: Path, output: Path, advance: Advance
     ) -> tuple[FileEntry, ...]:
+        def advance_unless_stopped(count_bytes: int) -> None:
+            self._check_not_stopped()
+            advance(count_bytes)
+
         with self._destination.write_errors(step.number, step.size_bytes, output):
+            self._check_not_stopped()
             publication.sync_tree(partial)
             try:
-                self._format.compare(step, checksums, partial, advance)
+                self._format.compare(step, checksums, partial, advance_unless_stopped)
             except CorruptError:
                 try:
                     check_stream(step, list(checksums))
@@ -106,6 +117,14 @@ class OutputMaker:
                 FileEntry(output.name + file.path.removeprefix(partial.name), file.size_bytes, file.crc32c)
                 for file in describe_files(partial)
             )
+
+    def stop(self) -> None:
+        """What is being checked ends soon, with CancelledError."""
+        self._stopped.set()
+
+    def _check_not_stopped(self) -> None:
+        if self._stopped.is_set():
+            raise CancelledError("the stage was told to stop")
 
     def __enter__(self) -> Self:
         return self

@@ -20,6 +20,7 @@ __all__ = ["Lose", "choose_kept_steps", "followed_steps", "kept_steps"]
 Lose = Callable[[int], None]
 
 _DURABLE_TIMEOUT_SECONDS = 60.0
+_POLL_SECONDS = 0.01
 
 
 def choose_kept_steps(stream: Stream, selection: StepSelection) -> dict[int, int]:
@@ -102,7 +103,8 @@ def followed_steps(
 
 def _steps_and_waits(follower: Follower) -> Iterator[Step | None]:
     while True:
-        follower.timeout = 0
+        # Long enough for the server to answer where there is a step.
+        follower.timeout = _POLL_SECONDS
         try:
             step = next(follower, None)
         except StepTimeoutError:

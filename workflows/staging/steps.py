@@ -106,6 +106,7 @@ class _Stager:
         self._reporter = reporter
         self._reporting = threading.Lock()
         self._in_flight: deque[tuple[_InFlight, Making]] = deque()
+        self._finish_failed = False
         self._staged: list[int] = []
         self._kept: list[int] = []
         self._lost: list[int] = []
@@ -116,7 +117,7 @@ class _Stager:
         with contextlib.ExitStack() as stack:
             steps = self._followed(stack) if self._job.follow else self._kept_ones()
             maker = stack.enter_context(OutputMaker(self._format, self._destination))
-            stack.callback(self._discard_all)
+            stack.callback(self._discard_all, maker)
             try:
                 for step in steps:
                     if step is None:
@@ -127,7 +128,8 @@ class _Stager:
                         self._pass(step)
             except ForebayError:
                 # What ended the steps does not undo those that are on their way.
-                self._finish(0)
+                if not self._finish_failed:
+                    self._finish(0)
                 raise
             self._finish(0)
         self._raise_what_is_missing()
@@ -158,7 +160,8 @@ class _Stager:
         self._reporter.update()
         return kept_steps(self._stream, list(chosen), self._lost.append)
 
-    def _discard_all(self) -> None:
+    def _discard_all(self, maker: OutputMaker) -> None:
+        maker.stop()
         for _, making in self._in_flight:
             making.discard()
 
@@ -189,9 +192,14 @@ class _Stager:
         except StepGoneError:
             self._finish(0)
             self._lose(work)
+        except DamagedStepError as error:
+            self._finish(0)
+            self._leave_damaged(work, error)
 
     def _pass(self, step: Step) -> None:
         """A step that is not chosen: acknowledged when all before it are staged out."""
+        while self._in_flight and self._in_flight[0][1].checked:
+            self._finish(len(self._in_flight) - 1)
         if not self._job.consumer:
             step.release()
         elif self._in_flight:
@@ -205,25 +213,32 @@ class _Stager:
 
     def _finish(self, left: int) -> None:
         """Publishes the outputs that are on their way, in order, until that many are left; waits for their checks."""
-        while len(self._in_flight) > left:
-            work, making = self._in_flight[0]
-            try:
-                files = making.files()
-                entry = self._entry(work, files)
-                self._destination.publish(making.partial, entry)
-            except DamagedStepError as error:
-                # A damaged step must not keep those after it from being saved.
-                self._corrupt.append(error)
-                self._note(f"step {work.step.number} is damaged and is left out: {error}")
-                making.discard()
-                self._leave(work)
-            except StepGoneError:
-                making.discard()
-                self._lose(work)
-            else:
-                self._staged.append(work.step.number)
-                self._settle(work, work.complete, already=False)
+        try:
+            while len(self._in_flight) > left:
+                self._finish_first()
+        except BaseException:
+            # Those behind it must not be marked and acknowledged before it.
+            self._finish_failed = True
+            raise
+
+    def _finish_first(self) -> None:
+        work, making = self._in_flight[0]
+        try:
+            files = making.files()
+            self._destination.publish(making.partial, self._entry(work, files))
+        except DamagedStepError as error:
+            making.discard()
             self._in_flight.popleft()
+            self._leave_damaged(work, error)
+        except StepGoneError:
+            making.discard()
+            self._in_flight.popleft()
+            self._lose(work)
+        else:
+            # It has its name now, whatever becomes of the mark.
+            self._in_flight.popleft()
+            self._staged.append(work.step.number)
+            self._settle(work, work.complete, already=False)
 
     def _is_of(self, entry: StepEntry, step: Step, names: Sequence[str]) -> bool:
         return (
@@ -269,6 +284,12 @@ class _Stager:
 
     def _lose(self, work: _InFlight) -> None:
         self._lost.append(work.step.number)
+        self._leave(work)
+
+    def _leave_damaged(self, work: _InFlight, error: DamagedStepError) -> None:
+        # A damaged step must not keep those after it from being saved.
+        self._corrupt.append(error)
+        self._note(f"step {work.step.number} is damaged and is left out: {error}")
         self._leave(work)
 
     def _leave(self, work: _InFlight) -> None:
