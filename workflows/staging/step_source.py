@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from forebay.errors import DeadlineExceededError, StepGoneError, StepNotFoundError, StepTimeoutError
+from forebay.errors import CorruptError, DeadlineExceededError, StepGoneError, StepNotFoundError, StepTimeoutError
 from forebay.follower import Follower
 from forebay.step import Step
 from forebay.stream import Stream
@@ -44,8 +44,10 @@ def choose_kept_steps(stream: Stream, selection: StepSelection) -> dict[int, int
     return chosen
 
 
-def kept_steps(stream: Stream, numbers: list[int], lose: Lose) -> Iterator[Step]:
-    """Steps by number, in order, after all of them are durable."""
+def kept_steps(
+    stream: Stream, numbers: list[int], lose: Lose, leave_damaged: Callable[[int, CorruptError], None]
+) -> Iterator[Step]:
+    """Steps by number, in order, after all of them are durable. Those whose metadata is damaged are left out."""
     if not numbers:
         return
     _await_durable(stream, numbers[-1])
@@ -54,6 +56,9 @@ def kept_steps(stream: Stream, numbers: list[int], lose: Lose) -> Iterator[Step]
             step = stream[number]
         except (StepGoneError, StepNotFoundError):
             lose(number)
+            continue
+        except CorruptError as error:
+            leave_damaged(number, error)
             continue
         yield step
 

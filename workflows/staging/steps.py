@@ -158,7 +158,7 @@ class _Stager:
         progress.items_total = len(chosen)
         progress.bytes_total = sum(chosen.values())
         self._reporter.update()
-        return kept_steps(self._stream, list(chosen), self._lost.append)
+        return kept_steps(self._stream, list(chosen), self._lost.append, self._note_damaged)
 
     def _discard_all(self, maker: OutputMaker) -> None:
         maker.stop()
@@ -194,7 +194,8 @@ class _Stager:
             self._lose(work)
         except DamagedStepError as error:
             self._finish(0)
-            self._leave_damaged(work, error)
+            self._note_damaged(work.step.number, error)
+            self._leave(work)
 
     def _pass(self, step: Step) -> None:
         """A step that is not chosen: acknowledged when all before it are staged out."""
@@ -229,7 +230,8 @@ class _Stager:
         except DamagedStepError as error:
             making.discard()
             self._in_flight.popleft()
-            self._leave_damaged(work, error)
+            self._note_damaged(work.step.number, error)
+            self._leave(work)
         except StepGoneError:
             making.discard()
             self._in_flight.popleft()
@@ -286,11 +288,10 @@ class _Stager:
         self._lost.append(work.step.number)
         self._leave(work)
 
-    def _leave_damaged(self, work: _InFlight, error: DamagedStepError) -> None:
+    def _note_damaged(self, number: int, error: CorruptError) -> None:
         # A damaged step must not keep those after it from being saved.
         self._corrupt.append(error)
-        self._note(f"step {work.step.number} is damaged and is left out: {error}")
-        self._leave(work)
+        self._note(f"step {number} is damaged and is left out: {error}")
 
     def _leave(self, work: _InFlight) -> None:
         """There is no output of this step."""
