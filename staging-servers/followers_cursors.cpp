@@ -34,8 +34,8 @@ Result<void> Followers::move_cursor(ReaderSession& session, const wire::CursorMo
                               state.next_step),
                   where);
     }
-    // A wait from before the seek is answered from where the reader stood, as its client takes it.
-    serve_deferred();
+    // What a wait from before it would bring is not wanted any more.
+    session.wait_request.reset();
     session.position = move.position;
     if (const auto sharing = sharings_.find(session.consumer); sharing != sharings_.end()) {
       sharing->second.next = move.position;

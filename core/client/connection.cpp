@@ -158,7 +158,11 @@ Result<Message> Connection::wait(std::uint32_t request, Deadline deadline) {
       receiving_ = false;
       polled = true;
       for (Message& message : messages) {
-        if (outstanding_.erase(message.request) > 0) answers_.emplace(message.request, std::move(message));
+        if (outstanding_.erase(message.request) > 0) {
+          answers_.emplace(message.request, std::move(message));
+        } else {
+          discard(std::move(message));
+        }
       }
       if (!received && !broken_) broken_ = std::move(received.error());
       answered_.notify_all();
@@ -173,15 +177,19 @@ Result<Message> Connection::wait(std::uint32_t request, Deadline deadline) {
   }
 }
 
-bool Connection::is_answered(std::uint32_t request) {
-  const std::lock_guard lock(mutex_);
-  return answers_.contains(request);
-}
-
 void Connection::forget(std::uint32_t request) {
   const std::lock_guard lock(mutex_);
-  answers_.erase(request);
   outstanding_.erase(request);
+  if (auto answer = answers_.extract(request)) discard(std::move(answer.mapped()));
+}
+
+void Connection::discard(Message message) {
+  if (message.type == MessageType::step_event) unwanted_steps_.push_back(std::move(message));
+}
+
+std::vector<Message> Connection::take_unwanted_steps() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(unwanted_steps_, {});
 }
 
 bool Connection::is_broken() {

@@ -10,6 +10,7 @@
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
+#include <vector>
 
 #include <forebay/writer.h>
 
@@ -60,10 +61,10 @@ class Connection {
     return expect(std::move(*answer), expected);
   }
 
-  /// True if the answer is here already.
-  bool is_answered(std::uint32_t request);
-  /// Throws the answer away when it comes.
+  /// Nobody waits for the answer any more. If it brings a step, take_unwanted_steps() gives it, else it is thrown away.
   void forget(std::uint32_t request);
+  /// Steps that were asked for and then forgotten: the server holds each until it is released.
+  std::vector<protocol::Message> take_unwanted_steps();
 
   /// True once the server's end is gone or has sent something that makes no sense.
   bool is_broken();
@@ -80,6 +81,8 @@ class Connection {
   Result<void> greet(Deadline deadline);
   /// One turn of receiving, of at most `timeout_ms`. Called by one thread at a time, without locks.
   Result<void> receive_some(std::int64_t timeout_ms, std::vector<protocol::Message>& messages);
+  /// An answer that nobody waits for. Under mutex_.
+  void discard(protocol::Message message);
   void break_with(Error error);
   Error broken_error() const;
 
@@ -96,6 +99,7 @@ class Connection {
   std::optional<Error> broken_;
   std::unordered_map<std::uint32_t, protocol::Message> answers_;
   std::unordered_set<std::uint32_t> outstanding_;  // requests whose answers somebody wants
+  std::vector<protocol::Message> unwanted_steps_;
 
   protocol::MessageSocket socket_;  // its sending side is guarded by send_mutex_, its receiving side by receiving_
 };

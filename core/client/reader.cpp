@@ -44,6 +44,7 @@ struct Reader::Impl {
   }
 
   Result<NextStep> take_event(Message message, std::uint64_t generation, bool moves);
+  void release_unwanted();
   Result<std::shared_ptr<const Step>> step_of(Message message, std::uint64_t generation);
   Result<std::shared_ptr<const Step>> take_step(std::uint32_t request, const ReaderLink::Current& asked);
   void tidy_segments(const NextStep& next);
@@ -89,6 +90,13 @@ void Reader::Impl::tidy_segments(const NextStep& next) {
   }
 }
 
+// Steps that a call asked for before it was interrupted are pinned for this reader, and nobody will read them.
+void Reader::Impl::release_unwanted() {
+  const ReaderLink::Current now = link->current();
+  for (Message& message : now.connection->take_unwanted_steps())
+    (void)take_event(std::move(message), now.generation, false);
+}
+
 Reader::Reader(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Reader::~Reader() {
   impl_->link->leave();
@@ -109,6 +117,7 @@ Result<NextStep> Reader::next(std::int64_t timeout_ms) {
     return fail(ErrorCode::invalid_argument,
                 "this reader was opened for random access (follow=false); read steps by number", link.where());
   }
+  impl_->release_unwanted();
   const Deadline deadline = Deadline::after_ms(timeout_ms);
   while (true) {
     const ReaderLink::Current now = link.current();
@@ -173,6 +182,7 @@ Result<std::shared_ptr<const Step>> Reader::Impl::take_step(std::uint32_t reques
 }
 
 Result<std::shared_ptr<const Step>> Reader::step(std::uint64_t number) {
+  impl_->release_unwanted();
   wire::StepGetT request;
   request.step = number;
   std::uint64_t generation = 0;
@@ -185,6 +195,7 @@ Result<void> Reader::for_each_step(std::span<const std::uint64_t> numbers,
                                    const std::function<Result<void>(std::shared_ptr<const Step>)>& visit) {
   ReaderLink& link = *impl_->link;
   if (auto checked = link.opened_in().check(); !checked) return checked;
+  impl_->release_unwanted();
   ReaderLink::Current now = link.current();
   std::deque<std::uint32_t> asked;  // requests for the first of `numbers`
   Result<void> done;
@@ -261,17 +272,15 @@ Result<void> Reader::seek(std::uint64_t step) {
   auto answer = link.ask(MessageType::cursor_move, request, MessageType::done);
   if (!answer) return fail(std::move(answer.error()));
   link.set_position(request.epoch, step);
-  // A step that came before the server's answer is one of the old position: taken, so that its pin is released, and
-  // dropped.
+  // The server has ended a wait from before; a step that it brought is let go of.
   const ReaderLink::Current now = link.current();
-  if (impl_->wait_request != 0 && impl_->wait_generation == now.generation &&
-      now.connection->is_answered(impl_->wait_request)) {
-    auto stale = now.connection->wait(impl_->wait_request, Deadline::after_ms(0));
-    impl_->wait_request = 0;
-    if (stale && stale->type == MessageType::step_event)
-      (void)impl_->take_event(std::move(*stale), now.generation, false);
-  }
+  if (impl_->wait_request != 0 && impl_->wait_generation == now.generation) now.connection->forget(impl_->wait_request);
+  impl_->wait_request = 0;
   return {};
+}
+
+std::uint64_t Reader::position() const {
+  return impl_->link->position();
 }
 
 const Address& Reader::address() const {

@@ -176,6 +176,11 @@ std::uint32_t ReaderLink::epoch() const {
   return epoch_;
 }
 
+std::uint64_t ReaderLink::position() const {
+  const std::lock_guard lock(mutex_);
+  return position_;
+}
+
 std::shared_ptr<Pin> ReaderLink::delivered(std::uint64_t step, std::uint32_t epoch, bool pinned,
                                            std::uint64_t generation) {
   // Declared first, so that a pin that dies here does so without the lock.

@@ -93,6 +93,7 @@ class ReaderLink : public std::enable_shared_from_this<ReaderLink> {
   /// Where the reader is, for resume().
   void set_position(std::uint32_t epoch, std::uint64_t position);
   std::uint32_t epoch() const;
+  std::uint64_t position() const;
 
   /// Notes a delivery of a step through a connection.
   std::shared_ptr<Pin> delivered(std::uint64_t step, std::uint32_t epoch, bool pinned, std::uint64_t generation);

@@ -93,6 +93,14 @@ class Follower(Iterator[Step]):
         self._timeout_ms = milliseconds(seconds)
 
     @property
+    def position(self) -> int:
+        """The number that the next step is looked for from: one after the step that came last.
+
+        A step that came but could not be read, as its metadata is damaged, counts: iterating goes on behind it.
+        """
+        return self._core.position()
+
+    @property
     def closed(self) -> bool:
         """True after :meth:`close`."""
         return self._closed

@@ -239,6 +239,31 @@ def test_a_segment_that_is_too_short_costs_only_its_steps(
     assert sorted(receipt_entries(tmp_path / "out")) == [0]
 
 
+def test_following_goes_on_behind_a_step_whose_metadata_is_damaged(
+    server: Any, reservation: str, tmp_path: Path
+) -> None:
+    job = StepsJob(f"{reservation}/flow", str(tmp_path / "out"), every=2, follow=True)
+    with forebay.Admin() as admin:
+        segments = Path(admin.reservation(reservation).files_path).parent / "segments"
+    with forebay.open(job.stream, "w") as stream:
+        for number in range(7):
+            with stream.step() as step:
+                step.attributes["mark"] = f"metadata of step {number}"
+                step["T"] = field(number)
+    for number in (3, 4):
+        needle = f"metadata of step {number}".encode()
+        (segment,) = [path for path in segments.iterdir() if needle in path.read_bytes()]
+        with segment.open("r+b") as file:
+            file.seek(segment.read_bytes().find(needle))
+            file.write(b"M")
+    with pytest.raises(CorruptError, match=r"damaged.*all other chosen steps are staged out") as raised:
+        stage(job)
+    assert "step 4" in str(raised.value)
+    assert "more steps" not in str(raised.value)
+    assert sorted(receipt_entries(tmp_path / "out")) == [0, 2, 6]
+    assert staged_numbers(job.stream) == [0, 2, 6]
+
+
 @pytest.mark.parametrize("failing", ["mark", "acknowledge"])
 def test_an_output_stays_if_its_mark_fails(
     reservation: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
@@ -358,6 +383,17 @@ def small_file_system(tmp_path: Path) -> Iterator[Path]:
     finally:
         # ADIOS2's writer that failed keeps its file open until this process ends.
         subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+def test_outputs_are_replaced_where_there_is_room_for_one_more(reservation: str, small_file_system: Path) -> None:
+    job = StepsJob(f"{reservation}/big", str(small_file_system / "out"), replace=True)
+    for round_number in (0, 2):
+        with forebay.open(job.stream, "w") as stream:
+            for number in range(2):
+                with stream.step() as step:
+                    step["T"] = np.random.default_rng(round_number + number).random(40_000)
+        assert stage(job)["staged"] == [0, 1]
+        check_destination(small_file_system / "out")
 
 
 @pytest.mark.parametrize("output_format", ["bp5", "hdf5"])

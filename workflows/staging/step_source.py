@@ -2,7 +2,7 @@
 """The durable steps of a stream, one after another: the chosen ones that there are, or all that come until it ends.
 
 Whoever gets a step releases it, and acknowledges it where it follows as a consumer. Chosen steps that were gone before
-they could be read are told to `lose`.
+they could be read are told to `lose`, those whose metadata is damaged to `leave_damaged`.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from forebay.step import Step
 from forebay.stream import Stream
 from forebay.workflows.staging.selection import StepSelection
 
-__all__ = ["Lose", "choose_kept_steps", "followed_steps", "kept_steps"]
+__all__ = ["LeaveDamaged", "Lose", "choose_kept_steps", "followed_steps", "kept_steps"]
 
 Lose = Callable[[int], None]
+LeaveDamaged = Callable[[int, CorruptError], None]
 
 _DURABLE_TIMEOUT_SECONDS = 60.0
 _POLL_SECONDS = 0.01
@@ -44,10 +45,8 @@ def choose_kept_steps(stream: Stream, selection: StepSelection) -> dict[int, int
     return chosen
 
 
-def kept_steps(
-    stream: Stream, numbers: list[int], lose: Lose, leave_damaged: Callable[[int, CorruptError], None]
-) -> Iterator[Step]:
-    """Steps by number, in order, after all of them are durable. Those whose metadata is damaged are left out."""
+def kept_steps(stream: Stream, numbers: list[int], lose: Lose, leave_damaged: LeaveDamaged) -> Iterator[Step]:
+    """Steps by number, in order, after all of them are durable."""
     if not numbers:
         return
     _await_durable(stream, numbers[-1])
@@ -79,7 +78,12 @@ def _await_durable(stream: Stream, number: int) -> None:
 
 
 def followed_steps(
-    follower: Follower, selection: StepSelection, lose: Lose, *, resume_at: int | None = None
+    follower: Follower,
+    selection: StepSelection,
+    lose: Lose,
+    leave_damaged: LeaveDamaged,
+    *,
+    resume_at: int | None = None,
 ) -> Iterator[Step | None]:
     """All steps as they come, until the stream ends or the last one that can be chosen has come.
 
@@ -94,19 +98,26 @@ def followed_steps(
     """
     last = selection.last
     expected = resume_at
-    for step in _steps_and_waits(follower):
-        if step is not None:
-            if expected is not None and not step.rewound:
-                for number in range(expected, step.number):
-                    if number in selection:
-                        lose(number)
-            expected = step.number + 1
-        yield step
-        if step is not None and last is not None and step.number >= last:
+    for found in _steps_and_waits(follower):
+        if found is None:
+            yield None
+            continue
+        number = follower.position - 1
+        rewound = isinstance(found, Step) and found.rewound
+        if expected is not None and not rewound:
+            for missing in range(expected, number):
+                if missing in selection:
+                    lose(missing)
+        expected = number + 1
+        if isinstance(found, Step):
+            yield found
+        elif number in selection:
+            leave_damaged(number, found)
+        if last is not None and number >= last:
             return
 
 
-def _steps_and_waits(follower: Follower) -> Iterator[Step | None]:
+def _steps_and_waits(follower: Follower) -> Iterator[Step | CorruptError | None]:
     while True:
         # Long enough for the server to answer where there is a step.
         follower.timeout = _POLL_SECONDS
@@ -115,7 +126,14 @@ def _steps_and_waits(follower: Follower) -> Iterator[Step | None]:
         except StepTimeoutError:
             yield None
             follower.timeout = None
-            step = next(follower, None)
+            try:
+                step = next(follower, None)
+            except CorruptError as error:
+                yield error
+                continue
+        except CorruptError as error:
+            yield error
+            continue
         if step is None:
             return
         yield step

@@ -25,6 +25,7 @@ from forebay.errors import (
     DisconnectedError,
     ForebayError,
     InvalidArgumentError,
+    NoSpaceError,
     StepGoneError,
     UnsupportedError,
     VariableNotFoundError,
@@ -150,7 +151,13 @@ class _Stager:
             on_notice=lambda notice: self._note(f"the stream is {notice.status}: {notice.text}"),
         )
         stack.enter_context(follower)
-        return followed_steps(follower, self._selection, self._lost.append, resume_at=max(known) + 1 if known else None)
+        return followed_steps(
+            follower,
+            self._selection,
+            self._lost.append,
+            self._note_damaged,
+            resume_at=max(known) + 1 if known else None,
+        )
 
     def _kept_ones(self) -> Iterator[Step]:
         chosen = choose_kept_steps(self._stream, self._selection)
@@ -188,7 +195,7 @@ class _Stager:
             self._reporter.progress.item = output.name
             self._reporter.update()
         try:
-            self._in_flight.append((work, maker.start(step, names, output, partial(self._advance, work))))
+            self._in_flight.append((work, self._start(work, maker)))
         except StepGoneError:
             self._finish(0)
             self._lose(work)
@@ -196,6 +203,17 @@ class _Stager:
             self._finish(0)
             self._note_damaged(work.step.number, error)
             self._leave(work)
+
+    def _start(self, work: _InFlight, maker: OutputMaker) -> Making:
+        start = partial(maker.start, work.step, work.names, work.output, partial(self._advance, work))
+        try:
+            return start()
+        except NoSpaceError:
+            if not self._in_flight:
+                raise
+            # Those on their way may take the places of older outputs, and give theirs back.
+            self._finish(0)
+            return start()
 
     def _pass(self, step: Step) -> None:
         """A step that is not chosen: acknowledged when all before it are staged out."""

@@ -68,6 +68,10 @@ class PythonReader {
     handle_.call([&](Reader& reader) { return reader.seek(step); });
   }
 
+  std::uint64_t position() {
+    return handle_.call([](Reader& reader) -> Result<std::uint64_t> { return reader.position(); });
+  }
+
   void close() { handle_.close(); }
 
  private:
@@ -122,6 +126,7 @@ void bind_reader(nb::module_& module) {
       .def("info", &PythonReader::info)
       .def("acknowledge", &PythonReader::acknowledge, "step"_a)
       .def("seek", &PythonReader::seek, "step"_a)
+      .def("position", &PythonReader::position)
       .def("close", &PythonReader::close);
 }
 

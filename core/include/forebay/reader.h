@@ -233,6 +233,8 @@ class Reader {
   /// The next wait gives this step, or the first kept one after it; the cursor moves there too. Not beyond the step
   /// that comes next (ErrorCode::invalid_argument).
   Result<void> seek(std::uint64_t step);
+  /// The number that the next wait looks for from: one after the step given last, also where that could not be read.
+  std::uint64_t position() const;
 
   const Address& address() const;
 

@@ -117,7 +117,6 @@ TEST(Connection, answers_in_another_order_are_kept) {
   const auto first = (*connection)->start(MessageType::step_get, get(1));
   const auto second = (*connection)->start(MessageType::step_get, get(2));
   EXPECT_EQ(answered(*(*connection)->wait(*first, Deadline::never())), 1U);
-  EXPECT_TRUE((*connection)->is_answered(*second));
   EXPECT_EQ(answered(*(*connection)->wait(*second, Deadline::after_ms(0))), 2U);
 }
 
@@ -153,7 +152,25 @@ TEST(Connection, what_nobody_asked_for_is_dropped) {
   auto answer = (*connection)->call(MessageType::step_get, get(3), MessageType::step_event);
   ASSERT_TRUE(answer);
   EXPECT_EQ(answered(*answer), 3U);
-  EXPECT_FALSE((*connection)->is_answered(7777));
+  EXPECT_TRUE((*connection)->take_unwanted_steps().empty());
+}
+
+TEST(Connection, forgotten_steps_are_given_to_whoever_releases_them) {
+  const ScriptedServer server([](MessageSocket& socket) {
+    for (int i = 0; i < 3; ++i) answer_get(socket, *ScriptedServer::next(socket));
+  });
+  auto connection = server.connect();
+  ASSERT_TRUE(connection);
+  const auto before = (*connection)->start(MessageType::step_get, get(1));
+  const auto after = (*connection)->start(MessageType::step_get, get(2));
+  (*connection)->forget(*before);
+  ASSERT_TRUE((*connection)->call(MessageType::step_get, get(3), MessageType::step_event));
+  (*connection)->forget(*after);  // It has come already.
+  const auto steps = (*connection)->take_unwanted_steps();
+  ASSERT_EQ(steps.size(), 2U);
+  EXPECT_EQ(answered(steps[0]), 1U);
+  EXPECT_EQ(answered(steps[1]), 2U);
+  EXPECT_TRUE((*connection)->take_unwanted_steps().empty());
 }
 
 TEST(Connection, silence_ends_at_the_deadline_and_the_answer_may_come_later) {

@@ -41,8 +41,9 @@ TEST_F(Reading, seek_moves_also_a_reader_that_waits) {
   ASSERT_OK(next);
   ASSERT_EQ(next->kind, NextStep::Kind::step);
   EXPECT_EQ(next->step->number(), 1U);
-  // The wait for step 2 may be answered before the seek is.
+  EXPECT_EQ(reader->position(), 2U);
   ASSERT_OK(reader->seek(0));
+  EXPECT_EQ(reader->position(), 0U);
   EXPECT_EQ(reader->next(10'000)->step->number(), 0U);
 }
 
@@ -266,6 +267,33 @@ TEST_F(Reading, many_steps_by_number_come_in_order_and_are_released) {
     return std::accumulate(steps.begin(), steps.end(), 0U, [](auto sum, const auto& step) { return sum + step.pins; });
   };
   while (pins() != 0) std::this_thread::yield();
+}
+
+TEST_F(Reading, steps_on_their_way_to_an_interrupted_call_are_released_by_the_next) {
+  auto writer = open_writer();
+  for (int step = 0; step < 100; ++step) write_step(*writer, 1, step);
+  std::atomic<bool> interrupted = false;
+  ReaderOptions options;
+  options.interrupt = [&] { return interrupted.load(); };
+  auto reader = open_reader(options);
+  std::vector<std::uint64_t> numbers(100);
+  std::iota(numbers.begin(), numbers.end(), 0U);
+  auto ended = reader->for_each_step(numbers, [&](const std::shared_ptr<const Step>&) -> Result<void> {
+    server_.suspend();
+    interrupted = true;
+    return {};
+  });
+  ASSERT_FALSE(ended);
+  EXPECT_EQ(ended.error().code, ErrorCode::cancelled);
+  interrupted = false;
+  server_.resume();
+  // Answered after those of the interrupted call.
+  ASSERT_OK(reader->step(99));
+  ASSERT_OK(reader->step(99));
+  const auto steps = reader->steps();
+  ASSERT_OK(steps);
+  // The release of step 99 may still be on its way.
+  for (std::size_t i = 0; i < 99; ++i) EXPECT_EQ((*steps)[i].pins, 0U) << "step " << i;
 }
 
 TEST_F(Reading, steps_outlive_their_reader) {

@@ -201,6 +201,23 @@ TEST_F(FollowersTest, cursors_cannot_be_moved_into_nonsense) {
   expect_alive();
 }
 
+TEST_F(FollowersTest, a_seek_ends_a_wait_from_before_it) {
+  RawClient client = keeping("all");
+  write_step(client, 0);
+  RawClient follower = reader(reader_open());
+  EXPECT_EQ(number_of(*wait_step(follower)), 0U);
+  const std::uint32_t before = follower.send(MessageType::step_wait, wire::StepWaitT());
+  wire::CursorMoveT seek;
+  seek.epoch = 1;
+  seek.position = 0;
+  seek.seek = true;
+  EXPECT_EQ(follower.call(MessageType::cursor_move, seek).type, MessageType::done);
+  EXPECT_EQ(number_of(*wait_step(follower)), 0U);
+  write_step(client, 1);
+  EXPECT_EQ(number_of(*wait_step(follower)), 1U);
+  EXPECT_FALSE(follower.is_answered(before));
+}
+
 TEST_F(FollowersTest, on_demand_and_round_robin_give_each_step_to_one_reader) {
   for (const StepDistribution distribution : {StepDistribution::on_demand, StepDistribution::round_robin}) {
     const std::string name = distribution == StepDistribution::on_demand ? "demand" : "robin";
