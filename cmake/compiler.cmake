@@ -25,6 +25,10 @@ endif()
 if(FOREBAY_SANITIZE)
   add_compile_options(-fsanitize=${FOREBAY_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${FOREBAY_SANITIZE})
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    # With a sanitizer GCC loses track of what std::optional guards (GCC bug 105562).
+    add_compile_options(-Wno-maybe-uninitialized)
+  endif()
 endif()
 
 if(NOT CMAKE_CXX_COMPILER_LAUNCHER)
