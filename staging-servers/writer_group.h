@@ -34,7 +34,8 @@ class WriterGroup {
   void open(WriterSession& session, std::uint32_t request, const wire::WriterOpenT& wish);
   /// A rank that comes back after a restart of the server.
   void rejoin(WriterSession& session, std::uint32_t request, const wire::WriterRejoinT& wish);
-  void request_space(WriterSession& session, std::uint32_t request, std::uint64_t step, std::uint64_t bytes);
+  void request_space(WriterSession& session, std::uint32_t request, std::uint64_t step, std::uint64_t bytes,
+                     std::uint64_t ahead_bytes);
   void part(WriterSession& session, std::uint32_t request, const wire::PartT& part);
   void abort_step(WriterSession& session, std::uint32_t request, std::uint64_t step);
   void close(WriterSession& session, std::uint32_t request);

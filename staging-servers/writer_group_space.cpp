@@ -68,7 +68,7 @@ void WriterGroup::describe_grant(WriterSession& session, const std::vector<Exten
 }
 
 void WriterGroup::request_space(WriterSession& session, std::uint32_t request, std::uint64_t step,
-                                std::uint64_t bytes) {
+                                std::uint64_t bytes, std::uint64_t ahead_bytes) {
   Rank* rank = rank_of(session, request);
   if (rank == nullptr) return;
   Reservation& reservation = stream_.reservation();
@@ -81,8 +81,8 @@ void WriterGroup::request_space(WriterSession& session, std::uint32_t request, s
   }
   if (rejoining_) {
     // Free space may be what an absent rank holds.
-    deferred_.push_back([this, number = session.rank, request, step, bytes] {
-      if (ranks_[number].session != nullptr) request_space(*ranks_[number].session, request, step, bytes);
+    deferred_.push_back([this, number = session.rank, request, step, bytes, ahead_bytes] {
+      if (ranks_[number].session != nullptr) request_space(*ranks_[number].session, request, step, bytes, ahead_bytes);
     });
     return;
   }
@@ -119,8 +119,14 @@ void WriterGroup::request_space(WriterSession& session, std::uint32_t request, s
   };
   const Owner owner{stream_.number(), incarnation_, session.rank};
   const auto when_full = static_cast<WhenFull>(options_.when_full);
-  const std::uint64_t wanted = std::min(bytes, std::max(message_bytes_max, space_unit_bytes));
+  const std::uint64_t grant_bytes_max = std::max(message_bytes_max, space_unit_bytes);
+  const std::uint64_t wanted = std::min(bytes, grant_bytes_max);
   if (reservation.is_next(*step_order_)) {
+    const std::uint64_t welcome = std::min(ahead_bytes, grant_bytes_max - wanted);
+    if (auto extents = reservation.allocate_ahead(stream_, owner, wanted + welcome); !extents.empty()) {
+      answer(std::move(extents));
+      return;
+    }
     if (auto extents = reservation.allocate(stream_, owner, wanted, when_full)) {
       answer(std::move(*extents));
       return;

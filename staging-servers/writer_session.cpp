@@ -125,7 +125,7 @@ void WriterSession::handle(protocol::Message message) {
   switch (message.type) {
     case MessageType::space_request:
       if (auto body = protocol::body_of<wire::SpaceRequest>(message)) {
-        group.request_space(*this, message.request, (*body)->step(), (*body)->bytes());
+        group.request_space(*this, message.request, (*body)->step(), (*body)->bytes(), (*body)->ahead_bytes());
         return;
       }
       break;

@@ -56,7 +56,11 @@ void gather(const BlockSource& source, std::byte* out) {
 }  // namespace
 
 BlockWriter::BlockWriter(const SegmentCache& segments, bool checksums, bool statistics)
-    : segments_(segments), checksums_(checksums), statistics_(statistics) {}
+    : segments_(segments),
+      checksums_(checksums),
+      statistics_(statistics),
+      small_{GrowingBuffer(pending_bytes_max)},
+      paged_{GrowingBuffer(pending_bytes_max)} {}
 
 BlockDigest BlockWriter::digest(std::span<const std::byte> block, DataType type) const {
   BlockDigest digest;
@@ -159,21 +163,22 @@ Result<void> BlockWriter::write_bytes(std::span<const std::byte> bytes, std::spa
 }
 
 Result<std::byte*> BlockWriter::reserve(Pending& pending, const format::Piece& piece) {
-  if (!pending.buffer) pending.buffer = std::make_unique_for_overwrite<std::byte[]>(pending_bytes_max);
   const std::uint64_t end = pending.offset + pending.bytes;
   const bool follows = pending.bytes > 0 && piece.segment() == pending.segment && piece.offset() >= end &&
                        piece.offset() - end < page_bytes &&
                        piece.offset() + piece.length() - pending.offset <= bytes_to_window_end(pending.offset);
-  if (follows) {
-    std::memset(pending.buffer.get() + pending.bytes, 0, piece.offset() - end);
-  } else {
+  if (!follows) {
     if (auto written = write_out(pending); !written) return fail(std::move(written.error()));
     pending.segment = piece.segment();
     pending.offset = piece.offset();
   }
-  std::byte* room = pending.buffer.get() + (piece.offset() - pending.offset);
-  pending.bytes = piece.offset() + piece.length() - pending.offset;
-  return room;
+  const std::size_t begin = piece.offset() - pending.offset;
+  // A page more, for the zeros that fill the last one.
+  if (auto room = pending.buffer.reserve(begin + piece.length() + page_bytes, pending.bytes); !room)
+    return fail(std::move(room.error()));
+  if (follows) std::memset(pending.buffer.data() + pending.bytes, 0, begin - pending.bytes);
+  pending.bytes = begin + piece.length();
+  return pending.buffer.data() + begin;
 }
 
 Result<void> BlockWriter::write_out(Pending& pending) {
@@ -181,8 +186,8 @@ Result<void> BlockWriter::write_out(Pending& pending) {
   const std::size_t bytes = std::exchange(pending.bytes, 0);
   const std::uint64_t end = round_up(pending.offset + bytes, page_bytes);
   const std::size_t padded = end - pending.offset;
-  std::memset(pending.buffer.get() + bytes, 0, padded - bytes);
-  return write_at(pending.segment, pending.offset, {pending.buffer.get(), padded});
+  std::memset(pending.buffer.data() + bytes, 0, padded - bytes);
+  return write_at(pending.segment, pending.offset, {pending.buffer.data(), padded});
 }
 
 Result<void> BlockWriter::flush() {
@@ -192,9 +197,11 @@ Result<void> BlockWriter::flush() {
     const std::uint64_t end = round_up(first->offset + first->bytes, page_bytes);
     if (second->offset != end || end - first->offset + second->bytes > window_bytes) continue;
     const std::size_t gap = end - first->offset - first->bytes;
-    std::memset(first->buffer.get() + first->bytes, 0, gap);
-    std::memcpy(first->buffer.get() + first->bytes + gap, second->buffer.get(), second->bytes);
-    first->bytes += gap + second->bytes;
+    const std::size_t together = first->bytes + gap + second->bytes;
+    if (auto room = first->buffer.reserve(together + page_bytes, first->bytes); !room) return room;
+    std::memset(first->buffer.data() + first->bytes, 0, gap);
+    std::memcpy(first->buffer.data() + first->bytes + gap, second->buffer.data(), second->bytes);
+    first->bytes = together;
     second->bytes = 0;
     break;
   }

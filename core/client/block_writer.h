@@ -12,6 +12,7 @@
 #include <forebay/protocol/step_metadata_generated.h>
 #include <forebay/types.h>
 
+#include "client/growing_buffer.h"
 #include "client/segment_cache.h"
 #include "client/selection.h"
 #include "protocol/step_metadata_builder.h"
@@ -53,7 +54,7 @@ class BlockWriter {
  private:
   /// Bytes for one run of a segment, not written yet.
   struct Pending {
-    std::unique_ptr<std::byte[]> buffer;
+    GrowingBuffer buffer;
     std::uint32_t segment = 0;
     std::uint64_t offset = 0;
     std::size_t bytes = 0;

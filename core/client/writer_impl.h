@@ -52,7 +52,7 @@ struct Writer::Impl {
   /// Space for a block's bytes, in `pieces`; asks the server for more where needed.
   Result<void> take_space(std::uint64_t bytes, bool whole_pages);
   /// Waits until `bytes` are free, asking for `extra` more where that is no reason to fail.
-  Result<void> request_space(std::uint64_t bytes, std::uint64_t extra);
+  Result<void> request_space(std::uint64_t bytes, std::uint64_t ahead);
   Result<void> accept_grant(const flatbuffers::Vector<const wire::Extent*>* extents,
                             const flatbuffers::Vector<std::uint32_t>* numbers, std::vector<Descriptor> descriptors);
   /// Asks for descriptors that did not fit. False if the server was restarted meanwhile.

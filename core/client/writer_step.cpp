@@ -16,10 +16,10 @@ using protocol::page_bytes;
 
 namespace {
 
-// A step that grows asks for a little more than its next block needs, so that not each block is a question of its own.
-// Not for much more: where the reservation is full, others wait for it, or their steps are dropped.
-constexpr std::uint64_t extra_bytes_least = std::uint64_t{16} << 10;
-constexpr std::uint64_t extra_bytes_most = std::uint64_t{256} << 10;
+// A step that grows asks for as much again, so that not each block is a question of its own. The server gives it only
+// where nobody else needs it.
+constexpr std::uint64_t ahead_bytes_least = std::uint64_t{64} << 10;
+constexpr std::uint64_t ahead_bytes_most = std::uint64_t{4} << 20;
 // Metadata up to this size goes with the small blocks, larger ones into pages of their own.
 constexpr std::uint64_t small_metadata_bytes_max = std::uint64_t{32} << 10;
 
@@ -40,28 +40,19 @@ Result<void> Writer::Impl::take_space(std::uint64_t bytes, bool whole_pages) {
                   "a block of " + std::to_string(bytes) + " bytes is larger than any reservation", where());
     // Small pieces of several pages may not fit although there is room in all: then there must be more.
     const std::uint64_t least = whole_pages ? bytes : std::max(bytes, space.free_bytes() + page_bytes);
-    if (auto requested = request_space(
-            round_up(least, page_bytes),
-            std::clamp(round_up(space.used_bytes() / 4, page_bytes), extra_bytes_least, extra_bytes_most));
-        !requested)
-      return requested;
+    const std::uint64_t ahead = std::clamp(space.used_bytes(), ahead_bytes_least, ahead_bytes_most);
+    if (auto requested = request_space(round_up(least, page_bytes), ahead); !requested) return requested;
   }
 }
 
-Result<void> Writer::Impl::request_space(std::uint64_t bytes, std::uint64_t extra) {
+Result<void> Writer::Impl::request_space(std::uint64_t bytes, std::uint64_t ahead) {
   while (space.free_bytes() < bytes) {
     wire::SpaceRequestT request;
     request.step = step;
-    request.bytes = bytes - space.free_bytes() + extra;
+    request.bytes = bytes - space.free_bytes();
+    request.ahead_bytes = ahead;
     auto answer = ask(space_request, MessageType::space_request, request, MessageType::space_granted, nullptr);
-    if (!answer) {
-      // What was asked for on top must not be what fails it.
-      if (answer.error().code == ErrorCode::no_space && extra > 0) {
-        extra = 0;
-        continue;
-      }
-      return fail(std::move(answer.error()));
-    }
+    if (!answer) return fail(std::move(answer.error()));
     auto body = protocol::body_of<wire::SpaceGranted>(**answer);
     if (!body) return failed(std::move(body.error()));
     if ((*body)->extents() == nullptr || (*body)->extents()->size() == 0) {
