@@ -365,11 +365,18 @@ Result<void> Followers::get_step(ReaderSession& session, std::uint32_t request, 
   const auto found = stream_.state().steps.find(number);
   const std::string where = fmt::format("stream {}, step {}", stream_.path(), number);
   if (found == stream_.state().steps.end()) {
-    if (number < stream_.state().next_step) return fail(ErrorCode::step_gone, "the step is not kept any more", where);
-    return fail(ErrorCode::not_found, "no such step yet", where);
+    if (number < stream_.state().next_step) {
+      return fail(ErrorCode::step_gone,
+                  "the step is not kept any more: retention dropped it, or it was withdrawn; list what is kept", where);
+    }
+    return fail(
+        ErrorCode::not_found,
+        fmt::format("there is no such step yet; step {} comes next: follow the stream", stream_.state().next_step),
+        where);
   }
   if (number >= visible_limit(session))
-    return fail(ErrorCode::not_found, "the step is committed but not durable yet", where);
+    return fail(ErrorCode::not_found, "the step is committed but not durable yet; follow the stream to wait for it",
+                where);
   deliver(session, request, found->second);
   return {};
 }

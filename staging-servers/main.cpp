@@ -12,11 +12,11 @@
 #include <string>
 
 #include <CLI/CLI.hpp>
-#include <toml++/toml.h>
 
 #include <forebay/address.h>
 
 #include "base/log.h"
+#include "config_file.h"
 #include "server.h"
 #include "version.h"
 
@@ -33,20 +33,19 @@ struct CommandLine {
 };
 
 /// What the file says holds where the command line is silent.
-void read_config(const std::string& path, CommandLine& line, const CLI::App& app) {
-  const toml::table table = toml::parse_file(path);
-  const auto given = [&app](const char* option) { return app.count(option) > 0; };
-  if (!given("--root")) line.options.root = table["root"].value_or(line.options.root);
-  if (!given("--socket")) line.options.socket_path = table["socket"].value_or(line.options.socket_path);
-  if (!given("--capacity")) {
-    if (const auto capacity = table["capacity_bytes"].value<std::int64_t>())
-      line.options.capacity_bytes = static_cast<std::uint64_t>(*capacity);
-  }
-  if (!given("--flush-interval-ms"))
-    line.options.flush_interval_ms = table["flush_interval_ms"].value_or(line.options.flush_interval_ms);
-  if (!given("--restart-grace-ms"))
-    line.options.restart_grace_ms = table["restart_grace_ms"].value_or(line.options.restart_grace_ms);
-  if (!given("--log-level")) line.log_level = table["log_level"].value_or(line.log_level);
+forebay::Result<void> add_config(CommandLine& line, const CLI::App& app) {
+  auto config = forebay::server::read_config(line.config);
+  if (!config) return forebay::fail(std::move(config.error()));
+  const auto add = [&app](const char* option, const auto& setting, auto& value) {
+    if (setting && app.count(option) == 0) value = *setting;
+  };
+  add("--root", config->root, line.options.root);
+  add("--socket", config->socket, line.options.socket_path);
+  add("--capacity", config->capacity_bytes, line.options.capacity_bytes);
+  add("--flush-interval-ms", config->flush_interval_ms, line.options.flush_interval_ms);
+  add("--restart-grace-ms", config->restart_grace_ms, line.options.restart_grace_ms);
+  add("--log-level", config->log_level, line.log_level);
+  return {};
 }
 
 /// Each client holds descriptors of segments: the soft limit is often too low, the hard one rarely.
@@ -135,12 +134,11 @@ int main(int argc, char** argv) {
   app.add_option("--ready-fd", line.ready_descriptor, "Descriptor to write \"ready\" to once clients can connect");
   app.set_version_flag("--version", std::string("forebayd ") + forebay::server::version_text);
   CLI11_PARSE(app, argc, argv);
-  try {
-    if (!line.config.empty()) read_config(line.config, line, app);
-  } catch (const toml::parse_error& error) {
-    std::fprintf(stderr, "forebayd: cannot read %s: %s\n", line.config.c_str(),
-                 std::string(error.description()).c_str());
-    return 2;
+  if (!line.config.empty()) {
+    if (auto added = add_config(line, app); !added) {
+      std::fprintf(stderr, "forebayd: %s\n", added.error().message().c_str());
+      return 2;
+    }
   }
   return serve(line);
 }

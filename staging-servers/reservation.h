@@ -79,7 +79,7 @@ class Reservation {
   /// present.
   std::optional<std::vector<Extent>> allocate(Stream& stream, const Owner& owner, std::uint64_t bytes,
                                               WhenFull when_full);
-  /// Only what is plentiful: a quarter of the reservation stays free for others.
+  /// Only what is plentiful: a quarter of the reservation stays free for others, and nobody loses anything.
   std::vector<Extent> allocate_ahead(Stream& stream, const Owner& owner, std::uint64_t bytes);
 
   /// Queues for space; an error at once if nothing can end the wait.
@@ -114,6 +114,8 @@ class Reservation {
   const std::map<std::string, std::string>& unreadable_streams() const noexcept { return unreadable_; }
 
  private:
+  /// What is free without anybody giving anything up.
+  std::optional<std::vector<Extent>> take_free(Stream& stream, const Owner& owner, std::uint64_t bytes);
   bool adopt_segments(const Owner& owner, std::uint64_t bytes);
   /// Takes emptied segments from groups that still write; true if there were any.
   bool take_emptied_segments(const Owner& owner, std::uint64_t bytes);

@@ -64,40 +64,42 @@ bool Reservation::take_emptied_segments(const Owner& owner, std::uint64_t bytes)
   return taken_bytes > 0;
 }
 
+std::optional<std::vector<Extent>> Reservation::take_free(Stream& stream, const Owner& owner, std::uint64_t bytes) {
+  if (!unreadable_.empty()) return std::nullopt;
+  std::vector<std::uint32_t> new_segments;
+  auto extents = space_.allocate(owner, bytes, new_segments);
+  if (!extents) return std::nullopt;
+  // Segments that came over from an older incarnation count as new too: a segment's last owner in the journal holds.
+  journal::SegmentsOwnedT owned;
+  owned.incarnation = owner.incarnation;
+  owned.rank = owner.rank;
+  for (const Extent& extent : *extents) {
+    const auto recorded = stream.state().owners.find(extent.segment);
+    const bool known = recorded != stream.state().owners.end() && recorded->second.incarnation == owner.incarnation;
+    if (!known && std::ranges::find(owned.segments, extent.segment) == owned.segments.end())
+      owned.segments.push_back(extent.segment);
+  }
+  if (!owned.segments.empty()) {
+    if (auto recorded = stream.record(storage::RecordType::segments_owned, std::move(owned)); !recorded) {
+      for (const Extent& extent : *extents) space_.release(extent);
+      return std::nullopt;
+    }
+  }
+  return extents;
+}
+
 std::optional<std::vector<Extent>> Reservation::allocate(Stream& stream, const Owner& owner, std::uint64_t bytes,
                                                          WhenFull when_full) {
   if (!unreadable_.empty()) return std::nullopt;
-  const auto attempt = [&]() -> std::optional<std::vector<Extent>> {
-    std::vector<std::uint32_t> new_segments;
-    auto extents = space_.allocate(owner, bytes, new_segments);
-    if (!extents) return std::nullopt;
-    // Segments that came over from an older incarnation count as new too: a segment's last owner in the journal holds.
-    journal::SegmentsOwnedT owned;
-    owned.incarnation = owner.incarnation;
-    owned.rank = owner.rank;
-    for (const Extent& extent : *extents) {
-      const auto recorded = stream.state().owners.find(extent.segment);
-      const bool known = recorded != stream.state().owners.end() && recorded->second.incarnation == owner.incarnation;
-      if (!known && std::ranges::find(owned.segments, extent.segment) == owned.segments.end())
-        owned.segments.push_back(extent.segment);
-    }
-    if (!owned.segments.empty()) {
-      if (auto recorded = stream.record(storage::RecordType::segments_owned, std::move(owned)); !recorded) {
-        for (const Extent& extent : *extents) space_.release(extent);
-        return std::nullopt;
-      }
-    }
-    return extents;
-  };
-  if (auto extents = attempt()) return extents;
+  if (auto extents = take_free(stream, owner, bytes)) return extents;
   if (adopt_segments(owner, bytes)) {
-    if (auto extents = attempt()) return extents;
+    if (auto extents = take_free(stream, owner, bytes)) return extents;
   }
   for (auto& [name, other] : streams_) other->apply_retention();
-  if (auto extents = attempt()) return extents;
+  if (auto extents = take_free(stream, owner, bytes)) return extents;
   // What was dropped already and comes free with the next sync counts: else all that can go would go at once.
   while (when_full == WhenFull::drop_oldest && stream.unsynced_bytes() < bytes && stream.drop_oldest()) {
-    if (auto extents = attempt()) return extents;
+    if (auto extents = take_free(stream, owner, bytes)) return extents;
   }
   // Dropped durable steps come free with the next sync of the journal.
   for (auto& [name, other] : streams_) {
@@ -110,7 +112,7 @@ std::vector<Extent> Reservation::allocate_ahead(Stream& stream, const Owner& own
   const std::uint64_t kept_free = space_.total_bytes() / 4;
   const bool plenty = space_.free_bytes() >= kept_free && bytes <= space_.free_bytes() - kept_free;
   if (bytes == 0 || !waiters_.empty() || !plenty) return {};
-  auto extents = allocate(stream, owner, bytes, WhenFull::error);
+  auto extents = take_free(stream, owner, bytes);
   return extents ? std::move(*extents) : std::vector<Extent>();
 }
 

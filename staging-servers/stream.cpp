@@ -251,6 +251,7 @@ Result<void> Stream::group_ended(std::uint32_t incarnation, StreamStatus status,
   ended.incarnation = incarnation;
   ended.status = static_cast<std::uint8_t>(status);
   ended.text = text;
+  ended.time_ns = wall_clock_ns();
   auto recorded = record(storage::RecordType::group_ended, ended);
   if (!recorded) {
     recorded.error().what = "the end of the group cannot be written down, so a restarted server would wait for it: " +
@@ -278,6 +279,17 @@ void Stream::fail_stream(const std::string& text) {
   }
   group_.fail_waiting({ErrorCode::failed, text, "stream " + path()});
   followers_.status_changed();
+}
+
+void Stream::resume_grace() {
+  const std::int64_t grace_ms = state_.group->grace_ms;
+  if (state_.group_ended_ns <= 0) return;
+  const std::int64_t passed_ms = std::max<std::int64_t>(0, wall_clock_ns() - state_.group_ended_ns) / 1'000'000;
+  if (grace_ms < 0) {
+    begin_grace(grace_ms);
+  } else if (passed_ms < grace_ms) {
+    begin_grace(grace_ms - passed_ms);
+  }
 }
 
 bool Stream::writes_unsynced_in(std::uint32_t segment) const {

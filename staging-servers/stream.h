@@ -110,6 +110,8 @@ class Stream {
   /// Grace time after a group was lost, over which followers wait for a restart.
   bool grace_over() const noexcept { return grace_over_; }
   void begin_grace(std::int64_t grace_ms);
+  /// After a restart of the server: what is left of the lost group's grace.
+  void resume_grace();
 
  private:
   /// Runs the task in the loop, after what is being handled, unless the stream is gone by then.

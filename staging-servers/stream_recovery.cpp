@@ -137,7 +137,9 @@ Result<std::unique_ptr<Stream>> recover_stream(Reservation& reservation, const s
       return fail(std::move(closed.error()));
     }
   }
-  if (stream->state().status == StreamStatus::live) stream->group().expect_rejoin(server.options().restart_grace_ms);
+  const StreamStatus status = stream->state().status;
+  if (status == StreamStatus::live) stream->group().expect_rejoin(server.options().restart_grace_ms);
+  if (status == StreamStatus::interrupted && stream->state().group) stream->resume_grace();
   return stream;
 }
 

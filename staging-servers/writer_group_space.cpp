@@ -67,8 +67,8 @@ void WriterGroup::describe_grant(WriterSession& session, const std::vector<Exten
   }
 }
 
-void WriterGroup::request_space(WriterSession& session, std::uint32_t request, std::uint64_t step,
-                                std::uint64_t bytes, std::uint64_t ahead_bytes) {
+void WriterGroup::request_space(WriterSession& session, std::uint32_t request, std::uint64_t step, std::uint64_t bytes,
+                                std::uint64_t ahead_bytes) {
   Rank* rank = rank_of(session, request);
   if (rank == nullptr) return;
   Reservation& reservation = stream_.reservation();

@@ -208,7 +208,7 @@ Error Connection::broken_error() const {
   if (error.code == ErrorCode::disconnected || error.code == ErrorCode::io_error) {
     error = {ErrorCode::disconnected,
              "the connection to the Forebay server was lost (" + broken_->what +
-                 "); see `forebay show` and the server's log",
+                 "); `forebay up` starts it again, its log says what happened",
              socket_path_};
   }
   return error;

@@ -227,8 +227,9 @@ Result<void> Reader::for_each_step(std::span<const std::uint64_t> numbers,
       done = fail(std::move(step.error()));
     }
   }
-  // What is still to come are pins: taken, so that they are released.
-  for (const std::uint32_t request : asked) (void)impl_->take_step(request, now);
+  // What is still to come are pins, which are released without waiting for them.
+  for (const std::uint32_t request : asked) now.connection->forget(request);
+  impl_->release_unwanted();
   return done;
 }
 

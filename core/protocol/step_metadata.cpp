@@ -23,6 +23,12 @@ std::span<const T> span_of(const flatbuffers::Vector<T>* vector) {
   return vector == nullptr ? std::span<const T>() : std::span<const T>(vector->data(), vector->size());
 }
 
+// FlatBuffers' verifier does not look at where a vector's elements lie.
+template <class T>
+bool is_aligned(const flatbuffers::Vector<T>* vector) {
+  return size_of(vector) == 0 || reinterpret_cast<std::uintptr_t>(vector->Data()) % 8 == 0;
+}
+
 // What is wrong with a variable, or null. Texts are put together with the name only where one is returned.
 const char* fault_of_value(const format::Variable& variable) {
   if (variable.dimensions() != 0 || size_of(variable.shape()) != 0 || size_of(variable.starts()) != 0 ||
@@ -129,6 +135,9 @@ const char* fault_of_array(const format::Variable& variable) {
 }
 
 const char* fault_of(const format::Variable& variable) {
+  if (!is_aligned(variable.shape()) || !is_aligned(variable.starts()) || !is_aligned(variable.counts()) ||
+      !is_aligned(variable.pieces()))
+    return "numbers are not aligned";
   if (!is_valid(type_of(variable))) return "unknown element type";
   switch (kind_of(variable)) {
     case ShapeKind::global_value:

@@ -47,6 +47,7 @@ journal::CheckpointT outline_of(const StreamState& state) {
   record.status = static_cast<std::uint8_t>(state.status);
   record.status_text = state.status_text;
   if (state.group) record.group = std::make_unique<journal::GroupFormedT>(*state.group);
+  record.group_ended_ns = state.group_ended_ns;
   record.closed_ranks.assign(state.closed_ranks.begin(), state.closed_ranks.end());
   record.next_step = state.next_step;
   record.durable_next = state.durable_next;
@@ -115,7 +116,7 @@ flatbuffers::DetachedBuffer StreamState::checkpoint_body() const {
   builder.Finish(journal::CreateCheckpoint(
       builder, uuid_text, name_text, outline.created_ns, outline.epoch, outline.status, status_line, group_table,
       outline.next_step, outline.durable_next, retention_text, cursor_tables, owner_tables, packed_steps,
-      packed_retired, outline.staged_next, builder.CreateVector(outline.closed_ranks)));
+      packed_retired, outline.staged_next, builder.CreateVector(outline.closed_ranks), outline.group_ended_ns));
   return builder.Release();
 }
 
@@ -130,6 +131,7 @@ Result<void> StreamState::apply(journal::CheckpointT record) {
   loaded.epoch = record.epoch;
   loaded.status = static_cast<StreamStatus>(record.status);
   loaded.status_text = std::move(record.status_text);
+  loaded.group_ended_ns = record.group_ended_ns;
   loaded.next_step = record.next_step;
   loaded.durable_next = record.durable_next;
   if (record.staged_next > 0) loaded.newest_staged = record.staged_next - 1;

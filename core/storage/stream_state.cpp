@@ -116,6 +116,7 @@ Result<void> StreamState::apply(const journal::GroupFormedT& record) {
   closed_ranks.clear();
   status = StreamStatus::live;
   status_text.clear();
+  group_ended_ns = 0;
   return {};
 }
 
@@ -220,6 +221,7 @@ Result<void> StreamState::apply(const journal::GroupEndedT& record) {
   }
   status = ended;
   status_text = record.text;
+  group_ended_ns = record.time_ns;
   return {};
 }
 

@@ -76,6 +76,7 @@ class StreamState {
   std::string status_text;
   std::optional<journal::GroupFormedT> group;  ///< the last one
   std::set<std::uint32_t> closed_ranks;        ///< of that group, while others still write
+  std::int64_t group_ended_ns = 0;             ///< when that group ended, since 1970; 0: not known
   std::uint64_t next_step = 0;                 ///< number of the next commit
   std::uint64_t durable_next = 0;              ///< steps below are durable
   /// The newest step with a receipt, kept or dropped since. After a withdrawal that took it: the newest kept one.

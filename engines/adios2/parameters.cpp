@@ -148,7 +148,8 @@ const Parameter table[] = {
      "Terms are separated by commas.",
      [](Settings& s, const std::string& text) { s.writer.retention = parsed(parse_retention(text)); }},
     {"WhenFull", "block, drop-oldest, error", "block", "writer",
-     "What BeginStep does when the reservation is full: wait, drop the oldest steps that nobody needs, or fail.",
+     "What a step does when the reservation is full (BeginStep, or Put where it grows): wait, drop the oldest steps "
+     "that nobody needs, or fail.",
      [](Settings& s, const std::string& text) {
        s.writer.when_full = parse_choice<WhenFull, 3>(
            text, {{{"block", WhenFull::block}, {"drop-oldest", WhenFull::drop_oldest}, {"error", WhenFull::error}}});
@@ -216,6 +217,9 @@ const Parameter table[] = {
      "Open; "
      "SetStepSelection chooses.",
      [](Settings& s, const std::string& text) { s.random_access = parse_bool(text); }},
+    {"VariableFacts", "true, false", "true", "reader",
+     "false: ADIOS2's own variables are left alone, where the engine else writes what `Steps` and `Min`/`Max` answer.",
+     [](Settings& s, const std::string& text) { s.variable_facts = parse_bool(text); }},
 };
 
 // ADIOS2's own, on their way to its plugin manager.

@@ -24,6 +24,7 @@ struct Settings {
   std::optional<std::int64_t>
       append_after_steps;  ///< how many steps to keep; negative: counted from the end, -1 keeps all
   bool random_access = false;
+  bool variable_facts = true;        ///< see variable_facts.h
   bool attributes_each_step = true;  ///< false: only those of the first EndStep
   WriterOptions writer;              ///< all but mode, rank, ranks and group
   ReaderOptions reader;

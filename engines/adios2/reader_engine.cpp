@@ -55,9 +55,10 @@ Result<std::vector<std::uint64_t>> kept_steps(Reader& reader, const Start& start
 ReaderEngine::ReaderEngine(adios2::IO io, const std::string& name, adios2::Mode mode)
     : PluginEngineInterface(io, name, mode) {
   check_selections(m_IO);
-  check_facts(m_IO);
   const Settings settings =
       read_settings(m_IO.Parameters(), [](const char* variable) { return std::getenv(variable); });
+  show_facts_ = settings.variable_facts;
+  if (show_facts_) check_facts(m_IO);
   const Address address = stream_address(settings, name);
   path_ = address.path();
   consumer_ = settings.reader.consumer;
@@ -89,8 +90,9 @@ ReaderEngine::ReaderEngine(adios2::IO io, const std::string& name, adios2::Mode 
     }
   }
   if (random_access_) {
-    variables_.show(m_IO, random_access_->variables(),
-                    [this](const VariableInfo& variable) { return random_access_->facts(variable.name); });
+    VariableMirror::FactsOf facts;
+    if (show_facts_) facts = [this](const VariableInfo& variable) { return random_access_->facts(variable.name); };
+    variables_.show(m_IO, random_access_->variables(), facts);
     attributes_.show(m_IO, random_access_->attributes());
   }
 }
@@ -115,7 +117,9 @@ adios2::StepStatus ReaderEngine::BeginStep(adios2::StepMode mode, float timeout_
   }
   // If showing it throws, it is this step again that the next BeginStep is about.
   unshown_ = step;
-  variables_.show(m_IO, step->variables(), [&](const VariableInfo& variable) { return facts_of(*step, variable); });
+  VariableMirror::FactsOf facts;
+  if (show_facts_) facts = [&](const VariableInfo& variable) { return facts_of(*step, variable); };
+  variables_.show(m_IO, step->variables(), facts);
   attributes_.show(m_IO, step->attributes());
   unshown_.reset();
   current_step_ = step->number();
@@ -243,11 +247,13 @@ std::size_t ReaderEngine::get_step(const Step& step, const std::string& name, co
   const std::string action = "Get of " + name + " from stream " + path_;
   const VariableInfo* variable = step.find(name);
   if (variable == nullptr) {
-    throw std::invalid_argument("Forebay, " + action + ": step " + std::to_string(step.number()) + " does not have it");
+    throw std::invalid_argument("Forebay, " + action + ": step " + std::to_string(step.number()) +
+                                " does not have it; InquireVariable tells which variables a step has");
   }
   if (variable->type != *data_type_of<T>) {
     throw std::invalid_argument("Forebay, " + action + ": in step " + std::to_string(step.number()) +
-                                " it is of type " + std::string(to_string(variable->type)));
+                                " it is of type " + std::string(to_string(variable->type)) +
+                                "; inquire it anew in each step");
   }
   const std::uint64_t elements = selected_elements(*variable, selected);
   if (elements > room) {
@@ -271,7 +277,7 @@ adios2::MinVarInfo* ReaderEngine::MinBlocksInfo(const std::string& name, std::si
   const VariableInfo* variable = step->find(name);
   if (variable == nullptr) {
     throw std::invalid_argument("Forebay, " + action + ": step " + std::to_string(step->number()) +
-                                " does not have it");
+                                " does not have it; InquireVariable tells which variables a step has");
   }
   const std::size_t label = random_access_ ? index : step->number();
   return value_or_throw(blocks_info_.make(step, *variable, label), action);

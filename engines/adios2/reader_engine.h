@@ -72,6 +72,7 @@ class ReaderEngine final : public adios2::plugin::PluginEngineInterface {
   std::string path_;
   std::string consumer_;
   std::unique_ptr<Reader> reader_;
+  bool show_facts_ = true;
   std::unique_ptr<RandomAccess> random_access_;
   std::optional<std::deque<std::uint64_t>> listed_;  // the steps to come, where the stream is not followed
   std::size_t listed_steps_ = 0;

@@ -6,14 +6,12 @@
 #include "variable_facts.h"
 
 #include <atomic>
-#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <map>
 #include <mutex>
 #include <set>
 #include <string>
-#include <string_view>
 #include <type_traits>
 
 #include "selection.h"
@@ -208,8 +206,6 @@ void set_facts(const adios2::Variable<T>& variable, const VariableFacts& facts) 
 void check_facts(adios2::IO io) {
   static std::once_flag once;
   std::call_once(once, [&] {
-    const char* wish = std::getenv("FOREBAY_VARIABLE_FACTS");
-    if (wish != nullptr && std::string_view(wish) == "off") return;
     const std::size_t offset = find_tail(io);
     if (offset == 0) return;
     const bool right = answers<double>(io, offset) && answers<std::int8_t>(io, offset) &&

@@ -152,6 +152,7 @@ void VariableMirror::show(adios2::IO io, const std::vector<VariableInfo>& variab
   io_ = identity_of(io);
   ++round_;
   const auto tell = [&](const VariableInfo& variable) {
+    if (!facts) return;
     with_type(variable.type, [&]<class T>() { set_facts(io.InquireVariable<T>(variable.name), facts(variable)); });
   };
   for (const VariableInfo& variable : variables) {

@@ -36,7 +36,8 @@ ShapeKind kind_of(adios2::ShapeID shape_id, const std::string& name) {
     case adios2::ShapeID::Unknown:
       break;
   }
-  throw std::invalid_argument("Forebay, Put of " + name + ": the variable has no known shape");
+  throw std::invalid_argument("Forebay, Put of " + name +
+                              ": the variable has no known shape; define it as a value or with shape, start and count");
 }
 
 // AppendAfterSteps counts steps; the stream wants the number of the last one to keep.

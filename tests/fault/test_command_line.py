@@ -196,14 +196,22 @@ def test_every_command_is_in_the_tables() -> None:
         (["--log-level", "loud"], "loud"),
         (["--capacity", "much"], "much"),
         (["--config", "/nonexistent/forebay.toml"], "/nonexistent/forebay.toml"),
+        (["--config", "{config}"], "setting capacity"),
         (["--root", "/proc/forebay"], "/proc/forebay"),
     ],
 )
 def test_the_server_refuses_bad_arguments(words: list[str], named: str, tmp_path: Path) -> None:
     """forebayd says what is wrong and ends with a status."""
     environment = {**os.environ, "FOREBAY_ROOT": str(tmp_path / "root")}
+    config = tmp_path / "forebay.toml"
+    config.write_text("capacity = 5\n")
     ended = subprocess.run(
-        [str(forebayd()), *words], capture_output=True, text=True, timeout=60, check=False, env=environment
+        [str(forebayd()), *(word.format(config=config) for word in words)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env=environment,
     )
     assert ended.returncode > 0
     assert named in ended.stderr

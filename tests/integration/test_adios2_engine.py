@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -58,7 +59,10 @@ def test_suite_passes(large_reservation: str, suite: str) -> None:
         timeout=100,
     )
     assert result.returncode == 0, result.stdout + result.stderr
-    assert "0 tests ran" not in result.stdout
+    passed = re.search(r"^\[  PASSED  \] (\d+) test", result.stdout, re.MULTILINE)
+    assert passed is not None, result.stdout
+    assert int(passed[1]) > 0
+    assert "SKIPPED" not in result.stdout
 
 
 def test_suites_are_all_run() -> None:

@@ -122,24 +122,15 @@ def test_random_access_reads_any_step(reservation: str, streams: Streams) -> Non
             file.read("number", step_selection=[0, 4])
 
 
-@pytest.mark.parametrize(("setting", "seen"), [("on", "1 100 111"), ("off", "0 0 0")])
-def test_adios2s_own_variables_are_left_alone_where_the_user_says_so(
-    reservation: str, streams: Streams, monkeypatch: pytest.MonkeyPatch, setting: str, seen: str
-) -> None:
+def test_adios2s_own_variables_are_left_alone_where_the_user_says_so(reservation: str, streams: Streams) -> None:
     write_steps(streams.io(f"{reservation}/flow"), 2)
-    monkeypatch.setenv("FOREBAY_VARIABLE_FACTS", setting)
-    program = """
-        import sys, adios2, forebay.adios2
-        io = adios2.Adios().declare_io("io")
-        forebay.adios2.configure(io, sys.argv[1])
-        with adios2.Stream(io, "flow", "r") as stream:
+    for wish, seen in ((True, (1, 100, 111)), (False, (0, 0, 0))):
+        with adios2.Stream(streams.io(f"{reservation}/flow", variable_facts=wish), "flow", "r") as stream:
             for step in stream:
                 facts = step.available_variables()["T"]
                 last = step.read("T")[2, 3]
-        print(facts["AvailableStepsCount"], *(f"{float(facts[name]):g}" for name in ("Min", "Max")), last)
-    """
-    with PythonProcess(program, f"{reservation}/flow") as reader:
-        assert reader.finish() == (0, f"{seen} 111.0\n", "")
+        assert tuple(float(facts[name]) for name in ("AvailableStepsCount", "Min", "Max")) == seen
+        assert last == 111
 
 
 def test_local_blocks_of_different_sizes_stay_within_pythons_buffers(reservation: str, streams: Streams) -> None:

@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -211,8 +212,9 @@ def test_kills_during_create_and_destroy_leave_what_one_start_repairs(instance: 
     chance = random.Random(SEED)
     for round_number in range(KILLS):
         stop = threading.Event()
+        outcomes: list[object] = []
 
-        def churn(stop: threading.Event = stop, seed: int = round_number) -> None:
+        def churn(stop: threading.Event = stop, seed: int = round_number, outcomes: list[object] = outcomes) -> None:
             wishes = random.Random(SEED + seed)
             while not stop.is_set():
                 name = wishes.choice("abc")
@@ -222,19 +224,27 @@ def test_kills_during_create_and_destroy_leave_what_one_start_repairs(instance: 
                             manager.create(name, "8MiB", persistent=True, access_mode="striped", kind="scratch")
                         else:
                             manager.destroy(name, force=False)
+                    outcomes.append("done")
                 except DisconnectedError:
+                    return
+                except BaseException as error:
+                    outcomes.append(error)
                     return
 
         worker = threading.Thread(target=churn)
         worker.start()
-        # The moment varies with what the two are doing; no clock is meant to be right.
-        stop.wait(chance.random() * 0.3)
+        wanted = chance.randrange(1, 30)
+        until = time.monotonic() + 60
+        while len(outcomes) < wanted and worker.is_alive() and time.monotonic() < until:
+            time.sleep(0.001)
         victims = chance.choice([["manager"], ["server"], ["manager", "server"]])
         for victim in victims:
             (instance.kill_manager if victim == "manager" else instance.kill_server)()
         stop.set()
         worker.join(60)
         assert not worker.is_alive()
+        assert outcomes, f"seed {SEED}, round {round_number}"
+        assert set(outcomes) == {"done"}, f"seed {SEED}, round {round_number}: {outcomes[-1]!r}"
         instance.up()
         assert instance.ask("doctor", "--read-data")["clean"] is True, f"seed {SEED}, round {round_number}"
         with instance.manager() as manager, forebay.Admin() as admin:

@@ -78,20 +78,6 @@ def at_least(steps: int) -> Callable[[dict[str, Any]], bool]:
     return lambda row: is_over(row) or row["progress"].get("items_done", 0) >= steps or row["attempts"] > 1
 
 
-def stagers(root: Path) -> list[int]:
-    """Processes that stage for this instance."""
-    found = []
-    for process in Path("/proc").iterdir():
-        try:
-            if not process.name.isdecimal() or b"forebay.workflows.staging" not in (process / "cmdline").read_bytes():
-                continue
-            if f"FOREBAY_ROOT={root}".encode() in (process / "environ").read_bytes().split(b"\0"):
-                found.append(int(process.name))
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-    return found
-
-
 def check_all_staged(out: Path) -> None:
     assert sorted(receipt_entries(out)) == list(range(STEPS))
     check_destination(out)
@@ -143,7 +129,7 @@ def test_a_following_stage_is_cancelled_and_taken_up_again(instance: CommandLine
         for _ in range(2):
             instance.ask("stages", "cancel", str(number))
         assert wait_until(instance, number, is_over)["state"] == "cancelled"
-        assert stagers(instance.root) == []
+        assert instance.stagers() == []
     done = instance.ask("stage-out", "run1/live", str(out), "--follow")["stage"]
     assert done["result"]["kept"] == [0]
 
@@ -186,9 +172,10 @@ def test_killed_stagers_are_started_again_and_complete(instance: CommandLineInst
         row = wait_until(instance, number, at_least(chance.randrange(1, 6)))
         if is_over(row):
             break
-        for pid in stagers(instance.root):
+        for pid in instance.stagers():
             os.kill(pid, signal.SIGKILL)
             kills += 1
+    assert kills
     row = wait_until(instance, number, is_over)
     assert row["state"] in ("succeeded", "failed"), f"seed {SEED}: {row}"
     if row["state"] == "failed":
@@ -207,7 +194,7 @@ def test_a_killed_manager_takes_up_its_stages(instance: CommandLineInstance, tmp
         outs.append(out)
         number = submit(instance, "run1/flow", str(out))
         wait_until(instance, number, at_least(chance.randrange(0, STEPS)))
-        ended = [os.pidfd_open(pid) for pid in stagers(instance.root)]
+        ended = [os.pidfd_open(pid) for pid in instance.stagers()]
         instance.kill_manager()
         # No stage outlives its manager.
         for process in ended:

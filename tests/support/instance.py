@@ -90,6 +90,21 @@ class CommandLineInstance:
         """The server dies without a word; returns when it is gone."""
         _kill(self.server_pid())
 
+    def stagers(self) -> list[int]:
+        """Processes that stage for this instance."""
+        found = []
+        for process in Path("/proc").iterdir():
+            try:
+                if not process.name.isdecimal():
+                    continue
+                if b"forebay.workflows.staging" not in (process / "cmdline").read_bytes():
+                    continue
+                if f"FOREBAY_ROOT={self.root}".encode() in (process / "environ").read_bytes().split(b"\0"):
+                    found.append(int(process.name))
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+        return found
+
     def logs(self) -> str:
         """What server and manager have written."""
         return "".join(path.read_text() for path in (self.files.server_log, self.files.manager_log) if path.exists())

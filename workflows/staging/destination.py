@@ -135,4 +135,8 @@ class Destination:
                     str(self.directory),
                 ) from error
             reason = " ".join(str(error).split())
-            raise StorageError(f"writing step {number} failed: {reason}", str(output)) from error
+            raise StorageError(
+                f"writing step {number} failed: {reason}. Steps before it are staged and safe; mend the destination and "
+                "run the same command again",
+                str(output),
+            ) from error

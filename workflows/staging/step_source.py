@@ -118,22 +118,23 @@ def followed_steps(
 
 
 def _steps_and_waits(follower: Follower) -> Iterator[Step | CorruptError | None]:
+    # Long enough for the server to answer where there is a step; then as long as it takes.
+    timeouts: tuple[float | None, ...] = (_POLL_SECONDS, None)
     while True:
-        # Long enough for the server to answer where there is a step.
-        follower.timeout = _POLL_SECONDS
-        try:
-            step = next(follower, None)
-        except StepTimeoutError:
-            yield None
-            follower.timeout = None
+        position = follower.position
+        for timeout in timeouts:
+            follower.timeout = timeout
             try:
                 step = next(follower, None)
-            except CorruptError as error:
-                yield error
+            except StepTimeoutError:
+                yield None
                 continue
-        except CorruptError as error:
-            yield error
-            continue
-        if step is None:
-            return
-        yield step
+            except CorruptError as error:
+                if follower.position == position:
+                    raise  # it is the stream that cannot be read, not one of its steps
+                yield error
+                break
+            if step is None:
+                return
+            yield step
+            break

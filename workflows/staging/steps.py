@@ -365,7 +365,7 @@ class _Stager:
             others = f" (and {len(self._corrupt) - 1} more steps)" if len(self._corrupt) > 1 else ""
             raise CorruptError(
                 f"the stream's own bytes are damaged: {self._corrupt[0].what}{others}; all other chosen steps are "
-                "staged out",
+                "staged out. `forebay doctor --read-data` tells all that is damaged",
                 self._corrupt[0].where or where,
             )
         if self._lost and not self._job.accept_gaps:

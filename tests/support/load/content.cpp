@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 namespace forebay::load {
 namespace {
@@ -48,16 +49,29 @@ std::optional<std::uint32_t> number_of(const std::string& name) {
   return static_cast<std::uint32_t>(std::stoul(name.substr(1)));
 }
 
-void check_values(const Step& step, std::vector<std::string>& wrong) {
-  const VariableInfo* number = step.find("step");
+/// A single value of the step; 0, which none of them is but the first step's number, where it is not there.
+std::uint64_t value_of(const Step& step, std::string_view name) {
+  const VariableInfo* variable = step.find(name);
   std::uint64_t value = 0;
-  if (number == nullptr || !step.read_value(*number, 0, &value) || value != step.number()) {
-    wrong.push_back(fmt::format("step {}: its number reads as {}", step.number(), value));
-  }
+  if (variable != nullptr && !step.read_value(*variable, 0, &value)) value = 0;
+  return value;
+}
+
+void check_values(const Step& step, std::vector<std::string>& wrong) {
+  if (step.find("step") == nullptr || value_of(step, "step") != step.number())
+    wrong.push_back(fmt::format("step {}: its number reads as {}", step.number(), value_of(step, "step")));
+  const auto is_program = [](const Attribute& attribute) { return attribute.name == "program"; };
+  if (std::ranges::none_of(step.attributes(), is_program))
+    wrong.push_back(fmt::format("step {}: its attribute is lost", step.number()));
+  std::uint64_t value = 0;
   const VariableInfo* writers = step.find("incarnation");
   if (writers == nullptr) {
     wrong.push_back(fmt::format("step {}: no local value of the ranks' incarnations", step.number()));
     return;
+  }
+  if (writers->blocks.size() != value_of(step, "ranks")) {
+    wrong.push_back(fmt::format("step {}: {} of {} ranks are in it", step.number(), writers->blocks.size(),
+                                value_of(step, "ranks")));
   }
   for (std::size_t block = 0; block < writers->blocks.size(); ++block) {
     if (!step.read_value(*writers, block, &value) || value != step.summary().incarnation) {
@@ -70,9 +84,11 @@ void check_values(const Step& step, std::vector<std::string>& wrong) {
 void check_array(const Step& step, std::string_view stream, const VariableInfo& variable, std::uint32_t number,
                  std::vector<std::string>& wrong) {
   const std::uint64_t ranks = variable.shape.empty() ? 0 : variable.shape[0];
-  if (variable.shape.size() != 2 || variable.blocks.size() != ranks) {
-    wrong.push_back(fmt::format("step {}, variable {}: {} blocks of {} ranks", step.number(), number,
-                                variable.blocks.size(), ranks));
+  const bool whole = ranks == value_of(step, "ranks") && variable.blocks.size() == ranks;
+  if (variable.shape.size() != 2 || !whole || variable.shape[1] != value_of(step, "elements")) {
+    wrong.push_back(fmt::format("step {}, variable {}: {} blocks, shape {}, of {} ranks with {} elements",
+                                step.number(), number, variable.blocks.size(), fmt::join(variable.shape, " x "),
+                                value_of(step, "ranks"), value_of(step, "elements")));
     return;
   }
   std::vector<std::uint64_t> elements(variable.shape[1]);
@@ -118,7 +134,17 @@ Result<void> put_part(Writer& writer, const Shape& shape, std::uint32_t rank, st
   const std::uint64_t step = writer.current_step();
   const std::uint64_t incarnation = writer.incarnation();
   if (rank == 0) {
-    if (auto put = writer.put(single("step", ShapeKind::global_value), &step); !put) return put;
+    const std::uint64_t ranks = shape.ranks;
+    const std::uint64_t variables = shape.variables;
+    const std::uint64_t elements = shape.elements_of(step);
+    for (const auto& [name, value] : {std::pair("step", &step), std::pair("ranks", &ranks),
+                                      std::pair("variables", &variables), std::pair("elements", &elements)}) {
+      if (auto put = writer.put(single(name, ShapeKind::global_value), value); !put) return put;
+    }
+    AttributeValue program;
+    program.type = DataType::string;
+    program.strings = {"forebay_load"};
+    if (auto set = writer.set_attribute("program", std::move(program)); !set) return set;
   }
   if (auto put = writer.put(single("incarnation", ShapeKind::local_value), &incarnation); !put) return put;
   buffer.resize(shape.elements_of(step));
@@ -147,7 +173,9 @@ std::vector<std::string> check_step(const Step& step, std::string_view stream) {
     ++arrays;
     check_array(step, stream, variable, *number, wrong);
   }
-  if (arrays == 0) wrong.push_back(fmt::format("step {}: no arrays", step.number()));
+  if (arrays == 0 || arrays != value_of(step, "variables")) {
+    wrong.push_back(fmt::format("step {}: {} arrays of {}", step.number(), arrays, value_of(step, "variables")));
+  }
   return wrong;
 }
 

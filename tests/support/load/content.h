@@ -39,7 +39,8 @@ std::size_t first_difference(const BlockKey& key, std::span<const std::uint64_t>
 
 std::string variable_name(std::uint32_t variable);
 
-/// Puts this rank's part of a step: a single value, an attribute, a local value, and the arrays.
+/// Puts this rank's part of a step: single values that say what the step holds, an attribute, a local value, and the
+/// arrays.
 Result<void> put_part(Writer& writer, const Shape& shape, std::uint32_t rank, std::vector<std::uint64_t>& buffer);
 
 /// Everything that is wrong with a step; empty: nothing.

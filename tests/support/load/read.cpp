@@ -81,11 +81,13 @@ class Follower {
 
   /// Looks at everything held again.
   void compare() {
+    std::uint64_t views = 0;
     for (const Held& held : held_) {
+      views += held.views.size();
       complain(check_views(held.views, options_.address.stream));
       check(held.step);
     }
-    say("compared", {{"steps", std::uint64_t{held_.size()}}});
+    say("compared", {{"steps", std::uint64_t{held_.size()}}, {"views", views}});
   }
 
   void release() {

@@ -70,6 +70,40 @@ TEST_F(Restart, calls_wait_for_the_server) {
   EXPECT_EQ(read_step(*next->step).front(), 2.0);
 }
 
+TEST_F(Restart, grace_of_a_lost_group_goes_on) {
+  for (const std::int64_t grace_ms : {600'000, 1}) {
+    WriterOptions options;
+    options.grace_ms = grace_ms;
+    const std::string stream = "grace" + std::to_string(grace_ms);
+    auto writer = open_writer(options, stream);
+    write_step(*writer, 10, 1.0);
+    ASSERT_OK(writer->begin_step());
+    writer.reset();
+    while (open_reader({}, stream)->info()->status != StreamStatus::interrupted) std::this_thread::yield();
+    server_.kill();
+    server_.start();
+    auto reader = open_reader({}, stream);
+    ASSERT_EQ(reader->next(10'000)->kind, NextStep::Kind::step);
+    if (grace_ms == 1) {
+      // Over long since.
+      auto next = reader->next(10'000);
+      while (next->kind == NextStep::Kind::notice) next = reader->next(10'000);
+      EXPECT_EQ(next->kind, NextStep::Kind::end_of_stream);
+      EXPECT_EQ(next->status, StreamStatus::interrupted);
+      continue;
+    }
+    EXPECT_NE(reader->next(50)->kind, NextStep::Kind::end_of_stream);
+    EXPECT_NE(reader->next(50)->kind, NextStep::Kind::end_of_stream);
+    options.mode = WriteMode::append;
+    auto again = open_writer(options, stream);
+    write_step(*again, 10, 2.0);
+    auto next = reader->next(10'000);
+    while (next->kind == NextStep::Kind::notice) next = reader->next(10'000);
+    ASSERT_EQ(next->kind, NextStep::Kind::step);
+    EXPECT_EQ(next->step->number(), 1U);
+  }
+}
+
 TEST_F(Restart, server_that_stays_away_is_an_error) {
   WriterOptions options;
   options.reconnect_timeout_ms = 200;

@@ -38,6 +38,37 @@ TEST_F(RoundTrip, array_of_every_size_class_comes_back) {
   EXPECT_EQ(end->status, StreamStatus::ended);
 }
 
+TEST_F(RoundTrip, many_small_blocks_come_back) {
+  auto writer = open_writer();
+  // Blocks of less than a page, of some pages, and of both: more than is gathered in little memory, and than a window.
+  for (const std::vector<std::size_t>& sizes : {std::vector<std::size_t>(1000, 37),
+                                                std::vector<std::size_t>(100, 512),
+                                                std::vector<std::size_t>(900, 700),
+                                                {40, 512, 3, 8000, 511, 513}}) {
+    ASSERT_OK(writer->begin_step());
+    const std::uint64_t number = writer->current_step();
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      std::vector<double> values(sizes[i]);
+      std::iota(values.begin(), values.end(), 1000.0 * static_cast<double>(i));
+      const Dimensions shape{sizes[i]};
+      const Dimensions zeros{0};
+      ASSERT_OK(writer->put(whole<double>("v" + std::to_string(i), shape, zeros), values.data()));
+    }
+    ASSERT_OK(writer->end_step());
+    auto step = open_reader()->step(number);
+    ASSERT_OK(step);
+    ASSERT_EQ((*step)->variables().size(), sizes.size());
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      const VariableInfo* variable = (*step)->find("v" + std::to_string(i));
+      ASSERT_NE(variable, nullptr);
+      std::vector<double> values(sizes[i], -1);
+      ASSERT_OK((*step)->read(*variable, {{0}, {sizes[i]}}, values.data()));
+      for (std::size_t k = 0; k < sizes[i]; ++k) ASSERT_EQ(values[k], 1000.0 * static_cast<double>(i) + double(k));
+    }
+    ASSERT_OK((*step)->verify());
+  }
+}
+
 TEST_F(RoundTrip, box_of_many_blocks_is_put_together) {
   auto writer = open_writer();
   ASSERT_NE(writer, nullptr);

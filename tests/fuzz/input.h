@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the fuzzers share.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <span>
+
+namespace forebay::fuzz {
+
+/// A copy of its own size, aligned as the files' and messages' bytes are: reading beyond its end is seen.
+class AlignedBytes {
+ public:
+  explicit AlignedBytes(std::span<const std::uint8_t> bytes)
+      : bytes_(static_cast<std::byte*>(::operator new(bytes.size(), std::align_val_t(8)))), size_(bytes.size()) {
+    if (size_ > 0) std::memcpy(bytes_.get(), bytes.data(), size_);
+  }
+  std::span<const std::byte> get() const noexcept { return {bytes_.get(), size_}; }
+
+ private:
+  struct Delete {
+    void operator()(std::byte* bytes) const noexcept { ::operator delete(bytes, std::align_val_t(8)); }
+  };
+  std::unique_ptr<std::byte, Delete> bytes_;
+  std::size_t size_;
+};
+
+/// Ends the process, which the fuzzer takes for a finding.
+inline void require(bool holds) {
+  if (!holds) std::abort();
+}
+
+}  // namespace forebay::fuzz

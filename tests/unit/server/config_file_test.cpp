@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// The configuration file: what it sets, and what is refused.
+#include "staging-servers/config_file.h"
+
+#include <gtest/gtest.h>
+
+namespace forebay::server {
+namespace {
+
+TEST(ConfigFile, sets_what_it_mentions) {
+  const auto config = parse_config("root = '/ssd/forebay'  # a comment\ncapacity_bytes = 2_147_483_648\n", "f");
+  ASSERT_TRUE(config) << config.error().message();
+  EXPECT_EQ(config->root, "/ssd/forebay");
+  EXPECT_EQ(config->capacity_bytes, 2147483648U);
+  EXPECT_FALSE(config->socket);
+  EXPECT_FALSE(config->log_level);
+}
+
+TEST(ConfigFile, what_it_cannot_mean_is_refused_with_its_line) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"\ncapacity = 5", "line 2, setting capacity"},  // it is capacity_bytes
+      {"capacity_bytes = '2GiB'", "a whole number"},
+      {"capacity_bytes = 1.5", "a whole number"},
+      {"capacity_bytes = -1", "negative"},
+      {"capacity_bytes = 99999999999999999999", "TOML"},
+      {"root = 5", "text in quotes"},
+      {"[root]\nx = 1", "text in quotes"},
+      {"log_level = [1]", "text in quotes"},
+      {"root = 'a'\nroot = 'b'", "line 2"},
+      {"\n\nroot = /ssd", "line 3"},
+  };
+  for (const auto& [text, named] : cases) {
+    const auto config = parse_config(text, "etc/forebay.toml");
+    ASSERT_FALSE(config) << text;
+    EXPECT_EQ(config.error().code, ErrorCode::invalid_argument);
+    EXPECT_NE(config.error().message().find(named), std::string::npos) << config.error().message();
+    EXPECT_NE(config.error().message().find("etc/forebay.toml"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace forebay::server
