@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Administration: each call is one request. All of them are idempotent, so a call that loses its server is sent once
-// more to the one that came back.
+// Administration: each call is one request. All of them are idempotent, so a call that loses its server is sent again
+// to the one that came back.
 #include <algorithm>
 
+#include <forebay/address.h>
 #include <forebay/admin.h>
 
 #include "client/opened_in.h"
@@ -31,11 +32,21 @@ void remember_where(Result<T>& result, const std::string& where) {
 struct Admin::Impl {
   std::string socket_path;
   InterruptHook interrupt;
+  std::int64_t reconnect_timeout_ms = 0;
   std::shared_ptr<Connection> connection;
   client::OpenedIn opened_in;
 
-  Result<void> connect() {
+  Result<void> connect(const client::Resume& resume) {
     auto opened = client::connect_server(socket_path, interrupt);
+    if (opened) {
+      auto resumed = resume(*opened);
+      if (resumed) connection = std::move(*opened);
+      if (resumed || !(*opened)->is_broken()) return resumed;
+    }
+    auto socket = socket_path.empty() ? server_socket() : Result<std::string>(socket_path);
+    if (reconnect_timeout_ms == 0 || !socket)
+      return opened ? fail(ErrorCode::disconnected, "the server went away again", *socket) : fail(opened.error());
+    opened = client::reconnect_server(*socket, Deadline::after_ms(reconnect_timeout_ms), interrupt, resume);
     if (!opened) return fail(std::move(opened.error()));
     connection = std::move(*opened);
     return {};
@@ -46,8 +57,14 @@ struct Admin::Impl {
     if (auto checked = opened_in.check(); !checked) return fail(std::move(checked.error()));
     auto answer = connection->call(type, body, expected);
     if (!answer && connection->is_broken()) {
-      if (auto connected = connect(); !connected) return fail(std::move(connected.error()));
-      answer = connection->call(type, body, expected);
+      auto connected = connect([&](const std::shared_ptr<Connection>& fresh) -> Result<void> {
+        answer = fresh->call(type, body, expected);
+        if (answer) return {};
+        return fail(answer.error());
+      });
+      // What a server that is there says about the request stands in `answer`.
+      if (!connected && (answer || answer.error().code != connected.error().code))
+        return fail(std::move(connected.error()));
     }
     remember_where(answer, where);
     return answer;
@@ -92,11 +109,14 @@ struct Admin::Impl {
 Admin::Admin(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Admin::~Admin() = default;
 
-Result<std::unique_ptr<Admin>> Admin::connect(std::string_view socket_path, InterruptHook interrupt) {
+Result<std::unique_ptr<Admin>> Admin::connect(std::string_view socket_path, InterruptHook interrupt,
+                                              std::int64_t reconnect_timeout_ms) {
   auto impl = std::make_unique<Impl>();
   impl->socket_path = socket_path;
   impl->interrupt = std::move(interrupt);
-  if (auto connected = impl->connect(); !connected) return fail(std::move(connected.error()));
+  impl->reconnect_timeout_ms = reconnect_timeout_ms;
+  const auto at_once = [](const std::shared_ptr<Connection>&) { return Result<void>(); };
+  if (auto connected = impl->connect(at_once); !connected) return fail(std::move(connected.error()));
   return std::unique_ptr<Admin>(new Admin(std::move(impl)));
 }
 

@@ -36,7 +36,7 @@ struct Reader::Impl {
   Result<Admin*> lists() {
     if (auto checked = link->opened_in().check(); !checked) return fail(std::move(checked.error()));
     if (!admin) {
-      auto connected = Admin::connect({}, link->options().interrupt);
+      auto connected = Admin::connect({}, link->options().interrupt, link->options().reconnect_timeout_ms);
       if (!connected) return fail(std::move(connected.error()));
       admin = std::move(*connected);
     }
@@ -227,9 +227,15 @@ Result<void> Reader::for_each_step(std::span<const std::uint64_t> numbers,
       done = fail(std::move(step.error()));
     }
   }
-  // What is still to come are pins, which are released without waiting for them.
-  for (const std::uint32_t request : asked) now.connection->forget(request);
-  impl_->release_unwanted();
+  // What is still to come are pins: taken, so that they are released - later, if somebody wants to stop.
+  bool interrupted = false;
+  for (const std::uint32_t request : asked) {
+    if (interrupted) {
+      now.connection->forget(request);
+    } else if (auto step = impl_->take_step(request, now); !step) {
+      interrupted = step.error().code == ErrorCode::cancelled;
+    }
+  }
   return done;
 }
 

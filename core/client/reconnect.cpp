@@ -36,9 +36,8 @@ Result<std::shared_ptr<Connection>> connect_server(std::string_view socket_path,
   return Connection::open(path, hello_deadline(Deadline::never()), interrupt);
 }
 
-Result<std::shared_ptr<Connection>> reconnect_server(
-    const std::string& last_socket_path, Deadline deadline, const InterruptHook& interrupt,
-    const std::function<Result<void>(const std::shared_ptr<Connection>&)>& resume) {
+Result<std::shared_ptr<Connection>> reconnect_server(const std::string& last_socket_path, Deadline deadline,
+                                                     const InterruptHook& interrupt, const Resume& resume) {
   std::string path = last_socket_path;
   std::int64_t next_pause_ms = pause_first_ms;
   while (true) {

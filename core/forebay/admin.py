@@ -54,10 +54,12 @@ class Admin:
     ----------
     socket_path : str
         The server's socket; empty: :func:`server_socket`.
+    reconnect_timeout : float
+        Seconds that each call, and this one, waits for a server that is away; 0: one attempt.
     """
 
-    def __init__(self, socket_path: str = "") -> None:
-        self._core = _core.Admin.connect(socket_path)
+    def __init__(self, socket_path: str = "", *, reconnect_timeout: float = 0.0) -> None:
+        self._core = _core.Admin.connect(socket_path, round(reconnect_timeout * 1000))
 
     def close(self) -> None:
         """Closes the connection; idempotent."""

@@ -314,6 +314,13 @@ def test_follower_survives_a_restart_of_the_server(tmp_path: Path, monkeypatch: 
             write(stream, 2)
             assert [next(follower).number] == [2]
             assert [summary.number for summary in stream.steps()] == [0, 1, 2]
+            server.kill()
+            told: list[int | None] = []
+            asking = threading.Thread(target=lambda: told.extend([stream.info.committed, len(stream.steps())]))
+            asking.start()
+            server.start()
+            asking.join(60)
+            assert told == [2, 3]
 
 
 def test_readers_share_the_steps_in_turns(reservation: str) -> None:

@@ -136,7 +136,7 @@ class Destination:
                 ) from error
             reason = " ".join(str(error).split())
             raise StorageError(
-                f"writing step {number} failed: {reason}. Steps before it are staged and safe; mend the destination and "
-                "run the same command again",
+                f"writing step {number} failed: {reason}. Steps before it are staged and safe; mend the destination "
+                "and run the same command again",
                 str(output),
             ) from error

@@ -19,6 +19,7 @@ from forebay.records import Address, StreamInfo, StreamStatus
 
 __all__ = ["register"]
 
+_RECONNECT_SECONDS = 60.0
 _OVER = (StreamStatus.ENDED, StreamStatus.FAILED)
 
 
@@ -40,6 +41,8 @@ def watch(
     out = console()
     with forebay.Admin() as admin:
         info = admin.stream(address)
+    # From here on a server that is restarted is waited for.
+    with forebay.Admin(reconnect_timeout=_RECONNECT_SECONDS) as admin:
         if once or as_json or not out.is_terminal:
             _print_changes(admin, address, info, interval_seconds, once=once, as_json=as_json)
             return
