@@ -63,6 +63,13 @@ class Instance(StagingServer):
         with self.admin() as admin:
             return [finding for finding in admin.audit(read_data=True) if finding.severity == Severity.PROBLEM]
 
+    def check_disk_use(self, name: str) -> None:
+        """What a reservation takes on the device, journals included, is no more than its capacity."""
+        with self.admin() as admin:
+            info = admin.reservation(name)
+        taken = sum(path.lstat().st_blocks * 512 for path in Path(info.files_path).parent.rglob("*"))
+        assert taken <= info.capacity_bytes, f"{taken} bytes on disk of a capacity of {info.capacity_bytes}"
+
     def steps(self, address: str) -> list[forebay.StepSummary]:
         """The kept steps."""
         with self.admin() as admin:

@@ -64,6 +64,7 @@ def test_promises_hold_whoever_is_killed(
             scene.go_on()
             for process in scene.processes():
                 assert not process.named("violation"), f"{process}"
+    instance.check_disk_use("r")
     for scene in scenes:
         kept = scene.rest()
         assert kept

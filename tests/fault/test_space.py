@@ -172,6 +172,7 @@ def test_policy_drop_oldest_keeps_as_much_as_fits(instance: Instance) -> None:
     assert kept == list(range(60 - len(kept), 60))
     assert len(kept) >= 6
     assert instance.problems() == []
+    instance.check_disk_use("r")
 
 
 def test_drop_oldest_spares_what_a_consumer_needs(instance: Instance) -> None:

@@ -39,7 +39,9 @@ from forebay.workflows.staging.job import StepsJob
 from forebay.workflows.staging.publication import destination_lock
 from forebay.workflows.staging.reporting import JsonReporter
 from forebay.workflows.staging.steps import stage_steps
+from tests.support.load import until
 from tests.support.staged_output import check_destination, read_bp5, receipt_entries, stray_names
+from tests.support.staging_server import StagingServer
 
 ELEMENTS = 4096
 
@@ -262,6 +264,43 @@ def test_following_goes_on_behind_a_step_whose_metadata_is_damaged(
     assert "more steps" not in str(raised.value)
     assert sorted(receipt_entries(tmp_path / "out")) == [0, 2, 6]
     assert staged_numbers(job.stream) == [0, 2, 6]
+
+
+def test_following_a_stream_that_cannot_be_read_any_more_ends_with_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = StepsJob("run/flow", str(tmp_path / "out"), follow=True)
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            stage(job)
+        except BaseException as error:
+            failures.append(error)
+
+    with StagingServer(tmp_path / "root", capacity="256MiB") as server:
+        for name, value in server.environment.items():
+            monkeypatch.setenv(name, value)
+        with forebay.Admin() as admin:
+            admin.create("run", "64MiB")
+            folder = Path(admin.reservation("run").files_path).parent
+        stream = forebay.open(job.stream, "w")
+        write_steps(stream, 3)
+        staging = threading.Thread(target=run)
+        staging.start()
+        until(lambda: staged_numbers(job.stream) == [0, 1, 2], "all steps are staged")
+        server.kill()
+        (journal,) = (path for path in folder.rglob("journal.*") if "flow" in str(path))
+        with journal.open("r+b") as file:
+            file.write(b"\xff" * 64)
+        server.start()
+        staging.join(90)
+        assert not staging.is_alive()
+        stream.abandon()
+    (failure,) = failures
+    assert isinstance(failure, CorruptError)
+    assert "step" not in str(failure).split("flow")[0]
+    assert sorted(receipt_entries(tmp_path / "out")) == [0, 1, 2]
 
 
 @pytest.mark.parametrize("failing", ["mark", "acknowledge"])
