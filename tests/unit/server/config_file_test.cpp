@@ -28,6 +28,7 @@ TEST(ConfigFile, what_it_cannot_mean_is_refused_with_its_line) {
       {"log_level = [1]", "text in quotes"},
       {"root = 'a'\nroot = 'b'", "line 2"},
       {"\n\nroot = /ssd", "line 3"},
+      {"[~", "TOML"},
   };
   for (const auto& [text, named] : cases) {
     const auto config = parse_config(text, "etc/forebay.toml");
