@@ -19,8 +19,7 @@ target_link_libraries(forebay_spdlog INTERFACE fmt::fmt-header-only Threads::Thr
 find_path(TOMLPLUSPLUS_INCLUDE_DIR toml++/toml.h REQUIRED)
 add_library(forebay_toml INTERFACE)
 target_include_directories(forebay_toml SYSTEM INTERFACE "${TOMLPLUSPLUS_INCLUDE_DIR}")
-# Version 3.3 asserts what it then reports as an error: a file with "[~" would end a program built with assertions.
-target_compile_definitions(forebay_toml INTERFACE TOML_HEADER_ONLY=1 "TOML_ASSERT(condition)=static_cast<void>(0)")
+target_compile_definitions(forebay_toml INTERFACE TOML_HEADER_ONLY=1)
 
 if(FOREBAY_BUILD_PYTHON OR FOREBAY_BUILD_ADIOS2 OR FOREBAY_BUILD_EXAMPLES)
   # The project's own environment, unless another Python is active or named.
