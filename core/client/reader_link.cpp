@@ -5,6 +5,7 @@
 
 #include <forebay/address.h>
 
+#include "client/client_device.h"
 #include "client/reconnect.h"
 
 namespace forebay::client {
@@ -63,7 +64,7 @@ Result<std::shared_ptr<Segment>> Pin::segment(std::uint32_t number) const {
 }
 
 ReaderLink::ReaderLink(Address address, ReaderOptions options)
-    : address_(std::move(address)), options_(std::move(options)), segments_(posix_device()) {}
+    : address_(std::move(address)), options_(std::move(options)), segments_(client_device()) {}
 
 Result<std::shared_ptr<ReaderLink>> ReaderLink::open(const Address& address, const ReaderOptions& options) {
   std::shared_ptr<ReaderLink> link(new ReaderLink(address, options));

@@ -5,6 +5,7 @@
 #include <forebay/writer.h>
 
 #include "base/bounds.h"
+#include "client/client_device.h"
 #include "client/reconnect.h"
 #include "client/selection.h"
 #include "client/writer_impl.h"
@@ -46,7 +47,7 @@ Result<void> check_joined(const BlockSpec& block) {
 Writer::Impl::Impl(Address address_, WriterOptions options_)
     : address(std::move(address_)),
       options(std::move(options_)),
-      segments(posix_device()),
+      segments(client::client_device()),
       blocks(segments, options.checksums, options.statistics) {}
 
 std::string Writer::Impl::where() const {

@@ -116,7 +116,13 @@ class FaultyDevice final : public Device {
     return std::make_unique<FaultyFile>(*this, path, std::move(*file), std::move(inode));
   }
 
-  std::unique_ptr<File> adopt(Descriptor descriptor) override { return device_.adopt(std::move(descriptor)); }
+  std::unique_ptr<File> adopt(Descriptor descriptor) override {
+    const std::lock_guard lock(mutex_);
+    std::error_code error;
+    const std::string path = std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(descriptor.get()), error);
+    auto inode = inode_of(path);
+    return std::make_unique<FaultyFile>(*this, path, device_.adopt(std::move(descriptor)), std::move(inode));
+  }
 
   Result<void> rename(const std::string& from, const std::string& to) override {
     const std::lock_guard lock(mutex_);

@@ -4,9 +4,13 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <thread>
 
+#include <forebay/admin.h>
+
 #include "base/log.h"
+#include "client/client_device.h"
 #include "staging-servers/server.h"
 #include "tests/support/faulty_device.h"
 #include "tests/support/temporary_directory.h"
@@ -46,9 +50,10 @@ class FailedStream : public StreamTest {
     thread_.join();
   }
   /// The server ends without flushing anything, and another one is started; `boot`: on a machine that was down.
-  void restart(bool boot) {
+  void restart(bool boot, const std::function<void()>& meanwhile = [] {}) {
     stop();
     own_server_.reset();
+    meanwhile();
     if (boot) std::ofstream(directory_.path("root/boot-id")) << "another\n";
     start();
   }
@@ -84,6 +89,94 @@ TEST_F(FailedStream, a_step_that_committed_and_cannot_become_durable_is_not_writ
   auto step = reader->step(1);
   ASSERT_OK(step);
   EXPECT_EQ(read_step(**step), values);
+}
+
+/// Clients write to the same disk as the server.
+class SharedDisk : public FailedStream {
+ protected:
+  void SetUp() override {
+    FailedStream::SetUp();
+    client::set_client_device(disk_);
+  }
+  void TearDown() override {
+    client::set_client_device(posix_device());
+    FailedStream::TearDown();
+  }
+};
+
+TEST_F(SharedDisk, a_step_whose_data_could_not_be_written_does_not_exist) {
+  auto writer = open_writer();
+  write_step(*writer, 100'000, 1.0);
+  const std::vector<double> values(100'000, 2.0);
+  const Dimensions shape{100'000};
+  const Dimensions zeros{0};
+  ASSERT_OK(writer->begin_step());
+  disk_.fail_at(Operation::write, 1);
+  auto put = writer->put(whole<double>("T", shape, zeros), values.data());
+  ASSERT_FALSE(put);
+  EXPECT_EQ(put.error().code, ErrorCode::io_error);
+  EXPECT_FALSE(writer->end_step());
+  ASSERT_OK(writer->abort_step());
+  write_step(*writer, 100'000, 3.0);
+  auto reader = open_reader();
+  EXPECT_EQ(reader->steps()->size(), 2U);
+  EXPECT_EQ(read_step(**reader->step(1)).front(), 3.0);
+}
+
+TEST_F(SharedDisk, what_was_told_to_be_durable_outlasts_a_loss_of_power) {
+  std::uint64_t lost = 0;
+  for (std::uint64_t round = 0; round < test_count(20); ++round) {
+    SCOPED_TRACE("FOREBAY_TEST_SEED=" + std::to_string(test_seed() + round));
+    Random random(test_seed() + round);
+    const std::string stream = "flow" + std::to_string(round);
+    const std::uint64_t durable = below(random, 4);
+    const std::uint64_t committed = below(random, 4);
+    const auto elements_of = [](std::uint64_t step) { return 1 + step * 7919 % 20'000; };
+    WriterOptions options;
+    options.mode = WriteMode::append;
+    options.durability = Durability::durable;
+    auto writer = open_writer(options, stream);
+    for (std::uint64_t step = 0; step < durable; ++step) write_step(*writer, elements_of(step), double(step));
+    ASSERT_OK(writer->close());
+    options.durability = Durability::committed;
+    writer = open_writer(options, stream);
+    for (std::uint64_t step = durable; step < durable + committed; ++step)
+      write_step(*writer, elements_of(step), double(step));
+    restart(true, [&] {
+      writer.reset();
+      disk_.lose_power(random);
+    });
+    auto reader = open_reader({}, stream);
+    if (!reader) return;
+    const auto kept = reader->steps();
+    ASSERT_OK(kept);
+    EXPECT_GE(kept->size(), durable);
+    EXPECT_LE(kept->size(), durable + committed);
+    lost += durable + committed - kept->size();
+    for (std::uint64_t step = 0; step < kept->size(); ++step) {
+      ASSERT_EQ((*kept)[step].step, step);
+      auto read = reader->step(step);
+      ASSERT_OK(read);
+      ASSERT_OK((*read)->verify());
+      const auto values = read_step(**read);
+      ASSERT_EQ(values.size(), elements_of(step));
+      EXPECT_EQ(values.back(), double(step) + double(elements_of(step) - 1));
+    }
+    // The stream goes on behind what is left.
+    writer = open_writer(options, stream);
+    EXPECT_EQ(writer->current_step(), kept->size());
+    write_step(*writer, 10, 1.0);
+    ASSERT_OK(writer->close());
+    auto admin = Admin::connect();
+    ASSERT_OK(admin);
+    const auto findings = (*admin)->audit(true);
+    ASSERT_OK(findings);
+    for (const Finding& finding : *findings)
+      EXPECT_NE(finding.severity, Finding::Severity::problem) << finding.where << ": " << finding.what;
+    reader.reset();
+    ASSERT_OK((*admin)->remove_stream(*parse_address("res/" + stream), true));
+  }
+  EXPECT_TRUE(lost > 0 || test_count(20) < 20) << "the disk has forgotten nothing";
 }
 
 /// Steps that the machine's going down may have damaged, on a disk that does not answer when they are looked at.
