@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "config_file.h"
 
-#include <limits>
 #include <type_traits>
-#include <vector>
 
 #include <fmt/format.h>
 // Version 3.3 asserts what it then reports as an error: a file with "[~" would end a program built with assertions.

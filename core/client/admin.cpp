@@ -44,7 +44,8 @@ struct Admin::Impl {
       if (resumed || !(*opened)->is_broken()) return resumed;
     }
     auto socket = socket_path.empty() ? server_socket() : Result<std::string>(socket_path);
-    if (reconnect_timeout_ms == 0 || !socket)
+    if (!socket) return fail(std::move(socket.error()));
+    if (reconnect_timeout_ms == 0)
       return opened ? fail(ErrorCode::disconnected, "the server went away again", *socket) : fail(opened.error());
     opened = client::reconnect_server(*socket, Deadline::after_ms(reconnect_timeout_ms), interrupt, resume);
     if (!opened) return fail(std::move(opened.error()));

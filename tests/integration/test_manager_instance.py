@@ -13,7 +13,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from forebay.cli.failures import ExitStatus
 from forebay.errors import DisconnectedError
 from forebay.workflows.manager import client, instance_control
 from tests.support.instance import CommandLineInstance
+from tests.support.load import until
 
 SEED = int(os.environ.get("FOREBAY_TEST_SEED") or random.SystemRandom().randrange(1 << 32))
 KILLS = int(os.environ.get("FOREBAY_TEST_COUNT") or 4)
@@ -234,9 +234,10 @@ def test_kills_during_create_and_destroy_leave_what_one_start_repairs(instance: 
         worker = threading.Thread(target=churn)
         worker.start()
         wanted = chance.randrange(1, 30)
-        until = time.monotonic() + 60
-        while len(outcomes) < wanted and worker.is_alive() and time.monotonic() < until:
-            time.sleep(0.001)
+        until(
+            lambda wanted=wanted, worker=worker, outcomes=outcomes: len(outcomes) >= wanted or not worker.is_alive(),
+            "it is at work",
+        )
         victims = chance.choice([["manager"], ["server"], ["manager", "server"]])
         for victim in victims:
             (instance.kill_manager if victim == "manager" else instance.kill_server)()
