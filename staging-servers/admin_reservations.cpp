@@ -7,6 +7,7 @@
 #include "admin_requests.h"
 #include "admin_session.h"
 #include "base/clock.h"
+#include "base/fail_point.h"
 #include "base/log.h"
 #include "base/size_text.h"
 #include "base/uuid.h"
@@ -37,6 +38,17 @@ wire::ReservationT to_wire(const ReservationInfo& info) {
 
 }  // namespace
 
+bool AdminSession::postponed(const std::string& name, const protocol::Message& message) {
+  auto& in_work = connection_.server().names_in_work;
+  const auto found = in_work.find(name);
+  if (found == in_work.end()) return false;
+  found->second.emplace_back(
+      [this, alive = connection_.alive(), type = message.type, request = message.request, body = message.body] {
+        if (!alive.expired()) handle({type, request, body, {}});
+      });
+  return true;
+}
+
 Result<void> AdminSession::create_reservation(const protocol::Message& message) {
   auto wish = unpacked<wire::ReservationCreate>(message);
   if (!wish) return fail(std::move(wish.error()));
@@ -56,8 +68,7 @@ Result<void> AdminSession::create_reservation(const protocol::Message& message) 
   }
   auto layout = storage::layout_for(wanted.capacity_bytes);
   if (!layout) return fail(std::move(layout.error()));
-  if (server.names_in_work.contains(wanted.name))
-    return fail(ErrorCode::busy, "the reservation is being created or destroyed right now; try again", where);
+  if (postponed(wanted.name, message)) return {};
 
   reservation::ReservationT record;
   record.id = random_uuid();
@@ -100,13 +111,14 @@ Result<void> AdminSession::create_reservation(const protocol::Message& message) 
                     size_text(pool.pool_bytes), size_text(pool.reserved_bytes), size_text(record.capacity_bytes)),
         where);
   }
-  server.names_in_work.insert(record.name);
+  server.names_in_work.try_emplace(record.name);
   server.bytes_in_work += record.capacity_bytes;
   auto shared = std::make_shared<reservation::ReservationT>(std::move(record));
   server.errand_worker().add([&server, this, alive = connection_.alive(), shared, request = message.request] {
     auto created = server.store().create(*shared);
+    fail_point("server.reservation.created");
     server.loop().post([&server, this, alive, shared, request, created = std::move(created)] {
-      server.names_in_work.erase(shared->name);
+      server.end_work(shared->name);
       server.bytes_in_work -= shared->capacity_bytes;
       if (!created) {
         if (alive.expired()) return;
@@ -146,8 +158,7 @@ Result<void> AdminSession::destroy_reservation(const protocol::Message& message)
     if (!found->second->owned_by(peer))
       return fail(ErrorCode::permission_denied, "only its owner may destroy a reservation", where);
   }
-  if (server.names_in_work.contains(name))
-    return fail(ErrorCode::busy, "the reservation is being created or destroyed right now; try again", where);
+  if (postponed(name, message)) return {};
   if (found == server.reservations().end()) {
     connection_.answer_done(message.request);
     return {};
@@ -159,12 +170,13 @@ Result<void> AdminSession::destroy_reservation(const protocol::Message& message)
     if (const auto error = loss_of(streams)) return fail(*error);
   }
   reservation.retiring = true;
-  server.names_in_work.insert(name);
+  server.names_in_work.try_emplace(name);
   server.errand_worker().add(
       [&server, this, alive = connection_.alive(), name, id = reservation.record().id, request = message.request] {
         auto retired = server.store().retire(id);
+        fail_point("server.reservation.retired");
         server.loop().post([&server, this, alive, name, request, retired = std::move(retired)] {
-          server.names_in_work.erase(name);
+          server.end_work(name);
           if (retired) {
             log::info("reservation {} destroyed", name);
             server.forget_reservation(name);

@@ -232,14 +232,17 @@ Result<void> AdminSession::set_precious(const protocol::Message& message) {
   if (!wish) return fail(std::move(wish.error()));
   auto stream = find_stream(connection_, (*wish)->reservation, (*wish)->stream);
   if (!stream) return fail(std::move(stream.error()));
+  journal::PreciousSetT set;
+  set.precious = (*wish)->precious;
   for (std::uint64_t step : (*wish)->steps) {
-    if (!(*stream)->state().steps.contains(step))
+    if ((*stream)->state().steps.contains(step)) {
+      set.steps.push_back(step);
+    } else if (set.precious || step >= (*stream)->state().next_step) {
+      // One that need not be kept any more may have gone by this very wish, whose answer was lost.
       return fail(ErrorCode::not_found, "no such step is kept",
                   fmt::format("stream {}, step {}", (*stream)->path(), step));
+    }
   }
-  journal::PreciousSetT set;
-  set.steps = (*wish)->steps;
-  set.precious = (*wish)->precious;
   if (auto recorded = (*stream)->record(storage::RecordType::precious_set, std::move(set)); !recorded) return recorded;
   (*stream)->apply_retention();
   (*stream)->reservation().space_changed();

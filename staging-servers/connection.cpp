@@ -11,6 +11,7 @@
 #include <cerrno>
 
 #include "admin_session.h"
+#include "base/fail_point.h"
 #include "base/system_error.h"
 #include "reader_session.h"
 #include "server.h"
@@ -70,6 +71,7 @@ Connection::~Connection() {
 void Connection::send(protocol::MessageType type, std::uint32_t request, std::span<const std::uint8_t> body,
                       std::vector<Descriptor> descriptors) {
   if (closing_) return;
+  fail_point("server.message.before_send");
   if (auto sent = socket_.send(type, request, body, std::move(descriptors)); !sent) {
     close(sent.error().message());
     return;
@@ -137,6 +139,7 @@ void Connection::on_events(std::uint32_t events) {
   while (!closing_) {
     auto message = socket_.pop();
     if (!message) break;
+    fail_point("server.message.received");
     dispatch(std::move(*message));
   }
   if (!received) close(received.error().message());

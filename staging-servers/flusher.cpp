@@ -200,6 +200,7 @@ void Flusher::segments_synced(const std::shared_ptr<Job>& job, const std::option
 }
 
 void Flusher::journal_synced(const std::shared_ptr<Job>& job, Result<void> result) {
+  fail_point("server.flush.after_journal_sync");
   if (!result) {
     give_up(*job);
     stream_.fail_stream("the journal could not be synced: " + result.error().message());

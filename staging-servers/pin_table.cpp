@@ -55,7 +55,7 @@ std::optional<std::uint64_t> process_started(pid_t pid) {
 }  // namespace
 
 Result<std::unique_ptr<PinTable>> PinTable::open(const std::string& path, bool after_boot,
-                                                 std::vector<Absent>& absent) {
+                                                 const ReaderPresence& presence, std::vector<Absent>& absent) {
   static_assert(sizeof(Slot) == 72);
   const Descriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (!file.valid()) return system_error(errno, "cannot open the table of pins", path);
@@ -67,12 +67,15 @@ Result<std::unique_ptr<PinTable>> PinTable::open(const std::string& path, bool a
   if (address == MAP_FAILED) return system_error(errno, "cannot map the table of pins", path);
   std::unique_ptr<PinTable> table(new PinTable(static_cast<Slot*>(address), slot_count_max));
 
+  const auto still_there = [&](const Slot& slot) {
+    const auto state = presence.state(slot.session);
+    if (state != ReaderPresence::State::unknown) return state == ReaderPresence::State::present;
+    return process_started(static_cast<pid_t>(slot.pid)) == slot.process_started;
+  };
   std::map<std::uint64_t, Absent> found;
   for (std::uint32_t i = 0; i < slot_count_max; ++i) {
     Slot& slot = table->slots_[i];
-    const bool living =
-        slot.session != 0 && !after_boot && process_started(static_cast<pid_t>(slot.pid)) == slot.process_started;
-    if (!living) {
+    if (slot.session == 0 || after_boot || !still_there(slot)) {
       slot.session = 0;
       continue;
     }

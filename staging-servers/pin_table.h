@@ -15,11 +15,13 @@
 
 #include <forebay/result.h>
 
+#include "reader_presence.h"
+
 namespace forebay::server {
 
 class PinTable {
  public:
-  /// A reader of before the restart whose process lives.
+  /// A reader of before the restart that still exists.
   struct Absent {
     std::uint64_t session = 0;
     pid_t pid = 0;
@@ -27,8 +29,10 @@ class PinTable {
     std::vector<std::pair<std::uint32_t, std::uint64_t>> keys;  ///< epoch, step
   };
 
-  /// Maps ROOT/pins, making it if need be. What it held goes to `absent`, less the dead; after a boot nobody is left.
-  static Result<std::unique_ptr<PinTable>> open(const std::string& path, bool after_boot, std::vector<Absent>& absent);
+  /// Maps ROOT/pins, making it if need be. What it held goes to `absent`, less those that are gone; after a boot nobody
+  /// is left.
+  static Result<std::unique_ptr<PinTable>> open(const std::string& path, bool after_boot,
+                                                const ReaderPresence& presence, std::vector<Absent>& absent);
   ~PinTable();
   PinTable(const PinTable&) = delete;
   PinTable& operator=(const PinTable&) = delete;

@@ -135,8 +135,12 @@ void ReaderSession::join() {
     for (const wire::StepKey& key : wish_.pins) wanted.emplace_back(key.epoch(), key.step());
     for (const StepKey& key : stream_->followers().resume_pins(*this, wanted))
       opened.lost_pins.emplace_back(key.second, key.first, 0);
+    connection_.server().absent_returned(number);
   }
-  connection_.answer(protocol::MessageType::reader_opened, open_request_, opened);
+  std::vector<Descriptor> descriptors;
+  if (Descriptor presence = connection_.server().presence().admit(number); presence.valid())
+    descriptors.push_back(std::move(presence));
+  connection_.answer(protocol::MessageType::reader_opened, open_request_, opened, std::move(descriptors));
   // A writer may wait for its readers.
   if (follow) stream_->group().readers_changed();
 }
@@ -256,6 +260,7 @@ void ReaderSession::handle(protocol::Message message) {
 }
 
 void ReaderSession::closed(const std::string&) {
+  if (number != 0) connection_.server().presence().forget(number);
   if (waiting_for_stream_) connection_.server().remove_stream_waiter(*this);
   if (stream_ != nullptr) stream_->followers().leave(*this);
 }

@@ -144,6 +144,7 @@ Result<void> Reservation::remove_stream(const std::string& stream) {
                 "stream " + found->second->path());
   }
   if (auto retired = server_.store().retire_stream(record_.id, stream); !retired) return retired;
+  fail_point("server.stream.retired");
   const std::vector<Extent> held = found->second->extents_of_steps();
   end_waits(*found->second, {ErrorCode::not_found, "the stream was removed", "stream " + found->second->path()});
   found->second->removed();

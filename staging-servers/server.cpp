@@ -144,6 +144,13 @@ Reservation& Server::add_reservation(reservation::ReservationT record) {
   return *slot;
 }
 
+void Server::end_work(const std::string& name) {
+  const auto found = names_in_work.find(name);
+  if (found == names_in_work.end()) return;
+  for (auto& task : found->second) loop_->post(std::move(task));
+  names_in_work.erase(found);
+}
+
 void Server::forget_reservation(const std::string& name) {
   if (const auto found = reservations_.find(name); found != reservations_.end()) {
     for (auto& [stream_name, stream] : found->second->streams()) {

@@ -17,6 +17,7 @@
 #include "connection.h"
 #include "event_loop.h"
 #include "pin_table.h"
+#include "reader_presence.h"
 #include "reservation.h"
 #include "storage/reservation_store.h"
 #include "worker.h"
@@ -90,10 +91,15 @@ class Server {
   void remove_stream_waiter(ReaderSession& session);
   void stream_made(const std::string& path);
 
+  const ReaderPresence& presence() const noexcept { return *presence_; }
+  /// A reader of before the restart has come back.
+  void absent_returned(std::uint64_t session) { absent_readers_.erase(session); }
+
   /// Numbers of the readers that are connected.
   std::set<std::uint64_t> reader_sessions;
-  /// Names that are being created or destroyed right now.
-  std::set<std::string> names_in_work;
+  /// Names of reservations that are being created or destroyed right now, and what waits for the end of that.
+  std::map<std::string, std::vector<std::function<void()>>> names_in_work;
+  void end_work(const std::string& name);
   /// Bytes of creations in work, so that two at once do not overcommit the pool.
   std::uint64_t bytes_in_work = 0;
 
@@ -109,6 +115,7 @@ class Server {
   void pause_accepting();
   void purge_round();
   void watch_absent_readers();
+  void check_absent_readers();
 
   Device& device_;
   ServerOptions options_;
@@ -128,10 +135,11 @@ class Server {
   Descriptor listener_;
   std::unique_ptr<EventLoop> loop_;
   std::unique_ptr<storage::ReservationStore> store_;
+  std::optional<ReaderPresence> presence_;
   std::unique_ptr<PinTable> pins_;
   std::vector<std::string> start_problems_;
-  std::vector<PinTable::Absent> absent_;        ///< readers of before the restart; during recovery only
-  std::map<int, Descriptor> absent_processes_;  ///< theirs, as pidfds, by number
+  std::vector<PinTable::Absent> absent_;                ///< readers of before the restart; during recovery only
+  std::map<std::uint64_t, Descriptor> absent_readers_;  ///< their processes, as pidfds, by session
   std::multimap<std::string, ReaderSession*> stream_waiters_;
   std::map<std::string, std::unique_ptr<Reservation>> reservations_;
   std::unordered_map<Connection*, std::unique_ptr<Connection>> connections_;

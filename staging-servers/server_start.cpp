@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a server comes up: its root, the size of its pool, recovery, readers of the run before, its socket.
 #include <fcntl.h>
-#include <sys/epoll.h>
+#include <poll.h>
 #include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -17,6 +17,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/size_text.h"
 #include "base/system_error.h"
@@ -27,6 +28,8 @@
 namespace forebay::server {
 namespace {
 
+/// How soon the steps of a reader that has gone while the server was away are free.
+constexpr std::int64_t absent_check_ms = 250;
 constexpr std::size_t small_file_bytes_max = std::size_t{1} << 20;
 
 std::span<const std::byte> bytes_of(const std::string& text) {
@@ -144,7 +147,10 @@ Result<void> Server::learn_capacity() {
 }
 
 Result<void> Server::recover() {
-  auto pins = PinTable::open(options_.root + "/pins", after_boot_, absent_);
+  auto presence = ReaderPresence::open(options_.root);
+  if (!presence) return fail(std::move(presence.error()));
+  presence_ = std::move(*presence);
+  auto pins = PinTable::open(options_.root + "/pins", after_boot_, *presence_, absent_);
   if (!pins) return fail(std::move(pins.error()));
   pins_ = std::move(*pins);
   auto records = store_->load(start_problems_, unread_);
@@ -180,6 +186,7 @@ Result<void> Server::note_boot() {
 }
 
 void Server::watch_absent_readers() {
+  std::set<std::uint64_t> sessions;
   for (const PinTable::Absent& reader : std::exchange(absent_, {})) {
     Stream* stream = nullptr;
     for (auto& [name, reservation] : reservations_) {
@@ -187,23 +194,37 @@ void Server::watch_absent_readers() {
         if (candidate->state().uuid == reader.stream_uuid) stream = candidate.get();
       }
     }
-    Descriptor process(static_cast<int>(::syscall(SYS_pidfd_open, reader.pid, 0)));
-    if (stream == nullptr || !process.valid()) {
+    if (stream == nullptr) {
       for (const auto& [epoch, step] : reader.keys) pins_->remove(reader.session, epoch, step);
       continue;
     }
     stream->followers().hold_for_absent(reader.session, reader.keys);
-    const int number = process.get();
-    absent_processes_.emplace(number, std::move(process));
-    auto watched = loop_->watch(number, EPOLLIN, [this, number, session = reader.session](std::uint32_t) {
-      loop_->forget(number);
-      absent_processes_.erase(number);
-      for (auto& [name, reservation] : reservations_) {
-        for (auto& [stream_name, candidate] : reservation->streams()) candidate->followers().absent_is_gone(session);
-      }
-    });
-    if (!watched) log::error("{}", watched.error().message());
+    absent_readers_.emplace(reader.session, static_cast<int>(::syscall(SYS_pidfd_open, reader.pid, 0)));
+    sessions.insert(reader.session);
   }
+  presence_->keep_only(sessions);
+  check_absent_readers();
+}
+
+void Server::check_absent_readers() {
+  std::vector<std::uint64_t> gone;
+  for (const auto& [session, process] : absent_readers_) {
+    pollfd ended{process.get(), POLLIN, 0};
+    const bool has_process = process.valid() && ::poll(&ended, 1, 0) == 0;
+    const auto state = presence_->state(session);
+    if (state == ReaderPresence::State::gone || (state == ReaderPresence::State::unknown && !has_process))
+      gone.push_back(session);
+  }
+  for (std::uint64_t session : gone) {
+    absent_readers_.erase(session);
+    presence_->forget(session);
+    for (auto& [name, reservation] : reservations_) {
+      for (auto& [stream_name, stream] : reservation->streams()) stream->followers().absent_is_gone(session);
+    }
+  }
+  // Neither a lock that ends nor the last handle of a reader that lives on says so by itself.
+  if (!absent_readers_.empty())
+    loop_->at(monotonic_ns() + absent_check_ms * 1'000'000, [this] { check_absent_readers(); });
 }
 
 bool Server::held_by_absent(const std::string& stream_uuid, std::uint32_t epoch, std::uint64_t step) const {

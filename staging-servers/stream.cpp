@@ -44,6 +44,7 @@ void Stream::post(std::function<void()> task) {
 }
 
 Result<void> Stream::append(storage::RecordType type, std::span<const std::uint8_t> body) {
+  fail_point("server.record.before_append");
   if (auto appended = journal_->append(type, body); !appended) {
     const ErrorCode code = appended.error().code;
     if (code == ErrorCode::no_space || code == ErrorCode::invalid_argument)
@@ -59,14 +60,17 @@ Result<void> Stream::append(storage::RecordType type, std::span<const std::uint8
     });
     return fail(failed);
   }
+  fail_point("server.record.after_append");
   if (journal_->wants_checkpoint() && !checkpoint_posted_) {
     checkpoint_posted_ = true;
     post([this] {
       checkpoint_posted_ = false;
+      fail_point("server.roll.before");
       const auto checkpoint = state_.checkpoint_body();
       if (auto rolled = journal_->roll({checkpoint.data(), checkpoint.size()}); !rolled) {
         log::warning("stream {}: the journal could not be rolled: {}", path(), rolled.error().message());
       }
+      fail_point("server.roll.after");
     });
   }
   return {};

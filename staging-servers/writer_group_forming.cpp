@@ -117,6 +117,8 @@ void WriterGroup::open(WriterSession& session, std::uint32_t request, const wire
                                                                [this, rank = wish.rank] { candidate_timed_out(rank); });
   }
   candidates_.emplace(wish.rank, std::move(candidate));
+  settle_unanswered_open();
+  finish_rejoin_if_whole();
   form_if_whole();
 }
 
@@ -180,18 +182,22 @@ void WriterGroup::form_if_whole() {
   ranks_.resize(wish.ranks);
   for (auto& [number, candidate] : candidates) {
     if (candidate.has_timer) stream_.reservation().server().loop().cancel(candidate.timer);
-    ranks_[number].session = candidate.session;
-    candidate.session->member = true;
-    candidate.session->incarnation = incarnation_;
-    wire::WriterOpenedT opened;
-    opened.uuid = stream_.state().uuid;
-    opened.epoch = stream_.state().epoch;
-    opened.incarnation = incarnation_;
-    opened.next_step = stream_.state().next_step;
-    opened.segment_bytes = stream_.reservation().record().segment_bytes;
-    candidate.session->connection().answer(protocol::MessageType::writer_opened, candidate.request, opened);
+    join(number, candidate);
   }
   stream_.followers().status_changed();
+}
+
+void WriterGroup::join(std::uint32_t number, const Candidate& candidate) {
+  ranks_[number].session = candidate.session;
+  candidate.session->member = true;
+  candidate.session->incarnation = incarnation_;
+  wire::WriterOpenedT opened;
+  opened.uuid = stream_.state().uuid;
+  opened.epoch = stream_.state().epoch;
+  opened.incarnation = incarnation_;
+  opened.next_step = stream_.state().next_step;
+  opened.segment_bytes = stream_.reservation().record().segment_bytes;
+  candidate.session->connection().answer(protocol::MessageType::writer_opened, candidate.request, opened);
 }
 
 Result<void> WriterGroup::begin_incarnation(const wire::WriterOpenT& wish) {

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/fail_point.h"
 #include "base/system_error.h"
 #include "client/pause.h"
 
@@ -99,7 +100,9 @@ Result<std::uint32_t> Connection::send(MessageType type, std::span<const std::ui
   Result<void> sent;
   {
     const std::lock_guard lock(send_mutex_);
+    fail_point("client.message.before_send");
     sent = socket_.send(type, request, body);
+    fail_point("client.message.after_send");
   }
   if (!sent) {
     // An answer that tells why may still be on its way; whoever waits will find it or the end of the connection.
@@ -140,6 +143,7 @@ Result<Message> Connection::wait(std::uint32_t request, Deadline deadline) {
     if (auto found = answers_.find(request); found != answers_.end()) {
       Message message = std::move(found->second);
       answers_.erase(found);
+      fail_point("client.message.received");
       return message;
     }
     if (broken_) return fail(broken_error());

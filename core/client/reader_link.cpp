@@ -122,11 +122,14 @@ Result<void> ReaderLink::greet(const std::shared_ptr<Connection>& connection, Pr
   auto body = protocol::body_of<wire::ReaderOpened>(*answer);
   if (!body) return fail(std::move(body.error()));
 
+  std::shared_ptr<const Descriptor> presence;
+  if (!answer->descriptors.empty())
+    presence = std::make_shared<const Descriptor>(std::move(answer->descriptors.front()));
   const std::lock_guard lock(mutex_);
   session_ = (*body)->session();
   epoch_ = (*body)->epoch();
   position_ = (*body)->position();
-  current_ = {connection, current_.generation + 1};
+  current_ = {connection, current_.generation + 1, std::move(presence)};
   if (presented != nullptr) {
     for (const std::shared_ptr<Pin>& pin : *presented) {
       pin->generation_ = current_.generation;

@@ -73,6 +73,8 @@ class ReaderLink : public std::enable_shared_from_this<ReaderLink> {
   struct Current {
     std::shared_ptr<Connection> connection;
     std::uint64_t generation = 0;
+    /// Tells a restarted server that this reader exists, as long as it is open.
+    std::shared_ptr<const Descriptor> presence;
   };
 
   static Result<std::shared_ptr<ReaderLink>> open(const Address& address, const ReaderOptions& options);

@@ -177,17 +177,30 @@ Result<std::unique_ptr<Writer>> Writer::open(const Address& address, const Write
   request.open_timeout_ms = options.open_timeout_ms;
   request.grace_ms = options.grace_ms;
   request.distribution = options.distribution;
-  auto answer = impl->connection->call(MessageType::writer_open, request, MessageType::writer_opened,
-                                       client::open_deadline(options.open_timeout_ms));
-  if (!answer) {
-    if (answer.error().where.empty()) answer.error().where = where;
-    return fail(std::move(answer.error()));
+  const auto greet = [&](const std::shared_ptr<client::Connection>& connection) -> Result<void> {
+    auto answer = connection->call(MessageType::writer_open, request, MessageType::writer_opened,
+                                   client::open_deadline(options.open_timeout_ms));
+    if (!answer) return fail(std::move(answer.error()));
+    auto body = protocol::body_of<wire::WriterOpened>(*answer);
+    if (!body) return fail(std::move(body.error()));
+    impl->epoch = (*body)->epoch();
+    impl->incarnation = (*body)->incarnation();
+    impl->step = (*body)->next_step();
+    return {};
+  };
+  auto opened = greet(impl->connection);
+  if (!opened && impl->connection->is_broken()) {
+    // Whether the group had formed is not known: the server knows a group that nobody was told of, and does not wait
+    // for it.
+    connected = client::reconnect_server(impl->connection->socket_path(),
+                                         Deadline::after_ms(options.reconnect_timeout_ms), options.interrupt, greet);
+    if (connected) impl->connection = std::move(*connected);
+    opened = connected ? Result<void>() : fail(std::move(connected.error()));
   }
-  auto body = protocol::body_of<wire::WriterOpened>(*answer);
-  if (!body) return fail(std::move(body.error()));
-  impl->epoch = (*body)->epoch();
-  impl->incarnation = (*body)->incarnation();
-  impl->step = (*body)->next_step();
+  if (!opened) {
+    if (opened.error().where.empty()) opened.error().where = where;
+    return fail(std::move(opened.error()));
+  }
   return std::unique_ptr<Writer>(new Writer(std::move(impl)));
 }
 

@@ -177,7 +177,10 @@ class Admin:
         self._core.mark_staged(str(address), epoch, list(steps), receipt)
 
     def set_precious(self, address: str | Address, steps: Iterable[int], precious: bool = True) -> None:
-        """Marks steps, by number, as precious or not."""
+        """Marks steps, by number, as precious or not; NotFoundError for one that is not kept.
+
+        Steps that are gone are ignored where they are not to be precious any more.
+        """
         self._core.set_precious(str(address), list(steps), precious)
 
     def audit(self, read_data: bool = False) -> list[Finding]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import zlib
@@ -35,6 +36,15 @@ def chance(request: pytest.FixtureRequest) -> random.Random:
 def rounds() -> Callable[[int], int]:
     """How often to do it: ``$FOREBAY_TEST_COUNT``, else the number given."""
     return lambda default: int(os.environ.get("FOREBAY_TEST_COUNT") or default)
+
+
+def numbers(chance: random.Random, stride: int, rounds: Callable[[int], int]) -> Iterator[int]:
+    """How often a place is passed before the accident: each ``stride``-th number, or all with many rounds.
+
+    It begins with one that chance chooses, and has no end.
+    """
+    step = max(1, stride // rounds(1))
+    return itertools.count(chance.randint(1, step), step)
 
 
 @pytest.fixture

@@ -9,9 +9,11 @@ from collections.abc import Callable
 
 import pytest
 
+from forebay import Admin
+from forebay.errors import DisconnectedError
 from tests.fault.instance import Instance
 from tests.fault.promises import Ledger
-from tests.support.load import write
+from tests.support.load import until, write
 
 Instances = Callable[..., Instance]
 
@@ -28,9 +30,18 @@ STEPS = 12
         "server.commit.before_answer",
         "server.flush.before_sync",
         "server.flush.before_journal_sync",
+        "server.flush.after_journal_sync",
         "server.deliver.before_answer",
     ],
 )
+# crash-matrix: committing a step | server, between the parts of two ranks, at `server.part.received` | writers and readers go on after the restart; each step is there once, and each reader gets it once
+# crash-matrix: committing a step | server, before the commit record, at `server.commit.before_append` | writers and readers go on after the restart; each step is there once, and each reader gets it once
+# crash-matrix: committing a step | server, behind the commit record, not synced, at `server.commit.after_append` | writers and readers go on after the restart; each step is there once, and each reader gets it once
+# crash-matrix: committing a step | server, before the writers' answer, at `server.commit.before_answer` | writers and readers go on after the restart; each step is there once, and each reader gets it once
+# crash-matrix: committing a step | server, before a reader is given it, at `server.deliver.before_answer` | writers and readers go on after the restart; each step is there once, and each reader gets it once
+# crash-matrix: making steps durable | server, before the data is synced, at `server.flush.before_sync` | writers and readers go on after the restart; each step is there once, and each reader gets it once
+# crash-matrix: making steps durable | server, between the syncs of data and journal, at `server.flush.before_journal_sync` | writers and readers go on after the restart; each step is there once, and each reader gets it once
+# crash-matrix: making steps durable | server, behind the sync, before the answer, at `server.flush.after_journal_sync` | writers and readers go on after the restart; each step is there once, and each reader gets it once
 def test_steps_under_way_are_taken_up_again(
     instances: Instances, chance: random.Random, place: str, durability: str
 ) -> None:
@@ -59,6 +70,7 @@ def test_steps_under_way_are_taken_up_again(
     assert instance.problems() == []
 
 
+# crash-matrix: making steps durable | server, when a step is committed, but not durable, at `server.commit.before_answer` | the part that is sent again is answered when the step is durable
 def test_durable_means_durable_also_for_a_step_sent_again(instances: Instances) -> None:
     """A part that is sent again after a crash is answered when its step is durable, not when it is found committed."""
     instance = instances(flush_interval_ms=-1)
@@ -73,8 +85,10 @@ def test_durable_means_durable_also_for_a_step_sent_again(instances: Instances) 
 
 
 @pytest.mark.parametrize("place", ["server.withdraw.after_append", "server.form.before_group"])
-def test_a_group_that_the_crash_kept_from_forming_can_try_again(instances: Instances, place: str) -> None:
-    """Appending after an earlier step, cut off while the group forms: the steps up to there stay."""
+# crash-matrix: appending after an earlier step | server, before the record, at `server.form.before_group` | the steps up to there; the group forms after the restart
+# crash-matrix: appending after an earlier step | server, behind the record, at `server.withdraw.after_append` | the steps up to there; the group forms after the restart, which nobody had been told of
+def test_a_group_that_the_crash_kept_from_forming_forms_after_it(instances: Instances, place: str) -> None:
+    """Appending after an earlier step, cut off while the group forms: it rides that out, formed or not."""
     instance = instances()
     instance.create("r", "64MiB")
     ledger = Ledger("r/flow")
@@ -85,22 +99,20 @@ def test_a_group_that_the_crash_kept_from_forming_can_try_again(instances: Insta
     second = [
         instance.write(ledger.address, rank=rank, ranks=2, mode="a", append_after=4, steps=3) for rank in range(2)
     ]
-    for writer in second:
-        writer.fail("disconnected")
     assert instance.wait() == -signal.SIGKILL
     instance.start()
-    kept = sorted(instance.check(ledger.address))
-    assert kept in (list(range(5)), list(range(10))), f"neither before nor after the withdrawal: {kept}"
-    third = instance.group(ledger.address, 2, mode="a", append_after=4, steps=3)
-    ledger.withdraw(third[0].named("opened")[0]["epoch"], 4)
-    for writer in third:
+    ledger.withdraw(2, 4)
+    for writer in second:
         writer.succeed()
-    ledger.note_ended(third)
+        assert writer.named("opened")[0]["next"] == 5
+    ledger.note_ended(second)
     assert sorted(ledger.check(instance)) == list(range(8))
     assert instance.problems() == []
 
 
 @pytest.mark.parametrize("place", ["server.form.before_group", "server.withdraw.after_append"])
+# crash-matrix: replacing a stream | server, before the record, at `server.form.before_group` | the old steps, whole; then the replacement goes on
+# crash-matrix: replacing a stream | server, behind the record, at `server.withdraw.after_append` | an empty stream of the next epoch; then the group goes on
 def test_a_replacement_forms_and_withdraws_at_once_or_not_at_all(instances: Instances, place: str) -> None:
     """Mode w replaces the stream by the record that forms the new group: before it the old steps stand, then none."""
     instance = instances()
@@ -110,17 +122,26 @@ def test_a_replacement_forms_and_withdraws_at_once_or_not_at_all(instances: Inst
         writer.succeed()
         ledger.note(writer)
     instance.restart(f"{place}=kill")
-    instance.write(ledger.address, mode="w", steps=3).fail("disconnected")
+    writer = instance.write(ledger.address, mode="w", steps=0, commands=True)
     assert instance.wait() == -signal.SIGKILL
+    # Before it hears of a server again.
+    writer.send(signal.SIGSTOP)
     instance.start()
     if place == "server.form.before_group":
         assert sorted(ledger.check(instance)) == list(range(5))
     else:
         assert instance.check(ledger.address) == {}
         assert instance.stream(ledger.address).epoch == 2
+    writer.send(signal.SIGCONT)
+    assert writer.wait_for("opened")["next"] == 0
+    assert instance.stream(ledger.address).epoch == 2
+    writer.ask("step", "committed")
+    writer.ask("close", "closed")
+    assert sorted(instance.check(ledger.address)) == [0]
     assert instance.problems() == []
 
 
+# crash-matrix: dropping steps | server, behind the record, at `server.drop.after_append` | the steps that retention keeps, whole; the writer goes on
 def test_dropped_steps_stay_dropped_or_whole(instances: Instances, chance: random.Random) -> None:
     """Killed right behind the record of a drop: the steps that are left are whole, and writing goes on."""
     instance = instances(flush_interval_ms=20)
@@ -137,6 +158,7 @@ def test_dropped_steps_stay_dropped_or_whole(instances: Instances, chance: rando
     assert instance.problems() == []
 
 
+# crash-matrix: recovering | server, when it has read a journal, at `server.recover.after_replay`, three times | the next start finds the same; writers go on
 def test_recovery_can_itself_be_cut_off(instance: Instance) -> None:
     """A server that dies while it reads the journals finds the same at the next start."""
     ledger = Ledger("r/flow")
@@ -154,6 +176,7 @@ def test_recovery_can_itself_be_cut_off(instance: Instance) -> None:
     assert instance.problems() == []
 
 
+# crash-matrix: losing a rank | a rank, and the server while it breaks the group, at `server.group.breaking` | the committed steps; after the restart the others are told, the stream is interrupted, and readers get its end
 def test_a_group_that_breaks_while_the_server_dies_is_interrupted(instances: Instances) -> None:
     """The loss of a rank is learnt again after the restart, when it does not come back."""
     instance = instances(restart_grace_ms=1000)
@@ -178,6 +201,7 @@ def test_a_group_that_breaks_while_the_server_dies_is_interrupted(instances: Ins
     assert instance.problems() == []
 
 
+# crash-matrix: committing a step | a rank, its data written, before its part is sent, at `client.part.before_send` | the steps before; the other rank is told; a new group goes on there
 def test_a_rank_that_dies_before_its_part_is_sent_leaves_no_step(instance: Instance) -> None:
     """All its data lies in the segments, and the other rank has sent its part: without the part there is no step."""
     ledger = Ledger("r/flow")
@@ -197,6 +221,7 @@ def test_a_rank_that_dies_before_its_part_is_sent_leaves_no_step(instance: Insta
     assert instance.problems() == []
 
 
+# crash-matrix: ending a stream | server, behind the record of the end, at `server.close.before_answer` | the stream has ended; writer and readers are told so
 def test_a_close_that_was_not_answered_has_ended_the_stream(instances: Instances) -> None:
     """Killed between the record of the end and its answer: the writer asks again and is told."""
     instance = instances()
@@ -217,6 +242,7 @@ def test_a_close_that_was_not_answered_has_ended_the_stream(instances: Instances
     assert instance.problems() == []
 
 
+# crash-matrix: making a stream | server, between its folder and its journal, at `server.stream.before_journal` | nothing; it can be made anew
 def test_a_stream_without_a_journal_was_never_made(instances: Instances) -> None:
     """Killed between the stream's folder and its journal: nobody was told of it, and it can be made anew."""
     instance = instances()
@@ -224,13 +250,87 @@ def test_a_stream_without_a_journal_was_never_made(instances: Instances) -> None
     instance.kill()
     instance.start("server.stream.before_journal=kill")
     ledger = Ledger("r/flow")
-    instance.write(ledger.address, steps=1).fail("disconnected")
+    writer = instance.write(ledger.address, steps=STEPS)
     assert instance.wait() == -signal.SIGKILL
+    writer.send(signal.SIGSTOP)
     instance.start()
     with instance.admin() as admin:
         assert admin.streams("r") == []
     assert instance.problems() == []
-    (writer,) = instance.group(ledger.address, 1, steps=STEPS)
+    writer.send(signal.SIGCONT)
     writer.succeed()
     ledger.note_ended([writer])
     assert sorted(ledger.check(instance)) == list(range(STEPS))
+
+
+@pytest.mark.parametrize("place", ["server.roll.before", "server.roll.after"])
+# crash-matrix: rolling the journal | server, before a new file begins, at `server.roll.before` | everything; the writer goes on
+# crash-matrix: rolling the journal | server, when the new file is in use, at `server.roll.after` | everything; the writer goes on
+def test_a_journal_that_is_rolled_loses_nothing(instances: Instances, place: str) -> None:
+    """Small steps that come and go make the journal grow until it begins a new file with a checkpoint."""
+    instance = instances(flush_interval_ms=20)
+    instance.create("r", "16MiB")
+    instance.kill()
+    instance.start(f"{place}=kill")
+    ledger = Ledger("r/flow")
+    (writer,) = instance.group(ledger.address, 1, retention="last:5", steps=0, elements=10)
+    assert instance.wait(90) == -signal.SIGKILL
+    instance.start()
+    writer.wait_for("committed", after=writer.count())
+    writer.kill()
+    ledger.note_ended([writer])
+    until(lambda: instance.stream(ledger.address).status == "interrupted", "the writer is gone")
+    ledger.check(instance, keeps_last=5)
+    instance.check_disk_use("r")
+    assert instance.problems() == []
+
+
+# crash-matrix: creating a reservation | server, when it is whole on disk, at `server.reservation.created` | the reservation; creating it again succeeds
+def test_a_creation_that_was_not_answered_can_be_asked_for_again(instances: Instances) -> None:
+    """It is there after the restart, once."""
+    instance = instances()
+    instance.restart("server.reservation.created=kill")
+    with instance.admin() as admin, pytest.raises(DisconnectedError):
+        admin.create("r", "64MiB")
+    assert instance.wait() == -signal.SIGKILL
+    instance.start()
+    with instance.admin() as admin:
+        assert [info.name for info in admin.reservations()] == ["r"]
+        admin.create("r", "64MiB")
+        assert admin.server().reserved_bytes == admin.reservation("r").capacity_bytes
+    assert instance.problems() == []
+
+
+@pytest.mark.parametrize("place", ["server.reservation.retired", "server.stream.retired"])
+# crash-matrix: destroying a reservation | server, when it lies in quarantine, at `server.reservation.retired` | nothing; its space is free, and destroying it again succeeds
+# crash-matrix: removing a stream | server, when it lies in quarantine, at `server.stream.retired` | the other streams; its space is free, and removing it again succeeds
+def test_a_removal_that_was_not_answered_is_done(instances: Instances, place: str) -> None:
+    """What was removed is gone from disk too, soon after the restart."""
+    instance = instances()
+    for name in ("r", "other"):
+        instance.create(name, "64MiB")
+    ledger = Ledger("r/flow")
+    for address in (ledger.address, "r/gone", "other/gone"):
+        (writer,) = instance.group(address, 1, steps=3)
+        writer.succeed()
+        if address == ledger.address:
+            ledger.note_ended([writer])
+    instance.restart(f"{place}=kill")
+
+    def remove(admin: Admin) -> None:
+        if place == "server.stream.retired":
+            admin.remove_stream("r/gone")
+        else:
+            admin.destroy("other")
+
+    with instance.admin() as admin, pytest.raises(DisconnectedError):
+        remove(admin)
+    assert instance.wait() == -signal.SIGKILL
+    instance.start()
+    with instance.admin() as admin:
+        remove(admin)
+        assert [info.name for info in admin.streams("r")][:1] == ["flow"]
+        assert len(admin.reservations()) + len(admin.streams("r")) == 3
+    until(lambda: not list((instance.root / "quarantine").iterdir()), "the quarantine is empty")
+    assert sorted(ledger.check(instance)) == [0, 1, 2]
+    assert instance.problems() == []

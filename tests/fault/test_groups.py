@@ -58,6 +58,7 @@ def test_a_second_group_is_turned_away(instance: Instance) -> None:
     assert str(last.pid) in error["what"]
 
 
+# crash-matrix: committing a step | a rank of an older incarnation, asleep while its group was lost and another formed | its step is refused; both groups' committed steps stay
 def test_an_old_incarnation_is_fenced(instance: Instance) -> None:
     """A rank that was only asleep while its group was lost and started again can no longer write."""
     old, lost = instance.group("r/flow", 2, "one", commands=True)
@@ -83,6 +84,7 @@ def test_an_old_incarnation_is_fenced(instance: Instance) -> None:
     assert instance.problems() == []
 
 
+# crash-matrix: ending a stream | server, when one of two ranks has closed | the stream ends when the other closes
 def test_a_rank_that_left_before_the_server_died_is_not_waited_for(instance: Instance) -> None:
     """Ranks close one after the other, and the server is restarted in between: the stream has ended all the same."""
     first, second = instance.group("r/flow", 2, commands=True)
@@ -97,6 +99,7 @@ def test_a_rank_that_left_before_the_server_died_is_not_waited_for(instance: Ins
     assert instance.stream("r/flow").status == "ended"
 
 
+# crash-matrix: forming a group | a rank, before the group is complete | nothing of it; the rank may come again
 def test_a_forming_rank_that_dies_can_come_again(instance: Instance) -> None:
     """What it had asked for died with it."""
     first = instance.write("r/flow", rank=0, ranks=2)

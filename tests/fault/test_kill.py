@@ -48,6 +48,7 @@ def kill_something(instance: Instance, scenes: list[Scene], chance: random.Rando
 
 
 @pytest.mark.timeout(900)
+# crash-matrix: anything | ranks, readers, consumers and server, at random moments, one or together | every committed step that is to be kept, once, whole and in order; cursors
 def test_promises_hold_whoever_is_killed(
     instances: Instances, chance: random.Random, rounds: Callable[[int], int]
 ) -> None:

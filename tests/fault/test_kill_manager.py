@@ -98,6 +98,7 @@ def live_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Live
 
 
 @pytest.mark.timeout(600)
+# crash-matrix: stages | stager, manager, server and writer, at random moments, one or together, while a live stream is staged out | every chosen step at the destination, verified, with a receipt
 def test_every_chosen_step_is_staged_whoever_is_killed(
     live_stage: LiveStage, chance: random.Random, rounds: Callable[[int], int]
 ) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import forebay
 from tests.fault.instance import Instance
 from tests.support.load import LoadProcess, until
 from tests.support.processes import PythonProcess
@@ -59,6 +60,7 @@ def used_bytes(instance: Instance) -> int:
         return admin.reservation("r").used_bytes
 
 
+# crash-matrix: holding steps | a reader, stopped with views while hundreds of steps go by | its views as they were; the writer goes on
 def test_a_stopped_reader_neither_slows_the_writer_nor_reads_newer_bytes(instance: Instance) -> None:
     """SIGSTOP with pins held, hundreds of steps go by, SIGCONT: the views show what they showed."""
     (writer,) = instance.group(ADDRESS, 1, **RECYCLING)
@@ -76,6 +78,7 @@ def test_a_stopped_reader_neither_slows_the_writer_nor_reads_newer_bytes(instanc
     assert instance.problems() == []
 
 
+# crash-matrix: holding steps | readers, running or stopped, killed with views | their steps' space is free
 def test_a_killed_reader_lets_go_of_its_pins(instance: Instance) -> None:
     """Named or not, killed while it runs or while it is stopped."""
     (writer,) = instance.group(ADDRESS, 1, **RECYCLING)
@@ -94,6 +97,7 @@ def test_a_killed_reader_lets_go_of_its_pins(instance: Instance) -> None:
 
 
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGTERM])
+# crash-matrix: holding steps | server, killed or ended, three times, while views are held | the views as they were; the reader goes on
 def test_views_outlast_a_restart_of_the_server(instance: Instance, sent: signal.Signals) -> None:
     """Before the reader comes back its steps are kept for it, and afterwards it holds them again."""
     (writer,) = instance.group(ADDRESS, 1, **RECYCLING)
@@ -118,6 +122,7 @@ def test_views_outlast_a_restart_of_the_server(instance: Instance, sent: signal.
     assert instance.problems() == []
 
 
+# crash-matrix: holding steps | server, and readers that never come back to the next one | their steps' space is free when they have died
 def test_pins_of_a_reader_that_does_not_come_back_end_with_its_process(instance: Instance) -> None:
     """A reader that dies while the server is away, and one that dies after it is back, without a word to it."""
     (writer,) = instance.group(ADDRESS, 1, **RECYCLING)
@@ -135,6 +140,54 @@ def test_pins_of_a_reader_that_does_not_come_back_end_with_its_process(instance:
     assert instance.problems() == []
 
 
+READER_THAT_GOES_ON = """
+    import sys, forebay
+    stream = forebay.open(sys.argv[1])
+    follower = stream.follow(start="oldest")
+    step = next(follower)
+    view = step["v0"][...]
+    print("holds")
+    sys.stdin.readline()
+    del step, view
+    follower.close()
+    stream.close()
+    print("closed")
+    sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize("when", ["before the server dies", "while it is away", "after it is back"])
+# crash-matrix: holding steps | server, before it hears that a reader has closed, in a process that lives on | the steps' space is free soon after the restart
+def test_a_reader_that_is_closed_in_a_process_that_goes_on_lets_go(
+    instance: Instance, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """Whatever of its words is lost with the server: closed is closed, and the process need not end for it."""
+    (writer,) = instance.group(ADDRESS, 1, **RECYCLING)
+    for name, value in instance.environment.items():
+        monkeypatch.setenv(name, value)
+    with PythonProcess(READER_THAT_GOES_ON, ADDRESS) as reader:
+        assert reader.line() == "holds"
+        assert pinned(instance) == 1
+        if when == "after it is back":
+            instance.restart()
+            assert pinned(instance) == 1
+        else:
+            # Stopped, the server reads nothing: what it is told now it will never know.
+            instance.send(signal.SIGSTOP)
+            if when == "while it is away":
+                instance.kill()
+        reader.tell()
+        assert reader.line() == "closed"
+        if when != "after it is back":
+            instance.restart()
+        until(lambda: pinned(instance) == 0, "the closed reader's pin is gone")
+        write_on(writer, 10)
+        assert len(instance.steps(ADDRESS)) == 3
+    writer.kill()
+    assert instance.problems() == []
+
+
+# crash-matrix: holding steps | server, while a reader holds withdrawn steps | the views as they were, until they are let go
 def test_withdrawn_steps_stay_as_they_were_for_who_holds_them(instance: Instance) -> None:
     """A new group appends after an earlier step and writes the numbers again; the server is restarted, too."""
     (writer,) = instance.group(ADDRESS, 1, steps=3, elements=200_000)
@@ -172,18 +225,21 @@ FORKING_READER = """
 """
 
 
+# crash-matrix: holding steps | a reader that has forked, and the server | the child's views as they were, until it ends
 def test_a_forked_child_keeps_what_its_parent_held(instance: Instance, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The reader is killed, but a child that it forked still looks at the step."""
+    """The reader is killed, but a child that it forked still looks at the step, also over restarts of the server."""
     (writer,) = instance.group(ADDRESS, 1, **RECYCLING)
     for name, value in instance.environment.items():
         monkeypatch.setenv(name, value)
     with PythonProcess(FORKING_READER, ADDRESS) as reader:
         child, step = map(int, reader.line().split())
         try:
-            write_on(writer, 200)
-            reader.tell()
-            assert reader.line() == "same"
-            assert step in [kept.number for kept in instance.steps(ADDRESS)]
+            for _ in range(3):
+                write_on(writer, 200)
+                reader.tell()
+                assert reader.line() == "same"
+                assert step in [kept.number for kept in instance.steps(ADDRESS)]
+                instance.restart()
         finally:
             os.kill(child, signal.SIGKILL)
     until(lambda: pinned(instance) == 0, "the child's end frees the step")
@@ -201,9 +257,17 @@ FORKING_WRITER = """
         print(child)
         os.kill(os.getpid(), 9)
     sys.stdin.readline()
+    for descriptor in os.listdir("/proc/self/fd"):
+        path = os.path.realpath(f"/proc/self/fd/{descriptor}")
+        if "/segments/" in path:
+            os.pwrite(int(descriptor), b"scribble" * (os.path.getsize(path) // 8), 0)
+            print(path)
+    print("done")
+    sys.stdin.readline()
 """
 
 
+# crash-matrix: losing a rank | a writer whose forked child keeps its socket and segments | the group is lost at once; the child spoils nothing that is written after it
 def test_a_forked_child_does_not_keep_its_parents_lease(instance: Instance, monkeypatch: pytest.MonkeyPatch) -> None:
     """The writer is killed; its child holds the socket and the segments, but the group is lost at once."""
     for name, value in instance.environment.items():
@@ -215,6 +279,18 @@ def test_a_forked_child_does_not_keep_its_parents_lease(instance: Instance, monk
             # Segments that the child may still write to are not handed on: there are others.
             (writer,) = instance.group(ADDRESS, 1, mode="a", steps=20, elements=60_000)
             writer.succeed()
+            old.tell()
+            assert "/segments/" in old.line()
+            while old.line() != "done":
+                pass
         finally:
             os.kill(child, signal.SIGKILL)
-    assert instance.problems() == []
+    with forebay.open(ADDRESS) as stream:
+        for number in range(1, 21):
+            stream[number].verify()
+        with pytest.raises(forebay.CorruptError):
+            stream[0].verify()
+    # What it spoilt of its own is noticed, and nothing else is.
+    (problem,) = instance.problems()
+    assert problem.where == f"stream {ADDRESS}"
+    assert "step 0" in problem.what

@@ -14,6 +14,7 @@ from tests.fault.promises import Ledger
 STEPS = 400
 
 
+# crash-matrix: recovering | server, ended and started under load, several times | every step once, for writers and readers
 def test_restarts_under_load_go_unnoticed(instances: Callable[..., Instance], rounds: Callable[[int], int]) -> None:
     """Ended and started again several times: every step once, every reader every step, nothing left behind."""
     instance = instances()
@@ -54,6 +55,7 @@ def test_a_clean_shutdown_makes_everything_durable(instances: Callable[..., Inst
 
 
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGKILL])
+# crash-matrix: recovering | server, killed and not started again | clients end with an error that says what to do
 def test_a_client_gives_up_when_the_server_stays_away(instance: Instance, sent: signal.Signals) -> None:
     """After the time that it was told to wait, it says what to do."""
     (writer,) = instance.group("r/flow", 1, steps=0, pause_us=1000, reconnect_timeout_ms=500)

@@ -67,6 +67,7 @@ def fill(place: Path) -> Path:
     return ballast
 
 
+# crash-matrix: creating a reservation | the disk, full | nothing of it; a smaller one fits
 def test_a_reservation_that_the_disk_cannot_hold_is_undone(small_disk: Path) -> None:
     """Nothing of it is left, and a smaller one fits."""
     with Instance(small_disk / "root") as instance, instance.admin() as admin:
@@ -83,6 +84,7 @@ def test_a_reservation_that_the_disk_cannot_hold_is_undone(small_disk: Path) -> 
         assert instance.problems() == []
 
 
+# crash-matrix: writing | the disk, full | steps go on in what was granted
 def test_a_full_disk_stops_no_stream_that_has_its_space(small_disk: Path) -> None:
     """What was granted is there: steps go round in their reservation although the disk has no byte left."""
     with Instance(small_disk / "root") as instance:
@@ -98,6 +100,7 @@ def test_a_full_disk_stops_no_stream_that_has_its_space(small_disk: Path) -> Non
         assert instance.problems() == []
 
 
+# crash-matrix: writing | the disk, full, when a journal grows | an error; what was told stays, and room lets it go on
 def test_a_journal_that_finds_no_room_says_so_and_goes_on_later(small_disk: Path) -> None:
     """Cursors and small steps grow the journal until the disk is full; what was told stays, and room lets it go on."""
     with Instance(small_disk / "root") as instance:

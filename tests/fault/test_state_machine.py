@@ -348,6 +348,7 @@ class Staging(RuleBasedStateMachine):
 
 
 @pytest.mark.timeout(900)
+# crash-matrix: anything | server and clients, in random sequences of operations, against a model | what the model says
 def test_reservations_streams_steps_and_cursors_follow_the_model() -> None:
     """FOREBAY_TEST_COUNT is the number of runs; a hundred take about half a minute."""
     run_state_machine_as_test(

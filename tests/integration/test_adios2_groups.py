@@ -151,6 +151,7 @@ def open_reader(address: str, **parameters: str | float | bool) -> adios2.Stream
     return adios2.Stream(io, "flow", "r")
 
 
+# crash-matrix: losing a rank | a rank of an ADIOS2 program | the committed steps; a restarted program goes on behind them
 def test_killed_rank_takes_its_step_along_and_a_restart_goes_on(reservation: str) -> None:
     address = f"{reservation}/flow"
 
@@ -299,6 +300,7 @@ def test_rendezvous_waits_for_the_readers(reservation: str) -> None:
         reader.close()
 
 
+# crash-matrix: recovering | server, under ADIOS2 programs | they go on, each step once
 def test_writer_and_reader_ride_out_a_restart_of_the_server(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -163,6 +163,7 @@ def test_following_an_interrupted_stream_has_an_exit_status_of_its_own(
 
 
 @pytest.mark.timeout(300)
+# crash-matrix: stages | stager, at random moments | the manager starts it again; every step is staged
 def test_killed_stagers_are_started_again_and_complete(instance: CommandLineInstance, tmp_path: Path) -> None:
     chance = random.Random(SEED)
     out = tmp_path / "out"
@@ -186,6 +187,7 @@ def test_killed_stagers_are_started_again_and_complete(instance: CommandLineInst
 
 
 @pytest.mark.timeout(300)
+# crash-matrix: stages | manager, at random moments | the next one goes on; every step is staged
 def test_a_killed_manager_takes_up_its_stages(instance: CommandLineInstance, tmp_path: Path) -> None:
     chance = random.Random(SEED)
     outs = []
@@ -223,6 +225,7 @@ def test_a_waiting_command_outlives_the_manager(instance: CommandLineInstance, t
     check_all_staged(out)
 
 
+# crash-matrix: stages | server, at random moments | the stage waits for it; every step is staged
 def test_a_killed_server_is_waited_for(instance: CommandLineInstance, tmp_path: Path) -> None:
     out = tmp_path / "out"
     number = submit(instance, "run1/flow", str(out))

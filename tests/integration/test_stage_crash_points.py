@@ -76,6 +76,7 @@ def check_complete(address: str, out: Path, epoch: int, count: int = 2) -> None:
 
 
 @pytest.mark.parametrize("output_format", ["bp5", "hdf5"])
+# crash-matrix: stages | stager, before and behind each change to the file system | what has its name is whole; the next run completes it and leaves nothing behind
 def test_steps(reservation: str, tmp_path: Path, output_format: str) -> None:
     address, out = f"{reservation}/flow", tmp_path / "out"
     write(address, "w", 4)
@@ -91,6 +92,7 @@ def test_steps(reservation: str, tmp_path: Path, output_format: str) -> None:
 
 
 @pytest.mark.parametrize("output_format", ["bp5", "hdf5"])
+# crash-matrix: stages | stager, at each change, while outputs of an older epoch are replaced | each output is the old or the new one, whole
 def test_steps_that_replace_those_of_an_older_epoch(reservation: str, tmp_path: Path, output_format: str) -> None:
     address, out, old = f"{reservation}/flow", tmp_path / "out", tmp_path / "old"
     write(address, "w", 2)
@@ -110,6 +112,7 @@ def test_steps_that_replace_those_of_an_older_epoch(reservation: str, tmp_path: 
     assert crash_points(lambda: stage_steps(job, reporter()), prepare, check) > 60
 
 
+# crash-matrix: stages | stager with a consumer's name, at each change | no step is dropped before its output is there
 def test_a_consumers_steps_wait_until_they_are_staged(reservation: str, tmp_path: Path) -> None:
     """Acknowledging lets retention drop a step, so a death must never come between that and its output."""
     out = tmp_path / "out"
@@ -173,6 +176,7 @@ def check_tree(job: FilesJob, source: Path, target: Path, prepare: Callable[[], 
     assert crash_points(lambda: stage_files(job, reporter()), prepare, check) > 30
 
 
+# crash-matrix: stages | stager of files, at each change, a new tree | the tree is whole or not there
 def test_a_new_tree(reservation: str, tree: Path) -> None:
     with forebay.Admin() as admin:
         target = Path(admin.reservation(reservation).files_path) / "inputs"
@@ -180,6 +184,7 @@ def test_a_new_tree(reservation: str, tree: Path) -> None:
     check_tree(job, tree, target, lambda: shutil.rmtree(target, ignore_errors=True), whole_or_absent=True)
 
 
+# crash-matrix: stages | stager of files, at each change, a tree that was there | the next run completes it
 def test_a_tree_that_is_brought_up_to_date(reservation: str, tree: Path, tmp_path: Path) -> None:
     with forebay.Admin() as admin:
         inside = Path(admin.reservation(reservation).files_path) / "results"

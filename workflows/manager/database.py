@@ -6,8 +6,9 @@ Every change is one transaction, durable when the call returns.
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import sqlalchemy as sql
 from sqlalchemy import event
 
 from forebay.errors import NotFoundError, UnsupportedError
+from forebay.fail_point import fail_point
 from forebay.workflows.manager.states import ReservationState, StageState
 
 __all__ = ["Database", "ReservationRow", "StageRow"]
@@ -151,27 +153,27 @@ class Database:
     def put_reservation(self, row: ReservationRow) -> None:
         """Enters or replaces one."""
         values = {name: getattr(row, name) for name in _reservations.c.keys()}  # noqa: SIM118 - a column collection
-        with self._engine.begin() as connection:
+        with self._change() as connection:
             connection.execute(_reservations.delete().where(_reservations.c.name == row.name))
             connection.execute(_reservations.insert().values(values))
 
     def set_reservation_state(self, name: str, state: ReservationState, *, force: bool = False) -> None:
         """Changes what is to become of one."""
-        with self._engine.begin() as connection:
+        with self._change() as connection:
             connection.execute(
                 _reservations.update().where(_reservations.c.name == name).values(state=state, force=force)
             )
 
     def forget_reservation(self, name: str) -> None:
         """Removes one."""
-        with self._engine.begin() as connection:
+        with self._change() as connection:
             connection.execute(_reservations.delete().where(_reservations.c.name == name))
 
     # Stages
 
     def add_stage(self, job: dict[str, Any], owner_uid: int, owner_gid: int, umask: int) -> StageRow:
         """Enters a queued stage."""
-        with self._engine.begin() as connection:
+        with self._change() as connection:
             inserted = connection.execute(
                 _stages.insert().values(
                     state=StageState.QUEUED,
@@ -214,7 +216,7 @@ class Database:
         for name in ("result", "failure"):
             if name in values and values[name] is None:
                 values[name] = sql.null()
-        with self._engine.begin() as connection:
+        with self._change() as connection:
             connection.execute(_stages.update().where(_stages.c.id == stage_id).values(**values))
         return self.stage(stage_id)
 
@@ -222,13 +224,13 @@ class Database:
         """Removes the stages that are over, but for the newest ones."""
         final = [state for state in StageState if state.is_final]
         old = sql.select(_stages.c.id).where(_stages.c.state.in_(final)).order_by(_stages.c.id.desc()).offset(kept)
-        with self._engine.begin() as connection:
+        with self._change() as connection:
             connection.execute(_receipts.delete().where(_receipts.c.stage.in_(old)))
             connection.execute(_stages.delete().where(_stages.c.id.in_(old)))
 
     def requeue_running_stages(self) -> int:
         """After a start: stages that ran when the manager before this one ended begin again."""
-        with self._engine.begin() as connection:
+        with self._change() as connection:
             changed = connection.execute(
                 _stages.update().where(_stages.c.state == StageState.RUNNING).values(state=StageState.QUEUED)
             )
@@ -238,7 +240,7 @@ class Database:
 
     def put_receipt(self, stage_id: int, path: str, crc32c: str) -> None:
         """Remembers where a finished stage left its receipt."""
-        with self._engine.begin() as connection:
+        with self._change() as connection:
             connection.execute(_receipts.delete().where(_receipts.c.stage == stage_id))
             connection.execute(
                 _receipts.insert().values(stage=stage_id, path=path, crc32c=crc32c, written_ns=time.time_ns())
@@ -249,6 +251,15 @@ class Database:
         with self._engine.connect() as connection:
             row = connection.execute(_receipts.select().where(_receipts.c.stage == stage_id)).mappings().first()
         return None if row is None else {"path": row["path"], "crc32c": row["crc32c"]}
+
+    @contextlib.contextmanager
+    def _change(self) -> Iterator[sql.Connection]:
+        """One transaction: a manager that dies within leaves the rows as they were."""
+        fail_point("manager.change.before")
+        with self._engine.begin() as connection:
+            yield connection
+            fail_point("manager.change.before_commit")
+        fail_point("manager.change.after")
 
 
 def _configure(connection: Any, _record: object) -> None:

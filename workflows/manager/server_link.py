@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 import forebay
 from forebay.admin import Admin
 from forebay.errors import DisconnectedError, NotFoundError
+from forebay.fail_point import fail_point
 
 __all__ = ["ServerLink"]
 
@@ -29,7 +30,9 @@ class ServerLink:
             if self._admin is None:
                 self._admin = self._connected()
             try:
+                fail_point("manager.call.before")
                 yield self._admin
+                fail_point("manager.call.after")
             except DisconnectedError:
                 self._close()
                 raise

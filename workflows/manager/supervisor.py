@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from forebay.fail_point import fail_point
 from forebay.workflows.manager.database import Database, StageRow
 from forebay.workflows.manager.states import StageState
 from forebay.workflows.staging.checksum import file_checksum, format_checksum
@@ -181,6 +182,7 @@ class StageSupervisor:
             limit=_LINE_BYTES_MAX,
             **_identity(row),
         )
+        fail_point("manager.stage.spawned")
         self._processes[row.id] = process
         if self._stopping or self._database.stage(row.id).cancel:
             _signal(process, signal.SIGTERM)
@@ -188,6 +190,7 @@ class StageSupervisor:
         assert process.stderr is not None
         outcome, error_text = await asyncio.gather(self._watch(row.id, process.stdout), process.stderr.read())
         status = await process.wait()
+        fail_point("manager.stage.ended")
         if error_text:
             _log.warning("stage %d wrote: %s", row.id, error_text.decode(errors="replace")[-_ERROR_TEXT_MAX:])
         await self._settle(row, outcome, status)

@@ -100,7 +100,8 @@ class Admin {
   /// Records that these steps of `epoch` have a receipt; they lose their preciousness. Steps that are gone are ignored.
   Result<void> mark_staged(const Address& address, std::uint32_t epoch, const std::vector<std::uint64_t>& steps,
                            std::string_view receipt);
-  /// Marks steps as precious (or not) by number.
+  /// Marks steps as precious (or not) by number. not_found for one that is not kept; to be precious no more it need
+  /// only have been.
   Result<void> set_precious(const Address& address, const std::vector<std::uint64_t>& steps, bool precious);
 
   /// Cross-checks journals, space maps, descriptors and what lies on disk; with `read_data` also every block's

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes docs/crash-matrix.md from the tests: what survives when somebody fails, row by row with the test that tries it.
+
+A test gets rows by comments above it, one line each (`#` or `//`):
+
+    # crash-matrix: OPERATION | WHO FAILS, WHERE | WHAT SURVIVES
+
+Every named fail point of the sources must be in a row. Without arguments it compares; --write writes the page.
+"""
+
+import re
+import sys
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+
+PAGE = Path("docs/crash-matrix.md")
+ROW = re.compile(r"\s*(?:#|//) crash-matrix: (.*)")
+TEST = re.compile(r"\s*(?:def (test_\w+)\(|TEST(?:_F|_P)?\((\w+), (\w+)\))")
+FAIL_POINT = re.compile(r"fail_point\(\"([\w.]+)\"\)")
+
+INTRODUCTION = """# What survives
+
+Who may fail, where, and what is left: each row is tried by the test that it names, with every `./run test`. The page is
+made from the tests by `scripts/crash_matrix.py --write`, and `./run check` compares them.
+
+"Killed" is SIGKILL. Names like `server.commit.before_append` are fail points: places in the code where
+`FOREBAY_FAIL_POINT=NAME[:COUNT]=kill` ends the process at the COUNT-th passing. Tests at random moments print their
+seed; `FOREBAY_TEST_SEED` replays it, and `FOREBAY_TEST_COUNT` asks for more of them (CONTRIBUTING.md).
+"""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the matrix."""
+
+    operation: str
+    failure: str
+    survives: str
+    file: Path
+    test: str
+
+
+def rows_of(file: Path) -> list[Row]:
+    """The rows of one file of tests."""
+    rows: list[Row] = []
+    waiting: list[tuple[str, str, str]] = []
+    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
+        if found := ROW.match(line):
+            fields = [field.strip() for field in found[1].split(" | ")]
+            if len(fields) != 3 or not all(fields):
+                sys.exit(f"{file}:{number}: a row is OPERATION | WHO FAILS, WHERE | WHAT SURVIVES")
+            waiting.append((fields[0], fields[1], fields[2]))
+        elif found := TEST.match(line):
+            name = found[1] or f"{found[2]}.{found[3]}"
+            rows += [Row(*fields, file, name) for fields in waiting]
+            waiting = []
+    if waiting:
+        sys.exit(f"{file}: no test follows the row about {waiting[0][0]!r}")
+    return rows
+
+
+def missing_fail_points(rows: list[Row]) -> list[str]:
+    """Fail points of the sources that no row names."""
+    named = {name for row in rows for name in re.findall(r"`([\w.]+)`", row.failure)}
+    sources = [
+        file
+        for folder in ("core", "staging-servers", "workflows", "engines")
+        for pattern in ("*.cpp", "*.py")
+        for file in Path(folder).rglob(pattern)
+    ]
+    points = {name for file in sources for name in FAIL_POINT.findall(file.read_text(encoding="utf-8"))}
+    return sorted(points - named)
+
+
+def page_of(rows: list[Row]) -> str:
+    """The page."""
+    sections: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        sections[row.operation].append(row)
+    parts = [INTRODUCTION]
+    for operation in sorted(sections, key=str.lower):
+        parts.append(f"## {operation[0].upper()}{operation[1:]}\n")
+        parts.append("| who fails, where | what survives | tried by |\n|---|---|---|")
+        for row in sorted(sections[operation], key=lambda row: (row.failure, str(row.file), row.test)):
+            parts.append(f"| {row.failure} | {row.survives} | [{row.test}](../{row.file}) |")
+        parts.append("")
+    return "\n".join(parts)
+
+
+def main(arguments: list[str]) -> None:
+    """Compares or writes."""
+    files = sorted([*Path("tests").rglob("*_test.cpp"), *Path("tests").rglob("test_*.py")])
+    rows = [row for file in files for row in rows_of(file)]
+    if missing := missing_fail_points(rows):
+        sys.exit(f"no test has a row for {', '.join(missing)} (scripts/crash_matrix.py says how)")
+    page = page_of(rows)
+    if "--write" in arguments:
+        PAGE.write_text(page, encoding="utf-8")
+    elif not PAGE.exists() or PAGE.read_text(encoding="utf-8") != page:
+        sys.exit(f"{PAGE} is not what the tests say; scripts/crash_matrix.py --write makes it anew")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

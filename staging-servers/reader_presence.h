@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whether a reader of before a restart still exists. Each reader's client keeps a descriptor of an empty file in
+// ROOT/readers on which the server took a shared lock: the kernel lets go of it when the reader and the steps that it
+// holds are closed, whether or not a server was there to be told, and forked children keep it as they keep the views.
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <string>
+
+#include <forebay/result.h>
+
+#include "base/descriptor.h"
+
+namespace forebay::server {
+
+class ReaderPresence {
+ public:
+  /// Makes ROOT/readers if need be.
+  static Result<ReaderPresence> open(const std::string& root);
+
+  /// What this session's client is to keep open; invalid where the file cannot be made.
+  Descriptor admit(std::uint64_t session) const;
+  /// The session has ended.
+  void forget(std::uint64_t session) const;
+
+  enum class State {
+    present,  ///< somebody holds it
+    gone,     ///< nobody does
+    unknown,  ///< it has no file: only its process can tell
+  };
+  State state(std::uint64_t session) const;
+  /// Removes the files of sessions that are not among these.
+  void keep_only(const std::set<std::uint64_t>& sessions) const;
+
+ private:
+  explicit ReaderPresence(std::string directory) : directory_(std::move(directory)) {}
+  std::string path(std::uint64_t session) const;
+
+  std::string directory_;
+};
+
+}  // namespace forebay::server
