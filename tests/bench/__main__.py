@@ -12,12 +12,15 @@ from pathlib import Path
 from rich.console import Console
 
 from tests.bench.measure import Outcome, Suite, run_suite
+from tests.bench.recorded import record, regressions
 from tests.bench.report import POLICY, describe_machine, print_table, save_json, save_plot
 from tests.bench.suites.allocate import allocated_steps
 from tests.bench.suites.durable import durable_steps
 from tests.bench.suites.latency import small_step_latency
 from tests.bench.suites.live import live_reader
+from tests.bench.suites.lost_writer import lost_writer
 from tests.bench.suites.metadata import many_steps, many_variables, restart
+from tests.bench.suites.peak_memory import slow_reader_memory
 from tests.bench.suites.read import committed_steps
 from tests.bench.suites.readers import paced_readers
 from tests.bench.suites.small_variables import small_variables
@@ -31,6 +34,8 @@ _SUITES: dict[str, Callable[[], list[Suite]]] = {
     "latency": lambda: [small_step_latency()],
     "read": lambda: [committed_steps()],
     "readers": lambda: [paced_readers()],
+    "memory": lambda: [slow_reader_memory()],
+    "lost-writer": lambda: [lost_writer()],
     "metadata": lambda: [many_variables(), many_steps(), restart()],
     "durable": lambda: [durable_steps()],
     "stage-out": lambda: [staged_steps()],
@@ -38,10 +43,11 @@ _SUITES: dict[str, Callable[[], list[Suite]]] = {
 
 
 def main() -> int:
-    """0 unless a row is below half of its target, or below BP5's default."""
+    """0 unless a row is below half of its target, below BP5's default, or far below its last recorded ratio."""
     parser = argparse.ArgumentParser(prog="./run bench", description="Measures Forebay beside its peers.")
     parser.add_argument("suites", metavar="SUITE", nargs="*", help=f"of: {', '.join(_SUITES)}; none: all")
     parser.add_argument("--quick", action="store_true", help="fewer steps and repetitions: about three minutes")
+    parser.add_argument("--record", action="store_true", help="keep the ratios as what later runs are compared with")
     parser.add_argument("--output", type=Path, default=Path("build/bench"), help="folder for JSON and plot")
     arguments = parser.parse_args()
     unknown = [name for name in arguments.suites if name not in _SUITES]
@@ -74,7 +80,15 @@ def main() -> int:
     poor = [verdict for verdict in verdicts if not verdict.acceptable]
     for verdict in poor:
         console.print(f"[red]below half of its target:[/] {verdict.what} against {verdict.against}")
-    return 1 if poor else 0
+    behind = regressions(verdicts)
+    for row in behind:
+        console.print(
+            f"[red]fallen behind:[/] {row.what} against {row.against}: "
+            f"{row.best:.2f} at best, {row.recorded:.2f} recorded"
+        )
+    if arguments.record:
+        record(verdicts)
+    return 1 if poor or behind else 0
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ struct Options {
   std::int64_t pace_us = 0;
   std::int64_t pause_us = 0;
   bool without_data = false;
+  bool until_lost = false;
 };
 
 adios2::IO declare_io(adios2::ADIOS& adios, const Options& options) {
@@ -65,6 +66,21 @@ void write(const Options& options) {
   }
   engine.Close();
   timeline.set("closed_ns", static_cast<double>(bench::now_ns()));
+  timeline.print();
+}
+
+// Follows a writer that will be killed: tells when it was noticed, in whatever way the engine says so.
+void read_until_lost(const Options& options) {
+  bench::Timeline timeline(options.engine);
+  adios2::ADIOS adios;
+  adios2::IO io = declare_io(adios, options);
+  adios2::Engine engine = io.Open(options.name, adios2::Mode::Read);
+  timeline.ready();
+  try {
+    while (engine.BeginStep(adios2::StepMode::Read, -1.0F) == adios2::StepStatus::OK) engine.EndStep();
+  } catch (const std::exception&) {
+  }
+  timeline.set("noticed_ns", static_cast<double>(bench::now_ns()));
   timeline.print();
 }
 
@@ -144,6 +160,7 @@ int main(int argc, char** argv) {
   CLI::App* reading = app.add_subcommand("read", "follow until the end of the stream");
   reading->add_option("--variables", options.variables);
   reading->add_option("--pause-us", options.pause_us, "after each step");
+  reading->add_flag("--until-lost", options.until_lost, "until the writer is killed; no data is read");
   reading->add_flag("--without-data", options.without_data, "take the steps, but not their data");
   CLI::App* random = app.add_subcommand("read-random", "open all steps, then read some of them");
   for (CLI::App* command : {writing, reading, random}) {
@@ -156,7 +173,8 @@ int main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
   try {
     if (writing->parsed()) write(options);
-    if (reading->parsed()) read(options);
+    if (reading->parsed() && options.until_lost) read_until_lost(options);
+    if (reading->parsed() && !options.until_lost) read(options);
     if (random->parsed()) read_random(options);
   } catch (const std::exception& error) {
     bench::give_up(std::string("bench_adios2: ") + error.what());

@@ -13,7 +13,8 @@ from tests.bench.workbench import Workbench
 
 __all__ = ["Case", "Figures", "Outcome", "Row", "Suite", "Verdict", "run_suite"]
 
-#: Figure names end with their unit: ``_seconds`` are better when smaller, ``_bytes_per_second`` when larger.
+#: Figure names end with their unit: ``_seconds`` and ``_bytes`` are better when smaller, ``_bytes_per_second``
+#: when larger.
 Figures = dict[str, float]
 
 
@@ -111,9 +112,9 @@ def _judge(suite: Suite, row: Row, outcome: Outcome) -> Verdict:
         peer = outcome.samples[row.peer][row.peer_figure or row.figure]
     else:
         peer = [row.peer] * len(ours)
-    unit = "seconds" if row.figure.endswith("_seconds") else "bytes_per_second"
-    # Of a time the smaller one is better, of a rate the larger one.
-    if unit == "seconds":
+    unit = next(unit for unit in ("bytes_per_second", "seconds", "bytes") if row.figure.endswith(f"_{unit}"))
+    # Of a time or memory the smaller one is better, of a rate the larger one.
+    if unit != "bytes_per_second":
         ratios = [theirs / mine for mine, theirs in zip(ours, peer, strict=True)]
     else:
         ratios = [mine / theirs for mine, theirs in zip(ours, peer, strict=True)]

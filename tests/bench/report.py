@@ -17,6 +17,7 @@ from rich.table import Table
 
 import forebay
 from tests.bench.measure import Outcome, Verdict
+from tests.bench.workbench import MIB
 
 __all__ = ["POLICY", "describe_machine", "print_table", "save_json", "save_plot"]
 
@@ -99,6 +100,8 @@ def _mark(verdict: Verdict) -> str:
 def _with_unit(value: float, unit: str) -> str:
     if unit == "bytes_per_second":
         return f"{value / 1e9:.2f} GB/s"
+    if unit == "bytes":
+        return f"{value / MIB:.0f} MiB"
     for scale, name in ((1.0, "s"), (1e-3, "ms")):
         if value >= scale:
             return f"{value / scale:.2f} {name}"

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The last recorded ratios, and which rows have fallen behind them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.bench.measure import Verdict
+
+__all__ = ["RECORD", "Regression", "record", "regressions"]
+
+#: Committed, so that a change is compared with what was before it.
+RECORD = Path(__file__).with_name("recorded_ratios.json")
+
+#: Ratios of one machine differ by a third between runs: a regression is what even the best repetition does not reach.
+_TOLERANCE = 0.7
+
+
+@dataclass(frozen=True, slots=True)
+class Regression:
+    """A row whose best repetition is far below the ratio that was recorded."""
+
+    what: str
+    against: str
+    best: float
+    recorded: float
+
+
+def _key(verdict: Verdict) -> str:
+    return f"{verdict.suite}: {verdict.what} / {verdict.against}"
+
+
+def _read(path: Path) -> dict[str, float]:
+    ratios: dict[str, float] = json.loads(path.read_text()) if path.is_file() else {}
+    return ratios
+
+
+def record(verdicts: Sequence[Verdict], path: Path = RECORD) -> None:
+    """Keeps the ratios of these rows; those of other rows stay."""
+    ratios = _read(path) | {_key(verdict): round(verdict.ratio, 3) for verdict in verdicts}
+    path.write_text(json.dumps(dict(sorted(ratios.items())), indent=1) + "\n")
+
+
+def regressions(verdicts: Sequence[Verdict], path: Path = RECORD) -> list[Regression]:
+    """Rows of this run that have fallen behind; rows that were never recorded are none."""
+    ratios = _read(path)
+    return [
+        Regression(verdict.what, verdict.against, verdict.ratio_max, ratios[_key(verdict)])
+        for verdict in verdicts
+        if _key(verdict) in ratios and verdict.ratio_max < _TOLERANCE * ratios[_key(verdict)]
+    ]

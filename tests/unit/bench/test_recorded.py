@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The guard that compares a run of the benchmarks with the last recorded ratios."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.bench.measure import Verdict
+from tests.bench.recorded import Regression, record, regressions
+
+
+def verdict(what: str, ratio: float, best: float) -> Verdict:
+    return Verdict("write", what, "raw", 1.0, 1.0, "seconds", ratio, ratio / 2, best, 0.9)
+
+
+def test_only_rows_whose_best_is_far_below_the_record_have_regressed(tmp_path: Path) -> None:
+    path = tmp_path / "ratios.json"
+    record([verdict("a", 1.0, 1.2), verdict("b", 2.0, 2.1), verdict("c", 0.5, 0.6)], path)
+    run = [verdict("a", 0.5, 0.71), verdict("b", 1.2, 1.39), verdict("c", 0.9, 1.0), verdict("new", 0.1, 0.1)]
+    assert regressions(run, path) == [Regression("b", "raw", 1.39, 2.0)]
+
+
+def test_recording_some_rows_keeps_the_others(tmp_path: Path) -> None:
+    path = tmp_path / "ratios.json"
+    record([verdict("a", 1.0, 1.0), verdict("b", 1.0, 1.0)], path)
+    record([verdict("b", 4.0, 4.0)], path)
+    run = [verdict("a", 0.1, 0.1), verdict("b", 2.0, 2.0)]
+    assert [found.recorded for found in regressions(run, path)] == [1.0, 4.0]
+
+
+def test_without_a_record_nothing_has_regressed(tmp_path: Path) -> None:
+    assert regressions([verdict("a", 0.1, 0.1)], tmp_path / "none.json") == []
