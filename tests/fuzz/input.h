@@ -4,10 +4,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <source_location>
 #include <span>
+#include <string_view>
 
 namespace forebay::fuzz {
 
@@ -29,8 +32,12 @@ class AlignedBytes {
 };
 
 /// Ends the process, which the fuzzer takes for a finding.
-inline void require(bool holds) {
-  if (!holds) std::abort();
+inline void require(bool holds, std::string_view why = {},
+                    const std::source_location& where = std::source_location::current()) {
+  if (holds) return;
+  std::fprintf(stderr, "%s:%u: what must hold does not%s%.*s\n", where.file_name(), static_cast<unsigned>(where.line()),
+               why.empty() ? "" : ": ", static_cast<int>(why.size()), why.data());
+  std::abort();
 }
 
 }  // namespace forebay::fuzz

@@ -5,84 +5,12 @@
 
 #include "protocol/message_socket.h"
 #include "tests/fuzz/input.h"
+#include "tests/fuzz/unpack.h"
 
 namespace forebay {
 namespace {
 
-using protocol::Message;
 using protocol::MessageType;
-
-template <class Table>
-void unpack(const Message& message) {
-  auto body = protocol::body_of<Table>(message);
-  if (!body) return;
-  const std::unique_ptr<typename Table::NativeTableType> object((*body)->UnPack());
-  const auto packed = protocol::pack(*object);
-  fuzz::require(packed.size() > 0);
-}
-
-void unpack_any(const Message& message) {
-  switch (message.type) {
-    case MessageType::hello:
-      return unpack<wire::Hello>(message);
-    case MessageType::welcome:
-      return unpack<wire::Welcome>(message);
-    case MessageType::failure:
-      return (void)protocol::failure_of(message);
-    case MessageType::reservation_create:
-      return unpack<wire::ReservationCreate>(message);
-    case MessageType::reservation_destroy:
-      return unpack<wire::ReservationDestroy>(message);
-    case MessageType::reservations_query:
-      return unpack<wire::ReservationsQuery>(message);
-    case MessageType::reservations_answer:
-      return unpack<wire::ReservationsAnswer>(message);
-    case MessageType::streams_query:
-      return unpack<wire::StreamsQuery>(message);
-    case MessageType::streams_answer:
-      return unpack<wire::StreamsAnswer>(message);
-    case MessageType::steps_query:
-      return unpack<wire::StepsQuery>(message);
-    case MessageType::steps_answer:
-      return unpack<wire::StepsAnswer>(message);
-    case MessageType::staged_mark:
-      return unpack<wire::StagedMark>(message);
-    case MessageType::audit_answer:
-      return unpack<wire::AuditAnswer>(message);
-    case MessageType::writer_open:
-      return unpack<wire::WriterOpen>(message);
-    case MessageType::writer_opened:
-      return unpack<wire::WriterOpened>(message);
-    case MessageType::writer_rejoin:
-      return unpack<wire::WriterRejoin>(message);
-    case MessageType::writer_rejoined:
-      return unpack<wire::WriterRejoined>(message);
-    case MessageType::space_request:
-      return unpack<wire::SpaceRequest>(message);
-    case MessageType::space_granted:
-      return unpack<wire::SpaceGranted>(message);
-    case MessageType::part:
-      return unpack<wire::Part>(message);
-    case MessageType::committed:
-      return unpack<wire::Committed>(message);
-    case MessageType::reader_open:
-      return unpack<wire::ReaderOpen>(message);
-    case MessageType::reader_opened:
-      return unpack<wire::ReaderOpened>(message);
-    case MessageType::step_event:
-      return unpack<wire::StepEvent>(message);
-    case MessageType::step_release:
-      return unpack<wire::StepRelease>(message);
-    case MessageType::cursor_move:
-      return unpack<wire::CursorMove>(message);
-    case MessageType::segments_get:
-      return unpack<wire::SegmentsGet>(message);
-    case MessageType::segments_answer:
-      return unpack<wire::SegmentsAnswer>(message);
-    default:
-      return;
-  }
-}
 
 std::vector<std::byte> with_headers(std::span<const std::uint8_t> bytes) {
   std::vector<std::byte> stream;
@@ -127,7 +55,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     open = socket.receive().has_value() && !portion.empty();
     while (const auto message = socket.pop()) {
       if (message->type == MessageType::none) return 0;
-      unpack_any(*message);
+      fuzz::unpack_any(*message);
     }
   }
   return 0;

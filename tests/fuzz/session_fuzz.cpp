@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+// A server and up to six clients that speak the raw protocol. The input chooses who sends which request, what in it is
+// wrong, whose connection ends, when syncs come to their end, and when the server dies and is started again. Whatever
+// they do: the server answers a newcomer, its books agree with what lies on disk, a restart brings back exactly the
+// state that was there, and space of a step that somebody has pinned is given to nobody.
+//
+// Input: a byte of options, then rounds of action (1 byte) and client (1 byte); a request goes on with the number of
+// its choices (1 byte) and these.
+#include <array>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+#include "staging-servers/stream.h"
+#include "tests/fuzz/session_requests.h"
+#include "tests/fuzz/stepped_server.h"
+
+namespace forebay::fuzz {
+namespace {
+
+constexpr int actions_max = 200;
+constexpr int restarts_max = 3;
+constexpr std::uint8_t first_request = 12;
+constexpr std::size_t choices_bytes_max = 48;
+
+class Session {
+ public:
+  explicit Session(Choices choices)
+      : choices_(choices), options_(choices_.byte()), server_(options_ % 2 == 0 ? -1 : 0) {
+    require(server_.start().has_value());
+    Slot admin;
+    greet(admin);
+    wire::ReservationCreateT wish;
+    wish.name = "res";
+    wish.capacity_bytes = std::uint64_t{8} << 20;
+    wish.lifetime = wish.access_mode = wish.type = 1;
+    const auto body = protocol::pack(wish);
+    admin.send(MessageType::reservation_create, {body.data(), body.size()}, true);
+    server_.turn();
+    server_.settle();
+    require(server_.server().reservations().contains("res"));
+  }
+
+  void run() {
+    for (int i = 0; i < actions_max && !choices_.empty(); ++i) act();
+    server_.settle();
+    check();
+    if ((options_ & 2) != 0) restart(0);
+  }
+
+ private:
+  void act() {
+    const std::uint8_t action = choices_.byte();
+    const std::size_t number = choices_.below(slots_.size());
+    Slot& slot = slots_[number];
+    // Most actions are requests. They are dealt with at once, or wait for those that come after them.
+    if (action >= first_request) {
+      const std::size_t kind = static_cast<std::size_t>(action - first_request) % (2 * Requests::kinds);
+      request(slot, kind % Requests::kinds);
+      if (kind < Requests::kinds) exchange();
+      return;
+    }
+    switch (action) {
+      case 0:
+      case 1:
+        return server_.settle();
+      case 2:
+        return server_.hold_workers();
+      case 3:
+        return server_.let_workers_go();
+      case 4:
+      case 5:
+        slot.close();
+        if (action == 4) exchange();
+        return;
+      case 6:
+        if (!slot.connected()) require(slot.connect(server_.server().socket_path()));
+        return slot.send_bytes(choices_.bytes(choices_.below(64)));
+      case 7:
+        server_.settle();
+        return check();
+      case 8:
+      case 9:
+      case 10:
+        return restart(action - 8);
+      default:
+        return damage_journals();
+    }
+  }
+
+  void greet(Slot& slot) {
+    require(slot.connect(server_.server().socket_path()));
+    wire::HelloT hello;
+    hello.version = protocol::protocol_version;
+    const auto body = protocol::pack(hello);
+    slot.send(MessageType::hello, {body.data(), body.size()}, true);
+    server_.turn();
+  }
+  void request(Slot& slot, std::size_t kind) {
+    if (!slot.connected()) greet(slot);
+    // Its choices have a length of their own: a request that takes one more does not change all that come after it.
+    Choices own(choices_.bytes(choices_.below(choices_bytes_max)));
+    const std::uint8_t damage = own.byte();
+    Request request = Requests(own, slot).make(kind);
+    if (damage >= 250 && !request.body.empty()) {
+      request.body[own.raw(2) % request.body.size()] ^= static_cast<std::uint8_t>(1U << own.below(8));
+    } else if (damage == 249) {
+      request.body.resize(own.raw(2) % (request.body.size() + 1));
+    }
+    // A new reservation of the name has segments of its own.
+    if (request.type == MessageType::reservation_destroy) {
+      for (Slot& other : slots_) other.forget_pins();
+    }
+    slot.send(request.type, request.body, request.is_answered);
+  }
+  /// The server deals with what was sent, the clients with what it answers.
+  void exchange() {
+    server_.turn();
+    server_.turn();
+    for (Slot& slot : slots_) slot.receive();
+    for (Slot& slot : slots_) {
+      for (const wire::Extent& extent : std::exchange(slot.just_granted, {})) {
+        for (const Slot& reader : slots_) require(!reader.has_pinned(extent), "space of a pinned step was granted");
+      }
+    }
+  }
+
+  void check() {
+    exchange();
+    require(damaged_ || !server_.has_problem(), server_.problem());
+    Slot newcomer;
+    greet(newcomer);
+    server_.turn();
+    newcomer.receive();
+    require(newcomer.connected(), "the server does not greet a newcomer");
+  }
+
+  using States = std::map<std::string, std::vector<std::uint8_t>>;
+  /// What a restart must bring back: all but withdrawn steps, which readers that are gone no longer hold.
+  States states() {
+    States all;
+    for (auto& [name, reservation] : server_.server().reservations()) {
+      for (auto& [stream_name, stream] : reservation->streams()) {
+        journal::CheckpointT checkpoint = stream->state().to_checkpoint();
+        checkpoint.retired.clear();
+        const auto body = protocol::pack(checkpoint);
+        all[stream->path()].assign(body.data(), body.data() + body.size());
+      }
+    }
+    return all;
+  }
+  void restart(int how) {
+    if (++restarts_ > restarts_max) return;
+    server_.settle();
+    exchange();
+    const States before = states();
+    if (how == 1) {
+      server_.shut_down();
+    } else {
+      server_.crash();
+    }
+    if (how == 2) server_.pretend_boot();
+    for (Slot& slot : slots_) slot.close();
+    const auto started = server_.start();
+    require(started.has_value(), started ? "" : started.error().message());
+    // A clean end makes more of the same steps durable, a boot ends what was being written.
+    if (how == 0 && !damaged_) require(states() == before, "the state after the restart is another one");
+    server_.settle();
+    check();
+  }
+  /// Bytes of all journals change while no server runs.
+  void damage_journals() {
+    if (++restarts_ > restarts_max) return;
+    server_.settle();
+    server_.crash();
+    damaged_ = true;
+    for (Slot& slot : slots_) slot.close();
+    const std::uint8_t how = choices_.byte();
+    const std::uint64_t at = choices_.raw(2);
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(server_.options().root)) {
+      if (!entry.is_regular_file() || !entry.path().filename().string().starts_with("journal.")) continue;
+      std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
+      file.seekp(static_cast<std::streamoff>(at % (entry.file_size() + 1)));
+      if (how % 2 == 0) {
+        file.put(static_cast<char>(how));
+      } else {
+        const std::string zeros(std::size_t{how} * 8, '\0');
+        file.write(zeros.data(), static_cast<std::streamsize>(zeros.size()));
+      }
+    }
+    if ((how & 0x80) != 0) server_.pretend_boot();
+    const auto started = server_.start();
+    require(started.has_value(), started ? "" : started.error().message());
+    check();
+  }
+
+  Choices choices_;
+  std::uint8_t options_;
+  SteppedServer server_;
+  std::array<Slot, 6> slots_;
+  int restarts_ = 0;
+  bool damaged_ = false;
+};
+
+}  // namespace
+}  // namespace forebay::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size == 0) return 0;
+  forebay::fuzz::Session session(forebay::fuzz::Choices({data, size}));
+  session.run();
+  return 0;
+}

@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: Apache-2.0
+// Requests that a client might send next, filled with what it knows and with what the input chooses.
+#pragma once
+
+#include <iterator>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <forebay/admin.h>
+#include <forebay/reader.h>
+#include <forebay/writer.h>
+
+#include "base/checksum.h"
+#include "protocol/step_metadata.h"
+#include "tests/fuzz/choices.h"
+#include "tests/fuzz/session_slot.h"
+
+namespace forebay::fuzz {
+
+struct Request {
+  MessageType type = MessageType::none;
+  std::vector<std::uint8_t> body;
+  bool is_answered = true;
+};
+
+/// The names of the world: few, so that they meet.
+class Names {
+ public:
+  static std::string reservation(Choices& choices) {
+    return pick(choices, {"res", "res", "res", "other", "", "no way"});
+  }
+  static std::string stream(Choices& choices) { return pick(choices, {"flow", "flow", "flow", "aux", "files", ""}); }
+  static std::string consumer(Choices& choices) { return pick(choices, {"", "viz", "render", "viz", "", "not/one"}); }
+  static std::string retention(Choices& choices) {
+    return pick(choices,
+                {"", "last:2", "all", "last:1,consumers:viz", "last:1,precious:2", "consumers:viz+render", "x"});
+  }
+
+ private:
+  static std::string pick(Choices& choices, std::initializer_list<const char*> names) {
+    return *(names.begin() + static_cast<std::ptrdiff_t>(choices.below(names.size())));
+  }
+};
+
+class Requests {
+ public:
+  Requests(Choices& choices, Slot& slot) : choices_(choices), slot_(slot) {}
+
+  static constexpr std::size_t kinds = 28;
+  /// The most frequent ones of each conversation come first, and more than once.
+  Request make(std::size_t kind) {
+    switch (kind) {
+      case 0:
+        return writer_open();
+      case 1:
+      case 2:
+        return space_request();
+      case 3:
+      case 4:
+        return part();
+      case 5:
+        return step_abort();
+      case 6:
+        return {MessageType::writer_close, packed(wire::WriterCloseT())};
+      case 7:
+        return writer_rejoin();
+      case 8:
+        return reader_open();
+      case 9:
+      case 10:
+        return {MessageType::step_wait, packed(wire::StepWaitT())};
+      case 11:
+        return step_get();
+      case 12:
+        return step_release();
+      case 13:
+        return cursor_move();
+      case 14:
+        return segments_get();
+      case 15:
+        return step_check();
+      case 16:
+        return {MessageType::reader_leave, packed(wire::ReaderLeaveT()), false};
+      case 17:
+        return reservation_create();
+      case 18:
+        return reservation_destroy();
+      case 19:
+        return stream_remove();
+      case 20:
+        return consumer_remove();
+      case 21:
+        return retention_set();
+      case 22:
+        return staged_mark();
+      case 23:
+        return precious_set();
+      case 24:
+        return audit_query();
+      case 25:
+        return steps_query();
+      case 26:
+        return queries();
+      default:
+        return {static_cast<MessageType>(choices_.raw(2)), packed(wire::DoneT())};
+    }
+  }
+
+ private:
+  template <class Object>
+  static std::vector<std::uint8_t> packed(const Object& object) {
+    const auto body = protocol::pack(object);
+    return {body.data(), body.data() + body.size()};
+  }
+  /// No wait in between: what waits at all waits for longer than an input takes.
+  std::int64_t timeout_ms() {
+    constexpr std::int64_t times[] = {3'600'000, -1, 0};
+    return times[choices_.below(std::size(times))];
+  }
+  std::uint64_t some_step() { return choices_.near(slot_.next_step == 0 ? 0 : slot_.next_step - 1); }
+  wire::StepKey some_key() {
+    if (slot_.keys.empty()) return {some_step(), choices_.near32(slot_.epoch), 0};
+    const auto& key = slot_.keys[slot_.keys.size() - 1 - choices_.below(slot_.keys.size())];
+    return {choices_.near(key.step()), choices_.near32(key.epoch()), 0};
+  }
+  wire::Extent changed(const wire::Extent& extent) {
+    if (!choices_.seldom(16)) return extent;
+    return {choices_.near32(extent.segment()), static_cast<std::uint16_t>(choices_.near(extent.member())), 0,
+            choices_.near(extent.offset()), choices_.near(extent.length())};
+  }
+
+  Request writer_open() {
+    wire::WriterOpenT wish;
+    wish.reservation = Names::reservation(choices_);
+    wish.stream = Names::stream(choices_);
+    const std::uint8_t shape = choices_.byte();
+    wish.ranks = 1 + shape % 3;
+    wish.rank = (shape / 3) % wish.ranks;
+    if (shape >= 250) wish.ranks = choices_.near32(wish.ranks);
+    slot_.rank = wish.rank;
+    slot_.ranks = wish.ranks;
+    wish.ranks_source = "the input";
+    wish.mode = choices_.seldom(3) ? 1 : 2;
+    const std::uint8_t flags = choices_.byte();
+    wish.when_full = 1 + flags % 3;
+    wish.durability = (flags & 0x10) != 0 ? 2 : 1;
+    wish.force = (flags & 0x20) != 0;
+    wish.rendezvous_readers = (flags & 0xC0) == 0xC0 ? 1 : 0;
+    wish.retention = Names::retention(choices_);
+    wish.block_timeout_ms = timeout_ms();
+    wish.open_timeout_ms = timeout_ms();
+    wish.grace_ms = timeout_ms();
+    if (choices_.seldom(4)) wish.append_after = some_step();
+    wish.distribution = static_cast<std::uint8_t>(choices_.below(16) % 5);
+    return {MessageType::writer_open, packed(wish)};
+  }
+  Request writer_rejoin() {
+    wire::WriterRejoinT wish;
+    wish.reservation = Names::reservation(choices_);
+    wish.stream = Names::stream(choices_);
+    wish.epoch = choices_.near32(slot_.epoch);
+    wish.incarnation = choices_.near32(slot_.incarnation);
+    wish.rank = choices_.near32(slot_.rank);
+    wish.ranks = choices_.near32(slot_.ranks);
+    const std::uint8_t flags = choices_.byte();
+    wish.when_full = 1 + flags % 3;
+    wish.durability = (flags & 0x10) != 0 ? 2 : 1;
+    wish.block_timeout_ms = timeout_ms();
+    wish.grace_ms = timeout_ms();
+    for (const wire::Extent& extent : slot_.granted) wish.held.push_back(changed(extent));
+    return {MessageType::writer_rejoin, packed(wish)};
+  }
+  Request space_request() {
+    wire::SpaceRequestT wish;
+    constexpr std::uint64_t sizes[] = {8192, 1, 300'000, 3 << 20, 16 << 20};
+    wish.step = choices_.near(slot_.next_step);
+    wish.bytes = sizes[choices_.below(std::size(sizes))];
+    wish.ahead_bytes = choices_.seldom(4) ? choices_.near(wish.bytes) : 0;
+    if (choices_.seldom(32)) wish.bytes = choices_.raw(8);
+    return {MessageType::space_request, packed(wish)};
+  }
+  Request part() {
+    wire::PartT part;
+    part.step = choices_.near(slot_.next_step);
+    const std::uint8_t shape = choices_.byte();
+    // All of the space, or a page of it; a part that has none of its own names any.
+    if (slot_.granted.empty()) slot_.granted.emplace_back(0, 0, 0, 0, 4096);
+    std::vector<wire::Extent> used = slot_.granted;
+    if (shape % 4 == 1) {
+      const wire::Extent first = used.front();
+      used = {wire::Extent(first.segment(), 0, 0, first.offset(), 4096)};
+      slot_.granted.front() =
+          wire::Extent(first.segment(), 0, 0, first.offset() + 4096, first.length() > 4096 ? first.length() - 4096 : 0);
+      if (slot_.granted.front().length() == 0) slot_.granted.erase(slot_.granted.begin());
+    } else {
+      slot_.granted.clear();
+    }
+    for (const wire::Extent& extent : used) part.extents.push_back(changed(extent));
+    const std::vector<std::byte> metadata = empty_metadata(slot_.rank);
+    part.metadata.emplace_back(used.front().segment(), 0, 0, used.front().offset(), metadata.size());
+    part.metadata.front() = changed(part.metadata.front());
+    part.metadata_bytes = choices_.near(metadata.size());
+    part.metadata_crc = crc32c(metadata);
+    if (shape < 200) slot_.write(part.metadata.front(), metadata);
+    constexpr std::uint64_t sizes[] = {0, 8192, 1 << 20};
+    part.next_bytes = sizes[choices_.below(std::size(sizes))];
+    return {MessageType::part, packed(part)};
+  }
+  Request step_abort() {
+    wire::StepAbortT wish;
+    wish.step = choices_.near(slot_.next_step);
+    return {MessageType::step_abort, packed(wish)};
+  }
+
+  Request reader_open() {
+    wire::ReaderOpenT wish;
+    wish.reservation = Names::reservation(choices_);
+    wish.stream = Names::stream(choices_);
+    wish.consumer = Names::consumer(choices_);
+    const std::uint8_t flags = choices_.byte();
+    wish.start_kind = static_cast<std::uint8_t>(1 + flags % 5);
+    wish.min_watermark = (flags & 0x20) != 0 ? 2 : 1;
+    wish.latest_only = (flags & 0x40) != 0;
+    wish.follow = (flags & 0x80) == 0;
+    wish.start_step = some_step();
+    wish.distribution = static_cast<std::uint8_t>(choices_.below(16) % 5);
+    wish.open_timeout_ms = timeout_ms();
+    if (choices_.seldom(3)) {
+      wish.resume = true;
+      wish.session = choices_.near(slot_.session);
+      wish.epoch = choices_.near32(slot_.epoch);
+      wish.position = choices_.near(slot_.position);
+      wish.pins = slot_.keys;
+    }
+    return {MessageType::reader_open, packed(wish)};
+  }
+  Request step_get() {
+    wire::StepGetT wish;
+    wish.step = some_step();
+    return {MessageType::step_get, packed(wish)};
+  }
+  Request step_release() {
+    wire::StepReleaseT wish;
+    for (std::size_t count = 1 + choices_.below(3); count > 0; --count) {
+      wish.steps.push_back(some_key());
+      slot_.released(wish.steps.back().epoch(), wish.steps.back().step());
+    }
+    return {MessageType::step_release, packed(wish), false};
+  }
+  Request cursor_move() {
+    wire::CursorMoveT move;
+    move.epoch = choices_.near32(slot_.epoch);
+    move.position = choices_.near(slot_.position);
+    move.seek = choices_.seldom(2);
+    return {MessageType::cursor_move, packed(move)};
+  }
+  Request segments_get() {
+    wire::SegmentsGetT wish;
+    for (std::size_t count = choices_.below(6); count > 0; --count) wish.segments.push_back(choices_.near32(0));
+    return {MessageType::segments_get, packed(wish)};
+  }
+  Request step_check() {
+    wire::StepCheckT wish;
+    if (!choices_.seldom(16)) wish.key = std::make_unique<wire::StepKey>(some_key());
+    return {MessageType::step_check, packed(wish)};
+  }
+
+  Request reservation_create() {
+    wire::ReservationCreateT wish;
+    wish.name = Names::reservation(choices_);
+    wish.capacity_bytes = choices_.seldom(16) ? choices_.raw(8) : std::uint64_t{8} << 20;
+    const std::uint8_t flags = choices_.byte();
+    wish.lifetime = 1 + (flags & 3) % 3;
+    wish.access_mode = (flags & 0xF0) == 0xF0 ? 2 : 1;
+    wish.type = 1;
+    if (choices_.seldom(8)) wish.owner_uid = choices_.near32(0);
+    return {MessageType::reservation_create, packed(wish)};
+  }
+  Request reservation_destroy() {
+    wire::ReservationDestroyT wish;
+    wish.name = Names::reservation(choices_);
+    wish.force = choices_.seldom(2);
+    return {MessageType::reservation_destroy, packed(wish)};
+  }
+  Request stream_remove() {
+    wire::StreamRemoveT wish;
+    wish.reservation = Names::reservation(choices_);
+    wish.stream = Names::stream(choices_);
+    wish.force = choices_.seldom(2);
+    return {MessageType::stream_remove, packed(wish)};
+  }
+  Request consumer_remove() {
+    wire::ConsumerRemoveT wish;
+    wish.reservation = Names::reservation(choices_);
+    wish.stream = Names::stream(choices_);
+    wish.consumer = Names::consumer(choices_);
+    return {MessageType::consumer_remove, packed(wish)};
+  }
+  Request retention_set() {
+    wire::RetentionSetT wish;
+    wish.reservation = Names::reservation(choices_);
+    wish.stream = Names::stream(choices_);
+    wish.retention = Names::retention(choices_);
+    return {MessageType::retention_set, packed(wish)};
+  }
+  Request staged_mark() {
+    wire::StagedMarkT wish;
+    wish.reservation = Names::reservation(choices_);
+    wish.stream = Names::stream(choices_);
+    wish.epoch = choices_.near32(1);
+    for (std::size_t count = 1 + choices_.below(4); count > 0; --count) wish.steps.push_back(choices_.near(count - 1));
+    wish.receipt = "receipt";
+    return {MessageType::staged_mark, packed(wish)};
+  }
+  Request precious_set() {
+    wire::PreciousSetT wish;
+    wish.reservation = Names::reservation(choices_);
+    wish.stream = Names::stream(choices_);
+    for (std::size_t count = 1 + choices_.below(4); count > 0; --count) wish.steps.push_back(choices_.near(count - 1));
+    wish.precious = !choices_.seldom(2);
+    return {MessageType::precious_set, packed(wish)};
+  }
+  Request audit_query() {
+    wire::AuditQueryT wish;
+    wish.read_data = choices_.seldom(2);
+    return {MessageType::audit_query, packed(wish)};
+  }
+  Request steps_query() {
+    wire::StepsQueryT wish;
+    wish.reservation = Names::reservation(choices_);
+    wish.stream = Names::stream(choices_);
+    wish.first = choices_.near(0);
+    wish.steps_max = choices_.near32(10);
+    return {MessageType::steps_query, packed(wish)};
+  }
+  Request queries() {
+    if (choices_.seldom(3)) return {MessageType::server_query, packed(wire::ServerQueryT())};
+    if (choices_.seldom(2)) {
+      wire::ReservationsQueryT wish;
+      wish.name = Names::reservation(choices_);
+      return {MessageType::reservations_query, packed(wish)};
+    }
+    wire::StreamsQueryT wish;
+    wish.reservation = Names::reservation(choices_);
+    wish.stream = choices_.seldom(2) ? "" : Names::stream(choices_);
+    return {MessageType::streams_query, packed(wish)};
+  }
+
+  /// Metadata of a step without variables.
+  static std::vector<std::byte> empty_metadata(std::uint32_t rank) {
+    format::StepMetadataT metadata;
+    metadata.version = protocol::step_metadata_version;
+    metadata.rank = rank;
+    flatbuffers::FlatBufferBuilder builder;
+    builder.Finish(format::StepMetadata::Pack(builder, &metadata), format::StepMetadataIdentifier());
+    const auto bytes = std::as_bytes(std::span(builder.GetBufferPointer(), builder.GetSize()));
+    return {bytes.begin(), bytes.end()};
+  }
+
+  Choices& choices_;
+  Slot& slot_;
+};
+
+}  // namespace forebay::fuzz

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+// One client of the server under test: its connection, and what it has learned from the server, so that its next
+// requests can name what is really there. What it has learned outlives the connection, as a client's memory does.
+#pragma once
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "protocol/message_socket.h"
+#include "staging-servers/space_map.h"
+#include "tests/fuzz/unpack.h"
+
+namespace forebay::fuzz {
+
+class Slot {
+ public:
+  bool connected() const noexcept { return socket_.has_value(); }
+
+  bool connect(const std::string& path) {
+    Descriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    path.copy(address.sun_path, sizeof address.sun_path - 1);
+    if (::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) return false;
+    socket_.emplace(std::move(socket));
+    outstanding_.clear();
+    is_wild_ = false;
+    return true;
+  }
+  void close() {
+    socket_.reset();
+    descriptors_.clear();
+    pinned_.clear();
+  }
+
+  void send(MessageType type, std::span<const std::uint8_t> body, bool is_answered) {
+    if (!connected()) return;
+    if (is_answered) outstanding_.insert(++requests_);
+    // The server may have ended the connection: receive() tells.
+    (void)socket_->send(type, is_answered ? requests_ : 0, body);
+  }
+  /// Whatever comes after it cannot be told from an answer to what it may have been.
+  void send_bytes(std::span<const std::uint8_t> bytes) {
+    if (!connected()) return;
+    is_wild_ = true;
+    (void)::send(socket_->descriptor(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  }
+
+  /// Takes what the server has sent. Each answer must be whole, and be one to a request that is still open.
+  void receive() {
+    if (!connected()) return;
+    const bool open = socket_->receive().has_value();
+    while (auto message = socket_->pop()) {
+      require(message->type != MessageType::none, "the server sent a malformed header");
+      require(unpack_any(*message), "the server sent a malformed body");
+      // A one-way message, whose number is 0, may be refused.
+      const bool is_refusal = message->type == MessageType::failure && message->request == 0;
+      if (!is_wild_ && !is_refusal)
+        require(outstanding_.erase(message->request) == 1, "an answer to no open request");
+      learn(*message);
+    }
+    if (!open) close();
+  }
+
+  /// Writes a part's metadata where it is going to say that it lies.
+  void write(const wire::Extent& extent, std::span<const std::byte> bytes) {
+    const auto found = descriptors_.find(extent.segment());
+    if (found == descriptors_.end()) return;
+    (void)!::pwrite(found->second.get(), bytes.data(), bytes.size(), static_cast<off_t>(extent.offset()));
+  }
+  void forget_pins() { pinned_.clear(); }
+  void released(std::uint32_t key_epoch, std::uint64_t step) { pinned_.erase({key_epoch, step}); }
+  /// Is this space part of a step that the server has pinned for this client?
+  bool has_pinned(const wire::Extent& extent) const {
+    for (const auto& [key, extents] : pinned_) {
+      for (const wire::Extent& pinned : extents) {
+        if (pinned.segment() == extent.segment() && pinned.offset() < extent.offset() + extent.length() &&
+            extent.offset() < pinned.offset() + pinned.length())
+          return true;
+      }
+    }
+    return false;
+  }
+
+  // What it has learned
+  std::uint32_t rank = 0;
+  std::uint32_t ranks = 1;
+  std::uint32_t epoch = 1;
+  std::uint32_t incarnation = 1;
+  std::uint64_t next_step = 0;
+  std::vector<wire::Extent> granted;  ///< and not yet used
+  std::uint64_t session = 0;
+  std::uint64_t position = 0;
+  std::vector<wire::StepKey> keys;  ///< of steps that it got, the newest last
+  std::vector<wire::Extent> just_granted;
+
+ private:
+  template <class Table>
+  static std::unique_ptr<typename Table::NativeTableType> unpacked(const Message& message) {
+    return std::unique_ptr<typename Table::NativeTableType>((*protocol::body_of<Table>(message))->UnPack());
+  }
+  void take(Message& message, const std::vector<std::uint32_t>& segments) {
+    require(message.descriptors.size() == segments.size(), "segments and descriptors are not as many");
+    for (std::size_t i = 0; i < segments.size(); ++i)
+      descriptors_.insert_or_assign(segments[i], std::move(message.descriptors[i]));
+  }
+  void take_space(const std::vector<wire::Extent>& extents) {
+    std::map<std::uint32_t, server::RangeSet> ranges;
+    for (const wire::Extent& extent : extents) {
+      require(extent.length() > 0 && extent.length() % 4096 == 0 && extent.offset() % 4096 == 0, "space out of units");
+      require(ranges[extent.segment()].insert(extent.offset(), extent.length()), "the same space granted twice");
+    }
+    granted.insert(granted.end(), extents.begin(), extents.end());
+    just_granted.insert(just_granted.end(), extents.begin(), extents.end());
+  }
+  void take_step(const wire::StepDescriptorT& step) {
+    const wire::StepSummary& summary = *step.summary;
+    keys.emplace_back(summary.step(), summary.epoch(), 0);
+    if (keys.size() > 16) keys.erase(keys.begin());
+    if (!step.pinned) return;
+    auto& extents = pinned_[{summary.epoch(), summary.step()}];
+    extents.clear();
+    for (const auto& part : step.parts) extents.insert(extents.end(), part->metadata.begin(), part->metadata.end());
+  }
+  void learn(Message& message) {
+    switch (message.type) {
+      case MessageType::writer_opened: {
+        const auto opened = unpacked<wire::WriterOpened>(message);
+        epoch = opened->epoch;
+        incarnation = opened->incarnation;
+        next_step = opened->next_step;
+        granted.clear();
+        break;
+      }
+      case MessageType::writer_rejoined:
+        next_step = unpacked<wire::WriterRejoined>(message)->next_step;
+        break;
+      case MessageType::space_granted: {
+        const auto space = unpacked<wire::SpaceGranted>(message);
+        require(!space->extents.empty(), "a grant without space");
+        take(message, space->segments);
+        take_space(space->extents);
+        break;
+      }
+      case MessageType::committed: {
+        const auto committed = unpacked<wire::Committed>(message);
+        take(message, committed->segments);
+        take_space(committed->extents);
+        if (committed->step >= next_step) next_step = committed->step + 1;
+        break;
+      }
+      case MessageType::reader_opened: {
+        const auto opened = unpacked<wire::ReaderOpened>(message);
+        epoch = opened->epoch;
+        session = opened->session;
+        position = opened->position;
+        break;
+      }
+      case MessageType::step_event: {
+        const auto event = unpacked<wire::StepEvent>(message);
+        take(message, event->segments);
+        if (event->step && event->step->summary) {
+          take_step(*event->step);
+          position = event->step->summary->step() + 1;
+        }
+        break;
+      }
+      case MessageType::segments_answer:
+        take(message, unpacked<wire::SegmentsAnswer>(message)->segments);
+        break;
+      default:
+        break;
+    }
+  }
+
+  std::optional<protocol::MessageSocket> socket_;
+  std::uint32_t requests_ = 0;
+  std::set<std::uint32_t> outstanding_;
+  bool is_wild_ = false;
+  std::map<std::uint32_t, Descriptor> descriptors_;
+  std::map<std::pair<std::uint32_t, std::uint64_t>, std::vector<wire::Extent>> pinned_;
+};
+
+}  // namespace forebay::fuzz

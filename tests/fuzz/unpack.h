@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// Takes a message of any type apart, as its receiver would.
+#pragma once
+
+#include <memory>
+
+#include "protocol/message.h"
+#include "tests/fuzz/input.h"
+
+namespace forebay::fuzz {
+
+using protocol::Message;
+using protocol::MessageType;
+
+template <class Table>
+bool unpack(const Message& message) {
+  auto body = protocol::body_of<Table>(message);
+  if (!body) return false;
+  const std::unique_ptr<typename Table::NativeTableType> object((*body)->UnPack());
+  const auto packed = protocol::pack(*object);
+  require(packed.size() > 0);
+  return true;
+}
+
+/// False if the body is none of its type, or if the type is none that has a body.
+inline bool unpack_any(const Message& message) {
+  switch (message.type) {
+    case MessageType::hello:
+      return unpack<wire::Hello>(message);
+    case MessageType::welcome:
+      return unpack<wire::Welcome>(message);
+    case MessageType::failure:
+      (void)protocol::failure_of(message);
+      return unpack<wire::Failure>(message);
+    case MessageType::reservation_create:
+      return unpack<wire::ReservationCreate>(message);
+    case MessageType::reservation_destroy:
+      return unpack<wire::ReservationDestroy>(message);
+    case MessageType::reservations_query:
+      return unpack<wire::ReservationsQuery>(message);
+    case MessageType::reservations_answer:
+      return unpack<wire::ReservationsAnswer>(message);
+    case MessageType::streams_query:
+      return unpack<wire::StreamsQuery>(message);
+    case MessageType::streams_answer:
+      return unpack<wire::StreamsAnswer>(message);
+    case MessageType::steps_query:
+      return unpack<wire::StepsQuery>(message);
+    case MessageType::steps_answer:
+      return unpack<wire::StepsAnswer>(message);
+    case MessageType::staged_mark:
+      return unpack<wire::StagedMark>(message);
+    case MessageType::audit_answer:
+      return unpack<wire::AuditAnswer>(message);
+    case MessageType::writer_open:
+      return unpack<wire::WriterOpen>(message);
+    case MessageType::writer_opened:
+      return unpack<wire::WriterOpened>(message);
+    case MessageType::writer_rejoin:
+      return unpack<wire::WriterRejoin>(message);
+    case MessageType::writer_rejoined:
+      return unpack<wire::WriterRejoined>(message);
+    case MessageType::space_request:
+      return unpack<wire::SpaceRequest>(message);
+    case MessageType::space_granted:
+      return unpack<wire::SpaceGranted>(message);
+    case MessageType::part:
+      return unpack<wire::Part>(message);
+    case MessageType::committed:
+      return unpack<wire::Committed>(message);
+    case MessageType::reader_open:
+      return unpack<wire::ReaderOpen>(message);
+    case MessageType::reader_opened:
+      return unpack<wire::ReaderOpened>(message);
+    case MessageType::step_event:
+      return unpack<wire::StepEvent>(message);
+    case MessageType::step_release:
+      return unpack<wire::StepRelease>(message);
+    case MessageType::cursor_move:
+      return unpack<wire::CursorMove>(message);
+    case MessageType::segments_get:
+      return unpack<wire::SegmentsGet>(message);
+    case MessageType::segments_answer:
+      return unpack<wire::SegmentsAnswer>(message);
+    case MessageType::server_query:
+      return unpack<wire::ServerQuery>(message);
+    case MessageType::server_answer:
+      return unpack<wire::ServerAnswer>(message);
+    case MessageType::stream_remove:
+      return unpack<wire::StreamRemove>(message);
+    case MessageType::consumer_remove:
+      return unpack<wire::ConsumerRemove>(message);
+    case MessageType::retention_set:
+      return unpack<wire::RetentionSet>(message);
+    case MessageType::precious_set:
+      return unpack<wire::PreciousSet>(message);
+    case MessageType::audit_query:
+      return unpack<wire::AuditQuery>(message);
+    case MessageType::step_abort:
+      return unpack<wire::StepAbort>(message);
+    case MessageType::writer_close:
+      return unpack<wire::WriterClose>(message);
+    case MessageType::step_wait:
+      return unpack<wire::StepWait>(message);
+    case MessageType::step_get:
+      return unpack<wire::StepGet>(message);
+    case MessageType::step_check:
+      return unpack<wire::StepCheck>(message);
+    case MessageType::reader_leave:
+      return unpack<wire::ReaderLeave>(message);
+    case MessageType::done:
+      return unpack<wire::Done>(message);
+    default:
+      return false;
+  }
+}
+
+}  // namespace forebay::fuzz
