@@ -20,6 +20,7 @@ class RecordChoices {
   RecordChoices(Choices& choices, const StreamState& state) : choices_(choices), state_(state) {}
 
   static constexpr std::size_t kinds = 20;
+  static constexpr std::size_t checkpoint_kind = 14;
   Record make(std::size_t kind) {
     switch (kind) {
       case 0:
@@ -50,7 +51,7 @@ class RecordChoices {
         return rank_closed();
       case 13:
         return segments_left();
-      case 14:
+      case checkpoint_kind:
         return checkpoint();
       case 15:
         return anything();

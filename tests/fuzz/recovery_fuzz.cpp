@@ -39,8 +39,9 @@ class JournalFile {
         continue;
       }
       Choices own(choices.bytes(choices.below(choices_bytes_max)));
-      append(RecordChoices(own, state_).make(kind % RecordChoices::kinds),
-             kind >= 200 ? bytes_.size() : std::uint64_t{0});
+      const Record record = RecordChoices(own, state_).make(kind % RecordChoices::kinds);
+      if (kind % RecordChoices::kinds == RecordChoices::checkpoint_kind) begin();
+      append(record, kind >= 200 ? bytes_.size() : std::uint64_t{0});
     }
   }
 
@@ -55,6 +56,14 @@ class JournalFile {
   std::size_t records() const noexcept { return states_.size(); }
 
  private:
+  /// Another file, which begins with the next record.
+  void begin() {
+    state_ = StreamState();
+    sequence_ = 0;
+    bytes_.clear();
+    states_.clear();
+    refused_ = damaged_ = false;
+  }
   void append(const Record& record, std::uint64_t synced) {
     if (record.first == RecordType::none) return;
     std::vector<std::byte> frame;
@@ -68,7 +77,8 @@ class JournalFile {
     // Behind a record that is refused nothing counts.
     if (refused_) return;
     const AlignedBytes body({reinterpret_cast<const std::uint8_t*>(record.second.data()), record.second.size()});
-    if (!state_.apply(record.first, body.get())) {
+    const bool in_place = (record.first == RecordType::checkpoint) == states_.empty();
+    if (!in_place || !state_.apply(record.first, body.get())) {
       refused_ = true;
       return;
     }

@@ -64,8 +64,7 @@ class Slot {
       require(unpack_any(*message), "the server sent a malformed body");
       // A one-way message, whose number is 0, may be refused.
       const bool is_refusal = message->type == MessageType::failure && message->request == 0;
-      if (!is_wild_ && !is_refusal)
-        require(outstanding_.erase(message->request) == 1, "an answer to no open request");
+      if (!is_wild_ && !is_refusal) require(outstanding_.erase(message->request) == 1, "an answer to no open request");
       learn(*message);
     }
     if (!open) close();

@@ -41,7 +41,7 @@ class Gate {
 class SteppedServer {
  public:
   explicit SteppedServer(std::int64_t flush_interval_ms) {
-    log::set_level(static_cast<log::Level>(static_cast<int>(log::Level::error) + 1));
+    log::set_level(log::Level::error);
     options_.root = directory_.path("root");
     options_.socket_path = directory_.path("socket");
     options_.capacity_bytes = std::uint64_t{64} << 20;
