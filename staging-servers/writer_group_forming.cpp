@@ -9,6 +9,7 @@
 #include "base/fail_point.h"
 #include "base/log.h"
 #include "server.h"
+#include "storage/record_check.h"
 #include "stream.h"
 #include "writer_group.h"
 #include "writer_session.h"
@@ -16,7 +17,6 @@
 namespace forebay::server {
 namespace {
 
-constexpr std::uint32_t ranks_max = 1U << 20;
 constexpr std::size_t group_bytes_max = 4096;
 
 std::string list_ranks(const std::vector<std::uint32_t>& ranks) {
@@ -32,7 +32,7 @@ std::string list_ranks(const std::vector<std::uint32_t>& ranks) {
 
 std::optional<Error> WriterGroup::refusal(const wire::WriterOpenT& wish) const {
   const std::string where = "stream " + stream_.path();
-  if (wish.ranks == 0 || wish.ranks > ranks_max || wish.rank >= wish.ranks) {
+  if (wish.ranks == 0 || wish.ranks > storage::ranks_max || wish.rank >= wish.ranks) {
     return Error{
         ErrorCode::invalid_argument,
         fmt::format("rank {} of {} is impossible (number of ranks from {})", wish.rank, wish.ranks, wish.ranks_source),

@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include "storage/record_check.h"
 #include "tests/unit/storage/stream_records.h"
 
 namespace forebay::storage {
@@ -134,6 +135,9 @@ TEST(StreamState, a_group_must_be_newer_and_know_where_it_goes_on) {
   expect_contradiction(state, record, "the same incarnation");
   record = group_formed(state, 2, 0);
   expect_contradiction(state, record, "no ranks");
+  // A server would keep a place for each.
+  record = group_formed(state, 2, ranks_max + 1);
+  expect_contradiction(state, record, "more ranks than a group can have");
   record = group_formed(state, 2, 1);
   record.next_step = 1;
   expect_contradiction(state, record, "another step");
