@@ -38,7 +38,7 @@ class Session {
     const auto body = protocol::pack(wish);
     admin.send(MessageType::reservation_create, {body.data(), body.size()}, true);
     server_.turn();
-    server_.settle();
+    server_.settle(1);
     require(server_.server().reservations().contains("res"));
   }
 

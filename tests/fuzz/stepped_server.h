@@ -77,16 +77,17 @@ class SteppedServer {
     if (gate_) gate_->open();
     gate_.reset();
   }
-  /// Lets workers and loop go on until nothing more is under way.
-  void settle() {
+  /// Lets workers and loop go on until nothing more is under way: after a sync of segments comes one of the journal,
+  /// then what was waiting for it.
+  void settle(int rounds = 3) {
     let_workers_go();
-    // A sync of segments, then one of the journal, then what was waiting for it.
-    for (int round = 0; round < 3; ++round) {
-      for (server::Worker* worker : {&server_->sync_worker(), &server_->errand_worker()}) {
-        std::promise<void> done;
-        worker->add([&done] { done.set_value(); });
-        done.get_future().wait();
-      }
+    for (; rounds > 0; --rounds) {
+      std::promise<void> synced;
+      std::promise<void> done;
+      server_->sync_worker().add([&synced] { synced.set_value(); });
+      server_->errand_worker().add([&done] { done.set_value(); });
+      synced.get_future().wait();
+      done.get_future().wait();
       turn();
     }
   }
