@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Copies the inputs that reach most, from what libFuzzer wrote down while merging: pick_fuzz_inputs.py CONTROL_FILE FOLDER.
+"""Copies the inputs that reach most, from what libFuzzer wrote while merging: pick_fuzz_inputs.py CONTROL_FILE FOLDER.
 
 Each pick is the input that adds most to what those before it reach; smaller inputs first among equals.
 """
