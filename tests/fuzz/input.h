@@ -10,6 +10,7 @@
 #include <memory>
 #include <source_location>
 #include <span>
+#include <string>
 #include <string_view>
 
 namespace forebay::fuzz {
@@ -35,8 +36,8 @@ class AlignedBytes {
 inline void require(bool holds, std::string_view why = {},
                     const std::source_location& where = std::source_location::current()) {
   if (holds) return;
-  std::fprintf(stderr, "%s:%u: what must hold does not%s%.*s\n", where.file_name(), static_cast<unsigned>(where.line()),
-               why.empty() ? "" : ": ", static_cast<int>(why.size()), why.data());
+  std::fprintf(stderr, "%s:%u: what must hold does not: %s\n", where.file_name(), static_cast<unsigned>(where.line()),
+               std::string(why).c_str());
   std::abort();
 }
 
