@@ -29,6 +29,9 @@ TEST(ConfigFile, what_it_cannot_mean_is_refused_with_its_line) {
       {"root = 'a'\nroot = 'b'", "line 2"},
       {"\n\nroot = /ssd", "line 3"},
       {"[~", "TOML"},
+      // Where the parser asks whether a letter is white space.
+      {"capacity_bytes = 76\u00e0", "TOML"},
+      {"\u00e9 = 1", "TOML"},
   };
   for (const auto& [text, named] : cases) {
     const auto config = parse_config(text, "etc/forebay.toml");
