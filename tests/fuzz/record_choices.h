@@ -40,13 +40,13 @@ class RecordChoices {
       case 7:
         return cursor_moved();
       case 8:
-        return packed(journal::CursorRemovedT{.consumer = consumer()});
+        return cursor_removed();
       case 9:
         return retention_set();
       case 10:
         return precious_set();
       case 11:
-        return packed(journal::StreamFailedT{.text = "a sync failed"});
+        return stream_failed();
       case 12:
         return rank_closed();
       case 13:
@@ -159,6 +159,16 @@ class RecordChoices {
     made.consumer = consumer();
     made.epoch = choices_.near32(state_.epoch);
     made.position = choices_.near(state_.next_step);
+    return packed(made);
+  }
+  Record cursor_removed() {
+    journal::CursorRemovedT made;
+    made.consumer = consumer();
+    return packed(made);
+  }
+  Record stream_failed() {
+    journal::StreamFailedT made;
+    made.text = "a sync failed";
     return packed(made);
   }
   Record retention_set() {
