@@ -147,6 +147,16 @@ def test_a_step_that_was_asked_for_by_number_must_be_there(job: StepsJob) -> Non
     assert stage(replace(job, every=None, steps="90:100"))["staged"] == []
 
 
+def test_stage_that_chooses_no_step_leaves_an_empty_receipt(job: StepsJob, tmp_path: Path) -> None:
+    result = stage(replace(job, every=None, steps="90:100"))
+    assert result["staged"] == []
+    assert result["receipt"] == str(tmp_path / "out" / "receipt.json")
+    assert receipt_entries(tmp_path / "out") == {}
+    stage(job)
+    stage(replace(job, every=None, steps="90:100"))
+    assert sorted(receipt_entries(tmp_path / "out")) == [0, 10, 20]
+
+
 def test_withdrawn_and_rewritten_steps_are_replaced(address: str, job: StepsJob, tmp_path: Path) -> None:
     stage(job)
     with forebay.open(address, "a", append_after=10) as stream:

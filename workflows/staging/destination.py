@@ -71,6 +71,11 @@ class Destination:
                 publication.remove(self.directory / entry.output)
             marker.unlink()
 
+    def ensure_receipt(self) -> None:
+        """A stage that had nothing to move succeeds with a receipt as well: an empty one, where there is none yet."""
+        if not self.receipt.path.exists():
+            self.receipt.save()
+
     def entry(self, output: Path) -> StepEntry | None:
         """What the receipt says of an output."""
         return self.receipt.entries.get(output.name)

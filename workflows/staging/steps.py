@@ -134,6 +134,7 @@ class _Stager:
                 raise
             self._finish(0)
         self._raise_what_is_missing()
+        self._destination.ensure_receipt()
         return {
             "receipt": str(self._destination.receipt.path),
             "staged": self._staged,
