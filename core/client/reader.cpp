@@ -2,6 +2,7 @@
 // The public calls of Reader.
 #include <algorithm>
 #include <deque>
+#include <utility>
 
 #include <forebay/admin.h>
 #include <forebay/reader.h>
@@ -31,6 +32,8 @@ struct Reader::Impl {
   std::uint64_t wait_generation = 0;  // of the connection that it went to
   std::uint32_t last_incarnation = 0;
   std::uint64_t steps_seen = 0;
+  bool untold_rewound = false;                 // came with steps that could not be read: told with the next one
+  std::uint64_t untold_skipped = 0;            // likewise
   std::optional<Deadline> reconnect_deadline;  // while the server is away
 
   Result<Admin*> lists() {
@@ -70,7 +73,17 @@ Result<NextStep> Reader::Impl::take_event(Message message, std::uint64_t generat
     auto pin = link->delivered(summary.step(), summary.epoch(), event.step()->pinned(), generation);
     if (moves) link->set_position(summary.epoch(), summary.step() + 1);
     auto state = client::StepState::load(std::move(pin), *event.step());
-    if (!state) return fail(std::move(state.error()));
+    if (!state) {
+      if (moves) {
+        untold_rewound |= next.rewound;
+        untold_skipped += next.skipped;
+      }
+      return fail(std::move(state.error()));
+    }
+    if (moves) {
+      next.rewound |= std::exchange(untold_rewound, false);
+      next.skipped += std::exchange(untold_skipped, 0);
+    }
     next.step = std::make_shared<const Step>(std::make_unique<Step::Impl>(Step::Impl{std::move(*state)}));
   }
   tidy_segments(next);

@@ -7,6 +7,7 @@ import signal
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import forebay
@@ -265,6 +266,35 @@ def test_rewound_steps_are_marked(address: str) -> None:
     again = next(follower)
     assert (again.number, int(again["n"]), again.rewound) == (2, 12, True)
     assert again.epoch == stream.epoch > step.epoch
+
+
+def test_rewind_is_told_with_the_next_step_where_the_first_one_went_unread(reservation: str) -> None:
+    address = f"{reservation}/flow"
+    notices: list[str] = []
+    with forebay.open(address, mode="w", retention="last:1", grace=60.0) as stream:
+        write(stream, 0, 1)
+        follower = forebay.open(address).follow(timeout=30, on_notice=lambda told: notices.append(told.status))
+        assert next(follower).number == 1
+        follower.timeout = 0
+        stream.abandon()
+
+    def wait_for_notice(status: str) -> None:
+        while status not in notices:
+            with pytest.raises(forebay.StepTimeoutError):
+                next(follower)
+
+    wait_for_notice("interrupted")
+    with forebay.open(address, mode="w", retention="last:1") as stream:
+        wait_for_notice("live")
+        # More than a reader without a name may pin: each step goes while the follower has not read it.
+        for size in (17, 20, 20, 20, 20, 20, 20, 20):
+            with stream.step() as step:
+                step["n"] = np.zeros(size << 20, np.uint8)
+        follower.timeout = 30
+        with pytest.raises(forebay.StepGoneError, match="step 0"):
+            next(follower)
+        last = next(follower)
+        assert (last.number, last.rewound, last.skipped) == (7, True, 6)
 
 
 def test_other_threads_acknowledge_and_close_during_a_wait(reservation: str) -> None:
