@@ -10,7 +10,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -35,15 +35,26 @@ def load_generator() -> Path:
 
 
 class LoadProcess:
-    """One process. A context manager, which kills what still runs."""
+    """One process. A context manager, which kills what still runs.
 
-    def __init__(self, *arguments: object, environment: Mapping[str, str], **process_options: Any) -> None:
+    ``program`` is another one that tells events in the same way; ``heard`` gets each event, in a thread of its own.
+    """
+
+    def __init__(
+        self,
+        *arguments: object,
+        environment: Mapping[str, str],
+        program: Sequence[str] = (),
+        heard: Callable[[Event], None] | None = None,
+        **process_options: Any,
+    ) -> None:
+        self._heard = heard
         self.arguments = [str(argument) for argument in arguments]
         self.events: list[Event] = []
         self._told = threading.Condition()
         self._ended = False
         self._process = subprocess.Popen(
-            [str(load_generator()), *self.arguments],
+            [*(program or (str(load_generator()),)), *self.arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -60,8 +71,11 @@ class LoadProcess:
             # The last line of a killed process may be cut: it was not told then.
             if not line.endswith("\n"):
                 break
+            event = json.loads(line)
+            if self._heard is not None:
+                self._heard(event)
             with self._told:
-                self.events.append(json.loads(line))
+                self.events.append(event)
                 self._told.notify_all()
         with self._told:
             self._ended = True

@@ -20,8 +20,8 @@ std::uint64_t mixed(std::uint64_t value) {
 std::uint64_t seed_of(const BlockKey& key) {
   std::uint64_t seed = 0;
   for (const char character : key.stream) seed = mixed(seed ^ static_cast<unsigned char>(character));
-  for (const std::uint64_t part :
-       {std::uint64_t{key.incarnation}, key.step, std::uint64_t{key.rank}, std::uint64_t{key.variable}}) {
+  for (const std::uint64_t part : {std::uint64_t{key.epoch}, std::uint64_t{key.incarnation}, key.step,
+                                   std::uint64_t{key.rank}, std::uint64_t{key.variable}}) {
     seed = mixed(seed ^ part);
   }
   return seed;
@@ -60,6 +60,9 @@ std::uint64_t value_of(const Step& step, std::string_view name) {
 void check_values(const Step& step, std::vector<std::string>& wrong) {
   if (step.find("step") == nullptr || value_of(step, "step") != step.number())
     wrong.push_back(fmt::format("step {}: its number reads as {}", step.number(), value_of(step, "step")));
+  if (step.find("epoch") == nullptr || value_of(step, "epoch") != step.epoch())
+    wrong.push_back(
+        fmt::format("step {} of epoch {}: written in epoch {}", step.number(), step.epoch(), value_of(step, "epoch")));
   const auto is_program = [](const Attribute& attribute) { return attribute.name == "program"; };
   if (std::ranges::none_of(step.attributes(), is_program))
     wrong.push_back(fmt::format("step {}: its attribute is lost", step.number()));
@@ -99,7 +102,7 @@ void check_array(const Step& step, std::string_view stream, const VariableInfo& 
       wrong.push_back(place(step.number(), rank, number) + ": " + read.error().message());
       continue;
     }
-    const BlockKey key{stream, step.summary().incarnation, step.number(), rank, number};
+    const BlockKey key{stream, step.epoch(), step.summary().incarnation, step.number(), rank, number};
     const std::size_t index = first_difference(key, elements);
     if (index < elements.size())
       wrong.push_back(
@@ -134,10 +137,11 @@ Result<void> put_part(Writer& writer, const Shape& shape, std::uint32_t rank, st
   const std::uint64_t step = writer.current_step();
   const std::uint64_t incarnation = writer.incarnation();
   if (rank == 0) {
+    const std::uint64_t epoch = writer.epoch();
     const std::uint64_t ranks = shape.ranks;
     const std::uint64_t variables = shape.variables;
     const std::uint64_t elements = shape.elements_of(step);
-    for (const auto& [name, value] : {std::pair("step", &step), std::pair("ranks", &ranks),
+    for (const auto& [name, value] : {std::pair("step", &step), std::pair("epoch", &epoch), std::pair("ranks", &ranks),
                                       std::pair("variables", &variables), std::pair("elements", &elements)}) {
       if (auto put = writer.put(single(name, ShapeKind::global_value), value); !put) return put;
     }
@@ -152,7 +156,7 @@ Result<void> put_part(Writer& writer, const Shape& shape, std::uint32_t rank, st
   const std::uint64_t start[2] = {rank, 0};
   const std::uint64_t count[2] = {1, buffer.size()};
   for (std::uint32_t variable = 0; variable < shape.variables; ++variable) {
-    fill({writer.address().stream, writer.incarnation(), step, rank, variable}, buffer);
+    fill({writer.address().stream, writer.epoch(), writer.incarnation(), step, rank, variable}, buffer);
     const std::string name = variable_name(variable);
     BlockSpec spec = single(name, ShapeKind::global_array);
     spec.shape = extents;
@@ -188,8 +192,8 @@ Result<std::vector<HeldView>> hold_views(const Step& step) {
       auto view = step.view_block(variable, block, {{0, 0}, {1, variable.shape[1]}});
       if (!view && view.error().code == ErrorCode::unsupported) continue;  // the block lies in several pieces
       if (!view) return fail(std::move(view.error()));
-      held.push_back({step.number(), step.summary().incarnation, variable.blocks[block].rank, *number, std::move(*view),
-                      variable.shape[1]});
+      held.push_back({step.number(), step.epoch(), step.summary().incarnation, variable.blocks[block].rank, *number,
+                      std::move(*view), variable.shape[1]});
     }
   }
   return held;
@@ -200,7 +204,7 @@ std::vector<std::string> check_views(const std::vector<HeldView>& views, std::st
   for (const HeldView& held : views) {
     const std::span elements(reinterpret_cast<const std::uint64_t*>(held.view.data), held.elements);
     const std::size_t index =
-        first_difference({stream, held.incarnation, held.step, held.rank, held.variable}, elements);
+        first_difference({stream, held.epoch, held.incarnation, held.step, held.rank, held.variable}, elements);
     if (index < held.elements)
       wrong.push_back(
           fmt::format("view of {}: element {} changed under it", place(held.step, held.rank, held.variable), index));

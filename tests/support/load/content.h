@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the load generator writes: every element is a function of stream, incarnation, step, rank, variable and index,
-// so that whoever reads a step can tell whether it is whole, in its place, and of one writer group.
+// What the load generator writes: every element is a function of stream, epoch, incarnation, step, rank, variable and
+// index, so that whoever reads a step can tell whether it is whole, in its place, and of one writer group.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +27,7 @@ struct Shape {
 /// Where a block belongs.
 struct BlockKey {
   std::string_view stream;
+  std::uint32_t epoch = 0;
   std::uint32_t incarnation = 0;
   std::uint64_t step = 0;
   std::uint32_t rank = 0;
@@ -49,6 +50,7 @@ std::vector<std::string> check_step(const Step& step, std::string_view stream);
 /// A zero-copy look at the blocks of one variable, kept to be compared again later.
 struct HeldView {
   std::uint64_t step = 0;
+  std::uint32_t epoch = 0;
   std::uint32_t incarnation = 0;
   std::uint32_t rank = 0;
   std::uint32_t variable = 0;

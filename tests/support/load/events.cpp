@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 
 #include <fmt/format.h>
@@ -35,6 +36,8 @@ std::string text_of(const std::variant<std::uint64_t, bool, std::string>& value)
 
 void say(std::string_view event, std::initializer_list<Field> fields) {
   std::string line = "{\"event\": " + quoted(event);
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  line += ", \"told_ns\": " + std::to_string(std::chrono::nanoseconds(now).count());
   for (const auto& [name, value] : fields) line += ", " + quoted(name) + ": " + text_of(value);
   line += "}\n";
   // Nobody is left to hear it: nothing to go on for.

@@ -16,7 +16,7 @@ namespace forebay::load {
 
 using Field = std::pair<std::string_view, std::variant<std::uint64_t, bool, std::string>>;
 
-/// Prints {"event": name, …}.
+/// Prints {"event": name, "told_ns": when by the machine's monotonic clock, …}.
 void say(std::string_view event, std::initializer_list<Field> fields = {});
 /// Prints an error event: which call failed, and how.
 void say_error(std::string_view call, const Error& error);

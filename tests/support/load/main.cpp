@@ -44,6 +44,7 @@ void add_write_options(CLI::App& command, WriteOptions& options, Texts& texts) {
       ->transform(CLI::Transformer(std::map<std::string, forebay::Durability>{
           {"committed", forebay::Durability::committed}, {"durable", forebay::Durability::durable}}));
   command.add_flag("--force", writer.force);
+  command.add_flag("!--no-checksums", writer.checksums);
   command.add_option("--readers", writer.rendezvous_readers);
   command.add_option("--block-timeout-ms", writer.block_timeout_ms);
   command.add_option("--open-timeout-ms", writer.open_timeout_ms);
@@ -78,6 +79,7 @@ void add_read_options(CLI::App& command, ReadOptions& options, Texts& texts) {
   command.add_flag("--ack", options.acknowledge);
   command.add_flag("!--unordered", options.ordered);
   command.add_option("--timeout-ms", options.timeout_ms);
+  command.add_flag("--unchecked", options.unchecked);
   command.add_flag("--commands", options.commands);
 }
 

@@ -47,6 +47,7 @@ class Rank {
   }
 
   bool close() {
+    say("closing");
     if (auto closed = writer_->close(); !closed) return failed("close", closed.error());
     say("closed");
     return true;
