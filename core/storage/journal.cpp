@@ -218,7 +218,11 @@ Result<std::unique_ptr<Journal>> Journal::create(Device& device, std::string dir
   auto impl = std::make_unique<Impl>(device, std::move(directory), options);
   bool uncertain = false;
   auto file = make_file(device, impl->directory, 1, checkpoint, uncertain);
-  if (!file) return fail(std::move(file.error()));
+  if (!file) {
+    // Nobody was told of it, and it must not keep the next attempt from making one.
+    if (uncertain) (void)device.remove(impl->directory + "/" + file_name(1));
+    return fail(std::move(file.error()));
+  }
   impl->active = std::move(*file);
   return std::unique_ptr<Journal>(new Journal(std::move(impl)));
 }
