@@ -11,7 +11,7 @@
 
 namespace forebay::log {
 
-enum class Level : int { debug = 0, info = 1, warning = 2, error = 3 };
+enum class Level : int { debug = 0, info = 1, warning = 2, error = 3, off = 4 };
 
 /// Takes "debug", "info", "warning" or "error".
 Result<Level> parse_level(std::string_view text);

@@ -25,8 +25,18 @@
 
 namespace forebay::testing {
 
-/// What changes something on the device.
-enum class Operation : std::uint8_t { create, write, allocate, sync, rename, remove, make_directory, sync_directory };
+/// What changes something on the device, and the opening of files that are there.
+enum class Operation : std::uint8_t {
+  create,
+  write,
+  allocate,
+  sync,
+  rename,
+  remove,
+  make_directory,
+  sync_directory,
+  open
+};
 
 class FaultyDevice final : public Device {
  public:
@@ -72,10 +82,16 @@ class FaultyDevice final : public Device {
     const std::lock_guard lock(mutex_);
     unreadable_ = std::move(part);
   }
-  /// While set, nothing can be allocated.
+  /// While set, nothing can be allocated, no file made or lengthened by a write.
   void set_full(bool full) {
     const std::lock_guard lock(mutex_);
     full_ = full;
+    operations_before_full_ = 0;
+  }
+  /// The device is full from the n-th operation from now on, until set_full(false).
+  void fill_at(std::uint64_t n) {
+    const std::lock_guard lock(mutex_);
+    operations_before_full_ = n;
   }
   bool stopped() const {
     const std::lock_guard lock(mutex_);
@@ -89,9 +105,10 @@ class FaultyDevice final : public Device {
   }
 
   /// The machine goes down and comes up: of each 512 bytes of a file any number of the latest unsynced writes is lost,
-  /// a file may fall back to the size at its last sync, and the latest changes of directories that no sync_directory
-  /// covers are lost. As on journaling file systems, directories' changes persist in order. A file's sync does not make
-  /// its name durable. Files opened before must not be used after.
+  /// also of those that a sync which failed should have kept, whatever syncs came later; a file may fall back to the
+  /// size at its last sync, and the latest changes of directories that no sync_directory covers are lost. As on
+  /// journaling file systems, directories' changes persist in order. A file's sync does not make its name durable.
+  /// Files opened before must not be used after.
   void lose_power(Random& random) {
     const std::lock_guard lock(mutex_);
     for (auto& [key, inode] : inodes_) inode->lose(random);
@@ -107,8 +124,10 @@ class FaultyDevice final : public Device {
 
   Result<std::unique_ptr<File>> open(const std::string& path, OpenMode mode) override {
     const std::lock_guard lock(mutex_);
-    if (auto allowed = mode == OpenMode::create_new ? begin(Operation::create) : begin_reading(); !allowed)
+    const bool makes = mode == OpenMode::create_new;
+    if (auto allowed = begin(makes ? Operation::create : Operation::open); !allowed)
       return forebay::fail(allowed.error());
+    if (makes && full_) return full_error();
     auto file = device_.open(path, mode);
     if (!file) return file;
     if (mode == OpenMode::create_new) changes_.push_back({{parent_of(path)}, [path] { ::unlink(path.c_str()); }});
@@ -151,6 +170,7 @@ class FaultyDevice final : public Device {
     const std::lock_guard lock(mutex_);
     if (auto allowed = begin(Operation::make_directory); !allowed) return allowed;
     const bool there = std::filesystem::exists(path);
+    if (full_ && !there) return full_error();
     if (auto made = device_.make_directory(path, mode); !made) return made;
     if (!there) changes_.push_back({{parent_of(path)}, [path] { ::rmdir(path.c_str()); }});
     return {};
@@ -199,6 +219,7 @@ class FaultyDevice final : public Device {
     Descriptor file;  // for reading only: a lease probe must not take it for a writer
     std::uint64_t synced_size = 0;
     std::vector<Before> writes;
+    std::vector<Before> doomed;  // each within a sector; older than `writes`
 
     std::uint64_t size() const {
       struct stat status{};
@@ -212,11 +233,29 @@ class FaultyDevice final : public Device {
       writes.push_back(std::move(before));
     }
     void synced() {
+      // What was written anew since a sync failed is as safe as anything else.
+      for (const Before& before : writes) {
+        if (doomed.empty()) break;
+        for_sectors(before, [&](std::uint64_t sector, std::uint64_t, std::uint64_t) {
+          std::erase_if(doomed, [&](const Before& old) { return old.offset / sector_bytes == sector; });
+        });
+      }
       writes.clear();
       synced_size = size();
     }
+    /// As the kernel does: pages whose writing failed are taken for clean, and no later sync writes them.
+    void sync_failed() {
+      for (const Before& before : writes) {
+        for_sectors(before, [&](std::uint64_t, std::uint64_t begin, std::uint64_t end) {
+          const auto first = before.bytes.begin() + static_cast<std::ptrdiff_t>(begin - before.offset);
+          doomed.push_back({begin, {first, first + static_cast<std::ptrdiff_t>(end - begin)}});
+        });
+      }
+      writes.clear();
+    }
     void lose(Random& random) {
       const Descriptor writable(::open(("/proc/self/fd/" + std::to_string(file.get())).c_str(), O_RDWR | O_CLOEXEC));
+      writes.insert(writes.begin(), doomed.begin(), doomed.end());
       std::map<std::uint64_t, std::uint64_t> lost;
       for (const Before& before : writes) {
         for_sectors(before, [&](std::uint64_t sector, std::uint64_t, std::uint64_t) { ++lost[sector]; });
@@ -264,6 +303,7 @@ class FaultyDevice final : public Device {
       const bool torn = owner_.stopped_ && !was_stopped;
       if (!allowed && !torn) return allowed;
       if (torn) bytes = bytes.first(bytes.size() / 2);
+      if (owner_.full_ && offset + bytes.size() > inode_->size()) return full_error();
       inode_->remember(offset, bytes.size());
       auto written = file_->write_at(offset, bytes);
       return torn ? allowed : written;
@@ -271,13 +311,16 @@ class FaultyDevice final : public Device {
     Result<void> allocate(std::uint64_t size) override {
       const std::lock_guard lock(owner_.mutex_);
       if (auto allowed = owner_.begin(Operation::allocate); !allowed) return allowed;
-      if (owner_.full_) return forebay::fail(ErrorCode::no_space, "the device is full");
+      if (owner_.full_ && size > inode_->size()) return full_error();
       return file_->allocate(size);
     }
     Result<void> sync() override {
       std::unique_lock lock(owner_.mutex_);
       owner_.syncs_may_go_.wait(lock, [this] { return !owner_.syncs_held_; });
-      if (auto allowed = owner_.begin(Operation::sync); !allowed) return allowed;
+      if (auto allowed = owner_.begin(Operation::sync); !allowed) {
+        if (!owner_.stopped_) inode_->sync_failed();
+        return allowed;
+      }
       inode_->synced();  // not below, as in sync_directory()
       return {};
     }
@@ -295,6 +338,7 @@ class FaultyDevice final : public Device {
     std::shared_ptr<Inode> inode_;
   };
 
+  static tl::unexpected<Error> full_error() { return forebay::fail(ErrorCode::no_space, "the device is full"); }
   static std::string parent_of(const std::string& path) { return std::filesystem::path(path).parent_path().string(); }
   std::string limbo_name() { return limbo_ + "/" + std::to_string(limbo_next_++); }
 
@@ -303,6 +347,7 @@ class FaultyDevice final : public Device {
     operations_before_stop_ = 0;
     stopped_ = false;
     full_ = false;
+    operations_before_full_ = 0;
     unreadable_.clear();
     syncs_held_ = false;
     operations_ = 0;
@@ -322,6 +367,7 @@ class FaultyDevice final : public Device {
       stopped_ = true;
       return begin_reading();
     }
+    if (operations_before_full_ != 0 && --operations_before_full_ == 0) full_ = true;
     if (failure_ && (!failure_->kind || *failure_->kind == kind) && --failure_->after == 0) {
       const ErrorCode code = failure_->code;
       failure_.reset();
@@ -356,6 +402,7 @@ class FaultyDevice final : public Device {
   std::uint64_t operations_before_stop_ = 0;
   bool stopped_ = false;
   bool full_ = false;
+  std::uint64_t operations_before_full_ = 0;
   std::string unreadable_;
   bool syncs_held_ = false;
   std::vector<Change> changes_;

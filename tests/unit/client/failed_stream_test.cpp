@@ -1,19 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // A writer whose server's disk fails: the server runs in this process, on a disk that does as it is told.
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
-#include <thread>
 
 #include <forebay/admin.h>
 
 #include "base/log.h"
-#include "client/client_device.h"
-#include "staging-servers/server.h"
-#include "tests/support/faulty_device.h"
-#include "tests/support/temporary_directory.h"
+#include "tests/unit/client/server_on_disk.h"
 #include "tests/unit/client/stream_fixture.h"
 
 namespace forebay::testing {
@@ -24,45 +19,20 @@ class FailedStream : public StreamTest {
  protected:
   void SetUp() override {
     log::set_level(log::Level::error);
-    start();
-    ::setenv("FOREBAY_SOCKET", directory_.path("socket").c_str(), 1);
-    server_.create("res", 64 * mib);
+    ASSERT_OK(own_server_.start());
+    ASSERT_OK(own_server_.create("res", 64 * mib));
   }
   void TearDown() override {
-    ::unsetenv("FOREBAY_SOCKET");
-    if (!own_server_) return;
-    stop();
-    EXPECT_TRUE(own_server_->flush_everything());
+    if (own_server_.runs()) {
+      EXPECT_TRUE(own_server_.flush_and_stop());
+    }
   }
-  void start() {
-    server::ServerOptions options;
-    options.root = directory_.path("root");
-    options.socket_path = directory_.path("socket");
-    options.capacity_bytes = 256 * mib;
-    options.flush_interval_ms = -1;
-    auto server = server::Server::start(disk_, options);
-    ASSERT_TRUE(server) << server.error().message();
-    own_server_ = std::move(*server);
-    thread_ = std::thread([this] { own_server_->run(); });
-  }
-  void stop() {
-    own_server_->loop().post([this] { own_server_->stop(); });
-    thread_.join();
-  }
-  /// The server ends without flushing anything, and another one is started; `boot`: on a machine that was down.
   void restart(bool boot, const std::function<void()>& meanwhile = [] {}) {
-    stop();
-    own_server_.reset();
-    meanwhile();
-    if (boot) std::ofstream(directory_.path("root/boot-id")) << "another\n";
-    start();
+    ASSERT_OK(own_server_.restart(boot, meanwhile));
   }
 
-  TemporaryDirectory directory_;
-  TemporaryDirectory limbo_;
-  FaultyDevice disk_{limbo_.path()};
-  std::unique_ptr<server::Server> own_server_;
-  std::thread thread_;
+  ServerOnDisk own_server_;
+  FaultyDevice& disk_ = own_server_.disk();
 };
 
 TEST_F(FailedStream, a_step_that_committed_and_cannot_become_durable_is_not_written_over) {
@@ -96,11 +66,7 @@ class SharedDisk : public FailedStream {
  protected:
   void SetUp() override {
     FailedStream::SetUp();
-    client::set_client_device(disk_);
-  }
-  void TearDown() override {
-    client::set_client_device(posix_device());
-    FailedStream::TearDown();
+    own_server_.share_with_clients();
   }
 };
 
@@ -209,7 +175,7 @@ TEST_F(UncheckedStream, loses_no_step_to_a_disk_that_does_not_answer) {
 
 TEST_F(UncheckedStream, is_checked_as_soon_as_it_can_be_read) {
   // Step 2's array begins with 2.0 at the start of a page.
-  const auto segments = directory_.path("root/reservations");
+  const auto segments = own_server_.root() + "/reservations";
   std::uint64_t damaged = 0;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(segments)) {
     if (entry.path().parent_path().filename() != "segments") continue;

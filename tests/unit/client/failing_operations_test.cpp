@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// One operation on the disk fails, whichever it is: of the server or of a client, while they work or while the server
+// starts.
+#include <algorithm>
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/client/programs.h"
+#include "tests/unit/client/sweep.h"
+
+namespace forebay::testing {
+namespace {
+
+bool any_failed(Admin& admin) {
+  const auto streams = admin.streams(Programs::reservation);
+  return streams &&
+         std::ranges::any_of(*streams, [](const StreamInfo& stream) { return stream.status == StreamStatus::failed; });
+}
+
+void remove_failed(Admin& admin, Told& told) {
+  const auto streams = admin.streams(Programs::reservation);
+  ASSERT_TRUE(streams) << streams.error().message();
+  for (const StreamInfo& stream : *streams) {
+    if (stream.status != StreamStatus::failed) continue;
+    const auto removed = admin.remove_stream({Programs::reservation, stream.name, std::nullopt}, true);
+    EXPECT_TRUE(removed) << removed.error().message();
+    told[stream.name] = {};
+  }
+}
+
+/// The programs' n-th operation fails. False if they need fewer.
+bool fail_while_working(std::uint64_t n, ErrorCode code, Random& random) {
+  ServerOnDisk server;
+  Told told;
+  Programs programs(server, told);
+  EXPECT_TRUE(server.start());
+  EXPECT_TRUE(server.create(Programs::reservation, Programs::capacity_bytes));
+  server.share_with_clients();
+  FaultyDevice& disk = server.disk();
+  disk.reset();
+  disk.fail_at(n, code);
+  programs.run();
+  const bool failed = disk.operations() >= n;
+  disk.reset();
+  programs.check_errors({ErrorCode::io_error, ErrorCode::no_space, ErrorCode::failed, ErrorCode::corrupt,
+                         ErrorCode::not_found, ErrorCode::group_broken});
+  if (!failed) {
+    EXPECT_TRUE(programs.errors().empty()) << programs.errors().front().message();
+  }
+  bool stream_failed = false;
+  {
+    auto admin = Admin::connect();
+    check_streams(told, Promise::committed, **admin, Programs::reservation);
+    stream_failed = any_failed(**admin);
+  }
+  programs.vanish();
+  const bool boot = chance(random, 2);
+  server.stop();
+  std::map<std::string, storage::StreamState> before;
+  if (boot) {
+    disk.lose_power(random);
+    server.take_for_another_boot();
+    before = states_on_disk(server.root());
+  }
+  if (auto started = server.start(); !started) {
+    ADD_FAILURE() << started.error().message();
+    return failed;
+  }
+  auto admin = Admin::connect();
+  if (boot) {
+    check_streams(told, Promise::durable, **admin, Programs::reservation, &before);
+    for (auto& [stream, account] : told) account.only_durable();
+  } else {
+    check_streams(told, Promise::committed, **admin, Programs::reservation);
+  }
+  check_audit(**admin, stream_failed);
+  remove_failed(**admin, told);
+  programs.go_on();
+  check_streams(told, Promise::committed, **admin, Programs::reservation);
+  check_audit(**admin, false);
+  return failed;
+}
+
+// crash-matrix: an operation of the disk fails with an I/O error | server or client, any write, sync, allocation,
+// creation, opening, renaming, removal | every committed step; after a loss of power everything that was told to be
+// durable; no failed sync counts; streams that the fault hit say failed, the others go on
+TEST(FailingOperations, an_io_error_anywhere_loses_nothing_that_was_promised) {
+  sweep(80, 240, [](std::uint64_t n, Random& random) { return fail_while_working(n, ErrorCode::io_error, random); });
+}
+
+// crash-matrix: an operation of the disk fails for want of space | server or client, any operation, once | every
+// committed step; after a loss of power everything that was told to be durable; writing goes on
+TEST(FailingOperations, want_of_space_anywhere_loses_nothing_that_was_promised) {
+  sweep(80, 240, [](std::uint64_t n, Random& random) { return fail_while_working(n, ErrorCode::no_space, random); });
+}
+
+/// The server's n-th operation while it starts after a loss of power fails. False if it needs fewer.
+bool fail_while_starting(std::uint64_t n, Random& random) {
+  ServerOnDisk server;
+  Told told;
+  Programs programs(server, told);
+  EXPECT_TRUE(server.start());
+  EXPECT_TRUE(server.create(Programs::reservation, Programs::capacity_bytes));
+  server.share_with_clients();
+  FaultyDevice& disk = server.disk();
+  disk.reset();
+  disk.stop_at(1 + below(random, 350));
+  programs.run();
+  programs.vanish();
+  server.stop();
+  disk.lose_power(random);
+  server.take_for_another_boot();
+  const auto before = states_on_disk(server.root());
+  disk.fail_at(n, chance(random, 2) ? ErrorCode::io_error : ErrorCode::no_space);
+  const auto started = server.start();
+  const bool failed = disk.operations() >= n;
+  if (!failed) {
+    EXPECT_TRUE(started) << started.error().message();
+  }
+  EXPECT_TRUE(server.restart(false, [&] { disk.reset(); }));
+  if (!server.runs()) return failed;
+  auto admin = Admin::connect();
+  check_streams(told, Promise::durable, **admin, Programs::reservation, &before);
+  for (auto& [stream, account] : told) account.only_durable();
+  check_audit(**admin, true);
+  remove_failed(**admin, told);
+  programs.go_on();
+  check_streams(told, Promise::committed, **admin, Programs::reservation);
+  check_audit(**admin, false);
+  return failed;
+}
+
+// crash-matrix: an operation of the disk fails while the server starts after a loss of power | server, any operation of
+// its recovery | the next start finds the same streams as if nothing had failed
+TEST(FailingOperations, an_error_while_the_server_recovers_loses_nothing) {
+  sweep(60, 60, fail_while_starting);
+}
+
+}  // namespace
+}  // namespace forebay::testing

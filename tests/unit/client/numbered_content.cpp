@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/unit/client/numbered_content.h"
+
+#include <vector>
+
+namespace forebay::testing {
+namespace {
+
+constexpr std::uint64_t small_elements = 10;
+constexpr std::uint64_t elements_max = 9000;
+
+double value_of(std::uint64_t content, std::uint64_t i) {
+  return static_cast<double>(content) * 1e6 + static_cast<double>(i);
+}
+std::string name_of(std::uint64_t content) {
+  return "the step of number " + std::to_string(content);
+}
+
+AttributeValue attribute_of(std::uint64_t content) {
+  AttributeValue value;
+  value.strings = {name_of(content)};
+  return value;
+}
+
+tl::unexpected<Error> differs(const std::string& what) {
+  return fail(ErrorCode::corrupt, what + " is not what was written");
+}
+
+Result<const VariableInfo*> variable(const Step& step, const char* name, ShapeKind kind, DataType type) {
+  const VariableInfo* found = step.find(name);
+  if (found == nullptr || found->kind != kind || found->type != type || found->blocks.size() != 1) return differs(name);
+  return found;
+}
+
+Result<std::vector<double>> array(const Step& step, const char* name, std::uint64_t elements) {
+  auto found = variable(step, name, ShapeKind::global_array, DataType::float64);
+  if (!found) return fail(std::move(found.error()));
+  if ((*found)->shape != Dimensions{elements}) return differs(name);
+  std::vector<double> values(elements);
+  if (auto read = step.read(**found, {{0}, {elements}}, values.data()); !read) return fail(std::move(read.error()));
+  return values;
+}
+
+Result<void> check_array(const Step& step, const char* name, std::uint64_t elements, std::uint64_t content) {
+  auto values = array(step, name, elements);
+  if (!values) return fail(std::move(values.error()));
+  for (std::uint64_t i = 0; i < elements; ++i) {
+    if ((*values)[i] != value_of(content, i)) return differs(std::string(name) + "[" + std::to_string(i) + "]");
+  }
+  return {};
+}
+
+}  // namespace
+
+std::uint64_t elements_of(std::uint64_t content) {
+  return 1 + content * 7919 % elements_max;
+}
+
+Result<void> put_content(Writer& writer, std::uint64_t content) {
+  const auto put_array = [&](const char* name, std::uint64_t elements) {
+    std::vector<double> values(elements);
+    for (std::uint64_t i = 0; i < elements; ++i) values[i] = value_of(content, i);
+    const Dimensions shape{elements};
+    const Dimensions zeros{0};
+    return writer.put({name, DataType::float64, ShapeKind::global_array, shape, zeros, shape, {}, {}}, values.data());
+  };
+  if (auto set = writer.set_attribute("title", attribute_of(content)); !set) return set;
+  if (auto put = put_array("T", elements_of(content)); !put) return put;
+  if (auto put = put_array("edge", small_elements); !put) return put;
+  if (auto put = writer.put({"content", DataType::uint64, ShapeKind::global_value, {}, {}, {}, {}, {}}, &content); !put)
+    return put;
+  return writer.put_string("name", ShapeKind::global_value, name_of(content));
+}
+
+Result<std::uint64_t> content_of(const Step& step) {
+  auto number = variable(step, "content", ShapeKind::global_value, DataType::uint64);
+  if (!number) return fail(std::move(number.error()));
+  std::uint64_t content = 0;
+  if (auto read = step.read_value(**number, 0, &content); !read) return fail(std::move(read.error()));
+  auto name = variable(step, "name", ShapeKind::global_value, DataType::string);
+  if (!name) return fail(std::move(name.error()));
+  auto text = step.read_string(**name, 0);
+  if (!text) return fail(std::move(text.error()));
+  if (*text != name_of(content)) return differs("name");
+  if (auto checked = check_array(step, "T", elements_of(content), content); !checked) return fail(checked.error());
+  if (auto checked = check_array(step, "edge", small_elements, content); !checked) return fail(checked.error());
+  if (step.variables().size() != 4 || step.attributes().size() != 1) return differs("the list of variables");
+  const Attribute& title = step.attributes().front();
+  if (title.name != "title" || title.value != attribute_of(content)) return differs("attribute title");
+  return content;
+}
+
+}  // namespace forebay::testing

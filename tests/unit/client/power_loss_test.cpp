@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// The machine goes down behind each operation of server and clients on the disk, comes up, perhaps goes down once more
+// while the server recovers, and everybody goes on.
+#include <gtest/gtest.h>
+
+#include "tests/support/randomness.h"
+#include "tests/unit/client/programs.h"
+#include "tests/unit/client/sweep.h"
+
+namespace forebay::testing {
+namespace {
+
+/// Down at the programs' n-th operation. False if they need fewer.
+bool lose_power_at(std::uint64_t n, Random& random) {
+  ServerOnDisk server;
+  Told told;
+  Programs programs(server, told);
+  EXPECT_TRUE(server.start());
+  EXPECT_TRUE(server.create(Programs::reservation, Programs::capacity_bytes));
+  server.share_with_clients();
+  FaultyDevice& disk = server.disk();
+  disk.reset();
+  disk.stop_at(n);
+  programs.run();
+  const bool stopped = disk.stopped();
+  programs.check_errors(
+      {ErrorCode::io_error, ErrorCode::failed, ErrorCode::group_broken, ErrorCode::not_found, ErrorCode::no_space});
+  programs.vanish();
+  server.stop();
+  disk.lose_power(random);
+  server.take_for_another_boot();
+  if (chance(random, 2)) {
+    // Once more, while the server recovers or just after.
+    disk.stop_at(1 + below(random, 30));
+    (void)server.start();
+    server.stop();
+    disk.lose_power(random);
+    server.take_for_another_boot();
+  }
+  const auto before = states_on_disk(server.root());
+  if (auto started = server.start(); !started) {
+    ADD_FAILURE() << started.error().message();
+    return stopped;
+  }
+  std::string seen;
+  {
+    auto admin = Admin::connect();
+    check_streams(told, Promise::durable, **admin, Programs::reservation, &before);
+    check_audit(**admin, false);
+    seen = description(**admin, Programs::reservation);
+  }
+  for (auto& [stream, account] : told) account.only_durable();
+  // What was recovered is what there is.
+  EXPECT_TRUE(server.restart(true, [&] { disk.lose_power(random); }));
+  auto admin = Admin::connect();
+  EXPECT_EQ(description(**admin, Programs::reservation), seen);
+  programs.go_on();
+  check_streams(told, Promise::durable, **admin, Programs::reservation);
+  check_audit(**admin, false);
+  return stopped;
+}
+
+// crash-matrix: power loss | server and all clients, behind each device operation, and again while the server recovers;
+// unsynced writes lost, torn, reordered | the durable prefix or longer, byte for byte, in one epoch; cursors not behind
+// what was durable; writing goes on
+TEST(PowerLoss, at_any_operation_leaves_the_durable_prefix_or_more) {
+  sweep(100, 240, lose_power_at);
+}
+
+}  // namespace
+}  // namespace forebay::testing

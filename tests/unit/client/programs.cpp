@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/unit/client/programs.h"
+
+#include <gtest/gtest.h>
+
+#include "base/clock.h"
+#include "tests/unit/client/numbered_content.h"
+
+namespace forebay::testing {
+namespace {
+
+constexpr std::int64_t patience_ms = 20'000;
+constexpr std::int64_t step_timeout_ms = 2'000;
+constexpr std::size_t receipt_bytes = 70'000;
+
+Address address_of(const std::string& stream) {
+  return {Programs::reservation, stream, std::nullopt};
+}
+
+}  // namespace
+
+InterruptHook end_of_patience() {
+  return [deadline = Deadline::after_ms(patience_ms)] { return deadline.passed(); };
+}
+
+void Programs::open(const std::string& stream, Durability durability, WriterOptions options) {
+  writers_.erase(stream);
+  if (server_.disk().stopped()) return;
+  options.durability = durability;
+  options.interrupt = end_of_patience();
+  ToldStream& told = told_[stream];
+  const std::uint32_t newest = told.sent.empty() ? 0 : told.sent.rbegin()->first.first;
+  const bool rewinds = options.mode == WriteMode::replace || options.append_after;
+  const std::uint64_t first = options.append_after ? *options.append_after + 1 : 0;
+  auto writer = Writer::open(address_of(stream), options);
+  if (!succeeded(writer)) {
+    // It may have come to pass all the same.
+    if (rewinds) told.maybe_rewinds.emplace(newest + 1, first);
+    return;
+  }
+  const std::uint32_t epoch = (*writer)->epoch();
+  if (epoch > newest && newest > 0) told.rewinds[epoch] = (*writer)->current_step();
+  told.checksums = options.checksums;
+  if (options.retention) told.retention = *options.retention;
+  if (rewinds) {
+    told.committed = Place{epoch, first};
+    if (told.cursor) told.cursor = Place{epoch, std::min(told.cursor->next, first)};
+  }
+  writers_[stream] = std::move(*writer);
+  durabilities_[stream] = durability;
+}
+
+void Programs::append_after(const std::string& stream, std::uint64_t step) {
+  WriterOptions options;
+  options.mode = WriteMode::append;
+  options.append_after = step;
+  open(stream, Durability::committed, options);
+}
+
+void Programs::replace(const std::string& stream) {
+  WriterOptions options;
+  options.mode = WriteMode::replace;
+  open(stream, Durability::committed, options);
+}
+
+void Programs::write(const std::string& stream, int steps) {
+  for (int i = 0; i < steps && !server_.disk().stopped(); ++i) {
+    const auto found = writers_.find(stream);
+    if (found == writers_.end()) return;
+    Writer& writer = *found->second;
+    if (!succeeded(writer.begin_step())) {
+      writers_.erase(found);
+      return;
+    }
+    ToldStream& told = told_[stream];
+    const std::uint64_t content = ++content_;
+    const std::uint64_t step = writer.current_step();
+    const auto key = std::pair(writer.epoch(), step);
+    told.sent[key].insert(content);
+    if (succeeded(put_content(writer, content)) && succeeded(writer.end_step())) {
+      told.committed = Place{writer.epoch(), step + 1};
+      told.committed_contents[key] = content;
+      if (durabilities_[stream] == Durability::durable) told.all_durable();
+    } else if (!writer.in_step() || !writer.abort_step()) {
+      writers_.erase(found);
+    }
+  }
+}
+
+void Programs::close(const std::string& stream) {
+  const auto found = writers_.find(stream);
+  if (found == writers_.end()) return;
+  (void)succeeded(found->second->close());
+  writers_.erase(found);
+}
+
+void Programs::remove(const std::string& stream) {
+  if (server_.disk().stopped()) return;
+  close(stream);
+  told_[stream].may_be_gone = true;
+  auto admin = Admin::connect({}, end_of_patience());
+  if (!succeeded(admin)) return;
+  bool gone = succeeded((*admin)->remove_stream(address_of(stream), true));
+  if (!gone) {
+    const auto left = (*admin)->stream(address_of(stream));
+    gone = !left && left.error().code == ErrorCode::not_found && !server_.disk().stopped();
+  }
+  if (gone) told_[stream] = {};
+}
+
+void Programs::follow(const std::string& stream) {
+  // A stream that could not be made would be waited for.
+  if (!writers_.contains(stream)) return;
+  ReaderOptions options;
+  options.consumer = "render";
+  options.verify = Verify::read;
+  options.interrupt = end_of_patience();
+  if (auto reader = Reader::open(address_of(stream), options); succeeded(reader)) consumer_ = std::move(*reader);
+}
+
+void Programs::consume(const std::string& stream, int steps) {
+  ToldStream& told = told_[stream];
+  for (int i = 0; i < steps && consumer_ && !server_.disk().stopped(); ++i) {
+    // What was not committed does not come.
+    if (!told.committed || consumer_->position() >= told.committed->next) return;
+    auto next = consumer_->next(step_timeout_ms);
+    while (next && next->kind == NextStep::Kind::notice) next = consumer_->next(step_timeout_ms);
+    if (!succeeded(next) || next->kind == NextStep::Kind::end_of_stream) return;
+    ASSERT_EQ(next->kind, NextStep::Kind::step);
+    const auto content = content_of(*next->step);
+    ASSERT_TRUE(content) << content.error().message();
+    const Place place{next->step->epoch(), next->step->number() + 1};
+    told.cursor_highest = std::max(told.cursor_highest, place.next);
+    if (succeeded(consumer_->acknowledge(*next->step))) told.cursor = place;
+  }
+}
+
+void Programs::fill_journal(const std::string& stream) {
+  auto admin = Admin::connect({}, end_of_patience());
+  if (!succeeded(admin)) return;
+  const auto info = (*admin)->stream(address_of(stream));
+  if (!succeeded(info) || !info->committed) return;
+  const std::string receipt(receipt_bytes, 'r');
+  for (int i = 0; i < 5 && !server_.disk().stopped(); ++i)
+    (void)succeeded((*admin)->mark_staged(address_of(stream), info->epoch, {*info->committed}, receipt));
+}
+
+void Programs::run() {
+  WriterOptions plain;
+  plain.mode = WriteMode::append;
+  WriterOptions raw = plain;
+  raw.checksums = false;
+  WriterOptions recent = plain;
+  recent.retention = Retention{.last = 2, .consumers = {}, .precious_every = 0};
+  WriterOptions watched = plain;
+  watched.retention = Retention{.last = {}, .consumers = {"render"}, .precious_every = 0};
+
+  open("flow", Durability::durable, plain);
+  open("raw", Durability::committed, raw);
+  open("recent", Durability::committed, recent);
+  open("watched", Durability::committed, watched);
+  open("gone", Durability::durable, plain);
+  follow("watched");
+  write("flow", 2);
+  write("raw", 2);
+  write("gone");
+  write("recent", 2);
+  write("watched", 3);
+  consume("watched", 2);
+  remove("gone");
+  close("flow");
+  close("raw");
+  close("watched");
+  // Steps that only committed, behind durable ones.
+  open("flow", Durability::committed, plain);
+  open("raw", Durability::durable, raw);
+  open("watched", Durability::durable, watched);
+  write("flow", 2);
+  write("raw");
+  write("watched");
+  consume("watched", 1);
+  write("recent", 3);
+  close("recent");
+  open("recent", Durability::durable, recent);
+  write("recent", 4);
+  close("flow");
+  close("raw");
+  append_after("flow", 1);
+  write("flow", 2);
+  open("raw", Durability::committed, raw);
+  write("raw");
+  close("flow");
+  fill_journal("flow");
+  open("flow", Durability::durable, plain);
+  write("flow");
+  close("flow");
+  replace("flow");
+  write("flow", 2);
+  close("flow");
+  open("flow", Durability::durable, plain);
+  write("flow");
+  open("gone", Durability::committed, plain);
+  write("gone");
+  write("watched");
+}
+
+void Programs::go_on() {
+  vanish();
+  auto admin = Admin::connect({}, end_of_patience());
+  ASSERT_TRUE(admin) << admin.error().message();
+  errors_.clear();
+  for (auto& [stream, told] : told_) {
+    SCOPED_TRACE("going on with stream " + stream);
+    if (const auto info = (*admin)->stream(address_of(stream)); info && info->status == StreamStatus::failed) continue;
+    WriterOptions options;
+    options.mode = WriteMode::append;
+    options.checksums = told.checksums;
+    open(stream, Durability::durable, options);
+    write(stream, 2);
+    close(stream);
+    for (const Error& error : errors_) ADD_FAILURE() << error.message();
+    EXPECT_TRUE(told.durable && told.committed && told.durable->next == told.committed->next &&
+                told.durable->next >= 2);
+  }
+}
+
+void Programs::check_errors(const std::set<ErrorCode>& allowed) const {
+  for (const Error& error : errors_)
+    EXPECT_TRUE(allowed.contains(error.code)) << to_string(error.code) << ": " << error.message();
+}
+
+void Programs::vanish() {
+  consumer_.reset();
+  writers_.clear();
+}
+
+}  // namespace forebay::testing

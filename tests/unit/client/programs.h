@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// The programs of a fault sweep: writers, a consumer and an administrator that do, one after another, most of what
+// changes a reservation, and write down what they were told. What fails does not keep the others from going on.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <forebay/admin.h>
+#include <forebay/reader.h>
+#include <forebay/writer.h>
+
+#include "tests/unit/client/server_on_disk.h"
+#include "tests/unit/client/told.h"
+
+namespace forebay::testing {
+
+class Programs {
+ public:
+  static constexpr const char* reservation = "res";
+  static constexpr std::uint64_t capacity_bytes = std::uint64_t{12} << 20;
+
+  /// `told` outlives the programs.
+  Programs(ServerOnDisk& server, Told& told) : server_(server), told_(told) {}
+
+  /// Everything once: durable and committed writers, one without checksums, retention by number and by a consumer, an
+  /// acknowledged cursor, steps withdrawn by append_after, a stream replaced, one removed and made anew, a journal that
+  /// rolls. Ends early when the disk has stopped.
+  void run();
+  /// Two more durable steps to every stream, by new writers. Every call must succeed, but for streams that have failed.
+  void go_on();
+  /// Everybody dies.
+  void vanish();
+
+  /// What the calls that failed said.
+  const std::vector<Error>& errors() const noexcept { return errors_; }
+  /// Expects that they said only this: neither that a wait was too long, nor that something was the caller's mistake.
+  void check_errors(const std::set<ErrorCode>& allowed) const;
+
+ private:
+  /// Notes the error of a call that failed.
+  template <class T>
+  bool succeeded(const Result<T>& result) {
+    if (!result) errors_.push_back(result.error());
+    return result.has_value();
+  }
+  void open(const std::string& stream, Durability durability, WriterOptions options = {});
+  void append_after(const std::string& stream, std::uint64_t step);
+  void replace(const std::string& stream);
+  void write(const std::string& stream, int steps = 1);
+  void close(const std::string& stream);
+  void remove(const std::string& stream);
+  void follow(const std::string& stream);
+  void consume(const std::string& stream, int steps);
+  void fill_journal(const std::string& stream);
+
+  ServerOnDisk& server_;
+  Told& told_;
+  std::map<std::string, std::unique_ptr<Writer>> writers_;
+  std::map<std::string, Durability> durabilities_;
+  std::unique_ptr<Reader> consumer_;
+  std::uint64_t content_ = 0;
+  std::vector<Error> errors_;
+};
+
+/// Ends a wait that lasts longer than anything here may take.
+InterruptHook end_of_patience();
+
+}  // namespace forebay::testing

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/unit/client/server_on_disk.h"
+
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include <forebay/admin.h>
+
+#include "client/client_device.h"
+
+namespace forebay::testing {
+namespace {
+
+constexpr std::uint64_t pool_bytes = std::uint64_t{256} << 20;
+/// Writers of before a restart do not come back here; whoever opens their streams waits this long for them.
+constexpr std::int64_t restart_grace_ms = 20;
+
+}  // namespace
+
+ServerOnDisk::ServerOnDisk() {
+  ::setenv("FOREBAY_SOCKET", directory_.path("socket").c_str(), 1);
+}
+
+ServerOnDisk::~ServerOnDisk() {
+  stop();
+  client::set_client_device(posix_device());
+  ::unsetenv("FOREBAY_SOCKET");
+}
+
+Result<void> ServerOnDisk::start() {
+  server::ServerOptions options;
+  options.root = root();
+  options.socket_path = directory_.path("socket");
+  options.capacity_bytes = pool_bytes;
+  options.flush_interval_ms = -1;
+  options.restart_grace_ms = restart_grace_ms;
+  auto server = server::Server::start(disk_, options);
+  if (!server) return fail(std::move(server.error()));
+  server_ = std::move(*server);
+  thread_ = std::thread([this] { server_->run(); });
+  return {};
+}
+
+void ServerOnDisk::stop() {
+  if (!runs()) return;
+  server_->loop().post([this] { server_->stop(); });
+  thread_.join();
+  server_.reset();
+}
+
+Result<void> ServerOnDisk::flush_and_stop() {
+  server_->loop().post([this] { server_->stop(); });
+  thread_.join();
+  auto flushed = server_->flush_everything();
+  server_.reset();
+  return flushed;
+}
+
+void ServerOnDisk::take_for_another_boot() const {
+  // Its first line is the boot's; what follows is the server's own.
+  const std::string path = root() + "/boot-id";
+  std::string line;
+  std::stringstream rest;
+  std::ifstream before(path);
+  std::getline(before, line);
+  rest << before.rdbuf();
+  std::ofstream(path) << "another\n" << rest.str();
+}
+
+Result<void> ServerOnDisk::restart(bool boot, const std::function<void()>& meanwhile) {
+  stop();
+  meanwhile();
+  if (boot) take_for_another_boot();
+  return start();
+}
+
+Result<void> ServerOnDisk::create(const std::string& name, std::uint64_t capacity_bytes) {
+  auto admin = Admin::connect();
+  if (!admin) return fail(std::move(admin.error()));
+  ReservationSpec spec;
+  spec.name = name;
+  spec.capacity_bytes = capacity_bytes;
+  spec.lifetime = Lifetime::persistent;
+  if (auto created = (*admin)->create_reservation(spec); !created) return fail(std::move(created.error()));
+  return {};
+}
+
+void ServerOnDisk::share_with_clients() {
+  client::set_client_device(disk_);
+}
+
+}  // namespace forebay::testing

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// A server that runs in this process on a disk that does as it is told. Clients of this process may use the same disk.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include <forebay/result.h>
+
+#include "staging-servers/server.h"
+#include "tests/support/faulty_device.h"
+#include "tests/support/temporary_directory.h"
+
+namespace forebay::testing {
+
+class ServerOnDisk {
+ public:
+  /// Points this process's environment at a root of its own; nothing runs yet.
+  ServerOnDisk();
+  /// Ends the server without flushing anything.
+  ~ServerOnDisk();
+  ServerOnDisk(const ServerOnDisk&) = delete;
+  ServerOnDisk& operator=(const ServerOnDisk&) = delete;
+
+  /// Committed steps become durable on request only, so that the order of the disk's operations is the clients'.
+  Result<void> start();
+  bool runs() const noexcept { return thread_.joinable(); }
+  /// Ends the server without flushing anything.
+  void stop();
+  /// Ends it as `forebay down` does.
+  Result<void> flush_and_stop();
+  /// What the kernel says of itself after the machine was down. The server does not run.
+  void take_for_another_boot() const;
+  /// Stops and starts; `boot`: on a machine that was down.
+  Result<void> restart(bool boot, const std::function<void()>& meanwhile = [] {});
+  /// Makes a reservation.
+  Result<void> create(const std::string& name, std::uint64_t capacity_bytes);
+  /// From now on clients of this process write and read through the disk.
+  void share_with_clients();
+
+  FaultyDevice& disk() noexcept { return disk_; }
+  std::string root() const { return directory_.path("root"); }
+
+ private:
+  TemporaryDirectory directory_ = TemporaryDirectory::in_memory();
+  TemporaryDirectory limbo_ = TemporaryDirectory::in_memory();
+  FaultyDevice disk_{limbo_.path()};
+  std::unique_ptr<server::Server> server_;
+  std::thread thread_;
+};
+
+}  // namespace forebay::testing

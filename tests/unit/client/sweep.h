@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs a test at every operation, or at a sample of them that the seed chooses.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <iostream>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "base/log.h"
+#include "tests/support/randomness.h"
+
+namespace forebay::testing {
+
+/// Calls `fault_at(n, random)` for n = 1, 2, … until it says that there are no more operations. Without
+/// FOREBAY_TEST_COUNT only for about `count` of them, whose places the seed chooses; a count as large as the number of
+/// operations is all of them. FOREBAY_TEST_OPERATION=n repeats one.
+template <class FaultAt>
+void sweep(std::uint64_t count, std::uint64_t operations_about, const FaultAt& fault_at) {
+  const std::uint64_t seed = test_seed();
+  const std::uint64_t only = number_from_environment("FOREBAY_TEST_OPERATION", 0);
+  const std::uint64_t stride =
+      std::max<std::uint64_t>(1, operations_about / std::max<std::uint64_t>(1, test_count(count)));
+  // Servers complain of what was planned.
+  log::set_level(only > 0 ? log::Level::info : log::Level::off);
+  std::uint64_t points = 0;
+  for (std::uint64_t n = only > 0 ? only : 1 + seed % stride; !::testing::Test::HasFailure(); n += stride) {
+    SCOPED_TRACE("FOREBAY_TEST_SEED=" + std::to_string(seed) + " FOREBAY_TEST_OPERATION=" + std::to_string(n));
+    // By its operation, so that one alone does as it did among all.
+    Random random(seed + n);
+    ++points;
+    if (!fault_at(n, random) || only > 0) break;
+  }
+  log::set_level(log::Level::error);
+  std::cout << points << " operations, every " << stride << ".\n";
+}
+
+}  // namespace forebay::testing

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/unit/client/told.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <limits>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "storage/journal.h"
+#include "tests/support/temporary_directory.h"
+#include "tests/unit/client/numbered_content.h"
+
+namespace forebay::testing {
+namespace {
+
+/// The lowest that the stream's end may be in `epoch`, if `promised` was.
+std::uint64_t least_next(const ToldStream& told, const std::optional<Place>& promised, std::uint32_t epoch) {
+  if (!promised) return 0;
+  std::uint64_t next = promised->next;
+  const auto note = [&](const auto& rewind) {
+    if (rewind.first > promised->epoch && rewind.first <= epoch) next = std::min(next, rewind.second);
+  };
+  std::ranges::for_each(told.rewinds, note);
+  std::ranges::for_each(told.maybe_rewinds, note);
+  return next;
+}
+
+/// The number of the oldest step that must still be there if the stream ends at `next`.
+std::uint64_t oldest_needed(const ToldStream& told, std::uint64_t next, std::uint64_t cursor) {
+  const Retention& retention = told.retention;
+  if (retention.keeps_all()) return 0;
+  std::uint64_t oldest = retention.last ? next - std::min(next, *retention.last) : next;
+  if (!retention.consumers.empty()) oldest = std::min(oldest, cursor);
+  return oldest;
+}
+
+/// No step of an epoch that was left behind stands where a later one has begun.
+void check_not_mixed(const ToldStream& told, const std::vector<StepSummary>& steps,
+                     const std::optional<Place>& promised) {
+  std::uint32_t newest = promised ? promised->epoch : 0;
+  for (const StepSummary& step : steps) newest = std::max(newest, step.epoch);
+  for (const auto& [begun, first] : told.rewinds) {
+    if (begun > newest) continue;
+    for (const StepSummary& step : steps) {
+      EXPECT_FALSE(step.epoch < begun && step.step >= first)
+          << "step " << step.step << " of epoch " << step.epoch << " was withdrawn by epoch " << begun;
+    }
+  }
+}
+
+void check_content(const ToldStream& told, Reader& reader, const StepSummary& summary) {
+  SCOPED_TRACE("step " + std::to_string(summary.step) + ", epoch " + std::to_string(summary.epoch));
+  const auto key = std::pair(summary.epoch, summary.step);
+  const auto sent = told.sent.find(key);
+  ASSERT_NE(sent, told.sent.end()) << "nobody has sent it";
+  auto step = reader.step(summary.step);
+  ASSERT_TRUE(step) << step.error().message();
+  const auto content = content_of(**step);
+  ASSERT_TRUE(content) << content.error().message();
+  EXPECT_TRUE(sent->second.contains(*content)) << *content;
+  const auto committed = told.committed_contents.find(key);
+  if (committed != told.committed_contents.end()) {
+    EXPECT_EQ(*content, committed->second);
+  }
+  if (!told.checksums) return;
+  const auto verified = (*step)->verify();
+  EXPECT_TRUE(verified) << verified.error().message();
+}
+
+void check_stream(const ToldStream& told, Promise promise, Admin& admin, const Address& address,
+                  const storage::StreamState* before) {
+  const auto& promised = promise == Promise::durable ? told.durable : told.committed;
+  const auto& cursor_promised = promise == Promise::durable ? told.cursor_durable : told.cursor;
+  const auto info = admin.stream(address);
+  if (!info) {
+    ASSERT_EQ(info.error().code, ErrorCode::not_found) << info.error().message();
+    EXPECT_TRUE(!promised || told.may_be_gone) << "the stream is gone";
+    return;
+  }
+  const std::uint64_t next = info->committed ? *info->committed + 1 : 0;
+  const std::uint32_t epoch = before != nullptr ? before->epoch : info->epoch;
+  const std::uint64_t next_before = before != nullptr ? before->next_step : next;
+  if (before != nullptr) {
+    EXPECT_GE(next, before->durable_next) << "cut before the durable watermark";
+    EXPECT_LE(next, before->next_step);
+    EXPECT_EQ(info->epoch > before->epoch, next < before->next_step) << "steps were cut, or an epoch begun for nothing";
+    if (!told.checksums) {
+      EXPECT_EQ(next, before->durable_next);
+    }
+  }
+  // The stream may have been replaced by one of the same name, when its removal was asked for.
+  if (promised && !told.may_be_gone) {
+    EXPECT_GE(epoch, promised->epoch);
+    EXPECT_GE(next, least_next(told, promised, epoch));
+    if (promise == Promise::durable && before != nullptr) {
+      EXPECT_GE(before->durable_next, least_next(told, promised, epoch));
+    }
+  }
+
+  const auto steps = admin.steps(address);
+  ASSERT_TRUE(steps) << steps.error().message();
+  std::uint64_t cursor = 0;
+  for (const ConsumerInfo& consumer : info->consumers) cursor = consumer.position;
+  const std::uint64_t cursor_before =
+      before != nullptr && !before->cursors.empty() ? before->cursors.begin()->second.position : cursor;
+  std::uint64_t expected = steps->empty() ? next : steps->front().step;
+  EXPECT_LE(expected, std::max(oldest_needed(told, next_before, cursor_before), next < next_before ? next : 0U));
+  for (const StepSummary& step : *steps) EXPECT_EQ(step.step, expected++) << "a step is missing";
+  EXPECT_EQ(expected, next);
+  check_not_mixed(told, *steps, promised);
+
+  EXPECT_LE(cursor, next);
+  EXPECT_LE(cursor, told.cursor_highest);
+  if (before != nullptr) {
+    EXPECT_EQ(cursor, std::min(cursor_before, next));
+  }
+  if (cursor_promised) {
+    EXPECT_GE(cursor, std::min(least_next(told, cursor_promised, epoch), next));
+  }
+
+  ReaderOptions options;
+  options.follow = false;
+  options.verify = told.checksums ? Verify::read : Verify::none;
+  const auto reader = Reader::open(address, options);
+  ASSERT_TRUE(reader) << reader.error().message();
+  for (const StepSummary& step : *steps) check_content(told, **reader, step);
+}
+
+}  // namespace
+
+std::map<std::string, storage::StreamState> states_on_disk(const std::string& root) {
+  std::map<std::string, storage::StreamState> states;
+  for (const auto& reservation : std::filesystem::directory_iterator(root + "/reservations")) {
+    if (!std::filesystem::exists(reservation.path() / "streams")) continue;
+    for (const auto& stream : std::filesystem::directory_iterator(reservation.path() / "streams")) {
+      // Opening a journal mends it, so that a copy is opened.
+      const auto copy = TemporaryDirectory::in_memory();
+      std::filesystem::copy(stream.path(), copy.path(), std::filesystem::copy_options::recursive);
+      storage::StreamState state;
+      storage::JournalRecovery recovery;
+      const auto visit = [&](storage::RecordType type, std::span<const std::byte> body) {
+        return state.apply(type, body);
+      };
+      if (auto journal = storage::Journal::open(posix_device(), copy.path(), visit, recovery)) {
+        EXPECT_FALSE(recovery.damaged) << recovery.damage;
+        states.emplace(stream.path().filename(), std::move(state));
+      }
+    }
+  }
+  return states;
+}
+
+std::string description(Admin& admin, const std::string& reservation) {
+  const auto streams = admin.streams(reservation);
+  EXPECT_TRUE(streams) << streams.error().message();
+  std::string text;
+  for (const StreamInfo& info : *streams) {
+    text += fmt::format("{} {} epoch {} {}", info.name, info.uuid, info.epoch, to_string(info.status));
+    if (info.committed) text += fmt::format(", to {}", *info.committed);
+    for (const ConsumerInfo& consumer : info.consumers)
+      text += fmt::format(", {} @ {}", consumer.name, consumer.position);
+    text += "\n";
+  }
+  return text;
+}
+
+void check_streams(const Told& told, Promise promise, Admin& admin, const std::string& reservation,
+                   const std::map<std::string, storage::StreamState>* before) {
+  for (const auto& [name, stream] : told) {
+    SCOPED_TRACE("stream " + name);
+    const storage::StreamState* state = nullptr;
+    if (before != nullptr) {
+      if (const auto found = before->find(name); found != before->end()) state = &found->second;
+    }
+    check_stream(stream, promise, admin, {reservation, name, std::nullopt}, state);
+  }
+}
+
+void check_audit(Admin& admin, bool failed_streams_allowed) {
+  const auto findings = admin.audit(true);
+  ASSERT_TRUE(findings) << findings.error().message();
+  for (const Finding& finding : *findings) {
+    if (failed_streams_allowed && finding.what.starts_with("has failed")) continue;
+    EXPECT_NE(finding.severity, Finding::Severity::problem) << finding.where << ": " << finding.what;
+  }
+}
+
+}  // namespace forebay::testing
