@@ -35,6 +35,7 @@ class FailedStream : public StreamTest {
   FaultyDevice& disk_ = own_server_.disk();
 };
 
+// crash-matrix: sync of a durable step | server, the disk's sync fails | the step stays readable and its space is not written over; the stream says failed
 TEST_F(FailedStream, a_step_that_committed_and_cannot_become_durable_is_not_written_over) {
   WriterOptions options;
   options.durability = Durability::durable;
@@ -70,6 +71,7 @@ class SharedDisk : public FailedStream {
   }
 };
 
+// crash-matrix: put of a step | client, the disk's write fails | all steps before; this one does not exist, and can be written anew
 TEST_F(SharedDisk, a_step_whose_data_could_not_be_written_does_not_exist) {
   auto writer = open_writer();
   write_step(*writer, 100'000, 1.0);
@@ -89,6 +91,7 @@ TEST_F(SharedDisk, a_step_whose_data_could_not_be_written_does_not_exist) {
   EXPECT_EQ(read_step(**reader->step(1)).front(), 3.0);
 }
 
+// crash-matrix: power loss | server and writers, after any number of steps | the durable prefix or longer, byte for byte
 TEST_F(SharedDisk, what_was_told_to_be_durable_outlasts_a_loss_of_power) {
   std::uint64_t lost = 0;
   for (std::uint64_t round = 0; round < test_count(20); ++round) {
@@ -168,6 +171,7 @@ class UncheckedStream : public FailedStream {
   }
 };
 
+// crash-matrix: recovery after a loss of power | server, the disk does not answer | every step: the stream stays closed until it can be checked
 TEST_F(UncheckedStream, loses_no_step_to_a_disk_that_does_not_answer) {
   restart(false);
   EXPECT_EQ(steps_left(), 3U);

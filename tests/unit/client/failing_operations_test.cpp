@@ -81,15 +81,12 @@ bool fail_while_working(std::uint64_t n, ErrorCode code, Random& random) {
   return failed;
 }
 
-// crash-matrix: an operation of the disk fails with an I/O error | server or client, any write, sync, allocation,
-// creation, opening, renaming, removal | every committed step; after a loss of power everything that was told to be
-// durable; no failed sync counts; streams that the fault hit say failed, the others go on
+// crash-matrix: an operation of the disk fails with an I/O error | server or client, any write, sync, allocation, creation, opening, renaming, removal | every committed step; after a loss of power everything that was told to be durable; no failed sync counts; streams that the fault hit say failed, the others go on
 TEST(FailingOperations, an_io_error_anywhere_loses_nothing_that_was_promised) {
   sweep(80, 240, [](std::uint64_t n, Random& random) { return fail_while_working(n, ErrorCode::io_error, random); });
 }
 
-// crash-matrix: an operation of the disk fails for want of space | server or client, any operation, once | every
-// committed step; after a loss of power everything that was told to be durable; writing goes on
+// crash-matrix: an operation of the disk fails for want of space | server or client, any operation, once | every committed step; after a loss of power everything that was told to be durable; writing goes on
 TEST(FailingOperations, want_of_space_anywhere_loses_nothing_that_was_promised) {
   sweep(80, 240, [](std::uint64_t n, Random& random) { return fail_while_working(n, ErrorCode::no_space, random); });
 }
@@ -130,8 +127,7 @@ bool fail_while_starting(std::uint64_t n, Random& random) {
   return failed;
 }
 
-// crash-matrix: an operation of the disk fails while the server starts after a loss of power | server, any operation of
-// its recovery | the next start finds the same streams as if nothing had failed
+// crash-matrix: an operation of the disk fails while the server starts after a loss of power | server, any operation of its recovery | the next start finds the same streams as if nothing had failed
 TEST(FailingOperations, an_error_while_the_server_recovers_loses_nothing) {
   sweep(60, 60, fail_while_starting);
 }

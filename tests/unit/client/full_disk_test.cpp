@@ -28,6 +28,8 @@ bool fill_at(std::uint64_t n, Random& random) {
   if (!filled) {
     EXPECT_TRUE(programs.errors().empty());
   }
+  disk.set_full(true);
+  programs.end_on_full_disk();
   // Drops, ends and watermarks took the reserve: no stream has failed, and restarting takes no space.
   if (chance(random, 2)) {
     programs.vanish();
@@ -57,9 +59,7 @@ bool fill_at(std::uint64_t n, Random& random) {
   return filled;
 }
 
-// crash-matrix: the disk is full | file system of the root, from any operation on, also across a restart of the server
-// | every committed step; no stream fails; drops, ends and watermarks are still written; writing goes on when there is
-// space
+// crash-matrix: the disk is full | file system of the root, from any operation on, also across a restart of the server | every committed step; no stream fails; drops, ends and watermarks are still written; writing goes on when there is space
 TEST(FullDisk, from_any_operation_on_loses_nothing_and_ends_with_the_want_of_space) {
   sweep(80, 240, fill_at);
 }

@@ -12,6 +12,7 @@ namespace {
 constexpr std::int64_t patience_ms = 20'000;
 constexpr std::int64_t step_timeout_ms = 2'000;
 constexpr std::size_t receipt_bytes = 70'000;
+constexpr std::size_t small_receipt_bytes = 1'000;
 
 Address address_of(const std::string& stream) {
   return {Programs::reservation, stream, std::nullopt};
@@ -185,6 +186,11 @@ void Programs::run() {
   write("recent", 4);
   close("flow");
   close("raw");
+  // Acknowledged before they are durable.
+  close("watched");
+  open("watched", Durability::committed, watched);
+  write("watched", 3);
+  consume("watched", 3);
   append_after("flow", 1);
   write("flow", 2);
   open("raw", Durability::committed, raw);
@@ -201,7 +207,29 @@ void Programs::run() {
   write("flow");
   open("gone", Durability::committed, plain);
   write("gone");
+  close("watched");
+  open("watched", Durability::durable, watched);
   write("watched");
+}
+
+void Programs::end_on_full_disk() {
+  auto admin = Admin::connect({}, end_of_patience());
+  ASSERT_TRUE(admin) << admin.error().message();
+  const std::string receipt(small_receipt_bytes, 'r');
+  for (auto& [stream, writer] : writers_) {
+    SCOPED_TRACE("ending stream " + stream);
+    const auto& committed = told_[stream].committed;
+    if (!committed || committed->next == 0) continue;
+    Result<void> marked;
+    while (marked) marked = (*admin)->mark_staged(address_of(stream), committed->epoch, {committed->next - 1}, receipt);
+    EXPECT_EQ(marked.error().code, ErrorCode::no_space) << marked.error().message();
+    if (stream == "watched") consume(stream, 1);
+    const auto closed = writer->close();
+    EXPECT_TRUE(closed) << closed.error().message();
+    const auto info = (*admin)->stream(address_of(stream));
+    ASSERT_TRUE(info) << info.error().message();
+    EXPECT_EQ(info->status, StreamStatus::ended);
+  }
 }
 
 void Programs::go_on() {

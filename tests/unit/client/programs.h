@@ -29,6 +29,8 @@ class Programs {
   /// acknowledged cursor, steps withdrawn by append_after, a stream replaced, one removed and made anew, a journal that
   /// rolls. Ends early when the disk has stopped.
   void run();
+  /// On a disk that is full: fills what is left of the journals of those that write, whose ends must succeed then.
+  void end_on_full_disk();
   /// Two more durable steps to every stream, by new writers. Every call must succeed, but for streams that have failed.
   void go_on();
   /// Everybody dies.

@@ -103,6 +103,7 @@ void at_every_operation(std::uint64_t seed, const Check& check) {
   }
 }
 
+// crash-matrix: append, sync, roll of a journal | server, killed at any operation of the disk, its last write torn | every record that was appended
 TEST(JournalCrash, a_process_that_dies_at_any_operation_loses_nothing_that_it_appended) {
   const std::uint64_t seeds = testing::test_count(20);
   for (std::uint64_t seed = testing::test_seed(); seed < testing::test_seed() + seeds; ++seed) {
@@ -125,6 +126,7 @@ TEST(JournalCrash, a_process_that_dies_at_any_operation_loses_nothing_that_it_ap
   }
 }
 
+// crash-matrix: append, sync, roll of a journal | machine loses power at any operation of the disk, and again while recovering | the records before the last sync, or more, never a gap
 TEST(JournalCrash, power_loss_at_any_operation_leaves_the_synced_prefix_or_more) {
   const std::uint64_t seeds = testing::test_count(20);
   for (std::uint64_t seed = testing::test_seed(); seed < testing::test_seed() + seeds; ++seed) {
@@ -156,6 +158,7 @@ TEST(JournalCrash, power_loss_at_any_operation_leaves_the_synced_prefix_or_more)
   }
 }
 
+// crash-matrix: append, sync, roll of a journal | any operation of the disk fails, with an I/O error or for want of space | every record that was appended; after a loss of power those before the last sync that succeeded
 TEST(JournalCrash, an_operation_that_fails_loses_nothing_that_was_appended) {
   const std::uint64_t seeds = testing::test_count(20);
   for (std::uint64_t seed = testing::test_seed(); seed < testing::test_seed() + seeds; ++seed) {

@@ -38,6 +38,7 @@ class DamagedJournalTest : public JournalTest {
   std::vector<char> whole_;
 };
 
+// crash-matrix: a bit flips in a journal | any byte of the file, same boot or another | the records before it; damage is told from what power loss takes
 TEST_F(DamagedJournalTest, a_flip_of_any_byte_is_noticed) {
   for (const bool same_boot : {true, false}) {
     for (std::size_t byte = 0; byte < whole_.size(); byte += byte < ends_.back() + 16 ? 1 : 997) {

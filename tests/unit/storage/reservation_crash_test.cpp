@@ -65,6 +65,7 @@ std::uint64_t operations_needed() {
   return round.device.operations();
 }
 
+// crash-matrix: create and destroy of a reservation, making and removing of a stream | server, killed at any operation of the disk | the reservation whole or not at all, as was told; going on ends the same way
 TEST(ReservationCrash, a_process_that_dies_at_any_operation_leaves_it_whole_or_not_there) {
   const std::uint64_t operations = operations_needed();
   for (std::uint64_t n = 1; n <= operations + 1 && !HasFailure(); ++n) {
@@ -75,6 +76,7 @@ TEST(ReservationCrash, a_process_that_dies_at_any_operation_leaves_it_whole_or_n
   }
 }
 
+// crash-matrix: create and destroy of a reservation, making and removing of a stream | machine loses power at any operation of the disk | the reservation whole or not at all, as was told; going on ends the same way
 TEST(ReservationCrash, power_loss_at_any_operation_leaves_it_whole_or_not_there) {
   const std::uint64_t operations = operations_needed();
   for (std::uint64_t n = 1; n <= operations + 1 && !HasFailure(); ++n) {
@@ -91,6 +93,7 @@ TEST(ReservationCrash, power_loss_at_any_operation_leaves_it_whole_or_not_there)
   }
 }
 
+// crash-matrix: create and destroy of a reservation, making and removing of a stream | any operation of the disk fails, with an I/O error or for want of space | the reservation whole or not at all; a creation that failed leaves nothing
 TEST(ReservationCrash, an_operation_that_fails_leaves_it_whole_or_not_there) {
   const std::uint64_t operations = operations_needed();
   for (const ErrorCode code : {ErrorCode::io_error, ErrorCode::no_space}) {
