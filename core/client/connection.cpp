@@ -8,6 +8,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <new>
 
 #include "base/fail_point.h"
 #include "base/system_error.h"
@@ -157,18 +158,28 @@ Result<Message> Connection::wait(std::uint32_t request, Deadline deadline) {
       receiving_ = true;
       lock.unlock();
       std::vector<Message> messages;
-      auto received = receive_some(timeout_ms, messages);
-      lock.lock();
-      receiving_ = false;
-      polled = true;
-      for (Message& message : messages) {
-        if (outstanding_.erase(message.request) > 0) {
-          answers_.emplace(message.request, std::move(message));
-        } else {
-          discard(std::move(message));
+      try {
+        auto received = receive_some(timeout_ms, messages);
+        lock.lock();
+        receiving_ = false;
+        polled = true;
+        for (Message& message : messages) {
+          if (outstanding_.erase(message.request) > 0) {
+            answers_.emplace(message.request, std::move(message));
+          } else {
+            discard(std::move(message));
+          }
         }
+        if (!received && !broken_) broken_ = std::move(received.error());
+      } catch (const std::bad_alloc&) {
+        // Answers may be lost, and whoever waits for one would wait for ever: the server is to see an end as well.
+        ::shutdown(socket_.descriptor(), SHUT_RDWR);
+        if (!lock.owns_lock()) lock.lock();
+        receiving_ = false;
+        if (!broken_) broken_ = Error{ErrorCode::io_error, "no memory", {}};
+        answered_.notify_all();
+        throw;
       }
-      if (!received && !broken_) broken_ = std::move(received.error());
       answered_.notify_all();
       if (!messages.empty() || broken_) continue;
     }

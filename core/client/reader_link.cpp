@@ -2,6 +2,7 @@
 #include "client/reader_link.h"
 
 #include <algorithm>
+#include <new>
 
 #include <forebay/address.h>
 
@@ -24,6 +25,11 @@ std::string step_text(std::uint64_t step) {
 
 }  // namespace
 
+BufferPool::BufferPool() {
+  // Buffers come back from destructors, which must need no memory.
+  free_.reserve(free_buffers_max);
+}
+
 BufferPool::Buffer BufferPool::take() {
   const std::lock_guard lock(mutex_);
   if (free_.empty()) return std::make_unique_for_overwrite<std::byte[]>(buffer_bytes);
@@ -38,7 +44,11 @@ void BufferPool::give_back(Buffer buffer) {
 }
 
 Pin::~Pin() {
-  link_->release(*this);
+  try {
+    link_->release(*this);
+  } catch (const std::bad_alloc&) {
+    // The server is not told, and holds the step until this reader's connection ends.
+  }
 }
 
 Result<void> Pin::check() const {
@@ -241,8 +251,12 @@ void ReaderLink::leave() {
     left_ = true;
     connection = current_.connection;
   }
-  // Where nobody holds a step, the connection ends now and says the same; where it is gone, resume() does not follow.
-  if (!connection->tell(MessageType::reader_leave, wire::ReaderLeaveT())) tell_what_is_held(*connection);
+  try {
+    // Where nobody holds a step, the connection ends now and says the same; where it is gone, resume() does not follow.
+    if (!connection->tell(MessageType::reader_leave, wire::ReaderLeaveT())) tell_what_is_held(*connection);
+  } catch (const std::bad_alloc&) {
+    // From a destructor; the connection's end will say it.
+  }
 }
 
 Result<std::shared_ptr<Segment>> ReaderLink::segment(std::uint32_t number) {

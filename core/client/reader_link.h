@@ -59,6 +59,7 @@ class BufferPool {
   static constexpr std::size_t buffer_bytes = std::size_t{256} << 10;
   using Buffer = std::unique_ptr<std::byte[]>;
 
+  BufferPool();
   Buffer take();
   void give_back(Buffer buffer);
 
