@@ -59,6 +59,8 @@ class Followers {
   void release(ReaderSession& session, const StepKey& key);
   Result<void> check(const StepKey& key) const;
 
+  /// Durable cursors beyond `first` go back there.
+  void set_back_cursors(std::uint64_t first);
   /// Steps from `first` on were withdrawn: readers and cursors beyond go back there.
   void rewound(std::uint64_t first);
   void status_changed();

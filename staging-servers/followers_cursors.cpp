@@ -68,7 +68,7 @@ Result<void> Followers::move_cursor(ReaderSession& session, const wire::CursorMo
   return {};
 }
 
-void Followers::rewound(std::uint64_t first) {
+void Followers::set_back_cursors(std::uint64_t first) {
   const auto& state = stream_.state();
   std::vector<std::string> beyond;
   for (const auto& [consumer, cursor] : state.cursors) {
@@ -82,6 +82,10 @@ void Followers::rewound(std::uint64_t first) {
     // Those who read now go back all the same.
     if (auto recorded = stream_.record(storage::RecordType::cursor_moved, std::move(moved)); !recorded) break;
   }
+}
+
+void Followers::rewound(std::uint64_t first) {
+  set_back_cursors(first);
   for (ReaderSession* session : sessions_) {
     if (session->position <= first) continue;
     session->position = first;

@@ -137,6 +137,8 @@ Result<std::unique_ptr<Stream>> recover_stream(Reservation& reservation, const s
       return fail(std::move(closed.error()));
     }
   }
+  // A crash may have come between a withdrawal and the cursors' way back: consumers would miss the steps to come.
+  stream->followers().set_back_cursors(stream->state().next_step);
   const StreamStatus status = stream->state().status;
   if (status == StreamStatus::live) stream->group().expect_rejoin(server.options().restart_grace_ms);
   if (status == StreamStatus::interrupted && stream->state().group) stream->resume_grace();

@@ -62,6 +62,34 @@ TEST_F(FailedStream, a_step_that_committed_and_cannot_become_durable_is_not_writ
   EXPECT_EQ(read_step(**step), values);
 }
 
+// crash-matrix: withdrawal by append_after | server, dies between the withdrawal and the moving back of cursors | cursors are set back when the server starts: no consumer misses a step
+TEST_F(FailedStream, a_cursor_that_could_not_be_set_back_is_when_the_server_starts) {
+  auto writer = open_writer();
+  for (int step = 0; step < 3; ++step) write_step(*writer, 10, step);
+  ASSERT_OK(writer->close());
+  ReaderOptions consumer;
+  consumer.consumer = "render";
+  auto reader = open_reader(consumer);
+  for (int step = 0; step < 3; ++step) ASSERT_OK(reader->acknowledge(*reader->next(10'000)->step));
+  reader.reset();
+  WriterOptions options;
+  options.mode = WriteMode::append;
+  options.append_after = 0;
+  disk_.fail_at(Operation::write, 2);
+  writer = open_writer(options);
+  writer.reset();
+  restart(false);
+  options.append_after.reset();
+  writer = open_writer(options);
+  ASSERT_EQ(writer->current_step(), 1U);
+  write_step(*writer, 10, 7.0);
+  reader = open_reader(consumer);
+  const auto next = reader->next(10'000);
+  ASSERT_OK(next);
+  ASSERT_EQ(next->kind, NextStep::Kind::step);
+  EXPECT_EQ(next->step->number(), 1U);
+}
+
 /// Clients write to the same disk as the server.
 class SharedDisk : public FailedStream {
  protected:
