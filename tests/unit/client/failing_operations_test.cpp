@@ -83,12 +83,12 @@ bool fail_while_working(std::uint64_t n, ErrorCode code, Random& random) {
 
 // crash-matrix: an operation of the disk fails with an I/O error | server or client, any write, sync, allocation, creation, opening, renaming, removal | every committed step; after a loss of power everything that was told to be durable; no failed sync counts; streams that the fault hit say failed, the others go on
 TEST(FailingOperations, an_io_error_anywhere_loses_nothing_that_was_promised) {
-  sweep(80, 240, [](std::uint64_t n, Random& random) { return fail_while_working(n, ErrorCode::io_error, random); });
+  sweep(80, 290, [](std::uint64_t n, Random& random) { return fail_while_working(n, ErrorCode::io_error, random); });
 }
 
 // crash-matrix: an operation of the disk fails for want of space | server or client, any operation, once | every committed step; after a loss of power everything that was told to be durable; writing goes on
 TEST(FailingOperations, want_of_space_anywhere_loses_nothing_that_was_promised) {
-  sweep(80, 240, [](std::uint64_t n, Random& random) { return fail_while_working(n, ErrorCode::no_space, random); });
+  sweep(80, 290, [](std::uint64_t n, Random& random) { return fail_while_working(n, ErrorCode::no_space, random); });
 }
 
 /// The server's n-th operation while it starts after a loss of power fails. False if it needs fewer.
