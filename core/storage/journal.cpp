@@ -301,6 +301,16 @@ Result<std::unique_ptr<Journal>> Journal::open(Device& device, std::string direc
     recovery.records_cut = reader.records_behind();
   }
 
+  if (options.same_boot && active->synced < active->end) {
+    // The last process may have ended over a sync that failed. Then the kernel takes these pages for clean, and the
+    // next sync would succeed without them: so they are written anew.
+    const auto unsynced = std::span(bytes).subspan(active->synced, active->end - active->synced);
+    auto kept = active->file->write_at(active->synced, unsynced);
+    if (kept) kept = active->file->sync();
+    if (!kept) return fail(located(std::move(kept.error()), place(impl->directory, newest, active->synced)));
+    active->synced = active->end.load();
+  }
+
   std::vector<std::string> superseded;
   for (const std::uint32_t number : numbers) {
     if (number != newest) superseded.push_back(file_name(number));
