@@ -76,9 +76,10 @@ Result<std::optional<std::uint64_t>> first_damaged(Stream& stream) {
 Result<void> close_after_boot(Stream& stream) {
   const auto damaged = first_damaged(stream);
   if (!damaged) return fail(damaged.error());
-  if (*damaged) {
-    if (auto withdrawn = stream.withdraw(**damaged); !withdrawn) return withdrawn;
-  }
+  // Commits may be lost with the journal's tail, without a trace: what is written from now on must not go by their
+  // names.
+  const std::uint64_t first = damaged->value_or(stream.state().next_step);
+  if (auto withdrawn = stream.withdraw(first); !withdrawn) return withdrawn;
   if (stream.state().status == StreamStatus::live) {
     return stream.group_ended(stream.state().group->incarnation, StreamStatus::interrupted,
                               "the machine was restarted while the stream was written");
