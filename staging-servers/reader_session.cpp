@@ -184,6 +184,10 @@ Result<void> ReaderSession::answer(const protocol::Message& message) {
       wait_request = message.request;
       stream_->followers().serve(*this);
       return {};
+    case MessageType::step_poll:
+      stream_->followers().serve(*this);
+      connection_.answer_done(message.request);
+      return {};
     case MessageType::step_get: {
       auto body = protocol::body_of<wire::StepGet>(message);
       if (!body) return fail(std::move(body.error()));

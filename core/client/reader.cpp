@@ -20,6 +20,8 @@ namespace {
 
 // Removed segments are looked for this often.
 constexpr std::uint64_t steps_between_sweeps = 64;
+// A server that does not answer a poll in this time is busy, and then there is no step yet.
+constexpr std::int64_t poll_answer_ms = 100;
 // Requests for steps that are on their way at once; each answer is a pin.
 constexpr std::size_t steps_asked_max = 64;
 
@@ -47,6 +49,7 @@ struct Reader::Impl {
   }
 
   Result<NextStep> take_event(Message message, std::uint64_t generation, bool moves);
+  Result<Message> poll(client::Connection& connection);
   void release_unwanted();
   Result<std::shared_ptr<const Step>> step_of(Message message, std::uint64_t generation);
   Result<std::shared_ptr<const Step>> take_step(std::uint32_t request, const ReaderLink::Current& asked);
@@ -123,6 +126,18 @@ Result<std::unique_ptr<Reader>> Reader::open(const Address& address, const Reade
   return std::unique_ptr<Reader>(new Reader(std::move(impl)));
 }
 
+// The outstanding wait's answer, or timeout. The server may not have read the wait yet: a step that was committed
+// before somebody polls is to be found, so it is asked to say that it has.
+Result<Message> Reader::Impl::poll(client::Connection& connection) {
+  auto asked = connection.start(MessageType::step_poll, wire::StepPollT());
+  if (!asked) return fail(std::move(asked.error()));
+  if (auto said = connection.wait(*asked, Deadline::after_ms(poll_answer_ms)); !said) {
+    connection.forget(*asked);
+    if (said.error().code != ErrorCode::timeout) return fail(std::move(said.error()));
+  }
+  return connection.wait(wait_request, Deadline::after_ms(0));
+}
+
 Result<NextStep> Reader::next(std::int64_t timeout_ms) {
   ReaderLink& link = *impl_->link;
   if (auto checked = link.opened_in().check(); !checked) return fail(std::move(checked.error()));
@@ -142,6 +157,8 @@ Result<NextStep> Reader::next(std::int64_t timeout_ms) {
     }
     if (impl_->wait_request != 0) {
       auto answer = now.connection->wait(impl_->wait_request, deadline);
+      if (!answer && timeout_ms == 0 && answer.error().code == ErrorCode::timeout)
+        answer = impl_->poll(*now.connection);
       if (answer) {
         impl_->wait_request = 0;
         impl_->reconnect_deadline.reset();

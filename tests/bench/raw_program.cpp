@@ -66,7 +66,7 @@ void read(const Options& options) {
   for (std::uint64_t step = 0; step < options.steps; ++step) {
     const std::int64_t begin = bench::now_ns();
     std::span<std::byte> rest = buffer.bytes();
-    std::uint64_t offset = 0;
+    std::uint64_t offset = step * options.bytes;
     while (!rest.empty()) {
       const ssize_t got = ::pread(file, rest.data(), rest.size(), static_cast<off_t>(offset));
       if (got <= 0) failed("pread");
@@ -89,7 +89,7 @@ int main(int argc, char** argv) {
   CLI::App* writing = app.add_subcommand("write", "steps into a fresh file");
   writing->add_option("--chunk-bytes", options.chunk_bytes, "bytes of one pwrite; 0: the whole step");
   writing->add_flag("--sync", options.sync, "fdatasync after each step");
-  CLI::App* reading = app.add_subcommand("read", "the beginning of a file, again and again");
+  CLI::App* reading = app.add_subcommand("read", "steps of a file, each once");
   for (CLI::App* command : {writing, reading}) {
     command->add_option("--path", options.path)->required();
     command->add_option("--bytes", options.bytes, "of one step")->required();

@@ -44,7 +44,7 @@ def _pread(bench: Workbench) -> Figures:
     with bench.scratch() as folder:
         path = str(folder / "steps")
         common = ["--path", path, "--bytes", str(_BYTES)]
-        with Program("bench_raw", ["write", *common, "--steps", "1"], {}) as writer:
+        with Program("bench_raw", ["write", *common, "--steps", str(_STEPS)], {}) as writer:
             run_alone(writer)
         with Program("bench_raw", ["read", *common, "--steps", str(_STEPS)], {}) as reader:
             timeline = run_alone(reader)
