@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <fstream>
 #include <iostream>
 
 #include <fmt/format.h>
@@ -85,13 +86,22 @@ void Timeline::ready() const {
   if (!std::getline(std::cin, line)) give_up("no start signal came");
 }
 
+// getrusage would tell the peak of the process that started this one, if that was higher.
+static std::uint64_t peak_memory_bytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("VmHWM:")) return std::stoull(line.substr(6)) * 1024;
+  }
+  give_up("there is no VmHWM in /proc/self/status");
+}
+
 void Timeline::print() const {
   rusage usage{};
   ::getrusage(RUSAGE_SELF, &usage);
   std::string text =
       fmt::format(R"({{"program": "{}", "user_seconds": {}, "system_seconds": {}, "rss_max_bytes": {}, )"
                   R"("page_faults": {}, "values": {{)",
-                  program_, seconds(usage.ru_utime), seconds(usage.ru_stime), usage.ru_maxrss * 1024, usage.ru_minflt);
+                  program_, seconds(usage.ru_utime), seconds(usage.ru_stime), peak_memory_bytes(), usage.ru_minflt);
   const char* separator = "";
   for (const auto& [name, value] : values_) {
     text += fmt::format(R"({}"{}": {})", separator, name, value);

@@ -26,7 +26,7 @@ def slow_reader_memory() -> Suite:
         name="memory",
         cases=[Case("forebay", _forebay), Case("bp5", _bp5), Case("sst", _sst)],
         rows=[
-            Row(what, "BP5 default", "forebay", "bp5", figure, 1.0),
+            Row(what, "BP5", "forebay", "bp5", figure, 1.0),
             Row(what, "SST", "forebay", "sst", figure, 1.0),
             Row("the same, our server's added", "SST", "forebay", "sst", "all_peak_bytes", None, figure),
         ],
