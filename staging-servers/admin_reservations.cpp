@@ -38,14 +38,20 @@ wire::ReservationT to_wire(const ReservationInfo& info) {
 
 }  // namespace
 
-bool AdminSession::postponed(const std::string& name, const protocol::Message& message) {
+bool AdminSession::postponed(const std::string& name, const protocol::Message& message, bool destroys) {
   auto& in_work = connection_.server().names_in_work;
   const auto found = in_work.find(name);
   if (found == in_work.end()) return false;
-  found->second.emplace_back(
-      [this, alive = connection_.alive(), type = message.type, request = message.request, body = message.body] {
-        if (!alive.expired()) handle({type, request, body, {}});
-      });
+  found->second.emplace_back([this, alive = connection_.alive(), name, destroys, type = message.type,
+                              request = message.request, body = message.body] {
+    if (alive.expired()) return;
+    if (destroys && !connection_.server().reservations().contains(name)) {
+      // It was admitted when it was asked for.
+      connection_.answer_done(request);
+    } else {
+      handle({type, request, body, {}});
+    }
+  });
   return true;
 }
 
@@ -68,7 +74,7 @@ Result<void> AdminSession::create_reservation(const protocol::Message& message) 
   }
   auto layout = storage::layout_for(wanted.capacity_bytes);
   if (!layout) return fail(std::move(layout.error()));
-  if (postponed(wanted.name, message)) return {};
+  if (postponed(wanted.name, message, false)) return {};
 
   reservation::ReservationT record;
   record.id = random_uuid();
@@ -158,7 +164,7 @@ Result<void> AdminSession::destroy_reservation(const protocol::Message& message)
     if (!found->second->owned_by(peer))
       return fail(ErrorCode::permission_denied, "only its owner may destroy a reservation", where);
   }
-  if (postponed(name, message)) return {};
+  if (postponed(name, message, true)) return {};
   if (found == server.reservations().end()) {
     connection_.answer_done(message.request);
     return {};

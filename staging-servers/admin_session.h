@@ -17,7 +17,7 @@ class AdminSession final : public Session {
   Result<void> answer(const protocol::Message& message);
   Result<void> server_query(const protocol::Message& message);
   /// Is this reservation being created or destroyed? Then the message is handled again once that is over.
-  bool postponed(const std::string& name, const protocol::Message& message);
+  bool postponed(const std::string& name, const protocol::Message& message, bool destroys);
   Result<void> create_reservation(const protocol::Message& message);
   Result<void> destroy_reservation(const protocol::Message& message);
   Result<void> query_reservations(const protocol::Message& message);

@@ -109,11 +109,16 @@ void Followers::stop_following(ReaderSession& session) {
   }
 }
 
-void Followers::leave(ReaderSession& session) {
+void Followers::leave(ReaderSession& session, bool holds_on) {
   if (sessions_.erase(&session) == 0) return;
   stop_following(session);
   for (const auto& [key, count] : session.pins) {
-    stream_.reservation().server().pins().remove(session.number, key.first, key.second);
+    if (holds_on) {
+      ++pins_[key].count;
+      absent_[session.number].push_back(key);
+    } else {
+      stream_.reservation().server().pins().remove(session.number, key.first, key.second);
+    }
     unpin(key, session.consumer.empty());
   }
   session.pins.clear();

@@ -38,7 +38,8 @@ class Followers {
 
   /// Lets a reader in: busy if its consumer has a holder. Sets the session's position.
   Result<void> join(ReaderSession& session, const wire::ReaderOpenT& wish);
-  void leave(ReaderSession& session);
+  /// `holds_on`: somebody still has what it was given; its pins stay until it comes back or is gone.
+  void leave(ReaderSession& session, bool holds_on = false);
   /// The session keeps its pins, and nothing else.
   void stop_following(ReaderSession& session);
   /// The stream is no more: readers are told, pins forgotten.
@@ -59,12 +60,12 @@ class Followers {
   void release(ReaderSession& session, const StepKey& key);
   Result<void> check(const StepKey& key) const;
 
-  /// Durable cursors beyond `first` go back there.
+  /// Durable cursors of earlier epochs that lie beyond `first` go back there.
   void set_back_cursors(std::uint64_t first);
   /// Steps from `first` on were withdrawn: readers and cursors beyond go back there.
   void rewound(std::uint64_t first);
   void status_changed();
-  /// Holds steps for readers of before a restart, until they come back or their process ends.
+  /// Holds steps for readers of before a restart, until they come back or are gone.
   void hold_for_absent(std::uint64_t session, const std::vector<StepKey>& keys);
   void absent_is_gone(std::uint64_t session);
   /// A reader of before a restart is back: its pins become the session's. Returns those that could not be kept.

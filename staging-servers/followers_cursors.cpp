@@ -72,7 +72,8 @@ void Followers::set_back_cursors(std::uint64_t first) {
   const auto& state = stream_.state();
   std::vector<std::string> beyond;
   for (const auto& [consumer, cursor] : state.cursors) {
-    if (cursor.position > first) beyond.push_back(consumer);
+    // One of this epoch was put there by its consumer.
+    if (cursor.position > first && cursor.epoch < state.epoch) beyond.push_back(consumer);
   }
   for (const std::string& consumer : beyond) {
     journal::CursorMovedT moved;
@@ -117,6 +118,7 @@ void Followers::absent_is_gone(std::uint64_t session) {
 void Followers::end_absent(std::uint64_t session, const std::map<StepKey, std::uint32_t>& kept) {
   const auto found = absent_.find(session);
   if (found == absent_.end()) return;
+  stream_.reservation().server().absent_returned(session);
   for (const StepKey& key : std::exchange(found->second, {})) {
     if (!kept.contains(key)) stream_.reservation().server().pins().remove(session, key.first, key.second);
     unpin(key, false);

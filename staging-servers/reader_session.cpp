@@ -2,6 +2,7 @@
 #include "reader_session.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <forebay/address.h>
 
@@ -27,6 +28,7 @@ ReaderSession::~ReaderSession() {
 
 void ReaderSession::take_number() {
   auto& taken = connection_.server().reader_sessions;
+  if (std::exchange(admitted_, false)) connection_.server().presence().forget(number);
   taken.erase(number);
   // A living reader's number would give this one a say over the other's pins.
   const bool keeps = wish_.resume && wish_.session != 0;
@@ -135,8 +137,8 @@ void ReaderSession::join() {
     for (const wire::StepKey& key : wish_.pins) wanted.emplace_back(key.epoch(), key.step());
     for (const StepKey& key : stream_->followers().resume_pins(*this, wanted))
       opened.lost_pins.emplace_back(key.second, key.first, 0);
-    connection_.server().absent_returned(number);
   }
+  admitted_ = true;
   std::vector<Descriptor> descriptors;
   if (Descriptor presence = connection_.server().presence().admit(number); presence.valid())
     descriptors.push_back(std::move(presence));
@@ -264,9 +266,19 @@ void ReaderSession::handle(protocol::Message message) {
 }
 
 void ReaderSession::closed(const std::string&) {
-  if (number != 0) connection_.server().presence().forget(number);
-  if (waiting_for_stream_) connection_.server().remove_stream_waiter(*this);
-  if (stream_ != nullptr) stream_->followers().leave(*this);
+  Server& server = connection_.server();
+  if (waiting_for_stream_) server.remove_stream_waiter(*this);
+  if (!admitted_) return;
+  // A forked child has a copy of the presence, but not of a connection from after the fork; and a client may give a
+  // connection up for another one.
+  const bool holds_on =
+      stream_ != nullptr && !pins.empty() && server.presence().state(number) == ReaderPresence::State::present;
+  if (stream_ != nullptr) stream_->followers().leave(*this, holds_on);
+  if (holds_on) {
+    server.watch_absent_reader(number, connection_.peer().pid);
+  } else {
+    server.presence().forget(number);
+  }
 }
 
 }  // namespace forebay::server

@@ -61,6 +61,7 @@ class ReaderSession final : public Session {
   wire::ReaderOpenT wish_;
   std::uint32_t open_request_ = 0;
   bool waiting_for_stream_ = false;
+  bool admitted_ = false;  ///< has joined a stream, and has a file that says that it is present
   std::optional<EventLoop::TimerId> open_timer_;
   Stream* stream_ = nullptr;
 };

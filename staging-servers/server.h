@@ -92,7 +92,9 @@ class Server {
   void stream_made(const std::string& path);
 
   const ReaderPresence& presence() const noexcept { return *presence_; }
-  /// A reader of before the restart has come back.
+  /// A reader that holds steps, but has no connection: until it comes back, or is gone.
+  void watch_absent_reader(std::uint64_t session, pid_t pid);
+  /// It has come back, or let go.
   void absent_returned(std::uint64_t session) { absent_readers_.erase(session); }
 
   /// Numbers of the readers that are connected.
@@ -140,6 +142,7 @@ class Server {
   std::vector<std::string> start_problems_;
   std::vector<PinTable::Absent> absent_;                ///< readers of before the restart; during recovery only
   std::map<std::uint64_t, Descriptor> absent_readers_;  ///< their processes, as pidfds, by session
+  bool absent_check_set_ = false;
   std::multimap<std::string, ReaderSession*> stream_waiters_;
   std::map<std::string, std::unique_ptr<Reservation>> reservations_;
   std::unordered_map<Connection*, std::unique_ptr<Connection>> connections_;

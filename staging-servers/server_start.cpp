@@ -199,11 +199,17 @@ void Server::watch_absent_readers() {
       continue;
     }
     stream->followers().hold_for_absent(reader.session, reader.keys);
-    absent_readers_.emplace(reader.session, static_cast<int>(::syscall(SYS_pidfd_open, reader.pid, 0)));
+    watch_absent_reader(reader.session, reader.pid);
     sessions.insert(reader.session);
   }
   presence_->keep_only(sessions);
-  check_absent_readers();
+}
+
+void Server::watch_absent_reader(std::uint64_t session, pid_t pid) {
+  absent_readers_.emplace(session, static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  // Neither a lock that ends nor the last handle of a reader that lives on says so by itself.
+  if (!std::exchange(absent_check_set_, true))
+    loop_->at(monotonic_ns() + absent_check_ms * 1'000'000, [this] { check_absent_readers(); });
 }
 
 void Server::check_absent_readers() {
@@ -222,9 +228,8 @@ void Server::check_absent_readers() {
       for (auto& [stream_name, stream] : reservation->streams()) stream->followers().absent_is_gone(session);
     }
   }
-  // Neither a lock that ends nor the last handle of a reader that lives on says so by itself.
-  if (!absent_readers_.empty())
-    loop_->at(monotonic_ns() + absent_check_ms * 1'000'000, [this] { check_absent_readers(); });
+  absent_check_set_ = !absent_readers_.empty();
+  if (absent_check_set_) loop_->at(monotonic_ns() + absent_check_ms * 1'000'000, [this] { check_absent_readers(); });
 }
 
 bool Server::held_by_absent(const std::string& stream_uuid, std::uint32_t epoch, std::uint64_t step) const {

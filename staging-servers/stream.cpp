@@ -107,11 +107,6 @@ Result<void> Stream::record_withdrawal(storage::RecordType type, Record change, 
     gone.emplace_back(step->second.committed.epoch, step->first);
   if (auto recorded = record(type, std::move(change)); !recorded) return recorded;
   fail_point("server.withdraw.after_append");
-  // Before anybody is told of the new epoch: lost with the power and begun again, it would name other steps.
-  if (auto synced = journal_->sync(); !synced) {
-    fail_stream("the journal could not be synced: " + synced.error().message());
-    return fail(ErrorCode::failed, state_.status_text, "stream " + path());
-  }
   flusher_.rewind(first);
   for (const StepKey& key : gone) {
     if (followers_.pinned(key)) continue;
@@ -122,6 +117,11 @@ Result<void> Stream::record_withdrawal(storage::RecordType type, Record change, 
   }
   followers_.rewound(first);
   log::info("stream {}: steps from {} on withdrawn, epoch {}", path(), first, state_.epoch);
+  // Before anybody is told of the new epoch: lost with the power and begun again, it would name other steps.
+  if (auto synced = journal_->sync(); !synced) {
+    fail_stream("the journal could not be synced: " + synced.error().message());
+    return fail(ErrorCode::failed, state_.status_text, "stream " + path());
+  }
   return {};
 }
 

@@ -101,8 +101,8 @@ class WriterGroup {
   void fail_candidates(const Error& error);
   void candidate_timed_out(std::uint32_t rank);
   void drop_candidate(const WriterSession& session);
-  /// The candidate becomes this rank of the group that has formed, and is told.
-  void join(std::uint32_t number, const Candidate& candidate);
+  /// The session becomes this rank of the group that has formed, and is told.
+  void join(std::uint32_t number, WriterSession& session, std::uint32_t request);
 
   // writer_group.cpp
   Rank* rank_of(WriterSession& session, std::uint32_t request);
@@ -116,8 +116,8 @@ class WriterGroup {
   void give_back(Rank& rank);
   void break_group(const std::string& reason);
   void finish_rejoin_if_whole();
-  /// After a restart: ranks of a group that formed without being told of it open again.
-  void settle_unanswered_open();
+  /// After a restart: a rank that the group had formed with, but that was not told so, has sent its Open again.
+  bool take_place(WriterSession& session, std::uint32_t request, const wire::WriterOpenT& wish);
   /// Once all ranks have closed. The error of an end that is not in the journal.
   Result<void> end_group();
   Result<journal::PartT> check_part(Rank& rank, std::uint32_t number, const wire::PartT& part) const;
@@ -130,8 +130,6 @@ class WriterGroup {
   std::map<std::uint32_t, Candidate> candidates_;  ///< of the group that is forming, by rank
   bool active_ = false;                            ///< a group writes, or is expected back
   bool rejoining_ = false;
-  /// While ranks are to come back: the group has got no space yet, so that its ranks may not know that it has formed.
-  bool untouched_ = false;
   std::uint32_t incarnation_ = 0;
   wire::WriterOpenT options_;
   std::vector<Rank> ranks_;

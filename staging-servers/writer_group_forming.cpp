@@ -79,6 +79,7 @@ void WriterGroup::notice_lost_ranks() {
 void WriterGroup::open(WriterSession& session, std::uint32_t request, const wire::WriterOpenT& wish) {
   // A restart may come before the end of the ranks that it follows has been handled.
   notice_lost_ranks();
+  if (take_place(session, request, wish)) return;
   if (const auto error = refusal(wish)) {
     session.connection().answer_failure(request, *error);
     return;
@@ -117,8 +118,6 @@ void WriterGroup::open(WriterSession& session, std::uint32_t request, const wire
                                                                [this, rank = wish.rank] { candidate_timed_out(rank); });
   }
   candidates_.emplace(wish.rank, std::move(candidate));
-  settle_unanswered_open();
-  finish_rejoin_if_whole();
   form_if_whole();
 }
 
@@ -182,22 +181,22 @@ void WriterGroup::form_if_whole() {
   ranks_.resize(wish.ranks);
   for (auto& [number, candidate] : candidates) {
     if (candidate.has_timer) stream_.reservation().server().loop().cancel(candidate.timer);
-    join(number, candidate);
+    join(number, *candidate.session, candidate.request);
   }
   stream_.followers().status_changed();
 }
 
-void WriterGroup::join(std::uint32_t number, const Candidate& candidate) {
-  ranks_[number].session = candidate.session;
-  candidate.session->member = true;
-  candidate.session->incarnation = incarnation_;
+void WriterGroup::join(std::uint32_t number, WriterSession& session, std::uint32_t request) {
+  ranks_[number].session = &session;
+  session.member = true;
+  session.incarnation = incarnation_;
   wire::WriterOpenedT opened;
   opened.uuid = stream_.state().uuid;
   opened.epoch = stream_.state().epoch;
   opened.incarnation = incarnation_;
   opened.next_step = stream_.state().next_step;
   opened.segment_bytes = stream_.reservation().record().segment_bytes;
-  candidate.session->connection().answer(protocol::MessageType::writer_opened, candidate.request, opened);
+  session.connection().answer(protocol::MessageType::writer_opened, request, opened);
 }
 
 Result<void> WriterGroup::begin_incarnation(const wire::WriterOpenT& wish) {
@@ -242,6 +241,9 @@ Result<void> WriterGroup::begin_incarnation(const wire::WriterOpenT& wish) {
   formed.distribution = wish.distribution;
   formed.block_timeout_ms = wish.block_timeout_ms;
   formed.durability = wish.durability;
+  if (candidates_.size() <= storage::openings_max) {
+    for (const auto& [number, candidate] : candidates_) formed.openings.push_back(candidate.wish.opening);
+  }
   const std::uint32_t incarnation = formed.incarnation;
   fail_point("server.form.before_group");
   // One record: a crash leaves either the old stream or the new group, and nothing is withdrawn for a group that is

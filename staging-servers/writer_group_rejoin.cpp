@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a writer group goes on after a restart of the server: its ranks come back, say which space they hold and which
 // step they were writing, and the group is whole again once all have, or is interrupted after a grace time.
-#include <algorithm>
-
 #include <fmt/format.h>
 
 #include "base/clock.h"
@@ -18,8 +16,6 @@ void WriterGroup::expect_rejoin(std::int64_t grace_ms) {
   const auto& group = *stream_.state().group;
   active_ = true;
   rejoining_ = true;
-  untouched_ = std::ranges::none_of(stream_.state().owners,
-                                    [&](const auto& owned) { return owned.second.incarnation == group.incarnation; });
   incarnation_ = group.incarnation;
   options_.when_full = group.when_full;
   options_.block_timeout_ms = group.block_timeout_ms;
@@ -82,41 +78,21 @@ void WriterGroup::rejoin(WriterSession& session, std::uint32_t request, const wi
   wire::WriterRejoinedT rejoined;
   rejoined.next_step = state.next_step;
   session.connection().answer(protocol::MessageType::writer_rejoined, request, rejoined);
-  settle_unanswered_open();
   finish_rejoin_if_whole();
 }
 
-void WriterGroup::settle_unanswered_open() {
-  if (!rejoining_ || !untouched_ || candidates_.empty()) return;
-  const auto& group = *stream_.state().group;
-  const wire::WriterOpenT& first = candidates_.begin()->second.wish;
-  if (first.group != group.group || first.ranks != ranks_.size()) return;
-  if (std::ranges::none_of(ranks_, [](const Rank& rank) { return rank.session != nullptr; })) {
-    // Rank 0 is told first: where it opens again, nobody was told.
-    if (candidates_.size() < ranks_.size()) return;
-    log::info("stream {}: the ranks of incarnation {} open again, and had not been told of it", stream_.path(),
-              incarnation_);
-    active_ = false;
-    rejoining_ = false;
-    if (rejoin_timer_) stream_.reservation().server().loop().cancel(*rejoin_timer_);
-    rejoin_timer_.reset();
-    form_if_whole();
-    return;
-  }
-  // The server died while it told them: who was not takes its place. Its wishes do not matter, rank 0 has come back.
-  if (ranks_[0].session == nullptr) return;
-  for (std::uint32_t number = 0; number < ranks_.size(); ++number) {
-    const auto found = candidates_.find(number);
-    if (found == candidates_.end() || ranks_[number].session != nullptr || ranks_[number].closed) continue;
-    const Candidate candidate = std::move(found->second);
-    candidates_.erase(found);
-    if (candidate.has_timer) stream_.reservation().server().loop().cancel(candidate.timer);
-    join(number, candidate);
-  }
+bool WriterGroup::take_place(WriterSession& session, std::uint32_t request, const wire::WriterOpenT& wish) {
+  if (!rejoining_ || wish.opening == 0 || wish.rank >= ranks_.size()) return false;
+  const auto& openings = stream_.state().group->openings;
+  if (wish.rank >= openings.size() || openings[wish.rank] != wish.opening) return false;
+  if (ranks_[wish.rank].session != nullptr || ranks_[wish.rank].closed) return false;
+  session.rank = wish.rank;
+  join(wish.rank, session, request);
+  finish_rejoin_if_whole();
+  return true;
 }
 
 void WriterGroup::finish_rejoin_if_whole() {
-  if (!rejoining_) return;
   if (!std::ranges::all_of(ranks_, [](const Rank& rank) { return rank.session != nullptr || rank.closed; })) return;
   rejoining_ = false;
   if (rejoin_timer_) stream_.reservation().server().loop().cancel(*rejoin_timer_);

@@ -102,7 +102,14 @@ Result<std::uint32_t> Connection::send(MessageType type, std::span<const std::ui
   {
     const std::lock_guard lock(send_mutex_);
     fail_point("client.message.before_send");
-    sent = socket_.send(type, request, body);
+    try {
+      sent = socket_.send(type, request, body);
+    } catch (const std::bad_alloc&) {
+      // A part of the message may be on its way, and the next one would be taken for the rest.
+      ::shutdown(socket_.descriptor(), SHUT_RDWR);
+      break_with({ErrorCode::io_error, "no memory", {}});
+      throw;
+    }
     fail_point("client.message.after_send");
   }
   if (!sent) {

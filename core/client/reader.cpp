@@ -20,7 +20,7 @@ namespace {
 
 // Removed segments are looked for this often.
 constexpr std::uint64_t steps_between_sweeps = 64;
-// A server that does not answer a poll in this time is busy, and then there is no step yet.
+// A server that does not answer a poll in this time is busy; the step comes with a later call.
 constexpr std::int64_t poll_answer_ms = 100;
 // Requests for steps that are on their way at once; each answer is a pin.
 constexpr std::size_t steps_asked_max = 64;

@@ -5,6 +5,7 @@
 #include <forebay/writer.h>
 
 #include "base/bounds.h"
+#include "base/uuid.h"
 #include "client/client_device.h"
 #include "client/reconnect.h"
 #include "client/selection.h"
@@ -177,6 +178,7 @@ Result<std::unique_ptr<Writer>> Writer::open(const Address& address, const Write
   request.open_timeout_ms = options.open_timeout_ms;
   request.grace_ms = options.grace_ms;
   request.distribution = options.distribution;
+  request.opening = random_number();
   const auto greet = [&](const std::shared_ptr<client::Connection>& connection) -> Result<void> {
     auto answer = connection->call(MessageType::writer_open, request, MessageType::writer_opened,
                                    client::open_deadline(options.open_timeout_ms));
@@ -190,8 +192,7 @@ Result<std::unique_ptr<Writer>> Writer::open(const Address& address, const Write
   };
   auto opened = greet(impl->connection);
   if (!opened && impl->connection->is_broken()) {
-    // Whether the group had formed is not known: the server knows a group that nobody was told of, and does not wait
-    // for it.
+    // Whether the group had formed is not known to us; the server knows it by the request's number.
     connected = client::reconnect_server(impl->connection->socket_path(),
                                          Deadline::after_ms(options.reconnect_timeout_ms), options.interrupt, greet);
     if (connected) impl->connection = std::move(*connected);

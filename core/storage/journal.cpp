@@ -289,6 +289,16 @@ Result<std::unique_ptr<Journal>> Journal::open(Device& device, std::string direc
     impl->damage = recovery.damage;
     return std::unique_ptr<Journal>(new Journal(std::move(impl)));
   }
+  if (options.same_boot && active->synced < active->end) {
+    // The last process may have ended over a sync that failed. Then the kernel takes these pages for clean, and the
+    // next sync would succeed without them: so they are written anew.
+    const auto unsynced = std::span(bytes).subspan(active->synced, active->end - active->synced);
+    auto kept = active->file->write_at(active->synced, unsynced);
+    if (kept) kept = active->file->sync();
+    if (!kept) return fail(located(std::move(kept.error()), place(impl->directory, newest, active->synced)));
+    active->synced = active->end.load();
+  }
+
   if (reader.end() != FrameEnd::end) {
     // The zeros are synced before anything is appended: else a record of the tail could follow a new one after the next
     // power loss.
@@ -299,16 +309,6 @@ Result<std::unique_ptr<Journal>> Journal::open(Device& device, std::string direc
     active->synced = reader.position();
     recovery.bytes_cut = zeros.size();
     recovery.records_cut = reader.records_behind();
-  }
-
-  if (options.same_boot && active->synced < active->end) {
-    // The last process may have ended over a sync that failed. Then the kernel takes these pages for clean, and the
-    // next sync would succeed without them: so they are written anew.
-    const auto unsynced = std::span(bytes).subspan(active->synced, active->end - active->synced);
-    auto kept = active->file->write_at(active->synced, unsynced);
-    if (kept) kept = active->file->sync();
-    if (!kept) return fail(located(std::move(kept.error()), place(impl->directory, newest, active->synced)));
-    active->synced = active->end.load();
   }
 
   std::vector<std::string> superseded;

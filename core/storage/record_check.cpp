@@ -50,6 +50,10 @@ Result<void> check_group(const journal::GroupFormedT& record) {
                                         std::to_string(record.incarnation) + " and epoch " +
                                         std::to_string(record.epoch) + "; none can be 0");
   }
+  if (!record.openings.empty() && record.openings.size() != record.ranks) {
+    return fail(ErrorCode::corrupt,
+                std::to_string(record.openings.size()) + " Opens of " + std::to_string(record.ranks) + " ranks");
+  }
   if (record.ranks > ranks_max) {
     return fail(ErrorCode::corrupt, "a group of " + std::to_string(record.ranks) + " ranks, more than the " +
                                         std::to_string(ranks_max) + " that one can have");

@@ -19,6 +19,9 @@ inline constexpr std::uint64_t extent_unit_bytes = 4096;
 /// Most ranks of a writer group. A server keeps a place for each from the moment that it recovers a stream.
 inline constexpr std::uint32_t ranks_max = std::uint32_t{1} << 20;
 
+/// Groups of more ranks do not note what their ranks called their Opens.
+inline constexpr std::size_t openings_max = 4096;
+
 /// Ranks, epoch and the enumerations that the group was formed with.
 Result<void> check_group(const journal::GroupFormedT& record);
 

@@ -214,7 +214,9 @@ class Reader {
   Reader(const Reader&) = delete;
   Reader& operator=(const Reader&) = delete;
 
-  /// The next step. timeout_ms: < 0 for ever, 0 polls. Server restarts are ridden out within reconnect_timeout_ms.
+  /// The next step. timeout_ms: < 0 for ever, 0 polls: a step that was committed before is found, unless the server is
+  /// so busy that it does not answer for a tenth of a second. Server restarts are ridden out within
+  /// reconnect_timeout_ms.
   Result<NextStep> next(std::int64_t timeout_ms);
 
   /// Any kept step by number. not_found or step_gone otherwise.

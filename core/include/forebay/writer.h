@@ -104,7 +104,8 @@ class Writer {
  public:
   /// Joins or forms the writer group and returns when it is whole.
   /// Errors: not_found (reservation), permission_denied, busy (another group writes), timeout (names the missing
-  /// ranks), refused (unstaged precious steps would go), invalid_argument, disconnected, cancelled.
+  /// ranks), refused (unstaged precious steps would go), failed (the stream takes no more steps), invalid_argument,
+  /// disconnected, cancelled.
   static Result<std::unique_ptr<Writer>> open(const Address& address, const WriterOptions& options);
 
   /// Without close(): the open step is aborted and the stream becomes interrupted.
