@@ -21,12 +21,15 @@ FAIL_POINT = re.compile(r"fail_point\(\"([\w.]+)\"\)")
 
 INTRODUCTION = """# What survives
 
-Who may fail, where, and what is left: each row is tried by the test that it names, with every `./run test`. The page is
-made from the tests by `scripts/crash_matrix.py --write`, and `./run check` compares them.
+Who may fail, where, and what is left: each row is tried by the test that it names. The page is made from the tests by
+`scripts/crash_matrix.py --write`, and `./run check` compares them. Every `./run test` runs them all.
+Sweeps over device operations try each one. Those over all messages, records and changes of running programs try each
+eighth, from one that the seed chooses, and all with `FOREBAY_TEST_COUNT=8`; flipped bits are a sample, too. A test that
+needs root, as those of full disks do, says so where it is skipped.
 
 "Killed" is SIGKILL. Names like `server.commit.before_append` are fail points: places in the code where
 `FOREBAY_FAIL_POINT=NAME[:COUNT]=kill` ends the process at the COUNT-th passing. Tests at random moments print their
-seed; `FOREBAY_TEST_SEED` replays it, and `FOREBAY_TEST_COUNT` asks for more of them (CONTRIBUTING.md).
+seed; `FOREBAY_TEST_SEED` replays it, and `FOREBAY_TEST_COUNT` asks for more of them.
 """
 
 

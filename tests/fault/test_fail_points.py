@@ -51,6 +51,7 @@ def test_steps_under_way_are_taken_up_again(
     instance.kill()
     # Without anybody who waits for it, one flush takes in several steps: how many there will be is not known.
     hits_max = 2 if place.startswith("server.flush") and durability == "committed" else STEPS - 2
+    # Each step passes it once, but for the parts: the first comes alone, the second finds the other there.
     instance.start(f"{place}:{chance.randint(1, hits_max)}=kill")
     ledger = Ledger("r/flow")
     follower = instance.follow(ledger.address, start="oldest", hold=2)
@@ -75,10 +76,13 @@ def test_durable_means_durable_also_for_a_step_sent_again(instances: Instances) 
     """A part that is sent again after a crash is answered when its step is durable, not when it is found committed."""
     instance = instances(flush_interval_ms=-1)
     instance.create("r", "64MiB")
-    instance.kill()
-    instance.start("server.commit.before_answer=kill")
+    instance.restart("server.commit.before_answer=kill")
     (writer,) = instance.group("r/flow", 1, steps=1, durability="durable")
     assert instance.wait() == -signal.SIGKILL
+    # It finds the step committed, and dies before it could make it durable.
+    instance.start("server.flush.before_sync=kill")
+    assert instance.wait() == -signal.SIGKILL
+    assert not writer.named("committed")
     instance.start()
     writer.wait_for("committed")
     assert instance.stream("r/flow").durable == 0
@@ -333,4 +337,31 @@ def test_a_removal_that_was_not_answered_is_done(instances: Instances, place: st
         assert len(admin.reservations()) + len(admin.streams("r")) == 3
     until(lambda: not list((instance.root / "quarantine").iterdir()), "the quarantine is empty")
     assert sorted(ledger.check(instance)) == [0, 1, 2]
+    assert instance.problems() == []
+
+
+# crash-matrix: forming a group | server, behind the record, before the ranks are told; then another program opens the stream | the group that had formed; the other program is turned away
+def test_a_group_that_was_not_told_keeps_its_place(instances: Instances) -> None:
+    """It is known by its Open, not by its name: another program of the same name does not get its place."""
+    instance = instances()
+    instance.create("r", "64MiB")
+    instance.restart("server.record.after_append=kill")
+    ledger = Ledger("r/flow")
+    writers = [instance.write(ledger.address, rank=rank, ranks=2, steps=STEPS) for rank in range(2)]
+    assert instance.wait() == -signal.SIGKILL
+    for writer in writers:
+        writer.send(signal.SIGSTOP)
+    instance.start()
+    others = [instance.write(ledger.address, rank=rank, ranks=2, steps=1) for rank in range(2)]
+    for other in others:
+        other.wait_for("opening")
+    for writer in writers:
+        writer.send(signal.SIGCONT)
+    for writer in writers:
+        writer.succeed()
+        assert writer.named("opened")[0]["incarnation"] == 1
+    for other in others:
+        other.fail("busy")
+    ledger.note_ended(writers)
+    assert sorted(ledger.check(instance)) == list(range(STEPS))
     assert instance.problems() == []

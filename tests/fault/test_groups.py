@@ -10,7 +10,7 @@ from tests.fault.instance import Instance
 
 def test_a_missing_rank_is_named(instance: Instance) -> None:
     """Every rank that came learns which did not, and where the number of ranks came from."""
-    writers = [instance.write("r/flow", rank=rank, ranks=4, open_timeout_ms=1500) for rank in (0, 3)]
+    writers = [instance.write("r/flow", rank=rank, ranks=4, open_timeout_ms=5000) for rank in (0, 3)]
     for writer in writers:
         error = writer.fail("timeout")
         assert "rank 1, 2 of 4" in error["what"]

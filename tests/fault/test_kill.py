@@ -53,7 +53,7 @@ def test_promises_hold_whoever_is_killed(
     instances: Instances, chance: random.Random, rounds: Callable[[int], int]
 ) -> None:
     """Several streams and readers at once; the promises are checked in between and at the end."""
-    instance = instances(restart_grace_ms=3000)
+    instance = instances(restart_grace_ms=10_000)
     instance.create("r", "96MiB")
     scenes = [
         Scene(instance, "r/flow", ranks=2, retention="last:30", keeps_last=30, elements=20_000),

@@ -247,6 +247,52 @@ def test_a_forked_child_keeps_what_its_parent_held(instance: Instance, monkeypat
     assert instance.problems() == []
 
 
+FORKING_READER_THAT_RESUMES = """
+    import os, signal, sys, forebay, numpy
+    steps = forebay.open(sys.argv[1]).follow(start="oldest")
+    step = next(steps)
+    view = step["v0"][...]
+    before = view.copy()
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+    child = os.fork()
+    if child:
+        print(child, step.number)
+        signal.sigwait([signal.SIGUSR1])
+        next(steps)
+        print("resumed")
+        os.kill(os.getpid(), 9)
+    for line in sys.stdin:
+        print("same" if numpy.array_equal(view, before) else "changed")
+"""
+
+
+# crash-matrix: holding steps | server, then a reader that has come back to it on a connection which its forked child does not have | the child's views as they were, until it ends
+def test_a_forked_child_keeps_what_its_parent_held_on_another_connection(
+    instance: Instance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reader goes on after a restart of the server, and is killed: its new connection is not the child's."""
+    (writer,) = instance.group(ADDRESS, 1, **RECYCLING)
+    for name, value in instance.environment.items():
+        monkeypatch.setenv(name, value)
+    with PythonProcess(FORKING_READER_THAT_RESUMES, ADDRESS) as reader:
+        child, step = map(int, reader.line().split())
+        try:
+            instance.restart()
+            reader.send(signal.SIGUSR1)
+            assert reader.line() == "resumed"
+            for _ in range(2):
+                write_on(writer, 200)
+                reader.tell()
+                assert reader.line() == "same"
+                assert step in [kept.number for kept in instance.steps(ADDRESS)]
+                instance.restart()
+        finally:
+            os.kill(child, signal.SIGKILL)
+        until(lambda: pinned(instance) == 0, "the child's end frees the step")
+    writer.kill()
+    assert instance.problems() == []
+
+
 FORKING_WRITER = """
     import os, sys, forebay, numpy
     stream = forebay.open(sys.argv[1], mode="a")

@@ -187,7 +187,7 @@ def test_other_threads_run_while_begin_step_waits(reservation: str, streams: Str
     done.set()
     thread.join()
     assert status == STATUS.NotReady
-    assert ticks > 20
+    assert ticks > 3  # holding the lock, the other thread would come by before and behind the wait only
     reader.close()
     writer.close()
 

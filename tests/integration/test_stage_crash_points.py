@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A stage that dies at any change to the file system leaves nothing half done in sight; the next run completes it."""
+"""A stage that dies at any change to the file system leaves nothing half done in sight; the next run completes it.
+
+What counts as a change is in tests/support/crash_points.py. BP5 and HDF5 write an output without it: a death comes
+before all of that or behind it, since the syncs that follow count.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import shutil
@@ -76,7 +81,7 @@ def check_complete(address: str, out: Path, epoch: int, count: int = 2) -> None:
 
 
 @pytest.mark.parametrize("output_format", ["bp5", "hdf5"])
-# crash-matrix: stages | stager, before and behind each change to the file system | what has its name is whole; the next run completes it and leaves nothing behind
+# crash-matrix: stages | stager, before and behind each change that it makes to the file system itself (the writing of one output, by BP5 or HDF5, counts as one) | what has its name is whole; the next run completes it and leaves nothing behind
 def test_steps(reservation: str, tmp_path: Path, output_format: str) -> None:
     address, out = f"{reservation}/flow", tmp_path / "out"
     write(address, "w", 4)
@@ -92,7 +97,7 @@ def test_steps(reservation: str, tmp_path: Path, output_format: str) -> None:
 
 
 @pytest.mark.parametrize("output_format", ["bp5", "hdf5"])
-# crash-matrix: stages | stager, at each change, while outputs of an older epoch are replaced | each output is the old or the new one, whole
+# crash-matrix: stages | stager, before and behind each such change (the writing of one output counts as one), while outputs of an older epoch are replaced | each output is the old or the new one, whole; the next run completes it
 def test_steps_that_replace_those_of_an_older_epoch(reservation: str, tmp_path: Path, output_format: str) -> None:
     address, out, old = f"{reservation}/flow", tmp_path / "out", tmp_path / "old"
     write(address, "w", 2)
@@ -112,7 +117,7 @@ def test_steps_that_replace_those_of_an_older_epoch(reservation: str, tmp_path: 
     assert crash_points(lambda: stage_steps(job, reporter()), prepare, check) > 60
 
 
-# crash-matrix: stages | stager with a consumer's name, at each change | no step is dropped before its output is there
+# crash-matrix: stages | stager with a consumer's name, before and behind each such change (the writing of one output counts as one) | no step is dropped before its output is there
 def test_a_consumers_steps_wait_until_they_are_staged(reservation: str, tmp_path: Path) -> None:
     """Acknowledging lets retention drop a step, so a death must never come between that and its output."""
     out = tmp_path / "out"
@@ -146,6 +151,9 @@ def tree(tmp_path: Path) -> Path:
     (source / "a" / "two").write_bytes(os.urandom(3000))
     (source / "a" / "b" / "three").write_bytes(b"")
     (source / "a" / "link").symlink_to("../one")
+    # Copying it is a change as well, where the file system has such attributes.
+    with contextlib.suppress(OSError):
+        os.setxattr(source / "one", "user.origin", b"test")
     return source
 
 
@@ -176,7 +184,7 @@ def check_tree(job: FilesJob, source: Path, target: Path, prepare: Callable[[], 
     assert crash_points(lambda: stage_files(job, reporter()), prepare, check) > 30
 
 
-# crash-matrix: stages | stager of files, at each change, a new tree | the tree is whole or not there
+# crash-matrix: stages | stager of files, a new tree, before and behind each change (each opening for writing, and each write of up to 4 MiB, counts as one) | the tree is whole or not there; the next run completes it
 def test_a_new_tree(reservation: str, tree: Path) -> None:
     with forebay.Admin() as admin:
         target = Path(admin.reservation(reservation).files_path) / "inputs"
@@ -184,7 +192,7 @@ def test_a_new_tree(reservation: str, tree: Path) -> None:
     check_tree(job, tree, target, lambda: shutil.rmtree(target, ignore_errors=True), whole_or_absent=True)
 
 
-# crash-matrix: stages | stager of files, at each change, a tree that was there | the next run completes it
+# crash-matrix: stages | stager of files, a tree that was there, before and behind each change (each opening for writing, and each write of up to 4 MiB, counts as one) | the next run completes it
 def test_a_tree_that_is_brought_up_to_date(reservation: str, tree: Path, tmp_path: Path) -> None:
     with forebay.Admin() as admin:
         inside = Path(admin.reservation(reservation).files_path) / "results"

@@ -34,7 +34,7 @@ def follow(address: str) -> None:
             try:
                 told, epoch, incarnation, wrong = wrong_in_step(address.partition("/")[2], stream.read)
             except (RuntimeError, ValueError) as error:
-                # Without a pin a step may go while it is read.
+                # Without a pin a step may go while it is read; the judge knows whether this one might.
                 say("gone", step=number, what=str(error))
             else:
                 say("step", step=told, epoch=epoch, incarnation=incarnation)

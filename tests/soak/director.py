@@ -2,7 +2,8 @@
 """Directs a soak: rounds of random actions on one real instance, each ended by a quiet point at which all is compared.
 
 Everything is drawn from one seed. In a round, reservations and streams of random shape come and go; one reservation
-stands through all of them. Server and manager are killed in every fourth round only, so that they also grow old.
+stands through all of them. Server and manager are killed only in the rounds of the first quarter and in the last one,
+so that in between one life of each grows old, and shows by its resources whether anything leaks.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ from tests.support.load import until
 
 __all__ = ["Soak"]
 
-_CALM_ROUNDS = 3
+#: Of the time; rounds that begin in it are violent.
+_VIOLENT_PART = 0.25
+#: Violent ones first and last, and time for calm ones between them.
+_ROUNDS_MIN = 4
 _STANDING = "standing"
 #: Histories of rounds without a breach that are kept.
 _LOGS_KEPT_MAX = 20
@@ -80,8 +84,13 @@ class Soak:
         """Rounds until the time is over or a promise is broken."""
         round_seconds = min(60.0, max(6.0, self.seconds / 7))
         with progress_line(self.seconds) as show:
-            while not self.breaches and (self.elapsed() < self.seconds or self.rounds <= _CALM_ROUNDS):
-                self._round(round_seconds, show)
+            last = False
+            while not self.breaches and not last:
+                # A round takes longer than its actions: by as much as it has until now.
+                usual_seconds = self.elapsed() / self.rounds if self.rounds else round_seconds
+                last = self.rounds >= _ROUNDS_MIN - 1 and self.elapsed() + usual_seconds >= self.seconds
+                early = self.rounds == 0 or self.elapsed() < self.seconds * _VIOLENT_PART
+                self._round(round_seconds, show, violent=last or early)
                 self.rounds += 1
         self._standing_log.close()
         self._judge(self._standing_log)
@@ -91,9 +100,8 @@ class Soak:
 
     # A round
 
-    def _round(self, seconds: float, show: Callable[[float, str], None]) -> None:
+    def _round(self, seconds: float, show: Callable[[float, str], None], *, violent: bool) -> None:
         log = HistoryLog(self.folder / f"round-{self.rounds:04}.jsonl")
-        violent = self.rounds % (_CALM_ROUNDS + 1) == 0
         self._reservations = self.chance.sample(["north", "south", "west"], self.chance.choice([1, 2]))
         for name in self._reservations:
             self._create(name, self.chance.choice(["32MiB", "64MiB", "128MiB"]))

@@ -20,6 +20,7 @@ def reading_breaches(stream: StreamTimeline) -> list[Breach]:
         breaches += error_breaches(reader)
         breaches += [Breach("torn", reader.name, what) for what in _wrong(stream, reader)]
         breaches += _existence_breaches(stream, reader)
+        breaches += _refusal_breaches(stream, reader)
         if reader.role != "checker":
             breaches += _order_breaches(stream, reader)
             breaches += _end_breaches(stream, reader)
@@ -59,13 +60,46 @@ def _existence_breaches(stream: StreamTimeline, reader: Process) -> Iterator[Bre
             yield Breach("withdrawn", reader.name, f"saw step {key[1]} of epoch {key[0]}, withdrawn before it came")
 
 
+def _refusal_breaches(stream: StreamTimeline, reader: Process) -> Iterator[Breach]:
+    """Of readers by ADIOS2, whose errors have no code: a step or a stream that was kept from them without a reason."""
+    refused = reader.named("refused")
+    for exited in reader.named("exited"):
+        if reader.role == "adios2" and exited["status"] > 0 and not refused:
+            yield Breach("error", reader.name, f"ended with status {exited['status']} and told nothing")
+    if stream.end_ns is not None:
+        return
+    for line in reader.named("gone"):
+        if stream.keeping.everything and not _may_have_been_withdrawn(stream, reader, line):
+            yield Breach(
+                "lost", reader.name, f"step {line['step']} was gone, although all are kept: {line.get('what')}"
+            )
+    for line in refused:
+        # Whoever asked before the first group formed may have waited in vain.
+        formed = any(group.opened_ns < reader.opening_ns for group in stream.groups.values())
+        if formed or reader.named("opened"):
+            yield Breach("error", reader.name, f"was refused a stream that was there: {line['what']}")
+
+
+def _may_have_been_withdrawn(stream: StreamTimeline, reader: Process, gone: Line) -> bool:
+    """While it was read; its epoch was not told."""
+    return any(
+        gone["step"] >= withdrawal.first
+        and withdrawal.known_ns >= reader.opening_ns
+        and withdrawal.begun_ns < gone["told_ns"]
+        for withdrawal in stream.withdrawals
+    )
+
+
 def _order_breaches(stream: StreamTimeline, reader: Process) -> Iterator[Breach]:
     before: StepKey | None = None
     gone = 0  # steps that the reader was told of, but that were dropped while it read them
     for line in reader.events:
         if line["event"] == "sought":
             before = None
-        if line["event"] == "gone" or (line["event"] == "error" and line["code"] == "step_gone"):
+        if line["event"] == "error" and line["code"] == "step_gone":
+            gone += 1
+        # forebay_load also tells so of a step that it was given, and that went while it compared or held it.
+        if line["event"] == "gone" and (before is None or line["step"] > before[1]):
             gone += 1
         if line["event"] != "step":
             continue

@@ -288,6 +288,17 @@ def test_gap_that_was_not_told_is_rejected() -> None:
     assert story.rules() == {"skipped"}
 
 
+def test_step_that_was_given_and_went_later_is_no_gap() -> None:
+    story = Story(last=1)
+    story.group(0, 1, 2, 3)
+    reader = story.reader((1, 0), (1, 1))
+    story.tell(reader, "gone", step=1)
+    story.tell(reader, "step", epoch=1, step=2, incarnation=1, rewound=False, skipped=0)
+    story.tell(reader, "gone", step=1)
+    story.tell(reader, "step", epoch=1, step=3, incarnation=1, rewound=False, skipped=0)
+    assert story.rules() == set()
+
+
 def test_gap_in_a_stream_that_keeps_all_is_rejected_though_it_was_told() -> None:
     story = Story()
     story.group(0, 1, 2)
@@ -371,6 +382,70 @@ def test_stage_that_succeeded_without_a_step_is_rejected() -> None:
 def test_error_that_nothing_explains_is_rejected(code: str) -> None:
     story = Story()
     story.tell(story.group(0), "error", call="put", code=code)
+    assert story.rules() == {"error"}
+
+
+def adios2_reader(story: Story) -> str:
+    """One that has opened the stream."""
+    reader = story.start("adios2", start="oldest")
+    story.tell(reader, "opened")
+    return reader
+
+
+def test_step_that_is_gone_from_a_stream_that_keeps_all_is_rejected() -> None:
+    story = Story()
+    story.group(0, 1)
+    # Known before the reader came, so it cannot have been in the middle of what this withdrew.
+    story.group(1, incarnation=2, epoch=2, append_after=0)
+    story.tell(adios2_reader(story), "gone", step=0, what="the step has been dropped")
+    story.tell(adios2_reader(story), "gone", step=1, what="the step has been dropped")
+    assert [breach.rule for breach in judge(story.lines)[1]] == ["lost", "lost"]
+
+
+def test_step_that_is_gone_by_retention_by_withdrawal_or_with_its_stream_is_no_breach() -> None:
+    dropped = Story(last=1)
+    dropped.group(0, 1, 2)
+    dropped.tell(adios2_reader(dropped), "gone", step=0, what="the step has been dropped")
+    assert dropped.rules() == set()
+    withdrawn = Story()
+    withdrawn.group(0, 1)
+    reader = adios2_reader(withdrawn)
+    withdrawn.group(1, incarnation=2, epoch=2, append_after=0)
+    withdrawn.tell(reader, "gone", step=1, what="the step has been withdrawn")
+    assert withdrawn.rules() == set()
+    removed = Story()
+    removed.group(0, 1)
+    reader = adios2_reader(removed)
+    removed.tell("director", "removing", stream=ADDRESS)
+    removed.tell(reader, "gone", step=1, what="the stream was removed")
+    removed.tell(reader, "refused", what="the stream was removed")
+    removed.tell(reader, "exited", status=1)
+    assert removed.rules() == set()
+
+
+@pytest.mark.parametrize("opened", [False, True])
+def test_refusal_of_a_stream_that_has_a_group_is_rejected(opened: bool) -> None:
+    story = Story()
+    story.group(0)
+    reader = adios2_reader(story) if opened else story.start("adios2", start="oldest")
+    story.tell(reader, "refused", what="no such stream")
+    story.tell(reader, "exited", status=1)
+    assert story.rules() == {"error"}
+
+
+def test_refusal_of_a_stream_that_had_no_group_yet_is_no_breach() -> None:
+    story = Story()
+    reader = story.start("adios2", start="oldest")
+    story.group(0)
+    story.tell(reader, "refused", what="no such stream")
+    story.tell(reader, "exited", status=1)
+    assert story.rules() == set()
+
+
+def test_adios2_reader_that_ends_without_a_word_is_rejected() -> None:
+    story = Story()
+    story.group(0)
+    story.tell(adios2_reader(story), "exited", status=1)
     assert story.rules() == {"error"}
 
 

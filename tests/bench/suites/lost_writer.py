@@ -24,7 +24,9 @@ def lost_writer() -> Suite:
         name="lost_writer",
         cases=[Case("forebay", _forebay), Case("sst", _sst)],
         # At most twice as long.
-        rows=[Row("death of the writer, noticed by a waiting reader", "SST", "forebay", "sst", figure, 0.5)],
+        rows=[
+            Row("death of the writer, noticed by a waiting reader (GraceSecs=0)", "SST", "forebay", "sst", figure, 0.5)
+        ],
         repetitions=7,
     )
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 from tests.bench.engines import Engine, bp5, forebay_plugin, sst
@@ -24,10 +25,17 @@ def slow_reader_memory() -> Suite:
     figure = "writer_peak_bytes"
     return Suite(
         name="memory",
-        cases=[Case("forebay", _forebay), Case("bp5", _bp5), Case("sst", _sst)],
+        cases=[
+            Case("forebay", functools.partial(_forebay, 1)),
+            Case("forebay, twice the steps", functools.partial(_forebay, 2)),
+            Case("bp5", _bp5),
+            Case("sst", _sst),
+        ],
         rows=[
             Row(what, "BP5", "forebay", "bp5", figure, 1.0),
             Row(what, "SST", "forebay", "sst", figure, 1.0),
+            # A tenth for what does not depend on the steps.
+            Row("the same, twice the steps", "the steps above", "forebay, twice the steps", "forebay", figure, 0.9),
             Row("the same, our server's added", "SST", "forebay", "sst", "all_peak_bytes", None, figure),
         ],
         repetitions=3,
@@ -35,8 +43,8 @@ def slow_reader_memory() -> Suite:
     )
 
 
-def _run(engine: Engine, bench: Workbench) -> Figures:
-    steps = bench.steps(60, 30)
+def _run(engine: Engine, bench: Workbench, times: int = 1) -> Figures:
+    steps = times * bench.steps(60, 30)
     slow = ["--pause-us", str(_READER_PAUSE_US)]
     with (
         engine.writer(variable_bytes=_BYTES, steps=steps, pace_us=_PACE_US) as writer,
@@ -48,9 +56,9 @@ def _run(engine: Engine, bench: Workbench) -> Figures:
     return {"writer_peak_bytes": written.rss_max_bytes - _BYTES, "reader_peak_bytes": read.rss_max_bytes - _BYTES}
 
 
-def _forebay(bench: Workbench) -> Figures:
-    with bench.instance(80 * _BYTES) as instance:
-        figures = _run(forebay_plugin(instance, "RendezvousReaderCount=1"), bench)
+def _forebay(times: int, bench: Workbench) -> Figures:
+    with bench.instance(140 * _BYTES) as instance:
+        figures = _run(forebay_plugin(instance, "RendezvousReaderCount=1"), bench, times)
         status = Path(f"/proc/{instance.server.pid}/status").read_text()
     peak = next(line for line in status.splitlines() if line.startswith("VmHWM:"))
     figures["server_peak_bytes"] = 1024.0 * int(peak.split()[1])

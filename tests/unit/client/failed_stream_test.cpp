@@ -76,8 +76,9 @@ TEST_F(FailedStream, a_cursor_that_could_not_be_set_back_is_when_the_server_star
   options.mode = WriteMode::append;
   options.append_after = 0;
   disk_.fail_at(Operation::write, 2);
-  writer = open_writer(options);
-  writer.reset();
+  const auto refused = Writer::open(*parse_address("res/flow"), options);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::failed);
   restart(false);
   options.append_after.reset();
   writer = open_writer(options);

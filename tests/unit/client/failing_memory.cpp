@@ -10,24 +10,37 @@ thread_local std::uint64_t allocations_before_failure = 0;  // 0: none fails
 thread_local bool failure_lasts = false;
 thread_local bool failed = false;
 
-void* allocate(std::size_t bytes) {
+/// Null where a failure was planned or there is no more memory.
+void* try_allocate(std::size_t bytes) noexcept {
   if (allocations_before_failure != 0 && --allocations_before_failure == 0) {
     failed = true;
     if (failure_lasts) allocations_before_failure = 1;
-    throw std::bad_alloc();
+    return nullptr;
   }
-  void* memory = std::malloc(bytes == 0 ? 1 : bytes);
+  return std::malloc(bytes == 0 ? 1 : bytes);
+}
+void* allocate(std::size_t bytes) {
+  void* memory = try_allocate(bytes);
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
 
 }  // namespace
 
+// All forms but the aligned ones: a sanitizer brings its own for those that are missing here, and what these gave must
+// not come to our delete (std::stable_sort takes its buffer from the nothrow form). The aligned ones are a set of their
+// own.
 void* operator new(std::size_t bytes) {
   return allocate(bytes);
 }
 void* operator new[](std::size_t bytes) {
   return allocate(bytes);
+}
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+  return try_allocate(bytes);
+}
+void* operator new[](std::size_t bytes, const std::nothrow_t&) noexcept {
+  return try_allocate(bytes);
 }
 void operator delete(void* memory) noexcept {
   std::free(memory);
@@ -39,6 +52,12 @@ void operator delete(void* memory, std::size_t) noexcept {
   std::free(memory);
 }
 void operator delete[](void* memory, std::size_t) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, const std::nothrow_t&) noexcept {
+  std::free(memory);
+}
+void operator delete[](void* memory, const std::nothrow_t&) noexcept {
   std::free(memory);
 }
 

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <set>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -37,11 +38,26 @@ void flip(const std::string& path, std::uint64_t offset, unsigned bit) {
   file.put(static_cast<char>(byte ^ (1 << bit)));
 }
 
-/// A byte of a file; for a journal's or a step's the stream that it belongs to.
+enum class Place { journal, record, metadata, data };
+
+/// A byte of a file: where it is, and the stream and the step that it belongs to, if there is one.
 struct Spot {
+  Place place = Place::record;
   std::string path;
   std::uint64_t offset = 0;
   std::string stream;
+  std::uint64_t step = 0;
+};
+
+/// What must have become of a step.
+enum class Fate {
+  whole,
+  corrupt,           ///< an error when it is read
+  cut,               ///< not there
+  whole_or_corrupt,  ///< there may be nothing at the spot that anybody reads
+  whole_or_cut,      ///< the same
+  whole_or_wrong,    ///< nobody has promised anything
+  lost,              ///< whatever may be without its record, but not other data
 };
 
 /// By (epoch, number).
@@ -62,6 +78,7 @@ class FlippedBits : public ::testing::Test {
       if (entry.is_regular_file() && !is_segment(path)) small_files_[path] = read_file(path);
     }
     ASSERT_FALSE(reservation_.empty());
+    files_ = files_below(reservation_);
   }
   void TearDown() override { log::set_level(log::Level::error); }
 
@@ -122,36 +139,54 @@ class FlippedBits : public ::testing::Test {
       while (reader.next()) {
       }
       const std::uint64_t end = std::min<std::uint64_t>(reader.position() + 64, bytes.size());
-      for (std::uint64_t offset = 0; offset < end; ++offset) spots.push_back({path, offset, stream});
+      for (std::uint64_t offset = 0; offset < end; ++offset) spots.push_back({Place::journal, path, offset, stream, 0});
     }
     return spots;
   }
   std::vector<Spot> bytes_of_metadata() const {
     std::vector<Spot> spots;
-    for (const auto& [name, state] : states_) {
-      for (const auto& [number, step] : state.steps) {
-        for (const auto& part : step.committed.parts) {
-          for (const auto& extent : part->metadata) add_extent(spots, name, extent, 1);
-        }
+    for_parts([&](const std::string& stream, const journal::PartT& part, std::uint64_t step) {
+      // What lies behind it in its place is nobody's.
+      std::uint64_t left = part.metadata_bytes;
+      for (const auto& extent : part.metadata) {
+        const std::uint64_t length = std::min(left, extent.length());
+        add(spots, {Place::metadata, segment(extent.segment()), extent.offset(), stream, step}, length, 1);
+        left -= length;
       }
-    }
+    });
     return spots;
   }
-  std::vector<Spot> bytes_of_steps() const {
+  /// Without the metadata.
+  std::vector<Spot> bytes_of_data() const {
     std::vector<Spot> spots;
-    for (const auto& [name, state] : states_) {
-      for (const auto& [number, step] : state.steps) {
-        for (const auto& part : step.committed.parts) {
-          for (const auto& extent : part->extents) add_extent(spots, name, extent, 61);
-        }
-      }
-    }
+    for_parts([&](const std::string& stream, const journal::PartT& part, std::uint64_t step) {
+      std::vector<Spot> all;
+      for (const auto& extent : part.extents)
+        add(all, {Place::data, segment(extent.segment()), extent.offset(), stream, step}, extent.length(), 61);
+      std::erase_if(all, [&](const Spot& spot) {
+        return std::ranges::any_of(part.metadata, [&](const auto& metadata) {
+          return spot.path == segment(metadata.segment()) && spot.offset >= metadata.offset() &&
+                 spot.offset < metadata.offset() + metadata.length();
+        });
+      });
+      spots.insert(spots.end(), all.begin(), all.end());
+    });
     return spots;
   }
-  void add_extent(std::vector<Spot>& spots, const std::string& stream, const journal::Extent& extent,
-                  std::uint64_t stride) const {
-    const std::string path = segment(extent.segment());
-    for (std::uint64_t i = 0; i < extent.length(); i += stride) spots.push_back({path, extent.offset() + i, stream});
+  template <class Visit>
+  void for_parts(const Visit& visit) const {
+    for (const auto& [name, state] : states_) {
+      for (const auto& [number, step] : state.steps) {
+        for (const auto& part : step.committed.parts) visit(name, *part, number);
+      }
+    }
+  }
+  static void add(std::vector<Spot>& spots, Spot first, std::uint64_t length, std::uint64_t stride) {
+    const std::uint64_t begin = first.offset;
+    for (std::uint64_t i = 0; i < length; i += stride) {
+      first.offset = begin + i;
+      spots.push_back(first);
+    }
   }
 
   /// Flips one bit at each of about `count` of the spots, which the seed chooses, and looks at what the server makes of
@@ -160,6 +195,7 @@ class FlippedBits : public ::testing::Test {
     const std::uint64_t stride =
         std::max<std::uint64_t>(1, 2 * spots.size() / std::max<std::uint64_t>(1, test_count(count)));
     std::uint64_t flips = 0;
+    damaged_ = 0;
     for (std::uint64_t i = test_seed() % stride; i < spots.size() && !HasFailure(); i += stride) {
       for (const bool boot : {false, true}) {
         const Spot& spot = spots[i];
@@ -174,13 +210,27 @@ class FlippedBits : public ::testing::Test {
         ++flips;
       }
     }
-    std::cout << flips << " flips, every " << stride << " of " << spots.size() << " bytes.\n";
+    // Most bytes matter; where none did, the test would have missed its aim.
+    if (!HasFailure()) {
+      EXPECT_GE(2 * damaged_, flips);
+    }
+    std::cout << flips << " flips, " << damaged_ << " of them with consequences, every " << stride << " of "
+              << spots.size() << " bytes.\n";
   }
 
-  /// May steps of this stream be missing without a word? So they may if power loss could have taken them.
-  bool may_be_cut(const Spot& spot, bool boot) const {
-    if (is_segment(spot.path)) return boot;
-    if (spot.path.find("/journal.") == std::string::npos) return false;
+  /// The stream as the records before the flipped byte tell it.
+  storage::StreamState state_before(const Spot& spot) const {
+    const Bytes& bytes = small_files_.at(spot.path);
+    storage::FrameReader reader(std::as_bytes(std::span(bytes)), 1);
+    storage::StreamState state;
+    for (auto frame = reader.next(); frame; frame = reader.next()) {
+      if (frame->offset + storage::frame_bytes(frame->body.size()) > spot.offset) break;
+      EXPECT_TRUE(state.apply(static_cast<storage::RecordType>(frame->header.type), frame->body));
+    }
+    return state;
+  }
+  /// May steps of this stream be missing without a word? So they may if power loss could have taken their records.
+  static bool may_be_cut(const Spot& spot, bool boot) {
     const Bytes bytes = read_file(spot.path);
     storage::FrameReader reader(std::as_bytes(std::span(bytes)), 1);
     while (reader.next()) {
@@ -189,66 +239,133 @@ class FlippedBits : public ::testing::Test {
     return reader.position() > 0 && !(whole_follow && (!boot || reader.synced_bytes() > reader.position()));
   }
 
+  Fate fate(const Spot& spot, bool boot, const storage::StreamState& before, const std::string& stream,
+            std::uint64_t number) const {
+    if (spot.stream != stream) return Fate::whole;
+    const bool checksums = stream != "raw";
+    const storage::StreamState& state = states_.at(stream);
+    if (spot.place == Place::journal) {
+      const auto known = before.steps.find(number);
+      // Withdrawn since, or not committed yet.
+      if (known == before.steps.end() || known->second.committed.epoch != state.steps.at(number).committed.epoch)
+        return Fate::lost;
+      // After a boot nobody can tell whether it is whole.
+      if (boot && !checksums && number >= before.durable_next) return Fate::lost;
+      return Fate::whole;
+    }
+    const bool cuts = boot && spot.step >= state.durable_next;
+    if (number < spot.step || (number > spot.step && !cuts)) return Fate::whole;
+    if (spot.place == Place::metadata) return cuts ? Fate::cut : Fate::corrupt;
+    if (!checksums) return Fate::whole_or_wrong;
+    return cuts ? Fate::whole_or_cut : Fate::whole_or_corrupt;
+  }
+
   void look(const Spot& spot, bool boot) {
-    const bool cut_allowed = may_be_cut(spot, boot);
+    const bool cut_allowed = spot.place == Place::journal && may_be_cut(spot, boot);
+    const storage::StreamState before = spot.place == Place::journal ? state_before(spot) : storage::StreamState();
     ASSERT_OK(server_.start());
     auto admin = Admin::connect();
     ASSERT_OK(admin);
     const auto findings = (*admin)->audit(true);
     ASSERT_OK(findings);
-    const bool reported = std::ranges::any_of(
-        *findings, [](const Finding& finding) { return finding.severity == Finding::Severity::problem; });
-    for (const auto& [stream, contents] : contents_) {
-      SCOPED_TRACE("stream " + stream);
-      const bool hit = spot.stream.empty() || spot.stream == stream;
-      ReaderOptions options;
-      options.follow = false;
-      options.open_timeout_ms = 0;
-      options.verify = stream == "raw" ? Verify::none : Verify::read;
-      auto reader = Reader::open({"res", stream, std::nullopt}, options);
-      if (!reader) {
-        EXPECT_TRUE(hit && reported) << "gone without a word: " << reader.error().message();
-        continue;
-      }
-      read_steps(**reader, stream, contents, {hit, reported, hit && cut_allowed, hit && is_segment(spot.path)});
+    std::string problems;
+    for (const Finding& finding : *findings) {
+      if (finding.severity == Finding::Severity::problem) problems += finding.where + ": " + finding.what + "\n";
     }
+    bool damage = !problems.empty();
+    if (spot.place == Place::record) {
+      look_for_reservation(problems);
+    } else {
+      for (const auto& [stream, contents] : contents_) {
+        SCOPED_TRACE("stream " + stream);
+        damage |= read_stream(stream, problems, cut_allowed,
+                              [&](std::uint64_t number) { return fate(spot, boot, before, stream, number); });
+      }
+    }
+    damaged_ += damage ? 1 : 0;
   }
 
-  struct Allowed {
-    bool damage;          ///< errors when it is read
-    bool reported;        ///< the audit says that something is wrong
-    bool cut;             ///< also without a word
-    bool wrong_raw_data;  ///< where there are no checksums
-  };
-  void read_steps(Reader& reader, const std::string& stream, const Contents& contents, const Allowed& allowed) {
-    const auto steps = reader.steps();
-    ASSERT_OK(steps);
-    const auto& kept = states_.at(stream).steps;
-    for (const auto& [number, state] : kept) {
-      SCOPED_TRACE("step " + std::to_string(number));
-      const auto step = reader.step(number);
-      if (!step && (step.error().code == ErrorCode::not_found || step.error().code == ErrorCode::step_gone)) {
-        EXPECT_TRUE(allowed.cut || (allowed.damage && allowed.reported)) << "missing without a word";
-        continue;
+  /// It is in quarantine, with all its files, and a problem says so.
+  void look_for_reservation(const std::string& problems) const {
+    EXPECT_FALSE(std::filesystem::exists(reservation_));
+    std::vector<std::filesystem::path> kept;
+    for (const auto& entry : std::filesystem::directory_iterator(server_.root() + "/quarantine"))
+      kept.push_back(entry.path());
+    ASSERT_EQ(kept.size(), 1U);
+    EXPECT_EQ(files_below(kept.front()), files_);
+    EXPECT_NE(problems.find(std::filesystem::path(reservation_).filename()), std::string::npos) << problems;
+    EXPECT_NE(problems.find(kept.front()), std::string::npos) << problems;
+  }
+  static std::set<std::string> files_below(const std::filesystem::path& directory) {
+    std::set<std::string> files;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(directory))
+      files.insert(entry.path().lexically_relative(directory));
+    return files;
+  }
+
+  /// Expects of every step what must have become of it. True if anything is not as it was.
+  template <class FateOf>
+  bool read_stream(const std::string& stream, const std::string& problems, bool cut_allowed, const FateOf& fate_of) {
+    ReaderOptions options;
+    options.follow = false;
+    options.open_timeout_ms = 0;
+    options.verify = stream == "raw" ? Verify::none : Verify::read;
+    auto reader = Reader::open({"res", stream, std::nullopt}, options);
+    const Contents& contents = contents_.at(stream);
+    bool damage = false;
+    for (const auto& [number, state] : states_.at(stream).steps) {
+      const Fate fate = fate_of(number);
+      SCOPED_TRACE(fmt::format("step {}, fate {}", number, static_cast<int>(fate)));
+      Result<std::uint64_t> content;
+      std::uint32_t epoch = 0;
+      bool cut = !reader;
+      if (reader) {
+        const auto step = (*reader)->step(number);
+        if (step) {
+          epoch = (*step)->epoch();
+          content = content_of(**step);
+        } else {
+          content = fail(step.error());
+          cut = step.error().code == ErrorCode::not_found || step.error().code == ErrorCode::step_gone;
+        }
+      } else {
+        content = fail(reader.error());
       }
-      if (!step) {
-        EXPECT_TRUE(allowed.damage) << step.error().message();
-        continue;
+      const std::string text = content ? std::to_string(*content) : content.error().message();
+      const bool whole = content && epoch == state.committed.epoch && *content == contents.at({epoch, number});
+      const bool corrupt = !cut && !content && content.error().code == ErrorCode::corrupt &&
+                           !content.error().what.ends_with("is not what was written");
+      damage |= !whole;
+      switch (fate) {
+        case Fate::whole:
+          EXPECT_TRUE(whole) << text;
+          break;
+        case Fate::corrupt:
+          EXPECT_TRUE(corrupt) << text;
+          EXPECT_FALSE(problems.empty());
+          break;
+        case Fate::cut:
+          EXPECT_TRUE(cut) << text;
+          break;
+        case Fate::whole_or_corrupt:
+          EXPECT_TRUE(whole || (corrupt && !problems.empty())) << text;
+          break;
+        case Fate::whole_or_cut:
+          EXPECT_TRUE(whole || cut) << text;
+          break;
+        case Fate::whole_or_wrong:
+          EXPECT_FALSE(cut) << text;
+          break;
+        case Fate::lost: {
+          EXPECT_TRUE(whole || cut_allowed || !problems.empty()) << "lost without a word: " << text;
+          // Steps that were withdrawn by a record which is lost may be there again.
+          const auto written = contents.find({epoch, number});
+          EXPECT_TRUE(cut || corrupt || (content && written != contents.end() && *content == written->second)) << text;
+          break;
+        }
       }
-      const auto content = content_of(**step);
-      if (content) {
-        // Steps that were withdrawn by a record which is lost are there again.
-        const std::uint32_t epoch = (*step)->epoch();
-        EXPECT_TRUE(epoch == state.committed.epoch || allowed.cut || (allowed.damage && allowed.reported)) << epoch;
-        const auto written = contents.find({epoch, number});
-        ASSERT_NE(written, contents.end()) << epoch;
-        EXPECT_EQ(*content, written->second);
-        continue;
-      }
-      EXPECT_TRUE(allowed.damage) << content.error().message();
-      const bool wrong = content.error().what.ends_with("is not what was written");
-      EXPECT_FALSE(wrong && !(stream == "raw" && allowed.wrong_raw_data)) << content.error().message();
     }
+    return damage;
   }
 
   void restore(const Spot& spot, unsigned bit) {
@@ -271,29 +388,31 @@ class FlippedBits : public ::testing::Test {
   std::map<std::string, storage::StreamState> states_;
   std::map<std::string, Bytes> small_files_;  // all but segments, as the server left them
   std::string reservation_;                   // its folder
+  std::set<std::string> files_;               // in there
+  std::uint64_t damaged_ = 0;                 // flips after which something was not as before
 };
 
-// crash-matrix: a bit flips in a journal | any byte, found when the server starts | every step before it, byte for byte; what is lost is reported, unless it could not be told from a record in writing or from what power loss takes
+// crash-matrix: a bit flips in a journal | any byte, found when the server starts | every step whose commit lies before it, byte for byte (without checksums, after a boot: if what makes it durable does, too), and all other streams; what is lost is reported, unless it could not be told from a record in writing or from what power loss takes
 TEST_F(FlippedBits, in_a_journal_are_noticed) {
   flip_each(bytes_of_journals(), 300);
 }
 
-// crash-matrix: a bit flips in a reservation's record | any byte, found when the server starts | the reservation, moved to quarantine whole, and a problem that names it
+// crash-matrix: a bit flips in a reservation's record | any byte, found when the server starts | the reservation's folder with all its files, moved to quarantine, and a problem that names both
 TEST_F(FlippedBits, in_a_reservations_record_are_noticed) {
   std::vector<Spot> spots;
   for (std::uint64_t offset = 0; offset < small_files_.at(reservation_ + "/reservation").size(); ++offset)
-    spots.push_back({reservation_ + "/reservation", offset, {}});
-  flip_each(spots, 150);
+    spots.push_back({Place::record, reservation_ + "/reservation", offset, {}, 0});
+  flip_each(spots, 2 * spots.size());
 }
 
-// crash-matrix: a bit flips in a step's metadata | any byte | all other steps; this one is an error, never other data; after a boot it is cut where it was not durable
+// crash-matrix: a bit flips in a step's metadata | any byte | all other steps, byte for byte; reading this one is an error, and the audit reports it; after a boot the stream is cut there where it was not durable
 TEST_F(FlippedBits, in_the_metadata_of_a_step_are_noticed) {
   flip_each(bytes_of_metadata(), 300);
 }
 
-// crash-matrix: a bit flips in a step's data | any byte | all other steps; this one is an error where it is verified (nothing is promised without checksums); after a boot it is cut where it was not durable
+// crash-matrix: a bit flips in a step's data | any byte | all other steps, byte for byte; this one is what was written, or reading it is an error which the audit reports too (without checksums nothing is promised of it); after a boot the stream is cut there where it was not durable
 TEST_F(FlippedBits, in_the_data_of_a_step_are_noticed) {
-  flip_each(bytes_of_steps(), 200);
+  flip_each(bytes_of_data(), 200);
 }
 
 }  // namespace

@@ -61,7 +61,7 @@ bool fill_at(std::uint64_t n, Random& random) {
 
 // crash-matrix: the disk is full | file system of the root, from any operation on, also across a restart of the server | every committed step; no stream fails; drops, ends and watermarks are still written; writing goes on when there is space
 TEST(FullDisk, from_any_operation_on_loses_nothing_and_ends_with_the_want_of_space) {
-  sweep(80, 290, fill_at);
+  sweep(290, fill_at);
 }
 
 }  // namespace

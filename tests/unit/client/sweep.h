@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a test at every operation, or at a sample of them that the seed chooses.
+// Runs a test at every operation.
 #pragma once
 
 #include <algorithm>
@@ -14,15 +14,15 @@
 
 namespace forebay::testing {
 
-/// Calls `fault_at(n, random)` for n = 1, 2, … until it says that there are no more operations. Without
-/// FOREBAY_TEST_COUNT only for about `count` of them, whose places the seed chooses; a count as large as the number of
-/// operations is all of them. FOREBAY_TEST_OPERATION=n repeats one.
+/// Calls `fault_at(n, random)` for n = 1, 2, … until it says that there are no more operations. FOREBAY_TEST_COUNT:
+/// only for about so many of them, whose places the seed chooses; `operations_about` is how many there are, about.
+/// FOREBAY_TEST_OPERATION=n repeats one.
 template <class FaultAt>
-void sweep(std::uint64_t count, std::uint64_t operations_about, const FaultAt& fault_at) {
+void sweep(std::uint64_t operations_about, const FaultAt& fault_at) {
   const std::uint64_t seed = test_seed();
   const std::uint64_t only = number_from_environment("FOREBAY_TEST_OPERATION", 0);
   const std::uint64_t stride =
-      std::max<std::uint64_t>(1, operations_about / std::max<std::uint64_t>(1, test_count(count)));
+      std::max<std::uint64_t>(1, operations_about / std::max<std::uint64_t>(1, test_count(operations_about)));
   // Servers complain of what was planned.
   log::set_level(only > 0 ? log::Level::info : log::Level::off);
   std::uint64_t points = 0;

@@ -242,6 +242,37 @@ TEST_F(WriterGroupTest, the_loss_of_a_rank_fails_what_the_others_wait_for) {
   EXPECT_TRUE(problems().empty());
 }
 
+// crash-matrix: a step of two writer ranks | one rank dies after its part has come, and the server sees it before the other sends its own | no step; the other's part gets group_broken; all space of both is free again; a new group writes the same number
+TEST_F(WriterGroupTest, a_rank_that_is_lost_behind_its_part_takes_the_step_along) {
+  const auto used_bytes = [&] {
+    wire::ReservationsQueryT query;
+    query.name = "res";
+    const auto info =
+        RawClient::unpack<wire::ReservationsAnswer>(connect().call(MessageType::reservations_query, query));
+    return info->reservations.front()->used_bytes;
+  };
+  RawClient left = connect();
+  auto lost = std::make_unique<RawClient>(connect());
+  const auto asked = left.send(MessageType::writer_open, writer_open(0, 2));
+  ASSERT_EQ(lost->call(MessageType::writer_open, writer_open(1, 2)).type, MessageType::writer_opened);
+  ASSERT_EQ(left.answer(asked).type, MessageType::writer_opened);
+  const std::uint64_t used_before = used_bytes();
+  const wire::PartT part = part_of(left, 0, mib);
+  const auto sent = lost->send(MessageType::part, part_of(*lost, 0, mib));
+  ASSERT_FALSE(lost->is_answered(sent)) << "it has come, and waits for the other rank";
+  EXPECT_GE(used_bytes(), used_before + 2 * mib);
+  lost.reset();
+  expect_alive();  // it has seen that
+  EXPECT_EQ(RawClient::failure(left.call(MessageType::part, part)), ErrorCode::group_broken);
+  EXPECT_EQ(stream()->steps, 0U);
+  // But for what the journal says of it.
+  EXPECT_LT(used_bytes(), used_before + mib / 4);
+  RawClient again = writer();
+  write_step(again, 0);
+  EXPECT_EQ(stream()->steps, 1U);
+  EXPECT_TRUE(problems().empty());
+}
+
 TEST_F(WriterGroupTest, a_waiter_for_durability_of_a_lost_group_is_answered_to_itself) {
   RawClient left = connect();
   auto lost = std::make_unique<RawClient>(connect());
