@@ -44,7 +44,8 @@ bool AdminSession::postponed(const std::string& name, const protocol::Message& m
   if (found == in_work.end()) return false;
   found->second.emplace_back([this, alive = connection_.alive(), name, destroys, type = message.type,
                               request = message.request, body = message.body] {
-    if (alive.expired()) return;
+    // What was asked for before may have taken the name up again.
+    if (alive.expired() || postponed(name, {type, request, body, {}}, destroys)) return;
     if (destroys && !connection_.server().reservations().contains(name)) {
       // It was admitted when it was asked for.
       connection_.answer_done(request);

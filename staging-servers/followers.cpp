@@ -35,8 +35,7 @@ Result<void> Followers::join(ReaderSession& session, const wire::ReaderOpenT& wi
     if (holder != holders_.end() && holder->second->connection().peer_gone()) {
       // It ended just before; its own end comes later in the queue of events, and perhaps after that of the stream.
       ReaderSession& gone = *holder->second;
-      leave(gone);
-      gone.stream_removed();
+      gone.closed("its connection ended");
       holder = holders_.end();
     }
     if (holder != holders_.end()) {
@@ -114,11 +113,11 @@ void Followers::leave(ReaderSession& session, bool holds_on) {
   stop_following(session);
   for (const auto& [key, count] : session.pins) {
     if (holds_on) {
-      ++pins_[key].count;
-      absent_[session.number].push_back(key);
-    } else {
-      stream_.reservation().server().pins().remove(session.number, key.first, key.second);
+      // It counts as before, also among the unnamed readers' pins.
+      absent_[session.number].push_back({key, session.consumer.empty()});
+      continue;
     }
+    stream_.reservation().server().pins().remove(session.number, key.first, key.second);
     unpin(key, session.consumer.empty());
   }
   session.pins.clear();

@@ -117,7 +117,11 @@ class Followers {
   std::map<std::string, ReaderSession*> holders_;  ///< of named consumers with all_to_all distribution
   std::map<std::string, Sharing> sharings_;
   std::map<StepKey, Pin> pins_;
-  std::map<std::uint64_t, std::vector<StepKey>> absent_;  ///< pins of readers of before a restart, by session
+  struct AbsentPin {
+    StepKey key;
+    bool unnamed = false;  ///< counts among the pins of unnamed readers
+  };
+  std::map<std::uint64_t, std::vector<AbsentPin>> absent_;  ///< pins of readers without a connection, by session
   StepDistribution stream_distribution_ = StepDistribution::all_to_all;
   std::optional<EventLoop::TimerId> deferred_;
 };

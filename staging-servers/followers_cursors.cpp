@@ -17,8 +17,8 @@ void Followers::removed() {
     for (const auto& [key, count] : session->pins) table.remove(session->number, key.first, key.second);
     session->stream_removed();
   }
-  for (const auto& [session, keys] : absent_) {
-    for (const StepKey& key : keys) table.remove(session, key.first, key.second);
+  for (const auto& [session, held] : absent_) {
+    for (const auto& [key, unnamed] : held) table.remove(session, key.first, key.second);
   }
   sessions_.clear();
 }
@@ -107,7 +107,7 @@ void Followers::hold_for_absent(std::uint64_t session, const std::vector<StepKey
         (kept != state.steps.end() && kept->second.committed.epoch == key.first) || state.retired.contains(key);
     if (!exists) continue;
     ++pins_[key].count;
-    absent_[session].push_back(key);
+    absent_[session].push_back({key, false});
   }
 }
 
@@ -119,9 +119,9 @@ void Followers::end_absent(std::uint64_t session, const std::map<StepKey, std::u
   const auto found = absent_.find(session);
   if (found == absent_.end()) return;
   stream_.reservation().server().absent_returned(session);
-  for (const StepKey& key : std::exchange(found->second, {})) {
+  for (const auto& [key, unnamed] : std::exchange(found->second, {})) {
     if (!kept.contains(key)) stream_.reservation().server().pins().remove(session, key.first, key.second);
-    unpin(key, false);
+    unpin(key, unnamed);
   }
   absent_.erase(session);
   stream_.apply_retention();
@@ -138,7 +138,8 @@ std::vector<StepKey> Followers::resume_pins(ReaderSession& session, const std::v
     if (const auto retired = state.retired.find(key); retired != state.retired.end()) step = &retired->second;
     // Only what was held for it all the time is sure not to have been written over.
     const auto absent = absent_.find(session.number);
-    const bool held = absent != absent_.end() && std::ranges::find(absent->second, key) != absent->second.end();
+    const bool held =
+        absent != absent_.end() && std::ranges::find(absent->second, key, &AbsentPin::key) != absent->second.end();
     if (step == nullptr || !held || !pin(session, *step)) lost.push_back(key);
   }
   // The lines of what it still holds stay in the table all the time: the server may be killed here as anywhere.

@@ -279,6 +279,9 @@ void ReaderSession::closed(const std::string&) {
   } else {
     server.presence().forget(number);
   }
+  // It may be said twice: a consumer's next reader does not wait for the end to be handled.
+  admitted_ = false;
+  stream_ = nullptr;
 }
 
 }  // namespace forebay::server

@@ -30,6 +30,7 @@ namespace {
 
 /// How soon the steps of a reader that has gone while the server was away are free.
 constexpr std::int64_t absent_check_ms = 250;
+constexpr std::int64_t absent_first_check_ms = 2;
 constexpr std::size_t small_file_bytes_max = std::size_t{1} << 20;
 
 std::span<const std::byte> bytes_of(const std::string& text) {
@@ -208,8 +209,9 @@ void Server::watch_absent_readers() {
 void Server::watch_absent_reader(std::uint64_t session, pid_t pid) {
   absent_readers_.emplace(session, static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
   // Neither a lock that ends nor the last handle of a reader that lives on says so by itself.
+  // A killed process's connection may be seen to end just before its lock, so the first look is soon.
   if (!std::exchange(absent_check_set_, true))
-    loop_->at(monotonic_ns() + absent_check_ms * 1'000'000, [this] { check_absent_readers(); });
+    loop_->at(monotonic_ns() + absent_first_check_ms * 1'000'000, [this] { check_absent_readers(); });
 }
 
 void Server::check_absent_readers() {

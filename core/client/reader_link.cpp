@@ -47,7 +47,7 @@ Pin::~Pin() {
   try {
     link_->release(*this);
   } catch (const std::bad_alloc&) {
-    // The server is not told, and holds the step until this reader's connection ends.
+    // The server is not told, and holds the step until this reader resumes or is gone.
   }
 }
 
