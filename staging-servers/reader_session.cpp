@@ -132,6 +132,7 @@ void ReaderSession::join() {
   opened.position = position;
   opened.segment_bytes = stream_->reservation().record().segment_bytes;
   opened.session = number;
+  opened.rewound = rewound;
   if (wish_.resume) {
     std::vector<StepKey> wanted;
     for (const wire::StepKey& key : wish_.pins) wanted.emplace_back(key.epoch(), key.step());

@@ -74,7 +74,10 @@ Result<NextStep> Reader::Impl::take_event(Message message, std::uint64_t generat
       return fail(ErrorCode::protocol, "the server delivered a step without saying which", link->where());
     const wire::StepSummary& summary = *event.step()->summary();
     auto pin = link->delivered(summary.step(), summary.epoch(), event.step()->pinned(), generation);
-    if (moves) link->set_position(summary.epoch(), summary.step() + 1);
+    if (moves) {
+      link->set_position(summary.epoch(), summary.step() + 1);
+      next.rewound |= link->take_rewound();
+    }
     auto state = client::StepState::load(std::move(pin), *event.step());
     if (!state) {
       if (moves) {

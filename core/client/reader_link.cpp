@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <new>
+#include <utility>
 
 #include <forebay/address.h>
 
@@ -139,6 +140,7 @@ Result<void> ReaderLink::greet(const std::shared_ptr<Connection>& connection, Pr
   session_ = (*body)->session();
   epoch_ = (*body)->epoch();
   position_ = (*body)->position();
+  rewound_ |= (*body)->rewound();
   current_ = {connection, current_.generation + 1, std::move(presence)};
   if (presented != nullptr) {
     for (const std::shared_ptr<Pin>& pin : *presented) {
@@ -183,6 +185,11 @@ void ReaderLink::set_position(std::uint32_t epoch, std::uint64_t position) {
   const std::lock_guard lock(mutex_);
   epoch_ = epoch;
   position_ = position;
+}
+
+bool ReaderLink::take_rewound() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(rewound_, false);
 }
 
 std::uint32_t ReaderLink::epoch() const {

@@ -97,6 +97,8 @@ class ReaderLink : public std::enable_shared_from_this<ReaderLink> {
   void set_position(std::uint32_t epoch, std::uint64_t position);
   std::uint32_t epoch() const;
   std::uint64_t position() const;
+  /// Was it set back by a resume() since this was last asked? A server that comes back later does not say so again.
+  bool take_rewound();
 
   /// Notes a delivery of a step through a connection.
   std::shared_ptr<Pin> delivered(std::uint64_t step, std::uint32_t epoch, bool pinned, std::uint64_t generation);
@@ -136,6 +138,7 @@ class ReaderLink : public std::enable_shared_from_this<ReaderLink> {
   std::uint64_t session_ = 0;
   std::uint32_t epoch_ = 0;
   std::uint64_t position_ = 0;
+  bool rewound_ = false;
   std::map<std::pair<std::uint32_t, std::uint64_t>, std::pair<Pin*, std::weak_ptr<Pin>>> pins_;  // by epoch and step
 };
 

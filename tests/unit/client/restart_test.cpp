@@ -198,6 +198,33 @@ TEST_F(Restart, segments_of_a_removed_stream_are_not_reused_while_its_writer_can
   ASSERT_OK((*next)->end_step());
 }
 
+TEST_F(Restart, rewind_is_told_although_the_server_dies_again_before_the_next_step) {
+  auto writer = open_writer();
+  for (int step = 0; step < 2; ++step) write_step(*writer, 10, step);
+  ASSERT_OK(writer->close());
+  auto reader = open_reader();
+  for (int step = 0; step < 2; ++step) ASSERT_EQ(reader->next(10'000)->kind, NextStep::Kind::step);
+  server_.kill();
+  server_.start();
+  WriterOptions options;
+  options.mode = WriteMode::append;
+  options.append_after = 0;
+  auto again = open_writer(options);
+  auto next = reader->next(50);
+  while (next->kind == NextStep::Kind::notice) next = reader->next(50);
+  ASSERT_EQ(next->kind, NextStep::Kind::not_ready);
+  server_.kill();
+  server_.start();
+  write_step(*again, 10, 2.0);
+  do {
+    next = reader->next(10'000);
+    ASSERT_OK(next);
+  } while (next->kind == NextStep::Kind::notice);
+  ASSERT_EQ(next->kind, NextStep::Kind::step) << next->text;
+  EXPECT_EQ(next->step->number(), 1U);
+  EXPECT_TRUE(next->rewound);
+}
+
 TEST_F(Restart, interrupt_ends_the_wait_for_the_server) {
   bool stop = false;
   WriterOptions options;
