@@ -48,4 +48,10 @@ Result<void> Mapping::make_read_only() {
   return {};
 }
 
+Result<void> Mapping::make_writable() {
+  if (::mprotect(address_, bytes_, PROT_READ | PROT_WRITE) != 0)
+    return system_error(errno, "cannot make allocated memory writable");
+  return {};
+}
+
 }  // namespace forebay::client

@@ -26,6 +26,8 @@ class Mapping {
   std::span<std::byte> bytes() const noexcept { return {address_, bytes_}; }
   /// From now on a write through the mapping is a fault instead of a change to data that others read.
   Result<void> make_read_only();
+  /// For another step, when nobody looks at this one's bytes any more.
+  Result<void> make_writable();
 
  private:
   Mapping(AddressRange range, std::byte* address, std::size_t bytes) noexcept

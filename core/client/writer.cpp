@@ -209,7 +209,7 @@ Result<std::uint64_t> Writer::begin_step() {
   if (auto checked = impl_->check_usable(); !checked) return fail(std::move(checked.error()));
   if (impl_->state != Impl::State::between_steps)
     return fail(ErrorCode::invalid_argument, "a step is open already; call end_step first", impl_->where());
-  impl_->reuse_released_space();
+  impl_->reuse_released();
   if (impl_->space.free_bytes() < impl_->expected_bytes) {
     if (auto requested = impl_->request_space(impl_->expected_bytes, 0); !requested)
       return fail(std::move(requested.error()));

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory that a program computes in: extents of the open step, mapped. When the step has ended the mapping is
 // read-only, and while the program holds it this writer does not use the space again, even if the step is dropped and
-// the server grants it anew; that is the pin of an allocation.
+// the server grants it anew; that is the pin of an allocation. A mapping that the program let go of is kept for a
+// while, because recycled space comes round again: mapping it anew, its page faults and unmapping it cost more than a
+// checksum.
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
 #include "base/bounds.h"
@@ -14,6 +17,21 @@ namespace forebay {
 using client::Extent;
 using protocol::page_bytes;
 
+namespace {
+
+// Idle mappings are kept up to this many times the bytes that a step allocates: the steps that a short retention keeps,
+// the open one, and one to spare.
+constexpr std::uint64_t idle_steps_max = 4;
+
+bool is_held_elsewhere(const std::shared_ptr<client::Mapping>& mapping) {
+  if (mapping.use_count() > 1) return true;
+  // What another thread did before it let go of the memory has happened.
+  std::atomic_thread_fence(std::memory_order_acquire);
+  return false;
+}
+
+}  // namespace
+
 Result<Writer::Allocation> Writer::Impl::allocate(const BlockSpec& block, std::uint64_t bytes) {
   protocol::StepMetadataBuilder::Block added{block.start, block.count, {}, 0, {}};
   if (bytes == 0) {
@@ -21,16 +39,26 @@ Result<Writer::Allocation> Writer::Impl::allocate(const BlockSpec& block, std::u
     return Allocation{};
   }
   if (auto taken = take_space(bytes, true); !taken) return fail(std::move(taken.error()));
-  auto mapping = client::Mapping::map(segments, pieces, true);
+  std::vector<Extent> extents;
+  for (const format::Piece& piece : pieces)
+    extents.push_back({piece.segment(), piece.offset(), round_up(piece.length(), page_bytes)});
+  auto mapping = map_pieces(extents, bytes);
   if (!mapping) return failed(std::move(mapping.error()));
   added.pieces = pieces;
-  Allocated& entry = allocated.emplace_back();
-  entry.mapping = *mapping;
-  entry.block = metadata.add_block(variable_of(block), added);
-  entry.type = block.type;
-  for (const format::Piece& piece : pieces)
-    entry.extents.push_back({piece.segment(), piece.offset(), round_up(piece.length(), page_bytes)});
+  allocated.push_back({*mapping, metadata.add_block(variable_of(block), added), block.type, std::move(extents)});
   return Allocation{(*mapping)->bytes(), *mapping};
+}
+
+Result<std::shared_ptr<client::Mapping>> Writer::Impl::map_pieces(const std::vector<Extent>& extents,
+                                                                  std::uint64_t bytes) {
+  const auto same = std::ranges::find_if(released, [&](const Released& idle) {
+    return !idle.held && idle.extents == extents && idle.mapping->bytes().size() == bytes;
+  });
+  if (same == released.end()) return client::Mapping::map(segments, pieces, true);
+  const std::shared_ptr<client::Mapping> mapping = std::move(same->mapping);
+  released.erase(same);
+  if (auto writable = mapping->make_writable(); !writable) return fail(std::move(writable.error()));
+  return mapping;
 }
 
 Result<void> Writer::Impl::complete_allocated() {
@@ -44,18 +72,20 @@ Result<void> Writer::Impl::complete_allocated() {
 }
 
 void Writer::Impl::release_allocated() {
+  allocated_bytes = 0;
   for (Allocated& entry : allocated) {
-    std::weak_ptr<client::Mapping> mapping = entry.mapping;
-    entry.mapping.reset();
-    if (!mapping.expired()) viewed.push_back({std::move(mapping), std::move(entry.extents)});
+    allocated_bytes += entry.mapping->bytes().size();
+    const bool held = is_held_elsewhere(entry.mapping);
+    released.push_back({std::move(entry.mapping), std::move(entry.extents), held});
   }
   allocated.clear();
 }
 
 void Writer::Impl::add_space(const Extent& extent) {
-  // Cut at the first view that it meets, then the rest likewise.
-  for (const Viewed& view : viewed) {
-    for (const Extent& held : view.extents) {
+  // Cut at the first block held that it meets, then the rest likewise.
+  for (const Released& block : released) {
+    if (!block.held) continue;
+    for (const Extent& held : block.extents) {
       if (held.segment != extent.segment || held.end() <= extent.offset || extent.end() <= held.offset) continue;
       const std::uint64_t from = std::max(held.offset, extent.offset);
       const std::uint64_t to = std::min(held.end(), extent.end());
@@ -68,9 +98,16 @@ void Writer::Impl::add_space(const Extent& extent) {
   space.grant(extent);
 }
 
-void Writer::Impl::reuse_released_space() {
-  if (viewed.empty()) return;
-  std::erase_if(viewed, [](const Viewed& view) { return view.mapping.expired(); });
+void Writer::Impl::reuse_released() {
+  if (released.empty()) return;
+  std::uint64_t idle_bytes = 0;
+  for (auto block = released.rbegin(); block != released.rend(); ++block) {
+    block->held = block->held && is_held_elsewhere(block->mapping);
+    if (block->held) continue;
+    idle_bytes += block->mapping->bytes().size();
+    if (idle_bytes > idle_steps_max * allocated_bytes) block->mapping.reset();
+  }
+  std::erase_if(released, [](const Released& block) { return block.mapping == nullptr; });
   const std::vector<Extent> waiting = std::exchange(kept_back, {});
   for (const Extent& extent : waiting) add_space(extent);
 }

@@ -31,10 +31,11 @@ struct Writer::Impl {
     DataType type = DataType::float64;
     std::vector<client::Extent> extents;
   };
-  /// Such a block of an earlier step, for as long as the program holds it.
-  struct Viewed {
-    std::weak_ptr<client::Mapping> mapping;
+  /// Such a block of an earlier step.
+  struct Released {
+    std::shared_ptr<client::Mapping> mapping;
     std::vector<client::Extent> extents;
+    bool held = false;  ///< by the program; else the mapping is kept for the next block in the same place
   };
 
   Impl(Address address, WriterOptions options);
@@ -79,11 +80,14 @@ struct Writer::Impl {
   // writer_allocate.cpp
   Result<Allocation> allocate(const BlockSpec& block, std::uint64_t bytes);
   Result<void> complete_allocated();
+  /// Mapped writable; the mapping that an earlier step left in the same place where there is one.
+  Result<std::shared_ptr<client::Mapping>> map_pieces(const std::vector<client::Extent>& extents, std::uint64_t bytes);
   /// The step is over: the program may look at what it allocated, and its space is not used before it lets go of it.
   void release_allocated();
   /// Adds granted space, keeping back what the program still looks at.
   void add_space(const client::Extent& extent);
-  void reuse_released_space();
+  /// What the program has let go of: its space may be used, and a mapping that is not likely to be used again goes.
+  void reuse_released();
 
   // Constant after open.
   const Address address;
@@ -99,17 +103,18 @@ struct Writer::Impl {
   protocol::StepMetadataBuilder metadata;
 
   State state = State::between_steps;
-  std::uint64_t step = 0;              // the open one, else the next
-  std::uint64_t expected_bytes = 0;    // what the last step took
-  std::optional<Error> step_error;     // a write failed: the open step can only be given up
-  std::optional<Error> ended_by;       // group_broken, fenced or failed
-  std::uint32_t space_request = 0;     // outstanding, or 0
-  std::uint32_t part_request = 0;      // outstanding, or 0
-  std::uint64_t server_next_step = 0;  // after a rejoin
-  wire::PartT part;                    // while publishing
-  std::vector<Allocated> allocated;    // in the open step
-  std::vector<Viewed> viewed;
-  std::vector<client::Extent> kept_back;  // granted, but still looked at through `viewed`
+  std::uint64_t step = 0;                 // the open one, else the next
+  std::uint64_t expected_bytes = 0;       // what the last step took
+  std::optional<Error> step_error;        // a write failed: the open step can only be given up
+  std::optional<Error> ended_by;          // group_broken, fenced or failed
+  std::uint32_t space_request = 0;        // outstanding, or 0
+  std::uint32_t part_request = 0;         // outstanding, or 0
+  std::uint64_t server_next_step = 0;     // after a rejoin
+  wire::PartT part;                       // while publishing
+  std::vector<Allocated> allocated;       // in the open step
+  std::vector<Released> released;         // the latest last
+  std::uint64_t allocated_bytes = 0;      // in the last step
+  std::vector<client::Extent> kept_back;  // granted, but still looked at through `released`
   std::vector<format::Piece> pieces;      // of the block that is being written
 
   protocol::Attributes attributes;

@@ -157,9 +157,7 @@ class Soak:
         elif wish == "destroy under clients":
             done = self._destroy_under_clients()
         elif wish == "kill server":
-            self.instance.kill_server()
-            self.instance.up()
-            self.kills += 1
+            self._kill_server(cast.log)
         elif wish == "kill manager":
             self.instance.kill_manager()
             self.instance.up()
@@ -167,6 +165,14 @@ class Soak:
         if done:
             self.actions[wish] += 1
             cast.go_on(self.chance.choice([0.05, 0.2, 0.5]))
+
+    def _kill_server(self, log: HistoryLog) -> None:
+        since = time.monotonic_ns()
+        self.instance.kill_server()
+        self.instance.up()
+        self.kills += 1
+        for told in {log, self._standing_log, *(cast.log for cast in self._casts)}:
+            told.tell("director", "away", since_ns=since)
 
     def _remove_stream(self, cast: Cast) -> bool:
         """With its followers on it, if they hold nothing, and not while it is written. Its name is not used again."""

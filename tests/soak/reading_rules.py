@@ -74,10 +74,19 @@ def _refusal_breaches(stream: StreamTimeline, reader: Process) -> Iterator[Breac
                 "lost", reader.name, f"step {line['step']} was gone, although all are kept: {line.get('what')}"
             )
     for line in refused:
+        if "no Forebay server is running" in line["what"] and _server_was_away(stream, reader, line):
+            continue
         # Whoever asked before the first group formed may have waited in vain.
         formed = any(group.opened_ns < reader.opening_ns for group in stream.groups.values())
         if formed or reader.named("opened"):
             yield Breach("error", reader.name, f"was refused a stream that was there: {line['what']}")
+
+
+def _server_was_away(stream: StreamTimeline, reader: Process, refused: Line) -> bool:
+    """While it asked for the stream the first time."""
+    if reader.named("opened"):
+        return False
+    return any(since <= refused["told_ns"] and back >= reader.opening_ns for since, back in stream.outages)
 
 
 def _may_have_been_withdrawn(stream: StreamTimeline, reader: Process, gone: Line) -> bool:

@@ -433,6 +433,18 @@ def test_refusal_of_a_stream_that_has_a_group_is_rejected(opened: bool) -> None:
     assert story.rules() == {"error"}
 
 
+@pytest.mark.parametrize("away", [True, False])
+def test_refusal_by_a_server_that_was_away_is_no_breach(away: bool) -> None:
+    story = Story()
+    story.group(0)
+    since = len(story.lines)
+    reader = story.start("adios2", start="oldest")
+    story.tell(reader, "refused", what="no Forebay server is running there")
+    if away:
+        story.tell("director", "away", since_ns=since)
+    assert story.rules() == (set() if away else {"error"})
+
+
 def test_refusal_of_a_stream_that_had_no_group_yet_is_no_breach() -> None:
     story = Story()
     reader = story.start("adios2", start="oldest")

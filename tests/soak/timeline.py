@@ -141,6 +141,7 @@ class StreamTimeline:
     commits: dict[StepKey, tuple[int, int]] = field(default_factory=dict)  # incarnation, and when it was first told
     withdrawals: list[Withdrawal] = field(default_factory=list)
     end_ns: int | None = None  # when it was to be removed
+    outages: list[tuple[int, int]] = field(default_factory=list)  # the server was killed, and was back
     _passed: dict[str, dict[StepKey, int]] = field(default_factory=dict)
     _tried_by: tuple[int, dict[int, int]] = (-1, {})
 
@@ -240,6 +241,7 @@ def timelines(lines: Iterable[Line]) -> tuple[dict[str, StreamTimeline], list[Br
     streams: dict[str, StreamTimeline] = {}
     processes: dict[str, Process] = {}
     breaches: list[Breach] = []
+    outages: list[tuple[int, int]] = []
     for line in lines:
         event = line["event"]
         if event == "stream":
@@ -255,11 +257,14 @@ def timelines(lines: Iterable[Line]) -> tuple[dict[str, StreamTimeline], list[Br
             streams[line["stream"]].looks.append(line)
         elif event == "removing":
             streams[line["stream"]].end_ns = line["told_ns"]
+        elif event == "away":
+            outages.append((line["since_ns"], line["told_ns"]))
         elif event == "breach":
             breaches.append(Breach(line["rule"], line["who"], line["what"]))
         elif line["who"] in processes:
             processes[line["who"]].tell(line)
     for stream in streams.values():
+        stream.outages = outages
         _form_groups(stream)
         breaches += _find_withdrawals(stream)
         _gather_commits(stream)

@@ -179,27 +179,6 @@ TEST_F(RoundTrip, values_strings_and_attributes) {
   EXPECT_TRUE(second->step->attributes().empty());
 }
 
-TEST_F(RoundTrip, allocated_memory_is_what_readers_see) {
-  auto writer = open_writer();
-  const Dimensions shape{1000, 1000};
-  const Dimensions zeros{0, 0};
-  ASSERT_OK(writer->begin_step());
-  auto allocation = writer->allocate(whole<double>("T", shape, zeros));
-  ASSERT_OK(allocation);
-  ASSERT_EQ(allocation->bytes.size(), 8'000'000U);
-  auto* values = reinterpret_cast<double*>(allocation->bytes.data());
-  for (std::size_t i = 0; i < 1'000'000; ++i) values[i] = static_cast<double>(i);
-  ASSERT_OK(writer->end_step());
-  auto reader = open_reader();
-  auto next = reader->next(1000);
-  ASSERT_OK(next);
-  ASSERT_OK(next->step->verify());
-  auto view = next->step->view(*next->step->find("T"), {{0, 0}, shape});
-  ASSERT_OK(view);
-  EXPECT_EQ(std::memcmp(view->data, values, 8'000'000), 0);
-  EXPECT_EQ(view->strides_bytes, (std::vector<std::int64_t>{8000, 8}));
-}
-
 TEST_F(RoundTrip, views_show_blocks_over_segments_that_lie_apart) {
   // Two streams take segments in turn, so that a block goes on in the next one or in another.
   auto first = open_writer();
@@ -223,23 +202,6 @@ TEST_F(RoundTrip, views_show_blocks_over_segments_that_lie_apart) {
       views.push_back(std::move(*view));
     }
   }
-}
-
-TEST_F(RoundTrip, allocation_that_is_held_is_not_written_over) {
-  WriterOptions options;
-  options.retention = Retention{.last = 1, .consumers = {}, .precious_every = 0};
-  auto writer = open_writer(options);
-  const Dimensions shape{4 * mib / 8};
-  const Dimensions zeros{0};
-  ASSERT_OK(writer->begin_step());
-  auto allocation = writer->allocate(whole<double>("T", shape, zeros));
-  ASSERT_OK(allocation);
-  auto* values = reinterpret_cast<double*>(allocation->bytes.data());
-  for (std::size_t i = 0; i < shape[0]; ++i) values[i] = -1.0;
-  ASSERT_OK(writer->end_step());
-  // Far more than the reservation holds, so that space goes round many times.
-  for (int step = 1; step < 200; ++step) write_step(*writer, shape[0], 0.0);
-  for (std::size_t i = 0; i < shape[0]; ++i) ASSERT_EQ(values[i], -1.0);
 }
 
 TEST_F(RoundTrip, aborted_step_leaves_no_trace) {
