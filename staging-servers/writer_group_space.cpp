@@ -132,6 +132,12 @@ void WriterGroup::request_space(WriterSession& session, std::uint32_t request, s
       return;
     }
   }
+  if (stream_.state().status == StreamStatus::failed) {
+    // Before, or just now when the grant was to be written down. What is missing is not space.
+    answer(fail(ErrorCode::failed, "the stream has failed and gets no more space: " + stream_.state().status_text,
+                "stream " + stream_.path()));
+    return;
+  }
   SpaceWaiter waiter;
   waiter.order = *step_order_;
   waiter.bytes = wanted;

@@ -12,6 +12,10 @@ from tests.soak.writing_rules import error_breaches
 __all__ = ["reading_breaches", "unlikely"]
 
 
+#: A program that has not been greeted by a server yet does not wait for one to come back.
+_AWAY = ("no Forebay server is running", "the connection to the Forebay server was lost")
+
+
 def reading_breaches(stream: StreamTimeline) -> list[Breach]:
     """Everything that is wrong with what the readers of one stream were given."""
     breaches: list[Breach] = []
@@ -74,7 +78,7 @@ def _refusal_breaches(stream: StreamTimeline, reader: Process) -> Iterator[Breac
                 "lost", reader.name, f"step {line['step']} was gone, although all are kept: {line.get('what')}"
             )
     for line in refused:
-        if "no Forebay server is running" in line["what"] and _server_was_away(stream, reader, line):
+        if any(text in line["what"] for text in _AWAY) and _server_was_away(stream, reader, line):
             continue
         # Whoever asked before the first group formed may have waited in vain.
         formed = any(group.opened_ns < reader.opening_ns for group in stream.groups.values())

@@ -94,7 +94,18 @@ TEST_F(FailingDiskTest, nobody_waits_for_a_failed_stream_to_drop_steps) {
   wire::SpaceRequestT request;
   request.step = 9;
   request.bytes = 30 * mib;
-  EXPECT_EQ(RawClient::failure(client.call(MessageType::space_request, request)), ErrorCode::no_space);
+  EXPECT_EQ(RawClient::failure(client.call(MessageType::space_request, request)), ErrorCode::failed);
+}
+
+TEST_F(FailingDiskTest, space_that_cannot_be_written_down_is_not_called_full) {
+  RawClient client = writer();
+  write_step(client, 0);
+  wire::SpaceRequestT request;
+  request.step = 1;
+  request.bytes = 30 * mib;
+  disk_.fail_at(Operation::write, 1);
+  EXPECT_EQ(RawClient::failure(client.call(MessageType::space_request, request)), ErrorCode::failed);
+  EXPECT_EQ(stream()->status, static_cast<std::uint8_t>(StreamStatus::failed));
 }
 
 TEST_F(FailingDiskTest, a_drop_that_cannot_be_written_down_is_not_tried_for_ever) {
@@ -165,7 +176,7 @@ TEST_F(FailingDiskTest, a_failed_sync_counts_for_all_streams_in_the_segment) {
   wire::SpaceRequestT request;
   request.step = 2;
   request.bytes = 8192;
-  EXPECT_EQ(RawClient::failure(client.call(MessageType::space_request, request)), ErrorCode::no_space);
+  EXPECT_EQ(RawClient::failure(client.call(MessageType::space_request, request)), ErrorCode::failed);
   EXPECT_TRUE(space_is_accounted_for());
 }
 
