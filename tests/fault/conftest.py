@@ -14,28 +14,26 @@ from pathlib import Path
 import pytest
 
 from tests.fault.instance import Instance
-
-SEED = int(os.environ.get("FOREBAY_TEST_SEED") or random.SystemRandom().randrange(1 << 32))
+from tests.support.randomness import TEST_SEED, times
 
 
 def pytest_report_header() -> str:
     """The seed, so that a failure can be replayed."""
-    return (
-        f"fault tests: FOREBAY_TEST_SEED={SEED} FOREBAY_TEST_COUNT={os.environ.get('FOREBAY_TEST_COUNT', '(default)')}"
-    )
+    count = os.environ.get("FOREBAY_TEST_COUNT", "(default)")
+    return f"fault tests: FOREBAY_TEST_SEED={TEST_SEED} FOREBAY_TEST_COUNT={count}"
 
 
 @pytest.fixture
 def chance(request: pytest.FixtureRequest) -> random.Random:
     """Random numbers of the test's own, which depend on the seed and the test's name alone."""
-    print(f"FOREBAY_TEST_SEED={SEED}")
-    return random.Random(SEED ^ zlib.crc32(request.node.nodeid.encode()))
+    print(f"FOREBAY_TEST_SEED={TEST_SEED}")
+    return random.Random(TEST_SEED ^ zlib.crc32(request.node.nodeid.encode()))
 
 
 @pytest.fixture
 def rounds() -> Callable[[int], int]:
     """How often to do it: ``$FOREBAY_TEST_COUNT``, else the number given."""
-    return lambda default: int(os.environ.get("FOREBAY_TEST_COUNT") or default)
+    return times
 
 
 def numbers(chance: random.Random, stride: int, rounds: Callable[[int], int]) -> Iterator[int]:

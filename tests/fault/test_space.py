@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ import pytest
 import forebay
 from tests.fault.instance import Instance
 from tests.support.load import LoadProcess
+from tests.support.mounted import mounted
 
 Instances = Callable[..., Instance]
 
@@ -24,27 +23,8 @@ BIG_STEP: dict[str, Any] = {"variables": 1, "elements": 1_000_000}  # 8 MB
 @pytest.fixture(params=["tmpfs", "ext4"])
 def small_disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
     """A file system of its own of 160 MiB."""
-    if os.geteuid() != 0:
-        pytest.skip("only root can mount a file system for this test")
-    place = tmp_path / "disk"
-    place.mkdir()
-    if request.param == "tmpfs":
-        mount = ["mount", "-t", "tmpfs", "-o", "size=160m", "tmpfs", str(place)]
-    else:
-        image = tmp_path / "image"
-        with image.open("wb") as file:
-            file.truncate(160 << 20)
-        if shutil.which("mkfs.ext4") is None:
-            pytest.skip("mkfs.ext4 is not installed")
-        subprocess.run(["mkfs.ext4", "-q", "-m", "0", str(image)], check=True)
-        mount = ["mount", "-o", "loop", str(image), str(place)]
-    mounted = subprocess.run(mount, capture_output=True, text=True, check=False)
-    if mounted.returncode != 0:
-        pytest.skip(f"mounting is not possible here: {mounted.stderr.strip()}")
-    try:
+    with mounted(tmp_path / "disk", 160, request.param) as place:
         yield place
-    finally:
-        subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
 def free_bytes(place: Path) -> int:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import tempfile
 from pathlib import Path
@@ -23,10 +22,10 @@ from hypothesis.stateful import (
 )
 
 import forebay
-from tests.fault.conftest import SEED
 from tests.fault.instance import Instance
 from tests.fault.stream_model import FollowerModel, HeldStep, StreamModel
 from tests.support.load import until
+from tests.support.randomness import TEST_SEED, times
 
 RESERVATIONS = ("r1", "r2")
 STREAMS = ("flow", "probe")
@@ -352,9 +351,9 @@ class Staging(RuleBasedStateMachine):
 def test_reservations_streams_steps_and_cursors_follow_the_model() -> None:
     """FOREBAY_TEST_COUNT is the number of runs; a hundred take about half a minute."""
     run_state_machine_as_test(
-        hypothesis.seed(SEED)(Staging),
+        hypothesis.seed(TEST_SEED)(Staging),
         settings=settings(
-            max_examples=int(os.environ.get("FOREBAY_TEST_COUNT", "50")),
+            max_examples=times(50),
             stateful_step_count=40,
             deadline=None,
             database=None,

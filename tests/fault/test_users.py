@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,7 @@ import pytest
 import forebay
 from tests.fault.instance import Instance
 from tests.support.load import LoadProcess, load_generator
+from tests.support.other_user import as_user
 
 STRANGER = 65534
 MEMBERS = 64321
@@ -20,27 +21,12 @@ MEMBERS = 64321
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as other users")
 
 
-def as_user(uid: int, groups: list[int], action: Callable[[], object]) -> str:
-    """Runs the action in a child of that user; what it returned, or the name of what it raised."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            os.setgroups(groups)
-            os.setgid(uid)
-            os.setuid(uid)
-            try:
-                result = json.dumps(action(), default=str)
-            except forebay.ForebayError as error:
-                result = f"{type(error).__name__}: {error}"
-            os.write(writing, result.encode())
-        finally:
-            os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading) as answer:
-        text = answer.read()
-    os.waitpid(child, 0)
-    return text
+def told(action: Callable[[], object], *, groups: Sequence[int] = ()) -> str:
+    """What the stranger is told: what the action returns, or raises."""
+    try:
+        return json.dumps(as_user(STRANGER, action, groups=groups), default=str)
+    except forebay.ForebayError as error:
+        return f"{type(error).__name__}: {error}"
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +73,7 @@ def test_a_stranger_learns_and_changes_nothing(shared: Instance, action: str) ->
             with forebay.Admin(socket) as admin:
                 return ACTIONS[action](admin, name)
 
-        return as_user(STRANGER, [], act)
+        return told(act)
 
     existing, missing = attempt("r"), attempt("nothing")
     assert existing.startswith("PermissionDeniedError: ")
@@ -104,7 +90,7 @@ def test_a_stranger_neither_creates_destroys_nor_audits(shared: Instance) -> Non
             with forebay.Admin(socket) as admin:
                 return action(admin)
 
-        return as_user(STRANGER, [], act)
+        return told(act)
 
     assert attempt(lambda admin: admin.create("mine", "64MiB")).startswith("PermissionDeniedError")
     existing = attempt(lambda admin: admin.destroy("r", force=True))
@@ -126,7 +112,7 @@ def test_a_member_of_the_group_lists_but_does_not_destroy(shared: Instance) -> N
             with forebay.Admin(socket) as admin:
                 return action(admin)
 
-        return as_user(STRANGER, [MEMBERS], act)
+        return told(act, groups=[MEMBERS])
 
     assert attempt(lambda admin: [found.name for found in admin.reservations()]) == '["team"]'
     assert attempt(lambda admin: len(admin.steps("team/flow"))) == "3"
@@ -144,13 +130,13 @@ def load_as(instance: Instance, groups: list[int], *arguments: object) -> LoadPr
 @pytest.mark.parametrize("command", ["write", "follow", "check"])
 def test_a_stranger_neither_writes_nor_reads(shared: Instance, program: Path, command: str) -> None:
     """Nor does it learn whether the reservation is there."""
-    told = []
+    heard = []
     for name in ("r", "nothing"):
         with load_as(shared, [], command, f"{name}/flow") as client:
             error = client.fail("permission_denied")
             assert error["where"] == f"reservation {name}"
-            told.append(error["what"])
-    assert told[0] == told[1]
+            heard.append(error["what"])
+    assert heard[0] == heard[1]
     assert len(shared.check("r/flow")) == 3
 
 

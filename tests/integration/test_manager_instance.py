@@ -25,9 +25,9 @@ from forebay.errors import DisconnectedError
 from forebay.workflows.manager import client, instance_control
 from tests.support.instance import CommandLineInstance
 from tests.support.load import until
+from tests.support.randomness import TEST_SEED, times
 
-SEED = int(os.environ.get("FOREBAY_TEST_SEED") or random.SystemRandom().randrange(1 << 32))
-KILLS = int(os.environ.get("FOREBAY_TEST_COUNT") or 4)
+KILLS = times(4)
 
 
 @pytest.fixture
@@ -210,13 +210,13 @@ def test_the_pid_of_somebody_else_is_not_killed(instance: CommandLineInstance) -
 @pytest.mark.timeout(400)
 # crash-matrix: the manager's work | manager and server, at random moments between creations and removals | after `forebay up` both know the same reservations; doctor finds nothing
 def test_kills_during_create_and_destroy_leave_what_one_start_repairs(instance: CommandLineInstance) -> None:
-    chance = random.Random(SEED)
+    chance = random.Random(TEST_SEED)
     for round_number in range(KILLS):
         stop = threading.Event()
         outcomes: list[object] = []
 
         def churn(stop: threading.Event = stop, seed: int = round_number, outcomes: list[object] = outcomes) -> None:
-            wishes = random.Random(SEED + seed)
+            wishes = random.Random(TEST_SEED + seed)
             while not stop.is_set():
                 name = wishes.choice("abc")
                 try:
@@ -248,14 +248,14 @@ def test_kills_during_create_and_destroy_leave_what_one_start_repairs(instance: 
         stop.set()
         worker.join(60)
         assert not worker.is_alive()
-        assert outcomes, f"seed {SEED}, round {round_number}"
-        assert set(outcomes) == {"done"}, f"seed {SEED}, round {round_number}: {outcomes[-1]!r}"
+        assert outcomes, f"seed {TEST_SEED}, round {round_number}"
+        assert set(outcomes) == {"done"}, f"seed {TEST_SEED}, round {round_number}: {outcomes[-1]!r}"
         instance.up()
-        assert instance.ask("doctor", "--read-data")["clean"] is True, f"seed {SEED}, round {round_number}"
+        assert instance.ask("doctor", "--read-data")["clean"] is True, f"seed {TEST_SEED}, round {round_number}"
         with instance.manager() as manager, forebay.Admin() as admin:
             assert {row["name"] for row in manager._ask_list("GET", "/reservations")} == {
                 info.name for info in admin.reservations()
-            }, f"seed {SEED}, round {round_number}"
+            }, f"seed {TEST_SEED}, round {round_number}"
 
 
 def test_nonsense_on_the_managers_socket_harms_nobody(instance: CommandLineInstance) -> None:

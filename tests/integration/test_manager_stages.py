@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 import forebay
 from forebay.cli.failures import ExitStatus
 from tests.support.instance import CommandLineInstance
+from tests.support.randomness import TEST_SEED, times
 from tests.support.staged_output import check_destination, read_bp5, receipt_entries, stray_names
 
-SEED = int(os.environ.get("FOREBAY_TEST_SEED") or random.SystemRandom().randrange(1 << 32))
-KILLS = int(os.environ.get("FOREBAY_TEST_COUNT") or 8)
+KILLS = times(8)
 STEPS = 40
 
 
@@ -165,7 +165,7 @@ def test_following_an_interrupted_stream_has_an_exit_status_of_its_own(
 @pytest.mark.timeout(300)
 # crash-matrix: stages | stager, at random moments | the manager starts it again; every step is staged
 def test_killed_stagers_are_started_again_and_complete(instance: CommandLineInstance, tmp_path: Path) -> None:
-    chance = random.Random(SEED)
+    chance = random.Random(TEST_SEED)
     out = tmp_path / "out"
     number = submit(instance, "run1/flow", str(out))
     kills = 0
@@ -178,7 +178,7 @@ def test_killed_stagers_are_started_again_and_complete(instance: CommandLineInst
             kills += 1
     assert kills
     row = wait_until(instance, number, is_over)
-    assert row["state"] in ("succeeded", "failed"), f"seed {SEED}: {row}"
+    assert row["state"] in ("succeeded", "failed"), f"seed {TEST_SEED}: {row}"
     if row["state"] == "failed":
         # So many deaths without progress are given up; the user runs it again.
         assert "died of signal 9" in row["failure"]["what"]
@@ -189,7 +189,7 @@ def test_killed_stagers_are_started_again_and_complete(instance: CommandLineInst
 @pytest.mark.timeout(300)
 # crash-matrix: stages | manager, at random moments | the next one goes on; every step is staged
 def test_a_killed_manager_takes_up_its_stages(instance: CommandLineInstance, tmp_path: Path) -> None:
-    chance = random.Random(SEED)
+    chance = random.Random(TEST_SEED)
     outs = []
     for round_number in range(max(2, KILLS // 4)):
         out = tmp_path / f"out{round_number}"
@@ -204,7 +204,7 @@ def test_a_killed_manager_takes_up_its_stages(instance: CommandLineInstance, tmp
             os.close(process)
         instance.up()
         row = wait_until(instance, number, is_over)
-        assert row["state"] == "succeeded", f"seed {SEED}: {row}"
+        assert row["state"] == "succeeded", f"seed {TEST_SEED}: {row}"
         assert sorted(row["result"]["staged"] + row["result"]["kept"]) == list(range(STEPS))
     for out in outs:
         check_all_staged(out)

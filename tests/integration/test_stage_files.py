@@ -26,6 +26,7 @@ from forebay.workflows.staging import file_copy
 from forebay.workflows.staging.files import TREE_RECEIPT_NAME, stage_files
 from forebay.workflows.staging.job import FilesJob
 from forebay.workflows.staging.reporting import JsonReporter
+from tests.support.mounted import mounted
 
 
 def stage(job: FilesJob) -> dict[str, Any]:
@@ -169,11 +170,7 @@ def test_bytes_that_storage_lost_are_told(
 
 
 def test_a_full_destination_is_told_and_taken_up(reservation: str, files: Path, tmp_path: Path) -> None:
-    small = tmp_path / "small"
-    small.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "t", str(small)], check=False).returncode:
-        pytest.skip("mounting needs root")
-    try:
+    with mounted(tmp_path / "small", 1) as small:
         for number in range(3):
             (files / f"part{number}").write_bytes(os.urandom(400_000))
         job = FilesJob(reservation, "", str(small / "out"), inward=False)
@@ -182,8 +179,6 @@ def test_a_full_destination_is_told_and_taken_up(reservation: str, files: Path, 
         assert not (small / "out").exists()
         subprocess.run(["mount", "-o", "remount,size=4m", str(small)], check=True)
         assert stage(job)["kept"] == 2
-    finally:
-        subprocess.run(["umount", str(small)], check=True)
 
 
 def test_errors_are_forebay_errors(reservation: str, tmp_path: Path) -> None:

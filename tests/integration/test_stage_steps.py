@@ -40,6 +40,7 @@ from forebay.workflows.staging.publication import destination_lock
 from forebay.workflows.staging.reporting import JsonReporter
 from forebay.workflows.staging.steps import stage_steps
 from tests.support.load import until
+from tests.support.mounted import mounted
 from tests.support.staged_output import check_destination, read_bp5, receipt_entries, stray_names
 from tests.support.staging_server import StagingServer
 
@@ -420,18 +421,8 @@ def test_destinations_that_cannot_be_written_are_told(job: StepsJob, tmp_path: P
 @pytest.fixture
 def small_file_system(tmp_path: Path) -> Iterator[Path]:
     """A file system of one mebibyte."""
-    place = tmp_path / "small"
-    place.mkdir()
-    done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m", "forebay-test", str(place)], capture_output=True, check=False
-    )
-    if done.returncode != 0:
-        pytest.skip("mounting needs root")
-    try:
+    with mounted(tmp_path / "small", 1) as place:
         yield place
-    finally:
-        # ADIOS2's writer that failed keeps its file open until this process ends.
-        subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
 def test_outputs_are_replaced_where_there_is_room_for_one_more(reservation: str, small_file_system: Path) -> None:

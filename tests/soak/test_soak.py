@@ -8,7 +8,6 @@ left in build/soak/SEED/; ``python -m tests.soak.history LOG`` judges a history 
 from __future__ import annotations
 
 import os
-import random
 import shlex
 from pathlib import Path
 
@@ -16,9 +15,9 @@ import pytest
 
 from tests.soak.director import Soak
 from tests.support.instance import CommandLineInstance
+from tests.support.randomness import TEST_SEED
 from tests.support.staging_server import forebayd
 
-SEED = int(os.environ.get("FOREBAY_TEST_SEED") or random.SystemRandom().randrange(1 << 32))
 SECONDS = float(os.environ.get("FOREBAY_SOAK_SECONDS") or 60)
 #: How long writer groups have to come back after a restart of the server.
 _RESTART_GRACE_MS = 3000
@@ -41,15 +40,17 @@ def test_history_of_a_soak_keeps_every_promise_and_resources_stay(
     instance = CommandLineInstance(tmp_path / "root", capacity="512MiB")
     instance.environment["FOREBAY_SERVER_BINARY"] = str(impatient_server(tmp_path))
     monkeypatch.setenv("FOREBAY_ROOT", str(instance.root))
-    folder = Path("build/soak") / str(SEED)
+    folder = Path("build/soak") / str(TEST_SEED)
     with instance:
-        soak = Soak(instance, folder.absolute(), seed=SEED, seconds=SECONDS)
+        soak = Soak(instance, folder.absolute(), seed=TEST_SEED, seconds=SECONDS)
         with capfd.disabled():
             soak.run()
-            print(f"\nsoak with FOREBAY_TEST_SEED={SEED}: {soak.summary()}\n{(folder / 'resources.txt').read_text()}")
+            print(
+                f"\nsoak with FOREBAY_TEST_SEED={TEST_SEED}: {soak.summary()}\n{(folder / 'resources.txt').read_text()}"
+            )
         if soak.breaches:
             told = "\n".join(str(breach) for breach in soak.breaches[:_BREACHES_TOLD_MAX])
-            head = f"FOREBAY_TEST_SEED={SEED}, {len(soak.breaches)} breaches, histories in {folder}"
+            head = f"FOREBAY_TEST_SEED={TEST_SEED}, {len(soak.breaches)} breaches, histories in {folder}"
             pytest.fail(f"{head}:\n{told}", pytrace=False)
         instance.ask("destroy", "standing", "--force")
         assert instance.ask("doctor", "--read-data")["clean"] is True

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Small file systems of a test's own, mounted for as long as it needs them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+__all__ = ["mounted"]
+
+
+@contextlib.contextmanager
+def mounted(folder: Path, mebibytes: int, kind: str = "tmpfs") -> Iterator[Path]:
+    """A file system of this size, of kind ``tmpfs`` or ``ext4``, in a folder that is made for it.
+
+    Skips the test where it cannot be mounted.
+    """
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount a file system for this test")
+    folder.mkdir()
+    if kind == "tmpfs":
+        mount = ["mount", "-t", "tmpfs", "-o", f"size={mebibytes}m", "forebay-test", str(folder)]
+    else:
+        if shutil.which("mkfs.ext4") is None:
+            pytest.skip("mkfs.ext4 is not installed")
+        image = folder.with_name(f"{folder.name}.image")
+        with image.open("wb") as file:
+            file.truncate(mebibytes << 20)
+        subprocess.run(["mkfs.ext4", "-q", "-m", "0", str(image)], check=True)
+        mount = ["mount", "-o", "loop", str(image), str(folder)]
+    done = subprocess.run(mount, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        pytest.skip(f"mounting is not possible here: {done.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        # Lazily: a writer of ADIOS2 that failed keeps its file open until this process ends.
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
