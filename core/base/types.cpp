@@ -150,7 +150,7 @@ std::string_view to_string(StreamStatus status) noexcept {
   return "unknown";
 }
 
-std::uint64_t element_count(const Dimensions& count) noexcept {
+std::uint64_t element_count(std::span<const std::uint64_t> count) noexcept {
   std::uint64_t total = 1;
   for (std::uint64_t extent : count) total *= extent;
   return total;

@@ -2,6 +2,7 @@
 // Turns the client's results into the exceptions that ADIOS2 applications expect.
 #pragma once
 
+#include <concepts>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -21,6 +22,13 @@ namespace forebay::engine {
 template <class T>
 T value_or_throw(Result<T> result, std::string_view action) {
   if (!result) throw_error(result.error(), action);
+  if constexpr (!std::is_void_v<T>) return std::move(*result);
+}
+
+/// The same where to put `action` together costs more than the call: it is asked for when it is needed.
+template <class T, std::invocable Action>
+T value_or_throw(Result<T> result, const Action& action) {
+  if (!result) throw_error(result.error(), action());
   if constexpr (!std::is_void_v<T>) return std::move(*result);
 }
 

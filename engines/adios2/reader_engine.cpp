@@ -213,7 +213,8 @@ std::size_t ReaderEngine::Steps() const {
 
 std::shared_ptr<const Step> ReaderEngine::step_for(const std::string& name, std::size_t index, const char* call) const {
   if (random_access_) {
-    return value_or_throw(random_access_->step(name, index), std::string(call) + " " + name + " of stream " + path_);
+    return value_or_throw(random_access_->step(name, index),
+                          [&] { return std::string(call) + " " + name + " of stream " + path_; });
   }
   if (!step_) {
     throw_misuse(std::string(call) + " " + name + " of stream " + path_,
@@ -244,20 +245,20 @@ ADIOS2_FOREACH_STDTYPE_1ARG(FOREBAY_INSTANTIATE)
 template <class T>
 std::size_t ReaderEngine::get_step(const Step& step, const std::string& name, const Selected& selected,
                                    std::uint64_t room, T* values) {
-  const std::string action = "Get of " + name + " from stream " + path_;
+  const auto action = [&] { return "Get of " + name + " from stream " + path_; };
   const VariableInfo* variable = step.find(name);
   if (variable == nullptr) {
-    throw std::invalid_argument("Forebay, " + action + ": step " + std::to_string(step.number()) +
+    throw std::invalid_argument("Forebay, " + action() + ": step " + std::to_string(step.number()) +
                                 " does not have it; InquireVariable tells which variables a step has");
   }
   if (variable->type != *data_type_of<T>) {
-    throw std::invalid_argument("Forebay, " + action + ": in step " + std::to_string(step.number()) +
+    throw std::invalid_argument("Forebay, " + action() + ": in step " + std::to_string(step.number()) +
                                 " it is of type " + std::string(to_string(variable->type)) +
                                 "; inquire it anew in each step");
   }
   const std::uint64_t elements = selected_elements(*variable, selected);
   if (elements > room) {
-    throw std::invalid_argument("Forebay, " + action +
+    throw std::invalid_argument("Forebay, " + action() +
                                 ": the selection is larger than what ADIOS2's Python module has " +
                                 "allocated for it. Read one step at a time; give start and count with a block.");
   }

@@ -90,26 +90,29 @@ VariableMirror::Shown VariableMirror::describe(const VariableInfo& variable) {
   return with(Form::array, variable.shape.size());
 }
 
-void VariableMirror::define(adios2::IO io, const VariableInfo& variable, Form form) {
+void VariableMirror::define(adios2::IO io, const VariableInfo& variable, Form form, const FactsOf& facts) {
   with_type(variable.type, [&]<class T>() {
+    adios2::Variable<T> shown;
     switch (form) {
       case Form::value:
-        io.DefineVariable<T>(variable.name);
+        shown = io.DefineVariable<T>(variable.name);
         break;
       case Form::local_string:
-        io.DefineVariable<T>(variable.name, {adios2::LocalValueDim});
+        shown = io.DefineVariable<T>(variable.name, {adios2::LocalValueDim});
         break;
       case Form::local_array:
-        io.DefineVariable<T>(variable.name, {}, {}, largest_block(variable));
+        shown = io.DefineVariable<T>(variable.name, {}, {}, largest_block(variable));
         break;
       case Form::array:
-        io.DefineVariable<T>(variable.name, variable.shape, adios2::Dims(variable.shape.size(), 0), variable.shape);
+        shown =
+            io.DefineVariable<T>(variable.name, variable.shape, adios2::Dims(variable.shape.size(), 0), variable.shape);
         break;
     }
+    if (facts) set_facts(shown, facts(variable));
   });
 }
 
-bool VariableMirror::reset(adios2::IO io, const VariableInfo& variable, Form form) {
+bool VariableMirror::reset(adios2::IO io, const VariableInfo& variable, Form form, const FactsOf& facts) {
   return with_type(variable.type, [&]<class T>() {
     adios2::Variable<T> shown = io.InquireVariable<T>(variable.name);
     if (!shown) return false;  // the application removed it
@@ -124,11 +127,12 @@ bool VariableMirror::reset(adios2::IO io, const VariableInfo& variable, Form for
         shown.SetMemorySelection();
       }
     }
+    if (facts) set_facts(shown, facts(variable));
     return true;
   });
 }
 
-bool VariableMirror::share(adios2::IO io, const VariableInfo& variable, Form form) {
+bool VariableMirror::share(adios2::IO io, const VariableInfo& variable, Form form, const FactsOf& facts) {
   if (io_ == nullptr || Owners::instance().count(io_, variable.name) == 0) return false;
   const bool same_kind = with_type(variable.type, [&]<class T>() {
     adios2::Variable<T> shown = io.InquireVariable<T>(variable.name);
@@ -145,42 +149,46 @@ bool VariableMirror::share(adios2::IO io, const VariableInfo& variable, Form for
     }
     return false;
   });
-  return same_kind && reset(io, variable, form);
+  return same_kind && reset(io, variable, form, facts);
 }
 
 void VariableMirror::show(adios2::IO io, const std::vector<VariableInfo>& variables, const FactsOf& facts) {
   io_ = identity_of(io);
   ++round_;
-  const auto tell = [&](const VariableInfo& variable) {
-    if (!facts) return;
-    with_type(variable.type, [&]<class T>() { set_facts(io.InquireVariable<T>(variable.name), facts(variable)); });
-  };
+  // Most steps have the variables of the last one in the same order: there they are found without their names' hashes.
+  std::vector<Entry*> last = std::exchange(order_, {});
+  order_.reserve(variables.size());
   for (const VariableInfo& variable : variables) {
     Shown wanted = describe(variable);
     wanted.round = round_;
-    const auto known = shown_.find(variable.name);
-    if (known != shown_.end()) {
+    const std::size_t place = order_.size();
+    Entry* known = place < last.size() && last[place]->first == variable.name ? last[place] : nullptr;
+    if (known == nullptr) {
+      const auto found = shown_.find(variable.name);
+      if (found != shown_.end()) known = &*found;
+    }
+    if (known != nullptr) {
       const bool same = known->second.type == wanted.type && known->second.form == wanted.form &&
                         known->second.dimensions == wanted.dimensions;
-      if (same && reset(io, variable, wanted.form)) {
+      if (same && reset(io, variable, wanted.form, facts)) {
         known->second = wanted;
-        tell(variable);
+        order_.push_back(known);
         continue;
       }
+      last.clear();
       hide(io, variable.name);
-      shown_.erase(known);
+      shown_.erase(variable.name);
     }
     if (io.VariableType(variable.name).empty()) {
-      define(io, variable, wanted.form);
-    } else if (!share(io, variable, wanted.form)) {
+      define(io, variable, wanted.form, facts);
+    } else if (!share(io, variable, wanted.form, facts)) {
       clear(io);
       throw_misuse("showing a step's variables",
                    "variable " + variable.name + " is defined already in IO " + io.Name() +
                        ". Give the reader an IO of its own, or remove the variable before BeginStep.");
     }
-    tell(variable);
     Owners::instance().add(io_, variable.name);
-    shown_.emplace(variable.name, wanted);
+    order_.push_back(&*shown_.emplace(variable.name, wanted).first);
   }
   if (shown_.size() == variables.size()) return;
   std::erase_if(shown_, [&](const auto& entry) {
@@ -197,6 +205,7 @@ void VariableMirror::hide(adios2::IO io, const std::string& name) {
 void VariableMirror::clear(adios2::IO io) {
   for (const auto& [name, shown] : shown_) hide(io, name);
   shown_.clear();
+  order_.clear();
 }
 
 }  // namespace forebay::engine

@@ -8,6 +8,7 @@
 #include <functional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include <adios2.h>
@@ -42,14 +43,17 @@ class VariableMirror {
     std::size_t dimensions;
     std::size_t round;  // the last call of show() that had it
   };
+  using Entry = std::pair<const std::string, Shown>;
   static Shown describe(const VariableInfo& variable);
-  static void define(adios2::IO io, const VariableInfo& variable, Form form);
-  static bool reset(adios2::IO io, const VariableInfo& variable, Form form);
-  bool share(adios2::IO io, const VariableInfo& variable, Form form);
+  static void define(adios2::IO io, const VariableInfo& variable, Form form, const FactsOf& facts);
+  /// False if there is no such variable any more.
+  static bool reset(adios2::IO io, const VariableInfo& variable, Form form, const FactsOf& facts);
+  bool share(adios2::IO io, const VariableInfo& variable, Form form, const FactsOf& facts);
   void hide(adios2::IO io, const std::string& name);
 
   const void* io_ = nullptr;  // for telling apart readers of one IO
   std::unordered_map<std::string, Shown> shown_;
+  std::vector<Entry*> order_;  // of `shown_`, as the last step had them
   std::size_t round_ = 0;
 };
 

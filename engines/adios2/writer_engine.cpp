@@ -141,9 +141,15 @@ void WriterEngine::put(const adios2::Variable<T>& variable, const T* values) {
     adios2::core::Selection selection;
     if (kind != ShapeKind::global_value && kind != ShapeKind::local_value) {
       if (kind != ShapeKind::local_array) block.shape = shape = variable.Shape();
-      if (kind == ShapeKind::global_array) block.start = start = variable.Start();
-      block.count = count = variable.Count();
       selection = selection_of(variable);
+      if (selection.GetSelectionType() == adios2::SelectionType::BoundingBox && !selection.HasBlockSelection()) {
+        // The same as Start() and Count(), which copy once more.
+        if (kind == ShapeKind::global_array) block.start = selection.GetStart();
+        block.count = selection.GetCount();
+      } else {
+        if (kind == ShapeKind::global_array) block.start = start = variable.Start();
+        block.count = count = variable.Count();
+      }
       if (selection.HasMemorySelection()) {
         block.memory_start = selection.GetMemoryStart();
         block.memory_count = selection.GetMemoryCount();
@@ -152,7 +158,7 @@ void WriterEngine::put(const adios2::Variable<T>& variable, const T* values) {
     Result<void> result;
     {
       std::optional<GilReleased> others_run;
-      if (element_count(count) * sizeof(T) >= long_write_bytes) others_run.emplace();
+      if (element_count(block.count) * sizeof(T) >= long_write_bytes) others_run.emplace();
       result = writer_->put(block, values);
     }
     check_put(result, name);

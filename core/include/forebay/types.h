@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -135,7 +136,7 @@ struct Box {
 };
 
 /// Number of elements in `count`; 1 for no dimensions. The caller has checked that it does not overflow.
-std::uint64_t element_count(const Dimensions& count) noexcept;
+std::uint64_t element_count(std::span<const std::uint64_t> count) noexcept;
 
 /// An attribute's value: one or many of one type. Vectors of `DataType` and raw bytes, or strings.
 struct AttributeValue {
