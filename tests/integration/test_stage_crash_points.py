@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """A stage that dies at any change to the file system leaves nothing half done in sight; the next run completes it.
 
-What counts as a change is in tests/support/crash_points.py. BP5 and HDF5 write an output without it: a death comes
-before all of that or behind it, since the syncs that follow count.
+What counts as a change is in tests/support/file_changes.cpp, also where ADIOS2, HDF5 or Python's own library makes it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import itertools
+import json
 import os
 import shutil
-from collections.abc import Callable
-from dataclasses import replace
+import signal
+import tempfile
+from collections.abc import Callable, Iterator
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -23,14 +23,50 @@ import pytest
 from numpy.typing import NDArray
 
 import forebay
+from forebay import parse_size
 from forebay.workflows.staging.files import TREE_RECEIPT_NAME, stage_files
 from forebay.workflows.staging.job import FilesJob, StepsJob
 from forebay.workflows.staging.reporting import JsonReporter
 from forebay.workflows.staging.steps import stage_steps
 from tests.support.crash_points import crash_points
 from tests.support.staged_output import check_destination, read_bp5, receipt_entries, stray_names
+from tests.support.staging_server import StagingServer
+from tests.support.watched_stager import Change, Death, Moment, WatchedStager
 
+FORMATS = ["bp5", "hdf5"]
 SUFFIX = {"bp5": ".bp", "hdf5": ".h5"}
+OLD_CONTENT = b"0" * 5000
+
+
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder in memory, where there is room for it: what dies is a process, so that no sync need take its time."""
+    memory = "/dev/shm"
+    has_room = os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > parse_size("1GiB")
+    with tempfile.TemporaryDirectory(dir=memory if has_room else tmp_path_factory.getbasetemp()) as name:
+        yield Path(name)
+
+
+@pytest.fixture(scope="module")
+def server(quick: Path) -> Iterator[StagingServer]:
+    with StagingServer(quick / "root") as running, pytest.MonkeyPatch.context() as environment:
+        for name, value in running.environment.items():
+            environment.setenv(name, value)
+        yield running
+
+
+@pytest.fixture(scope="module")
+def stager(server: StagingServer, quick: Path) -> Iterator[WatchedStager]:
+    assert server.running()
+    with WatchedStager(quick) as watched:
+        yield watched
+
+
+@pytest.fixture
+def folder(quick: Path) -> Iterator[Path]:
+    """Holds the destination."""
+    with tempfile.TemporaryDirectory(dir=quick) as name:
+        yield Path(name)
 
 
 def reporter() -> JsonReporter:
@@ -41,8 +77,9 @@ def field(number: int, epoch: int) -> NDArray[np.float64]:
     return np.arange(500, dtype=np.float64) + number + 100 * epoch
 
 
-def write(address: str, mode: Any, count: int) -> None:
-    with forebay.open(address, mode, force=True) as stream:
+def write(address: str, count: int, **options: Any) -> None:
+    """Steps of a new epoch, none of which is marked as staged."""
+    with forebay.open(address, "w", force=True, **options) as stream:
         for _ in range(count):
             with stream.step() as step:
                 step["T"] = field(stream.next_step, stream.epoch)
@@ -56,90 +93,149 @@ def read(path: Path) -> np.ndarray[Any, Any]:
         return array
 
 
-def check_visible(out: Path) -> None:
-    """Whatever has its name is whole, and the receipt is true."""
-    if not out.exists():
-        return
-    visible = [path for path in out.iterdir() if not path.name.startswith(".") and path.name != "receipt.json"]
+def epochs(address: str) -> set[int]:
+    with forebay.Admin() as admin:
+        return {step.epoch for step in admin.steps(address)}
+
+
+def check_visible(address: str, out: Path) -> None:
+    """Whatever has its name is whole, the receipt is true, and a step counts as staged only if the receipt has it."""
+    visible = [path for path in out.glob("*") if not path.name.startswith(".") and path.name != "receipt.json"]
     for path in visible:
         number = int(path.name.split(".")[1])
-        assert any(np.array_equal(read(path), field(number, epoch)) for epoch in (1, 2))
-    if (out / "receipt.json").exists():
+        assert any(np.array_equal(read(path), field(number, epoch)) for epoch in {1} | epochs(address))
+    entries = receipt_entries(out) if (out / "receipt.json").exists() else {}
+    if entries:
         check_destination(out)
-        for entry in receipt_entries(out).values():
-            np.testing.assert_array_equal(read(out / entry["output"]), field(entry["step"], entry["epoch"]))
+    for entry in entries.values():
+        np.testing.assert_array_equal(read(out / entry["output"]), field(entry["step"], entry["epoch"]))
+    with forebay.Admin() as admin:
+        for step in admin.steps(address):
+            assert not step.staged or entries[step.number]["epoch"] == step.epoch
 
 
-def check_complete(address: str, out: Path, epoch: int, count: int = 2) -> None:
+def check_complete(address: str, out: Path, count: int) -> None:
     entries = receipt_entries(out)
     assert sorted(entries) == list(range(count))
-    assert {entry["epoch"] for entry in entries.values()} == {epoch}
-    check_visible(out)
+    assert {entry["epoch"] for entry in entries.values()} == epochs(address)
+    check_visible(address, out)
     assert stray_names(out) == set()
     with forebay.Admin() as admin:
         assert all(step.staged for step in admin.steps(address))
 
 
-@pytest.mark.parametrize("output_format", ["bp5", "hdf5"])
-# crash-matrix: stages | stager, before and behind each change that it makes to the file system itself (the writing of one output, by BP5 or HDF5, counts as one) | what has its name is whole; the next run completes it and leaves nothing behind
-def test_steps(reservation: str, tmp_path: Path, output_format: str) -> None:
-    address, out = f"{reservation}/flow", tmp_path / "out"
-    write(address, "w", 4)
+def check_order(changes: list[Change], folder: Path) -> None:
+    """Each file at the destination was seen: made and written under a hidden name, synced, renamed, and that synced."""
+    last = {(change.kind, change.path): place for place, change in enumerate(changes)}
+    for file in (path for path in folder.rglob("*") if path.is_file()):
+        output, *inside = file.relative_to(folder / "out").parts
+        hidden = f"./out/.{output}.partial-????????"
+        written = "/".join([hidden, *inside])
+        renamed = last["rename", hidden]
+        assert last["open", written] < last["write", written] < last["sync", written] < renamed
+        later = [change for change in changes[renamed + 1 :] if change.path == "./out" or ".receipt" in change.path]
+        assert later[0].kind == "sync"
+
+
+@pytest.mark.parametrize("output_format", FORMATS)
+# crash-matrix: stages | stager, at each change that it makes to the file system, by itself or inside ADIOS2 and HDF5: before it, behind each rename and removal, and with half of each write | what has its name is whole; the receipt claims no more than is there, nor is more marked as staged; the next run completes it and leaves nothing behind
+def test_steps(stager: WatchedStager, reservation: str, folder: Path, output_format: str) -> None:
+    address, out = f"{reservation}/flow", folder / "out"
     job = StepsJob(address, str(out), format=output_format)
 
+    def prepare() -> None:
+        shutil.rmtree(out, ignore_errors=True)
+        write(address, 3)
+
     def check() -> None:
-        check_visible(out)
+        check_visible(address, out)
         stage_steps(job, reporter())
-        check_complete(address, out, epoch=1, count=4)
+        check_complete(address, out, count=3)
 
-    deaths = crash_points(lambda: stage_steps(job, reporter()), lambda: shutil.rmtree(out, ignore_errors=True), check)
-    assert deaths > 40
+    changes = crash_points(stager, job, folder, prepare, check)
+    check_order(changes, folder)
 
 
-@pytest.mark.parametrize("output_format", ["bp5", "hdf5"])
-# crash-matrix: stages | stager, before and behind each such change (the writing of one output counts as one), while outputs of an older epoch are replaced | each output is the old or the new one, whole; the next run completes it
-def test_steps_that_replace_those_of_an_older_epoch(reservation: str, tmp_path: Path, output_format: str) -> None:
-    address, out, old = f"{reservation}/flow", tmp_path / "out", tmp_path / "old"
-    write(address, "w", 2)
+def stage_old(address: str, old: Path, output_format: str) -> None:
+    """The output of a step of the first epoch."""
+    write(address, 1)
     stage_steps(StepsJob(address, str(old), format=output_format), reporter())
-    write(address, "w", 2)
+
+
+@pytest.mark.parametrize("output_format", FORMATS)
+# crash-matrix: stages | stager, at each change that it makes to the file system, while an output of an older epoch is replaced | it is the old or the new one, whole; the next run completes it
+def test_steps_that_replace_those_of_an_older_epoch(
+    stager: WatchedStager, reservation: str, folder: Path, tmp_path: Path, output_format: str
+) -> None:
+    address, out, old = f"{reservation}/flow", folder / "out", tmp_path / "old"
+    stage_old(address, old, output_format)
     job = StepsJob(address, str(out), format=output_format)
 
     def prepare() -> None:
         shutil.rmtree(out, ignore_errors=True)
         shutil.copytree(old, out)
+        write(address, 2)
 
     def check() -> None:
-        check_visible(out)
+        check_visible(address, out)
         stage_steps(job, reporter())
-        check_complete(address, out, epoch=2)
+        check_complete(address, out, count=2)
 
-    assert crash_points(lambda: stage_steps(job, reporter()), prepare, check) > 60
+    changes = crash_points(stager, job, folder, prepare, check)
+    assert any(change.kind == "remove" and ".replaced-" in change.path for change in changes)
 
 
-# crash-matrix: stages | stager with a consumer's name, before and behind each such change (the writing of one output counts as one) | no step is dropped before its output is there
-def test_a_consumers_steps_wait_until_they_are_staged(reservation: str, tmp_path: Path) -> None:
-    """Acknowledging lets retention drop a step, so a death must never come between that and its output."""
-    out = tmp_path / "out"
-    points = itertools.count()
-    job = StepsJob("", str(out), every=2, follow=True, consumer="archive")
+@pytest.mark.parametrize("output_format", FORMATS)
+# crash-matrix: stages | stager, at each change that it makes to the file system, while it takes up what one left that was killed between an output's rename and its entry in the receipt | what has its name is whole; the next run completes it and leaves nothing behind
+def test_a_run_that_takes_up_what_a_killed_one_left(
+    stager: WatchedStager, reservation: str, folder: Path, tmp_path: Path, output_format: str
+) -> None:
+    address, out, old = f"{reservation}/flow", folder / "out", tmp_path / "old"
+    stage_old(address, old, output_format)
+    job = StepsJob(address, str(out), format=output_format)
+    hidden = f"./out/.flow.000000{SUFFIX[output_format]}.partial-????????"
+    renamed = Death(Change("rename", hidden, 1), Moment.BEHIND)
 
     def prepare() -> None:
-        nonlocal job
-        job = replace(job, stream=f"{reservation}/flow-{next(points)}")
         shutil.rmtree(out, ignore_errors=True)
-        with forebay.open(job.stream, "w", retention="consumers:archive") as stream:
-            for _ in range(6):
-                with stream.step() as step:
-                    step["T"] = field(stream.next_step, stream.epoch)
+        shutil.copytree(old, out)
+        write(address, 2)
+        assert stager.run(job, folder, renamed).status == -signal.SIGKILL
 
     def check() -> None:
-        check_visible(out)
+        check_visible(address, out)
         stage_steps(job, reporter())
-        assert sorted(receipt_entries(out)) == [0, 2, 4]
-        check_visible(out)
+        check_complete(address, out, count=2)
 
-    assert crash_points(lambda: stage_steps(job, reporter()), prepare, check) > 60
+    changes = crash_points(stager, job, folder, prepare, check)
+    assert any(
+        change.kind == "remove" and ".000001" in change.path and ".partial-" in change.path for change in changes
+    )
+
+
+# crash-matrix: stages | stager with a consumer's name, at each change that it makes to the file system | no step is dropped before its output is there
+def test_a_consumers_steps_wait_until_they_are_staged(stager: WatchedStager, reservation: str, folder: Path) -> None:
+    """Acknowledging lets retention drop a step, so a death must never come between that and its output."""
+    address, out = f"{reservation}/flow", folder / "out"
+    job = StepsJob(address, str(out), format="hdf5", every=2, follow=True, consumer="archive")
+
+    def prepare() -> None:
+        shutil.rmtree(out, ignore_errors=True)
+        with forebay.Admin() as admin, contextlib.suppress(forebay.StreamNotFoundError):
+            admin.remove_stream(address, force=True)
+        write(address, 4, retention="consumers:archive")
+
+    def check() -> None:
+        check_visible(address, out)
+        with forebay.Admin() as admin:
+            kept = {step.number for step in admin.steps(address)}
+        known = set(receipt_entries(out)) if (out / "receipt.json").exists() else set()
+        assert {0, 2} <= kept | known
+        stage_steps(job, reporter())
+        assert sorted(receipt_entries(out)) == [0, 2]
+        check_visible(address, out)
+
+    crash_points(stager, job, folder, prepare, check)
 
 
 @pytest.fixture
@@ -173,38 +269,51 @@ def same_tree(left: Path, right: Path) -> bool:
     return described(left) == described(right)
 
 
-def check_tree(job: FilesJob, source: Path, target: Path, prepare: Callable[[], object], whole_or_absent: bool) -> None:
+def check_files(source: Path, target: Path, before: bytes) -> None:
+    """Each file that has its name is whole, or what was there before, and the receipt is true."""
+    for path in target.rglob("*"):
+        if path.is_file() and not path.name.startswith(".") and path.name != TREE_RECEIPT_NAME:
+            assert path.read_bytes() in ((source / path.relative_to(target)).read_bytes(), before)
+    if (target / TREE_RECEIPT_NAME).exists():
+        for entry in json.loads((target / TREE_RECEIPT_NAME).read_text())["files"]:
+            content = (target / entry["path"]).read_bytes()
+            assert (len(content), f"{forebay.crc32c(content):08x}") == (entry["size_bytes"], entry["crc32c"])
+
+
+def check_tree(
+    stager: WatchedStager, job: FilesJob, source: Path, target: Path, prepare: Callable[[], object], *, is_new: bool
+) -> None:
     def check() -> None:
-        if whole_or_absent:
+        if is_new:
             assert not target.exists() or same_tree(source, target)
+        check_files(source, target, OLD_CONTENT)
         stage_files(job, reporter())
         assert same_tree(source, target)
+        check_files(source, target, OLD_CONTENT)
         assert not [path for path in target.parent.iterdir() if path.name.startswith(".")]
 
-    assert crash_points(lambda: stage_files(job, reporter()), prepare, check) > 30
+    crash_points(stager, job, target.parent, prepare, check)
 
 
-# crash-matrix: stages | stager of files, a new tree, before and behind each change (each opening for writing, and each write of up to 4 MiB, counts as one) | the tree is whole or not there; the next run completes it
-def test_a_new_tree(reservation: str, tree: Path) -> None:
+# crash-matrix: stages | stager of files, a new tree, at each change that it makes to the file system, also in the middle of a write | the tree is whole or not there; the next run completes it
+def test_a_new_tree(stager: WatchedStager, reservation: str, tree: Path) -> None:
     with forebay.Admin() as admin:
         target = Path(admin.reservation(reservation).files_path) / "inputs"
     job = FilesJob(reservation, "inputs", str(tree), inward=True)
-    check_tree(job, tree, target, lambda: shutil.rmtree(target, ignore_errors=True), whole_or_absent=True)
+    check_tree(stager, job, tree, target, lambda: shutil.rmtree(target, ignore_errors=True), is_new=True)
 
 
-# crash-matrix: stages | stager of files, a tree that was there, before and behind each change (each opening for writing, and each write of up to 4 MiB, counts as one) | the next run completes it
-def test_a_tree_that_is_brought_up_to_date(reservation: str, tree: Path, tmp_path: Path) -> None:
+# crash-matrix: stages | stager of files, a tree that was there, at each change that it makes to the file system, also in the middle of a write | each file is the old or the new one, whole; the next run completes it
+def test_a_tree_that_is_brought_up_to_date(stager: WatchedStager, reservation: str, tree: Path, folder: Path) -> None:
     with forebay.Admin() as admin:
         inside = Path(admin.reservation(reservation).files_path) / "results"
     shutil.copytree(tree, inside, symlinks=True)
-    target = tmp_path / "pfs" / "results"
-    target.parent.mkdir()
+    target = folder / "results"
 
     def prepare() -> None:
         shutil.rmtree(target, ignore_errors=True)
         (target / "a").mkdir(parents=True)
-        (target / "one").write_bytes(b"0" * 5000)
+        (target / "one").write_bytes(OLD_CONTENT)
 
-    check_tree(
-        FilesJob(reservation, "results", str(target), inward=False), inside, target, prepare, whole_or_absent=False
-    )
+    job = FilesJob(reservation, "results", str(target), inward=False)
+    check_tree(stager, job, inside, target, prepare, is_new=False)

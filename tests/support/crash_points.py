@@ -1,98 +1,61 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Running a function in a forked process that dies, as by SIGKILL, at its N-th change to the file system.
+"""Ending the stager's process, as SIGKILL does, at each change that it makes to files: one run for each.
 
-Counted are the calls of ``os`` below, and each opening of a file for writing. What is written through an open file
-object is not seen: a death comes behind its opening, or when all is written. All that C or
-C++ writes of one output (HDF5, BP5) is as one change: a death comes before it or behind it, at the counted neighbours.
+A run without accident says which changes there are; each later run dies at one of them. Threads of a stager take turns
+as they like, so a change is known not by its number in the run, but as the N-th of its kind to its file.
 """
 
 from __future__ import annotations
 
-import builtins
-import io
-import os
-import sys
-import traceback
-from collections.abc import Callable
-from typing import Any
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from forebay.workflows.staging.job import Job
+from tests.support.watched_stager import Change, Death, Moment, WatchedStager
 
 __all__ = ["crash_points"]
 
-#: Of ``os``. Whatever workflows/staging changes files by belongs here.
-_CHANGES = (
-    *("write", "fsync", "ftruncate", "truncate"),
-    *("mkdir", "symlink", "link", "rename", "replace", "unlink", "rmdir"),
-    *("utime", "chmod", "chown", "setxattr"),
-)
-_CRASHED = 86
-_POINTS_MAX = 10_000
+#: After these, a stager may say something to the server before it makes the next change. Behind any other is the same
+#: as before the next one.
+_FOLLOWED_BY_WORDS = frozenset({"remove", "rename"})
 
 
-def crash_points(function: Callable[[], object], prepare: Callable[[], object], check: Callable[[], object]) -> int:
-    """Runs ``prepare`` here, ``function`` in a process that dies at point 0, then 1, …, and ``check`` after each death.
+def crash_points(
+    stager: WatchedStager,
+    job: Job,
+    folder: Path,
+    prepare: Callable[[], object],
+    check: Callable[[], object],
+) -> list[Change]:
+    """Runs ``prepare``, then the stager, which dies at a change in the folder, then ``check``; so for every change.
 
-    Even points are just before a change, odd ones just after it. Ends with the first run that comes to its end, and
-    returns how many deaths there were.
+    Returns the changes of the run without accident. Each was deadly before it happened; those that write bytes also
+    with half of them written, and those that rename or remove also behind it.
     """
-    for point in range(_POINTS_MAX):
+    prepare()
+    whole = stager.run(job, folder)
+    assert whole.status == 0, whole.output
+    check()
+    for death in _deaths(whole.changes):
         prepare()
-        child = os.fork()
-        if child == 0:
-            _run_to(function, point)
-        _, status = os.waitpid(child, 0)
-        code = os.waitstatus_to_exitcode(status)
-        if code == 0:
-            return point
-        assert code == _CRASHED, f"the process ended with status {code} instead of dying at point {point}"
+        run = stager.run(job, folder, death)
+        assert run.status == -signal.SIGKILL, (
+            f"the process ended with status {run.status} instead of dying {death}:\n{run.output}"
+        )
         try:
             check()
         except BaseException as error:
-            error.add_note(f"after a death at point {point}")
+            last = "".join(f"\n  {change}" for change in run.changes[-10:])
+            error.add_note(f"after a death {death}; the last changes:{last}")
             raise
-    raise AssertionError("the function has no end")
+    return whole.changes
 
 
-def _opens_for_change(_path: object, flags: int, *_: object, **__: object) -> bool:
-    """Does this ``os.open`` make a file, or cut one?"""
-    return bool(flags & (os.O_CREAT | os.O_TRUNC))
-
-
-def _file_is_for_change(_file: object, mode: str = "r", *_: object, **__: object) -> bool:
-    """Does this ``open`` make a file, cut one, or prepare to write it?"""
-    return any(letter in mode for letter in "wxa+")
-
-
-def _run_to(function: Callable[[], object], point: int) -> None:
-    """In the child: never returns."""
-    changes = 0
-
-    def deadly(change: Callable[..., Any], counts: Callable[..., bool] = lambda *_, **__: True) -> Callable[..., Any]:
-        def changing(*arguments: Any, **options: Any) -> Any:
-            nonlocal changes
-            if not counts(*arguments, **options):
-                return change(*arguments, **options)
-            number, changes = changes, changes + 1
-            if point == 2 * number:
-                os._exit(_CRASHED)
-            try:
-                return change(*arguments, **options)
-            finally:
-                if point == 2 * number + 1:
-                    os._exit(_CRASHED)
-
-        return changing
-
-    status = 1
-    try:
-        for name in _CHANGES:
-            setattr(os, name, deadly(getattr(os, name)))
-        os.open = deadly(os.open, _opens_for_change)
-        # pathlib opens by the one, and anybody else by the other.
-        io.open = builtins.open = deadly(open, _file_is_for_change)
-        function()
-        status = 0
-    except BaseException:
-        traceback.print_exc(file=sys.stderr)
-    finally:
-        sys.stderr.flush()
-        os._exit(status)
+def _deaths(changes: list[Change]) -> Iterator[Death]:
+    for change in changes:
+        yield Death(change, Moment.BEFORE)
+        if change.kind == "write":
+            yield Death(change, Moment.HALFWAY)
+        elif change.kind in _FOLLOWED_BY_WORDS:
+            yield Death(change, Moment.BEHIND)

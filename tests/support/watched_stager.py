@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The stager's process, with a library in it that sees its changes to files and can end it at one of them.
+
+Starting Python and loading ADIOS2 takes a second, so one process does that, and forks for every run of a stage: the
+module is both that process (``python -m tests.support.watched_stager``) and what a test drives it by.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import h5py  # noqa: F401 - loaded before the forks, as bp5 is
+import pytest
+
+import forebay.workflows.staging.bp5  # noqa: F401
+from forebay.workflows.staging import __main__ as stager
+from forebay.workflows.staging.job import Job, job_to_json
+
+__all__ = ["Change", "Death", "Moment", "Run", "WatchedStager"]
+
+_ROOT = Path(__file__).parents[2]
+
+
+class Moment(IntEnum):
+    """When a process dies at a change; numbers as in file_changes.cpp."""
+
+    BEFORE = 0
+    HALFWAY = 1  #: half of what is to be written is
+    BEHIND = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change, by what is the same in each run, whichever thread makes it and however they take turns."""
+
+    kind: str
+    path: str  #: within the folder that is watched; random digits in it are ????????
+    occurrence: int  #: among those of the same kind and path: 1 is the first
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.path}" + (f" ({self.occurrence})" if self.occurrence > 1 else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """Where a process is to die."""
+
+    change: Change
+    moment: Moment
+
+    def __str__(self) -> str:
+        return f"{self.moment.name.lower()} {self.change}"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What became of one process."""
+
+    status: int  #: of its exit; negative: the signal that ended it
+    changes: list[Change]  #: as they began; the last one of those that did not end it
+    output: str
+
+
+class WatchedStager:
+    """Context manager; its process has the environment that there is when it begins."""
+
+    def __init__(self, scratch: Path) -> None:
+        build = Path(os.environ.get("FOREBAY_BUILD_DIR") or "build/release").resolve()
+        library = build / "tests" / "support" / "libforebay_file_changes.so"
+        if not library.is_file():
+            pytest.fail(f"{library} is missing: build it with `./run build`, or name another with FOREBAY_BUILD_DIR")
+        self._log = scratch / "changes"
+        self._output = scratch / "output"
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", __name__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=_ROOT,
+            env={**os.environ, "LD_PRELOAD": str(library)},
+        )
+
+    def run(self, job: Job, folder: Path, death: Death | None = None) -> Run:
+        """Does the job in a process of its own, which dies where it is told to; changes in the folder are seen."""
+        request = {
+            "job": json.dumps(job_to_json(job)),
+            "folder": str(folder.resolve(strict=True)),
+            "log": str(self._log),
+            "output": str(self._output),
+            "change": f"{death.change.kind} {death.change.path}" if death else "",
+            "occurrence": death.change.occurrence if death else 0,
+            "moment": death.moment if death else 0,
+        }
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline()
+        assert answer, "the process that forks has ended"
+        return Run(int(answer), _changes(self._log), self._output.read_text(errors="replace"))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.communicate()
+
+
+def _changes(log: Path) -> list[Change]:
+    seen: Counter[tuple[str, str]] = Counter()
+    changes = []
+    for line in log.read_text().splitlines():
+        kind, _, path = line.partition(" ")
+        seen[kind, path] += 1
+        changes.append(Change(kind, path, seen[kind, path]))
+    return changes
+
+
+def _serve() -> None:
+    """One fork for each line of standard input; answers with its exit status. In a fork it ends by SystemExit."""
+    while line := sys.stdin.readline():
+        child = os.fork()
+        if child == 0:
+            _become_stager(json.loads(line))
+        _, status = os.waitpid(child, 0)
+        print(os.waitstatus_to_exitcode(status), flush=True)
+
+
+def _become_stager(request: dict[str, Any]) -> None:
+    for path, descriptor, flags in (
+        (os.devnull, 0, os.O_RDONLY),
+        (request["output"], 1, os.O_WRONLY | os.O_CREAT | os.O_TRUNC),
+    ):
+        opened = os.open(path, flags, 0o600)
+        os.dup2(opened, descriptor)
+        os.close(opened)
+    os.dup2(1, 2)
+    log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    ctypes.CDLL(None).forebay_watch_changes(
+        request["folder"].encode(), log, request["change"].encode(), request["occurrence"], request["moment"]
+    )
+    sys.argv = [stager.__file__, request["job"]]
+    sys.exit(stager.main())
+
+
+if __name__ == "__main__":
+    _serve()
