@@ -433,6 +433,18 @@ def test_refusal_of_a_stream_that_has_a_group_is_rejected(opened: bool) -> None:
     assert story.rules() == {"error"}
 
 
+@pytest.mark.parametrize("passed", [True, False])
+def test_end_without_the_last_step_is_no_breach_where_all_consumers_had_passed_it(passed: bool) -> None:
+    story = Story(consumers=["render"])
+    rank = story.group(0, 1, 2)
+    story.tell(rank, "closing")
+    if passed:
+        story.reader((1, 0), (1, 1), (1, 2), consumer="render", ack=True)
+    late = story.reader((1, 0))
+    story.tell(late, "end", status="ended")
+    assert story.rules() == (set() if passed else {"lost"})
+
+
 @pytest.mark.parametrize("away", [True, False])
 def test_refusal_by_a_server_that_was_away_is_no_breach(away: bool) -> None:
     story = Story()
