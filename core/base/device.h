@@ -16,6 +16,20 @@
 
 namespace forebay {
 
+/// Part of a file that a program has mapped: what it stores there is written without a call of write_at().
+class MappedRange {
+ public:
+  virtual ~MappedRange() = default;
+  MappedRange(const MappedRange&) = delete;
+  MappedRange& operator=(const MappedRange&) = delete;
+
+  /// Say true before the program may store there, false when it cannot any more; the end of the object says so, too.
+  virtual void set_writable(bool writable) = 0;
+
+ protected:
+  MappedRange() = default;
+};
+
 class File {
  public:
   virtual ~File() = default;
@@ -34,6 +48,11 @@ class File {
   virtual Result<std::uint64_t> size() const = 0;
   /// For mapping and passing on; -1 if the implementation has none.
   virtual int descriptor() const noexcept = 0;
+  /// Whom to tell when [offset, offset + length) is mapped for writing. It may outlive the file. Null: nobody asks.
+  virtual std::unique_ptr<MappedRange> mapped_range([[maybe_unused]] std::uint64_t offset,
+                                                    [[maybe_unused]] std::uint64_t length) {
+    return nullptr;
+  }
 
  protected:
   File() = default;

@@ -29,6 +29,12 @@ Result<std::shared_ptr<Mapping>> Mapping::map(const SegmentCache& segments, std:
       return fail(ErrorCode::corrupt, "a piece lies outside its segment",
                   "segment " + std::to_string(piece.segment()) + " @ " + std::to_string(piece.offset()));
     }
+    if (writable) {
+      if (auto told = segment->file().mapped_range(piece.offset(), piece.length())) {
+        told->set_writable(true);
+        mapping->told_.push_back(std::move(told));
+      }
+    }
     const int protection = writable ? PROT_READ | PROT_WRITE : PROT_READ;
     if (::mmap(next, piece.length(), protection, MAP_SHARED | MAP_FIXED, segment->file().descriptor(),
                static_cast<off_t>(piece.offset())) == MAP_FAILED) {
@@ -45,6 +51,7 @@ Result<std::shared_ptr<Mapping>> Mapping::map(const SegmentCache& segments, std:
 Result<void> Mapping::make_read_only() {
   if (::mprotect(address_, bytes_, PROT_READ) != 0)
     return system_error(errno, "cannot make allocated memory read-only");
+  for (const auto& told : told_) told->set_writable(false);
   return {};
 }
 

@@ -9,6 +9,7 @@
 
 #include <forebay/protocol/step_metadata_generated.h>
 
+#include "base/device.h"
 #include "client/address_range.h"
 #include "client/segment_cache.h"
 
@@ -36,6 +37,7 @@ class Mapping {
   const AddressRange range_;
   std::byte* const address_;
   const std::size_t bytes_;
+  std::vector<std::unique_ptr<MappedRange>> told_;  // who is told when the mapping can be written; empty but in tests
 };
 
 }  // namespace forebay::client

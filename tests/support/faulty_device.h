@@ -22,6 +22,7 @@
 
 #include "base/device.h"
 #include "tests/support/randomness.h"
+#include "tests/support/unsynced_file.h"
 
 namespace forebay::testing {
 
@@ -55,6 +56,12 @@ class FaultyDevice final : public Device {
     return found == counts_.end() ? 0 : found->second;
   }
 
+  /// Calls that read a file or a list of files since then; no Operation, so that those keep their numbers.
+  std::uint64_t reads() const {
+    const std::lock_guard lock(mutex_);
+    return reads_;
+  }
+
   /// The n-th operation of this kind from now on (from 1) fails and does nothing.
   void fail_at(Operation kind, std::uint64_t n, ErrorCode code = ErrorCode::io_error) {
     const std::lock_guard lock(mutex_);
@@ -64,6 +71,11 @@ class FaultyDevice final : public Device {
   void fail_at(std::uint64_t n, ErrorCode code = ErrorCode::io_error) {
     const std::lock_guard lock(mutex_);
     failure_ = Failure{std::nullopt, n, code};
+  }
+  /// The n-th read from now on fails; later ones succeed.
+  void fail_read_at(std::uint64_t n) {
+    const std::lock_guard lock(mutex_);
+    reads_before_failure_ = n;
   }
   /// The process dies at the n-th operation from now on: neither it nor anything after it happens. A write is torn:
   /// half of it happens.
@@ -108,7 +120,7 @@ class FaultyDevice final : public Device {
   /// also of those that a sync which failed should have kept, whatever syncs came later; a file may fall back to the
   /// size at its last sync, and the latest changes of directories that no sync_directory covers are lost. As on
   /// journaling file systems, directories' changes persist in order. A file's sync does not make its name durable.
-  /// Files opened before must not be used after.
+  /// Stores through a mapping are unsynced writes as well. Files and mappings of before must not be used after.
   void lose_power(Random& random) {
     const std::lock_guard lock(mutex_);
     for (auto& [key, inode] : inodes_) inode->lose(random);
@@ -196,8 +208,6 @@ class FaultyDevice final : public Device {
   }
 
  private:
-  static constexpr std::uint64_t sector_bytes = 512;
-
   struct Failure {
     std::optional<Operation> kind;
     std::uint64_t after = 0;
@@ -210,83 +220,34 @@ class FaultyDevice final : public Device {
     std::function<void()> undo;
   };
 
-  /// What of one file is not synced: the bytes before each write, and the size that the last sync left.
-  struct Inode {
-    struct Before {
-      std::uint64_t offset;
-      std::vector<std::byte> bytes;
-    };
-    Descriptor file;  // for reading only: a lease probe must not take it for a writer
-    std::uint64_t synced_size = 0;
-    std::vector<Before> writes;
-    std::vector<Before> doomed;  // each within a sector; older than `writes`
+  class FaultyMappedRange final : public MappedRange {
+   public:
+    FaultyMappedRange(FaultyDevice& owner, std::shared_ptr<UnsyncedFile> inode, std::uint64_t offset,
+                      std::uint64_t length)
+        : owner_(owner), inode_(std::move(inode)), offset_(offset), length_(length) {}
+    ~FaultyMappedRange() override { FaultyMappedRange::set_writable(false); }
 
-    std::uint64_t size() const {
-      struct stat status{};
-      ::fstat(file.get(), &status);
-      return static_cast<std::uint64_t>(status.st_size);
-    }
-    void remember(std::uint64_t offset, std::uint64_t length) {
-      Before before{offset, std::vector<std::byte>(length)};
-      [[maybe_unused]] const ssize_t there =
-          ::pread(file.get(), before.bytes.data(), length, static_cast<off_t>(offset));
-      writes.push_back(std::move(before));
-    }
-    void synced() {
-      // What was written anew since a sync failed is as safe as anything else.
-      for (const Before& before : writes) {
-        if (doomed.empty()) break;
-        for_sectors(before, [&](std::uint64_t sector, std::uint64_t, std::uint64_t) {
-          std::erase_if(doomed, [&](const Before& old) { return old.offset / sector_bytes == sector; });
-        });
-      }
-      writes.clear();
-      synced_size = size();
-    }
-    /// As the kernel does: pages whose writing failed are taken for clean, and no later sync writes them.
-    void sync_failed() {
-      for (const Before& before : writes) {
-        for_sectors(before, [&](std::uint64_t, std::uint64_t begin, std::uint64_t end) {
-          const auto first = before.bytes.begin() + static_cast<std::ptrdiff_t>(begin - before.offset);
-          doomed.push_back({begin, {first, first + static_cast<std::ptrdiff_t>(end - begin)}});
-        });
-      }
-      writes.clear();
-    }
-    void lose(Random& random) {
-      const Descriptor writable(::open(("/proc/self/fd/" + std::to_string(file.get())).c_str(), O_RDWR | O_CLOEXEC));
-      writes.insert(writes.begin(), doomed.begin(), doomed.end());
-      std::map<std::uint64_t, std::uint64_t> lost;
-      for (const Before& before : writes) {
-        for_sectors(before, [&](std::uint64_t sector, std::uint64_t, std::uint64_t) { ++lost[sector]; });
-      }
-      for (auto& [sector, count] : lost) count = below(random, count + 1);
-      for (auto before = writes.rbegin(); before != writes.rend(); ++before) {
-        for_sectors(*before, [&](std::uint64_t sector, std::uint64_t begin, std::uint64_t end) {
-          if (lost[sector] == 0) return;
-          --lost[sector];
-          [[maybe_unused]] const ssize_t written = ::pwrite(
-              writable.get(), before->bytes.data() + (begin - before->offset), end - begin, static_cast<off_t>(begin));
-        });
-      }
-      if (size() != synced_size && chance(random, 2)) {
-        [[maybe_unused]] const int cut = ::ftruncate(writable.get(), static_cast<off_t>(synced_size));
+    void set_writable(bool writable) override {
+      const std::lock_guard lock(owner_.mutex_);
+      if (stores_.has_value() == writable) return;
+      if (writable) {
+        stores_ = inode_->begin_stores(offset_, length_);
+      } else {
+        inode_->end_stores(*std::exchange(stores_, std::nullopt));
       }
     }
-    template <class Visit>
-    static void for_sectors(const Before& before, const Visit& visit) {
-      const std::uint64_t end = before.offset + before.bytes.size();
-      for (std::uint64_t at = before.offset; at < end;) {
-        const std::uint64_t next = std::min(end, (at / sector_bytes + 1) * sector_bytes);
-        visit(at / sector_bytes, at, next);
-        at = next;
-      }
-    }
+
+   private:
+    FaultyDevice& owner_;
+    const std::shared_ptr<UnsyncedFile> inode_;
+    const std::uint64_t offset_;
+    const std::uint64_t length_;
+    std::optional<UnsyncedFile::Stores> stores_;  // while it can be written
   };
 
   class FaultyFile final : public File {
    public:
-    FaultyFile(FaultyDevice& owner, std::string path, std::unique_ptr<File> file, std::shared_ptr<Inode> inode)
+    FaultyFile(FaultyDevice& owner, std::string path, std::unique_ptr<File> file, std::shared_ptr<UnsyncedFile> inode)
         : owner_(owner), path_(std::move(path)), file_(std::move(file)), inode_(std::move(inode)) {}
 
     Result<void> read_at(std::uint64_t offset, std::span<std::byte> bytes) const override {
@@ -326,16 +287,19 @@ class FaultyDevice final : public Device {
     }
     Result<std::uint64_t> size() const override {
       const std::lock_guard lock(owner_.mutex_);
-      if (auto allowed = owner_.begin_reading(); !allowed) return forebay::fail(allowed.error());
+      if (auto alive = owner_.check_alive(); !alive) return forebay::fail(alive.error());
       return file_->size();
     }
     int descriptor() const noexcept override { return file_->descriptor(); }
+    std::unique_ptr<MappedRange> mapped_range(std::uint64_t offset, std::uint64_t length) override {
+      return std::make_unique<FaultyMappedRange>(owner_, inode_, offset, length);
+    }
 
    private:
     FaultyDevice& owner_;
     const std::string path_;
     std::unique_ptr<File> file_;
-    std::shared_ptr<Inode> inode_;
+    std::shared_ptr<UnsyncedFile> inode_;
   };
 
   static tl::unexpected<Error> full_error() { return forebay::fail(ErrorCode::no_space, "the device is full"); }
@@ -352,20 +316,30 @@ class FaultyDevice final : public Device {
     syncs_held_ = false;
     operations_ = 0;
     counts_.clear();
+    reads_ = 0;
+    reads_before_failure_ = 0;
   }
 
-  Result<void> begin_reading() const {
+  Result<void> check_alive() const {
     if (stopped_) return forebay::fail(ErrorCode::io_error, "the process is dead");
     return {};
   }
 
+  Result<void> begin_reading() const {
+    if (auto alive = check_alive(); !alive) return alive;
+    ++reads_;
+    if (reads_before_failure_ != 0 && --reads_before_failure_ == 0)
+      return forebay::fail(ErrorCode::io_error, "planned failure of a read");
+    return {};
+  }
+
   Result<void> begin(Operation kind) {
-    if (auto alive = begin_reading(); !alive) return alive;
+    if (auto alive = check_alive(); !alive) return alive;
     ++operations_;
     ++counts_[kind];
     if (operations_before_stop_ != 0 && --operations_before_stop_ == 0) {
       stopped_ = true;
-      return begin_reading();
+      return check_alive();
     }
     if (operations_before_full_ != 0 && --operations_before_full_ == 0) full_ = true;
     if (failure_ && (!failure_->kind || *failure_->kind == kind) && --failure_->after == 0) {
@@ -376,17 +350,12 @@ class FaultyDevice final : public Device {
     return {};
   }
 
-  std::shared_ptr<Inode> inode_of(const std::string& path) {
+  std::shared_ptr<UnsyncedFile> inode_of(const std::string& path) {
     Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
     struct stat status{};
     ::fstat(file.get(), &status);
     auto& inode = inodes_[{status.st_dev, status.st_ino}];
-    if (!inode) {
-      inode = std::make_shared<Inode>();
-      inode->file = std::move(file);
-      // A file that was there before is taken as synced; a new one is empty.
-      inode->synced_size = inode->size();
-    }
+    if (!inode) inode = std::make_shared<UnsyncedFile>(std::move(file));
     return inode;
   }
 
@@ -398,6 +367,8 @@ class FaultyDevice final : public Device {
   std::uint64_t limbo_next_ = 0;
   std::uint64_t operations_ = 0;
   std::map<Operation, std::uint64_t> counts_;
+  mutable std::uint64_t reads_ = 0;
+  mutable std::uint64_t reads_before_failure_ = 0;
   std::optional<Failure> failure_;
   std::uint64_t operations_before_stop_ = 0;
   bool stopped_ = false;
@@ -406,7 +377,7 @@ class FaultyDevice final : public Device {
   std::string unreadable_;
   bool syncs_held_ = false;
   std::vector<Change> changes_;
-  std::map<std::pair<dev_t, ino_t>, std::shared_ptr<Inode>> inodes_;
+  std::map<std::pair<dev_t, ino_t>, std::shared_ptr<UnsyncedFile>> inodes_;
 };
 
 }  // namespace forebay::testing

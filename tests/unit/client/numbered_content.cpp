@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/unit/client/numbered_content.h"
 
+#include <algorithm>
+#include <span>
 #include <vector>
 
 namespace forebay::testing {
@@ -28,7 +30,7 @@ tl::unexpected<Error> differs(const std::string& what) {
 
 Result<const VariableInfo*> variable(const Step& step, const char* name, ShapeKind kind, DataType type) {
   const VariableInfo* found = step.find(name);
-  if (found == nullptr || found->kind != kind || found->type != type || found->blocks.size() != 1) return differs(name);
+  if (found == nullptr || found->kind != kind || found->type != type || found->blocks.empty()) return differs(name);
   return found;
 }
 
@@ -56,17 +58,40 @@ std::uint64_t elements_of(std::uint64_t content) {
   return 1 + content * 7919 % elements_max;
 }
 
-Result<void> put_content(Writer& writer, std::uint64_t content) {
-  const auto put_array = [&](const char* name, std::uint64_t elements) {
-    std::vector<double> values(elements);
-    for (std::uint64_t i = 0; i < elements; ++i) values[i] = value_of(content, i);
+Result<void> put_content(Writer& writer, std::uint64_t content, const Putting& putting) {
+  const auto put_bytes = [&](const BlockSpec& block, std::span<const std::byte> bytes) -> Result<void> {
+    if (!putting.in_place) return writer.put(block, bytes.data());
+    auto memory = writer.allocate(block);
+    if (!memory) return fail(std::move(memory.error()));
+    std::ranges::copy(bytes, memory->bytes.begin());
+    return {};
+  };
+  const auto put_array = [&](const char* name, std::uint64_t elements, std::uint64_t first, std::uint64_t end) {
+    std::vector<double> values(end - first);
+    for (std::uint64_t i = first; i < end; ++i) values[i - first] = value_of(content, i);
     const Dimensions shape{elements};
-    const Dimensions zeros{0};
-    return writer.put({name, DataType::float64, ShapeKind::global_array, shape, zeros, shape, {}, {}}, values.data());
+    const Dimensions start{first};
+    const Dimensions count{end - first};
+    const BlockSpec block{name, DataType::float64, ShapeKind::global_array, shape, start, count, {}, {}};
+    const bool large = elements > small_elements;
+    return large ? put_bytes(block, std::as_bytes(std::span(values))) : writer.put(block, values.data());
   };
   if (auto set = writer.set_attribute("title", attribute_of(content)); !set) return set;
-  if (auto put = put_array("T", elements_of(content)); !put) return put;
-  if (auto put = put_array("edge", small_elements); !put) return put;
+  const std::uint64_t elements = elements_of(content);
+  const std::uint64_t first = elements * putting.rank / putting.ranks;
+  const std::uint64_t end = elements * (putting.rank + 1) / putting.ranks;
+  if (auto put = put_array("T", elements, first, end); !put) return put;
+  if (putting.rank > 0) return {};
+  if (putting.ballast_bytes > 0) {
+    const std::vector<std::byte> ballast(putting.ballast_bytes, static_cast<std::byte>(content));
+    const Dimensions shape{putting.ballast_bytes};
+    const Dimensions zeros{0};
+    if (auto put =
+            put_bytes({"ballast", DataType::uint8, ShapeKind::global_array, shape, zeros, shape, {}, {}}, ballast);
+        !put)
+      return put;
+  }
+  if (auto put = put_array("edge", small_elements, 0, small_elements); !put) return put;
   if (auto put = writer.put({"content", DataType::uint64, ShapeKind::global_value, {}, {}, {}, {}, {}}, &content); !put)
     return put;
   return writer.put_string("name", ShapeKind::global_value, name_of(content));
@@ -84,7 +109,8 @@ Result<std::uint64_t> content_of(const Step& step) {
   if (*text != name_of(content)) return differs("name");
   if (auto checked = check_array(step, "T", elements_of(content), content); !checked) return fail(checked.error());
   if (auto checked = check_array(step, "edge", small_elements, content); !checked) return fail(checked.error());
-  if (step.variables().size() != 4 || step.attributes().size() != 1) return differs("the list of variables");
+  const std::size_t variables = step.find("ballast") == nullptr ? 4 : 5;
+  if (step.variables().size() != variables || step.attributes().size() != 1) return differs("the list of variables");
   const Attribute& title = step.attributes().front();
   if (title.name != "title" || title.value != attribute_of(content)) return differs("attribute title");
   return content;
