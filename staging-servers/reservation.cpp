@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <map>
 
 #include <fmt/format.h>
 
@@ -98,20 +99,32 @@ void Reservation::recover_streams(bool after_boot, const std::set<std::string>& 
     log::error("the streams of {} cannot be listed: {}", name(), names.error().message());
     return;
   }
+  const auto to_check = [&](const std::string& stream) { return none_checked || unchecked.contains(stream); };
+  const auto not_recovered = [&](const std::string& stream, const Error& error) {
+    unreadable_.emplace(stream, error.message());
+    if (to_check(stream)) unchecked_.insert(stream);
+    log::error("stream {}/{} cannot be opened: {}", name(), stream, error.message());
+  };
+  std::map<std::string, ReadStream> read_streams;
   for (const std::string& stream : *names) {
-    const bool to_check = none_checked || unchecked.contains(stream);
-    auto recovered = recover_stream(*this, stream, to_check);
-    if (recovered) {
-      streams_.emplace(stream, std::move(*recovered));
+    auto read = read_stream(*this, stream, to_check(stream));
+    if (read) {
+      read_streams.emplace(stream, std::move(*read));
       continue;
     }
-    if (recovered.error().code == ErrorCode::not_found) {
+    if (read.error().code == ErrorCode::not_found) {
       // A crash came between its folder and its journal: nobody was told that it exists.
       if (auto retired = server_.store().retire_stream(record_.id, stream); retired) continue;
     }
-    unreadable_.emplace(stream, recovered.error().message());
-    if (to_check) unchecked_.insert(stream);
-    log::error("stream {}/{} cannot be opened: {}", name(), stream, recovered.error().message());
+    not_recovered(stream, read.error());
+  }
+  for (auto& [stream, read] : read_streams) {
+    auto recovered = recover_stream(*this, std::move(read), to_check(stream));
+    if (recovered) {
+      streams_.emplace(stream, std::move(*recovered));
+    } else {
+      not_recovered(stream, recovered.error());
+    }
   }
   if (after_boot) return;
   // A stream that was removed took with it who wrote its segments, and that process may live.

@@ -91,15 +91,19 @@ std::optional<std::vector<Extent>> Reservation::take_free(Stream& stream, const 
 std::optional<std::vector<Extent>> Reservation::allocate(Stream& stream, const Owner& owner, std::uint64_t bytes,
                                                          WhenFull when_full) {
   if (!unreadable_.empty()) return std::nullopt;
-  if (auto extents = take_free(stream, owner, bytes)) return extents;
-  if (adopt_segments(owner, bytes)) {
-    if (auto extents = take_free(stream, owner, bytes)) return extents;
-  }
+  // What becomes free may lie in segments of an older group, which then are to be adopted: else all that can go would
+  // go.
+  const auto take = [&] {
+    auto extents = take_free(stream, owner, bytes);
+    if (!extents && adopt_segments(owner, bytes)) extents = take_free(stream, owner, bytes);
+    return extents;
+  };
+  if (auto extents = take()) return extents;
   for (auto& [name, other] : streams_) other->apply_retention();
-  if (auto extents = take_free(stream, owner, bytes)) return extents;
+  if (auto extents = take()) return extents;
   // What was dropped already and comes free with the next sync counts: else all that can go would go at once.
   while (when_full == WhenFull::drop_oldest && stream.unsynced_bytes() < bytes && stream.drop_oldest()) {
-    if (auto extents = take_free(stream, owner, bytes)) return extents;
+    if (auto extents = take()) return extents;
   }
   // Dropped durable steps come free with the next sync of the journal.
   for (auto& [name, other] : streams_) {

@@ -12,34 +12,50 @@
 namespace forebay::server {
 namespace {
 
-/// Space that steps hold. corrupt, with nothing taken, if two of them claim the same bytes.
-Result<void> take_space(Reservation& reservation, storage::StreamState& state) {
-  std::vector<Extent> taken_so_far;
-  const auto take = [&](const storage::StepState& step) -> Result<void> {
-    for (const Extent& extent : extents_of(step.committed)) {
-      if (reservation.space().take(extent)) {
-        taken_so_far.push_back(extent);
-        continue;
-      }
-      for (const Extent& taken : taken_so_far) reservation.space().release(taken);
-      return fail(
-          ErrorCode::corrupt,
-          fmt::format("step {} claims space that another one holds or that does not exist", step.committed.step),
-          fmt::format("stream {}/{}, segment {} @ {}", reservation.name(), state.name, extent.segment, extent.offset));
-    }
-    return {};
-  };
-  for (const auto& [number, step] : state.steps) {
-    if (auto taken = take(step); !taken) return taken;
+/// Takes the space of a step; nothing if another holds any of it.
+bool take_step(Reservation& reservation, const storage::StepState& step) {
+  const std::vector<Extent> extents = extents_of(step.committed);
+  for (auto extent = extents.begin(); extent != extents.end(); ++extent) {
+    if (reservation.space().take(*extent)) continue;
+    for (auto taken = extents.begin(); taken != extent; ++taken) reservation.space().release(*taken);
+    return false;
   }
+  return true;
+}
+
+/// Space that steps below `end` hold. corrupt, with nothing taken, if two of them claim the same bytes.
+Result<void> take_space(Reservation& reservation, storage::StreamState& state, std::uint64_t end) {
   // Withdrawn steps that nobody holds were given back before the restart, and their space may be somebody else's now.
   std::erase_if(state.retired, [&](const auto& entry) {
     return !reservation.server().held_by_absent(state.uuid, entry.first.first, entry.first.second);
   });
-  for (const auto& [key, step] : state.retired) {
-    if (auto taken = take(step); !taken) return taken;
+  std::vector<const storage::StepState*> steps;
+  for (auto step = state.steps.begin(); step != state.steps.lower_bound(end); ++step) steps.push_back(&step->second);
+  for (const auto& [key, step] : state.retired) steps.push_back(&step);
+  for (auto step = steps.begin(); step != steps.end(); ++step) {
+    if (take_step(reservation, **step)) continue;
+    for (auto taken = steps.begin(); taken != step; ++taken) {
+      for (const Extent& extent : extents_of((*taken)->committed)) reservation.space().release(extent);
+    }
+    return fail(
+        ErrorCode::corrupt,
+        fmt::format("step {} claims space that another one holds or that does not exist", (*step)->committed.step),
+        fmt::format("stream {}/{}", reservation.name(), state.name));
   }
   return {};
+}
+
+/// Space of the steps behind the durable watermark, which a loss of power may have called back from the dead: those
+/// from the first whose space is another's by now are forgotten.
+void take_space_not_durable(Reservation& reservation, storage::StreamState& state) {
+  for (auto step = state.steps.lower_bound(state.durable_next); step != state.steps.end(); ++step) {
+    if (take_step(reservation, step->second)) continue;
+    log::warning("stream {}/{}: step {} was dropped before the loss of power, and its space is another's: cut there",
+                 reservation.name(), state.name, step->first);
+    state.next_step = step->first;
+    state.steps.erase(step, state.steps.end());
+    return;
+  }
 }
 
 /// The first step behind the durable watermark that power loss has damaged. An error if that cannot be told now: a disk
@@ -89,34 +105,43 @@ Result<void> close_after_boot(Stream& stream) {
 
 }  // namespace
 
-Result<std::unique_ptr<Stream>> recover_stream(Reservation& reservation, const std::string& name, bool after_boot) {
+Result<ReadStream> read_stream(Reservation& reservation, const std::string& name, bool after_boot) {
   Server& server = reservation.server();
   const std::string where = "stream " + reservation.name() + "/" + name;
-  storage::StreamState state;
-  storage::JournalRecovery recovery;
+  ReadStream read;
   storage::JournalOptions options = reservation.journal_options();
   options.same_boot = !after_boot;
   auto journal = storage::Journal::open(
       server.device(), server.store().stream_directory(reservation.record().id, name),
-      [&state](storage::RecordType type, std::span<const std::byte> body) { return state.apply(type, body); }, recovery,
-      options);
+      [&read](storage::RecordType type, std::span<const std::byte> body) { return read.state.apply(type, body); },
+      read.recovery, options);
   if (!journal) return fail(std::move(journal.error()));
+  read.journal = std::move(*journal);
   fail_point("server.recover.after_replay");
   // The last server may have died before it synced what it wrote: nothing may be called durable before that is done.
   if (!after_boot) {
-    if (auto synced = (*journal)->sync(); !synced) return fail(std::move(synced.error()));
+    if (auto synced = read.journal->sync(); !synced) return fail(std::move(synced.error()));
   }
-  if (recovery.bytes_cut > 0)
-    log::warning("{}: {} bytes of a torn record were cut from the journal's end", where, recovery.bytes_cut);
-  for (const auto& [segment, owner] : state.owners) {
+  if (read.recovery.bytes_cut > 0)
+    log::warning("{}: {} bytes of a torn record were cut from the journal's end", where, read.recovery.bytes_cut);
+  for (const auto& [segment, owner] : read.state.owners) {
     if (segment >= reservation.space().segment_count())
       return fail(ErrorCode::corrupt, fmt::format("segment {} does not exist", segment), where);
   }
-  if (auto taken = take_space(reservation, state); !taken) return fail(std::move(taken.error()));
+  const std::uint64_t end = after_boot ? read.state.durable_next : read.state.next_step;
+  if (auto taken = take_space(reservation, read.state, end); !taken) return fail(std::move(taken.error()));
+  return read;
+}
+
+Result<std::unique_ptr<Stream>> recover_stream(Reservation& reservation, ReadStream read, bool after_boot) {
+  Server& server = reservation.server();
+  auto& [state, journal, recovery] = read;
+  const std::string where = "stream " + reservation.name() + "/" + state.name;
+  if (after_boot) take_space_not_durable(reservation, state);
 
   const bool damaged = recovery.damaged;
   auto stream =
-      std::make_unique<Stream>(reservation, server.next_stream_number(), std::move(state), std::move(*journal));
+      std::make_unique<Stream>(reservation, server.next_stream_number(), std::move(state), std::move(journal));
   for (const auto& [segment, owner] : stream->state().owners) {
     // Of several streams the one that still writes has the say; an older owner only ever reads its steps there.
     const bool lives = stream->state().group && stream->state().group->incarnation == owner.incarnation &&

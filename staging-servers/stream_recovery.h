@@ -7,14 +7,28 @@
 
 #include <forebay/result.h>
 
+#include "storage/journal.h"
+#include "storage/stream_state.h"
+
 namespace forebay::server {
 
 class Reservation;
 class Stream;
 
-/// Reads the journal, takes the space that its steps hold in the reservation's map, and closes what a crash left open.
-/// After a boot, every block behind the durable watermark is checked and the stream is cut at the first that does not
-/// hold.
-Result<std::unique_ptr<Stream>> recover_stream(Reservation& reservation, const std::string& name, bool after_boot);
+/// A stream whose journal was read, and some of whose steps hold their space in the reservation's map.
+struct ReadStream {
+  storage::StreamState state;
+  std::unique_ptr<storage::Journal> journal;
+  storage::JournalRecovery recovery;
+};
+
+/// Reads the journal and takes the space of its steps: after a boot, of the durable ones. Space of others is given to
+/// other streams as soon as a record says that they were dropped, which power loss may have taken back: so all streams
+/// are read before any is recovered.
+Result<ReadStream> read_stream(Reservation& reservation, const std::string& name, bool after_boot);
+
+/// Closes what a crash left open. After a boot, every block behind the durable watermark is checked and the stream is
+/// cut at the first that does not hold, or whose space is another stream's by now.
+Result<std::unique_ptr<Stream>> recover_stream(Reservation& reservation, ReadStream read, bool after_boot);
 
 }  // namespace forebay::server
