@@ -11,22 +11,18 @@ namespace forebay::testing {
 namespace {
 
 /// Full from the programs' n-th operation on. False if they need fewer.
-bool fill_at(std::uint64_t n, Random& random) {
+bool fill_at(Programs::Play play, std::uint64_t n, Random& random) {
   ServerOnDisk server;
   Told told;
-  Programs programs(server, told);
-  EXPECT_TRUE(server.start());
-  EXPECT_TRUE(server.create(Programs::reservation, Programs::capacity_bytes));
-  server.share_with_clients();
+  Programs programs(server, told, play);
   FaultyDevice& disk = server.disk();
-  disk.reset();
   disk.fill_at(n);
   programs.run();
   const bool filled = disk.operations() >= n;
   // A stream that could not be made is not there.
   programs.check_errors({ErrorCode::no_space, ErrorCode::not_found});
   if (!filled) {
-    EXPECT_TRUE(programs.errors().empty());
+    programs.check_whole();
   }
   disk.set_full(true);
   programs.end_on_full_disk();
@@ -61,7 +57,7 @@ bool fill_at(std::uint64_t n, Random& random) {
 
 // crash-matrix: the disk is full | file system of the root, from any operation on, also across a restart of the server | every committed step; no stream fails; drops, ends and watermarks are still written; writing goes on when there is space
 TEST(FullDisk, from_any_operation_on_loses_nothing_and_ends_with_the_want_of_space) {
-  sweep(290, fill_at);
+  sweep_plays(fill_at);
 }
 
 }  // namespace

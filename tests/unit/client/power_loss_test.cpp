@@ -11,15 +11,11 @@ namespace forebay::testing {
 namespace {
 
 /// Down at the programs' n-th operation. False if they need fewer.
-bool lose_power_at(std::uint64_t n, Random& random) {
+bool lose_power_at(Programs::Play play, std::uint64_t n, Random& random) {
   ServerOnDisk server;
   Told told;
-  Programs programs(server, told);
-  EXPECT_TRUE(server.start());
-  EXPECT_TRUE(server.create(Programs::reservation, Programs::capacity_bytes));
-  server.share_with_clients();
+  Programs programs(server, told, play);
   FaultyDevice& disk = server.disk();
-  disk.reset();
   disk.stop_at(n);
   programs.run();
   const bool stopped = disk.stopped();
@@ -62,7 +58,7 @@ bool lose_power_at(std::uint64_t n, Random& random) {
 
 // crash-matrix: power loss | server and all clients, behind each device operation, and again while the server recovers; unsynced writes lost, torn, reordered | the durable prefix or longer, byte for byte, in one epoch; cursors not behind what was durable; writing goes on
 TEST(PowerLoss, at_any_operation_leaves_the_durable_prefix_or_more) {
-  sweep(290, lose_power_at);
+  sweep_plays(lose_power_at);
 }
 
 }  // namespace

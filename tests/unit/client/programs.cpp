@@ -13,6 +13,12 @@ constexpr std::int64_t patience_ms = 20'000;
 constexpr std::size_t receipt_bytes = 70'000;
 constexpr std::size_t small_receipt_bytes = 1'000;
 
+/// The stream that drops what is old.
+constexpr const char* ring = "ring";
+constexpr std::uint64_t ring_step_bytes = std::uint64_t{3} << 19;
+constexpr std::uint64_t capacity_bytes = std::uint64_t{12} << 20;
+constexpr std::uint64_t capacity_bytes_of_ring = std::uint64_t{8} << 20;
+
 Address address_of(const std::string& stream) {
   return {Programs::reservation, stream, std::nullopt};
 }
@@ -23,30 +29,42 @@ InterruptHook end_of_patience() {
   return [deadline = Deadline::after_ms(patience_ms)] { return deadline.passed(); };
 }
 
+Programs::Programs(ServerOnDisk& server, Told& told, Play play) : server_(server), told_(told), play_(play) {
+  EXPECT_TRUE(server.start());
+  EXPECT_TRUE(server.create(reservation, play == Play::full_reservation ? capacity_bytes_of_ring : capacity_bytes));
+  server.share_with_clients();
+  server.disk().reset();
+}
+
 void Programs::open(const std::string& stream, Durability durability, WriterOptions options) {
   writers_.erase(stream);
   if (server_.disk().stopped()) return;
   options.durability = durability;
   options.interrupt = end_of_patience();
   ToldStream& told = told_[stream];
+  if (stream == ring) {
+    options.when_full = WhenFull::drop_oldest;
+    told.kept_when_full = 2;
+  }
   const std::uint32_t newest = told.sent.empty() ? 0 : told.sent.rbegin()->first.first;
   const bool rewinds = options.mode == WriteMode::replace || options.append_after;
   const std::uint64_t first = options.append_after ? *options.append_after + 1 : 0;
-  auto writer = Writer::open(address_of(stream), options);
-  if (!succeeded(writer)) {
+  auto writers = open_ranks(address_of(stream), options);
+  if (writers.empty()) {
     // It may have come to pass all the same.
     if (rewinds) told.maybe_rewinds.emplace(newest + 1, first);
     return;
   }
-  const std::uint32_t epoch = (*writer)->epoch();
-  if (epoch > newest && newest > 0) told.rewinds[epoch] = (*writer)->current_step();
+  const Writer& writer = *writers.front();
+  const std::uint32_t epoch = writer.epoch();
+  if (epoch > newest && newest > 0) told.rewinds[epoch] = writer.current_step();
   told.checksums = options.checksums;
   if (options.retention) told.retention = *options.retention;
   if (rewinds) {
     told.committed = Place{epoch, first};
     if (told.cursor) told.cursor = Place{epoch, std::min(told.cursor->next, first)};
   }
-  writers_[stream] = std::move(*writer);
+  writers_[stream] = std::move(writers);
   durabilities_[stream] = durability;
 }
 
@@ -67,30 +85,44 @@ void Programs::write(const std::string& stream, int steps) {
   for (int i = 0; i < steps && !server_.disk().stopped(); ++i) {
     const auto found = writers_.find(stream);
     if (found == writers_.end()) return;
-    Writer& writer = *found->second;
-    if (!succeeded(writer.begin_step())) {
+    for (const auto& writer : found->second) {
+      if (succeeded(writer->begin_step())) continue;
       writers_.erase(found);
       return;
     }
+    Writer& writer = *found->second.front();
     ToldStream& told = told_[stream];
     const std::uint64_t content = ++content_;
     const std::uint64_t step = writer.current_step();
     const auto key = std::pair(writer.epoch(), step);
     told.sent[key].insert(content);
-    if (succeeded(put_content(writer, content)) && succeeded(writer.end_step())) {
+    if (put_and_end(stream, content)) {
       told.committed = Place{writer.epoch(), step + 1};
       told.committed_contents[key] = content;
       if (durabilities_[stream] == Durability::durable) told.all_durable();
-    } else if (!writer.in_step() || !writer.abort_step()) {
+    } else if (found->second.size() > 1 || !writer.in_step() || !writer.abort_step()) {
       writers_.erase(found);
     }
   }
 }
 
+bool Programs::put_and_end(const std::string& stream, std::uint64_t content) {
+  auto& writers = writers_[stream];
+  Putting putting;
+  putting.ranks = static_cast<std::uint32_t>(writers.size());
+  putting.in_place = content % 2 == 0;
+  putting.ballast_bytes = stream == ring ? ring_step_bytes : 0;
+  for (; putting.rank < putting.ranks; ++putting.rank) {
+    if (!succeeded(put_content(*writers[putting.rank], content, putting))) return false;
+  }
+  if (writers.size() > 1) return end_two(writers);
+  return succeeded(writers.front()->end_step());
+}
+
 void Programs::close(const std::string& stream) {
   const auto found = writers_.find(stream);
   if (found == writers_.end()) return;
-  (void)succeeded(found->second->close());
+  for (const auto& writer : found->second) (void)succeeded(writer->close());
   writers_.erase(found);
 }
 
@@ -123,13 +155,26 @@ void Programs::consume(const std::string& stream, int steps) {
   for (int i = 0; i < steps && consumer_ && !server_.disk().stopped(); ++i) {
     // What was not committed does not come.
     if (!told.committed || consumer_->position() >= told.committed->next) return;
-    auto next = consumer_->next(patience_ms);
-    while (next && next->kind == NextStep::Kind::notice) next = consumer_->next(patience_ms);
+    const std::uint64_t position = consumer_->position();
+    const auto take_next = [&] {
+      auto next = consumer_->next(patience_ms);
+      while (next && next->kind == NextStep::Kind::notice) next = consumer_->next(patience_ms);
+      return next;
+    };
+    auto next = take_next();
+    if (!next && next.error().code == ErrorCode::io_error && consumer_->position() == position) {
+      errors_.push_back(next.error());
+      next = take_next();
+    }
     if (!succeeded(next) || next->kind == NextStep::Kind::end_of_stream) return;
     ASSERT_EQ(next->kind, NextStep::Kind::step);
-    const auto content = content_of(*next->step);
+    auto content = content_of(*next->step);
     // The server's own work may stop the disk in the middle of it.
     if (!content && server_.disk().stopped()) return;
+    if (!content && content.error().code == ErrorCode::io_error) {
+      errors_.push_back(content.error());
+      content = content_of(*next->step);
+    }
     ASSERT_TRUE(content) << content.error().message();
     const Place place{next->step->epoch(), next->step->number() + 1};
     told.cursor_highest = std::max(told.cursor_highest, place.next);
@@ -148,6 +193,14 @@ void Programs::fill_journal(const std::string& stream) {
 }
 
 void Programs::run() {
+  if (play_ == Play::everything) {
+    run_everything();
+  } else {
+    run_in_full_reservation();
+  }
+}
+
+void Programs::run_everything() {
   WriterOptions plain;
   plain.mode = WriteMode::append;
   WriterOptions raw = plain;
@@ -211,13 +264,38 @@ void Programs::run() {
   close("watched");
   open("watched", Durability::durable, watched);
   write("watched");
+  open(group_stream, Durability::durable, plain);
+  write(group_stream, 2);
+  close(group_stream);
+  open(group_stream, Durability::committed, plain);
+  write(group_stream);
+}
+
+void Programs::run_in_full_reservation() {
+  WriterOptions plain;
+  plain.mode = WriteMode::append;
+  open(ring, Durability::committed, plain);
+  write(ring, 5);
+  close(ring);
+  open(ring, Durability::durable, plain);
+  write(ring, 3);
+}
+
+void Programs::check_whole() const {
+  EXPECT_TRUE(errors_.empty()) << errors_.front().message();
+  if (play_ != Play::full_reservation) return;
+  auto admin = Admin::connect({}, end_of_patience());
+  ASSERT_TRUE(admin) << admin.error().message();
+  const auto steps = (*admin)->steps(address_of(ring));
+  ASSERT_TRUE(steps) << steps.error().message();
+  EXPECT_GT(steps->front().step, 0U) << "nothing was dropped";
 }
 
 void Programs::end_on_full_disk() {
   auto admin = Admin::connect({}, end_of_patience());
   ASSERT_TRUE(admin) << admin.error().message();
   const std::string receipt(small_receipt_bytes, 'r');
-  for (auto& [stream, writer] : writers_) {
+  for (auto& [stream, writers] : writers_) {
     SCOPED_TRACE("ending stream " + stream);
     const auto& committed = told_[stream].committed;
     if (!committed || committed->next == 0) continue;
@@ -225,8 +303,10 @@ void Programs::end_on_full_disk() {
     while (marked) marked = (*admin)->mark_staged(address_of(stream), committed->epoch, {committed->next - 1}, receipt);
     EXPECT_EQ(marked.error().code, ErrorCode::no_space) << marked.error().message();
     if (stream == "watched") consume(stream, 1);
-    const auto closed = writer->close();
-    EXPECT_TRUE(closed) << closed.error().message();
+    for (const auto& writer : writers) {
+      const auto closed = writer->close();
+      EXPECT_TRUE(closed) << closed.error().message();
+    }
     const auto info = (*admin)->stream(address_of(stream));
     ASSERT_TRUE(info) << info.error().message();
     EXPECT_EQ(info->status, StreamStatus::ended);

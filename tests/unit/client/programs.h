@@ -20,15 +20,23 @@ namespace forebay::testing {
 class Programs {
  public:
   static constexpr const char* reservation = "res";
-  static constexpr std::uint64_t capacity_bytes = std::uint64_t{12} << 20;
 
-  /// `told` outlives the programs.
-  Programs(ServerOnDisk& server, Told& told) : server_(server), told_(told) {}
+  enum class Play {
+    /// Durable and committed writers, a group of two ranks, one without checksums, retention by number and by a
+    /// consumer, an acknowledged cursor, steps withdrawn by append_after, a stream replaced, one removed and made anew,
+    /// a journal that rolls.
+    everything,
+    /// Large steps, durable and committed, by a writer that drops the oldest ones.
+    full_reservation
+  };
 
-  /// Everything once: durable and committed writers, one without checksums, retention by number and by a consumer, an
-  /// acknowledged cursor, steps withdrawn by append_after, a stream replaced, one removed and made anew, a journal that
-  /// rolls. Ends early when the disk has stopped.
+  /// Starts the server, makes the reservation, and lets the disk count anew. `told` outlives the programs.
+  Programs(ServerOnDisk& server, Told& told, Play play);
+
+  /// Everything that is played, once. Ends early when the disk has stopped.
   void run();
+  /// Expects that all of it was done, without an error.
+  void check_whole() const;
   /// On a disk that is full: fills what is left of the journals of those that write, whose ends must succeed then.
   void end_on_full_disk();
   /// Two more durable steps to every stream, by new writers. Every call must succeed, but for streams that have failed.
@@ -48,10 +56,20 @@ class Programs {
     if (!result) errors_.push_back(result.error());
     return result.has_value();
   }
+  /// Written by two ranks.
+  static constexpr const char* group_stream = "pair";
+
+  void run_everything();
+  void run_in_full_reservation();
   void open(const std::string& stream, Durability durability, WriterOptions options = {});
+  /// All ranks of the group; empty if any failed.
+  std::vector<std::unique_ptr<Writer>> open_ranks(const Address& address, WriterOptions options);
   void append_after(const std::string& stream, std::uint64_t step);
   void replace(const std::string& stream);
   void write(const std::string& stream, int steps = 1);
+  bool put_and_end(const std::string& stream, std::uint64_t content);
+  /// Ends the step of both ranks. Where it fails they are of no use any more.
+  bool end_two(std::vector<std::unique_ptr<Writer>>& writers);
   void close(const std::string& stream);
   void remove(const std::string& stream);
   void follow(const std::string& stream);
@@ -60,7 +78,8 @@ class Programs {
 
   ServerOnDisk& server_;
   Told& told_;
-  std::map<std::string, std::unique_ptr<Writer>> writers_;
+  const Play play_;
+  std::map<std::string, std::vector<std::unique_ptr<Writer>>> writers_;  // by stream and rank
   std::map<std::string, Durability> durabilities_;
   std::unique_ptr<Reader> consumer_;
   std::uint64_t content_ = 0;

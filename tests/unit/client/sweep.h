@@ -6,11 +6,13 @@
 #include <cstdint>
 #include <iostream>
 #include <string>
+#include <utility>
 
 #include <gtest/gtest.h>
 
 #include "base/log.h"
 #include "tests/support/randomness.h"
+#include "tests/unit/client/programs.h"
 
 namespace forebay::testing {
 
@@ -35,6 +37,17 @@ void sweep(std::uint64_t operations_about, const FaultAt& fault_at) {
   }
   log::set_level(log::Level::error);
   std::cout << points << " operations, every " << stride << ".\n";
+}
+
+/// Sweeps over the operations of each play: FOREBAY_TEST_OPERATION=n is tried in both.
+template <class FaultAt>
+void sweep_plays(const FaultAt& fault_at) {
+  constexpr std::pair<Programs::Play, std::uint64_t> plays[] = {{Programs::Play::everything, 330},
+                                                                {Programs::Play::full_reservation, 80}};
+  for (const auto& [play, operations_about] : plays) {
+    SCOPED_TRACE(play == Programs::Play::everything ? "everything" : "full reservation");
+    sweep(operations_about, [&](std::uint64_t n, Random& random) { return fault_at(play, n, random); });
+  }
 }
 
 }  // namespace forebay::testing

@@ -30,7 +30,7 @@ std::uint64_t least_next(const ToldStream& told, const std::optional<Place>& pro
 /// The number of the oldest step that must still be there if the stream ends at `next`.
 std::uint64_t oldest_needed(const ToldStream& told, std::uint64_t next, std::uint64_t cursor) {
   const Retention& retention = told.retention;
-  if (retention.keeps_all()) return 0;
+  if (retention.keeps_all()) return told.kept_when_full ? next - std::min(next, *told.kept_when_full) : 0;
   std::uint64_t oldest = retention.last ? next - std::min(next, *retention.last) : next;
   if (!retention.consumers.empty()) oldest = std::min(oldest, cursor);
   return oldest;

@@ -28,6 +28,8 @@ struct Place {
 struct ToldStream {
   bool checksums = true;
   Retention retention;
+  /// The newest so many are there although its writers drop the oldest when the reservation is full.
+  std::optional<std::uint64_t> kept_when_full;
 
   // What may be there
   std::map<std::pair<std::uint32_t, std::uint64_t>, std::set<std::uint64_t>> sent;  ///< contents by (epoch, number)
