@@ -48,6 +48,13 @@ Result<std::shared_ptr<Mapping>> Mapping::map(const SegmentCache& segments, std:
   return mapping;
 }
 
+std::shared_ptr<void> Mapping::hold(const std::shared_ptr<Mapping>& mapping) {
+  mapping->held_.store(true, std::memory_order_relaxed);
+  return {mapping->address_,
+          // What was done to the memory before this has happened for whoever sees that it is not held.
+          [mapping](void*) { mapping->held_.store(false, std::memory_order_release); }};
+}
+
 Result<void> Mapping::make_read_only() {
   if (::mprotect(address_, bytes_, PROT_READ) != 0)
     return system_error(errno, "cannot make allocated memory read-only");
@@ -56,6 +63,7 @@ Result<void> Mapping::make_read_only() {
 }
 
 Result<void> Mapping::make_writable() {
+  for (const auto& told : told_) told->set_writable(true);
   if (::mprotect(address_, bytes_, PROT_READ | PROT_WRITE) != 0)
     return system_error(errno, "cannot make allocated memory writable");
   return {};

@@ -2,6 +2,7 @@
 // A block's pieces mapped one behind another, so that they look like one array.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <memory>
 #include <span>
@@ -25,6 +26,9 @@ class Mapping {
   Mapping& operator=(const Mapping&) = delete;
 
   std::span<std::byte> bytes() const noexcept { return {address_, bytes_}; }
+  /// A program's share: it holds the mapping until the last copy of this is gone, in whatever thread. One at a time.
+  static std::shared_ptr<void> hold(const std::shared_ptr<Mapping>& mapping);
+  bool is_held() const noexcept { return held_.load(std::memory_order_acquire); }
   /// From now on a write through the mapping is a fault instead of a change to data that others read.
   Result<void> make_read_only();
   /// For another step, when nobody looks at this one's bytes any more.
@@ -37,6 +41,7 @@ class Mapping {
   const AddressRange range_;
   std::byte* const address_;
   const std::size_t bytes_;
+  std::atomic<bool> held_ = false;
   std::vector<std::unique_ptr<MappedRange>> told_;  // who is told when the mapping can be written; empty but in tests
 };
 

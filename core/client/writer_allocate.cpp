@@ -5,7 +5,6 @@
 // while, because recycled space comes round again: mapping it anew, its page faults and unmapping it cost more than a
 // checksum.
 #include <algorithm>
-#include <atomic>
 #include <utility>
 
 #include "base/bounds.h"
@@ -23,13 +22,6 @@ namespace {
 // the open one, and one to spare.
 constexpr std::uint64_t idle_steps_max = 4;
 
-bool is_held_elsewhere(const std::shared_ptr<client::Mapping>& mapping) {
-  if (mapping.use_count() > 1) return true;
-  // What another thread did before it let go of the memory has happened.
-  std::atomic_thread_fence(std::memory_order_acquire);
-  return false;
-}
-
 }  // namespace
 
 Result<Writer::Allocation> Writer::Impl::allocate(const BlockSpec& block, std::uint64_t bytes) {
@@ -46,7 +38,7 @@ Result<Writer::Allocation> Writer::Impl::allocate(const BlockSpec& block, std::u
   if (!mapping) return failed(std::move(mapping.error()));
   added.pieces = pieces;
   allocated.push_back({*mapping, metadata.add_block(variable_of(block), added), block.type, std::move(extents)});
-  return Allocation{(*mapping)->bytes(), *mapping};
+  return Allocation{(*mapping)->bytes(), client::Mapping::hold(*mapping)};
 }
 
 Result<std::shared_ptr<client::Mapping>> Writer::Impl::map_pieces(const std::vector<Extent>& extents,
@@ -75,7 +67,7 @@ void Writer::Impl::release_allocated() {
   allocated_bytes = 0;
   for (Allocated& entry : allocated) {
     allocated_bytes += entry.mapping->bytes().size();
-    const bool held = is_held_elsewhere(entry.mapping);
+    const bool held = entry.mapping->is_held();
     released.push_back({std::move(entry.mapping), std::move(entry.extents), held});
   }
   allocated.clear();
@@ -102,7 +94,7 @@ void Writer::Impl::reuse_released() {
   if (released.empty()) return;
   std::uint64_t idle_bytes = 0;
   for (auto block = released.rbegin(); block != released.rend(); ++block) {
-    block->held = block->held && is_held_elsewhere(block->mapping);
+    block->held = block->held && block->mapping->is_held();
     if (block->held) continue;
     idle_bytes += block->mapping->bytes().size();
     if (idle_bytes > idle_steps_max * allocated_bytes) block->mapping.reset();
