@@ -252,7 +252,7 @@ void Followers::serve(ReaderSession& session) {
     const std::uint32_t request = *session.wait_request;
     session.wait_request.reset();
     session.position = step->committed.step + 1;
-    deliver(session, request, *step);
+    deliver(session, request, *step, true);
     return;
   }
   if (!answer_end(session) && session.min_watermark == Watermark::durable) stream_.flusher().request(true);
@@ -337,7 +337,7 @@ void Followers::release(ReaderSession& session, const StepKey& key) {
   stream_.reservation().space_changed();
 }
 
-void Followers::deliver(ReaderSession& session, std::uint32_t request, const storage::StepState& step) {
+void Followers::deliver(ReaderSession& session, std::uint32_t request, const storage::StepState& step, bool in_turn) {
   wire::StepEventT event;
   event.kind = static_cast<std::uint8_t>(NextStep::Kind::step);
   event.status = static_cast<std::uint8_t>(stream_.state().status);
@@ -358,8 +358,10 @@ void Followers::deliver(ReaderSession& session, std::uint32_t request, const sto
     for (const auto& extent : part->extents) wanted.push_back(extent.segment());
     event.step->parts.push_back(std::move(reference));
   }
-  event.rewound = std::exchange(session.rewound, false);
-  event.skipped = std::exchange(session.skipped, 0);
+  if (in_turn) {
+    event.rewound = std::exchange(session.rewound, false);
+    event.skipped = std::exchange(session.skipped, 0);
+  }
   auto descriptors = session.descriptors_for(wanted, event.segments);
   fail_point("server.deliver.before_answer");
   session.connection().answer(protocol::MessageType::step_event, request, event, std::move(descriptors));
@@ -381,7 +383,7 @@ Result<void> Followers::get_step(ReaderSession& session, std::uint32_t request, 
   if (number >= visible_limit(session))
     return fail(ErrorCode::not_found, "the step is committed but not durable yet; follow the stream to wait for it",
                 where);
-  deliver(session, request, found->second);
+  deliver(session, request, found->second, false);
   return {};
 }
 

@@ -105,7 +105,8 @@ class Followers {
   std::vector<ReaderSession*> sharers(const std::string& consumer, StepDistribution distribution) const;
   /// A reader that is about to share: what it shares begins where it stands, unless others share it already.
   void begin_sharing(const ReaderSession& session);
-  void deliver(ReaderSession& session, std::uint32_t request, const storage::StepState& step);
+  /// `in_turn`: with what is to be told before the next step.
+  void deliver(ReaderSession& session, std::uint32_t request, const storage::StepState& step, bool in_turn);
   bool pin(ReaderSession& session, const storage::StepState& step);
   void unpin(const StepKey& key, bool unnamed);
   bool answer_end(ReaderSession& session);

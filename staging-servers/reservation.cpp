@@ -118,12 +118,25 @@ void Reservation::recover_streams(bool after_boot, const std::set<std::string>& 
     }
     not_recovered(stream, read.error());
   }
-  for (auto& [stream, read] : read_streams) {
-    auto recovered = recover_stream(*this, std::move(read), to_check(stream));
-    if (recovered) {
+  for (auto stream = read_streams.begin(); stream != read_streams.end();) {
+    auto& [stream_name, read] = *stream;
+    Result<void> taken;
+    if (!read.recovery.damaged) taken = take_certain_space(*this, read, to_check(stream_name));
+    if (!taken) not_recovered(stream_name, taken.error());
+    stream = taken ? std::next(stream) : read_streams.erase(stream);
+  }
+  // Those with a damaged journal last: others may own by now what they tell of.
+  for (const bool damaged : {false, true}) {
+    for (auto& [stream, read] : read_streams) {
+      if (read.recovery.damaged != damaged) continue;
+      auto recovered = recover_stream(*this, std::move(read), to_check(stream));
+      if (!recovered) {
+        not_recovered(stream, recovered.error());
+        continue;
+      }
       streams_.emplace(stream, std::move(*recovered));
-    } else {
-      not_recovered(stream, recovered.error());
+      // Nothing in its journal can say what of it did not survive: the next start has to look again.
+      if (damaged && to_check(stream)) unchecked_.insert(stream);
     }
   }
   if (after_boot) return;
@@ -139,13 +152,15 @@ Result<void> Reservation::remove_stream(const std::string& stream) {
                 "the reservation's streams cannot be listed: " + all->second + "; mend the disk and restart the server",
                 "stream " + name() + "/" + stream);
   }
+  // Else a new stream of this name would be taken for it at the next start.
+  const auto no_more_unchecked = [&] {
+    if (unchecked_.erase(stream) == 0) return;
+    if (auto noted = server_.note_boot(); !noted) log::warning("{}", noted.error().message());
+  };
   if (unreadable_.contains(stream)) {
     if (auto retired = server_.store().retire_stream(record_.id, stream); !retired) return retired;
     unreadable_.erase(stream);
-    if (unchecked_.erase(stream) > 0) {
-      // Else a new stream of this name would be taken for it at the next start.
-      if (auto noted = server_.note_boot(); !noted) log::warning("{}", noted.error().message());
-    }
+    no_more_unchecked();
     server_.purge_quarantine();
     space_changed();
     return {};
@@ -162,6 +177,7 @@ Result<void> Reservation::remove_stream(const std::string& stream) {
   end_waits(*found->second, {ErrorCode::not_found, "the stream was removed", "stream " + found->second->path()});
   found->second->removed();
   streams_.erase(found);
+  no_more_unchecked();
   for (const Extent& extent : held) space_.release(extent);
   space_changed();
   server_.purge_quarantine();

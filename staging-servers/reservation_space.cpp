@@ -95,7 +95,9 @@ std::optional<std::vector<Extent>> Reservation::allocate(Stream& stream, const O
   // go.
   const auto take = [&] {
     auto extents = take_free(stream, owner, bytes);
-    if (!extents && adopt_segments(owner, bytes)) extents = take_free(stream, owner, bytes);
+    // Whether anybody writes there is asked of the kernel: not in vain after each step that goes.
+    if (!extents && space_.free_bytes() >= bytes && adopt_segments(owner, bytes))
+      extents = take_free(stream, owner, bytes);
     return extents;
   };
   if (auto extents = take()) return extents;

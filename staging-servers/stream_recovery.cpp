@@ -23,12 +23,16 @@ bool take_step(Reservation& reservation, const storage::StepState& step) {
   return true;
 }
 
-/// Space that steps below `end` hold. corrupt, with nothing taken, if two of them claim the same bytes.
-Result<void> take_space(Reservation& reservation, storage::StreamState& state, std::uint64_t end) {
-  // Withdrawn steps that nobody holds were given back before the restart, and their space may be somebody else's now.
+/// Withdrawn steps that nobody holds were given back before the restart, and their space may be somebody else's now.
+void forget_released(Reservation& reservation, storage::StreamState& state) {
   std::erase_if(state.retired, [&](const auto& entry) {
     return !reservation.server().held_by_absent(state.uuid, entry.first.first, entry.first.second);
   });
+}
+
+/// Space that steps below `end` hold. corrupt, with nothing taken, if two of them claim the same bytes.
+Result<void> take_space(Reservation& reservation, storage::StreamState& state, std::uint64_t end) {
+  forget_released(reservation, state);
   std::vector<const storage::StepState*> steps;
   for (auto step = state.steps.begin(); step != state.steps.lower_bound(end); ++step) steps.push_back(&step->second);
   for (const auto& [key, step] : state.retired) steps.push_back(&step);
@@ -45,6 +49,15 @@ Result<void> take_space(Reservation& reservation, storage::StreamState& state, s
   return {};
 }
 
+/// Steps from `first` on are no more, in what this server knows; no record says so yet.
+void forget(Reservation& reservation, storage::StreamState& state, std::uint64_t first, bool space_taken) {
+  for (auto step = state.steps.lower_bound(first); step != state.steps.end(); step = state.steps.erase(step)) {
+    if (!space_taken) continue;
+    for (const Extent& extent : extents_of(step->second.committed)) reservation.space().release(extent);
+  }
+  state.next_step = first;
+}
+
 /// Space of the steps behind the durable watermark, which a loss of power may have called back from the dead: those
 /// from the first whose space is another's by now are forgotten.
 void take_space_not_durable(Reservation& reservation, storage::StreamState& state) {
@@ -52,45 +65,66 @@ void take_space_not_durable(Reservation& reservation, storage::StreamState& stat
     if (take_step(reservation, step->second)) continue;
     log::warning("stream {}/{}: step {} was dropped before the loss of power, and its space is another's: cut there",
                  reservation.name(), state.name, step->first);
-    state.next_step = step->first;
-    state.steps.erase(step, state.steps.end());
+    forget(reservation, state, step->first, false);
     return;
   }
 }
 
 /// The first step behind the durable watermark that power loss has damaged. An error if that cannot be told now: a disk
 /// that does not answer, or a server without descriptors, has not lost a step.
-Result<std::optional<std::uint64_t>> first_damaged(Stream& stream) {
-  Reservation& reservation = stream.reservation();
+Result<std::optional<std::uint64_t>> first_damaged(Reservation& reservation, const storage::StreamState& state) {
   Server& server = reservation.server();
+  const std::string where = "stream " + reservation.name() + "/" + state.name;
   const auto open = [&](std::uint32_t segment) {
     return server.device().open(server.store().segment_path(reservation.record().id, segment), OpenMode::read);
   };
-  const auto& steps = stream.state().steps;
-  for (auto step = steps.lower_bound(stream.state().durable_next); step != steps.end(); ++step) {
+  for (auto step = state.steps.lower_bound(state.durable_next); step != state.steps.end(); ++step) {
     auto checked = check_step(step->second.committed, reservation.record().segment_bytes, open);
     if (!checked && checked.error().code != ErrorCode::corrupt) {
       // Never not_found, which says of a stream that it was not made whole.
       return fail(ErrorCode::io_error,
                   fmt::format("whether step {} survived the loss of power cannot be told: {}", step->first,
                               checked.error().message()),
-                  "stream " + stream.path());
+                  where);
     }
     if (!checked) {
-      log::warning("stream {}: step {} did not survive the loss of power: {}", stream.path(), step->first,
-                   checked.error().message());
+      log::warning("{}: step {} did not survive the loss of power: {}", where, step->first, checked.error().message());
       return step->first;
     }
     if (checked->blocks_without_checksum > 0) {
-      log::warning("stream {}: step {} has no checksums and was not durable: cut there", stream.path(), step->first);
+      log::warning("{}: step {} has no checksums and was not durable: cut there", where, step->first);
       return step->first;
     }
   }
   return std::nullopt;
 }
 
+/// A stream whose journal is damaged, so that nothing can be added: its steps may have been dropped by records that are
+/// gone, and those that power loss has damaged cannot be cut on disk. Takes what is nobody else's and whole.
+Result<void> take_what_is_left(Reservation& reservation, storage::StreamState& state, bool after_boot) {
+  forget_released(reservation, state);
+  std::erase_if(state.retired, [&](const auto& entry) { return !take_step(reservation, entry.second); });
+  std::erase_if(state.steps, [&](const auto& entry) {
+    if (take_step(reservation, entry.second)) return false;
+    log::warning("stream {}/{}: step {} was dropped, and its space is another's", reservation.name(), state.name,
+                 entry.first);
+    return true;
+  });
+  if (!after_boot) return {};
+  const auto damaged = first_damaged(reservation, state);
+  if (!damaged) {
+    forget(reservation, state, 0, true);
+    for (const auto& [key, step] : state.retired) {
+      for (const Extent& extent : extents_of(step.committed)) reservation.space().release(extent);
+    }
+    return fail(damaged.error());
+  }
+  if (*damaged) forget(reservation, state, **damaged, true);
+  return {};
+}
+
 Result<void> close_after_boot(Stream& stream) {
-  const auto damaged = first_damaged(stream);
+  const auto damaged = first_damaged(stream.reservation(), stream.state());
   if (!damaged) return fail(damaged.error());
   // Commits may be lost with the journal's tail, without a trace: what is written from now on must not go by their
   // names.
@@ -128,18 +162,23 @@ Result<ReadStream> read_stream(Reservation& reservation, const std::string& name
     if (segment >= reservation.space().segment_count())
       return fail(ErrorCode::corrupt, fmt::format("segment {} does not exist", segment), where);
   }
-  const std::uint64_t end = after_boot ? read.state.durable_next : read.state.next_step;
-  if (auto taken = take_space(reservation, read.state, end); !taken) return fail(std::move(taken.error()));
   return read;
+}
+
+Result<void> take_certain_space(Reservation& reservation, ReadStream& read, bool after_boot) {
+  return take_space(reservation, read.state, after_boot ? read.state.durable_next : read.state.next_step);
 }
 
 Result<std::unique_ptr<Stream>> recover_stream(Reservation& reservation, ReadStream read, bool after_boot) {
   Server& server = reservation.server();
   auto& [state, journal, recovery] = read;
   const std::string where = "stream " + reservation.name() + "/" + state.name;
-  if (after_boot) take_space_not_durable(reservation, state);
-
   const bool damaged = recovery.damaged;
+  if (damaged) {
+    if (auto taken = take_what_is_left(reservation, state, after_boot); !taken) return fail(std::move(taken.error()));
+  } else if (after_boot) {
+    take_space_not_durable(reservation, state);
+  }
   auto stream =
       std::make_unique<Stream>(reservation, server.next_stream_number(), std::move(state), std::move(journal));
   for (const auto& [segment, owner] : stream->state().owners) {

@@ -209,7 +209,8 @@ Result<std::uint64_t> Writer::begin_step() {
   if (auto checked = impl_->check_usable(); !checked) return fail(std::move(checked.error()));
   if (impl_->state != Impl::State::between_steps)
     return fail(ErrorCode::invalid_argument, "a step is open already; call end_step first", impl_->where());
-  impl_->reuse_released();
+  impl_->look_for_released();
+  impl_->unmap_unlikely();
   if (impl_->space.free_bytes() < impl_->expected_bytes) {
     if (auto requested = impl_->request_space(impl_->expected_bytes, 0); !requested)
       return fail(std::move(requested.error()));
@@ -347,6 +348,7 @@ Result<void> Writer::close() {
   }
   if (auto ordered = impl_->order(MessageType::writer_close, wire::WriterCloseT()); !ordered) return ordered;
   impl_->state = Impl::State::closed;
+  impl_->released.clear();
   return {};
 }
 

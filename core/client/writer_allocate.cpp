@@ -21,6 +21,8 @@ namespace {
 // Idle mappings are kept up to this many times the bytes that a step allocates: the steps that a short retention keeps,
 // the open one, and one to spare.
 constexpr std::uint64_t idle_steps_max = 4;
+// And so many of them: they are looked through for each block, and the kernel's number of mappings is limited.
+constexpr std::size_t idle_mappings_max = 256;
 
 }  // namespace
 
@@ -46,11 +48,15 @@ Result<std::shared_ptr<client::Mapping>> Writer::Impl::map_pieces(const std::vec
   const auto same = std::ranges::find_if(released, [&](const Released& idle) {
     return !idle.held && idle.extents == extents && idle.mapping->bytes().size() == bytes;
   });
-  if (same == released.end()) return client::Mapping::map(segments, pieces, true);
-  const std::shared_ptr<client::Mapping> mapping = std::move(same->mapping);
-  released.erase(same);
-  if (auto writable = mapping->make_writable(); !writable) return fail(std::move(writable.error()));
-  return mapping;
+  if (same != released.end()) {
+    const std::shared_ptr<client::Mapping> mapping = std::move(same->mapping);
+    released.erase(same);
+    if (mapping->make_writable()) return mapping;
+  }
+  if (auto mapping = client::Mapping::map(segments, pieces, true)) return mapping;
+  // Addresses or mappings may be short (ulimit -v, vm.max_map_count): those that are only kept go first.
+  std::erase_if(released, [](const Released& idle) { return !idle.held; });
+  return client::Mapping::map(segments, pieces, true);
 }
 
 Result<void> Writer::Impl::complete_allocated() {
@@ -90,18 +96,27 @@ void Writer::Impl::add_space(const Extent& extent) {
   space.grant(extent);
 }
 
-void Writer::Impl::reuse_released() {
-  if (released.empty()) return;
-  std::uint64_t idle_bytes = 0;
-  for (auto block = released.rbegin(); block != released.rend(); ++block) {
-    block->held = block->held && block->mapping->is_held();
-    if (block->held) continue;
-    idle_bytes += block->mapping->bytes().size();
-    if (idle_bytes > idle_steps_max * allocated_bytes) block->mapping.reset();
+void Writer::Impl::look_for_released() {
+  bool any = false;
+  for (Released& block : released) {
+    if (!block.held || block.mapping->is_held()) continue;
+    block.held = false;
+    any = true;
   }
-  std::erase_if(released, [](const Released& block) { return block.mapping == nullptr; });
+  if (!any) return;
   const std::vector<Extent> waiting = std::exchange(kept_back, {});
   for (const Extent& extent : waiting) add_space(extent);
+}
+
+void Writer::Impl::unmap_unlikely() {
+  std::uint64_t idle_bytes = 0;
+  std::size_t idle = 0;
+  for (auto block = released.rbegin(); block != released.rend(); ++block) {
+    if (block->held) continue;
+    idle_bytes += block->mapping->bytes().size();
+    if (++idle > idle_mappings_max || idle_bytes > idle_steps_max * allocated_bytes) block->mapping.reset();
+  }
+  std::erase_if(released, [](const Released& block) { return block.mapping == nullptr; });
 }
 
 }  // namespace forebay

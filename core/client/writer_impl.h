@@ -86,8 +86,10 @@ struct Writer::Impl {
   void release_allocated();
   /// Adds granted space, keeping back what the program still looks at.
   void add_space(const client::Extent& extent);
-  /// What the program has let go of: its space may be used, and a mapping that is not likely to be used again goes.
-  void reuse_released();
+  /// The space of what the program has let go of may be used.
+  void look_for_released();
+  /// Mappings that nobody holds and that are not likely to be used again go.
+  void unmap_unlikely();
 
   // Constant after open.
   const Address address;

@@ -46,6 +46,7 @@ Result<void> Writer::Impl::take_space(std::uint64_t bytes, bool whole_pages) {
 }
 
 Result<void> Writer::Impl::request_space(std::uint64_t bytes, std::uint64_t ahead) {
+  look_for_released();
   while (space.free_bytes() < bytes) {
     wire::SpaceRequestT request;
     request.step = step;

@@ -62,6 +62,10 @@ void check_content(const ToldStream& told, Reader& reader, const StepSummary& su
   const auto sent = told.sent.find(key);
   ASSERT_NE(sent, told.sent.end()) << "nobody has sent it";
   auto step = reader.step(summary.step);
+  // Of what a consumer had read, the last pin goes behind its last call: the step may have gone since the list was made.
+  if (!step && step.error().code == ErrorCode::step_gone && !told.retention.consumers.empty() &&
+      summary.step < told.cursor_highest)
+    return;
   ASSERT_TRUE(step) << step.error().message();
   const auto content = content_of(**step);
   ASSERT_TRUE(content) << content.error().message();

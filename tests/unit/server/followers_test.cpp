@@ -421,6 +421,10 @@ TEST_F(FollowersTest, withdrawn_steps_stay_for_those_who_hold_them) {
   RawClient again = connect();
   ASSERT_EQ(again.call(MessageType::writer_open, wish).type, MessageType::writer_opened);
   write_step(again, 1);
+  // A step asked for by its number does not take the word from the next one in turn.
+  wire::StepGetT get;
+  get.step = 0;
+  EXPECT_EQ(follower.call(MessageType::step_get, get).type, MessageType::step_event);
   auto next = wait_step(follower);
   while (next->kind == static_cast<std::uint8_t>(NextStep::Kind::notice)) next = wait_step(follower);
   EXPECT_EQ(number_of(*next), 1U);
