@@ -62,7 +62,8 @@ void check_content(const ToldStream& told, Reader& reader, const StepSummary& su
   const auto sent = told.sent.find(key);
   ASSERT_NE(sent, told.sent.end()) << "nobody has sent it";
   auto step = reader.step(summary.step);
-  // Of what a consumer had read, the last pin goes behind its last call: the step may have gone since the list was made.
+  // Of what a consumer had read, the last pin goes behind its last call: the step may have gone since the list was
+  // made.
   if (!step && step.error().code == ErrorCode::step_gone && !told.retention.consumers.empty() &&
       summary.step < told.cursor_highest)
     return;
