@@ -28,7 +28,7 @@ from tests.bench.suites.stage_out import staged_steps
 from tests.bench.suites.write import large_steps
 from tests.bench.workbench import MIB, Workbench
 
-_SUITES: dict[str, Callable[[], list[Suite]]] = {
+SUITES: dict[str, Callable[[], list[Suite]]] = {
     "write": lambda: [large_steps(16 * MIB), large_steps(64 * MIB), allocated_steps(), small_variables()],
     "live": lambda: [live_reader(16 * MIB), live_reader(64 * MIB)],
     "latency": lambda: [small_step_latency()],
@@ -45,14 +45,14 @@ _SUITES: dict[str, Callable[[], list[Suite]]] = {
 def main() -> int:
     """0 unless a row is below half of its target, below BP5's default, or far below its last recorded ratio."""
     parser = argparse.ArgumentParser(prog="./run bench", description="Measures Forebay beside its peers.")
-    parser.add_argument("suites", metavar="SUITE", nargs="*", help=f"of: {', '.join(_SUITES)}; none: all")
-    parser.add_argument("--quick", action="store_true", help="fewer steps and repetitions: about three minutes")
+    parser.add_argument("suites", metavar="SUITE", nargs="*", help=f"of: {', '.join(SUITES)}; none: all")
+    parser.add_argument("--quick", action="store_true", help="fewer steps and repetitions: a quarter of an hour")
     parser.add_argument("--record", action="store_true", help="keep the ratios as what later runs are compared with")
     parser.add_argument("--output", type=Path, default=Path("build/bench"), help="folder for JSON and plot")
     arguments = parser.parse_args()
-    unknown = [name for name in arguments.suites if name not in _SUITES]
+    unknown = [name for name in arguments.suites if name not in SUITES]
     if unknown:
-        parser.error(f"there is no suite {unknown[0]!r}; the suites are {', '.join(_SUITES)}")
+        parser.error(f"there is no suite {unknown[0]!r}; the suites are {', '.join(SUITES)}")
 
     console = Console()
     folder: Path = arguments.output.absolute()
@@ -62,9 +62,11 @@ def main() -> int:
     bench = Workbench(folder / "scratch", quick=arguments.quick)
     outcomes: list[Outcome] = []
     with console.status("") as status:
-        for name in arguments.suites or _SUITES:
-            for suite in _SUITES[name]():
+        for name in arguments.suites or SUITES:
+            for suite in SUITES[name]():
                 outcomes.append(run_suite(suite, bench, lambda text: status.update(text)))
+                # At once: what was measured is kept if the run ends early.
+                save_json(outcomes[-1], machine, folder)
     shutil.rmtree(bench.folder)
 
     verdicts = [verdict for outcome in outcomes for verdict in outcome.verdicts]
@@ -74,7 +76,6 @@ def main() -> int:
     console.print(
         f"Load average while measuring: {min(loads):.1f} to {max(loads):.1f} on {machine['processors']} processors."
     )
-    save_json(outcomes, machine, folder)
     save_plot(verdicts, folder / "ratios.png")
     console.print(f"Samples and plot: {folder}")
     poor = [verdict for verdict in verdicts if not verdict.acceptable]

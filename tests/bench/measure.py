@@ -16,6 +16,7 @@ __all__ = ["Case", "Figures", "Outcome", "Row", "Suite", "Verdict", "run_suite"]
 #: Figure names end with their unit: ``_seconds`` and ``_bytes`` are better when smaller, ``_bytes_per_second``
 #: when larger.
 Figures = dict[str, float]
+_UNITS = ("bytes_per_second", "seconds", "bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,16 @@ class Row:
     figure: str
     target: float | None = None
     peer_figure: str = ""  #: where it has another name
+
+    def __post_init__(self) -> None:
+        # Not after half an hour of measuring.
+        if not self.unit:
+            raise ValueError(f"{self.what}: the name {self.figure!r} ends with none of the units {', '.join(_UNITS)}")
+
+    @property
+    def unit(self) -> str:
+        """Of the figure."""
+        return next((unit for unit in _UNITS if self.figure.endswith(f"_{unit}")), "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +123,8 @@ def _judge(suite: Suite, row: Row, outcome: Outcome) -> Verdict:
         peer = outcome.samples[row.peer][row.peer_figure or row.figure]
     else:
         peer = [row.peer] * len(ours)
-    unit = next(unit for unit in ("bytes_per_second", "seconds", "bytes") if row.figure.endswith(f"_{unit}"))
     # Of a time or memory the smaller one is better, of a rate the larger one.
-    if unit != "bytes_per_second":
+    if row.unit != "bytes_per_second":
         ratios = [theirs / mine for mine, theirs in zip(ours, peer, strict=True)]
     else:
         ratios = [mine / theirs for mine, theirs in zip(ours, peer, strict=True)]
@@ -124,7 +134,7 @@ def _judge(suite: Suite, row: Row, outcome: Outcome) -> Verdict:
         against=row.against,
         ours=statistics.median(ours),
         peer=statistics.median(peer),
-        unit=unit,
+        unit=row.unit,
         ratio=statistics.median(ratios),
         ratio_min=min(ratios),
         ratio_max=max(ratios),

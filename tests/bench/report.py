@@ -108,15 +108,10 @@ def _with_unit(value: float, unit: str) -> str:
     return f"{value * 1e6:.1f} µs"
 
 
-def save_json(outcomes: Sequence[Outcome], machine: dict[str, Any], folder: Path) -> list[Path]:
-    """One file for each suite."""
-    paths: list[Path] = []
-    for outcome in outcomes:
-        path = folder / f"{outcome.suite}.json"
-        document = {"machine": machine, **dataclasses.asdict(outcome)}
-        path.write_text(json.dumps(document, indent=1) + "\n")
-        paths.append(path)
-    return paths
+def save_json(outcome: Outcome, machine: dict[str, Any], folder: Path) -> None:
+    """One suite's samples and verdicts, as SUITE.json."""
+    document = {"machine": machine, **dataclasses.asdict(outcome)}
+    (folder / f"{outcome.suite}.json").write_text(json.dumps(document, indent=1) + "\n")
 
 
 def save_plot(verdicts: Sequence[Verdict], path: Path) -> None:
