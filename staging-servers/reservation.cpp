@@ -118,12 +118,16 @@ void Reservation::recover_streams(bool after_boot, const std::set<std::string>& 
     }
     not_recovered(stream, read.error());
   }
-  for (auto stream = read_streams.begin(); stream != read_streams.end();) {
-    auto& [stream_name, read] = *stream;
-    Result<void> taken;
-    if (!read.recovery.damaged) taken = take_certain_space(*this, read, to_check(stream_name));
-    if (!taken) not_recovered(stream_name, taken.error());
-    stream = taken ? std::next(stream) : read_streams.erase(stream);
+  // What was cut from the end of a journal may have dropped a step: those of which all is there come first.
+  for (const bool cut : {false, true}) {
+    for (auto stream = read_streams.begin(); stream != read_streams.end();) {
+      auto& [stream_name, read] = *stream;
+      Result<void> taken;
+      if (!read.recovery.damaged && (read.recovery.bytes_cut > 0) == cut)
+        taken = take_certain_space(*this, read, to_check(stream_name));
+      if (!taken) not_recovered(stream_name, taken.error());
+      stream = taken ? std::next(stream) : read_streams.erase(stream);
+    }
   }
   // Those with a damaged journal last: others may own by now what they tell of.
   for (const bool damaged : {false, true}) {

@@ -160,6 +160,7 @@ Result<void> Server::recover() {
     if (reservations_.contains(record.name)) {
       start_problems_.push_back("two reservations are called " + record.name + "; the one with id " + record.id +
                                 " is left alone");
+      unread_.push_back(record.id);
       continue;
     }
     Reservation& reservation = add_reservation(std::move(record));

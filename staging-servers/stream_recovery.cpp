@@ -49,6 +49,27 @@ Result<void> take_space(Reservation& reservation, storage::StreamState& state, s
   return {};
 }
 
+/// What was cut from the journal's end may have dropped steps whose space is another's by now: they are dropped again,
+/// for the next start finds nothing to cut.
+Result<void> drop_overtaken(Reservation& reservation, ReadStream& read, std::uint64_t end) {
+  journal::StepsDroppedT dropped;
+  for (auto step = read.state.steps.begin(); step != read.state.steps.lower_bound(end); ++step) {
+    if (take_step(reservation, step->second)) {
+      for (const Extent& extent : extents_of(step->second.committed)) reservation.space().release(extent);
+    } else {
+      dropped.ranges.emplace_back(step->first, step->first);
+    }
+  }
+  if (dropped.ranges.empty()) return {};
+  log::warning("stream {}/{}: {} steps were dropped by records that are gone, and their space is another's",
+               reservation.name(), read.state.name, dropped.ranges.size());
+  const auto body = protocol::pack(dropped);
+  auto appended = read.journal->append(storage::RecordType::steps_dropped, {body.data(), body.size()});
+  if (appended) appended = read.state.apply(dropped);
+  if (appended) appended = read.journal->sync();
+  return appended;
+}
+
 /// Steps from `first` on are no more, in what this server knows; no record says so yet.
 void forget(Reservation& reservation, storage::StreamState& state, std::uint64_t first, bool space_taken) {
   for (auto step = state.steps.lower_bound(first); step != state.steps.end(); step = state.steps.erase(step)) {
@@ -70,16 +91,19 @@ void take_space_not_durable(Reservation& reservation, storage::StreamState& stat
   }
 }
 
+auto check(Reservation& reservation, const storage::StepState& step) {
+  Server& server = reservation.server();
+  return check_step(step.committed, reservation.record().segment_bytes, [&](std::uint32_t segment) {
+    return server.device().open(server.store().segment_path(reservation.record().id, segment), OpenMode::read);
+  });
+}
+
 /// The first step behind the durable watermark that power loss has damaged. An error if that cannot be told now: a disk
 /// that does not answer, or a server without descriptors, has not lost a step.
 Result<std::optional<std::uint64_t>> first_damaged(Reservation& reservation, const storage::StreamState& state) {
-  Server& server = reservation.server();
   const std::string where = "stream " + reservation.name() + "/" + state.name;
-  const auto open = [&](std::uint32_t segment) {
-    return server.device().open(server.store().segment_path(reservation.record().id, segment), OpenMode::read);
-  };
   for (auto step = state.steps.lower_bound(state.durable_next); step != state.steps.end(); ++step) {
-    auto checked = check_step(step->second.committed, reservation.record().segment_bytes, open);
+    auto checked = check(reservation, step->second);
     if (!checked && checked.error().code != ErrorCode::corrupt) {
       // Never not_found, which says of a stream that it was not made whole.
       return fail(ErrorCode::io_error,
@@ -105,9 +129,17 @@ Result<void> take_what_is_left(Reservation& reservation, storage::StreamState& s
   forget_released(reservation, state);
   std::erase_if(state.retired, [&](const auto& entry) { return !take_step(reservation, entry.second); });
   std::erase_if(state.steps, [&](const auto& entry) {
-    if (take_step(reservation, entry.second)) return false;
-    log::warning("stream {}/{}: step {} was dropped, and its space is another's", reservation.name(), state.name,
-                 entry.first);
+    if (!take_step(reservation, entry.second)) {
+      log::warning("stream {}/{}: step {} was dropped, and its space is another's", reservation.name(), state.name,
+                   entry.first);
+      return true;
+    }
+    // Dropped, and written over since by what is gone as well.
+    const auto checked = check(reservation, entry.second);
+    if (checked || checked.error().code != ErrorCode::corrupt) return false;
+    log::warning("stream {}/{}: step {} is left out: {}", reservation.name(), state.name, entry.first,
+                 checked.error().message());
+    for (const Extent& extent : extents_of(entry.second.committed)) reservation.space().release(extent);
     return true;
   });
   if (!after_boot) return {};
@@ -166,7 +198,11 @@ Result<ReadStream> read_stream(Reservation& reservation, const std::string& name
 }
 
 Result<void> take_certain_space(Reservation& reservation, ReadStream& read, bool after_boot) {
-  return take_space(reservation, read.state, after_boot ? read.state.durable_next : read.state.next_step);
+  const std::uint64_t end = after_boot ? read.state.durable_next : read.state.next_step;
+  if (read.recovery.bytes_cut > 0) {
+    if (auto dropped = drop_overtaken(reservation, read, end); !dropped) return dropped;
+  }
+  return take_space(reservation, read.state, end);
 }
 
 Result<std::unique_ptr<Stream>> recover_stream(Reservation& reservation, ReadStream read, bool after_boot) {
@@ -183,7 +219,7 @@ Result<std::unique_ptr<Stream>> recover_stream(Reservation& reservation, ReadStr
       std::make_unique<Stream>(reservation, server.next_stream_number(), std::move(state), std::move(journal));
   for (const auto& [segment, owner] : stream->state().owners) {
     // Of several streams the one that still writes has the say; an older owner only ever reads its steps there.
-    const bool lives = stream->state().group && stream->state().group->incarnation == owner.incarnation &&
+    const bool lives = !damaged && stream->state().group && stream->state().group->incarnation == owner.incarnation &&
                        stream->state().status == StreamStatus::live;
     if (lives || !reservation.space().owner(segment))
       reservation.space().set_owner(segment, Owner{stream->number(), owner.incarnation, owner.rank});

@@ -116,7 +116,7 @@ Result<std::uint32_t> Connection::send(MessageType type, std::span<const std::ui
     // An answer that tells why may still be on its way; whoever waits will find it or the end of the connection.
     if (sent.error().code == ErrorCode::protocol) return fail(std::move(sent.error()));
     break_with(sent.error());
-    return fail(std::move(sent.error()));
+    return fail(broken_error());
   }
   return request;
 }

@@ -33,6 +33,9 @@ from tests.support.staged_output import check_destination, read_bp5, receipt_ent
 from tests.support.staging_server import StagingServer
 from tests.support.watched_stager import Change, Death, Moment, WatchedStager
 
+# Each test is a whole sweep, on a disk that may be slow to sync.
+pytestmark = pytest.mark.timeout(600)
+
 OLD_CONTENT = b"0" * 5000
 
 
@@ -162,7 +165,7 @@ def stage_old(address: str, old: Path, output_format: str) -> None:
 
 
 @pytest.mark.parametrize("output_format", ["bp5", "hdf5"])
-# crash-matrix: stages | stager, at each change that it makes to the file system, while an output of an older epoch is replaced | it is the old or the new one, whole; the next run completes it
+# crash-matrix: stages | stager, at each change that it makes to the file system, while an output of an older epoch is replaced | what has its name is the old or the new one, whole; the next run completes it
 def test_steps_that_replace_those_of_an_older_epoch(
     stager: WatchedStager, reservation: str, folder: Path, tmp_path: Path, output_format: str
 ) -> None:
@@ -283,6 +286,8 @@ def check_tree(
     def check() -> None:
         if is_new:
             assert not target.exists() or same_tree(source, target)
+        else:
+            assert (target / "one").is_file()
         check_files(source, target, OLD_CONTENT)
         stage_files(job, reporter())
         assert same_tree(source, target)

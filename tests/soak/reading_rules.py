@@ -176,11 +176,14 @@ def _end_breaches(stream: StreamTimeline, reader: Process) -> Iterator[Breach]:
     }
     if any(epoch == last["epoch"] and step <= last["step"] for epoch, step in final):
         return
-    # The last step may have been dropped where an earlier one, which somebody held, was the only one there.
+    # A group's last step may have been dropped, where an earlier one that somebody held was still there, or withdrawn.
     told_ns = ends[0]["told_ns"]
-    there = [key for key in final if key in stream.commits and stream.commits[key][1] < told_ns]
-    if there and not any(stream.due(key, told_ns) for key in there):
-        return
+    seen = (last["epoch"], last["step"])
+    for key in final:
+        if key <= seen or key not in stream.commits or stream.commits[key][1] >= told_ns:
+            continue
+        if stream.withdrawn(key, begun_before_ns=told_ns) or not stream.due(key, told_ns):
+            return
     # A group that closed without a step ends the stream where an earlier one left it.
     idle = any(
         group.next_step == last["step"] + 1 and group.epoch >= last["epoch"]

@@ -445,6 +445,18 @@ def test_end_without_the_last_step_is_no_breach_where_all_consumers_had_passed_i
     assert story.rules() == (set() if passed else {"lost"})
 
 
+def test_end_without_the_last_step_is_no_breach_where_an_earlier_group_closed_behind_it() -> None:
+    story = Story(consumers=["render"])
+    first = story.group(0, 1, 2, 3)
+    story.tell(first, "closing")
+    second = story.group(1, 2, incarnation=2, epoch=2, append_after=0)
+    story.tell(second, "closing")
+    story.reader((1, 0), {"epoch": 2, "step": 1, "rewound": True}, (2, 2), consumer="render", ack=True)
+    late = story.reader((1, 0), {"epoch": 2, "step": 1})
+    story.tell(late, "end", status="ended")
+    assert story.rules() == set()
+
+
 @pytest.mark.parametrize("away", [True, False])
 def test_refusal_by_a_server_that_was_away_is_no_breach(away: bool) -> None:
     story = Story()
