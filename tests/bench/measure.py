@@ -16,7 +16,8 @@ __all__ = ["Case", "Figures", "Outcome", "Row", "Suite", "Verdict", "run_suite"]
 #: Figure names end with their unit: ``_seconds`` and ``_bytes`` are better when smaller, ``_bytes_per_second``
 #: when larger.
 Figures = dict[str, float]
-_UNITS = ("bytes_per_second", "seconds", "bytes")
+_RATE = "bytes_per_second"
+_UNITS = (_RATE, "seconds", "bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +58,9 @@ class Suite:
     name: str
     cases: list[Case]
     rows: list[Row]
-    repetitions: int = 5
+    repetitions: int = 7
     repetitions_quick: int = 3
+    best_of: int = 3  #: runs of a case in a row, of which the best is the repetition's sample; 1 for long ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,12 @@ class Outcome:
 
 
 def run_suite(suite: Suite, bench: Workbench, progress: Callable[[str], None]) -> Outcome:
-    """Runs every case once in each repetition, in turning order, so that what disturbs the machine meets all alike."""
+    """Runs every case in each repetition, in turning order, so that what disturbs the machine meets all alike.
+
+    A sample is the best of a few runs in a row. On a virtual machine free memory is the host's until it is touched, and
+    getting it costs ten times as much as the copy that is measured: the first run touches what the next ones get. The
+    host may take it back at any time, and nothing makes a run faster than it is.
+    """
     outcome = Outcome(suite.name)
     began = time.monotonic()
     repetitions = suite.repetitions_quick if bench.quick else suite.repetitions
@@ -109,8 +116,10 @@ def run_suite(suite: Suite, bench: Workbench, progress: Callable[[str], None]) -
         for case in suite.cases[shift:] + suite.cases[:shift]:
             progress(f"{suite.name} {repetition + 1}/{repetitions}: {case.name}")
             outcome.load_averages.append(os.getloadavg()[0])
-            figures = case.run(bench)
-            for name, value in figures.items():
+            runs = [case.run(bench) for _ in range(suite.best_of)]
+            for name in runs[0]:
+                best = max if name.endswith(_RATE) else min
+                value = best(figures[name] for figures in runs)
                 outcome.samples.setdefault(case.name, {}).setdefault(name, []).append(value)
     outcome.verdicts = [_judge(suite, row, outcome) for row in suite.rows]
     outcome.seconds = time.monotonic() - began
@@ -124,7 +133,7 @@ def _judge(suite: Suite, row: Row, outcome: Outcome) -> Verdict:
     else:
         peer = [row.peer] * len(ours)
     # Of a time or memory the smaller one is better, of a rate the larger one.
-    if row.unit != "bytes_per_second":
+    if row.unit != _RATE:
         ratios = [theirs / mine for mine, theirs in zip(ours, peer, strict=True)]
     else:
         ratios = [mine / theirs for mine, theirs in zip(ours, peer, strict=True)]

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from tests.bench.memory import warm_memory
 
 __all__ = ["Program", "Timeline", "build_directory", "run_alone", "run_pair"]
 
@@ -144,18 +143,16 @@ class Program:
 
 
 def run_alone(program: Program) -> Timeline:
-    """Lets it begin once it is ready, in warm memory."""
+    """Lets it begin once it is ready."""
     program.wait_ready()
-    warm_memory()
     program.go()
     return program.finish()
 
 
 def run_pair(writer: Program, reader: Program) -> tuple[Timeline, Timeline]:
-    """Lets both begin once both are ready, in warm memory; the reader first, so that it is waiting already."""
+    """Lets both begin once both are ready; the reader first, so that it is waiting already."""
     writer.wait_ready()
     reader.wait_ready()
-    warm_memory()
     reader.go()
     writer.go()
     return writer.finish(), reader.finish()

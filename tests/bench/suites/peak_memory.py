@@ -40,6 +40,7 @@ def slow_reader_memory() -> Suite:
         ],
         repetitions=3,
         repetitions_quick=1,
+        best_of=1,
     )
 
 

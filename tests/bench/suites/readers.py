@@ -9,7 +9,6 @@ import statistics
 
 from tests.bench.engines import forebay_plugin
 from tests.bench.measure import Case, Figures, Row, Suite
-from tests.bench.memory import warm_memory
 from tests.bench.workbench import MIB, Workbench
 
 __all__ = ["paced_readers"]
@@ -31,7 +30,7 @@ def paced_readers() -> Suite:
         for figure, name in (("step_seconds", "median"), ("step_longest_seconds", "longest")):
             # At most 1.1 times as long.
             rows.append(Row(f"writer's {name} step, {case.name}", "no readers", case.name, "alone", figure, 1 / 1.1))
-    return Suite("readers", cases, rows)
+    return Suite("readers", cases, rows, best_of=1)
 
 
 def _run(readers: int, stopped: bool, bench: Workbench) -> Figures:
@@ -42,7 +41,6 @@ def _run(readers: int, stopped: bool, bench: Workbench) -> Figures:
         following = [stack.enter_context(engine.reader(variable_bytes=_BYTES)) for _ in range(readers)]
         for program in (writer, *following):
             program.wait_ready()
-        warm_memory()
         for program in (*following, writer):
             program.go()
         if stopped:

@@ -13,7 +13,6 @@ from forebay.workflows.staging.reporting import JsonReporter
 from forebay.workflows.staging.steps import stage_steps
 from tests.bench.engines import bp5, forebay_plugin
 from tests.bench.measure import Case, Figures, Row, Suite
-from tests.bench.memory import warm_memory
 from tests.bench.programs import run_alone
 from tests.bench.workbench import MIB, Workbench
 
@@ -36,6 +35,7 @@ def staged_steps() -> Suite:
         ],
         repetitions=3,
         repetitions_quick=1,
+        best_of=2,
     )
 
 
@@ -43,7 +43,6 @@ def _forebay(bench: Workbench) -> Figures:
     with bench.instance((_STEPS + 4) * _BYTES) as instance, bench.scratch() as destination:
         with forebay_plugin(instance).writer(variable_bytes=_BYTES, steps=_STEPS) as writer:
             run_alone(writer)
-        warm_memory()
         job = StepsJob(stream=instance.address(), destination=str(destination))
         began = time.monotonic()
         stage_steps(job, JsonReporter(io.StringIO()))
