@@ -292,8 +292,7 @@ void Followers::status_changed() {
   serve_all();
 }
 
-bool Followers::pin(ReaderSession& session, const storage::StepState& step) {
-  const StepKey key{step.committed.epoch, step.committed.step};
+bool Followers::pin(ReaderSession& session, const StepKey& key, std::uint64_t size_bytes) {
   Reservation& reservation = stream_.reservation();
   Pin& pin = pins_[key];
   const bool unnamed = session.consumer.empty();
@@ -303,15 +302,14 @@ bool Followers::pin(ReaderSession& session, const storage::StepState& step) {
   };
   if (!session.pins.contains(key)) {
     const bool adds = unnamed && pin.unnamed == 0;
-    if (adds && reservation.unnamed_pinned_bytes + step.committed.size_bytes > reservation.unnamed_pinned_bytes_max())
-      return refuse();
+    if (adds && reservation.unnamed_pinned_bytes + size_bytes > reservation.unnamed_pinned_bytes_max()) return refuse();
     if (!reservation.server().pins().add(session.number, session.connection().peer().pid, stream_.state().uuid,
                                          key.first, key.second))
       return refuse();
-    if (adds) reservation.unnamed_pinned_bytes += step.committed.size_bytes;
+    if (adds) reservation.unnamed_pinned_bytes += size_bytes;
     ++pin.count;
     if (unnamed) ++pin.unnamed;
-    pin.size_bytes = step.committed.size_bytes;
+    pin.size_bytes = std::max(pin.size_bytes, size_bytes);  // a writer does not say it
   }
   ++session.pins[key];
   return true;
@@ -327,14 +325,41 @@ void Followers::unpin(const StepKey& key, bool unnamed) {
   stream_.retired_unpinned(key);
 }
 
-void Followers::release(ReaderSession& session, const StepKey& key) {
+bool Followers::let_go(ReaderSession& session, const StepKey& key) {
   const auto held = session.pins.find(key);
-  if (held == session.pins.end() || --held->second > 0) return;
+  if (held == session.pins.end() || --held->second > 0) return false;
   session.pins.erase(held);
   stream_.reservation().server().pins().remove(session.number, key.first, key.second);
   unpin(key, session.consumer.empty());
+  return true;
+}
+
+void Followers::release(ReaderSession& session, const StepKey& key) {
+  if (!let_go(session, key)) return;
   stream_.apply_retention();
   stream_.reservation().space_changed();
+}
+
+ReaderSession* Followers::find(std::uint64_t session) const {
+  const auto found = std::ranges::find(sessions_, session, [](const ReaderSession* other) { return other->number; });
+  return found == sessions_.end() ? nullptr : *found;
+}
+
+Result<void> Followers::pin_for_writer(std::uint64_t session, pid_t process, const StepKey& key) {
+  ReaderSession* const holder = find(session);
+  if (holder == nullptr || holder->connection().peer().pid != process)
+    return fail(ErrorCode::protocol, "the part names a holder that is not a reader of this process");
+  if (!pin(*holder, key, 0)) {
+    return fail(ErrorCode::no_space,
+                "the program holds memory that it allocated in this step, but the server's table of pins is full; let "
+                "go of arrays and of steps that were read");
+  }
+  return {};
+}
+
+void Followers::unpin_for_writer(std::uint64_t session, const StepKey& key) {
+  // No step goes with it: there was none.
+  if (ReaderSession* const holder = find(session)) let_go(*holder, key);
 }
 
 void Followers::deliver(ReaderSession& session, std::uint32_t request, const storage::StepState& step, bool in_turn) {
@@ -342,7 +367,7 @@ void Followers::deliver(ReaderSession& session, std::uint32_t request, const sto
   event.kind = static_cast<std::uint8_t>(NextStep::Kind::step);
   event.status = static_cast<std::uint8_t>(stream_.state().status);
   event.step = std::make_unique<wire::StepDescriptorT>();
-  event.step->pinned = pin(session, step);
+  event.step->pinned = pin(session, {step.committed.epoch, step.committed.step}, step.committed.size_bytes);
   const StepSummary summary = stream_.summary(step);
   event.step->summary = std::make_unique<wire::StepSummary>(summary.step, summary.time_ns, summary.size_bytes,
                                                             summary.epoch, summary.incarnation, summary.pins,

@@ -58,6 +58,11 @@ class Followers {
   Result<void> get_step(ReaderSession& session, std::uint32_t request, std::uint64_t step);
   Result<void> move_cursor(ReaderSession& session, const wire::CursorMoveT& move);
   void release(ReaderSession& session, const StepKey& key);
+  /// Pins a step that is about to be committed, for a session of the process that wrote it. Errors: protocol, no_space
+  /// (the table of pins is full).
+  Result<void> pin_for_writer(std::uint64_t session, pid_t process, const StepKey& key);
+  /// That step has not come to be.
+  void unpin_for_writer(std::uint64_t session, const StepKey& key);
   Result<void> check(const StepKey& key) const;
 
   /// Durable cursors of earlier epochs that lie beyond `first` go back there.
@@ -107,8 +112,11 @@ class Followers {
   void begin_sharing(const ReaderSession& session);
   /// `in_turn`: with what is to be told before the next step.
   void deliver(ReaderSession& session, std::uint32_t request, const storage::StepState& step, bool in_turn);
-  bool pin(ReaderSession& session, const storage::StepState& step);
+  bool pin(ReaderSession& session, const StepKey& key, std::uint64_t size_bytes);
+  ReaderSession* find(std::uint64_t session) const;
   void unpin(const StepKey& key, bool unnamed);
+  /// One of the session's holds on a step; true if it was the last.
+  bool let_go(ReaderSession& session, const StepKey& key);
   bool answer_end(ReaderSession& session);
   /// Lets go of what was held for an absent session; `kept`: what it has pinned itself again.
   void end_absent(std::uint64_t session, const std::map<StepKey, std::uint32_t>& kept);

@@ -105,7 +105,11 @@ void Followers::hold_for_absent(std::uint64_t session, const std::vector<StepKey
     const auto kept = state.steps.find(key.second);
     const bool exists =
         (kept != state.steps.end() && kept->second.committed.epoch == key.first) || state.retired.contains(key);
-    if (!exists) continue;
+    if (!exists) {
+      // The server died before the step's record, or lost it with the power.
+      stream_.reservation().server().pins().remove(session, key.first, key.second);
+      continue;
+    }
     ++pins_[key].count;
     absent_[session].push_back({key, false});
   }
@@ -140,7 +144,7 @@ std::vector<StepKey> Followers::resume_pins(ReaderSession& session, const std::v
     const auto absent = absent_.find(session.number);
     const bool held =
         absent != absent_.end() && std::ranges::find(absent->second, key, &AbsentPin::key) != absent->second.end();
-    if (step == nullptr || !held || !pin(session, *step)) lost.push_back(key);
+    if (step == nullptr || !held || !pin(session, key, step->committed.size_bytes)) lost.push_back(key);
   }
   // The lines of what it still holds stay in the table all the time: the server may be killed here as anywhere.
   end_absent(session.number, session.pins);

@@ -248,6 +248,10 @@ std::string Reservation::space_holders() const {
     text += fmt::format(" [{}: {} steps, {} bytes, retention {}", stream_name, state.steps.size(), stream->kept_bytes(),
                         to_string(state.retention));
     if (precious > 0) text += fmt::format(", {} precious and not staged out", precious);
+    const auto pinned = std::ranges::count_if(state.steps, [&](const auto& entry) {
+      return stream->followers().pinned({entry.second.committed.epoch, entry.first});
+    });
+    if (pinned > 0) text += fmt::format(", {} that readers or a writer's arrays hold", pinned);
     if (stream->group().granted_bytes() > 0)
       text += fmt::format(", {} bytes of open steps", stream->group().granted_bytes());
     for (const ConsumerInfo& consumer : stream->followers().consumers()) {

@@ -159,7 +159,19 @@ void WriterGroup::part(WriterSession& session, std::uint32_t request, const wire
     return;
   }
   fail_point("server.part.received");
-  rank->part = PendingPart{request, part.next_bytes, std::move(*checked)};
+  rank->part = PendingPart{request, part.next_bytes, {}, std::move(*checked)};
+  if (part.holder != 0) {
+    // Before the commit, so that a server that is killed after it finds the pin in its table.
+    const pid_t process = session.connection().peer().pid;
+    const WriterPin pin{part.holder, {state.epoch, part.step}};
+    if (auto pinned = stream_.followers().pin_for_writer(pin.session, process, pin.key); !pinned) {
+      take_back_part(*rank);
+      session.connection().answer_failure(request, {pinned.error().code, pinned.error().what, where});
+      return;
+    }
+    rank->part->pin = pin;
+    fail_point("server.part.pinned");
+  }
   commit_if_whole();
 }
 
@@ -175,11 +187,12 @@ void WriterGroup::commit_if_whole() {
   struct Answer {
     std::uint32_t request = 0;
     std::uint64_t next_bytes = 0;
+    std::optional<WriterPin> pin;
     std::vector<journal::Extent> extents;
   };
   std::vector<Answer> answers;
   for (Rank& rank : ranks_) {
-    answers.push_back({rank.part->request, rank.part->next_bytes, rank.part->part.extents});
+    answers.push_back({rank.part->request, rank.part->next_bytes, rank.part->pin, rank.part->part.extents});
     for (const auto& extent : rank.part->part.extents) step.size_bytes += extent.length();
     step.parts.push_back(std::make_unique<journal::PartT>(std::move(rank.part->part)));
     rank.part.reset();
@@ -204,6 +217,7 @@ void WriterGroup::commit_if_whole() {
     for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
       for (const auto& extent : answers[rank].extents)
         ranks_[rank].granted[extent.segment()].insert(extent.offset(), extent.length());
+      unpin(answers[rank].pin);
       if (ranks_[rank].session != nullptr)
         ranks_[rank].session->connection().answer_failure(answers[rank].request, committed.error());
     }

@@ -16,6 +16,7 @@
 #include <forebay/writer.h>
 
 #include "event_loop.h"
+#include "followers.h"
 #include "space_map.h"
 
 namespace forebay::server {
@@ -75,9 +76,15 @@ class WriterGroup {
     EventLoop::TimerId timer;
     bool has_timer = false;
   };
+  /// A pin on the step at hand, for who holds memory that was allocated in it.
+  struct WriterPin {
+    std::uint64_t session = 0;
+    StepKey key;
+  };
   struct PendingPart {
     std::uint32_t request = 0;
     std::uint64_t next_bytes = 0;
+    std::optional<WriterPin> pin;
     journal::PartT part;
   };
   struct Rank {
@@ -113,6 +120,7 @@ class WriterGroup {
   bool is_member(const WriterSession& session) const noexcept;
   void grant(Rank& rank, const std::vector<Extent>& extents);
   void take_back_part(Rank& rank);
+  void unpin(const std::optional<WriterPin>& pin);
   void give_back(Rank& rank);
   void break_group(const std::string& reason);
   void finish_rejoin_if_whole();

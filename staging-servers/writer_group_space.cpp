@@ -38,7 +38,13 @@ void WriterGroup::take_back_part(Rank& rank) {
   if (!rank.part) return;
   for (const auto& extent : rank.part->part.extents)
     rank.granted[extent.segment()].insert(extent.offset(), extent.length());
+  const auto pin = rank.part->pin;
   rank.part.reset();
+  unpin(pin);
+}
+
+void WriterGroup::unpin(const std::optional<WriterPin>& pin) {
+  if (pin) stream_.followers().unpin_for_writer(pin->session, pin->key);
 }
 
 void WriterGroup::give_back(Rank& rank) {

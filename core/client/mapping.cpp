@@ -50,9 +50,18 @@ Result<std::shared_ptr<Mapping>> Mapping::map(const SegmentCache& segments, std:
 
 std::shared_ptr<void> Mapping::hold(const std::shared_ptr<Mapping>& mapping) {
   mapping->held_.store(true, std::memory_order_relaxed);
-  return {mapping->address_,
-          // What was done to the memory before this has happened for whoever sees that it is not held.
-          [mapping](void*) { mapping->held_.store(false, std::memory_order_release); }};
+  return {mapping->address_, [mapping](void*) {
+            std::shared_ptr<const void> kept;
+            const std::lock_guard lock(mapping->kept_mutex_);
+            kept.swap(mapping->kept_);
+            // What was done to the memory before this has happened for whoever sees that it is not held.
+            mapping->held_.store(false, std::memory_order_release);
+          }};
+}
+
+void Mapping::keep_while_held(std::shared_ptr<const void> thing) {
+  const std::lock_guard lock(kept_mutex_);
+  if (is_held()) kept_ = std::move(thing);
 }
 
 Result<void> Mapping::make_read_only() {

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <vector>
 
@@ -29,6 +30,8 @@ class Mapping {
   /// A program's share: it holds the mapping until the last copy of this is gone, in whatever thread. One at a time.
   static std::shared_ptr<void> hold(const std::shared_ptr<Mapping>& mapping);
   bool is_held() const noexcept { return held_.load(std::memory_order_acquire); }
+  /// Keeps `thing` as long as the program holds the mapping.
+  void keep_while_held(std::shared_ptr<const void> thing);
   /// From now on a write through the mapping is a fault instead of a change to data that others read.
   Result<void> make_read_only();
   /// For another step, when nobody looks at this one's bytes any more.
@@ -42,6 +45,8 @@ class Mapping {
   std::byte* const address_;
   const std::size_t bytes_;
   std::atomic<bool> held_ = false;
+  std::mutex kept_mutex_;
+  std::shared_ptr<const void> kept_;                // guarded by kept_mutex_; null unless held
   std::vector<std::unique_ptr<MappedRange>> told_;  // who is told when the mapping can be written; empty but in tests
 };
 

@@ -197,6 +197,17 @@ std::uint32_t ReaderLink::epoch() const {
   return epoch_;
 }
 
+Result<void> ReaderLink::confirm() {
+  auto answer = ask(MessageType::segments_get, wire::SegmentsGetT(), MessageType::segments_answer);
+  if (!answer) return fail(std::move(answer.error()));
+  return {};
+}
+
+std::uint64_t ReaderLink::session() const {
+  const std::lock_guard lock(mutex_);
+  return session_;
+}
+
 std::uint64_t ReaderLink::position() const {
   const std::lock_guard lock(mutex_);
   return position_;

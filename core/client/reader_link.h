@@ -34,6 +34,8 @@ class Pin {
   Result<void> check() const;
   /// step_gone unless what was read up to now is the step's: asks the server where the step is not pinned.
   Result<void> check_after_read() const;
+  /// The server holds nothing under this name: it is not told when the handle goes.
+  void disown() noexcept { lost_ = true; }
   /// A segment that the step lies in. step_gone where the stream has left it since.
   Result<std::shared_ptr<Segment>> segment(std::uint32_t number) const;
   ReaderLink& link() const noexcept { return *link_; }
@@ -102,6 +104,10 @@ class ReaderLink : public std::enable_shared_from_this<ReaderLink> {
 
   /// Notes a delivery of a step through a connection.
   std::shared_ptr<Pin> delivered(std::uint64_t step, std::uint32_t epoch, bool pinned, std::uint64_t generation);
+
+  /// Brings the connection back if the server went away.
+  Result<void> confirm();
+  std::uint64_t session() const;
 
   /// The reader is gone; the steps that it gave stay as they are.
   void leave();

@@ -331,7 +331,7 @@ Result<void> Writer::abort_step() {
   impl_->blocks.discard();
   // What the program may still look at is not written to by it any more, nor by the next step.
   if (auto completed = impl_->complete_allocated(); !completed) return impl_->failed(std::move(completed.error()));
-  impl_->release_allocated();
+  impl_->release_allocated(nullptr);
   impl_->space.trim();
   for (const client::Extent& extent : impl_->space.abort()) impl_->add_space(extent);
   impl_->state = Impl::State::between_steps;
@@ -349,6 +349,7 @@ Result<void> Writer::close() {
   if (auto ordered = impl_->order(MessageType::writer_close, wire::WriterCloseT()); !ordered) return ordered;
   impl_->state = Impl::State::closed;
   impl_->released.clear();
+  impl_->holder.reset();
   return {};
 }
 

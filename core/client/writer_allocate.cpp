@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory that a program computes in: extents of the open step, mapped. When the step has ended the mapping is
-// read-only, and while the program holds it this writer does not use the space again, even if the step is dropped and
-// the server grants it anew; that is the pin of an allocation. A mapping that the program let go of is kept for a
-// while, because recycled space comes round again: mapping it anew, its page faults and unmapping it cost more than a
-// checksum.
+// read-only, and while the program holds it the step is pinned: by a reader of this writer's own, for whom the server
+// takes the pin as it commits the step. What became of no step is this writer's space, and kept back here. A mapping
+// that the program let go of is kept for a while, because recycled space comes round again: mapping it anew, its page
+// faults and unmapping it cost more than a checksum.
 #include <algorithm>
 #include <utility>
 
@@ -23,6 +23,9 @@ namespace {
 constexpr std::uint64_t idle_steps_max = 4;
 // And so many of them: they are looked through for each block, and the kernel's number of mappings is limited.
 constexpr std::size_t idle_mappings_max = 256;
+// A reader with a name: what it pins is not limited as unnamed readers' pins are. It follows nothing, so that there is
+// no cursor of this name.
+constexpr const char* holder_name = "allocated-memory";
 
 }  // namespace
 
@@ -69,10 +72,36 @@ Result<void> Writer::Impl::complete_allocated() {
   return {};
 }
 
-void Writer::Impl::release_allocated() {
+Result<void> Writer::Impl::pin_if_held() {
+  part.holder = 0;
+  if (std::ranges::none_of(allocated, [](const Allocated& entry) { return entry.mapping->is_held(); })) return {};
+  if (!holder) {
+    ReaderOptions reading;
+    reading.consumer = holder_name;
+    reading.follow = false;
+    reading.open_timeout_ms = options.open_timeout_ms;
+    reading.reconnect_timeout_ms = options.reconnect_timeout_ms;
+    reading.interrupt = options.interrupt;
+    auto opened = client::ReaderLink::open(address, reading);
+    if (!opened) return fail(std::move(opened.error()));
+    holder = std::move(*opened);
+  }
+  part.holder = holder->session();
+  // From now on, so that it is among what is said to be held when the server comes back.
+  part_pin = holder->delivered(step, epoch, true, holder->current().generation);
+  return {};
+}
+
+void Writer::Impl::give_up_pin() {
+  if (part_pin) part_pin->disown();
+  part_pin.reset();
+}
+
+void Writer::Impl::release_allocated(const std::shared_ptr<client::Pin>& pin) {
   allocated_bytes = 0;
   for (Allocated& entry : allocated) {
     allocated_bytes += entry.mapping->bytes().size();
+    if (pin) entry.mapping->keep_while_held(pin);
     const bool held = entry.mapping->is_held();
     released.push_back({std::move(entry.mapping), std::move(entry.extents), held});
   }

@@ -15,6 +15,7 @@
 #include "client/connection.h"
 #include "client/mapping.h"
 #include "client/opened_in.h"
+#include "client/reader_link.h"
 #include "client/segment_cache.h"
 #include "client/space.h"
 #include "protocol/step_metadata_builder.h"
@@ -83,7 +84,12 @@ struct Writer::Impl {
   /// Mapped writable; the mapping that an earlier step left in the same place where there is one.
   Result<std::shared_ptr<client::Mapping>> map_pieces(const std::vector<client::Extent>& extents, std::uint64_t bytes);
   /// The step is over: the program may look at what it allocated, and its space is not used before it lets go of it.
-  void release_allocated();
+  /// `pin`: on the step, if it has committed; kept as long as the program looks.
+  void release_allocated(const std::shared_ptr<client::Pin>& pin);
+  /// Where the program holds memory that was allocated in the open step, has the part pin it for `holder`.
+  Result<void> pin_if_held();
+  /// The part's step does not exist.
+  void give_up_pin();
   /// Adds granted space, keeping back what the program still looks at.
   void add_space(const client::Extent& extent);
   /// The space of what the program has let go of may be used.
@@ -105,19 +111,21 @@ struct Writer::Impl {
   protocol::StepMetadataBuilder metadata;
 
   State state = State::between_steps;
-  std::uint64_t step = 0;                 // the open one, else the next
-  std::uint64_t expected_bytes = 0;       // what the last step took
-  std::optional<Error> step_error;        // a write failed: the open step can only be given up
-  std::optional<Error> ended_by;          // group_broken, fenced or failed
-  std::uint32_t space_request = 0;        // outstanding, or 0
-  std::uint32_t part_request = 0;         // outstanding, or 0
-  std::uint64_t server_next_step = 0;     // after a rejoin
-  wire::PartT part;                       // while publishing
-  std::vector<Allocated> allocated;       // in the open step
-  std::vector<Released> released;         // the latest last
-  std::uint64_t allocated_bytes = 0;      // in the last step
-  std::vector<client::Extent> kept_back;  // granted, but still looked at through `released`
-  std::vector<format::Piece> pieces;      // of the block that is being written
+  std::uint64_t step = 0;                      // the open one, else the next
+  std::uint64_t expected_bytes = 0;            // what the last step took
+  std::optional<Error> step_error;             // a write failed: the open step can only be given up
+  std::optional<Error> ended_by;               // group_broken, fenced or failed
+  std::uint32_t space_request = 0;             // outstanding, or 0
+  std::uint32_t part_request = 0;              // outstanding, or 0
+  std::uint64_t server_next_step = 0;          // after a rejoin
+  wire::PartT part;                            // while publishing
+  std::vector<Allocated> allocated;            // in the open step
+  std::vector<Released> released;              // the latest last
+  std::uint64_t allocated_bytes = 0;           // in the last step
+  std::vector<client::Extent> kept_back;       // granted, but still looked at through `released`
+  std::vector<format::Piece> pieces;           // of the block that is being written
+  std::shared_ptr<client::ReaderLink> holder;  // pins steps for who looks at allocated memory; made when first needed
+  std::shared_ptr<client::Pin> part_pin;       // while publishing, if the part asks for it
 
   protocol::Attributes attributes;
   std::vector<std::uint8_t> encoded_attributes;

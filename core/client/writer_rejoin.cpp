@@ -10,9 +10,14 @@ Result<void> Writer::Impl::rejoin(Deadline deadline) {
   // Answers to what was outstanding went with the old connection.
   space_request = 0;
   part_request = 0;
-  auto connected = client::reconnect_server(
-      connection->socket_path(), deadline, options.interrupt,
-      [this](const std::shared_ptr<client::Connection>& fresh) { return send_rejoin(*fresh); });
+  auto connected = client::reconnect_server(connection->socket_path(), deadline, options.interrupt,
+                                            [this](const std::shared_ptr<client::Connection>& fresh) -> Result<void> {
+                                              // First, for the part may be sent again at once.
+                                              if (holder) {
+                                                if (auto confirmed = holder->confirm(); !confirmed) return confirmed;
+                                              }
+                                              return send_rejoin(*fresh);
+                                            });
   if (!connected) return fail(std::move(connected.error()));
   connection = std::move(*connected);
   const bool in_flight_committed = state == State::publishing && server_next_step == step + 1;

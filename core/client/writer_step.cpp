@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A step's space, and its way from the last block to the commit.
 #include <algorithm>
+#include <utility>
 
 #include "base/bounds.h"
 #include "base/checksum.h"
@@ -138,7 +139,7 @@ Result<void> Writer::Impl::complete_part() {
   for (const Extent& extent : space.used())
     part.extents.emplace_back(extent.segment, 0, 0, extent.offset, extent.length);
   part.next_bytes = space.used_bytes();
-  return {};
+  return pin_if_held();
 }
 
 Result<void> Writer::Impl::publish() {
@@ -155,6 +156,7 @@ Result<void> Writer::Impl::publish() {
     } else if (part_request == 0 && !connection->is_broken()) {
       state = State::in_step;
     }
+    if (state != State::publishing) give_up_pin();
     return fail(std::move(answer.error()));
   }
   if (!*answer) return step_committed(nullptr, {});
@@ -169,7 +171,10 @@ Result<void> Writer::Impl::publish() {
 Result<void> Writer::Impl::step_committed(const wire::Committed* committed, std::vector<Descriptor> descriptors) {
   expected_bytes = space.used_bytes();
   space.commit();
-  release_allocated();
+  std::shared_ptr<client::Pin> pin = std::exchange(part_pin, nullptr);
+  // A server that was restarted in between did not know of the pin before it got the part again.
+  if (pin && !pin->check()) pin = holder->delivered(step, epoch, true, holder->current().generation);
+  release_allocated(pin);
   state = State::between_steps;
   ++step;
   if (committed == nullptr) return {};

@@ -166,11 +166,10 @@ class StepBeingWritten:
         Returns
         -------
         ndarray
-            Its content is undefined until written. When the step ends it becomes read-only, and while it is held this
-            writer does not use its space again. Once retention has dropped the step, other ranks and streams may: to
-            look at it for longer, take the step from the stream (``stream[number]``), which pins it against everybody.
-            The memory itself is protected: drop slices taken from it before, because a write through one of them after
-            the end is a fault (SIGSEGV), not an exception.
+            Its content is undefined until written. When the step ends it becomes read-only, and while it is held the
+            step is pinned: its space is not used again, whatever retention drops. The memory itself is protected: drop
+            slices taken from it before, because a write through one of them after the end is a fault (SIGSEGV), not an
+            exception.
         """
         self._check_open()
         native_type = np.dtype(dtype)

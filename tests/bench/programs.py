@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-
 __all__ = ["Program", "Timeline", "build_directory", "run_alone", "run_pair"]
 
 #: Longer than any case takes; a program that hangs is killed then.

@@ -126,9 +126,8 @@ class Writer {
   Result<void> put_string(std::string_view name, ShapeKind kind, std::string_view value);
 
   /// Reserves the block in the step's segment and returns its bytes for computing in place, page-aligned.
-  /// The memory stays mapped until the returned owner dies; it must not be written after end_step. Until then this
-  /// writer does not use the space again; once the step is dropped, other ranks and streams may. Whoever looks at it
-  /// for longer than the step is kept reads the step, which pins it against everybody.
+  /// The memory stays mapped until the returned owner dies; it must not be written after end_step. An owner that
+  /// outlives end_step is a pin: the step's space is not used again before the owner dies, whatever retention drops.
   struct Allocation {
     std::span<std::byte> bytes;
     std::shared_ptr<void> owner;
