@@ -60,7 +60,7 @@ class Suite:
     rows: list[Row]
     repetitions: int = 7
     repetitions_quick: int = 3
-    best_of: int = 3  #: runs of a case in a row, of which the best is the repetition's sample; 1 for long ones
+    best_of: int = 4  #: runs of a case in a row, of which the best is the repetition's sample; 1 for long ones
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ __all__ = ["POLICY", "describe_machine", "print_table", "save_json", "save_plot"
 POLICY = (
     "Data stays in the page cache: nothing is synced while a case runs, except by our own flusher (every 500 ms, its "
     "default), and in the rows that say durable or synced. Files and reservations are fresh for each case, and deleted "
-    "after it. Up to 5 GiB of memory are touched and freed when everything in a case is open."
+    "after it. A sample is the best of a few runs in a row, but where a run takes long."
 )
 
 

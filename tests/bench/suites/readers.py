@@ -16,7 +16,8 @@ __all__ = ["paced_readers"]
 _BYTES = 16 * MIB
 #: Eight readers of a step each 100 ms copy 1.3 GB/s together: less than half a core.
 _PACE_US = 100_000
-_WARMUP = 8
+#: Space goes round only once the flusher (every 500 ms) has made the first drops durable.
+_WARMUP = 16
 
 
 def paced_readers() -> Suite:
