@@ -347,8 +347,9 @@ ReaderSession* Followers::find(std::uint64_t session) const {
 
 Result<void> Followers::pin_for_writer(std::uint64_t session, pid_t process, const StepKey& key) {
   ReaderSession* const holder = find(session);
-  if (holder == nullptr || holder->connection().peer().pid != process)
-    return fail(ErrorCode::protocol, "the part names a holder that is not a reader of this process");
+  if (holder == nullptr || holder->connection().peer().pid != process || holder->consumer.empty())
+    return fail(ErrorCode::protocol, "the part names a holder that is not a named reader of this process");
+  if (holder->pins.contains(key)) return {};
   if (!pin(*holder, key, 0)) {
     return fail(ErrorCode::no_space,
                 "the program holds memory that it allocated in this step, but the server's table of pins is full; let "

@@ -58,8 +58,8 @@ class Followers {
   Result<void> get_step(ReaderSession& session, std::uint32_t request, std::uint64_t step);
   Result<void> move_cursor(ReaderSession& session, const wire::CursorMoveT& move);
   void release(ReaderSession& session, const StepKey& key);
-  /// Pins a step that is about to be committed, for a session of the process that wrote it. Errors: protocol, no_space
-  /// (the table of pins is full).
+  /// Pins a step that is about to be committed, for a session of the process that wrote it, if it has not pinned it
+  /// yet. Errors: protocol, no_space (the table of pins is full).
   Result<void> pin_for_writer(std::uint64_t session, pid_t process, const StepKey& key);
   /// That step has not come to be.
   void unpin_for_writer(std::uint64_t session, const StepKey& key);

@@ -49,8 +49,8 @@ Result<void> take_space(Reservation& reservation, storage::StreamState& state, s
   return {};
 }
 
-/// What was cut from the journal's end may have dropped steps whose space is another's by now: they are dropped again,
-/// for the next start finds nothing to cut.
+/// What is cut from the journal's end may have dropped steps whose space is another's by now: they are dropped again,
+/// and in one with the cut, for once it is made no start could tell that these steps give way.
 Result<void> drop_overtaken(Reservation& reservation, ReadStream& read, std::uint64_t end) {
   journal::StepsDroppedT dropped;
   for (auto step = read.state.steps.begin(); step != read.state.steps.lower_bound(end); ++step) {
@@ -63,11 +63,9 @@ Result<void> drop_overtaken(Reservation& reservation, ReadStream& read, std::uin
   if (dropped.ranges.empty()) return {};
   log::warning("stream {}/{}: {} steps were dropped by records that are gone, and their space is another's",
                reservation.name(), read.state.name, dropped.ranges.size());
-  const auto body = protocol::pack(dropped);
-  auto appended = read.journal->append(storage::RecordType::steps_dropped, {body.data(), body.size()});
-  if (appended) appended = read.state.apply(dropped);
-  if (appended) appended = read.journal->sync();
-  return appended;
+  if (auto applied = read.state.apply(dropped); !applied) return applied;
+  const auto checkpoint = read.state.checkpoint_body();
+  return read.journal->roll({checkpoint.data(), checkpoint.size()});
 }
 
 /// Steps from `first` on are no more, in what this server knows; no record says so yet.
@@ -189,7 +187,7 @@ Result<ReadStream> read_stream(Reservation& reservation, const std::string& name
     if (auto synced = read.journal->sync(); !synced) return fail(std::move(synced.error()));
   }
   if (read.recovery.bytes_cut > 0)
-    log::warning("{}: {} bytes of a torn record were cut from the journal's end", where, read.recovery.bytes_cut);
+    log::warning("{}: {} bytes of a torn record are cut from the journal's end", where, read.recovery.bytes_cut);
   for (const auto& [segment, owner] : read.state.owners) {
     if (segment >= reservation.space().segment_count())
       return fail(ErrorCode::corrupt, fmt::format("segment {} does not exist", segment), where);

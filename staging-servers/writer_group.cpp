@@ -162,9 +162,8 @@ void WriterGroup::part(WriterSession& session, std::uint32_t request, const wire
   rank->part = PendingPart{request, part.next_bytes, {}, std::move(*checked)};
   if (part.holder != 0) {
     // Before the commit, so that a server that is killed after it finds the pin in its table.
-    const pid_t process = session.connection().peer().pid;
-    const WriterPin pin{part.holder, {state.epoch, part.step}};
-    if (auto pinned = stream_.followers().pin_for_writer(pin.session, process, pin.key); !pinned) {
+    const WriterPin pin{part.holder, session.connection().peer().pid, {state.epoch, part.step}};
+    if (auto pinned = stream_.followers().pin_for_writer(pin.session, pin.process, pin.key); !pinned) {
       take_back_part(*rank);
       session.connection().answer_failure(request, {pinned.error().code, pinned.error().what, where});
       return;
@@ -194,6 +193,9 @@ void WriterGroup::commit_if_whole() {
   for (Rank& rank : ranks_) {
     answers.push_back({rank.part->request, rank.part->next_bytes, rank.part->pin, rank.part->part.extents});
     for (const auto& extent : rank.part->part.extents) step.size_bytes += extent.length();
+    // Once more: the holder may have come back on another connection, when there was no step to hold.
+    if (const auto& pin = rank.part->pin)
+      (void)stream_.followers().pin_for_writer(pin->session, pin->process, pin->key);
     step.parts.push_back(std::make_unique<journal::PartT>(std::move(rank.part->part)));
     rank.part.reset();
   }

@@ -79,6 +79,7 @@ class WriterGroup {
   /// A pin on the step at hand, for who holds memory that was allocated in it.
   struct WriterPin {
     std::uint64_t session = 0;
+    pid_t process = 0;
     StepKey key;
   };
   struct PendingPart {

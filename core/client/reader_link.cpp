@@ -77,9 +77,10 @@ Result<std::shared_ptr<Segment>> Pin::segment(std::uint32_t number) const {
 ReaderLink::ReaderLink(Address address, ReaderOptions options)
     : address_(std::move(address)), options_(std::move(options)), segments_(client_device()) {}
 
-Result<std::shared_ptr<ReaderLink>> ReaderLink::open(const Address& address, const ReaderOptions& options) {
+Result<std::shared_ptr<ReaderLink>> ReaderLink::open(const Address& address, const ReaderOptions& options,
+                                                     const std::string& socket_path) {
   std::shared_ptr<ReaderLink> link(new ReaderLink(address, options));
-  auto connected = connect_server({}, options.interrupt);
+  auto connected = connect_server(socket_path, options.interrupt);
   if (!connected) return fail(std::move(connected.error()));
   auto opened = link->greet(*connected, nullptr, open_deadline(options.open_timeout_ms));
   if (!opened && (*connected)->is_broken()) {
@@ -147,6 +148,13 @@ Result<void> ReaderLink::greet(const std::shared_ptr<Connection>& connection, Pr
       pin->generation_ = current_.generation;
       pin->deliveries_ = 1;
     }
+    // Others came through the connection before, while this one was made: the server has let go of them.
+    std::erase_if(pins_, [this](const auto& entry) {
+      Pin& pin = *entry.second.first;
+      if (pin.generation_ == current_.generation) return false;
+      pin.lost_ = true;
+      return true;
+    });
   }
   if ((*body)->lost_pins() != nullptr) {
     for (const wire::StepKey* key : *(*body)->lost_pins()) {

@@ -79,22 +79,23 @@ Result<void> Writer::Impl::pin_if_held() {
     ReaderOptions reading;
     reading.consumer = holder_name;
     reading.follow = false;
-    reading.open_timeout_ms = options.open_timeout_ms;
+    reading.open_timeout_ms = 0;
     reading.reconnect_timeout_ms = options.reconnect_timeout_ms;
     reading.interrupt = options.interrupt;
-    auto opened = client::ReaderLink::open(address, reading);
+    auto opened = client::ReaderLink::open(address, reading, connection->socket_path());
     if (!opened) return fail(std::move(opened.error()));
     holder = std::move(*opened);
+  } else if (holder->current().connection->is_broken()) {
+    if (auto confirmed = holder->confirm(); !confirmed) return confirmed;
   }
-  part.holder = holder->session();
-  // From now on, so that it is among what is said to be held when the server comes back.
-  part_pin = holder->delivered(step, epoch, true, holder->current().generation);
+  pin_part();
   return {};
 }
 
-void Writer::Impl::give_up_pin() {
-  if (part_pin) part_pin->disown();
-  part_pin.reset();
+void Writer::Impl::pin_part() {
+  part.holder = holder->session();
+  // From now on, so that it is among what is said to be held when the server comes back.
+  part_pin = holder->delivered(step, epoch, true, holder->current().generation);
 }
 
 void Writer::Impl::release_allocated(const std::shared_ptr<client::Pin>& pin) {

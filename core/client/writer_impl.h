@@ -88,8 +88,7 @@ struct Writer::Impl {
   void release_allocated(const std::shared_ptr<client::Pin>& pin);
   /// Where the program holds memory that was allocated in the open step, has the part pin it for `holder`.
   Result<void> pin_if_held();
-  /// The part's step does not exist.
-  void give_up_pin();
+  void pin_part();
   /// Adds granted space, keeping back what the program still looks at.
   void add_space(const client::Extent& extent);
   /// The space of what the program has let go of may be used.

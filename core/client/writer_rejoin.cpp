@@ -26,6 +26,8 @@ Result<void> Writer::Impl::rejoin(Deadline deadline) {
                                              " as the next one, this rank is at " + std::to_string(step) +
                                              "; open the stream again to go on after its last step");
   }
+  // The server has died before it knew of the step: it takes the pin with the part that is sent again.
+  if (part_pin && !in_flight_committed && !part_pin->check()) pin_part();
   return {};
 }
 

@@ -156,7 +156,14 @@ Result<void> Writer::Impl::publish() {
     } else if (part_request == 0 && !connection->is_broken()) {
       state = State::in_step;
     }
-    if (state != State::publishing) give_up_pin();
+    if (state == State::in_step && part_pin) {
+      part_pin->disown();
+      part_pin.reset();
+    } else if (ended_by) {
+      // Whether the step is there is not known to all of these errors. The server passes over a pin that it does not
+      // hold.
+      release_allocated(std::exchange(part_pin, nullptr));
+    }
     return fail(std::move(answer.error()));
   }
   if (!*answer) return step_committed(nullptr, {});
@@ -171,10 +178,7 @@ Result<void> Writer::Impl::publish() {
 Result<void> Writer::Impl::step_committed(const wire::Committed* committed, std::vector<Descriptor> descriptors) {
   expected_bytes = space.used_bytes();
   space.commit();
-  std::shared_ptr<client::Pin> pin = std::exchange(part_pin, nullptr);
-  // A server that was restarted in between did not know of the pin before it got the part again.
-  if (pin && !pin->check()) pin = holder->delivered(step, epoch, true, holder->current().generation);
-  release_allocated(pin);
+  release_allocated(std::exchange(part_pin, nullptr));
   state = State::between_steps;
   ++step;
   if (committed == nullptr) return {};

@@ -167,9 +167,9 @@ class StepBeingWritten:
         -------
         ndarray
             Its content is undefined until written. When the step ends it becomes read-only, and while it is held the
-            step is pinned: its space is not used again, whatever retention drops. The memory itself is protected: drop
-            slices taken from it before, because a write through one of them after the end is a fault (SIGSEGV), not an
-            exception.
+            step is pinned: its space is not used again, whatever retention drops, and a writer that finds the
+            reservation full waits for it. The memory itself is protected: drop slices taken from it before, because a
+            write through one of them after the end is a fault (SIGSEGV), not an exception.
         """
         self._check_open()
         native_type = np.dtype(dtype)

@@ -164,6 +164,7 @@ struct Journal::Impl {
   std::vector<std::byte> frame;
   std::uint64_t checkpoint_not_before = 0;  ///< position in the file, after a roll that failed
   std::string damage;                       ///< not empty: only roll() may write
+  std::uint64_t tail_bytes = 0;             ///< of a torn tail behind the file's end, which goes with the next record
 
   // Written by the appending thread under `mutex`, read by sync() under it
   std::mutex mutex;
@@ -185,6 +186,18 @@ struct Journal::Impl {
     const std::lock_guard lock(mutex);
     return fail(ErrorCode::failed, "the journal takes no more records after an earlier failure: " + cause.what,
                 cause.where);
+  }
+
+  /// Writes zeros over a torn tail, and syncs them before anything is appended: else a record of the tail could follow
+  /// a new one after the next power loss.
+  Result<void> cut_tail(JournalFile& file) {
+    if (tail_bytes == 0) return {};
+    auto cut = file.file->write_at(file.end, std::vector<std::byte>(tail_bytes));
+    if (cut) cut = file.file->sync();
+    if (!cut) return cut;
+    file.synced = file.end.load();
+    tail_bytes = 0;
+    return {};
   }
 
   /// Makes room for `bytes` more.
@@ -300,14 +313,8 @@ Result<std::unique_ptr<Journal>> Journal::open(Device& device, std::string direc
   }
 
   if (reader.end() != FrameEnd::end) {
-    // The zeros are synced before anything is appended: else a record of the tail could follow a new one after the next
-    // power loss.
-    const std::vector<std::byte> zeros(reader.used_bytes() - reader.position());
-    auto cut = active->file->write_at(reader.position(), zeros);
-    if (cut) cut = active->file->sync();
-    if (!cut) return fail(located(std::move(cut.error()), place(impl->directory, newest, reader.position())));
-    active->synced = reader.position();
-    recovery.bytes_cut = zeros.size();
+    impl->tail_bytes = reader.used_bytes() - reader.position();
+    recovery.bytes_cut = impl->tail_bytes;
     recovery.records_cut = reader.records_behind();
   }
 
@@ -335,6 +342,9 @@ Result<void> Journal::append(RecordType type, std::span<const std::uint8_t> body
   if (body.size() > frame_body_bytes_max || file.sequence == std::numeric_limits<std::uint32_t>::max()) {
     return fail(ErrorCode::invalid_argument, "the record is larger than a journal takes",
                 place(directory, file.number, file.end));
+  }
+  if (auto cut = impl_->cut_tail(file); !cut) {
+    return fail(impl_->break_by(located(std::move(cut.error()), place(directory, file.number, file.end))));
   }
   encode_frame({.type = static_cast<std::uint16_t>(type),
                 .sequence = file.sequence,
@@ -385,6 +395,7 @@ Result<void> Journal::roll(std::span<const std::uint8_t> checkpoint) {
     impl_->active = std::move(*file);
   }
   impl_->damage.clear();
+  impl_->tail_bytes = 0;
   impl_->checkpoint_not_before = 0;
   // If it stays, the next open() removes it.
   (void)impl_->device.remove(superseded);

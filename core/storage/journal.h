@@ -33,7 +33,7 @@ struct JournalOptions {
 /// What opening found besides the records.
 struct JournalRecovery {
   std::uint64_t records = 0;
-  std::uint64_t bytes_cut = 0;  ///< length of a torn tail that was cut off
+  std::uint64_t bytes_cut = 0;  ///< length of a torn tail, which the next append() or roll() takes off
   std::uint64_t records_cut =
       0;  ///< whole records in the torn tail, behind a broken one: power loss took pages out of it
   bool damaged =
@@ -52,8 +52,9 @@ class Journal {
                                                  std::span<const std::uint8_t> checkpoint,
                                                  const JournalOptions& options = {});
 
-  /// Reads the newest file, removes older ones and unfinished newer ones, cuts a torn tail.
-  /// Where there is damage nothing is cut or removed; the caller decides what to do with the stream: every append() to
+  /// Reads the newest file, removes older ones and unfinished newer ones. A torn tail stays until the next append() or
+  /// roll(), so that a caller who has to make up for it by a roll() may die before.
+  /// Where there is damage nothing is removed; the caller decides what to do with the stream: every append() to
   /// the journal fails, unless a roll() takes what was read for the whole. Errors: not_found (no journal), corrupt (no
   /// whole checkpoint, or what the visitor says), unsupported (written by a newer version), io_error. After an error
   /// everything lies as it was.

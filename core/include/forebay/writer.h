@@ -127,7 +127,8 @@ class Writer {
 
   /// Reserves the block in the step's segment and returns its bytes for computing in place, page-aligned.
   /// The memory stays mapped until the returned owner dies; it must not be written after end_step. An owner that
-  /// outlives end_step is a pin: the step's space is not used again before the owner dies, whatever retention drops.
+  /// outlives end_step is a pin: the step's space is not used again before the owner dies, whatever retention drops,
+  /// and a writer that finds the reservation full waits for it.
   struct Allocation {
     std::span<std::byte> bytes;
     std::shared_ptr<void> owner;

@@ -63,12 +63,16 @@ class DamagedJournal : public ::testing::Test {
     std::ifstream file(path, std::ios::binary);
     return {std::istreambuf_iterator<char>(file), {}};
   }
+  static std::size_t used_bytes(const std::vector<char>& journal) {
+    std::size_t used = journal.size();
+    while (used > 0 && journal[used - 1] == 0) --used;
+    return used;
+  }
   /// Flips a bit in about `count` of the bytes of the stream's journal in turn; nothing of the other one may suffer.
   void flip_each(const std::string& stream, std::size_t count, const std::string& other, int steps) {
     std::string path;
     const std::vector<char> whole = journal_of(stream, path);
-    std::size_t used = whole.size();
-    while (used > 0 && whole[used - 1] == 0) --used;
+    const std::size_t used = used_bytes(whole);
     ASSERT_GT(used, 0U);
     const std::size_t stride = std::max<std::size_t>(1, used / std::max<std::uint64_t>(1, test_count(count)));
     for (std::size_t at = test_seed() % stride; at < used && !HasFailure(); at += stride) {
@@ -138,6 +142,37 @@ TEST_F(DamagedJournal, that_lost_its_end_costs_another_stream_nothing) {
   write("later", 200, 3, Durability::durable);
   server_.stop();
   flip_each("before", 100, "later", 3);
+}
+
+// crash-matrix: a journal that lost its end | server, dies at any operation of the next start, once in this boot and once in the next | every step of another stream, to which the space of steps had gone that the lost records dropped
+TEST_F(DamagedJournal, that_lost_its_end_costs_another_stream_nothing_where_the_next_start_is_cut_short) {
+  write("before", 100, 4, Durability::durable, Retention{.last = {}, .consumers = {"render"}, .precious_every = 0});
+  acknowledge_all("before", 4);
+  write("later", 200, 3, Durability::durable);
+  server_.stop();
+  std::string path;
+  const std::vector<char> whole = journal_of("before", path);
+  std::vector<char> cut = whole;
+  cut.resize(used_bytes(cut) - 1);
+  for (const bool boot : {false, true}) {
+    for (std::uint64_t n = 1;; ++n) {
+      SCOPED_TRACE(fmt::format("operation {}, {}", n, boot ? "after a boot" : "in the same boot"));
+      journal_of("before", path);
+      std::filesystem::remove(path);
+      std::ofstream(path.substr(0, path.rfind('/')) + "/journal.1", std::ios::binary)
+          .write(cut.data(), static_cast<std::streamsize>(cut.size()));
+      if (boot) server_.take_for_another_boot();
+      server_.disk().stop_at(n);
+      const bool started = server_.start().has_value();
+      const bool whole_start = started && !server_.disk().stopped();
+      server_.stop();
+      server_.disk().reset();
+      ASSERT_OK(server_.start());
+      check_healthy("later", 200, 3);
+      server_.stop();
+      if (whole_start || HasFailure()) break;
+    }
+  }
 }
 
 }  // namespace
