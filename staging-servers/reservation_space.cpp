@@ -239,6 +239,12 @@ void Reservation::serve_waiters() {
   }
 }
 
+void Reservation::claim_from_damaged(const Extent& extent) {
+  for (const auto& [stream_name, stream] : streams_) {
+    if (!stream->damage().empty()) stream->forget_steps_in(extent);
+  }
+}
+
 std::string Reservation::space_holders() const {
   std::string text = "Held by";
   for (const auto& [stream_name, stream] : streams_) {

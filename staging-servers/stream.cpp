@@ -290,6 +290,27 @@ void Stream::fail_stream(const std::string& text) {
   followers_.status_changed();
 }
 
+void Stream::set_damaged(const std::string& damage) {
+  damage_ = damage;
+  fail_stream("the journal is damaged: " + damage);
+}
+
+void Stream::forget_steps_in(const Extent& extent) {
+  const auto forget = [&](const auto& entry) {
+    const std::vector<Extent> extents = extents_of(entry.second.committed);
+    const bool claims = std::ranges::any_of(extents, [&](const Extent& held) {
+      return held.segment == extent.segment && held.offset < extent.offset + extent.length &&
+             extent.offset < held.offset + held.length;
+    });
+    if (!claims) return false;
+    log::warning("stream {}: step {} was dropped, and its space is another's", path(), entry.second.committed.step);
+    for (const Extent& held : extents) reservation_.space().release(held);
+    return true;
+  };
+  std::erase_if(state_.steps, forget);
+  std::erase_if(state_.retired, forget);
+}
+
 void Stream::resume_grace() {
   const std::int64_t grace_ms = state_.group->grace_ms;
   if (state_.group_ended_ns <= 0) return;

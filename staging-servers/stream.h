@@ -76,6 +76,12 @@ class Stream {
   /// is no more. A restarted server would not know of it, and wait for the group.
   Result<void> group_ended(std::uint32_t incarnation, StreamStatus status, const std::string& text);
   void fail_stream(const std::string& text);
+  /// Nothing can be added to its journal; the stream fails.
+  void set_damaged(const std::string& damage);
+  /// What is wrong with the journal, or empty.
+  const std::string& damage() const noexcept { return damage_; }
+  /// Of a damaged stream: steps that claim any of this space, which another has, were dropped by records that are gone.
+  void forget_steps_in(const Extent& extent);
 
   /// Something that is not durable lies in this segment, or may come to lie there with the open step.
   bool writes_unsynced_in(std::uint32_t segment) const;
@@ -128,6 +134,7 @@ class Stream {
 
   Reservation& reservation_;
   const std::uint64_t number_;
+  std::string damage_;
   storage::StreamState state_;
   std::shared_ptr<storage::Journal> journal_;  ///< shared with a sync in the worker
   std::vector<std::vector<Extent>> unsynced_releases_;

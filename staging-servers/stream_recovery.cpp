@@ -223,10 +223,7 @@ Result<std::unique_ptr<Stream>> recover_stream(Reservation& reservation, ReadStr
       reservation.space().set_owner(segment, Owner{stream->number(), owner.incarnation, owner.rank});
   }
   if (damaged) {
-    reservation.problems.push_back(
-        fmt::format("{}: the journal is damaged: {}; the steps before it can be read, nothing can be added", where,
-                    recovery.damage));
-    stream->fail_stream("the journal is damaged: " + recovery.damage);
+    stream->set_damaged(recovery.damage);
     return stream;
   }
   if (after_boot) {

@@ -175,5 +175,44 @@ TEST_F(DamagedJournal, that_lost_its_end_costs_another_stream_nothing_where_the_
   }
 }
 
+// crash-matrix: a bit flips in a journal | any of the last bytes, of a stream whose dropped steps' space the open step of another stream's writer holds | that step, which is computed and ended after the restart
+TEST_F(DamagedJournal, does_not_take_from_an_open_step) {
+  // All but what one step of the other stream takes.
+  const Dimensions shape{5 << 20};
+  const Dimensions zeros{0};
+  BlockSpec block;
+  block.name = "computed";
+  block.type = DataType::uint8;
+  block.shape = shape;
+  block.start = zeros;
+  block.count = shape;
+  for (const std::size_t from_end : {1, 40, 90, 160, 260}) {
+    SCOPED_TRACE(fmt::format("{} bytes before the end", from_end));
+    write("before", 100, 4, Durability::durable, Retention{.last = 1, .consumers = {}, .precious_every = 0});
+    auto writer = Writer::open({"res", "later", std::nullopt}, {});
+    ASSERT_OK(writer);
+    ASSERT_OK((*writer)->begin_step());
+    auto memory = (*writer)->allocate(block);
+    ASSERT_OK(memory);
+    ASSERT_OK(server_.restart(false, [&] {
+      std::string path;
+      std::vector<char> journal = journal_of("before", path);
+      journal[used_bytes(journal) - from_end] ^= 1;
+      std::ofstream(path, std::ios::binary).write(journal.data(), static_cast<std::streamsize>(journal.size()));
+    }));
+    std::ranges::fill(memory->bytes, std::byte{7});
+    ASSERT_OK((*writer)->end_step());
+    auto reader = Reader::open({"res", "later", std::nullopt}, {});
+    ASSERT_OK(reader);
+    const auto step = (*reader)->step(0);
+    ASSERT_OK(step);
+    ASSERT_OK((*step)->verify());
+    server_.stop();
+    TearDown();
+    std::filesystem::remove_all(server_.root());
+    SetUp();
+  }
+}
+
 }  // namespace
 }  // namespace forebay::testing
