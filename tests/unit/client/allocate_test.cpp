@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Computing in place: memory that is a step's own space, and where it goes when the program lets go of it.
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 #include <fstream>
@@ -12,6 +15,21 @@ namespace forebay::testing {
 namespace {
 
 using Allocate = StreamTest;
+
+/// How many mappings of segments this process has.
+std::size_t mapped() {
+  std::ifstream maps("/proc/self/maps");
+  std::size_t found = 0;
+  for (std::string line; std::getline(maps, line);) found += line.find("/segments/") != std::string::npos;
+  return found;
+}
+
+/// Of this process.
+std::uint64_t address_space_bytes() {
+  std::uint64_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  return pages * static_cast<std::uint64_t>(::getpagesize());
+}
 
 TEST_F(Allocate, allocated_memory_is_what_readers_see) {
   auto writer = open_writer();
@@ -100,12 +118,6 @@ TEST_F(Allocate, memory_that_nobody_allocates_again_is_unmapped) {
   const Dimensions shape{4 * mib / 8};
   const Dimensions zeros{0};
   const std::vector<double> values(shape[0], 1.0);
-  const auto mapped = [] {
-    std::ifstream maps("/proc/self/maps");
-    std::size_t found = 0;
-    for (std::string line; std::getline(maps, line);) found += line.find("/segments/") != std::string::npos;
-    return found;
-  };
   for (int number = 0; number < 10; ++number) {
     ASSERT_OK(writer->begin_step());
     ASSERT_OK(writer->allocate(whole<double>("T", shape, zeros)));
@@ -114,6 +126,66 @@ TEST_F(Allocate, memory_that_nobody_allocates_again_is_unmapped) {
   EXPECT_GT(mapped(), 0U);
   for (int number = 0; number < 2; ++number) write_step(*writer, shape[0], 1.0);
   EXPECT_EQ(mapped(), 0U);
+}
+
+TEST_F(Allocate, only_so_many_idle_mappings_are_kept) {
+  auto writer = open_writer();
+  const Dimensions shape{4096 / sizeof(double)};
+  const Dimensions zeros{0};
+  ASSERT_OK(writer->begin_step());
+  for (int block = 0; block < 300; ++block)
+    ASSERT_OK(writer->allocate(whole<double>("T" + std::to_string(block), shape, zeros)));
+  ASSERT_OK(writer->end_step());
+  EXPECT_GE(mapped(), 300U);
+  ASSERT_OK(writer->begin_step());
+  EXPECT_LE(mapped(), 256U);
+  EXPECT_GT(mapped(), 0U);
+}
+
+TEST_F(Allocate, idle_mappings_give_way_where_addresses_are_short) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers need more addresses than any limit leaves";
+#endif
+  auto writer = open_writer();
+  const Dimensions zeros{0};
+  const Dimensions shape{8 * mib / sizeof(double)};
+  ASSERT_OK(writer->begin_step());
+  for (int block = 0; block < 3; ++block)
+    ASSERT_OK(writer->allocate(whole<double>("T" + std::to_string(block), shape, zeros)));
+  ASSERT_OK(writer->end_step());
+  ASSERT_OK(writer->begin_step());
+  ASSERT_GE(mapped(), 3U);
+  const rlimit limit{address_space_bytes() + 4 * mib, RLIM_INFINITY};
+  ASSERT_EQ(::setrlimit(RLIMIT_AS, &limit), 0);
+  // Of another size, so that none of them is used again.
+  const Dimensions larger{10 * mib / sizeof(double)};
+  auto memory = writer->allocate(whole<double>("T", larger, zeros));
+  const rlimit unlimited{RLIM_INFINITY, RLIM_INFINITY};
+  ASSERT_EQ(::setrlimit(RLIMIT_AS, &unlimited), 0);
+  ASSERT_OK(memory);
+  std::ranges::fill(memory->bytes, std::byte{1});
+  ASSERT_OK(writer->end_step());
+  ASSERT_OK((*open_reader()->step(1))->verify());
+}
+
+TEST_F(Allocate, space_that_is_let_go_of_within_a_step_is_used_in_it) {
+  WriterOptions options;
+  options.retention = Retention{.last = 1, .consumers = {}, .precious_every = 0};
+  options.when_full = WhenFull::error;
+  auto writer = open_writer(options);
+  const Dimensions zeros{0};
+  const Dimensions shape{80 * mib / sizeof(double)};
+  // Given up, and looked at: nobody has the space until it is let go of.
+  ASSERT_OK(writer->begin_step());
+  auto held = writer->allocate(whole<double>("T", shape, zeros));
+  ASSERT_OK(held);
+  ASSERT_OK(writer->abort_step());
+  ASSERT_OK(writer->begin_step());
+  ASSERT_OK(writer->allocate(whole<double>("A", shape, zeros)));
+  ASSERT_OK(writer->allocate(whole<double>("B", shape, zeros)));
+  held->owner.reset();
+  ASSERT_OK(writer->allocate(whole<double>("C", shape, zeros)));
+  ASSERT_OK(writer->end_step());
 }
 
 }  // namespace
