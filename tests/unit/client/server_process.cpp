@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/unit/client/server_process.h"
 
-#include <sys/wait.h>
+#include <poll.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -15,12 +16,62 @@
 
 namespace forebay::testing {
 
+namespace {
+
+// A server that does not start ends, and says nothing.
+constexpr int start_timeout_ms = 60'000;
+
+/// The server's life; does not return.
+[[noreturn]] void serve(const std::string& root, int ready) {
+  log::set_level(log::Level::error);
+  server::ServerOptions options;
+  options.root = root;
+  options.socket_path = root + "/socket";
+  options.capacity_bytes = std::uint64_t{1} << 30;
+  auto server = server::Server::start(posix_device(), options);
+  if (!server) {
+    log::error("{}", server.error().message());
+    ::_exit(1);
+  }
+  const pid_t pid = ::getpid();
+  if (::write(ready, &pid, sizeof pid) != sizeof pid) ::_exit(2);
+  ::close(ready);
+  (*server)->run();
+  ::_exit(0);
+}
+
+}  // namespace
+
 ServerProcess::ServerProcess() {
   std::string pattern = "/tmp/forebay-test-XXXXXX";
   if (::mkdtemp(pattern.data()) == nullptr) std::abort();
   root_ = pattern;
   ::setenv("FOREBAY_ROOT", root_.c_str(), 1);
   ::unsetenv("FOREBAY_SOCKET");
+  int orders[2];
+  int answers[2];
+  if (::pipe(orders) != 0 || ::pipe(answers) != 0) std::abort();
+  if (::fork() == 0) {
+    // Nothing of the test is run at the child's end, and nothing of the child's outlives the test.
+    // Of the test's descriptors it keeps none, or segments would seem to be in use.
+    if (::dup2(orders[0], 100) != 100 || ::dup2(answers[1], 101) != 101) ::_exit(3);
+    ::close_range(3, 99, 0);
+    ::close_range(102, ~0U, 0);
+    if (::dup2(100, 3) != 3 || ::dup2(101, 4) != 4) ::_exit(3);
+    ::close_range(100, 101, 0);
+    std::signal(SIGCHLD, SIG_IGN);
+    for (char order = 0; ::read(3, &order, 1) == 1;) {
+      if (::fork() != 0) continue;
+      std::signal(SIGCHLD, SIG_DFL);
+      ::close(3);
+      serve(root_, 4);
+    }
+    ::_exit(0);
+  }
+  ::close(orders[0]);
+  ::close(answers[1]);
+  orders_ = Descriptor(orders[1]);
+  answers_ = Descriptor(answers[0]);
   start();
 }
 
@@ -31,43 +82,23 @@ ServerProcess::~ServerProcess() {
 }
 
 void ServerProcess::start() {
-  int ready[2];
-  if (::pipe(ready) != 0) std::abort();
-  pid_ = ::fork();
-  if (pid_ == 0) {
-    // Nothing of the test is run at the child's end, and nothing of the child's outlives the test.
-    // Of the test's descriptors it keeps none, or segments would seem to be in use.
-    if (::dup2(ready[1], 3) != 3) ::_exit(3);
-    ::close_range(4, ~0U, 0);
-    log::set_level(log::Level::error);
-    server::ServerOptions options;
-    options.root = root_;
-    options.socket_path = root_ + "/socket";
-    options.capacity_bytes = std::uint64_t{1} << 30;
-    auto server = server::Server::start(posix_device(), options);
-    if (!server) {
-      log::error("{}", server.error().message());
-      ::_exit(1);
-    }
-    if (::write(3, "r", 1) != 1) ::_exit(2);
-    ::close(3);
-    (*server)->run();
-    ::_exit(0);
-  }
-  ::close(ready[1]);
-  char byte = 0;
-  const bool started = ::read(ready[0], &byte, 1) == 1;
-  ::close(ready[0]);
+  pid_t pid = -1;
+  pollfd answer{answers_.get(), POLLIN, 0};
+  const bool started = ::write(orders_.get(), "s", 1) == 1 && ::poll(&answer, 1, start_timeout_ms) == 1 &&
+                       ::read(answers_.get(), &pid, sizeof pid) == sizeof pid;
   if (!started) {
     ADD_FAILURE() << "the server did not start";
     std::abort();
   }
+  pid_ = pid;
 }
 
 void ServerProcess::kill() {
   if (pid_ < 0) return;
+  const Descriptor process(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));
   ::kill(pid_, SIGKILL);
-  ::waitpid(pid_, nullptr, 0);
+  pollfd end{process.get(), POLLIN, 0};
+  if (process.valid()) ::poll(&end, 1, -1);
   pid_ = -1;
 }
 

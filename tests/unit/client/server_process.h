@@ -8,6 +8,8 @@
 
 #include <forebay/admin.h>
 
+#include "base/descriptor.h"
+
 namespace forebay::testing {
 
 class ServerProcess {
@@ -31,6 +33,10 @@ class ServerProcess {
 
  private:
   std::string root_;
+  /// To and from a process that was forked when this one had a single thread, and forks the servers: in a child of a
+  /// process with several threads, locks may stay locked for ever.
+  Descriptor orders_;
+  Descriptor answers_;
   pid_t pid_ = -1;
 };
 
