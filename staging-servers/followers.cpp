@@ -358,6 +358,13 @@ Result<void> Followers::pin_for_writer(std::uint64_t session, pid_t process, con
   return {};
 }
 
+void Followers::revoke(const StepKey& key) {
+  for (ReaderSession* session : sessions_) {
+    // When it comes back it is told that the pin is lost.
+    if (session->pins.contains(key)) session->connection().close("a step that it holds had been dropped");
+  }
+}
+
 void Followers::unpin_for_writer(std::uint64_t session, const StepKey& key) {
   // No step goes with it: there was none.
   if (ReaderSession* const holder = find(session)) let_go(*holder, key);

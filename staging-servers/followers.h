@@ -61,6 +61,8 @@ class Followers {
   /// Pins a step that is about to be committed, for a session of the process that wrote it, if it has not pinned it
   /// yet. Errors: protocol, no_space (the table of pins is full).
   Result<void> pin_for_writer(std::uint64_t session, pid_t process, const StepKey& key);
+  /// Whoever has pinned this step holds it no longer: what it goes on to read may be another's.
+  void revoke(const StepKey& key);
   /// That step has not come to be.
   void unpin_for_writer(std::uint64_t session, const StepKey& key);
   Result<void> check(const StepKey& key) const;

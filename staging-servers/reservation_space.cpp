@@ -239,10 +239,8 @@ void Reservation::serve_waiters() {
   }
 }
 
-void Reservation::claim_from_damaged(const Extent& extent) {
-  for (const auto& [stream_name, stream] : streams_) {
-    if (!stream->damage().empty()) stream->forget_steps_in(extent);
-  }
+void Reservation::claim(const Extent& extent) {
+  for (const auto& [stream_name, stream] : streams_) stream->give_way(extent);
 }
 
 std::string Reservation::space_holders() const {

@@ -292,23 +292,41 @@ void Stream::fail_stream(const std::string& text) {
 
 void Stream::set_damaged(const std::string& damage) {
   damage_ = damage;
+  log::error("stream {}: the journal is damaged: {}", path(), damage);
   fail_stream("the journal is damaged: " + damage);
 }
 
-void Stream::forget_steps_in(const Extent& extent) {
-  const auto forget = [&](const auto& entry) {
+void Stream::give_way(const Extent& extent) {
+  if (damage_.empty() && !end_cut_) return;
+  journal::StepsDroppedT dropped;
+  std::vector<std::uint64_t> numbers;
+  std::vector<Extent> given_up;
+  const auto claims = [&](const auto& entry) {
     const std::vector<Extent> extents = extents_of(entry.second.committed);
-    const bool claims = std::ranges::any_of(extents, [&](const Extent& held) {
+    const bool overlaps = std::ranges::any_of(extents, [&](const Extent& held) {
       return held.segment == extent.segment && held.offset < extent.offset + extent.length &&
              extent.offset < held.offset + held.length;
     });
-    if (!claims) return false;
-    log::warning("stream {}: step {} was dropped, and its space is another's", path(), entry.second.committed.step);
-    for (const Extent& held : extents) reservation_.space().release(held);
+    if (!overlaps) return false;
+    const std::uint64_t number = entry.second.committed.step;
+    log::warning("stream {}: step {} was dropped, and its space is another's", path(), number);
+    followers_.revoke({entry.second.committed.epoch, number});
+    given_up.insert(given_up.end(), extents.begin(), extents.end());
     return true;
   };
-  std::erase_if(state_.steps, forget);
-  std::erase_if(state_.retired, forget);
+  std::erase_if(state_.retired, claims);
+  for (const auto& entry : state_.steps) {
+    if (!claims(entry)) continue;
+    dropped.ranges.emplace_back(entry.first, entry.first);
+    numbers.push_back(entry.first);
+  }
+  if (!numbers.empty()) {
+    // A damaged journal takes no record, and a start finds the steps again, to be given up again.
+    if (!damage_.empty() || !record(storage::RecordType::steps_dropped, std::move(dropped))) {
+      for (const std::uint64_t number : numbers) state_.steps.erase(number);
+    }
+  }
+  for (const Extent& held : given_up) reservation_.space().release(held);
 }
 
 void Stream::resume_grace() {

@@ -80,8 +80,10 @@ class Stream {
   void set_damaged(const std::string& damage);
   /// What is wrong with the journal, or empty.
   const std::string& damage() const noexcept { return damage_; }
-  /// Of a damaged stream: steps that claim any of this space, which another has, were dropped by records that are gone.
-  void forget_steps_in(const Extent& extent);
+  /// Records at the journal's end are gone since the last start.
+  void set_end_cut() noexcept { end_cut_ = true; }
+  /// Where records are gone: steps that claim any of this space, which another has, were dropped by them.
+  void give_way(const Extent& extent);
 
   /// Something that is not durable lies in this segment, or may come to lie there with the open step.
   bool writes_unsynced_in(std::uint32_t segment) const;
@@ -135,6 +137,7 @@ class Stream {
   Reservation& reservation_;
   const std::uint64_t number_;
   std::string damage_;
+  bool end_cut_ = false;
   storage::StreamState state_;
   std::shared_ptr<storage::Journal> journal_;  ///< shared with a sync in the worker
   std::vector<std::vector<Extent>> unsynced_releases_;

@@ -65,7 +65,14 @@ Result<void> drop_overtaken(Reservation& reservation, ReadStream& read, std::uin
                reservation.name(), read.state.name, dropped.ranges.size());
   if (auto applied = read.state.apply(dropped); !applied) return applied;
   const auto checkpoint = read.state.checkpoint_body();
-  return read.journal->roll({checkpoint.data(), checkpoint.size()});
+  auto written = read.journal->roll({checkpoint.data(), checkpoint.size()});
+  if (!written && written.error().code == ErrorCode::no_space) {
+    // A record has room in what the journal has, on a full disk, too.
+    const auto body = protocol::pack(dropped);
+    written = read.journal->append(storage::RecordType::steps_dropped, {body.data(), body.size()});
+    if (written) written = read.journal->sync();
+  }
+  return written;
 }
 
 /// Steps from `first` on are no more, in what this server knows; no record says so yet.
@@ -183,9 +190,7 @@ Result<ReadStream> read_stream(Reservation& reservation, const std::string& name
   read.journal = std::move(*journal);
   fail_point("server.recover.after_replay");
   // The last server may have died before it synced what it wrote: nothing may be called durable before that is done.
-  if (!after_boot) {
-    if (auto synced = read.journal->sync(); !synced) return fail(std::move(synced.error()));
-  }
+  if (auto synced = read.journal->sync(); !synced) return fail(std::move(synced.error()));
   if (read.recovery.bytes_cut > 0)
     log::warning("{}: {} bytes of a torn record are cut from the journal's end", where, read.recovery.bytes_cut);
   for (const auto& [segment, owner] : read.state.owners) {
@@ -210,8 +215,10 @@ Result<std::unique_ptr<Stream>> recover_stream(Reservation& reservation, ReadStr
   const bool damaged = recovery.damaged;
   if (damaged) {
     if (auto taken = take_what_is_left(reservation, state, after_boot); !taken) return fail(std::move(taken.error()));
-  } else if (after_boot) {
-    take_space_not_durable(reservation, state);
+  } else {
+    // All streams have the space that is certainly theirs: what gives way to them is told from here on by records.
+    if (auto cut = journal->cut_tail(); !cut) return fail(std::move(cut.error()));
+    if (after_boot) take_space_not_durable(reservation, state);
   }
   auto stream =
       std::make_unique<Stream>(reservation, server.next_stream_number(), std::move(state), std::move(journal));
@@ -226,6 +233,7 @@ Result<std::unique_ptr<Stream>> recover_stream(Reservation& reservation, ReadStr
     stream->set_damaged(recovery.damage);
     return stream;
   }
+  if (recovery.bytes_cut > 0) stream->set_end_cut();
   if (after_boot) {
     if (auto closed = close_after_boot(*stream); !closed) {
       for (const Extent& extent : stream->extents_of_steps()) reservation.release(extent);

@@ -178,6 +178,8 @@ Result<void> Writer::Impl::publish() {
 Result<void> Writer::Impl::step_committed(const wire::Committed* committed, std::vector<Descriptor> descriptors) {
   expected_bytes = space.used_bytes();
   space.commit();
+  // Where the holder has come back on another connection meanwhile, the server has taken the pin anew.
+  if (part_pin && !part_pin->check()) pin_part();
   release_allocated(std::exchange(part_pin, nullptr));
   state = State::between_steps;
   ++step;

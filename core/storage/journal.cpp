@@ -191,7 +191,6 @@ struct Journal::Impl {
   /// Writes zeros over a torn tail, and syncs them before anything is appended: else a record of the tail could follow
   /// a new one after the next power loss.
   Result<void> cut_tail(JournalFile& file) {
-    if (tail_bytes == 0) return {};
     auto cut = file.file->write_at(file.end, std::vector<std::byte>(tail_bytes));
     if (cut) cut = file.file->sync();
     if (!cut) return cut;
@@ -343,9 +342,7 @@ Result<void> Journal::append(RecordType type, std::span<const std::uint8_t> body
     return fail(ErrorCode::invalid_argument, "the record is larger than a journal takes",
                 place(directory, file.number, file.end));
   }
-  if (auto cut = impl_->cut_tail(file); !cut) {
-    return fail(impl_->break_by(located(std::move(cut.error()), place(directory, file.number, file.end))));
-  }
+  if (auto cut = cut_tail(); !cut) return cut;
   encode_frame({.type = static_cast<std::uint16_t>(type),
                 .sequence = file.sequence,
                 .file = file.number,
@@ -370,6 +367,18 @@ Result<void> Journal::append(RecordType type, std::span<const std::uint8_t> body
   ++file.sequence;
   file.end = end + impl_->frame.size();
   return {};
+}
+
+Result<void> Journal::cut_tail() {
+  if (impl_->broken) return impl_->broken_error();
+  if (impl_->tail_bytes == 0) return {};
+  JournalFile& file = *impl_->active;
+  auto cut = impl_->cut_tail(file);
+  if (cut) return {};
+  Error error = located(std::move(cut.error()), place(impl_->directory, file.number, file.end));
+  // A part of the tail may lie there: not the kind of no_space after which one may go on.
+  if (error.code == ErrorCode::no_space) error.code = ErrorCode::io_error;
+  return fail(impl_->break_by(std::move(error)));
 }
 
 bool Journal::wants_checkpoint() const noexcept {

@@ -33,7 +33,7 @@ struct JournalOptions {
 /// What opening found besides the records.
 struct JournalRecovery {
   std::uint64_t records = 0;
-  std::uint64_t bytes_cut = 0;  ///< length of a torn tail, which the next append() or roll() takes off
+  std::uint64_t bytes_cut = 0;  ///< length of a torn tail, which is not taken off yet
   std::uint64_t records_cut =
       0;  ///< whole records in the torn tail, behind a broken one: power loss took pages out of it
   bool damaged =
@@ -52,8 +52,8 @@ class Journal {
                                                  std::span<const std::uint8_t> checkpoint,
                                                  const JournalOptions& options = {});
 
-  /// Reads the newest file, removes older ones and unfinished newer ones. A torn tail stays until the next append() or
-  /// roll(), so that a caller who has to make up for it by a roll() may die before.
+  /// Reads the newest file, removes older ones and unfinished newer ones. A torn tail stays until cut_tail(), append()
+  /// or roll(), so that a caller who has to make up for it by a roll() may die before.
   /// Where there is damage nothing is removed; the caller decides what to do with the stream: every append() to
   /// the journal fails, unless a roll() takes what was read for the whole. Errors: not_found (no journal), corrupt (no
   /// whole checkpoint, or what the visitor says), unsupported (written by a newer version), io_error. After an error
@@ -69,6 +69,9 @@ class Journal {
   /// append may succeed once there is space; after any other failure the journal is broken: every later append, roll
   /// and sync fails.
   Result<void> append(RecordType type, std::span<const std::uint8_t> body);
+
+  /// Takes a torn tail off, durably. A failure breaks the journal.
+  Result<void> cut_tail();
 
   /// True once the file has grown by more than its checkpoint and JournalOptions::growth_bytes: time to roll(). After a
   /// roll that failed: once it has grown by growth_bytes more.

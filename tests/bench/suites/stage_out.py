@@ -34,8 +34,7 @@ def staged_steps() -> Suite:
             Row(f"{what}, verified, synced", "BP5, synced", "forebay", "bp5", figure, peer_figure=f"synced_{figure}"),
         ],
         repetitions=3,
-        repetitions_quick=1,
-        best_of=2,
+        repetitions_quick=3,
     )
 
 

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/unit/client/server_process.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -51,14 +53,14 @@ ServerProcess::ServerProcess() {
   int orders[2];
   int answers[2];
   if (::pipe(orders) != 0 || ::pipe(answers) != 0) std::abort();
-  if (::fork() == 0) {
+  helper_ = ::fork();
+  if (helper_ == 0) {
     // Nothing of the test is run at the child's end, and nothing of the child's outlives the test.
     // Of the test's descriptors it keeps none, or segments would seem to be in use.
-    if (::dup2(orders[0], 100) != 100 || ::dup2(answers[1], 101) != 101) ::_exit(3);
-    ::close_range(3, 99, 0);
-    ::close_range(102, ~0U, 0);
-    if (::dup2(100, 3) != 3 || ::dup2(101, 4) != 4) ::_exit(3);
-    ::close_range(100, 101, 0);
+    const int order = ::fcntl(orders[0], F_DUPFD, 100);
+    const int answer = ::fcntl(answers[1], F_DUPFD, 100);
+    if (order < 0 || answer < 0 || ::dup2(order, 3) != 3 || ::dup2(answer, 4) != 4) ::_exit(3);
+    ::close_range(5, ~0U, 0);
     std::signal(SIGCHLD, SIG_IGN);
     for (char order = 0; ::read(3, &order, 1) == 1;) {
       if (::fork() != 0) continue;
@@ -77,6 +79,8 @@ ServerProcess::ServerProcess() {
 
 ServerProcess::~ServerProcess() {
   kill();
+  orders_ = Descriptor();
+  ::waitpid(helper_, nullptr, 0);
   std::error_code ignored;
   std::filesystem::remove_all(root_, ignored);
 }
@@ -86,27 +90,29 @@ void ServerProcess::start() {
   pollfd answer{answers_.get(), POLLIN, 0};
   const bool started = ::write(orders_.get(), "s", 1) == 1 && ::poll(&answer, 1, start_timeout_ms) == 1 &&
                        ::read(answers_.get(), &pid, sizeof pid) == sizeof pid;
-  if (!started) {
+  if (started) server_ = Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  if (!server_.valid()) {
     ADD_FAILURE() << "the server did not start";
     std::abort();
   }
-  pid_ = pid;
+}
+
+void ServerProcess::send(int signal) {
+  if (server_.valid()) ::syscall(SYS_pidfd_send_signal, server_.get(), signal, nullptr, 0);
 }
 
 void ServerProcess::kill() {
-  if (pid_ < 0) return;
-  const Descriptor process(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));
-  ::kill(pid_, SIGKILL);
-  pollfd end{process.get(), POLLIN, 0};
-  if (process.valid()) ::poll(&end, 1, -1);
-  pid_ = -1;
+  send(SIGKILL);
+  pollfd end{server_.get(), POLLIN, 0};
+  if (server_.valid()) ::poll(&end, 1, -1);
+  server_ = Descriptor();
 }
 
 void ServerProcess::suspend() {
-  ::kill(pid_, SIGSTOP);
+  send(SIGSTOP);
 }
 void ServerProcess::resume() {
-  ::kill(pid_, SIGCONT);
+  send(SIGCONT);
 }
 
 ReservationInfo ServerProcess::create(const std::string& name, std::uint64_t capacity_bytes) {

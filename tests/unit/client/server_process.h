@@ -32,12 +32,15 @@ class ServerProcess {
   ReservationInfo create(const std::string& name, std::uint64_t capacity_bytes);
 
  private:
+  void send(int signal);
+
   std::string root_;
   /// To and from a process that was forked when this one had a single thread, and forks the servers: in a child of a
   /// process with several threads, locks may stay locked for ever.
   Descriptor orders_;
   Descriptor answers_;
-  pid_t pid_ = -1;
+  pid_t helper_ = -1;
+  Descriptor server_;  ///< its pidfd
 };
 
 }  // namespace forebay::testing
