@@ -93,8 +93,8 @@ class Reservation {
   /// Gives space back; the queue is served soon after.
   void release(const Extent& extent);
   void space_changed();
-  /// A living writer holds this: streams whose journals have lost records do not.
-  void claim(const Extent& extent);
+  /// A living writer of this stream holds the extent: others, whose journals have lost records, do not.
+  void claim(const Stream& claimant, const Extent& extent);
 
   /// A sync of this segment failed, after which the kernel takes pages for written that are not, whoever wrote them: a
   /// later sync that succeeds says nothing. All streams that write there fail, and nobody gets space there again before

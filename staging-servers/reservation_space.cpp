@@ -239,8 +239,11 @@ void Reservation::serve_waiters() {
   }
 }
 
-void Reservation::claim(const Extent& extent) {
-  for (const auto& [stream_name, stream] : streams_) stream->give_way(extent);
+void Reservation::claim(const Stream& claimant, const Extent& extent) {
+  for (const auto& [stream_name, stream] : streams_) {
+    // Its own step that has committed may be a part in flight to its writer.
+    if (stream.get() != &claimant) stream->give_way(extent);
+  }
 }
 
 std::string Reservation::space_holders() const {

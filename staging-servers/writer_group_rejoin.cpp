@@ -72,7 +72,7 @@ void WriterGroup::rejoin(WriterSession& session, std::uint32_t request, const wi
     if (!space.is_valid(plain)) continue;
     const auto owner = space.owner(plain.segment);
     if (!owner || !owns(*owner)) continue;
-    stream_.reservation().claim(plain);
+    stream_.reservation().claim(stream_, plain);
     // What a part in flight held that has committed is taken already.
     grant(rank, space.take_free(plain));
   }

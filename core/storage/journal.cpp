@@ -188,17 +188,6 @@ struct Journal::Impl {
                 cause.where);
   }
 
-  /// Writes zeros over a torn tail, and syncs them before anything is appended: else a record of the tail could follow
-  /// a new one after the next power loss.
-  Result<void> cut_tail(JournalFile& file) {
-    auto cut = file.file->write_at(file.end, std::vector<std::byte>(tail_bytes));
-    if (cut) cut = file.file->sync();
-    if (!cut) return cut;
-    file.synced = file.end.load();
-    tail_bytes = 0;
-    return {};
-  }
-
   /// Makes room for `bytes` more.
   Result<void> grow(JournalFile& file, std::uint64_t bytes) {
     const std::uint64_t needed = file.end + bytes;
@@ -373,8 +362,15 @@ Result<void> Journal::cut_tail() {
   if (impl_->broken) return impl_->broken_error();
   if (impl_->tail_bytes == 0) return {};
   JournalFile& file = *impl_->active;
-  auto cut = impl_->cut_tail(file);
-  if (cut) return {};
+  // The zeros are synced before anything is appended: else a record of the tail could follow a new one after the next
+  // power loss.
+  auto cut = file.file->write_at(file.end, std::vector<std::byte>(impl_->tail_bytes));
+  if (cut) cut = file.file->sync();
+  if (cut) {
+    file.synced = file.end.load();
+    impl_->tail_bytes = 0;
+    return {};
+  }
   Error error = located(std::move(cut.error()), place(impl_->directory, file.number, file.end));
   // A part of the tail may lie there: not the kind of no_space after which one may go on.
   if (error.code == ErrorCode::no_space) error.code = ErrorCode::io_error;

@@ -90,6 +90,27 @@ def test_durable_means_durable_also_for_a_step_sent_again(instances: Instances) 
     assert instance.stream("r/flow").durable == 0
 
 
+# crash-matrix: committing a step | server, behind the commit record, in the midst of another record | the step, once, to its writer and to readers; the torn record goes
+def test_a_torn_record_behind_a_commit_costs_the_commit_nothing(instances: Instances) -> None:
+    """The writer comes back and says that it holds the space of the step, which has committed."""
+    instance = instances()
+    instance.create("r", "64MiB")
+    instance.restart("server.commit.after_append=kill")
+    (writer,) = instance.group("r/flow", 1, steps=5)
+    assert instance.wait() == -signal.SIGKILL
+    (journal,) = instance.root.glob("reservations/*/streams/flow/journal.*")
+    used = len(journal.read_bytes().rstrip(b"\0"))
+    with journal.open("r+b") as file:
+        # Behind the padding of the last record.
+        file.seek(used + 64)
+        file.write(b"torn")
+    instance.start()
+    events = writer.succeed()
+    assert [event["step"] for event in events if event["event"] == "committed"] == list(range(5))
+    assert sorted(instance.check("r/flow")) == list(range(5))
+    assert instance.problems() == []
+
+
 @pytest.mark.parametrize("place", ["server.withdraw.after_append", "server.form.before_group"])
 # crash-matrix: appending after an earlier step | server, before the record, at `server.form.before_group` | the steps up to there; the group forms after the restart
 # crash-matrix: appending after an earlier step | server, behind the record, at `server.withdraw.after_append` | the steps up to there; the group forms after the restart, which nobody had been told of
