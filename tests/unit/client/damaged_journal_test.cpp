@@ -177,6 +177,7 @@ TEST_F(DamagedJournal, that_lost_its_end_costs_another_stream_nothing_where_the_
 
 // crash-matrix: a bit flips in a journal | any of the last bytes, of a stream whose dropped steps' space the open step of another stream's writer holds | that step, which is computed and ended after the restart
 TEST_F(DamagedJournal, does_not_take_from_an_open_step) {
+  server_.set_restart_grace_ms(60'000);
   // All but what one step of the other stream takes.
   const Dimensions shape{5 << 20};
   const Dimensions zeros{0};

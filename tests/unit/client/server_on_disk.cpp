@@ -13,8 +13,6 @@ namespace forebay::testing {
 namespace {
 
 constexpr std::uint64_t pool_bytes = std::uint64_t{256} << 20;
-/// Writers of before a restart do not come back here; whoever opens their streams waits this long for them.
-constexpr std::int64_t restart_grace_ms = 20;
 
 }  // namespace
 
@@ -34,7 +32,7 @@ Result<void> ServerOnDisk::start() {
   options.socket_path = directory_.path("socket");
   options.capacity_bytes = pool_bytes;
   options.flush_interval_ms = -1;
-  options.restart_grace_ms = restart_grace_ms;
+  options.restart_grace_ms = restart_grace_ms_;
   auto server = server::Server::start(disk_, options);
   if (!server) return fail(std::move(server.error()));
   server_ = std::move(*server);

@@ -2,6 +2,7 @@
 // A server that runs in this process on a disk that does as it is told. Clients of this process may use the same disk.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -37,6 +38,9 @@ class ServerOnDisk {
   Result<void> restart(bool boot, const std::function<void()>& meanwhile = [] {});
   /// Makes a reservation.
   Result<void> create(const std::string& name, std::uint64_t capacity_bytes);
+  /// How long servers that are started from now on wait for writers to come back; without it hardly at all, for whoever
+  /// opens their streams waits as long.
+  void set_restart_grace_ms(std::int64_t grace_ms) noexcept { restart_grace_ms_ = grace_ms; }
   /// From now on clients of this process write and read through the disk.
   void share_with_clients();
 
@@ -47,6 +51,7 @@ class ServerOnDisk {
   TemporaryDirectory directory_ = TemporaryDirectory::in_memory();
   TemporaryDirectory limbo_ = TemporaryDirectory::in_memory();
   FaultyDevice disk_{limbo_.path()};
+  std::int64_t restart_grace_ms_ = 20;
   std::unique_ptr<server::Server> server_;
   std::thread thread_;
 };
