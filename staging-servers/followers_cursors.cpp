@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Named consumers' cursors, rewinding, and the pins of readers that a restart of the server has cut off.
+// Named consumers' cursors, and rewinding.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -97,63 +97,6 @@ void Followers::rewound(std::uint64_t first) {
     for (auto& [reader, turns] : sharing.assigned) turns.erase(turns.lower_bound(first), turns.end());
     sharing.returned.erase(sharing.returned.lower_bound(first), sharing.returned.end());
   }
-}
-
-void Followers::hold_for_absent(std::uint64_t session, const std::vector<StepKey>& keys) {
-  for (const StepKey& key : keys) {
-    const auto& state = stream_.state();
-    const auto kept = state.steps.find(key.second);
-    const bool exists =
-        (kept != state.steps.end() && kept->second.committed.epoch == key.first) || state.retired.contains(key);
-    if (!exists) {
-      // The server died before the step's record, or lost it with the power.
-      stream_.reservation().server().pins().remove(session, key.first, key.second);
-      continue;
-    }
-    ++pins_[key].count;
-    absent_[session].push_back({key, false});
-  }
-}
-
-void Followers::absent_is_gone(std::uint64_t session) {
-  end_absent(session, {});
-}
-
-void Followers::end_absent(std::uint64_t session, const std::map<StepKey, std::uint32_t>& kept) {
-  const auto found = absent_.find(session);
-  if (found == absent_.end()) return;
-  stream_.reservation().server().absent_returned(session);
-  for (const auto& [key, unnamed] : std::exchange(found->second, {})) {
-    if (!kept.contains(key)) stream_.reservation().server().pins().remove(session, key.first, key.second);
-    unpin(key, unnamed);
-  }
-  absent_.erase(session);
-  stream_.apply_retention();
-  stream_.reservation().space_changed();
-}
-
-std::vector<StepKey> Followers::resume_pins(ReaderSession& session, const std::vector<StepKey>& wanted) {
-  std::vector<StepKey> lost;
-  for (const StepKey& key : wanted) {
-    const auto& state = stream_.state();
-    const auto kept = state.steps.find(key.second);
-    const storage::StepState* step = nullptr;
-    if (kept != state.steps.end() && kept->second.committed.epoch == key.first) step = &kept->second;
-    if (const auto retired = state.retired.find(key); retired != state.retired.end()) step = &retired->second;
-    // Only what was held for it all the time is sure not to have been written over.
-    const auto absent = absent_.find(session.number);
-    const bool held =
-        absent != absent_.end() && std::ranges::find(absent->second, key, &AbsentPin::key) != absent->second.end();
-    if (step == nullptr || !held || !pin(session, key, step->committed.size_bytes)) lost.push_back(key);
-  }
-  // The lines of what it still holds stay in the table all the time: the server may be killed here as anywhere.
-  end_absent(session.number, session.pins);
-  return lost;
-}
-
-std::uint32_t Followers::pin_count(const StepKey& key) const {
-  const auto found = pins_.find(key);
-  return found == pins_.end() ? 0 : found->second.count;
 }
 
 std::uint32_t Followers::follower_count() const {
