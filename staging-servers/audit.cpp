@@ -19,10 +19,10 @@ void add_problem(std::vector<Finding>& findings, std::string where, std::string 
 void audit_stream(Stream& stream, std::vector<Finding>& findings) {
   const auto& state = stream.state();
   const std::string where = "stream " + stream.path();
-  if (!stream.damage().empty())
+  if (!stream.damage().empty()) {
     add_problem(findings, where,
                 "the journal is damaged: " + stream.damage() + "; the steps before can be read, nothing can be added");
-  if (state.status == StreamStatus::failed) {
+  } else if (state.status == StreamStatus::failed) {
     add_problem(findings, where,
                 "has failed: " + state.status_text + "; stage out what is durable, then destroy the reservation");
   }

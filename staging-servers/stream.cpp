@@ -292,7 +292,8 @@ void Stream::fail_stream(const std::string& text) {
 
 void Stream::set_damaged(const std::string& damage) {
   damage_ = damage;
-  log::error("stream {}: the journal is damaged: {}", path(), damage);
+  // A stream that has failed before says so no more.
+  if (state_.status == StreamStatus::failed) log::error("stream {}: the journal is damaged: {}", path(), damage);
   fail_stream("the journal is damaged: " + damage);
 }
 

@@ -46,7 +46,7 @@ def main() -> int:
     """0 unless a row is below half of its target, below BP5's default, or far below its last recorded ratio."""
     parser = argparse.ArgumentParser(prog="./run bench", description="Measures Forebay beside its peers.")
     parser.add_argument("suites", metavar="SUITE", nargs="*", help=f"of: {', '.join(SUITES)}; none: all")
-    parser.add_argument("--quick", action="store_true", help="fewer steps and repetitions: a quarter of an hour")
+    parser.add_argument("--quick", action="store_true", help="fewer steps and repetitions: some five minutes")
     parser.add_argument("--record", action="store_true", help="keep the ratios as what later runs are compared with")
     parser.add_argument("--output", type=Path, default=Path("build/bench"), help="folder for JSON and plot")
     arguments = parser.parse_args()
