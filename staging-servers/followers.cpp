@@ -18,8 +18,11 @@ namespace {
 /// How many dropped steps may wait for a reader whose turn they were, before they are taken out.
 constexpr std::size_t assigned_dropped_max = 64;
 
-/// How long all readers but one wait after a commit.
+/// How long readers wait after a commit: all but one, and that one too where the step is large. Readers copy as soon as
+/// they are woken, and the writers would wait for a processor: a reader that is woken first may even take the server's
+/// own before the writers are answered.
 constexpr std::int64_t writers_lead_ns = 50'000;
+constexpr std::uint64_t large_step_bytes = std::uint64_t{256} << 10;
 
 }  // namespace
 
@@ -270,17 +273,16 @@ void Followers::serve_deferred() {
   if (deferred_) serve_all();
 }
 
-void Followers::step_committed(const std::function<void()>& answer_writers) {
+void Followers::step_committed(std::uint64_t size_bytes, const std::function<void()>& answer_writers) {
   serve_deferred();
   const auto serve_one = [this](ReaderSession* session) {
     const bool waited = session->wait_request.has_value();
     serve(*session);
     return waited && !session->wait_request;
   };
-  (void)std::ranges::any_of(sessions_, serve_one);
+  if (size_bytes < large_step_bytes) (void)std::ranges::any_of(sessions_, serve_one);
   answer_writers();
   if (std::ranges::none_of(sessions_, [](const auto* session) { return session->wait_request.has_value(); })) return;
-  // Readers copy as soon as they are woken. With all of them awake at once, the writers would wait for a processor.
   deferred_ = stream_.reservation().server().loop().at(monotonic_ns() + writers_lead_ns, [this] {
     deferred_.reset();
     serve_all();

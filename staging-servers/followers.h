@@ -50,8 +50,8 @@ class Followers {
   /// The same for all, after a commit or another change.
   void serve_all();
   /// Gives a new step to one reader that waits for it, then calls `answer_writers`, and serves the others a moment
-  /// later.
-  void step_committed(const std::function<void()>& answer_writers);
+  /// later. A large step goes to all of them a moment later.
+  void step_committed(std::uint64_t size_bytes, const std::function<void()>& answer_writers);
   /// Those others, now: before steps are dropped.
   void serve_deferred();
 

@@ -87,10 +87,11 @@ Result<void> Stream::applied(Result<void> result) {
 
 Result<void> Stream::commit(journal::StepCommittedT step, const std::function<void()>& answer_writers) {
   const std::uint64_t number = step.step;
+  const std::uint64_t size_bytes = step.size_bytes;
   fail_point("server.commit.before_append");
   if (auto recorded = record(storage::RecordType::step_committed, std::move(step)); !recorded) return recorded;
   fail_point("server.commit.after_append");
-  followers_.step_committed([&] {
+  followers_.step_committed(size_bytes, [&] {
     apply_retention();
     answer_writers();
   });

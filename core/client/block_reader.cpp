@@ -18,6 +18,8 @@ constexpr std::uint64_t direct_row_bytes = std::uint64_t{32} << 10;
 constexpr std::size_t rows_at_once = 4096;
 constexpr std::uint64_t short_range_bytes = 4096;
 constexpr std::uint64_t read_ahead_bytes = std::uint64_t{64} << 10;
+// Some kernels give up the processor between reads only: a writer that was woken meanwhile would wait for milliseconds.
+constexpr std::uint64_t read_bytes_max = std::uint64_t{1} << 20;
 
 }  // namespace
 
@@ -57,9 +59,16 @@ Result<void> BlockReader::read_piece(const format::Piece& piece, std::uint64_t o
   if (!range_within(piece.offset(), piece.length(), segment_->bytes())) {
     return fail(ErrorCode::corrupt, "a block lies outside its segment", segment_->place(piece.offset()));
   }
-  auto read = segment_->file().read_at(piece.offset() + offset, out);
-  if (!read) read.error().where = segment_->place(piece.offset() + offset);
-  return read;
+  for (std::uint64_t from = piece.offset() + offset; !out.empty();) {
+    const std::span<std::byte> chunk = out.first(std::min<std::uint64_t>(out.size(), read_bytes_max));
+    if (auto read = segment_->file().read_at(from, chunk); !read) {
+      read.error().where = segment_->place(from);
+      return read;
+    }
+    out = out.subspan(chunk.size());
+    from += chunk.size();
+  }
+  return {};
 }
 
 Result<void> BlockReader::read_range(std::uint64_t offset, std::span<std::byte> out) {

@@ -7,17 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import forebay.adios2
 from tests.bench.programs import Program, build_directory
 from tests.bench.workbench import Instance
+from tests.support.plugin import plugin_library
 
-__all__ = ["Engine", "bp5", "forebay_plugin", "plugin_library", "sst"]
-
-
-def plugin_library() -> Path:
-    """The plugin that CMake built, else the installed one."""
-    built = build_directory() / "engines" / "adios2" / "libforebay_adios2.so"
-    return built if built.is_file() else Path(forebay.adios2.plugin_library())
+__all__ = ["Engine", "bp5", "forebay_plugin", "sst"]
 
 
 @dataclass(frozen=True, slots=True)

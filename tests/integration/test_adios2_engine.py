@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import forebay
-import forebay.adios2
+from tests.support.plugin import plugin_library
 from tests.support.staging_server import StagingServer
 
 SUITES = [
@@ -51,7 +51,7 @@ def test_suite_passes(large_reservation: str, suite: str) -> None:
         [program(), f"--gtest_filter={suite}.*:{suite}/*"],
         env={
             **os.environ,
-            "FOREBAY_ADIOS2_LIBRARY": str(forebay.adios2.plugin_library()),
+            "FOREBAY_ADIOS2_LIBRARY": str(plugin_library()),
             "FOREBAY_TEST_RESERVATION": large_reservation,
         },
         capture_output=True,
