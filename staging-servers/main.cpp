@@ -9,7 +9,9 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <new>
 #include <string>
+#include <string_view>
 
 #include <CLI/CLI.hpp>
 
@@ -56,6 +58,14 @@ void raise_descriptor_limit() {
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+/// Ends the server as any other death would: without memory nothing can be answered, and no error be put together.
+[[noreturn]] void end_without_memory() {
+  constexpr std::string_view text =
+      "forebayd: out of memory, ending; committed steps are safe and clients wait: start it again, with more memory\n";
+  if (::write(STDERR_FILENO, text.data(), text.size()) < 0) ::_exit(2);
+  ::_exit(1);
+}
+
 forebay::Result<int> block_signals() {
   sigset_t set;
   sigemptyset(&set);
@@ -77,6 +87,7 @@ int serve(const CommandLine& line) {
   }
   forebay::log::set_level(*level);
   raise_descriptor_limit();
+  std::set_new_handler(end_without_memory);
   auto signals = block_signals();
   if (!signals) {
     std::fprintf(stderr, "forebayd: %s\n", signals.error().message().c_str());

@@ -21,8 +21,9 @@ void* try_allocate(std::size_t bytes) noexcept {
 }
 void* allocate(std::size_t bytes) {
   void* memory = try_allocate(bytes);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
+  if (memory != nullptr) return memory;
+  if (const std::new_handler handler = std::get_new_handler()) handler();
+  throw std::bad_alloc();
 }
 
 }  // namespace

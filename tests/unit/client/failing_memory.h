@@ -10,6 +10,7 @@ namespace forebay::testing {
 /// one.
 class FailingMemory {
  public:
+  /// 0: none does.
   FailingMemory(std::uint64_t n, bool lasting) noexcept;
   ~FailingMemory();
   FailingMemory(const FailingMemory&) = delete;

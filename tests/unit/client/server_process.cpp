@@ -10,11 +10,13 @@
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <new>
 
 #include <gtest/gtest.h>
 
 #include "base/log.h"
 #include "staging-servers/server.h"
+#include "tests/unit/client/failing_memory.h"
 
 namespace forebay::testing {
 
@@ -24,7 +26,7 @@ namespace {
 constexpr int start_timeout_ms = 60'000;
 
 /// The server's life; does not return.
-[[noreturn]] void serve(const std::string& root, int ready) {
+[[noreturn]] void serve(const std::string& root, int ready, std::uint64_t failing_allocation) {
   log::set_level(log::Level::error);
   server::ServerOptions options;
   options.root = root;
@@ -38,6 +40,8 @@ constexpr int start_timeout_ms = 60'000;
   const pid_t pid = ::getpid();
   if (::write(ready, &pid, sizeof pid) != sizeof pid) ::_exit(2);
   ::close(ready);
+  std::set_new_handler([] { ::_exit(4); });
+  const FailingMemory memory(failing_allocation, true);
   (*server)->run();
   ::_exit(0);
 }
@@ -62,11 +66,12 @@ ServerProcess::ServerProcess() {
     if (order < 0 || answer < 0 || ::dup2(order, 3) != 3 || ::dup2(answer, 4) != 4) ::_exit(3);
     ::close_range(5, ~0U, 0);
     std::signal(SIGCHLD, SIG_IGN);
-    for (char order = 0; ::read(3, &order, 1) == 1;) {
+    for (std::uint64_t failing_allocation = 0;
+         ::read(3, &failing_allocation, sizeof failing_allocation) == sizeof failing_allocation;) {
       if (::fork() != 0) continue;
       std::signal(SIGCHLD, SIG_DFL);
       ::close(3);
-      serve(root_, 4);
+      serve(root_, 4, failing_allocation);
     }
     ::_exit(0);
   }
@@ -85,16 +90,22 @@ ServerProcess::~ServerProcess() {
   std::filesystem::remove_all(root_, ignored);
 }
 
-void ServerProcess::start() {
+void ServerProcess::start(std::uint64_t failing_allocation) {
   pid_t pid = -1;
   pollfd answer{answers_.get(), POLLIN, 0};
-  const bool started = ::write(orders_.get(), "s", 1) == 1 && ::poll(&answer, 1, start_timeout_ms) == 1 &&
-                       ::read(answers_.get(), &pid, sizeof pid) == sizeof pid;
+  const bool started =
+      ::write(orders_.get(), &failing_allocation, sizeof failing_allocation) == sizeof failing_allocation &&
+      ::poll(&answer, 1, start_timeout_ms) == 1 && ::read(answers_.get(), &pid, sizeof pid) == sizeof pid;
   if (started) server_ = Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
   if (!server_.valid()) {
     ADD_FAILURE() << "the server did not start";
     std::abort();
   }
+}
+
+bool ServerProcess::has_ended() const {
+  pollfd end{server_.get(), POLLIN, 0};
+  return server_.valid() && ::poll(&end, 1, 0) == 1;
 }
 
 void ServerProcess::send(int signal) {

@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <string>
 
 #include <forebay/admin.h>
@@ -20,7 +21,9 @@ class ServerProcess {
   ServerProcess(const ServerProcess&) = delete;
   ServerProcess& operator=(const ServerProcess&) = delete;
 
-  void start();
+  /// `failing_allocation`: which one of its event loop (from 1) finds no memory, and ends it; 0: none.
+  void start(std::uint64_t failing_allocation = 0);
+  bool has_ended() const;
   /// SIGKILL: the server loses its memory, as in a crash.
   void kill();
   /// SIGSTOP and SIGCONT.
