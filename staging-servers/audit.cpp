@@ -85,6 +85,7 @@ std::vector<Finding> audit_accounting(Server& server) {
   std::vector<Finding> findings;
   for (const std::string& problem : server.start_problems()) add_problem(findings, server.options().root, problem);
   for (auto& [name, reservation] : server.reservations()) {
+    if (reservation->retiring) continue;
     for (const std::string& problem : reservation->problems) add_problem(findings, "reservation " + name, problem);
     for (const auto& [stream_name, why] : reservation->unreadable_streams()) {
       add_problem(findings, "stream " + name + "/" + stream_name,
@@ -100,6 +101,7 @@ std::vector<Finding> audit_accounting(Server& server) {
 std::vector<StepToRead> steps_to_read(Server& server) {
   std::vector<StepToRead> steps;
   for (auto& [name, reservation] : server.reservations()) {
+    if (reservation->retiring) continue;
     std::vector<std::string> paths;
     for (std::uint32_t segment = 0; segment < reservation->space().segment_count(); ++segment) {
       paths.push_back(server.store().segment_path(reservation->record().id, segment));
@@ -140,7 +142,7 @@ std::vector<Finding> still_damaged(Server& server, const std::vector<DamagedStep
   std::vector<Finding> findings;
   for (const DamagedStep& entry : damaged) {
     const auto reservation = server.reservations().find(entry.step.reservation);
-    if (reservation == server.reservations().end()) continue;
+    if (reservation == server.reservations().end() || reservation->second->retiring) continue;
     const Stream* stream = reservation->second->find_stream(entry.step.stream);
     if (stream == nullptr) continue;
     const auto kept = stream->state().steps.find(entry.step.step);

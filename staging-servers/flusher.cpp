@@ -127,6 +127,11 @@ void Flusher::rewind(std::uint64_t first) {
 
 void Flusher::start() {
   if (nothing_to_do() || running_) return;
+  // Segments are opened by name, and theirs have changed by now. Should the reservation stay all the same, it goes on.
+  if (stream_.reservation().retiring) {
+    retry_later();
+    return;
+  }
   auto job = std::make_shared<Job>();
   job->target = stream_.state().next_step;
   job->rewinds = rewinds_;
@@ -219,7 +224,7 @@ void Flusher::journal_synced(const std::shared_ptr<Job>& job, Result<void> resul
 }
 
 Result<void> Flusher::flush_now() {
-  if (nothing_to_do()) return {};
+  if (nothing_to_do() || stream_.reservation().retiring) return {};
   auto segments = unsynced_segments(stream_);
   if (!segments) return fail(std::move(segments.error()));
   if (const auto failure = sync_all(*segments)) {

@@ -205,6 +205,7 @@ Result<void> ReaderSession::answer(const protocol::Message& message) {
       return {};
     }
     case MessageType::segments_get: {
+      if (auto stays = stream_->reservation().check_stays(); !stays) return stays;
       auto body = protocol::body_of<wire::SegmentsGet>(message);
       if (!body) return fail(std::move(body.error()));
       std::vector<std::uint32_t> wanted;

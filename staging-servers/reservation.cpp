@@ -188,7 +188,13 @@ Result<void> Reservation::remove_stream(const std::string& stream) {
   return {};
 }
 
+Result<void> Reservation::check_stays() const {
+  if (!retiring) return {};
+  return fail(ErrorCode::not_found, "the reservation is being destroyed", "reservation " + name());
+}
+
 Result<Descriptor> Reservation::open_segment(std::uint32_t segment, bool writable) const {
+  if (auto stays = check_stays(); !stays) return fail(std::move(stays.error()));
   const std::string path = server_.store().segment_path(record_.id, segment);
   Descriptor descriptor(::open(path.c_str(), (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC));
   if (!descriptor.valid()) return system_error(errno, "cannot open a segment", path);

@@ -74,6 +74,8 @@ class Reservation {
 
   /// Opens a segment anew, so that what others do with their descriptors does not meet in one file description.
   Result<Descriptor> open_segment(std::uint32_t segment, bool writable) const;
+  /// not_found once it is being destroyed.
+  Result<void> check_stays() const;
 
   /// Space for an owner, now: recycled or fresh, dropping by `when_full` if need be. Nothing if there is none at
   /// present.
@@ -109,7 +111,7 @@ class Reservation {
   std::uint64_t journal_bytes() const;
   ReservationInfo info(std::uint64_t files_bytes) const;
 
-  /// True once the reservation is being destroyed: nothing new is let in.
+  /// True once the reservation is being destroyed: nothing new is let in, and its files may not be where they were.
   bool retiring = false;
   /// Something that a doctor should know, found at start.
   std::vector<std::string> problems;

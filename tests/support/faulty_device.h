@@ -89,6 +89,17 @@ class FaultyDevice final : public Device {
     syncs_held_ = held;
     syncs_may_go_.notify_all();
   }
+  /// While set, renames are made but do not return.
+  void set_renames_held(bool held) {
+    const std::lock_guard lock(mutex_);
+    renames_held_ = held;
+    renames_changed_.notify_all();
+  }
+  /// Returns when a rename that is held has been made.
+  void await_held_rename() {
+    std::unique_lock lock(mutex_);
+    renames_changed_.wait(lock, [this] { return rename_waits_; });
+  }
   /// Files whose path contains this cannot be read, until it is empty again.
   void set_unreadable(std::string part) {
     const std::lock_guard lock(mutex_);
@@ -156,7 +167,7 @@ class FaultyDevice final : public Device {
   }
 
   Result<void> rename(const std::string& from, const std::string& to) override {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     if (auto allowed = begin(Operation::rename); !allowed) return allowed;
     const std::string replaced = limbo_name();
     const bool replaces = ::link(to.c_str(), replaced.c_str()) == 0;
@@ -165,6 +176,10 @@ class FaultyDevice final : public Device {
                           ::rename(to.c_str(), from.c_str());
                           if (replaces) ::rename(replaced.c_str(), to.c_str());
                         }});
+    rename_waits_ = renames_held_;
+    renames_changed_.notify_all();
+    renames_changed_.wait(lock, [this] { return !renames_held_; });
+    rename_waits_ = false;
     return {};
   }
 
@@ -314,6 +329,7 @@ class FaultyDevice final : public Device {
     operations_before_full_ = 0;
     unreadable_.clear();
     syncs_held_ = false;
+    renames_held_ = false;
     operations_ = 0;
     counts_.clear();
     reads_ = 0;
@@ -363,6 +379,7 @@ class FaultyDevice final : public Device {
   const std::string limbo_;
   mutable std::mutex mutex_;
   std::condition_variable syncs_may_go_;
+  std::condition_variable renames_changed_;
   // Guarded by mutex_
   std::uint64_t limbo_next_ = 0;
   std::uint64_t operations_ = 0;
@@ -376,6 +393,8 @@ class FaultyDevice final : public Device {
   std::uint64_t operations_before_full_ = 0;
   std::string unreadable_;
   bool syncs_held_ = false;
+  bool renames_held_ = false;
+  bool rename_waits_ = false;
   std::vector<Change> changes_;
   std::map<std::pair<dev_t, ino_t>, std::shared_ptr<UnsyncedFile>> inodes_;
 };

@@ -175,6 +175,29 @@ TEST_F(DamagedJournal, that_lost_its_end_costs_another_stream_nothing_where_the_
   }
 }
 
+// crash-matrix: a journal that lost its end | the disk is full in the next start | every step of another stream, to which the space of steps had gone that the lost records dropped, in this start and the next
+TEST_F(DamagedJournal, that_lost_its_end_costs_another_stream_nothing_on_a_full_disk) {
+  write("before", 100, 4, Durability::durable, Retention{.last = {}, .consumers = {"render"}, .precious_every = 0});
+  acknowledge_all("before", 4);
+  write("later", 200, 3, Durability::durable);
+  server_.stop();
+  std::string path;
+  std::vector<char> journal = journal_of("before", path);
+  journal[used_bytes(journal) - 1] ^= 1;
+  std::ofstream(path, std::ios::binary).write(journal.data(), static_cast<std::streamsize>(journal.size()));
+  for (const bool full : {true, false}) {
+    SCOPED_TRACE(full ? "full" : "with room again");
+    server_.disk().set_full(full);
+    ASSERT_OK(server_.start());
+    check_healthy("later", 200, 3);
+    const auto left = Admin::connect().value()->stream({"res", "before", std::nullopt});
+    ASSERT_OK(left);
+    EXPECT_EQ(left->status, StreamStatus::ended) << left->status_text;
+    EXPECT_EQ(left->steps, 0U);
+    server_.stop();
+  }
+}
+
 // crash-matrix: a bit flips in a journal | any of the last bytes, of a stream whose dropped steps' space the open step of another stream's writer holds | that step, which is computed and ended after the restart
 TEST_F(DamagedJournal, does_not_take_from_an_open_step) {
   server_.set_restart_grace_ms(60'000);
