@@ -150,6 +150,14 @@ Result<void> AdminSession::create_reservation(const protocol::Message& message) 
   return {};
 }
 
+void AdminSession::answer_done_or_failed(std::uint32_t request, const Result<void>& done) {
+  if (done) {
+    connection_.answer_done(request);
+  } else {
+    connection_.answer_failure(request, done.error());
+  }
+}
+
 Result<void> AdminSession::destroy_reservation(const protocol::Message& message) {
   auto wish = unpacked<wire::ReservationDestroy>(message);
   if (!wish) return fail(std::move(wish.error()));
@@ -167,7 +175,13 @@ Result<void> AdminSession::destroy_reservation(const protocol::Message& message)
   }
   if (postponed(name, message, true)) return {};
   if (found == server.reservations().end()) {
-    connection_.answer_done(message.request);
+    // An earlier attempt may have failed at just this.
+    server.errand_worker().add([&server, this, alive = connection_.alive(), request = message.request] {
+      auto synced = server.store().sync_removals();
+      server.loop().post([this, alive, request, synced = std::move(synced)] {
+        if (!alive.expired()) answer_done_or_failed(request, synced);
+      });
+    });
     return {};
   }
   Reservation& reservation = *found->second;
@@ -181,21 +195,18 @@ Result<void> AdminSession::destroy_reservation(const protocol::Message& message)
   server.errand_worker().add(
       [&server, this, alive = connection_.alive(), name, id = reservation.record().id, request = message.request] {
         auto retired = server.store().retire(id);
+        const bool stays = !retired && server.store().is_in_place(id);
         fail_point("server.reservation.retired");
-        server.loop().post([&server, this, alive, name, request, retired = std::move(retired)] {
+        server.loop().post([&server, this, alive, name, request, retired = std::move(retired), stays] {
           server.end_work(name);
-          if (retired) {
+          if (!retired) log::error("reservation {} could not be destroyed: {}", name, retired.error().message());
+          if (!stays) {
             log::info("reservation {} destroyed", name);
             server.forget_reservation(name);
           } else if (const auto still = server.reservations().find(name); still != server.reservations().end()) {
             still->second->retiring = false;
           }
-          if (alive.expired()) return;
-          if (retired) {
-            connection_.answer_done(request);
-          } else {
-            connection_.answer_failure(request, retired.error());
-          }
+          if (!alive.expired()) answer_done_or_failed(request, retired);
         });
       });
   return {};

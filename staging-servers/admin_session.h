@@ -16,6 +16,7 @@ class AdminSession final : public Session {
  private:
   Result<void> answer(const protocol::Message& message);
   Result<void> server_query(const protocol::Message& message);
+  void answer_done_or_failed(std::uint32_t request, const Result<void>& done);
   /// Is this reservation being created or destroyed? Then the message is handled again once that is over.
   bool postponed(const std::string& name, const protocol::Message& message, bool destroys);
   Result<void> create_reservation(const protocol::Message& message);

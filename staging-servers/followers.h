@@ -114,7 +114,8 @@ class Followers {
   void begin_sharing(const ReaderSession& session);
   /// `in_turn`: with what is to be told before the next step.
   void deliver(ReaderSession& session, std::uint32_t request, const storage::StepState& step, bool in_turn);
-  bool pin(ReaderSession& session, const StepKey& key, std::uint64_t size_bytes);
+  /// False if the table of pins is full, or what unnamed readers may pin together is pinned and it was not `held`.
+  bool pin(ReaderSession& session, const StepKey& key, std::uint64_t size_bytes, bool held = false);
   ReaderSession* find(std::uint64_t session) const;
   void unpin(const StepKey& key, bool unnamed);
   /// One of the session's holds on a step; true if it was the last.

@@ -10,7 +10,7 @@
 
 namespace forebay::server {
 
-bool Followers::pin(ReaderSession& session, const StepKey& key, std::uint64_t size_bytes) {
+bool Followers::pin(ReaderSession& session, const StepKey& key, std::uint64_t size_bytes, bool held) {
   Reservation& reservation = stream_.reservation();
   Pin& pin = pins_[key];
   const bool unnamed = session.consumer.empty();
@@ -20,7 +20,8 @@ bool Followers::pin(ReaderSession& session, const StepKey& key, std::uint64_t si
   };
   if (!session.pins.contains(key)) {
     const bool adds = unnamed && pin.unnamed == 0;
-    if (adds && reservation.unnamed_pinned_bytes + size_bytes > reservation.unnamed_pinned_bytes_max()) return refuse();
+    if (adds && !held && reservation.unnamed_pinned_bytes + size_bytes > reservation.unnamed_pinned_bytes_max())
+      return refuse();
     if (!reservation.server().pins().add(session.number, session.connection().peer().pid, stream_.state().uuid,
                                          key.first, key.second))
       return refuse();
@@ -133,7 +134,8 @@ std::vector<StepKey> Followers::resume_pins(ReaderSession& session, const std::v
     const auto absent = absent_.find(session.number);
     const bool held =
         absent != absent_.end() && std::ranges::find(absent->second, key, &AbsentPin::key) != absent->second.end();
-    if (step == nullptr || !held || !pin(session, key, step->committed.size_bytes)) lost.push_back(key);
+    // Others may have come back before it, and pinned what the limit of unnamed readers allows.
+    if (step == nullptr || !held || !pin(session, key, step->committed.size_bytes, true)) lost.push_back(key);
   }
   // The lines of what it still holds stay in the table all the time: the server may be killed here as anywhere.
   end_absent(session.number, session.pins);

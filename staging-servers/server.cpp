@@ -105,6 +105,7 @@ Result<void> Server::flush_everything() {
   for (auto& [raw, connection] : connections_) connection->abandon();
   // Jobs under way end first; their results are still taken.
   sync_worker_ = std::make_unique<Worker>();
+  errand_worker_->end();
   loop_->post([this] { loop_->stop(); });
   loop_->run();
   Result<void> all;

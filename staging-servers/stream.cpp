@@ -65,6 +65,8 @@ Result<void> Stream::append(storage::RecordType type, std::span<const std::uint8
     checkpoint_posted_ = true;
     post([this] {
       checkpoint_posted_ = false;
+      // Its files go by name.
+      if (reservation_.retiring) return;
       fail_point("server.roll.before");
       const auto checkpoint = state_.checkpoint_body();
       if (auto rolled = journal_->roll({checkpoint.data(), checkpoint.size()}); !rolled) {

@@ -78,6 +78,10 @@ void WriterGroup::request_space(WriterSession& session, std::uint32_t request, s
   Rank* rank = rank_of(session, request);
   if (rank == nullptr) return;
   Reservation& reservation = stream_.reservation();
+  if (auto stays = reservation.check_stays(); !stays) {
+    session.connection().answer_failure(request, stays.error());
+    return;
+  }
   if (step != stream_.state().next_step || bytes == 0) {
     session.connection().answer_failure(
         request, {ErrorCode::protocol,

@@ -256,7 +256,10 @@ Result<void> Reader::for_each_step(std::span<const std::uint64_t> numbers,
     numbers = numbers.subspan(1);
     if (step) {
       done = visit(std::move(*step));
-    } else if (step.error().code != ErrorCode::step_gone && step.error().code != ErrorCode::not_found) {
+    } else if (step.error().code == ErrorCode::not_found) {
+      // No such step; or the stream is no more, and the steps that are left are not to look like none.
+      done = link.confirm();
+    } else if (step.error().code != ErrorCode::step_gone) {
       done = fail(std::move(step.error()));
     }
   }

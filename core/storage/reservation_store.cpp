@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cerrno>
+#include <filesystem>
 #include <limits>
 #include <string_view>
 
@@ -78,6 +79,10 @@ std::string ReservationStore::quarantine_directory() const {
 }
 std::string ReservationStore::directory(const std::string& id) const {
   return reservations_directory() + "/" + id;
+}
+bool ReservationStore::is_in_place(const std::string& id) const {
+  std::error_code unknown;
+  return std::filesystem::exists(directory(id), unknown);
 }
 std::string ReservationStore::segment_path(const std::string& id, std::uint32_t segment) const {
   return directory(id) + "/segments/" + std::to_string(segment);
@@ -268,6 +273,10 @@ Result<void> ReservationStore::move_to_quarantine(const std::string& from_direct
   // First the new place: whichever of the two a crash loses, the folder is somewhere.
   if (auto synced = device_.sync_directory(quarantine_directory()); !synced) return synced;
   return device_.sync_directory(from_directory);
+}
+
+Result<void> ReservationStore::sync_removals() {
+  return device_.sync_directory(reservations_directory());
 }
 
 Result<void> ReservationStore::retire(const std::string& id) {

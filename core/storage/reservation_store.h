@@ -47,6 +47,10 @@ class ReservationStore {
 
   /// Moves the reservation to quarantine (that is the moment when it is gone) and syncs. Succeeds if it does not exist.
   Result<void> retire(const std::string& id);
+  /// Makes it certain that nothing that retire() has moved comes back.
+  Result<void> sync_removals();
+  /// Whether its files are where they belong: not after retire(), though its syncs failed.
+  bool is_in_place(const std::string& id) const;
   /// Deletes what was retired. Bounded: at most `entries_max` files and folders a call; true when nothing of it is
   /// left. What cannot be deleted keeps nothing else from going; the error names the first.
   Result<bool> purge_quarantine(std::size_t entries_max);

@@ -15,7 +15,12 @@ __all__ = ["reading_breaches", "unlikely"]
 #: A program that has not been greeted by a server yet does not wait for one to come back.
 _AWAY = ("no Forebay server is running", "the connection to the Forebay server was lost")
 #: What is said of a stream that was removed; the last two by a server that was started afterwards.
-_REMOVED = ("the stream was removed", "no such stream", "no such reservation")
+_REMOVED = (
+    "the stream was removed",
+    "the reservation is being destroyed",
+    "no such stream",
+    "no such reservation",
+)
 
 
 def reading_breaches(stream: StreamTimeline) -> list[Breach]:

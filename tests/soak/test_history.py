@@ -227,6 +227,7 @@ def test_violation_that_a_reader_found_is_rejected() -> None:
     "refusal",
     [
         "the stream was removed, or not opened by this connection",
+        "the reservation is being destroyed",
         "no such reservation; `forebay ls` lists them",
         "no such stream, and no writer made it within the time given",
     ],

@@ -330,6 +330,7 @@ class FaultyDevice final : public Device {
     unreadable_.clear();
     syncs_held_ = false;
     renames_held_ = false;
+    renames_changed_.notify_all();
     operations_ = 0;
     counts_.clear();
     reads_ = 0;

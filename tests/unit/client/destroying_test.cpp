@@ -24,8 +24,17 @@ class Destroying : public StreamTest {
     return connected ? std::move(*connected) : nullptr;
   }
 
+  static Result<void> write_value(Writer& writer) {
+    const double value = 2.0;
+    if (auto begun = writer.begin_step(); !begun) return fail(std::move(begun.error()));
+    const BlockSpec block{"x", DataType::float64, ShapeKind::global_value, {}, {}, {}, {}, {}};
+    if (auto put = writer.put(block, &value); !put) return put;
+    return writer.end_step();
+  }
+
   ServerOnDisk own_server_;
   FaultyDevice& disk_ = own_server_.disk();
+  std::unique_ptr<Writer> writer_;
   std::future<Result<void>> destroying_;
   std::future<Result<void>> ending_;
 };
@@ -34,23 +43,18 @@ class Destroying : public StreamTest {
 TEST_F(Destroying, is_not_taken_for_a_failure) {
   WriterOptions options;
   options.durability = Durability::durable;
-  auto writer = open_writer(options);
-  write_step(*writer, 100'000, 1.0);
+  writer_ = open_writer(options);
+  write_step(*writer_, 100'000, 1.0);
   auto early_reader = open_reader();
   ASSERT_OK(early_reader->next(10'000));
   auto late_reader = open_reader();
+  auto random_reader = open_reader();
 
   disk_.set_renames_held(true);
   destroying_ = std::async(std::launch::async, [] { return admin()->destroy_reservation("res", true); });
   disk_.await_held_rename();
 
-  ending_ = std::async(std::launch::async, [&]() -> Result<void> {
-    const double value = 2.0;
-    if (auto begun = writer->begin_step(); !begun) return fail(std::move(begun.error()));
-    const BlockSpec block{"x", DataType::float64, ShapeKind::global_value, {}, {}, {}, {}, {}};
-    if (auto put = writer->put(block, &value); !put) return put;
-    return writer->end_step();
-  });
+  ending_ = std::async(std::launch::async, [&] { return write_value(*writer_); });
   // It has committed.
   const auto second = early_reader->next(10'000);
   ASSERT_OK(second);
@@ -59,6 +63,11 @@ TEST_F(Destroying, is_not_taken_for_a_failure) {
   const auto unread = late_reader->next(10'000);
   ASSERT_FALSE(unread);
   EXPECT_EQ(unread.error().code, ErrorCode::not_found) << unread.error().message();
+  // Steps that cannot be had any more do not look like none.
+  const auto all =
+      random_reader->for_each_step(std::vector<std::uint64_t>{0, 1}, [](const auto&) { return Result<void>(); });
+  ASSERT_FALSE(all);
+  EXPECT_EQ(all.error().code, ErrorCode::not_found) << all.error().message();
 
   const auto findings = admin()->audit(false);
   ASSERT_OK(findings);
@@ -72,6 +81,32 @@ TEST_F(Destroying, is_not_taken_for_a_failure) {
   ASSERT_FALSE(ended);
   EXPECT_EQ(ended.error().code, ErrorCode::not_found) << ended.error().message();
   EXPECT_NE(ended.error().message().find("the stream was removed"), std::string::npos) << ended.error().message();
+}
+
+// crash-matrix: destroying a reservation | server, the disk fails to sync either directory | its clients are told that it was destroyed; nothing else is taken for damage, and destroying it again succeeds
+TEST_F(Destroying, that_could_not_be_synced_is_not_taken_back) {
+  for (const std::uint64_t failing : {1, 2}) {
+    SCOPED_TRACE(failing);
+    writer_ = open_writer();
+    write_step(*writer_, 100'000, 1.0);
+    disk_.fail_at(Operation::sync_directory, failing);
+    const auto destroyed = admin()->destroy_reservation("res", true);
+    ASSERT_FALSE(destroyed);
+    EXPECT_EQ(destroyed.error().code, ErrorCode::io_error);
+    const auto written = write_value(*writer_);
+    ASSERT_FALSE(written);
+    EXPECT_EQ(written.error().code, ErrorCode::not_found) << written.error().message();
+    ReaderOptions options;
+    options.open_timeout_ms = 0;
+    EXPECT_FALSE(Reader::open(*parse_address("res/flow"), options));
+    const auto findings = admin()->audit(true);
+    ASSERT_OK(findings);
+    EXPECT_EQ(findings->size(), 0U) << findings->front().where << ": " << findings->front().what;
+    disk_.fail_at(Operation::sync_directory, 1);
+    EXPECT_FALSE(admin()->destroy_reservation("res", false));
+    ASSERT_OK(admin()->destroy_reservation("res", false));
+    ASSERT_OK(own_server_.create("res", 64 * mib));
+  }
 }
 
 }  // namespace

@@ -104,6 +104,29 @@ TEST_F(Restart, grace_of_a_lost_group_goes_on) {
   }
 }
 
+TEST_F(Restart, pins_of_unnamed_readers_are_kept_beyond_their_limit) {
+  // Of 256 MiB such readers may pin a quarter together.
+  const std::size_t elements = 5 * mib;
+  auto writer = open_writer();
+  write_step(*writer, elements, 1.0);
+  write_step(*writer, elements, 2.0);
+  auto reader = open_reader();
+  const auto held = reader->next(1000);
+  ASSERT_OK(held);
+  ASSERT_TRUE(held->step->pinned());
+  auto other = open_reader();
+  ASSERT_FALSE((*other->step(1))->pinned());
+  server_.kill();
+  server_.start();
+  // This one is back first.
+  const auto taken = other->step(1);
+  ASSERT_OK(taken);
+  ASSERT_TRUE((*taken)->pinned());
+  ASSERT_OK(reader->next(10'000));
+  ASSERT_OK(held->step->verify());
+  EXPECT_EQ(read_step(*held->step).front(), 1.0);
+}
+
 TEST_F(Restart, server_that_stays_away_is_an_error) {
   WriterOptions options;
   options.reconnect_timeout_ms = 200;
