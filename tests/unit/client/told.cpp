@@ -56,16 +56,17 @@ void check_not_mixed(const ToldStream& told, const std::vector<StepSummary>& ste
   }
 }
 
-void check_content(const ToldStream& told, Reader& reader, const StepSummary& summary) {
+/// `next`: where the stream ends.
+void check_content(const ToldStream& told, Reader& reader, const StepSummary& summary, std::uint64_t next) {
   SCOPED_TRACE("step " + std::to_string(summary.step) + ", epoch " + std::to_string(summary.epoch));
   const auto key = std::pair(summary.epoch, summary.step);
   const auto sent = told.sent.find(key);
   ASSERT_NE(sent, told.sent.end()) << "nobody has sent it";
   auto step = reader.step(summary.step);
-  // Of what a consumer had read, the last pin goes behind its last call: the step may have gone since the list was
-  // made.
-  if (!step && step.error().code == ErrorCode::step_gone && !told.retention.consumers.empty() &&
-      summary.step < told.cursor_highest)
+  // Of what a reader had held, a consumer or one of an earlier check, the last pin goes behind its last call: a step
+  // that retention does not keep may have gone since the list was made.
+  if (!step && step.error().code == ErrorCode::step_gone &&
+      summary.step < oldest_needed(told, next, told.cursor_highest))
     return;
   ASSERT_TRUE(step) << step.error().message();
   const auto content = content_of(**step);
@@ -141,7 +142,7 @@ void check_stream(const ToldStream& told, Promise promise, Admin& admin, const A
   options.verify = told.checksums ? Verify::read : Verify::none;
   const auto reader = Reader::open(address, options);
   ASSERT_TRUE(reader) << reader.error().message();
-  for (const StepSummary& step : *steps) check_content(told, **reader, step);
+  for (const StepSummary& step : *steps) check_content(told, **reader, step, next);
 }
 
 }  // namespace
