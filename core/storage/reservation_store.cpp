@@ -81,8 +81,9 @@ std::string ReservationStore::directory(const std::string& id) const {
   return reservations_directory() + "/" + id;
 }
 bool ReservationStore::is_in_place(const std::string& id) const {
+  // What cannot be looked at is not known to be gone.
   std::error_code unknown;
-  return std::filesystem::exists(directory(id), unknown);
+  return std::filesystem::exists(directory(id), unknown) || unknown;
 }
 std::string ReservationStore::segment_path(const std::string& id, std::uint32_t segment) const {
   return directory(id) + "/segments/" + std::to_string(segment);
