@@ -82,13 +82,18 @@ Result<Stream*> Reservation::find_or_make_stream(const std::string& stream) {
   return raw;
 }
 
-storage::JournalOptions Reservation::journal_options() const {
-  storage::JournalOptions options;
-  options.growth_bytes = std::min(options.growth_bytes, record_.journal_reserve_bytes / 4);
-  return options;
+void Reservation::recover_streams(bool after_boot, const std::set<std::string>& unchecked) {
+  recovering_ = true;
+  read_streams(after_boot, unchecked);
+  recovering_ = false;
+  // A stream that was removed took with it who wrote its segments, and that process may live.
+  for (std::uint32_t segment = 0; !after_boot && segment < space_.segment_count(); ++segment) {
+    if (!space_.owner(segment)) space_.set_owner(segment, unknown_owner);
+  }
+  recover_lent_segments();
 }
 
-void Reservation::recover_streams(bool after_boot, const std::set<std::string>& unchecked) {
+void Reservation::read_streams(bool after_boot, const std::set<std::string>& unchecked) {
   const bool none_checked = after_boot || unchecked.contains(all_streams);
   auto names = server_.store().stream_names(record_.id);
   if (!names) {
@@ -143,11 +148,6 @@ void Reservation::recover_streams(bool after_boot, const std::set<std::string>& 
       if (damaged && to_check(stream)) unchecked_.insert(stream);
     }
   }
-  if (after_boot) return;
-  // A stream that was removed took with it who wrote its segments, and that process may live.
-  for (std::uint32_t segment = 0; segment < space_.segment_count(); ++segment) {
-    if (!space_.owner(segment)) space_.set_owner(segment, unknown_owner);
-  }
 }
 
 Result<void> Reservation::remove_stream(const std::string& stream) {
@@ -183,6 +183,7 @@ Result<void> Reservation::remove_stream(const std::string& stream) {
   streams_.erase(found);
   no_more_unchecked();
   for (const Extent& extent : held) space_.release(extent);
+  journals_shrank();
   space_changed();
   server_.purge_quarantine();
   return {};
@@ -214,18 +215,12 @@ void Reservation::segment_failed(std::uint32_t segment, const Error& error) {
   space_changed();
 }
 
-std::uint64_t Reservation::journal_bytes() const {
-  std::uint64_t bytes = 0;
-  for (const auto& [stream_name, stream] : streams_) bytes += stream->journal().size_bytes();
-  return bytes;
-}
-
 ReservationInfo Reservation::info(std::uint64_t files_bytes) const {
   ReservationInfo info;
   info.name = name();
   info.id = record_.id;
   info.capacity_bytes = record_.capacity_bytes;
-  info.used_bytes = space_.total_bytes() - space_.free_bytes() + journal_bytes();
+  info.used_bytes = space_.total_bytes() - space_.free_bytes() - lent_bytes() + journal_bytes();
   info.files_bytes = files_bytes;
   info.segment_bytes = record_.segment_bytes;
   info.lifetime = static_cast<Lifetime>(record_.lifetime);

@@ -62,8 +62,8 @@ class Reservation {
   void recover_streams(bool after_boot, const std::set<std::string>& unchecked);
   std::map<std::string, std::unique_ptr<Stream>>& streams() noexcept { return streams_; }
   Result<void> remove_stream(const std::string& name);
-  /// How the journals of its streams grow: a small reservation has a small reserve for them.
-  storage::JournalOptions journal_options() const;
+  /// How the journals of its streams grow, and who they ask for room.
+  storage::JournalOptions journal_options();
   /// Why a stream that lies on disk could not be opened; null for others. Nothing is written in the reservation while
   /// there is one: which space it holds is not known.
   const std::string* unreadable(const std::string& name) const;
@@ -109,6 +109,10 @@ class Reservation {
   std::uint64_t unnamed_pinned_bytes = 0;
   std::uint64_t unnamed_pinned_bytes_max() const noexcept { return space_.total_bytes() / 4; }
   std::uint64_t journal_bytes() const;
+  /// Segments whose space the journals have, beyond their reserve.
+  bool lends_segments() const noexcept { return !lent_.empty(); }
+  /// Takes segments back that journals do not need any more.
+  void journals_shrank();
   ReservationInfo info(std::uint64_t files_bytes) const;
 
   /// True once the reservation is being destroyed: nothing new is let in, and its files may not be where they were.
@@ -118,6 +122,26 @@ class Reservation {
   const std::map<std::string, std::string>& unreadable_streams() const noexcept { return unreadable_; }
 
  private:
+  void read_streams(bool after_boot, const std::set<std::string>& unchecked);
+  bool is_living(const Owner& owner) const;
+
+  // reservation_journals.cpp
+  std::uint64_t lent_bytes() const noexcept;
+  /// What the reservation takes on the device besides its segments.
+  std::uint64_t bytes_beside_segments() const;
+  /// Part of the reserve that records of this type leave to others.
+  std::uint64_t kept_back_from(storage::RecordType type) const noexcept;
+  bool has_journal_room(std::uint64_t bytes, storage::RecordType type) const;
+  /// The same, lending segments if need be. Called while a journal takes a record.
+  bool may_take(std::uint64_t bytes, storage::RecordType type);
+  /// True if the record of the stream's next step will find room; rolls journals for that if need be.
+  bool make_room_for_step(Stream& stream);
+  bool lend_segment();
+  bool free_segment(std::uint32_t segment);
+  bool take_back_segment(std::uint32_t segment);
+  /// At start: which segments' space the journals have is told by the file system.
+  void recover_lent_segments();
+
   /// What is free without anybody giving anything up.
   std::optional<std::vector<Extent>> take_free(Stream& stream, const Owner& owner, std::uint64_t bytes);
   bool adopt_segments(const Owner& owner, std::uint64_t bytes);
@@ -133,6 +157,8 @@ class Reservation {
   std::map<std::string, std::unique_ptr<Stream>> streams_;
   std::map<std::string, std::string> unreadable_;  ///< why, by stream
   std::set<std::string> unchecked_;
+  std::set<std::uint32_t> lent_;  ///< closed in space_
+  bool recovering_ = false;
   std::list<SpaceWaiter> waiters_;  ///< by order
   std::uint64_t orders_ = 0;
   bool serving_posted_ = false;

@@ -12,6 +12,10 @@
 
 namespace forebay::server {
 
+bool Reservation::is_living(const Owner& owner) const {
+  return std::ranges::any_of(streams_, [&](const auto& entry) { return entry.second->group().owns(owner); });
+}
+
 bool Reservation::adopt_segments(const Owner& owner, std::uint64_t bytes) {
   // No more than is needed: what one writer takes, no other living one can have.
   std::uint64_t adopted_bytes = 0;
@@ -19,9 +23,7 @@ bool Reservation::adopt_segments(const Owner& owner, std::uint64_t bytes) {
        ++segment) {
     const auto before = space_.owner(segment);
     if (!before || before->same_group(owner) || space_.free_bytes_in(segment) == 0) continue;
-    const bool living =
-        std::ranges::any_of(streams_, [&](const auto& entry) { return entry.second->group().owns(*before); });
-    if (living) continue;
+    if (is_living(*before)) continue;
     // An old incarnation's process, or a child that it forked, may still be writing.
     auto unwritten = storage::nobody_writes(server_.store().segment_path(record_.id, segment));
     if (!unwritten) {
@@ -65,7 +67,8 @@ bool Reservation::take_emptied_segments(const Owner& owner, std::uint64_t bytes)
 }
 
 std::optional<std::vector<Extent>> Reservation::take_free(Stream& stream, const Owner& owner, std::uint64_t bytes) {
-  if (!unreadable_.empty()) return std::nullopt;
+  // Before space is taken: a step that could not be committed would be written for nothing.
+  if (!unreadable_.empty() || !make_room_for_step(stream)) return std::nullopt;
   std::vector<std::uint32_t> new_segments;
   auto extents = space_.allocate(owner, bytes, new_segments);
   if (!extents) return std::nullopt;
@@ -123,11 +126,15 @@ std::vector<Extent> Reservation::allocate_ahead(Stream& stream, const Owner& own
 }
 
 tl::unexpected<Error> Reservation::full_error(const SpaceWaiter& waiter, const std::string& why) const {
+  const char* obstacle = "";
+  if (!has_journal_room(0, storage::RecordType::segments_owned)) {
+    obstacle = " but no segment that could make room for the journals";
+  } else if (space_.free_bytes() >= waiter.bytes) {
+    obstacle = " but in segments that other writers fill";
+  }
   return fail(ErrorCode::no_space,
               fmt::format("reservation {} is full: {} bytes asked for, {} free of {}{}; {}. {}", name(), waiter.bytes,
-                          space_.free_bytes(), space_.total_bytes(),
-                          space_.free_bytes() < waiter.bytes ? "" : " but in segments that other writers fill", why,
-                          space_holders()),
+                          space_.free_bytes(), space_.total_bytes(), obstacle, why, space_holders()),
               "stream " + waiter.stream->path());
 }
 
@@ -267,9 +274,12 @@ std::string Reservation::space_holders() const {
     }
     text += "]";
   }
-  if (space_.closed_bytes() > 0)
+  if (lends_segments() || !has_journal_room(0, storage::RecordType::segments_owned))
+    text += fmt::format(" [{} bytes by journals, which have {} kept for them: fewer and larger steps take less]",
+                        journal_bytes(), record_.journal_reserve_bytes);
+  if (space_.closed_bytes() > lent_bytes())
     text += fmt::format(" [{} bytes in segments whose sync failed: out of use until the server is restarted]",
-                        space_.closed_bytes());
+                        space_.closed_bytes() - lent_bytes());
   return text;
 }
 

@@ -191,6 +191,11 @@ void SpaceMap::close(std::uint32_t segment) {
   free_bytes_ -= closing.free.total();
 }
 
+void SpaceMap::reopen(std::uint32_t segment) {
+  Segment& closed = segments_.at(segment);
+  if (std::exchange(closed.closed, false)) free_bytes_ += closed.free.total();
+}
+
 std::uint64_t SpaceMap::closed_bytes() const noexcept {
   std::uint64_t bytes = 0;
   for (const Segment& segment : segments_) {

@@ -80,6 +80,8 @@ class SpaceMap {
 
   /// Takes a segment out of use: what is free in it, now or later, is nobody's.
   void close(std::uint32_t segment);
+  /// Takes a closed one into use again.
+  void reopen(std::uint32_t segment);
   bool is_closed(std::uint32_t segment) const { return segments_.at(segment).closed; }
   /// Space in closed segments that nobody holds.
   std::uint64_t closed_bytes() const noexcept;

@@ -61,21 +61,37 @@ Result<void> Stream::append(storage::RecordType type, std::span<const std::uint8
     return fail(failed);
   }
   fail_point("server.record.after_append");
-  if (journal_->wants_checkpoint() && !checkpoint_posted_) {
-    checkpoint_posted_ = true;
-    post([this] {
-      checkpoint_posted_ = false;
-      // Its files go by name.
-      if (reservation_.retiring) return;
-      fail_point("server.roll.before");
-      const auto checkpoint = state_.checkpoint_body();
-      if (auto rolled = journal_->roll({checkpoint.data(), checkpoint.size()}); !rolled) {
-        log::warning("stream {}: the journal could not be rolled: {}", path(), rolled.error().message());
-      }
-      fail_point("server.roll.after");
-    });
-  }
   return {};
+}
+
+void Stream::post_roll() {
+  if (std::exchange(roll_posted_, true)) return;
+  post([this] {
+    roll_posted_ = false;
+    if (wants_roll()) (void)roll_journal();
+  });
+}
+
+bool Stream::wants_roll() {
+  const std::size_t kept = state_.steps.size() + state_.retired.size();
+  most_kept_ = std::max(most_kept_, kept);
+  // Where journals take segments of the space for data, one that tells of steps which are gone takes them for nothing.
+  return journal_->wants_checkpoint() || (reservation_.lends_segments() && kept < most_kept_ / 2);
+}
+
+bool Stream::roll_journal() {
+  // Its files go by name.
+  if (reservation_.retiring || state_.status == StreamStatus::failed) return false;
+  most_kept_ = state_.steps.size() + state_.retired.size();
+  fail_point("server.roll.before");
+  const auto checkpoint = state_.checkpoint_body();
+  if (auto rolled = journal_->roll({checkpoint.data(), checkpoint.size()}); !rolled) {
+    log::warning("stream {}: the journal could not be rolled: {}", path(), rolled.error().message());
+    return false;
+  }
+  fail_point("server.roll.after");
+  reservation_.journals_shrank();
+  return true;
 }
 
 Result<void> Stream::applied(Result<void> result) {

@@ -50,7 +50,9 @@ class Stream {
   Result<void> record(storage::RecordType type, Record change) {
     const auto body = protocol::pack(change);
     if (auto appended = append(type, {body.data(), body.size()}); !appended) return appended;
-    return applied(state_.apply(std::move(change)));
+    auto result = applied(state_.apply(std::move(change)));
+    if (wants_roll()) post_roll();
+    return result;
   }
 
   /// Makes the step visible: followers are told, old steps go.
@@ -69,6 +71,9 @@ class Stream {
   /// Could a step's space come free by itself: unpinning, consumers passing, staging, a commit that pushes older ones
   /// out?
   bool may_free_space() const;
+
+  /// Begins the journal anew with what it says now; false, and all is as it was, if that cannot be.
+  bool roll_journal();
 
   /// Tells writers and readers that the stream is no more.
   void removed();
@@ -126,6 +131,8 @@ class Stream {
   void post(std::function<void()> task);
   Result<void> append(storage::RecordType type, std::span<const std::uint8_t> body);
   Result<void> applied(Result<void> result);
+  bool wants_roll();
+  void post_roll();
   /// Appends a record that withdraws the steps from `first` on, and frees them.
   template <class Record>
   Result<void> record_withdrawal(storage::RecordType type, Record change, std::uint64_t first);
@@ -143,7 +150,8 @@ class Stream {
   std::vector<std::vector<Extent>> unsynced_releases_;
   std::optional<EventLoop::TimerId> grace_timer_;
   bool grace_over_ = true;
-  bool checkpoint_posted_ = false;
+  bool roll_posted_ = false;
+  std::size_t most_kept_ = 0;  ///< steps, since the journal was rolled
   WriterGroup group_;
   Followers followers_;
   Flusher flusher_;

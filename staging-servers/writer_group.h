@@ -59,6 +59,7 @@ class WriterGroup {
   bool step_open() const;
   bool waits_for_durable() const noexcept { return !durable_waiting_.empty(); }
   std::uint32_t incarnation() const noexcept { return incarnation_; }
+  std::size_t rank_count() const noexcept { return ranks_.size(); }
   /// Space granted and not yet part of a step.
   std::uint64_t granted_bytes() const;
   /// The same, any of it in this segment.

@@ -53,6 +53,17 @@ class PosixFile final : public File {
     return {};
   }
 
+  Result<void> free_space() override {
+    auto bytes = size();
+    if (!bytes) return fail(std::move(bytes.error()));
+    // The size stays: who has the file mapped sees zeros then, and is not killed.
+    if (::fallocate(descriptor_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(*bytes)) == 0)
+      return {};
+    if (errno == EOPNOTSUPP || errno == ENOSYS)
+      return fail(ErrorCode::unsupported, "this file system cannot take space back from a file");
+    return system_error(errno, "cannot give the file's space back");
+  }
+
   Result<void> sync() override {
     if (::fdatasync(descriptor_.get()) != 0) return system_error(errno, "sync failed");
     return {};

@@ -30,27 +30,10 @@ static_assert(static_cast<int>(RecordType::checkpoint) == 1 && static_cast<int>(
 constexpr std::uint64_t page_bytes = 4096;
 constexpr std::uint64_t room_bytes_min = std::uint64_t{64} << 10;
 constexpr std::uint64_t room_bytes_max = std::uint64_t{1} << 20;
-/// Of the space that is allocated this much is left for records that may_take_reserve().
+/// Of the space that is allocated this much is left for records that frees_or_ends().
 constexpr std::uint64_t reserve_bytes = std::uint64_t{16} << 10;
 /// A journal is read whole; its checkpoint is one body, and it rolls when it has doubled.
 constexpr std::uint64_t file_bytes_max = 4 * frame_body_bytes_max;
-
-/// What frees space, ends something, or says what has become of steps: on a full device a stream must come to an end
-/// that its readers learn of.
-bool may_take_reserve(RecordType type) {
-  switch (type) {
-    case RecordType::steps_dropped:
-    case RecordType::steps_withdrawn:
-    case RecordType::group_ended:
-    case RecordType::rank_closed:
-    case RecordType::durable_to:
-    case RecordType::stream_failed:
-    case RecordType::cursor_moved:
-      return true;
-    default:
-      return false;
-  }
-}
 
 std::string file_name(std::uint32_t number) {
   return "journal." + std::to_string(number);
@@ -84,6 +67,13 @@ Error located(Error error, const std::string& where) {
   return error;
 }
 
+tl::unexpected<Error> no_room_error() {
+  return fail(
+      ErrorCode::no_space,
+      "the journals have taken all that the reservation has for them; drop steps, write fewer and larger ones, or "
+      "make a larger reservation");
+}
+
 /// Room for records to come: a journal that has become large grows in larger pieces.
 std::uint64_t room_for(std::uint64_t end) {
   return std::clamp(end / 4, room_bytes_min, room_bytes_max) + reserve_bytes;
@@ -101,10 +91,11 @@ struct JournalFile {
   std::atomic<std::uint64_t> synced{0};  ///< known to be on stable storage
 };
 
-/// Makes journal.NUMBER whole and durable under its name. `uncertain` is set if the name may be there although this
-/// failed.
+/// Makes journal.NUMBER whole and durable under its name, if it may take that many bytes. `uncertain` is set if the
+/// name may be there although this failed.
 Result<std::shared_ptr<JournalFile>> make_file(Device& device, const std::string& directory, std::uint32_t number,
-                                               std::span<const std::uint8_t> checkpoint, bool& uncertain) {
+                                               std::span<const std::uint8_t> checkpoint,
+                                               const std::function<bool(std::uint64_t)>& may_take, bool& uncertain) {
   uncertain = false;
   const std::string where = directory + "/" + file_name(number);
   if (checkpoint.size() > frame_body_bytes_max) {
@@ -120,6 +111,8 @@ Result<std::shared_ptr<JournalFile>> make_file(Device& device, const std::string
   encode_frame({.type = static_cast<std::uint16_t>(RecordType::checkpoint), .file = number, .salt = made->salt},
                std::as_bytes(checkpoint), frame);
   const std::uint64_t allocated = round_up(frame.size() + room_for(frame.size()), page_bytes);
+
+  if (!may_take(allocated)) return fail(located(no_room_error().value(), where));
 
   const std::string unfinished = directory + "/" + unfinished_name(number);
   const auto write = [&]() -> Result<void> {
@@ -188,21 +181,44 @@ struct Journal::Impl {
                 cause.where);
   }
 
-  /// Makes room for `bytes` more.
-  Result<void> grow(JournalFile& file, std::uint64_t bytes) {
+  bool may_take(std::uint64_t bytes, RecordType type) const {
+    return !options.may_take || options.may_take(bytes, type);
+  }
+
+  /// Makes room for `bytes` more, of a record of this type.
+  Result<void> grow(JournalFile& file, std::uint64_t bytes, RecordType type) {
     const std::uint64_t needed = file.end + bytes;
     std::uint64_t size = round_up(needed + room_for(needed), page_bytes);
-    auto allocated = file.file->allocate(size);
+    const auto allocate = [&]() -> Result<void> {
+      if (!may_take(size - file.allocated, type)) return no_room_error();
+      return file.file->allocate(size);
+    };
+    auto allocated = allocate();
     if (!allocated && allocated.error().code == ErrorCode::no_space) {
       // On a device that is nearly full, take no more than this record needs.
       size = round_up(needed, page_bytes);
-      allocated = file.file->allocate(size);
+      allocated = allocate();
     }
     if (!allocated) return allocated;
     file.allocated = size;
     return {};
   }
 };
+
+bool frees_or_ends(RecordType type) noexcept {
+  switch (type) {
+    case RecordType::steps_dropped:
+    case RecordType::steps_withdrawn:
+    case RecordType::group_ended:
+    case RecordType::rank_closed:
+    case RecordType::durable_to:
+    case RecordType::stream_failed:
+    case RecordType::cursor_moved:
+      return true;
+    default:
+      return false;
+  }
+}
 
 Journal::Journal(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Journal::~Journal() = default;
@@ -218,7 +234,8 @@ Result<std::unique_ptr<Journal>> Journal::create(Device& device, std::string dir
   }
   auto impl = std::make_unique<Impl>(device, std::move(directory), options);
   bool uncertain = false;
-  auto file = make_file(device, impl->directory, 1, checkpoint, uncertain);
+  const auto may_take = [&](std::uint64_t bytes) { return impl->may_take(bytes, RecordType::group_formed); };
+  auto file = make_file(device, impl->directory, 1, checkpoint, may_take, uncertain);
   if (!file) {
     // Nobody was told of it, and it must not keep the next attempt from making one.
     if (uncertain) (void)device.remove(impl->directory + "/" + file_name(1));
@@ -339,9 +356,9 @@ Result<void> Journal::append(RecordType type, std::span<const std::uint8_t> body
                 .synced_bytes = file.synced},
                std::as_bytes(body), impl_->frame);
   const std::uint64_t end = file.end;
-  const std::uint64_t needed = impl_->frame.size() + (may_take_reserve(type) ? 0 : reserve_bytes);
+  const std::uint64_t needed = impl_->frame.size() + (frees_or_ends(type) ? 0 : reserve_bytes);
   if (end + needed > file.allocated) {
-    if (auto grown = impl_->grow(file, needed); !grown) {
+    if (auto grown = impl_->grow(file, needed, type); !grown) {
       Error error = located(std::move(grown.error()), place(directory, file.number, end));
       if (error.code != ErrorCode::no_space) error = impl_->break_by(std::move(error));
       return fail(std::move(error));
@@ -378,15 +395,16 @@ Result<void> Journal::cut_tail() {
 }
 
 bool Journal::wants_checkpoint() const noexcept {
-  const JournalFile& file = *impl_->active;
-  if (file.end < impl_->checkpoint_not_before) return false;
-  return file.end - file.checkpoint_bytes > std::max(impl_->options.growth_bytes, file.checkpoint_bytes);
+  return has_grown_by(std::max(impl_->options.growth_bytes, impl_->active->checkpoint_bytes));
 }
 
 Result<void> Journal::roll(std::span<const std::uint8_t> checkpoint) {
   if (impl_->broken) return impl_->broken_error();
   bool uncertain = false;
-  auto file = make_file(impl_->device, impl_->directory, impl_->active->number + 1, checkpoint, uncertain);
+  const auto may_take = [&](std::uint64_t bytes) {
+    return bytes < impl_->active->allocated || impl_->may_take(bytes, RecordType::checkpoint);
+  };
+  auto file = make_file(impl_->device, impl_->directory, impl_->active->number + 1, checkpoint, may_take, uncertain);
   if (!file) {
     // A device that is full now is asked again after as much growth, not at every append.
     impl_->checkpoint_not_before = impl_->active->end + impl_->options.growth_bytes;
@@ -426,6 +444,16 @@ Result<void> Journal::sync() {
 
 std::uint64_t Journal::size_bytes() const noexcept {
   return impl_->active->allocated;
+}
+
+std::uint64_t Journal::spare_bytes() const noexcept {
+  const std::uint64_t used = impl_->active->end + reserve_bytes;
+  return impl_->active->allocated - std::min(used, impl_->active->allocated.load());
+}
+
+bool Journal::has_grown_by(std::uint64_t bytes) const noexcept {
+  const JournalFile& file = *impl_->active;
+  return file.end >= impl_->checkpoint_not_before && file.end - file.checkpoint_bytes > bytes;
 }
 
 }  // namespace forebay::storage

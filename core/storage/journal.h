@@ -20,6 +20,10 @@ namespace forebay::storage {
 
 using journal::RecordType;
 
+/// What frees space, ends something, or says what has become of steps: on a full device, too, a stream must come to an
+/// end that its readers learn of.
+bool frees_or_ends(RecordType type) noexcept;
+
 struct JournalOptions {
   /// wants_checkpoint() once the file has grown by this, and by the size of its checkpoint. Less where the reserve is
   /// small.
@@ -28,6 +32,9 @@ struct JournalOptions {
   /// lost. Then a broken record before whole ones is damage wherever it lies; else only if it had been synced, because
   /// power loss may take any of the pages that were not.
   bool same_boot = false;
+  /// Asked before the journal takes `bytes` more of the device for records of this type (checkpoint: for the next
+  /// file). False: it fails with no_space. Must not use the journal. Empty: nobody limits it.
+  std::function<bool(std::uint64_t bytes, RecordType type)> may_take = nullptr;
 };
 
 /// What opening found besides the records.
@@ -77,7 +84,8 @@ class Journal {
   /// roll that failed: once it has grown by growth_bytes more.
   bool wants_checkpoint() const noexcept;
   /// Begins the next file with this checkpoint, syncs it, then removes the old one. On failure the old one stays in
-  /// use, unless it is not known which of the two a crash would leave: then the journal is broken.
+  /// use, unless it is not known which of the two a crash would leave: then the journal is broken. A file that is
+  /// smaller than the old one may always be taken.
   Result<void> roll(std::span<const std::uint8_t> checkpoint);
 
   /// All records appended before the call are on stable storage when it returns. A failure is final: the journal is
@@ -86,6 +94,11 @@ class Journal {
 
   /// Space that the journal takes on the device, preallocated room included.
   std::uint64_t size_bytes() const noexcept;
+  /// Room for records of any type that it has without taking more.
+  std::uint64_t spare_bytes() const noexcept;
+  /// True once it has grown by more than this behind its checkpoint; after a roll that failed, as in
+  /// wants_checkpoint().
+  bool has_grown_by(std::uint64_t bytes) const noexcept;
 
  private:
   struct Impl;

@@ -31,6 +31,7 @@ enum class Operation : std::uint8_t {
   create,
   write,
   allocate,
+  free_space,
   sync,
   rename,
   remove,
@@ -289,6 +290,12 @@ class FaultyDevice final : public Device {
       if (auto allowed = owner_.begin(Operation::allocate); !allowed) return allowed;
       if (owner_.full_ && size > inode_->size()) return full_error();
       return file_->allocate(size);
+    }
+    Result<void> free_space() override {
+      const std::lock_guard lock(owner_.mutex_);
+      if (auto allowed = owner_.begin(Operation::free_space); !allowed) return allowed;
+      inode_->remember(0, inode_->size());
+      return file_->free_space();
     }
     Result<void> sync() override {
       std::unique_lock lock(owner_.mutex_);

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+// Journals that need more than is kept for them take the space of segments: a reservation never takes more than its
+// capacity on the device, and gets the segments back.
+#include <sys/stat.h>
+
+#include <filesystem>
+
+#include "base/log.h"
+#include "tests/unit/client/server_on_disk.h"
+#include "tests/unit/client/stream_fixture.h"
+
+namespace forebay::testing {
+namespace {
+
+/// Makes a journal of more than 1 MiB, of steps of one page each.
+constexpr std::uint64_t steps_many = 9000;
+
+class JournalRoom : public StreamTest {
+ protected:
+  void SetUp() override {
+    ASSERT_OK(own_server_.start());
+    ASSERT_OK(own_server_.create("res", capacity()));
+  }
+  std::uint64_t capacity() const override { return 64 * mib; }
+
+  static std::unique_ptr<Admin> admin() {
+    auto connected = Admin::connect();
+    EXPECT_TRUE(connected) << connected.error().message();
+    return connected ? std::move(*connected) : nullptr;
+  }
+
+  /// What the reservation takes on the device.
+  std::uint64_t taken_bytes() const {
+    std::uint64_t bytes = 0;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(own_server_.root() + "/reservations")) {
+      struct stat status{};
+      // A journal is renamed and removed meanwhile.
+      if (::lstat(entry.path().c_str(), &status) == 0) bytes += static_cast<std::uint64_t>(status.st_blocks) * 512;
+    }
+    return bytes;
+  }
+  /// Segments whose space has been given back to the device.
+  std::size_t lent() const {
+    std::size_t segments = 0;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(own_server_.root() + "/reservations")) {
+      struct stat status{};
+      if (entry.path().parent_path().filename() != "segments" || ::lstat(entry.path().c_str(), &status) != 0) continue;
+      if (static_cast<std::uint64_t>(status.st_blocks) * 512 < static_cast<std::uint64_t>(status.st_size)) ++segments;
+    }
+    return segments;
+  }
+  void check_capacity() const { EXPECT_LE(taken_bytes(), capacity()); }
+
+  static void check_audit() {
+    const auto findings = admin()->audit(true);
+    ASSERT_OK(findings);
+    for (const Finding& finding : *findings)
+      EXPECT_NE(finding.severity, Finding::Severity::problem) << finding.where << ": " << finding.what;
+  }
+
+  static Result<void> try_step(Writer& writer, double value) {
+    if (auto begun = writer.begin_step(); !begun) return fail(std::move(begun.error()));
+    const BlockSpec block{"x", DataType::float64, ShapeKind::global_value, {}, {}, {}, {}, {}};
+    if (auto put = writer.put(block, &value); !put) return put;
+    return writer.end_step();
+  }
+
+  /// Writes small steps until it has that many or there is an error.
+  Result<void> write_many(Writer& writer, std::uint64_t steps) {
+    for (std::uint64_t step = 0; step < steps; ++step) {
+      if (auto written = try_step(writer, static_cast<double>(step)); !written) return written;
+      if (step % 500 == 0) check_capacity();
+    }
+    check_capacity();
+    return {};
+  }
+
+  static std::uint64_t kept(const std::string& stream = "res/flow") {
+    const auto info = admin()->stream(*parse_address(stream));
+    EXPECT_TRUE(info) << info.error().message();
+    return info ? info->steps : 0;
+  }
+
+  ServerOnDisk own_server_;
+  FaultyDevice& disk_ = own_server_.disk();
+};
+
+TEST_F(JournalRoom, is_taken_from_free_segments_and_given_back) {
+  auto writer = open_writer();
+  ASSERT_OK(write_many(*writer, steps_many));
+  ASSERT_OK(writer->close());
+  writer.reset();  // else its segments would be taken for written still
+  EXPECT_GT(lent(), 0U);
+  EXPECT_EQ(kept(), steps_many);
+  check_audit();
+  const auto info = admin()->reservation("res");
+  ASSERT_OK(info);
+  EXPECT_LT(info->used_bytes, capacity() * 3 / 4);
+
+  // A restarted server knows which.
+  ASSERT_OK(own_server_.restart(false));
+  const std::size_t lent_before = lent();
+  EXPECT_GT(lent_before, 0U);
+  EXPECT_EQ(kept(), steps_many);
+  check_audit();
+
+  // Steps that go take their records with them.
+  ASSERT_OK(admin()->set_retention(*parse_address("res/flow"), *parse_retention("last:10")));
+  EXPECT_EQ(kept(), 10U);
+  check_audit();
+  EXPECT_EQ(lent(), 0U);
+  check_capacity();
+  auto large = open_writer({}, "large");
+  write_step(*large, 60 * mib / sizeof(double), 1.0);
+  ASSERT_OK(large->close());
+  check_capacity();
+}
+
+TEST_F(JournalRoom, goes_back_with_a_stream_that_is_removed) {
+  auto writer = open_writer();
+  ASSERT_OK(write_many(*writer, steps_many));
+  ASSERT_OK(writer->close());
+  writer.reset();  // else its segments would be taken for written still
+  EXPECT_GT(lent(), 0U);
+  ASSERT_OK(admin()->remove_stream(*parse_address("res/flow"), true));
+  EXPECT_EQ(lent(), 0U);
+  auto large = open_writer({}, "large");
+  write_step(*large, 60 * mib / sizeof(double), 1.0);
+  ASSERT_OK(large->close());
+  check_audit();
+}
+
+// crash-matrix: writing | a reservation full of steps so small that their records need more than is kept for them | an error that says so before a step is written; its capacity holds
+TEST_F(JournalRoom, ends_with_an_error_when_no_segment_is_free) {
+  WriterOptions options;
+  options.when_full = WhenFull::error;
+  auto writer = open_writer(options);
+  const auto written = write_many(*writer, 100'000);
+  ASSERT_FALSE(written);
+  EXPECT_EQ(written.error().code, ErrorCode::no_space) << written.error().message();
+  EXPECT_NE(written.error().message().find("by journals"), std::string::npos) << written.error().message();
+  check_capacity();
+  const std::uint64_t steps = kept();
+  EXPECT_GT(steps, steps_many);
+  ASSERT_OK(own_server_.restart(false));
+  EXPECT_EQ(kept(), steps);
+  check_capacity();
+  check_audit();
+}
+
+TEST_F(JournalRoom, is_made_by_dropping_the_oldest_steps) {
+  WriterOptions options;
+  options.when_full = WhenFull::drop_oldest;
+  auto writer = open_writer(options);
+  ASSERT_OK(write_many(*writer, 22'000));
+  ASSERT_OK(writer->close());
+  EXPECT_GT(kept(), steps_many);
+  check_audit();
+}
+
+TEST_F(JournalRoom, holds_for_many_streams) {
+  std::vector<std::unique_ptr<Writer>> writers;
+  std::optional<Error> refused;
+  for (int number = 0; number < 2000 && !refused; ++number) {
+    auto writer = Writer::open(*parse_address("res/stream" + std::to_string(number)), {});
+    if (writer) {
+      writers.push_back(std::move(*writer));
+    } else {
+      refused = writer.error();
+    }
+    check_capacity();
+  }
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(refused->code, ErrorCode::no_space) << refused->message();
+  EXPECT_GT(writers.size(), 100U);
+  check_audit();
+}
+
+// crash-matrix: making room for journals | a segment's space cannot be given back, at each first try | journals are rolled; an error only when the reservation is full
+TEST_F(JournalRoom, is_made_otherwise_where_a_segment_cannot_make_it) {
+  WriterOptions options;
+  options.when_full = WhenFull::error;
+  auto writer = open_writer(options);
+  log::set_level(log::Level::off);
+  Result<void> written;
+  for (std::uint64_t n = 1; written && n < 20'000; ++n) {
+    disk_.fail_at(Operation::free_space, 1, ErrorCode::unsupported);
+    written = try_step(*writer, 1.0);
+  }
+  log::set_level(log::Level::error);
+  ASSERT_FALSE(written);
+  EXPECT_EQ(written.error().code, ErrorCode::no_space) << written.error().message();
+  EXPECT_GT(kept(), steps_many);
+  check_capacity();
+  check_audit();
+}
+
+// crash-matrix: making room for journals | power loss, at random moments after segments made room | the durable prefix or more; the capacity holds, and writing goes on
+TEST_F(JournalRoom, outlives_power_loss) {
+  Random random(test_seed());
+  log::set_level(log::Level::off);
+  for (int round = 0; round < 8; ++round) {
+    SCOPED_TRACE(round);
+    WriterOptions options;
+    options.mode = round == 0 ? WriteMode::replace : WriteMode::append;
+    auto writer = open_writer(options);
+    ASSERT_OK(write_many(*writer, round == 0 ? steps_many : below(random, 1500)));
+    if (round % 2 == 0) ASSERT_OK(writer->close());
+    writer.reset();
+    const auto info = admin()->stream(*parse_address("res/flow"));
+    ASSERT_OK(info);
+    const std::uint64_t durable = info->durable ? *info->durable + 1 : 0;
+    ASSERT_OK(own_server_.restart(true, [&] { disk_.lose_power(random); }));
+    EXPECT_GE(kept(), durable);
+    check_capacity();
+    check_audit();
+  }
+  log::set_level(log::Level::error);
+}
+
+}  // namespace
+}  // namespace forebay::testing
