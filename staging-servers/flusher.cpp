@@ -55,7 +55,7 @@ Result<Flusher::SegmentFiles> Flusher::unsynced_segments(Stream& stream) {
   SegmentFiles files;
   Server& server = stream.reservation().server();
   for (std::uint32_t number : numbers) {
-    if (stream.reservation().space().is_closed(number))
+    if (stream.reservation().has_failed(number))
       return fail(ErrorCode::io_error, "an earlier sync of it failed", fmt::format("segment {}", number));
     // Opened for reading, which is enough for a sync and does not look like a writer to nobody_writes().
     auto file =

@@ -66,6 +66,7 @@ Result<Stream*> Reservation::find_or_make_stream(const std::string& stream) {
                 "the stream cannot be opened: " + *why + "; mend the disk and restart the server, or remove the stream",
                 "stream " + name() + "/" + stream);
   }
+  if (auto room = make_room_for_stream(); !room) return fail(std::move(room.error()));
   if (auto made = server_.store().make_stream_directory(record_.id, stream); !made)
     return fail(std::move(made.error()));
   fail_point("server.stream.before_journal");
@@ -203,7 +204,7 @@ Result<Descriptor> Reservation::open_segment(std::uint32_t segment, bool writabl
 }
 
 void Reservation::segment_failed(std::uint32_t segment, const Error& error) {
-  if (space_.is_closed(segment)) return;
+  if (!failed_segments_.insert(segment).second) return;
   space_.close(segment);
   problems.push_back(fmt::format("segment {} could not be synced and is out of use until the server is restarted: {}",
                                  segment, error.message()));

@@ -102,6 +102,7 @@ class Reservation {
   /// later sync that succeeds says nothing. All streams that write there fail, and nobody gets space there again before
   /// the server is restarted.
   void segment_failed(std::uint32_t segment, const Error& error);
+  bool has_failed(std::uint32_t segment) const { return failed_segments_.contains(segment); }
 
   /// Who holds the space, for people.
   std::string space_holders() const;
@@ -134,8 +135,12 @@ class Reservation {
   bool has_journal_room(std::uint64_t bytes, storage::RecordType type) const;
   /// The same, lending segments if need be. Called while a journal takes a record.
   bool may_take(std::uint64_t bytes, storage::RecordType type);
-  /// True if the record of the stream's next step will find room; rolls journals for that if need be.
+  /// The record of the stream's next step will find room.
+  bool has_room_for_step(const Stream& stream) const;
+  /// Makes it so if need be, by rolling journals and lending segments. Null: room for something else of that size.
+  bool make_journal_room(Stream* asker, std::uint64_t bytes);
   bool make_room_for_step(Stream& stream);
+  Result<void> make_room_for_stream();
   bool lend_segment();
   bool free_segment(std::uint32_t segment);
   bool take_back_segment(std::uint32_t segment);
@@ -157,8 +162,10 @@ class Reservation {
   std::map<std::string, std::unique_ptr<Stream>> streams_;
   std::map<std::string, std::string> unreadable_;  ///< why, by stream
   std::set<std::string> unchecked_;
-  std::set<std::uint32_t> lent_;  ///< closed in space_
+  std::map<std::uint32_t, std::uint64_t> lent_;  ///< bytes by segment, which is closed in space_
+  std::set<std::uint32_t> failed_segments_;      ///< closed in space_, too
   bool recovering_ = false;
+  bool makes_holes_ = true;         ///< until the file system says that it cannot
   std::list<SpaceWaiter> waiters_;  ///< by order
   std::uint64_t orders_ = 0;
   bool serving_posted_ = false;

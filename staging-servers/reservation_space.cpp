@@ -67,8 +67,9 @@ bool Reservation::take_emptied_segments(const Owner& owner, std::uint64_t bytes)
 }
 
 std::optional<std::vector<Extent>> Reservation::take_free(Stream& stream, const Owner& owner, std::uint64_t bytes) {
+  if (!unreadable_.empty() || space_.free_bytes() < bytes) return std::nullopt;
   // Before space is taken: a step that could not be committed would be written for nothing.
-  if (!unreadable_.empty() || !make_room_for_step(stream)) return std::nullopt;
+  if (!make_room_for_step(stream)) return std::nullopt;
   std::vector<std::uint32_t> new_segments;
   auto extents = space_.allocate(owner, bytes, new_segments);
   if (!extents) return std::nullopt;
@@ -120,14 +121,15 @@ std::optional<std::vector<Extent>> Reservation::allocate(Stream& stream, const O
 std::vector<Extent> Reservation::allocate_ahead(Stream& stream, const Owner& owner, std::uint64_t bytes) {
   const std::uint64_t kept_free = space_.total_bytes() / 4;
   const bool plenty = space_.free_bytes() >= kept_free && bytes <= space_.free_bytes() - kept_free;
-  if (bytes == 0 || !waiters_.empty() || !plenty) return {};
+  // Nor does anybody make room for its record.
+  if (bytes == 0 || !waiters_.empty() || !plenty || !has_room_for_step(stream)) return {};
   auto extents = take_free(stream, owner, bytes);
   return extents ? std::move(*extents) : std::vector<Extent>();
 }
 
 tl::unexpected<Error> Reservation::full_error(const SpaceWaiter& waiter, const std::string& why) const {
   const char* obstacle = "";
-  if (!has_journal_room(0, storage::RecordType::segments_owned)) {
+  if (!has_room_for_step(*waiter.stream)) {
     obstacle = " but no segment that could make room for the journals";
   } else if (space_.free_bytes() >= waiter.bytes) {
     obstacle = " but in segments that other writers fill";
@@ -235,12 +237,15 @@ void Reservation::serve_waiters() {
     if (served.timer) server_.loop().cancel(*served.timer);
     served.answer(std::move(*extents));
   }
-  // The first waits for what only later steps hold, and those wait too: the last to come gives way.
+  // The first waits for what only later steps hold, and those wait too: the last to come gives way. Unless it is room
+  // in its journal that the first wants, which the others may have.
   if (!waiters_.empty() && !can_wait_end(waiters_.front())) {
-    SpaceWaiter last = std::move(waiters_.back());
-    waiters_.pop_back();
-    if (last.timer) server_.loop().cancel(*last.timer);
-    last.answer(full_error(last, waiters_.empty() ? "nothing that could free space is under way any more"
+    const auto chosen = has_room_for_step(*waiters_.front().stream) ? std::prev(waiters_.end()) : waiters_.begin();
+    const bool is_first = chosen == waiters_.begin();
+    SpaceWaiter given_up = std::move(*chosen);
+    waiters_.erase(chosen);
+    if (given_up.timer) server_.loop().cancel(*given_up.timer);
+    given_up.answer(full_error(given_up, is_first ? "nothing that could free space is under way any more"
                                                   : "an earlier step waits for the same space"));
     space_changed();
   }
@@ -277,9 +282,11 @@ std::string Reservation::space_holders() const {
   if (lends_segments() || !has_journal_room(0, storage::RecordType::segments_owned))
     text += fmt::format(" [{} bytes by journals, which have {} kept for them: fewer and larger steps take less]",
                         journal_bytes(), record_.journal_reserve_bytes);
-  if (space_.closed_bytes() > lent_bytes())
-    text += fmt::format(" [{} bytes in segments whose sync failed: out of use until the server is restarted]",
-                        space_.closed_bytes() - lent_bytes());
+  if (!failed_segments_.empty()) {
+    std::uint64_t bytes = 0;
+    for (const std::uint32_t segment : failed_segments_) bytes += space_.unheld(segment).total();
+    text += fmt::format(" [{} bytes in segments whose sync failed: out of use until the server is restarted]", bytes);
+  }
   return text;
 }
 

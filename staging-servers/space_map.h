@@ -90,6 +90,8 @@ class SpaceMap {
   std::uint64_t free_bytes() const noexcept { return free_bytes_; }
   std::uint64_t total_bytes() const noexcept { return segment_bytes_ * segments_.size(); }
   std::uint64_t free_bytes_in(std::uint32_t segment) const;
+  /// What nobody holds in a segment, be it closed or not.
+  const RangeSet& unheld(std::uint32_t segment) const { return segments_.at(segment).free; }
   std::uint32_t segment_count() const noexcept { return static_cast<std::uint32_t>(segments_.size()); }
   bool is_whole_free(std::uint32_t segment) const;
 

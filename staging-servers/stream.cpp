@@ -10,6 +10,13 @@
 #include "server.h"
 
 namespace forebay::server {
+namespace {
+
+/// From how much on it is worth it to roll a journal that has to make room.
+constexpr std::uint64_t roll_bytes_min = std::uint64_t{32} << 10;
+constexpr std::size_t steps_gone_min = 256;
+
+}  // namespace
 
 std::vector<Extent> extents_of(const journal::StepCommittedT& step) {
   std::vector<Extent> extents;
@@ -45,7 +52,11 @@ void Stream::post(std::function<void()> task) {
 
 Result<void> Stream::append(storage::RecordType type, std::span<const std::uint8_t> body) {
   fail_point("server.record.before_append");
-  if (auto appended = journal_->append(type, body); !appended) {
+  auto appended = journal_->append(type, body);
+  // Records of what is no more may take the room for this one.
+  if (!appended && appended.error().code == ErrorCode::no_space && roll_pays() && roll_journal())
+    appended = journal_->append(type, body);
+  if (!appended) {
     const ErrorCode code = appended.error().code;
     if (code == ErrorCode::no_space || code == ErrorCode::invalid_argument)
       return appended;  // the journal is as it was
@@ -72,11 +83,20 @@ void Stream::post_roll() {
   });
 }
 
+std::size_t Stream::steps_gone() const noexcept {
+  return most_kept_ - std::min(most_kept_, state_.steps.size() + state_.retired.size());
+}
+
 bool Stream::wants_roll() {
-  const std::size_t kept = state_.steps.size() + state_.retired.size();
-  most_kept_ = std::max(most_kept_, kept);
+  most_kept_ = std::max(most_kept_, state_.steps.size() + state_.retired.size());
   // Where journals take segments of the space for data, one that tells of steps which are gone takes them for nothing.
-  return journal_->wants_checkpoint() || (reservation_.lends_segments() && kept < most_kept_ / 2);
+  return journal_->wants_checkpoint() ||
+         (reservation_.lends_segments() && steps_gone() > std::max(most_kept_ / 2, steps_gone_min));
+}
+
+bool Stream::roll_pays() const {
+  return journal_->has_grown_by(std::max(roll_bytes_min, journal_->size_bytes() / 16)) ||
+         steps_gone() > std::max(most_kept_ / 8, steps_gone_min);
 }
 
 bool Stream::roll_journal() {
@@ -188,6 +208,8 @@ void Stream::apply_retention() {
   std::vector<std::uint64_t> droppable;
   for (const auto& [number, step] : state_.steps) {
     if (state_.retention.last && state_.next_step - number <= *state_.retention.last) break;
+    // Who has not passed this one has not passed a later one either.
+    if (!followers_.all_passed(state_.retention.consumers, number)) break;
     if (may_drop(step, false)) droppable.push_back(number);
   }
   (void)drop(droppable);

@@ -37,11 +37,13 @@ class Stream {
   const Reservation& reservation() const noexcept { return reservation_; }
   const storage::StreamState& state() const noexcept { return state_; }
   storage::Journal& journal() noexcept { return *journal_; }
+  const storage::Journal& journal() const noexcept { return *journal_; }
   const std::shared_ptr<storage::Journal>& shared_journal() const noexcept { return journal_; }
   const std::string& name() const noexcept { return state_.name; }
   std::string path() const { return reservation_.name() + "/" + state_.name; }
   std::uint64_t number() const noexcept { return number_; }
   WriterGroup& group() noexcept { return group_; }
+  std::size_t rank_count() const noexcept { return group_.rank_count(); }
   Followers& followers() noexcept { return followers_; }
   Flusher& flusher() noexcept { return flusher_; }
 
@@ -74,6 +76,8 @@ class Stream {
 
   /// Begins the journal anew with what it says now; false, and all is as it was, if that cannot be.
   bool roll_journal();
+  /// Would that make it smaller by a part that is worth it?
+  bool roll_pays() const;
 
   /// Tells writers and readers that the stream is no more.
   void removed();
@@ -132,6 +136,8 @@ class Stream {
   Result<void> append(storage::RecordType type, std::span<const std::uint8_t> body);
   Result<void> applied(Result<void> result);
   bool wants_roll();
+  /// Steps that the journal tells of and that are no more.
+  std::size_t steps_gone() const noexcept;
   void post_roll();
   /// Appends a record that withdraws the steps from `first` on, and frees them.
   template <class Record>

@@ -53,15 +53,14 @@ class PosixFile final : public File {
     return {};
   }
 
-  Result<void> free_space() override {
-    auto bytes = size();
-    if (!bytes) return fail(std::move(bytes.error()));
+  Result<void> free_space(std::uint64_t offset, std::uint64_t length) override {
     // The size stays: who has the file mapped sees zeros then, and is not killed.
-    if (::fallocate(descriptor_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(*bytes)) == 0)
+    if (::fallocate(descriptor_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
+                    static_cast<off_t>(length)) == 0)
       return {};
     if (errno == EOPNOTSUPP || errno == ENOSYS)
       return fail(ErrorCode::unsupported, "this file system cannot take space back from a file");
-    return system_error(errno, "cannot give the file's space back");
+    return system_error(errno, "cannot give space back");
   }
 
   Result<void> sync() override {

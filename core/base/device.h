@@ -42,9 +42,9 @@ class File {
   virtual Result<void> write_at(std::uint64_t offset, std::span<const std::byte> bytes) = 0;
   /// Makes sure that [0, size) has space on the device and is the file's size. no_space leaves the file as it was.
   virtual Result<void> allocate(std::uint64_t size) = 0;
-  /// Gives the file's space back to the device: its size stays, and it reads as zeros until it is allocated again.
-  /// unsupported where the file system cannot.
-  virtual Result<void> free_space() = 0;
+  /// Gives the space of [offset, offset + length) back to the device: the file's size stays, and it reads as zeros
+  /// there. unsupported where the file system cannot.
+  virtual Result<void> free_space(std::uint64_t offset, std::uint64_t length) = 0;
   /// Data, and metadata that is needed to read it, are on stable storage when it returns. After a failure the state of
   /// unsynced data is unknown: never retry and take the second answer for the first.
   virtual Result<void> sync() = 0;

@@ -30,10 +30,29 @@ static_assert(static_cast<int>(RecordType::checkpoint) == 1 && static_cast<int>(
 constexpr std::uint64_t page_bytes = 4096;
 constexpr std::uint64_t room_bytes_min = std::uint64_t{64} << 10;
 constexpr std::uint64_t room_bytes_max = std::uint64_t{1} << 20;
-/// Of the space that is allocated this much is left for records that frees_or_ends().
+/// Of the space that is allocated this much is left for records that may_take_reserve().
 constexpr std::uint64_t reserve_bytes = std::uint64_t{16} << 10;
+/// A journal that may not take room for its next file asks again after so much.
+constexpr std::uint64_t growth_bytes_min = std::uint64_t{32} << 10;
 /// A journal is read whole; its checkpoint is one body, and it rolls when it has doubled.
 constexpr std::uint64_t file_bytes_max = 4 * frame_body_bytes_max;
+
+/// What frees space, ends something, or says what has become of steps: on a full device a stream must come to an end
+/// that its readers learn of.
+bool may_take_reserve(RecordType type) noexcept {
+  switch (type) {
+    case RecordType::steps_dropped:
+    case RecordType::steps_withdrawn:
+    case RecordType::group_ended:
+    case RecordType::rank_closed:
+    case RecordType::durable_to:
+    case RecordType::stream_failed:
+    case RecordType::cursor_moved:
+      return true;
+    default:
+      return false;
+  }
+}
 
 std::string file_name(std::uint32_t number) {
   return "journal." + std::to_string(number);
@@ -110,9 +129,11 @@ Result<std::shared_ptr<JournalFile>> make_file(Device& device, const std::string
   std::vector<std::byte> frame;
   encode_frame({.type = static_cast<std::uint16_t>(RecordType::checkpoint), .file = number, .salt = made->salt},
                std::as_bytes(checkpoint), frame);
-  const std::uint64_t allocated = round_up(frame.size() + room_for(frame.size()), page_bytes);
-
-  if (!may_take(allocated)) return fail(located(no_room_error().value(), where));
+  std::uint64_t allocated = round_up(frame.size() + room_for(frame.size()), page_bytes);
+  if (!may_take(allocated)) {
+    allocated = round_up(frame.size() + 2 * reserve_bytes, page_bytes);
+    if (!may_take(allocated)) return fail(located(no_room_error().value(), where));
+  }
 
   const std::string unfinished = directory + "/" + unfinished_name(number);
   const auto write = [&]() -> Result<void> {
@@ -205,21 +226,6 @@ struct Journal::Impl {
   }
 };
 
-bool frees_or_ends(RecordType type) noexcept {
-  switch (type) {
-    case RecordType::steps_dropped:
-    case RecordType::steps_withdrawn:
-    case RecordType::group_ended:
-    case RecordType::rank_closed:
-    case RecordType::durable_to:
-    case RecordType::stream_failed:
-    case RecordType::cursor_moved:
-      return true;
-    default:
-      return false;
-  }
-}
-
 Journal::Journal(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Journal::~Journal() = default;
 
@@ -234,7 +240,7 @@ Result<std::unique_ptr<Journal>> Journal::create(Device& device, std::string dir
   }
   auto impl = std::make_unique<Impl>(device, std::move(directory), options);
   bool uncertain = false;
-  const auto may_take = [&](std::uint64_t bytes) { return impl->may_take(bytes, RecordType::group_formed); };
+  const auto may_take = [&](std::uint64_t bytes) { return impl->may_take(bytes, RecordType::segments_owned); };
   auto file = make_file(device, impl->directory, 1, checkpoint, may_take, uncertain);
   if (!file) {
     // Nobody was told of it, and it must not keep the next attempt from making one.
@@ -356,7 +362,7 @@ Result<void> Journal::append(RecordType type, std::span<const std::uint8_t> body
                 .synced_bytes = file.synced},
                std::as_bytes(body), impl_->frame);
   const std::uint64_t end = file.end;
-  const std::uint64_t needed = impl_->frame.size() + (frees_or_ends(type) ? 0 : reserve_bytes);
+  const std::uint64_t needed = impl_->frame.size() + (may_take_reserve(type) ? 0 : reserve_bytes);
   if (end + needed > file.allocated) {
     if (auto grown = impl_->grow(file, needed, type); !grown) {
       Error error = located(std::move(grown.error()), place(directory, file.number, end));
@@ -401,13 +407,15 @@ bool Journal::wants_checkpoint() const noexcept {
 Result<void> Journal::roll(std::span<const std::uint8_t> checkpoint) {
   if (impl_->broken) return impl_->broken_error();
   bool uncertain = false;
+  bool refused = false;
   const auto may_take = [&](std::uint64_t bytes) {
-    return bytes < impl_->active->allocated || impl_->may_take(bytes, RecordType::checkpoint);
+    refused = bytes >= impl_->active->allocated && !impl_->may_take(bytes, RecordType::checkpoint);
+    return !refused;
   };
   auto file = make_file(impl_->device, impl_->directory, impl_->active->number + 1, checkpoint, may_take, uncertain);
   if (!file) {
     // A device that is full now is asked again after as much growth, not at every append.
-    impl_->checkpoint_not_before = impl_->active->end + impl_->options.growth_bytes;
+    impl_->checkpoint_not_before = impl_->active->end + (refused ? growth_bytes_min : impl_->options.growth_bytes);
     // Records appended to the old file would be lost if a crash left the new one.
     if (uncertain) return fail(impl_->break_by(std::move(file.error())));
     return fail(std::move(file.error()));

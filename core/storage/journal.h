@@ -20,10 +20,6 @@ namespace forebay::storage {
 
 using journal::RecordType;
 
-/// What frees space, ends something, or says what has become of steps: on a full device, too, a stream must come to an
-/// end that its readers learn of.
-bool frees_or_ends(RecordType type) noexcept;
-
 struct JournalOptions {
   /// wants_checkpoint() once the file has grown by this, and by the size of its checkpoint. Less where the reserve is
   /// small.

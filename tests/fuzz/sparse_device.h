@@ -52,7 +52,9 @@ class SparseDevice final : public Device {
         return system_error(errno, "cannot lengthen");
       return {};
     }
-    Result<void> free_space() override { return file_->free_space(); }
+    Result<void> free_space(std::uint64_t offset, std::uint64_t length) override {
+      return file_->free_space(offset, length);
+    }
     Result<void> sync() override { return {}; }
     Result<std::uint64_t> size() const override { return file_->size(); }
     int descriptor() const noexcept override { return file_->descriptor(); }

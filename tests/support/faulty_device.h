@@ -291,11 +291,11 @@ class FaultyDevice final : public Device {
       if (owner_.full_ && size > inode_->size()) return full_error();
       return file_->allocate(size);
     }
-    Result<void> free_space() override {
+    Result<void> free_space(std::uint64_t offset, std::uint64_t length) override {
       const std::lock_guard lock(owner_.mutex_);
       if (auto allowed = owner_.begin(Operation::free_space); !allowed) return allowed;
-      inode_->remember(0, inode_->size());
-      return file_->free_space();
+      inode_->remember(offset, length);
+      return file_->free_space(offset, length);
     }
     Result<void> sync() override {
       std::unique_lock lock(owner_.mutex_);
