@@ -114,6 +114,8 @@ class Reservation {
   bool lends_segments() const noexcept { return !lent_.empty(); }
   /// Takes segments back that journals do not need any more.
   void journals_shrank();
+  /// Rolls the other streams' journals that are worth it, where this one's was refused room.
+  void roll_others(const Stream& asker);
   ReservationInfo info(std::uint64_t files_bytes) const;
 
   /// True once the reservation is being destroyed: nothing new is let in, and its files may not be where they were.
@@ -141,6 +143,10 @@ class Reservation {
   bool make_journal_room(Stream* asker, std::uint64_t bytes);
   bool make_room_for_step(Stream& stream);
   Result<void> make_room_for_stream();
+  /// Could steps of the stream that go make room for that many bytes and their record?
+  bool drops_make_room(const Stream& stream, std::uint64_t bytes) const;
+  /// Takes segments back for data where fewer can make the journals' room; true if more is free now.
+  bool regain_segments();
   bool lend_segment();
   bool free_segment(std::uint32_t segment);
   bool take_back_segment(std::uint32_t segment);

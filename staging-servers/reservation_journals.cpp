@@ -94,6 +94,17 @@ bool Reservation::has_room_for_step(const Stream& stream) const {
          has_journal_room(step_record_bytes(stream), storage::RecordType::segments_owned);
 }
 
+bool Reservation::drops_make_room(const Stream& stream, std::uint64_t bytes) const {
+  return space_.free_bytes() < bytes || has_room_for_step(stream) ||
+         stream.journal().size_bytes() > 2 * new_stream_bytes;
+}
+
+void Reservation::roll_others(const Stream& asker) {
+  for (auto& [name, other] : streams_) {
+    if (other.get() != &asker && other->roll_pays()) (void)other->roll_journal();
+  }
+}
+
 bool Reservation::make_journal_room(Stream* asker, std::uint64_t bytes) {
   constexpr auto type = storage::RecordType::segments_owned;
   const auto has_room = [&] { return (asker != nullptr && has_room_for_step(*asker)) || may_take(bytes, type); };
@@ -127,8 +138,9 @@ bool Reservation::lend_segment() {
     const auto lent = lent_.find(segment);
     const std::uint64_t given = lent == lent_.end() ? 0 : lent->second;
     const std::uint64_t bytes = space_.unheld(segment).total();
-    if (bytes >= given + lend_bytes_min && !failed_segments_.contains(segment))
-      candidates.emplace_back(bytes - given, segment);
+    if (bytes < given + lend_bytes_min || failed_segments_.contains(segment)) continue;
+    // One that could not make room before comes last.
+    candidates.emplace_back(lent != lent_.end() && given == 0 ? 0 : bytes - given, segment);
   }
   // The freest first; of those that are alike the last, as writers get the first.
   std::ranges::sort(candidates, std::greater());
@@ -138,7 +150,10 @@ bool Reservation::lend_segment() {
       const auto unwritten = storage::nobody_writes(server_.store().segment_path(record_.id, segment));
       if (!unwritten || !*unwritten) continue;
     }
-    if (!free_segment(segment)) return false;
+    if (!free_segment(segment)) {
+      if (makes_holes_) continue;
+      return false;
+    }
     fail_point("server.lend.after_free");
     // Where steps lie in it still, whoever gets it next is to ask again whether it is written.
     space_.set_owner(segment, space_.is_whole_free(segment) ? std::nullopt : std::optional(unknown_owner));
@@ -151,6 +166,9 @@ bool Reservation::lend_segment() {
 }
 
 bool Reservation::free_segment(std::uint32_t segment) {
+  const auto owner = space_.owner(segment);
+  // What lies there, or will, is not known.
+  if (!unreadable_.empty() || (owner && is_living(*owner))) return false;
   const auto free_all = [&]() -> Result<void> {
     auto file = server_.device().open(server_.store().segment_path(record_.id, segment), OpenMode::read_write);
     if (!file) return fail(std::move(file.error()));
@@ -190,8 +208,20 @@ bool Reservation::take_back_segment(std::uint32_t segment) {
   return true;
 }
 
+bool Reservation::regain_segments() {
+  if (lent_.empty()) return false;
+  const std::uint64_t free_before = space_.free_bytes();
+  // One whose steps have gone since it was closed may make all the room that several make.
+  const auto emptied = std::ranges::max_element(lent_, {}, [this](const auto& entry) {
+    return space_.unheld(entry.first).total() - std::min(space_.unheld(entry.first).total(), entry.second);
+  });
+  if (space_.unheld(emptied->first).total() >= emptied->second + lend_bytes_min) (void)free_segment(emptied->first);
+  journals_shrank();
+  return space_.free_bytes() > free_before;
+}
+
 void Reservation::journals_shrank() {
-  if (retiring) return;
+  if (retiring || !unreadable_.empty()) return;
   // Those that hold no steps first: they give the most.
   std::vector<std::pair<std::uint64_t, std::uint32_t>> lent;
   for (const auto& [segment, bytes] : lent_) {
@@ -210,20 +240,19 @@ void Reservation::recover_lent_segments() {
     struct stat status{};
     const std::string path = server_.store().segment_path(record_.id, segment);
     if (::stat(path.c_str(), &status) != 0) continue;
-    if (static_cast<std::uint64_t>(status.st_blocks) * stat_block_bytes >= record_.segment_bytes) continue;
+    const std::uint64_t taken = static_cast<std::uint64_t>(status.st_blocks) * stat_block_bytes;
+    if (taken >= record_.segment_bytes) continue;
     space_.close(segment);
-    lent_[segment] = 0;
-    // What a writer that comes back holds there is not known yet, nor what lies in streams that cannot be read. None of
-    // ours made such a hole.
-    const auto owner = space_.owner(segment);
-    const bool is_known = unreadable_.empty() && !(owner && is_living(*owner));
-    // Power loss may have brought back some of what was given back.
-    if (!is_known || space_.unheld(segment).total() == 0 || !free_segment(segment)) (void)take_back_segment(segment);
+    lent_[segment] = record_.segment_bytes - taken;
+    // None of ours made a hole where a writer may come back, and what it holds there is not known yet.
+    if (const auto owner = space_.owner(segment); owner && is_living(*owner)) (void)take_back_segment(segment);
   }
   if (lends_segments()) {
     // Its last server may have died before it rolled those that tell of steps which are gone.
     for (auto& [name, stream] : streams_) {
-      if (stream->state().checkpoint_body().size() < stream->journal().size_bytes() / 4) (void)stream->roll_journal();
+      const storage::Journal& journal = stream->journal();
+      if (journal.has_grown_by(room_to_grow) && stream->state().checkpoint_body().size() < journal.size_bytes() / 2)
+        (void)stream->roll_journal();
     }
   }
   journals_shrank();

@@ -107,8 +107,12 @@ std::optional<std::vector<Extent>> Reservation::allocate(Stream& stream, const O
   if (auto extents = take()) return extents;
   for (auto& [name, other] : streams_) other->apply_retention();
   if (auto extents = take()) return extents;
+  if (space_.free_bytes() < bytes && regain_segments()) {
+    if (auto extents = take()) return extents;
+  }
   // What was dropped already and comes free with the next sync counts: else all that can go would go at once.
-  while (when_full == WhenFull::drop_oldest && stream.unsynced_bytes() < bytes && stream.drop_oldest()) {
+  while (when_full == WhenFull::drop_oldest && stream.unsynced_bytes() < bytes && drops_make_room(stream, bytes) &&
+         stream.drop_oldest()) {
     if (auto extents = take()) return extents;
   }
   // Dropped durable steps come free with the next sync of the journal.
@@ -129,7 +133,7 @@ std::vector<Extent> Reservation::allocate_ahead(Stream& stream, const Owner& own
 
 tl::unexpected<Error> Reservation::full_error(const SpaceWaiter& waiter, const std::string& why) const {
   const char* obstacle = "";
-  if (!has_room_for_step(*waiter.stream)) {
+  if (space_.free_bytes() >= waiter.bytes && !has_room_for_step(*waiter.stream)) {
     obstacle = " but no segment that could make room for the journals";
   } else if (space_.free_bytes() >= waiter.bytes) {
     obstacle = " but in segments that other writers fill";
@@ -240,7 +244,9 @@ void Reservation::serve_waiters() {
   // The first waits for what only later steps hold, and those wait too: the last to come gives way. Unless it is room
   // in its journal that the first wants, which the others may have.
   if (!waiters_.empty() && !can_wait_end(waiters_.front())) {
-    const auto chosen = has_room_for_step(*waiters_.front().stream) ? std::prev(waiters_.end()) : waiters_.begin();
+    const SpaceWaiter& front = waiters_.front();
+    const bool wants_record = space_.free_bytes() >= front.bytes && !has_room_for_step(*front.stream);
+    const auto chosen = wants_record ? waiters_.begin() : std::prev(waiters_.end());
     const bool is_first = chosen == waiters_.begin();
     SpaceWaiter given_up = std::move(*chosen);
     waiters_.erase(chosen);

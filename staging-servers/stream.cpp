@@ -14,6 +14,8 @@ namespace {
 
 /// From how much on it is worth it to roll a journal that has to make room.
 constexpr std::uint64_t roll_bytes_min = std::uint64_t{32} << 10;
+/// The same for a record that was refused.
+constexpr std::uint64_t roll_bytes_refused = std::uint64_t{8} << 10;
 constexpr std::size_t steps_gone_min = 256;
 
 }  // namespace
@@ -53,9 +55,11 @@ void Stream::post(std::function<void()> task) {
 Result<void> Stream::append(storage::RecordType type, std::span<const std::uint8_t> body) {
   fail_point("server.record.before_append");
   auto appended = journal_->append(type, body);
-  // Records of what is no more may take the room for this one.
-  if (!appended && appended.error().code == ErrorCode::no_space && roll_pays() && roll_journal())
+  // Records of what is no more may take the room for this one, which may be what makes room itself.
+  if (!appended && appended.error().code == ErrorCode::no_space && journal_->has_grown_by(roll_bytes_refused)) {
+    if (!roll_journal()) reservation_.roll_others(*this);
     appended = journal_->append(type, body);
+  }
   if (!appended) {
     const ErrorCode code = appended.error().code;
     if (code == ErrorCode::no_space || code == ErrorCode::invalid_argument)
@@ -95,7 +99,8 @@ bool Stream::wants_roll() {
 }
 
 bool Stream::roll_pays() const {
-  return journal_->has_grown_by(std::max(roll_bytes_min, journal_->size_bytes() / 16)) ||
+  const std::uint64_t reserve = reservation_.record().journal_reserve_bytes;
+  return journal_->has_grown_by(std::max(roll_bytes_min, std::min(journal_->size_bytes(), reserve) / 16)) ||
          steps_gone() > std::max(most_kept_ / 8, steps_gone_min);
 }
 

@@ -33,7 +33,7 @@ constexpr std::uint64_t room_bytes_max = std::uint64_t{1} << 20;
 /// Of the space that is allocated this much is left for records that may_take_reserve().
 constexpr std::uint64_t reserve_bytes = std::uint64_t{16} << 10;
 /// A journal that may not take room for its next file asks again after so much.
-constexpr std::uint64_t growth_bytes_min = std::uint64_t{32} << 10;
+constexpr std::uint64_t growth_bytes_min = std::uint64_t{8} << 10;
 /// A journal is read whole; its checkpoint is one body, and it rolls when it has doubled.
 constexpr std::uint64_t file_bytes_max = 4 * frame_body_bytes_max;
 
@@ -131,7 +131,7 @@ Result<std::shared_ptr<JournalFile>> make_file(Device& device, const std::string
                std::as_bytes(checkpoint), frame);
   std::uint64_t allocated = round_up(frame.size() + room_for(frame.size()), page_bytes);
   if (!may_take(allocated)) {
-    allocated = round_up(frame.size() + 2 * reserve_bytes, page_bytes);
+    allocated = round_up(frame.size() + reserve_bytes, page_bytes);
     if (!may_take(allocated)) return fail(located(no_room_error().value(), where));
   }
 
