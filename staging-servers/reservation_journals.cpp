@@ -228,11 +228,14 @@ void Reservation::journals_shrank() {
     if (!failed_segments_.contains(segment)) lent.emplace_back(bytes, segment);
   }
   std::ranges::sort(lent, std::greater());
+  bool any = false;
   for (const auto& [bytes, segment] : lent) {
     if (!has_journal_room(bytes + room_to_grow, storage::RecordType::segments_owned)) continue;
     if (!take_back_segment(segment)) break;
+    any = true;
   }
-  space_changed();
+  // Else whoever is served in vain would have it served again.
+  if (any) space_changed();
 }
 
 void Reservation::recover_lent_segments() {

@@ -116,6 +116,7 @@ bool Stream::roll_journal() {
   }
   fail_point("server.roll.after");
   reservation_.journals_shrank();
+  reservation_.space_changed();
   return true;
 }
 
