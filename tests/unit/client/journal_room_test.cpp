@@ -167,25 +167,35 @@ TEST_F(JournalRoom, is_made_by_dropping_the_oldest_steps) {
 }
 
 TEST_F(JournalRoom, is_made_by_consumers_that_pass) {
+  constexpr int streams = 6;
   ReaderOptions reading;
   reading.consumer = "render";
   WriterOptions options;
   options.when_full = WhenFull::error;
   options.retention = *parse_retention("consumers:render");
-  auto writer = open_writer(options);
-  auto reader = open_reader(reading);
-  ASSERT_FALSE(write_many(*writer, 100'000));
-  const std::uint64_t steps = kept();
-  EXPECT_GT(steps, steps_many);
-  // Each acknowledgement is a record of where the consumer is, and one of the step that goes.
-  for (std::uint64_t step = 0; step < steps; ++step) {
-    const auto next = reader->next(10'000);
-    ASSERT_OK(next);
-    ASSERT_EQ(next->kind, NextStep::Kind::step);
-    ASSERT_OK(reader->acknowledge(*next->step));
-    if (step % 500 == 0) check_capacity();
+  std::vector<std::unique_ptr<Writer>> writers;
+  std::vector<std::unique_ptr<Reader>> readers;
+  for (int number = 0; number < streams; ++number) {
+    const std::string name = "flow" + std::to_string(number);
+    writers.push_back(open_writer(options, name));
+    readers.push_back(open_reader(reading, name));
+    if (number > 0) ASSERT_OK(write_many(*writers.back(), 300));
   }
-  ASSERT_OK(write_many(*writer, 1000));
+  // The first has most of the room.
+  ASSERT_FALSE(write_many(*writers[0], 100'000));
+  const std::uint64_t steps = kept("res/flow0");
+  EXPECT_GT(steps, steps_many / 2);
+  // Each acknowledgement is a record of where the consumer is, and one of the step that goes; the others' come first.
+  for (int number = streams - 1; number >= 0; --number) {
+    for (std::uint64_t step = 0; step < (number > 0 ? 300 : steps); ++step) {
+      const auto next = readers[number]->next(10'000);
+      ASSERT_OK(next);
+      ASSERT_EQ(next->kind, NextStep::Kind::step);
+      ASSERT_OK(readers[number]->acknowledge(*next->step));
+      if (step % 500 == 0) check_capacity();
+    }
+  }
+  ASSERT_OK(write_many(*writers[0], 1000));
   check_audit();
   EXPECT_EQ(lent(), 0U);
 }
