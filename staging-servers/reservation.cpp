@@ -167,6 +167,8 @@ Result<void> Reservation::remove_stream(const std::string& stream) {
     unreadable_.erase(stream);
     no_more_unchecked();
     server_.purge_quarantine();
+    // What lies in them is known again.
+    journals_shrank();
     space_changed();
     return {};
   }
