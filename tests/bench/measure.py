@@ -39,6 +39,7 @@ class Row:
     figure: str
     target: float | None = None
     peer_figure: str = ""  #: where it has another name
+    guarded: bool = True  #: compared with what was recorded; not where a single step decides
 
     def __post_init__(self) -> None:
         # Not after half an hour of measuring.
@@ -77,6 +78,7 @@ class Verdict:
     ratio_min: float
     ratio_max: float
     target: float | None
+    guarded: bool = True
 
     @property
     def meets(self) -> bool:
@@ -148,4 +150,5 @@ def _judge(suite: Suite, row: Row, outcome: Outcome) -> Verdict:
         ratio_min=min(ratios),
         ratio_max=max(ratios),
         target=row.target,
+        guarded=row.guarded,
     )

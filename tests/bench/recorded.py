@@ -39,8 +39,8 @@ def _read(path: Path) -> dict[str, float]:
 
 
 def record(verdicts: Sequence[Verdict], path: Path = RECORD) -> None:
-    """Keeps the ratios of these rows; those of other rows stay."""
-    ratios = _read(path) | {_key(verdict): round(verdict.ratio, 3) for verdict in verdicts}
+    """Keeps the ratios of the guarded rows; those of other rows stay."""
+    ratios = _read(path) | {_key(verdict): round(verdict.ratio, 3) for verdict in verdicts if verdict.guarded}
     path.write_text(json.dumps(dict(sorted(ratios.items())), indent=1) + "\n")
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from tests.bench.measure import Verdict
@@ -30,3 +31,10 @@ def test_recording_some_rows_keeps_the_others(tmp_path: Path) -> None:
 
 def test_without_a_record_nothing_has_regressed(tmp_path: Path) -> None:
     assert regressions([verdict("a", 0.1, 0.1)], tmp_path / "none.json") == []
+
+
+def test_rows_that_a_single_step_decides_are_not_recorded(tmp_path: Path) -> None:
+    path = tmp_path / "ratios.json"
+    record([verdict("a", 1.0, 1.0), replace(verdict("longest", 1.0, 1.0), guarded=False)], path)
+    assert regressions([verdict("longest", 0.1, 0.1)], path) == []
+    assert "longest" not in path.read_text()
