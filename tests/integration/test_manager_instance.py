@@ -86,6 +86,18 @@ def test_down_after_both_were_killed_dooms_what_is_not_persistent(instance: Comm
     assert instance.ask("doctor")["clean"] is True
 
 
+@pytest.mark.parametrize("force", [False, True])
+def test_down_without_a_server_loses_precious_steps_only_if_forced(instance: CommandLineInstance, force: bool) -> None:
+    instance.ask("create", "scratch", "--capacity", "16MiB")
+    write("scratch/flow", retention="precious:1")
+    instance.kill_manager()
+    instance.kill_server()
+    assert instance.ask("down", *["--force"] * force)["destroyed"] == ["scratch"]
+    instance.up()
+    assert names(instance) == (set() if force else {"scratch"})
+    assert instance.ask("doctor")["clean"] is True
+
+
 def test_down_without_a_manager_starts_one(instance: CommandLineInstance) -> None:
     instance.ask("create", "scratch", "--capacity", "16MiB")
     instance.kill_manager()

@@ -77,8 +77,8 @@ class InstanceControl:
         Raises
         ------
         RefusedError
-            A reservation that would go has writers or unstaged precious steps, and `force` was not given. All keeps
-            running.
+            A reservation that would go has writers or unstaged precious steps, and `force` was not given. Both daemons
+            keep running; those before it are gone.
         """
         if not self._instance.root.is_dir():
             return {"was_running": False, "destroyed": []}
@@ -92,7 +92,7 @@ class InstanceControl:
             else:
                 # Nobody can destroy anything now; what is not persistent goes when the instance comes up again.
                 killed = self._manager.stop(_STOP_SECONDS_MAX)
-                destroyed = self._doom_non_persistent()
+                destroyed = self._doom_non_persistent(force=force)
         return {"was_running": was_running, "destroyed": destroyed, "killed": killed}
 
     def _destroy_through_manager(self, *, force: bool) -> list[str]:
@@ -107,7 +107,7 @@ class InstanceControl:
         with ManagerClient(self._instance) as manager:
             return manager.shut_down(force=force)
 
-    def _doom_non_persistent(self) -> list[str]:
+    def _doom_non_persistent(self, *, force: bool) -> list[str]:
         if not self._instance.manager_database.exists():
             return []
         from forebay.workflows.manager.database import Database  # costs every other command a quarter of a second
@@ -116,7 +116,9 @@ class InstanceControl:
         try:
             doomed = [row for row in database.reservations() if not row.persistent]
             for row in doomed:
-                database.put_reservation(replace(row, state=ReservationState.DESTROYING, force=True))
+                # Whether precious steps are in the way only the server knows: without `force` they are when it is asked.
+                doomed_by_force = force or row.force
+                database.put_reservation(replace(row, state=ReservationState.DESTROYING, force=doomed_by_force))
         finally:
             database.close()
         return [row.name for row in doomed]
