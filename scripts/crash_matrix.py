@@ -30,8 +30,8 @@ it is skipped.
 
 "Killed" is SIGKILL. Names like `server.commit.before_append` are fail points: places in the code where
 `FOREBAY_FAIL_POINT=NAME[:COUNT]=kill` ends the process at the COUNT-th passing. Tests at random moments print their
-seed; `FOREBAY_TEST_SEED` replays it, and `FOREBAY_TEST_COUNT` says how many of them there are. (It also says at about how
-many operations the sweeps of the native tests try, which is fewer than without it.)
+seed; `FOREBAY_TEST_SEED` replays it, and `FOREBAY_TEST_COUNT` says how many of them there are. (It also says at about
+how many operations the sweeps of the native tests try, which is fewer than without it.)
 """
 
 

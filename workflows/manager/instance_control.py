@@ -117,8 +117,8 @@ class InstanceControl:
             doomed = [row for row in database.reservations() if not row.persistent]
             for row in doomed:
                 # Whether precious steps are in the way only the server knows: without `force` they are when it is asked.
-                doomed_by_force = force or row.force
-                database.put_reservation(replace(row, state=ReservationState.DESTROYING, force=doomed_by_force))
+                doomed_row = replace(row, state=ReservationState.DESTROYING, force=force or row.force)
+                database.put_reservation(doomed_row)
         finally:
             database.close()
         return [row.name for row in doomed]
