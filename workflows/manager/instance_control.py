@@ -116,7 +116,7 @@ class InstanceControl:
         try:
             doomed = [row for row in database.reservations() if not row.persistent]
             for row in doomed:
-                # Whether precious steps are in the way only the server knows: without `force` they are when it is asked.
+                # Only the server knows whether precious steps are in the way: without `force` it is asked then.
                 doomed_row = replace(row, state=ReservationState.DESTROYING, force=force or row.force)
                 database.put_reservation(doomed_row)
         finally:
