@@ -86,8 +86,8 @@ class Reservation {
 
   /// Queues for space; an error at once if nothing can end the wait.
   void wait_for_space(SpaceWaiter waiter, std::int64_t timeout_ms);
-  /// True if nobody who came earlier waits.
-  bool is_next(std::uint64_t order) const noexcept { return waiters_.empty() || order <= waiters_.front().order; }
+  /// True if nobody who came earlier waits for space.
+  bool is_next(std::uint64_t order) const;
   /// Ends the waits of a stream's ranks with this error.
   void end_waits(const Stream& stream, const Error& error);
   std::uint64_t next_order() noexcept { return ++orders_; }
@@ -114,8 +114,8 @@ class Reservation {
   bool lends_segments() const noexcept { return !lent_.empty(); }
   /// Takes segments back that journals do not need any more.
   void journals_shrank();
-  /// Rolls the other streams' journals that are worth it, where this one's was refused room.
-  void roll_others(const Stream& asker);
+  /// Rolls the other streams' journals that are worth it, where this one's was refused room; true if there were any.
+  bool roll_others(const Stream& asker);
   ReservationInfo info(std::uint64_t files_bytes) const;
 
   /// True once the reservation is being destroyed: nothing new is let in, and its files may not be where they were.
@@ -130,10 +130,14 @@ class Reservation {
 
   // reservation_journals.cpp
   std::uint64_t lent_bytes() const noexcept;
+  /// What the journals of streams that cannot be opened take.
+  std::uint64_t unreadable_bytes() const;
   /// What the reservation takes on the device besides its segments.
   std::uint64_t bytes_beside_segments() const;
   /// Part of the reserve that records of this type leave to others.
   std::uint64_t kept_back_from(storage::RecordType type) const noexcept;
+  /// How much the journals would have too little if they took so much more for records of this type.
+  std::uint64_t lacking_journal_bytes(std::uint64_t bytes, storage::RecordType type) const;
   bool has_journal_room(std::uint64_t bytes, storage::RecordType type) const;
   /// The same, lending segments if need be. Called while a journal takes a record.
   bool may_take(std::uint64_t bytes, storage::RecordType type);
@@ -141,12 +145,18 @@ class Reservation {
   bool has_room_for_step(const Stream& stream) const;
   /// Makes it so if need be, by rolling journals and lending segments. Null: room for something else of that size.
   bool make_journal_room(Stream* asker, std::uint64_t bytes);
-  bool make_room_for_step(Stream& stream);
+  bool make_room_for_step(Stream& stream, std::size_t extents = 0);
   Result<void> make_room_for_stream();
   /// Could steps of the stream that go make room for that many bytes and their record?
   bool drops_make_room(const Stream& stream, std::uint64_t bytes) const;
   /// Takes segments back for data where fewer can make the journals' room; true if more is free now.
   bool regain_segments();
+  /// What is left for journals when segments are taken back.
+  std::uint64_t room_to_leave() const;
+  /// Takes back those that journals do not need any more; true if there were any.
+  bool take_back_segments();
+  /// Segments that can make room, or more room, with how much.
+  std::vector<std::pair<std::uint64_t, std::uint32_t>> lendable_segments() const;
   bool lend_segment();
   bool free_segment(std::uint32_t segment);
   bool take_back_segment(std::uint32_t segment);
@@ -159,6 +169,8 @@ class Reservation {
   /// Takes emptied segments from groups that still write; true if there were any.
   bool take_emptied_segments(const Owner& owner, std::uint64_t bytes);
   bool can_wait_end(const SpaceWaiter& waiter) const;
+  /// There is space, but no room for the record of its step.
+  bool waits_for_record(const SpaceWaiter& waiter) const;
   void serve_waiters();
   tl::unexpected<Error> full_error(const SpaceWaiter& waiter, const std::string& why) const;
 

@@ -5,8 +5,11 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <functional>
 #include <limits>
+#include <system_error>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -25,10 +28,11 @@ namespace {
 constexpr std::uint64_t fixed_bytes = std::uint64_t{32} << 10;
 constexpr std::uint64_t stat_block_bytes = 512;
 constexpr std::uint64_t stream_folder_bytes = std::uint64_t{4} << 10;
-/// A segment with less that is free makes no room.
+/// A segment with less that is free in one place makes no room. The blocks in which the file system keeps the places of
+/// its extents count to a file's size on the device, and would hide a smaller hole at the next start: they may be a
+/// 340th of it.
 constexpr std::uint64_t lend_bytes_min = std::uint64_t{64} << 10;
-/// Beyond what is needed, before a segment is taken back: else it would come and go.
-constexpr std::uint64_t room_to_grow = std::uint64_t{64} << 10;
+constexpr std::uint64_t lend_share_min = 128;
 
 /// Shares of the reserve that are left to records of which more depends: a commit was granted its space, and whatever
 /// does not add a step has to find room always, for it may be what makes room.
@@ -38,8 +42,14 @@ constexpr std::uint64_t share_for_others = 8;
 constexpr std::uint64_t new_stream_bytes = std::uint64_t{96} << 10;
 
 /// Room for the record of a step: a part's names its rank, its extents and its metadata's place.
-std::uint64_t step_record_bytes(const Stream& stream) {
-  return 1024 + 256 * stream.rank_count();
+std::uint64_t step_record_bytes(const Stream& stream, std::size_t extents = 0) {
+  return 1024 + 256 * stream.rank_count() + sizeof(journal::Extent) * extents;
+}
+
+std::uint64_t longest(const RangeSet& ranges) {
+  std::uint64_t bytes = 0;
+  for (const auto& [offset, length] : ranges.ranges()) bytes = std::max(bytes, length);
+  return bytes;
 }
 
 }  // namespace
@@ -47,7 +57,11 @@ std::uint64_t step_record_bytes(const Stream& stream) {
 storage::JournalOptions Reservation::journal_options() {
   storage::JournalOptions options;
   options.growth_bytes = std::min(options.growth_bytes, record_.journal_reserve_bytes / 4);
-  options.may_take = [this](std::uint64_t bytes, storage::RecordType type) { return may_take(bytes, type); };
+  options.may_take = [this](std::uint64_t bytes, storage::RecordType type, bool ahead) {
+    // Room that is not needed yet takes nothing from anybody.
+    if (ahead && !recovering_) return has_journal_room(bytes, storage::RecordType::segments_owned);
+    return may_take(bytes, type);
+  };
   return options;
 }
 
@@ -63,8 +77,23 @@ std::uint64_t Reservation::lent_bytes() const noexcept {
   return lent;
 }
 
+std::uint64_t Reservation::unreadable_bytes() const {
+  std::uint64_t bytes = 0;
+  for (const auto& [stream, why] : unreadable_) {
+    std::error_code error;
+    const std::string folder = server_.store().stream_directory(record_.id, stream);
+    for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end;
+         entry.increment(error)) {
+      struct stat status{};
+      if (::stat(entry->path().c_str(), &status) == 0)
+        bytes += static_cast<std::uint64_t>(status.st_blocks) * stat_block_bytes;
+    }
+  }
+  return bytes;
+}
+
 std::uint64_t Reservation::bytes_beside_segments() const {
-  return fixed_bytes + streams_.size() * stream_folder_bytes + journal_bytes();
+  return fixed_bytes + streams_.size() * stream_folder_bytes + journal_bytes() + unreadable_bytes();
 }
 
 std::uint64_t Reservation::kept_back_from(storage::RecordType type) const noexcept {
@@ -73,25 +102,37 @@ std::uint64_t Reservation::kept_back_from(storage::RecordType type) const noexce
   return 0;
 }
 
+std::uint64_t Reservation::lacking_journal_bytes(std::uint64_t bytes, storage::RecordType type) const {
+  const std::uint64_t wanted = bytes_beside_segments() + bytes + kept_back_from(type);
+  return wanted - std::min(wanted, record_.journal_reserve_bytes + lent_bytes());
+}
+
 bool Reservation::has_journal_room(std::uint64_t bytes, storage::RecordType type) const {
-  return bytes_beside_segments() + bytes + kept_back_from(type) <= record_.journal_reserve_bytes + lent_bytes();
+  return lacking_journal_bytes(bytes, type) == 0;
 }
 
 bool Reservation::may_take(std::uint64_t bytes, storage::RecordType type) {
   // What is free is known once all streams have been recovered.
   if (recovering_) return true;
+  const std::uint64_t lacking = lacking_journal_bytes(bytes, type);
+  if (lacking == 0) return true;
+  // Nothing is emptied in vain, as far as that can be told.
+  std::uint64_t lendable = 0;
+  for (const auto& [segment_bytes, segment] : lendable_segments()) lendable += segment_bytes;
+  if (lendable < lacking) return false;
+  const std::uint64_t lent_before = lent_bytes();
   while (!has_journal_room(bytes, type)) {
     if (lend_segment()) continue;
-    // What was not enough is of no use.
-    journals_shrank();
+    // Whoever is served in vain is not to be served again for what was emptied in vain.
+    if (take_back_segments() && lent_bytes() < lent_before) space_changed();
     return false;
   }
   return true;
 }
 
 bool Reservation::has_room_for_step(const Stream& stream) const {
-  return stream.journal().spare_bytes() >= step_record_bytes(stream) ||
-         has_journal_room(step_record_bytes(stream), storage::RecordType::segments_owned);
+  const std::uint64_t bytes = step_record_bytes(stream);
+  return stream.journal().spare_bytes() >= bytes || has_journal_room(bytes, storage::RecordType::segments_owned);
 }
 
 bool Reservation::drops_make_room(const Stream& stream, std::uint64_t bytes) const {
@@ -99,27 +140,32 @@ bool Reservation::drops_make_room(const Stream& stream, std::uint64_t bytes) con
          stream.journal().size_bytes() > 2 * new_stream_bytes;
 }
 
-void Reservation::roll_others(const Stream& asker) {
+bool Reservation::roll_others(const Stream& asker) {
+  bool any = false;
   for (auto& [name, other] : streams_) {
-    if (other.get() != &asker && other->roll_pays()) (void)other->roll_journal();
+    if (other.get() != &asker && other->roll_pays() && other->roll_journal()) any = true;
   }
+  return any;
 }
 
 bool Reservation::make_journal_room(Stream* asker, std::uint64_t bytes) {
   constexpr auto type = storage::RecordType::segments_owned;
-  const auto has_room = [&] { return (asker != nullptr && has_room_for_step(*asker)) || may_take(bytes, type); };
+  const auto has_room = [&] {
+    return (asker != nullptr && asker->journal().spare_bytes() >= bytes) || may_take(bytes, type);
+  };
   if (has_room()) return true;
   if (asker != nullptr && asker->roll_pays() && asker->roll_journal() && has_room()) return true;
   for (auto& [name, other] : streams_) {
     if (other.get() != asker && other->roll_pays() && other->roll_journal() && has_room()) return true;
   }
+  if (!makes_holes_ || retiring) return false;
   // Emptied segments of groups that write go by a record, which no journal takes while it takes another.
   const Owner nobody{.stream = std::numeric_limits<std::uint64_t>::max()};
   return take_emptied_segments(nobody, record_.segment_bytes) && has_room();
 }
 
-bool Reservation::make_room_for_step(Stream& stream) {
-  return make_journal_room(&stream, step_record_bytes(stream));
+bool Reservation::make_room_for_step(Stream& stream, std::size_t extents) {
+  return make_journal_room(&stream, step_record_bytes(stream, extents));
 }
 
 Result<void> Reservation::make_room_for_stream() {
@@ -131,22 +177,35 @@ Result<void> Reservation::make_room_for_stream() {
               "reservation " + name());
 }
 
-bool Reservation::lend_segment() {
-  if (!unreadable_.empty() || retiring || !makes_holes_) return false;
-  std::vector<std::pair<std::uint64_t, std::uint32_t>> candidates;
+std::vector<std::pair<std::uint64_t, std::uint32_t>> Reservation::lendable_segments() const {
+  std::vector<std::pair<std::uint64_t, std::uint32_t>> found;
+  if (!unreadable_.empty() || retiring || !makes_holes_) return found;
+  const std::uint64_t bytes_min = std::max(lend_bytes_min, record_.segment_bytes / lend_share_min);
   for (std::uint32_t segment = 0; segment < space_.segment_count(); ++segment) {
     const auto lent = lent_.find(segment);
     const std::uint64_t given = lent == lent_.end() ? 0 : lent->second;
     const std::uint64_t bytes = space_.unheld(segment).total();
-    if (bytes < given + lend_bytes_min || failed_segments_.contains(segment)) continue;
-    // One that could not make room before comes last.
-    candidates.emplace_back(lent != lent_.end() && given == 0 ? 0 : bytes - given, segment);
+    if (bytes < given + bytes_min || failed_segments_.contains(segment)) continue;
+    if (lent == lent_.end()) {
+      const auto owner = space_.owner(segment);
+      if ((owner && is_living(*owner)) || longest(space_.unheld(segment)) < bytes_min) continue;
+    }
+    found.emplace_back(bytes - given, segment);
   }
-  // The freest first; of those that are alike the last, as writers get the first.
-  std::ranges::sort(candidates, std::greater());
+  return found;
+}
+
+bool Reservation::lend_segment() {
+  auto candidates = lendable_segments();
+  // The freest first; of those that are alike the last, as writers get the first. One that could not make room before
+  // comes last.
+  const auto rank = [this](const auto& candidate) {
+    const auto lent = lent_.find(candidate.second);
+    return std::tuple(lent == lent_.end() || lent->second > 0, candidate.first, candidate.second);
+  };
+  std::ranges::sort(candidates, std::greater(), rank);
   for (const auto& [bytes, segment] : candidates) {
-    if (const auto owner = space_.owner(segment); owner && !lent_.contains(segment)) {
-      if (is_living(*owner)) continue;
+    if (space_.owner(segment) && !lent_.contains(segment)) {
       const auto unwritten = storage::nobody_writes(server_.store().segment_path(record_.id, segment));
       if (!unwritten || !*unwritten) continue;
     }
@@ -172,7 +231,11 @@ bool Reservation::free_segment(std::uint32_t segment) {
   const auto free_all = [&]() -> Result<void> {
     auto file = server_.device().open(server_.store().segment_path(record_.id, segment), OpenMode::read_write);
     if (!file) return fail(std::move(file.error()));
-    for (const auto& [offset, length] : space_.unheld(segment).ranges()) {
+    // The largest first: if the server dies behind it, the next one sees that there are holes.
+    const auto& unheld = space_.unheld(segment).ranges();
+    std::vector<std::pair<std::uint64_t, std::uint64_t>> ranges(unheld.begin(), unheld.end());
+    std::ranges::sort(ranges, std::greater(), [](const auto& range) { return range.second; });
+    for (const auto& [offset, length] : ranges) {
       if (auto freed = (*file)->free_space(offset, length); !freed) return freed;
     }
     return {};
@@ -220,8 +283,20 @@ bool Reservation::regain_segments() {
   return space_.free_bytes() > free_before;
 }
 
+std::uint64_t Reservation::room_to_leave() const {
+  std::uint64_t bytes = new_stream_bytes;
+  for (const auto& [name, stream] : streams_) bytes = std::max(bytes, step_record_bytes(*stream));
+  return bytes;
+}
+
 void Reservation::journals_shrank() {
-  if (retiring || !unreadable_.empty()) return;
+  if (take_back_segments()) space_changed();
+}
+
+bool Reservation::take_back_segments() {
+  if (retiring || !unreadable_.empty() || lent_.empty()) return false;
+  // For whatever wants room next: else segments would come and go.
+  const std::uint64_t room = room_to_leave();
   // Those that hold no steps first: they give the most.
   std::vector<std::pair<std::uint64_t, std::uint32_t>> lent;
   for (const auto& [segment, bytes] : lent_) {
@@ -230,12 +305,11 @@ void Reservation::journals_shrank() {
   std::ranges::sort(lent, std::greater());
   bool any = false;
   for (const auto& [bytes, segment] : lent) {
-    if (!has_journal_room(bytes + room_to_grow, storage::RecordType::segments_owned)) continue;
+    if (!has_journal_room(bytes + room, storage::RecordType::segments_owned)) continue;
     if (!take_back_segment(segment)) break;
     any = true;
   }
-  // Else whoever is served in vain would have it served again.
-  if (any) space_changed();
+  return any;
 }
 
 void Reservation::recover_lent_segments() {
@@ -253,9 +327,7 @@ void Reservation::recover_lent_segments() {
   if (lends_segments()) {
     // Its last server may have died before it rolled those that tell of steps which are gone.
     for (auto& [name, stream] : streams_) {
-      const storage::Journal& journal = stream->journal();
-      if (journal.has_grown_by(room_to_grow) && stream->state().checkpoint_body().size() < journal.size_bytes() / 2)
-        (void)stream->roll_journal();
+      if (stream->roll_pays()) (void)stream->roll_journal();
     }
   }
   journals_shrank();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a reservation hands out its space: whose segments are free, what makes room, and who waits for it.
 #include <algorithm>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -11,6 +12,14 @@
 #include "stream.h"
 
 namespace forebay::server {
+namespace {
+
+/// Room for records from which on space is granted ahead.
+constexpr std::uint64_t journal_room_plenty = std::uint64_t{64} << 10;
+/// Grants of more have a longer record than their step was checked for.
+constexpr std::size_t extents_usual = 4;
+
+}  // namespace
 
 bool Reservation::is_living(const Owner& owner) const {
   return std::ranges::any_of(streams_, [&](const auto& entry) { return entry.second->group().owns(owner); });
@@ -73,6 +82,8 @@ std::optional<std::vector<Extent>> Reservation::take_free(Stream& stream, const 
   std::vector<std::uint32_t> new_segments;
   auto extents = space_.allocate(owner, bytes, new_segments);
   if (!extents) return std::nullopt;
+  // Where space is in many pieces their record is longer. What cannot be made is taken from what is kept for commits.
+  if (extents->size() > extents_usual) (void)make_room_for_step(stream, extents->size());
   // Segments that came over from an older incarnation count as new too: a segment's last owner in the journal holds.
   journal::SegmentsOwnedT owned;
   owned.incarnation = owner.incarnation;
@@ -86,6 +97,7 @@ std::optional<std::vector<Extent>> Reservation::take_free(Stream& stream, const 
   if (!owned.segments.empty()) {
     if (auto recorded = stream.record(storage::RecordType::segments_owned, std::move(owned)); !recorded) {
       for (const Extent& extent : *extents) space_.release(extent);
+      for (const std::uint32_t segment : new_segments) space_.set_owner(segment, std::nullopt);
       return std::nullopt;
     }
   }
@@ -100,7 +112,7 @@ std::optional<std::vector<Extent>> Reservation::allocate(Stream& stream, const O
   const auto take = [&] {
     auto extents = take_free(stream, owner, bytes);
     // Whether anybody writes there is asked of the kernel: not in vain after each step that goes.
-    if (!extents && space_.free_bytes() >= bytes && adopt_segments(owner, bytes))
+    if (!extents && space_.free_bytes() >= bytes && has_room_for_step(stream) && adopt_segments(owner, bytes))
       extents = take_free(stream, owner, bytes);
     return extents;
   };
@@ -125,15 +137,16 @@ std::optional<std::vector<Extent>> Reservation::allocate(Stream& stream, const O
 std::vector<Extent> Reservation::allocate_ahead(Stream& stream, const Owner& owner, std::uint64_t bytes) {
   const std::uint64_t kept_free = space_.total_bytes() / 4;
   const bool plenty = space_.free_bytes() >= kept_free && bytes <= space_.free_bytes() - kept_free;
-  // Nor does anybody make room for its record.
-  if (bytes == 0 || !waiters_.empty() || !plenty || !has_room_for_step(stream)) return {};
+  // It may be for several steps: where there is not plenty of room for their records, each is to be asked for.
+  const bool records_fit = has_journal_room(journal_room_plenty, storage::RecordType::segments_owned);
+  if (bytes == 0 || !waiters_.empty() || !plenty || !records_fit) return {};
   auto extents = take_free(stream, owner, bytes);
   return extents ? std::move(*extents) : std::vector<Extent>();
 }
 
 tl::unexpected<Error> Reservation::full_error(const SpaceWaiter& waiter, const std::string& why) const {
   const char* obstacle = "";
-  if (space_.free_bytes() >= waiter.bytes && !has_room_for_step(*waiter.stream)) {
+  if (waits_for_record(waiter)) {
     obstacle = " but no segment that could make room for the journals";
   } else if (space_.free_bytes() >= waiter.bytes) {
     obstacle = " but in segments that other writers fill";
@@ -144,9 +157,20 @@ tl::unexpected<Error> Reservation::full_error(const SpaceWaiter& waiter, const s
               "stream " + waiter.stream->path());
 }
 
+bool Reservation::is_next(std::uint64_t order) const {
+  return std::ranges::all_of(
+      waiters_, [&](const SpaceWaiter& waiter) { return order <= waiter.order || waits_for_record(waiter); });
+}
+
+bool Reservation::waits_for_record(const SpaceWaiter& waiter) const {
+  return space_.free_bytes() >= waiter.bytes && !has_room_for_step(*waiter.stream);
+}
+
 bool Reservation::can_wait_end(const SpaceWaiter& waiter) const {
   if (waiter.bytes > space_.total_bytes()) return false;
-  if (waiter.when_full == WhenFull::drop_oldest && waiter.stream->drops_when_let_go()) return true;
+  if (waiter.when_full == WhenFull::drop_oldest && waiter.stream->drops_when_let_go() &&
+      drops_make_room(*waiter.stream, waiter.bytes))
+    return true;
   std::uint64_t coming_bytes = space_.free_bytes();
   bool others_write = false;
   for (const auto& [name, other] : streams_) {
@@ -194,6 +218,7 @@ void Reservation::wait_for_space(SpaceWaiter waiter, std::int64_t timeout_ms) {
       SpaceWaiter expired = std::move(*inserted);
       waiters_.erase(inserted);
       expired.answer(full_error(expired, "the deadline for waiting passed"));
+      space_changed();
     });
   }
   // Another waiter's step and this one's may each hold what the other needs.
@@ -208,10 +233,11 @@ void Reservation::end_waits(const Stream& stream, const Error& error) {
       ended.push_back(std::move(*waiter));
       waiter = waiters_.erase(waiter);
     } else {
-      ++waiter;
+      break;
     }
   }
   for (const SpaceWaiter& waiter : ended) waiter.answer(fail(error));
+  if (!ended.empty()) space_changed();
 }
 
 void Reservation::release(const Extent& extent) {
@@ -232,21 +258,32 @@ void Reservation::space_changed() {
 }
 
 void Reservation::serve_waiters() {
-  while (!waiters_.empty()) {
-    SpaceWaiter& first = waiters_.front();
-    auto extents = allocate(*first.stream, first.owner, first.bytes, first.when_full);
-    if (!extents) break;
-    SpaceWaiter served = std::move(first);
-    waiters_.pop_front();
-    if (served.timer) server_.loop().cancel(*served.timer);
-    served.answer(std::move(*extents));
+  // Others may have room in their journals.
+  std::set<const Stream*> without_room;
+  for (auto waiter = waiters_.begin(); waiter != waiters_.end();) {
+    if (without_room.contains(waiter->stream)) {
+      ++waiter;
+      continue;
+    }
+    auto extents = allocate(*waiter->stream, waiter->owner, waiter->bytes, waiter->when_full);
+    if (extents) {
+      SpaceWaiter served = std::move(*waiter);
+      waiters_.erase(waiter);
+      if (served.timer) server_.loop().cancel(*served.timer);
+      served.answer(std::move(*extents));
+      // An answer may end the waits of others.
+      waiter = waiters_.begin();
+    } else if (waits_for_record(*waiter)) {
+      without_room.insert(waiter->stream);
+    } else {
+      break;
+    }
   }
   // The first waits for what only later steps hold, and those wait too: the last to come gives way. Unless it is room
   // in its journal that the first wants, which the others may have.
   if (!waiters_.empty() && !can_wait_end(waiters_.front())) {
     const SpaceWaiter& front = waiters_.front();
-    const bool wants_record = space_.free_bytes() >= front.bytes && !has_room_for_step(*front.stream);
-    const auto chosen = wants_record ? waiters_.begin() : std::prev(waiters_.end());
+    const auto chosen = waits_for_record(front) ? waiters_.begin() : std::prev(waiters_.end());
     const bool is_first = chosen == waiters_.begin();
     SpaceWaiter given_up = std::move(*chosen);
     waiters_.erase(chosen);

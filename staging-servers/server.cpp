@@ -89,6 +89,8 @@ void Server::pause_accepting() {
 void Server::remove(Connection& connection) {
   pins_->forget_process(connection.peer().pid);
   connections_.erase(&connection);
+  // It may have been the last that could write to a segment.
+  for (auto& [name, reservation] : reservations_) reservation->space_changed();
 }
 
 void Server::run() {
@@ -191,6 +193,8 @@ void Server::purge_round() {
       }
       purging_ = false;
       if (!done) log::error("quarantine could not be emptied: {}", done.error().message());
+      // On a full device it is only now that there is what removed streams had.
+      for (auto& [name, reservation] : reservations_) reservation->journals_shrank();
     });
   });
 }

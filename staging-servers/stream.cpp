@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/fail_point.h"
 #include "server.h"
+#include "storage/framing.h"
 
 namespace forebay::server {
 namespace {
@@ -16,7 +17,6 @@ namespace {
 constexpr std::uint64_t roll_bytes_min = std::uint64_t{32} << 10;
 /// The same for a record that was refused.
 constexpr std::uint64_t roll_bytes_refused = std::uint64_t{8} << 10;
-constexpr std::size_t steps_gone_min = 256;
 
 }  // namespace
 
@@ -30,11 +30,12 @@ std::vector<Extent> extents_of(const journal::StepCommittedT& step) {
 }
 
 Stream::Stream(Reservation& reservation, std::uint64_t number, storage::StreamState state,
-               std::shared_ptr<storage::Journal> journal)
+               std::shared_ptr<storage::Journal> journal, const ToldSteps& told)
     : reservation_(reservation),
       number_(number),
       state_(std::move(state)),
       journal_(std::move(journal)),
+      told_(told),
       group_(*this),
       followers_(*this),
       flusher_(*this) {}
@@ -56,10 +57,9 @@ Result<void> Stream::append(storage::RecordType type, std::span<const std::uint8
   fail_point("server.record.before_append");
   auto appended = journal_->append(type, body);
   // Records of what is no more may take the room for this one, which may be what makes room itself.
-  if (!appended && appended.error().code == ErrorCode::no_space && journal_->has_grown_by(roll_bytes_refused)) {
-    if (!roll_journal()) reservation_.roll_others(*this);
-    appended = journal_->append(type, body);
-  }
+  const auto is_refused = [&] { return !appended && appended.error().code == ErrorCode::no_space; };
+  if (is_refused() && roll_gives(roll_bytes_refused) && roll_journal()) appended = journal_->append(type, body);
+  if (is_refused() && reservation_.roll_others(*this)) appended = journal_->append(type, body);
   if (!appended) {
     const ErrorCode code = appended.error().code;
     if (code == ErrorCode::no_space || code == ErrorCode::invalid_argument)
@@ -75,6 +75,7 @@ Result<void> Stream::append(storage::RecordType type, std::span<const std::uint8
     });
     return fail(failed);
   }
+  told_.add(type, storage::frame_bytes(body.size()));
   fail_point("server.record.after_append");
   return {};
 }
@@ -87,34 +88,35 @@ void Stream::post_roll() {
   });
 }
 
-std::size_t Stream::steps_gone() const noexcept {
-  return most_kept_ - std::min(most_kept_, state_.steps.size() + state_.retired.size());
+bool Stream::roll_gives(std::uint64_t bytes) const {
+  const std::uint64_t gone = told_.gone_bytes(state_.steps.size() + state_.retired.size());
+  return gone > std::max(bytes, roll_refused_below_);
 }
 
-bool Stream::wants_roll() {
-  most_kept_ = std::max(most_kept_, state_.steps.size() + state_.retired.size());
+bool Stream::wants_roll() const {
   // Where journals take segments of the space for data, one that tells of steps which are gone takes them for nothing.
   return journal_->wants_checkpoint() ||
-         (reservation_.lends_segments() && steps_gone() > std::max(most_kept_ / 2, steps_gone_min));
+         (reservation_.lends_segments() && roll_gives(std::max(journal_->size_bytes() / 2, roll_bytes_min)));
 }
 
 bool Stream::roll_pays() const {
   const std::uint64_t reserve = reservation_.record().journal_reserve_bytes;
-  return journal_->has_grown_by(std::max(roll_bytes_min, std::min(journal_->size_bytes(), reserve) / 16)) ||
-         steps_gone() > std::max(most_kept_ / 8, steps_gone_min);
+  return roll_gives(std::max(roll_bytes_min, std::min(journal_->size_bytes(), reserve) / 16));
 }
 
 bool Stream::roll_journal() {
   // Its files go by name.
   if (reservation_.retiring || state_.status == StreamStatus::failed) return false;
-  most_kept_ = state_.steps.size() + state_.retired.size();
   fail_point("server.roll.before");
   const auto checkpoint = state_.checkpoint_body();
   if (auto rolled = journal_->roll({checkpoint.data(), checkpoint.size()}); !rolled) {
     log::warning("stream {}: the journal could not be rolled: {}", path(), rolled.error().message());
+    roll_refused_below_ = told_.gone_bytes(state_.steps.size() + state_.retired.size()) + roll_bytes_refused;
     return false;
   }
   fail_point("server.roll.after");
+  roll_refused_below_ = 0;
+  told_.begin_file(state_.steps.size() + state_.retired.size(), checkpoint.size());
   reservation_.journals_shrank();
   reservation_.space_changed();
   return true;
@@ -319,6 +321,8 @@ Result<void> Stream::group_ended(std::uint32_t incarnation, StreamStatus status,
   flusher_.request(true);
   apply_retention();
   followers_.status_changed();
+  // Its segments are others' to take.
+  reservation_.space_changed();
   return recorded;
 }
 

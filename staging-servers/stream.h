@@ -20,6 +20,7 @@
 #include "reservation.h"
 #include "storage/journal.h"
 #include "storage/stream_state.h"
+#include "told_steps.h"
 #include "writer_group.h"
 
 namespace forebay::server {
@@ -30,7 +31,7 @@ using StepKey = std::pair<std::uint32_t, std::uint64_t>;
 class Stream {
  public:
   Stream(Reservation& reservation, std::uint64_t number, storage::StreamState state,
-         std::shared_ptr<storage::Journal> journal);
+         std::shared_ptr<storage::Journal> journal, const ToldSteps& told);
   ~Stream();
 
   Reservation& reservation() noexcept { return reservation_; }
@@ -135,9 +136,9 @@ class Stream {
   void post(std::function<void()> task);
   Result<void> append(storage::RecordType type, std::span<const std::uint8_t> body);
   Result<void> applied(Result<void> result);
-  bool wants_roll();
-  /// Steps that the journal tells of and that are no more.
-  std::size_t steps_gone() const noexcept;
+  bool wants_roll() const;
+  /// Would rolling the journal make it smaller by more than that, about? After it could not be done: by some more.
+  bool roll_gives(std::uint64_t bytes) const;
   void post_roll();
   /// Appends a record that withdraws the steps from `first` on, and frees them.
   template <class Record>
@@ -157,7 +158,8 @@ class Stream {
   std::optional<EventLoop::TimerId> grace_timer_;
   bool grace_over_ = true;
   bool roll_posted_ = false;
-  std::size_t most_kept_ = 0;  ///< steps, since the journal was rolled
+  ToldSteps told_;
+  std::uint64_t roll_refused_below_ = 0;
   WriterGroup group_;
   Followers followers_;
   Flusher flusher_;

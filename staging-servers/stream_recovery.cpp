@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "server.h"
 #include "step_check.h"
+#include "storage/framing.h"
 #include "stream.h"
 
 namespace forebay::server {
@@ -66,6 +67,7 @@ Result<void> drop_overtaken(Reservation& reservation, ReadStream& read, std::uin
   if (auto applied = read.state.apply(dropped); !applied) return applied;
   const auto checkpoint = read.state.checkpoint_body();
   auto written = read.journal->roll({checkpoint.data(), checkpoint.size()});
+  if (written) read.told.begin_file(read.state.steps.size() + read.state.retired.size(), checkpoint.size());
   if (!written && written.error().code == ErrorCode::no_space) {
     // A record has room in what the journal has, on a full disk, too.
     const auto body = protocol::pack(dropped);
@@ -184,7 +186,15 @@ Result<ReadStream> read_stream(Reservation& reservation, const std::string& name
   options.same_boot = !after_boot;
   auto journal = storage::Journal::open(
       server.device(), server.store().stream_directory(reservation.record().id, name),
-      [&read](storage::RecordType type, std::span<const std::byte> body) { return read.state.apply(type, body); },
+      [&read](storage::RecordType type, std::span<const std::byte> body) {
+        auto applied = read.state.apply(type, body);
+        if (type == storage::RecordType::checkpoint) {
+          read.told.begin_file(read.state.steps.size() + read.state.retired.size(), body.size());
+        } else {
+          read.told.add(type, storage::frame_bytes(body.size()));
+        }
+        return applied;
+      },
       read.recovery, options);
   if (!journal) return fail(std::move(journal.error()));
   read.journal = std::move(*journal);
@@ -210,7 +220,7 @@ Result<void> take_certain_space(Reservation& reservation, ReadStream& read, bool
 
 Result<std::unique_ptr<Stream>> recover_stream(Reservation& reservation, ReadStream read, bool after_boot) {
   Server& server = reservation.server();
-  auto& [state, journal, recovery] = read;
+  auto& [state, journal, recovery, told] = read;
   const std::string where = "stream " + reservation.name() + "/" + state.name;
   const bool damaged = recovery.damaged;
   if (damaged) {
@@ -221,7 +231,7 @@ Result<std::unique_ptr<Stream>> recover_stream(Reservation& reservation, ReadStr
     if (after_boot) take_space_not_durable(reservation, state);
   }
   auto stream =
-      std::make_unique<Stream>(reservation, server.next_stream_number(), std::move(state), std::move(journal));
+      std::make_unique<Stream>(reservation, server.next_stream_number(), std::move(state), std::move(journal), told);
   for (const auto& [segment, owner] : stream->state().owners) {
     // Of several streams the one that still writes has the say; an older owner only ever reads its steps there.
     const bool lives = !damaged && stream->state().group && stream->state().group->incarnation == owner.incarnation &&

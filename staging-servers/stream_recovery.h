@@ -9,6 +9,7 @@
 
 #include "storage/journal.h"
 #include "storage/stream_state.h"
+#include "told_steps.h"
 
 namespace forebay::server {
 
@@ -20,6 +21,7 @@ struct ReadStream {
   storage::StreamState state;
   std::unique_ptr<storage::Journal> journal;
   storage::JournalRecovery recovery;
+  ToldSteps told;
 };
 
 /// Reads the journal.

@@ -114,7 +114,8 @@ struct JournalFile {
 /// name may be there although this failed.
 Result<std::shared_ptr<JournalFile>> make_file(Device& device, const std::string& directory, std::uint32_t number,
                                                std::span<const std::uint8_t> checkpoint,
-                                               const std::function<bool(std::uint64_t)>& may_take, bool& uncertain) {
+                                               const std::function<bool(std::uint64_t, bool ahead)>& may_take,
+                                               bool& uncertain) {
   uncertain = false;
   const std::string where = directory + "/" + file_name(number);
   if (checkpoint.size() > frame_body_bytes_max) {
@@ -130,9 +131,9 @@ Result<std::shared_ptr<JournalFile>> make_file(Device& device, const std::string
   encode_frame({.type = static_cast<std::uint16_t>(RecordType::checkpoint), .file = number, .salt = made->salt},
                std::as_bytes(checkpoint), frame);
   std::uint64_t allocated = round_up(frame.size() + room_for(frame.size()), page_bytes);
-  if (!may_take(allocated)) {
+  if (!may_take(allocated, true)) {
     allocated = round_up(frame.size() + reserve_bytes, page_bytes);
-    if (!may_take(allocated)) return fail(located(no_room_error().value(), where));
+    if (!may_take(allocated, false)) return fail(located(no_room_error().value(), where));
   }
 
   const std::string unfinished = directory + "/" + unfinished_name(number);
@@ -202,23 +203,23 @@ struct Journal::Impl {
                 cause.where);
   }
 
-  bool may_take(std::uint64_t bytes, RecordType type) const {
-    return !options.may_take || options.may_take(bytes, type);
+  bool may_take(std::uint64_t bytes, RecordType type, bool ahead) const {
+    return !options.may_take || options.may_take(bytes, type, ahead);
   }
 
   /// Makes room for `bytes` more, of a record of this type.
   Result<void> grow(JournalFile& file, std::uint64_t bytes, RecordType type) {
     const std::uint64_t needed = file.end + bytes;
     std::uint64_t size = round_up(needed + room_for(needed), page_bytes);
-    const auto allocate = [&]() -> Result<void> {
-      if (!may_take(size - file.allocated, type)) return no_room_error();
+    const auto allocate = [&](bool ahead) -> Result<void> {
+      if (!may_take(size - file.allocated, type, ahead)) return no_room_error();
       return file.file->allocate(size);
     };
-    auto allocated = allocate();
+    auto allocated = allocate(true);
     if (!allocated && allocated.error().code == ErrorCode::no_space) {
       // On a device that is nearly full, take no more than this record needs.
       size = round_up(needed, page_bytes);
-      allocated = allocate();
+      allocated = allocate(false);
     }
     if (!allocated) return allocated;
     file.allocated = size;
@@ -240,7 +241,9 @@ Result<std::unique_ptr<Journal>> Journal::create(Device& device, std::string dir
   }
   auto impl = std::make_unique<Impl>(device, std::move(directory), options);
   bool uncertain = false;
-  const auto may_take = [&](std::uint64_t bytes) { return impl->may_take(bytes, RecordType::segments_owned); };
+  const auto may_take = [&](std::uint64_t bytes, bool ahead) {
+    return impl->may_take(bytes, RecordType::segments_owned, ahead);
+  };
   auto file = make_file(device, impl->directory, 1, checkpoint, may_take, uncertain);
   if (!file) {
     // Nobody was told of it, and it must not keep the next attempt from making one.
@@ -401,15 +404,17 @@ Result<void> Journal::cut_tail() {
 }
 
 bool Journal::wants_checkpoint() const noexcept {
-  return has_grown_by(std::max(impl_->options.growth_bytes, impl_->active->checkpoint_bytes));
+  const JournalFile& file = *impl_->active;
+  return file.end >= impl_->checkpoint_not_before &&
+         file.end - file.checkpoint_bytes > std::max(impl_->options.growth_bytes, file.checkpoint_bytes);
 }
 
 Result<void> Journal::roll(std::span<const std::uint8_t> checkpoint) {
   if (impl_->broken) return impl_->broken_error();
   bool uncertain = false;
   bool refused = false;
-  const auto may_take = [&](std::uint64_t bytes) {
-    refused = bytes >= impl_->active->allocated && !impl_->may_take(bytes, RecordType::checkpoint);
+  const auto may_take = [&](std::uint64_t bytes, bool ahead) {
+    refused = bytes >= impl_->active->allocated && !impl_->may_take(bytes, RecordType::checkpoint, ahead);
     return !refused;
   };
   auto file = make_file(impl_->device, impl_->directory, impl_->active->number + 1, checkpoint, may_take, uncertain);
@@ -457,11 +462,6 @@ std::uint64_t Journal::size_bytes() const noexcept {
 std::uint64_t Journal::spare_bytes() const noexcept {
   const std::uint64_t used = impl_->active->end + reserve_bytes;
   return impl_->active->allocated - std::min(used, impl_->active->allocated.load());
-}
-
-bool Journal::has_grown_by(std::uint64_t bytes) const noexcept {
-  const JournalFile& file = *impl_->active;
-  return file.end >= impl_->checkpoint_not_before && file.end - file.checkpoint_bytes > bytes;
 }
 
 }  // namespace forebay::storage

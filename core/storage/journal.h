@@ -29,8 +29,9 @@ struct JournalOptions {
   /// power loss may take any of the pages that were not.
   bool same_boot = false;
   /// Asked before the journal takes `bytes` more of the device for records of this type (checkpoint: for the next
-  /// file). False: it fails with no_space. Must not use the journal. Empty: nobody limits it.
-  std::function<bool(std::uint64_t bytes, RecordType type)> may_take = nullptr;
+  /// file). False: it fails with no_space; but where `ahead` is true it needs a part of that only, and then asks for
+  /// that. Must not use the journal. Empty: nobody limits it.
+  std::function<bool(std::uint64_t bytes, RecordType type, bool ahead)> may_take = nullptr;
 };
 
 /// What opening found besides the records.
@@ -92,9 +93,6 @@ class Journal {
   std::uint64_t size_bytes() const noexcept;
   /// Room for records of any type that it has without taking more.
   std::uint64_t spare_bytes() const noexcept;
-  /// True once it has grown by more than this behind its checkpoint; after a roll that failed, as in
-  /// wants_checkpoint().
-  bool has_grown_by(std::uint64_t bytes) const noexcept;
 
  private:
   struct Impl;

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <filesystem>
+#include <thread>
 
 #include "base/log.h"
 #include "tests/unit/client/server_on_disk.h"
@@ -30,10 +31,11 @@ class JournalRoom : public StreamTest {
   }
 
   /// What the reservation takes on the device.
-  std::uint64_t taken_bytes() const {
+  std::uint64_t taken_bytes(bool of_journals = false) const {
     std::uint64_t bytes = 0;
     for (const auto& entry : std::filesystem::recursive_directory_iterator(own_server_.root() + "/reservations")) {
       struct stat status{};
+      if (of_journals && !entry.path().filename().string().starts_with("journal.")) continue;
       // A journal is renamed and removed meanwhile.
       if (::lstat(entry.path().c_str(), &status) == 0) bytes += static_cast<std::uint64_t>(status.st_blocks) * 512;
     }
@@ -73,6 +75,32 @@ class JournalRoom : public StreamTest {
     }
     check_capacity();
     return {};
+  }
+
+  /// Calls does(rank) in a thread for each.
+  template <class Does>
+  static void each_rank(std::uint32_t ranks, const Does& does) {
+    std::vector<std::jthread> threads;
+    for (std::uint32_t rank = 0; rank < ranks; ++rank) threads.emplace_back([&does, rank] { does(rank); });
+  }
+  std::vector<std::unique_ptr<Writer>> open_group(std::uint32_t ranks, const WriterOptions& options,
+                                                  const std::string& stream) {
+    std::vector<std::unique_ptr<Writer>> writers(ranks);
+    each_rank(ranks, [&](std::uint32_t rank) {
+      WriterOptions of_rank = options;
+      of_rank.rank = rank;
+      of_rank.ranks = ranks;
+      writers[rank] = open_writer(of_rank, stream);
+    });
+    return writers;
+  }
+  static void write_group(std::vector<std::unique_ptr<Writer>>& writers, int steps) {
+    each_rank(static_cast<std::uint32_t>(writers.size()), [&](std::uint32_t rank) {
+      for (int step = 0; step < steps; ++step) {
+        const auto written = try_step(*writers[rank], 1.0);
+        ASSERT_TRUE(written) << written.error().message();
+      }
+    });
   }
 
   static std::uint64_t kept(const std::string& stream = "res/flow") {
@@ -163,6 +191,71 @@ TEST_F(JournalRoom, is_made_by_dropping_the_oldest_steps) {
   EXPECT_LT(most, 22'000U);
   EXPECT_GT(most, steps_many);
   ASSERT_OK(writer->close());
+  check_audit();
+}
+
+TEST_F(JournalRoom, is_made_by_dropping_few_steps_of_many_ranks) {
+  // Their records have a KiB and more, so that the journals are full long before the segments.
+  WriterOptions options;
+  options.when_full = WhenFull::drop_oldest;
+  auto writers = open_group(16, options, "flow");
+  ASSERT_FALSE(HasFailure());
+  std::uint64_t most = 0;
+  for (int round = 0; round < 30; ++round) {
+    write_group(writers, 40);
+    ASSERT_FALSE(HasFailure());
+    const std::uint64_t now = kept();
+    EXPECT_GT(now, most - most / 6);
+    most = std::max(most, now);
+    check_capacity();
+  }
+  EXPECT_LT(most, 1200U);
+  for (auto& writer : writers) ASSERT_OK(writer->close());
+  check_audit();
+}
+
+TEST_F(JournalRoom, that_one_waits_for_keeps_nobody_else_waiting) {
+  auto first = open_writer({}, "first");
+  auto last = open_writer({}, "last");
+  ASSERT_OK(try_step(*first, 1.0));
+  // All segments are somebody's who writes, so that none can make room: three are the last one's and three the large
+  // one's, and each rank has one.
+  write_step(*last, 2 * mib / sizeof(double), 1.0);
+  ASSERT_OK(write_many(*last, 300));
+  auto large = open_writer({}, "large");
+  write_step(*large, 5 * mib / sizeof(double), 1.0);
+  constexpr std::size_t groups = 3;
+  constexpr std::uint32_t ranks = 8;
+  std::vector<std::vector<std::unique_ptr<Writer>>> writers(groups);
+  for (std::size_t group = 0; group < groups; ++group) {
+    const std::string name = "group" + std::to_string(group);
+    writers[group] = open_group(ranks, {}, name);
+    ASSERT_FALSE(HasFailure());
+  }
+  // Three quarters of the reserve are for those that ask for space; folders count, too.
+  constexpr std::uint64_t room = mib * 3 / 4 - (std::uint64_t{52} << 10);
+  for (std::size_t group = 0; taken_bytes(true) < room - (std::uint64_t{16} << 10); group = (group + 1) % groups) {
+    write_group(writers[group], 1);
+    ASSERT_FALSE(HasFailure());
+  }
+  EXPECT_EQ(lent(), 0U);
+  // The last has no room for its records; the first, whose journal has not grown, has all that it needs.
+  std::jthread waiting([&] { EXPECT_TRUE(write_many(*last, 350)); });
+  std::uint64_t last_kept = 0;
+  for (int still = 0; still < 50;) {
+    ASSERT_OK(try_step(*first, 2.0));
+    const std::uint64_t now = kept("res/last");
+    still = now == last_kept ? still + 1 : 0;
+    last_kept = now;
+  }
+  EXPECT_LT(last_kept, 651U);
+  for (auto& group : writers) {
+    for (auto& writer : group) ASSERT_OK(writer->close());
+    group.clear();
+  }
+  waiting.join();
+  EXPECT_GT(lent(), 0U);
+  check_capacity();
   check_audit();
 }
 
