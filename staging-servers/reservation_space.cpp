@@ -233,7 +233,7 @@ void Reservation::end_waits(const Stream& stream, const Error& error) {
       ended.push_back(std::move(*waiter));
       waiter = waiters_.erase(waiter);
     } else {
-      break;
+      ++waiter;
     }
   }
   for (const SpaceWaiter& waiter : ended) waiter.answer(fail(error));

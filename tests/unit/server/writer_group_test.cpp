@@ -328,6 +328,18 @@ TEST_F(WriterGroupTest, space_is_given_in_the_order_in_which_steps_began) {
   ASSERT_FALSE(early.is_answered(first)) << protocol::failure_of(early.answer(first)).message();
   const auto second = late.send(MessageType::space_request, space(0, 4 * mib));
   EXPECT_FALSE(late.is_answered(second)) << "it overtook a step that began earlier";
+  // One behind them whose stream is removed waits no longer, and is not served.
+  RawClient gone = writer("gone");
+  const auto third = gone.send(MessageType::space_request, space(0, 4 * mib));
+  EXPECT_FALSE(gone.is_answered(third));
+  wire::StreamRemoveT removal;
+  removal.reservation = "res";
+  removal.stream = "gone";
+  removal.force = true;
+  EXPECT_EQ(connect().call(MessageType::stream_remove, removal).type, MessageType::done);
+  ASSERT_TRUE(gone.is_answered(third));
+  EXPECT_EQ(RawClient::failure(gone.answer(third)), ErrorCode::not_found);
+  EXPECT_FALSE(late.is_answered(second));
   wire::StepReleaseT release;
   release.steps.emplace_back(held->step->summary->step(), held->step->summary->epoch(), 0);
   (void)holder.send(MessageType::step_release, release);
