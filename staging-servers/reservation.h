@@ -143,6 +143,7 @@ class Reservation {
   bool may_take(std::uint64_t bytes, storage::RecordType type);
   /// The record of the stream's next step will find room.
   bool has_room_for_step(const Stream& stream) const;
+  bool has_plenty_of_journal_room(const Stream& stream) const;
   /// Makes it so if need be, by rolling journals and lending segments. Null: room for something else of that size.
   bool make_journal_room(Stream* asker, std::uint64_t bytes);
   bool make_room_for_step(Stream& stream, std::size_t extents = 0);

@@ -38,6 +38,8 @@ constexpr std::uint64_t lend_share_min = 128;
 /// does not add a step has to find room always, for it may be what makes room.
 constexpr std::uint64_t share_for_commits = 4;
 constexpr std::uint64_t share_for_others = 8;
+/// Space may be granted ahead for several steps: only where there is room for their records, too.
+constexpr std::uint64_t journal_room_plenty = std::uint64_t{64} << 10;
 /// What a stream has to have room for before it is made.
 constexpr std::uint64_t new_stream_bytes = std::uint64_t{96} << 10;
 
@@ -135,9 +137,13 @@ bool Reservation::has_room_for_step(const Stream& stream) const {
   return stream.journal().spare_bytes() >= bytes || has_journal_room(bytes, storage::RecordType::segments_owned);
 }
 
+bool Reservation::has_plenty_of_journal_room(const Stream& stream) const {
+  return has_journal_room(std::max(journal_room_plenty, step_record_bytes(stream)),
+                          storage::RecordType::segments_owned);
+}
+
 bool Reservation::drops_make_room(const Stream& stream, std::uint64_t bytes) const {
-  return space_.free_bytes() < bytes || has_room_for_step(stream) ||
-         stream.journal().size_bytes() > 2 * new_stream_bytes;
+  return space_.free_bytes() < bytes || has_room_for_step(stream) || stream.drops_shorten_journal();
 }
 
 bool Reservation::roll_others(const Stream& asker) {
@@ -154,7 +160,7 @@ bool Reservation::make_journal_room(Stream* asker, std::uint64_t bytes) {
     return (asker != nullptr && asker->journal().spare_bytes() >= bytes) || may_take(bytes, type);
   };
   if (has_room()) return true;
-  if (asker != nullptr && asker->roll_pays() && asker->roll_journal() && has_room()) return true;
+  if (asker != nullptr && asker->roll_pays(true) && asker->roll_journal() && has_room()) return true;
   for (auto& [name, other] : streams_) {
     if (other.get() != asker && other->roll_pays() && other->roll_journal() && has_room()) return true;
   }

@@ -14,8 +14,6 @@
 namespace forebay::server {
 namespace {
 
-/// Room for records from which on space is granted ahead.
-constexpr std::uint64_t journal_room_plenty = std::uint64_t{64} << 10;
 /// Grants of more have a longer record than their step was checked for.
 constexpr std::size_t extents_usual = 4;
 
@@ -137,9 +135,7 @@ std::optional<std::vector<Extent>> Reservation::allocate(Stream& stream, const O
 std::vector<Extent> Reservation::allocate_ahead(Stream& stream, const Owner& owner, std::uint64_t bytes) {
   const std::uint64_t kept_free = space_.total_bytes() / 4;
   const bool plenty = space_.free_bytes() >= kept_free && bytes <= space_.free_bytes() - kept_free;
-  // It may be for several steps: where there is not plenty of room for their records, each is to be asked for.
-  const bool records_fit = has_journal_room(journal_room_plenty, storage::RecordType::segments_owned);
-  if (bytes == 0 || !waiters_.empty() || !plenty || !records_fit) return {};
+  if (bytes == 0 || !waiters_.empty() || !plenty || !has_plenty_of_journal_room(stream)) return {};
   auto extents = take_free(stream, owner, bytes);
   return extents ? std::move(*extents) : std::vector<Extent>();
 }
@@ -158,8 +154,9 @@ tl::unexpected<Error> Reservation::full_error(const SpaceWaiter& waiter, const s
 }
 
 bool Reservation::is_next(std::uint64_t order) const {
-  return std::ranges::all_of(
-      waiters_, [&](const SpaceWaiter& waiter) { return order <= waiter.order || waits_for_record(waiter); });
+  return std::ranges::all_of(waiters_, [&](const SpaceWaiter& waiter) {
+    return order <= waiter.order || (!serving_posted_ && waits_for_record(waiter));
+  });
 }
 
 bool Reservation::waits_for_record(const SpaceWaiter& waiter) const {
@@ -279,19 +276,25 @@ void Reservation::serve_waiters() {
       break;
     }
   }
-  // The first waits for what only later steps hold, and those wait too: the last to come gives way. Unless it is room
-  // in its journal that the first wants, which the others may have.
-  if (!waiters_.empty() && !can_wait_end(waiters_.front())) {
-    const SpaceWaiter& front = waiters_.front();
-    const auto chosen = waits_for_record(front) ? waiters_.begin() : std::prev(waiters_.end());
-    const bool is_first = chosen == waiters_.begin();
+  const auto give_up = [this](std::list<SpaceWaiter>::iterator chosen, const char* why) {
     SpaceWaiter given_up = std::move(*chosen);
     waiters_.erase(chosen);
     if (given_up.timer) server_.loop().cancel(*given_up.timer);
-    given_up.answer(full_error(given_up, is_first ? "nothing that could free space is under way any more"
-                                                  : "an earlier step waits for the same space"));
+    given_up.answer(full_error(given_up, why));
     space_changed();
+  };
+  constexpr auto hopeless = "nothing that could free space is under way any more";
+  if (!waiters_.empty() && waits_for_record(waiters_.front()) && !can_wait_end(waiters_.front())) {
+    give_up(waiters_.begin(), hopeless);
+    return;
   }
+  // The first that waits for space may wait for what only later steps hold, and those wait too: the last to come gives
+  // way.
+  const auto for_space = [this](const SpaceWaiter& waiter) { return !waits_for_record(waiter); };
+  const auto first = std::ranges::find_if(waiters_, for_space);
+  if (first == waiters_.end() || can_wait_end(*first)) return;
+  const auto last = std::prev(std::find_if(waiters_.rbegin(), waiters_.rend(), for_space).base());
+  give_up(last, last == first ? hopeless : "an earlier step waits for the same space");
 }
 
 void Reservation::claim(const Stream& claimant, const Extent& extent) {

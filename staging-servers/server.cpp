@@ -194,7 +194,10 @@ void Server::purge_round() {
       purging_ = false;
       if (!done) log::error("quarantine could not be emptied: {}", done.error().message());
       // On a full device it is only now that there is what removed streams had.
-      for (auto& [name, reservation] : reservations_) reservation->journals_shrank();
+      for (auto& [name, reservation] : reservations_) {
+        reservation->journals_shrank();
+        reservation->space_changed();
+      }
     });
   });
 }

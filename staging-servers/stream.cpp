@@ -99,9 +99,14 @@ bool Stream::wants_roll() const {
          (reservation_.lends_segments() && roll_gives(std::max(journal_->size_bytes() / 2, roll_bytes_min)));
 }
 
-bool Stream::roll_pays() const {
+bool Stream::roll_pays(bool for_itself) const {
   const std::uint64_t reserve = reservation_.record().journal_reserve_bytes;
-  return roll_gives(std::max(roll_bytes_min, std::min(journal_->size_bytes(), reserve) / 16));
+  const std::uint64_t size = std::min(journal_->size_bytes(), reserve);
+  return roll_gives(for_itself ? std::max(roll_bytes_refused, size / 64) : std::max(roll_bytes_min, size / 16));
+}
+
+bool Stream::drops_shorten_journal() const {
+  return told_.gone_bytes(0) > std::max(roll_bytes_refused, roll_refused_below_);
 }
 
 bool Stream::roll_journal() {

@@ -77,8 +77,10 @@ class Stream {
 
   /// Begins the journal anew with what it says now; false, and all is as it was, if that cannot be.
   bool roll_journal();
-  /// Would that make it smaller by a part that is worth it?
-  bool roll_pays() const;
+  /// Would that make it smaller by a part that is worth it? Less is worth it for what the stream itself wants to write.
+  bool roll_pays(bool for_itself = false) const;
+  /// Would it if steps were dropped?
+  bool drops_shorten_journal() const;
 
   /// Tells writers and readers that the stream is no more.
   void removed();
