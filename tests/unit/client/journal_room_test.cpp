@@ -3,6 +3,8 @@
 // capacity on the device, and gets the segments back.
 #include <sys/stat.h>
 
+#include <array>
+#include <atomic>
 #include <filesystem>
 #include <thread>
 
@@ -214,49 +216,105 @@ TEST_F(JournalRoom, is_made_by_dropping_few_steps_of_many_ranks) {
   check_audit();
 }
 
-TEST_F(JournalRoom, that_one_waits_for_keeps_nobody_else_waiting) {
-  auto first = open_writer({}, "first");
-  auto last = open_writer({}, "last");
-  ASSERT_OK(try_step(*first, 1.0));
-  // All segments are somebody's who writes, so that none can make room: three are the last one's and three the large
-  // one's, and each rank has one.
-  write_step(*last, 2 * mib / sizeof(double), 1.0);
-  ASSERT_OK(write_many(*last, 300));
-  auto large = open_writer({}, "large");
-  write_step(*large, 5 * mib / sizeof(double), 1.0);
-  constexpr std::size_t groups = 3;
-  constexpr std::uint32_t ranks = 8;
-  std::vector<std::vector<std::unique_ptr<Writer>>> writers(groups);
-  for (std::size_t group = 0; group < groups; ++group) {
-    const std::string name = "group" + std::to_string(group);
-    writers[group] = open_group(ranks, {}, name);
-    ASSERT_FALSE(HasFailure());
+/// Journals that have no room left, and nowhere to take it from before one of these closes.
+class FullJournals : public JournalRoom {
+ protected:
+  void SetUp() override {
+    JournalRoom::SetUp();
+    first_ = open_writer({}, "first");
+    last_ = open_writer({}, "last");
+    ASSERT_OK(try_step(*first_, 1.0));
+    // All segments are somebody's who writes, so that none can make room: three are the last one's and three the large
+    // one's, whose step stays open, and each rank has one.
+    write_step(*last_, 2 * mib / sizeof(double), 1.0);
+    ASSERT_OK(write_many(*last_, 300));
+    large_ = open_writer({}, "large");
+    put_step(*large_, 5 * mib);
+    for (std::size_t group = 0; group < groups; ++group) {
+      groups_[group] = open_group(8, {}, "group" + std::to_string(group));
+      ASSERT_FALSE(HasFailure());
+    }
+    WriterOptions huge;
+    huge.interrupt = [this] {
+      set_asked();
+      return false;
+    };
+    huge_ = open_writer(huge, "huge");
+    // Three quarters of the reserve are for those that ask for space; folders count, too.
+    constexpr std::uint64_t room = mib * 3 / 4 - (std::uint64_t{52} << 10);
+    for (std::size_t group = 0; taken_bytes(true) < room - (std::uint64_t{16} << 10); group = (group + 1) % groups) {
+      write_group(groups_[group], 1);
+      ASSERT_FALSE(HasFailure());
+    }
+    EXPECT_EQ(lent(), 0U);
+    // The last has no room for its records; the first, whose journal has not grown, has all that it needs.
+    waiting_ = std::jthread([&] { EXPECT_TRUE(write_many(*last_, 350)); });
+    std::uint64_t last_kept = 0;
+    for (int still = 0; still < 50;) {
+      ASSERT_OK(try_step(*first_, 2.0));
+      const std::uint64_t now = kept("res/last");
+      still = now == last_kept ? still + 1 : 0;
+      last_kept = now;
+    }
+    EXPECT_LT(last_kept, 651U);
   }
-  // Three quarters of the reserve are for those that ask for space; folders count, too.
-  constexpr std::uint64_t room = mib * 3 / 4 - (std::uint64_t{52} << 10);
-  for (std::size_t group = 0; taken_bytes(true) < room - (std::uint64_t{16} << 10); group = (group + 1) % groups) {
-    write_group(writers[group], 1);
-    ASSERT_FALSE(HasFailure());
+  /// The last one gets its room when these are gone.
+  void TearDown() override {
+    for (auto& group : groups_) {
+      for (auto& writer : group) ASSERT_OK(writer->close());
+      group.clear();
+    }
+    waiting_.join();
+    EXPECT_GT(lent(), 0U);
+    check_capacity();
+    check_audit();
   }
-  EXPECT_EQ(lent(), 0U);
-  // The last has no room for its records; the first, whose journal has not grown, has all that it needs.
-  std::jthread waiting([&] { EXPECT_TRUE(write_many(*last, 350)); });
-  std::uint64_t last_kept = 0;
-  for (int still = 0; still < 50;) {
-    ASSERT_OK(try_step(*first, 2.0));
-    const std::uint64_t now = kept("res/last");
-    still = now == last_kept ? still + 1 : 0;
-    last_kept = now;
+
+  void set_asked() {
+    asked_ = true;
+    asked_.notify_all();
   }
-  EXPECT_LT(last_kept, 651U);
-  for (auto& group : writers) {
-    for (auto& writer : group) ASSERT_OK(writer->close());
-    group.clear();
+  static Result<void> try_put(Writer& writer, std::uint64_t bytes) {
+    const std::vector<double> values(bytes / sizeof(double), 1.0);
+    const Dimensions shape{values.size()};
+    const Dimensions zeros{0};
+    if (auto begun = writer.begin_step(); !begun) return fail(std::move(begun.error()));
+    return writer.put(whole<double>("T", shape, zeros), values.data());
   }
-  waiting.join();
-  EXPECT_GT(lent(), 0U);
-  check_capacity();
-  check_audit();
+  static void put_step(Writer& writer, std::uint64_t bytes) { ASSERT_OK(try_put(writer, bytes)); }
+
+  static constexpr std::size_t groups = 3;
+  std::unique_ptr<Writer> first_;
+  std::unique_ptr<Writer> last_;
+  std::unique_ptr<Writer> large_;
+  std::unique_ptr<Writer> huge_;
+  std::array<std::vector<std::unique_ptr<Writer>>, groups> groups_;
+  std::atomic<bool> asked_ = false;
+  std::jthread waiting_;
+};
+
+TEST_F(FullJournals, keep_nobody_waiting_who_has_room) {
+  for (int step = 0; step < 50; ++step) ASSERT_OK(try_step(*first_, 2.0));
+}
+
+TEST_F(FullJournals, do_not_hide_a_wait_that_cannot_end_any_more) {
+  const auto info = admin()->reservation("res");
+  ASSERT_OK(info);
+  // More than is free, less than there would be if the large one gave its step up.
+  const std::uint64_t bytes = capacity() - info->used_bytes + 3 * mib;
+  Result<void> put;
+  asked_ = false;
+  std::jthread asking([&] {
+    put = try_put(*huge_, bytes);
+    set_asked();
+  });
+  asked_.wait(false);
+  EXPECT_EQ(kept("res/huge"), 0U);  // the server has heard the question, too
+  ASSERT_OK(large_->end_step());
+  asking.join();
+  ASSERT_FALSE(put);
+  EXPECT_EQ(put.error().code, ErrorCode::no_space);
+  EXPECT_NE(put.error().message().find("under way any more"), std::string::npos) << put.error().message();
 }
 
 TEST_F(JournalRoom, is_made_by_consumers_that_pass) {
