@@ -9,6 +9,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <forebay/admin.h>
@@ -95,6 +96,9 @@ class Reservation {
   /// Gives space back; the queue is served soon after.
   void release(const Extent& extent);
   void space_changed();
+  /// To be called where nothing came free, but something that might have will not any more: whoever waits in vain now
+  /// is told soon after.
+  void less_is_coming();
   /// A living writer of this stream holds the extent: others, whose journals have lost records, do not.
   void claim(const Stream& claimant, const Extent& extent);
 
@@ -173,6 +177,8 @@ class Reservation {
   /// There is space, but no room for the record of its step.
   bool waits_for_record(const SpaceWaiter& waiter) const;
   void serve_waiters();
+  /// The wait that is to end without space, if there is one (else the end), and why.
+  std::pair<std::list<SpaceWaiter>::iterator, const char*> next_to_give_up();
   tl::unexpected<Error> full_error(const SpaceWaiter& waiter, const std::string& why) const;
 
   Server& server_;

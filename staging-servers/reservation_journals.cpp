@@ -225,6 +225,7 @@ bool Reservation::lend_segment() {
     space_.close(segment);
     log::info("reservation {}: segment {} makes room for journals, which take {} bytes", name(), segment,
               journal_bytes());
+    less_is_coming();
     return true;
   }
   return false;
@@ -253,6 +254,7 @@ bool Reservation::free_segment(std::uint32_t segment) {
     if (makes_holes_) {
       space_.close(segment);
       lent_.emplace(segment, 0);
+      less_is_coming();
     }
     return false;
   }

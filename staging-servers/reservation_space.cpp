@@ -276,25 +276,30 @@ void Reservation::serve_waiters() {
       break;
     }
   }
-  const auto give_up = [this](std::list<SpaceWaiter>::iterator chosen, const char* why) {
-    SpaceWaiter given_up = std::move(*chosen);
-    waiters_.erase(chosen);
-    if (given_up.timer) server_.loop().cancel(*given_up.timer);
-    given_up.answer(full_error(given_up, why));
-    space_changed();
-  };
+  const auto [chosen, why] = next_to_give_up();
+  if (chosen == waiters_.end()) return;
+  SpaceWaiter given_up = std::move(*chosen);
+  waiters_.erase(chosen);
+  if (given_up.timer) server_.loop().cancel(*given_up.timer);
+  given_up.answer(full_error(given_up, why));
+  space_changed();
+}
+
+std::pair<std::list<SpaceWaiter>::iterator, const char*> Reservation::next_to_give_up() {
   constexpr auto hopeless = "nothing that could free space is under way any more";
-  if (!waiters_.empty() && waits_for_record(waiters_.front()) && !can_wait_end(waiters_.front())) {
-    give_up(waiters_.begin(), hopeless);
-    return;
-  }
+  if (!waiters_.empty() && waits_for_record(waiters_.front()) && !can_wait_end(waiters_.front()))
+    return {waiters_.begin(), hopeless};
   // The first that waits for space may wait for what only later steps hold, and those wait too: the last to come gives
   // way.
   const auto for_space = [this](const SpaceWaiter& waiter) { return !waits_for_record(waiter); };
   const auto first = std::ranges::find_if(waiters_, for_space);
-  if (first == waiters_.end() || can_wait_end(*first)) return;
+  if (first == waiters_.end() || can_wait_end(*first)) return {waiters_.end(), ""};
   const auto last = std::prev(std::find_if(waiters_.rbegin(), waiters_.rend(), for_space).base());
-  give_up(last, last == first ? hopeless : "an earlier step waits for the same space");
+  return {last, last == first ? hopeless : "an earlier step waits for the same space"};
+}
+
+void Reservation::less_is_coming() {
+  if (!waiters_.empty() && next_to_give_up().first != waiters_.end()) space_changed();
 }
 
 void Reservation::claim(const Stream& claimant, const Extent& extent) {

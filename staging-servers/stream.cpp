@@ -55,6 +55,8 @@ Result<void> Stream::commit(journal::StepCommittedT step, const std::function<vo
     answer_writers();
   });
   flusher_.request(group_.waits_for_durable() || followers_.waits_for_durable());
+  // What the step was granted is not given back.
+  reservation_.less_is_coming();
   log::debug("stream {}: step {} committed", path(), number);
   return {};
 }
@@ -146,6 +148,7 @@ void Stream::fail_stream(const std::string& text) {
   }
   group_.fail_waiting({ErrorCode::failed, text, "stream " + path()});
   followers_.status_changed();
+  reservation_.less_is_coming();
 }
 
 void Stream::set_damaged(const std::string& damage) {

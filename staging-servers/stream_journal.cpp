@@ -40,6 +40,7 @@ Result<void> Stream::append(storage::RecordType type, std::span<const std::uint8
     post([this, failed] {
       group_.fail_waiting(failed);
       followers_.status_changed();
+      reservation_.less_is_coming();
     });
     return fail(failed);
   }
