@@ -205,6 +205,7 @@ Result<void> AdminSession::destroy_reservation(const protocol::Message& message)
             server.forget_reservation(name);
           } else if (const auto still = server.reservations().find(name); still != server.reservations().end()) {
             still->second->retiring = false;
+            still->second->space_changed();
           }
           if (!alive.expired()) answer_done_or_failed(request, retired);
         });

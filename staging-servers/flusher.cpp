@@ -220,7 +220,8 @@ void Flusher::journal_synced(const std::shared_ptr<Job>& job, Result<void> resul
   const bool again = std::exchange(again_, false);
   const bool soon = std::exchange(again_soon_, false);
   if (again || stream_.waits_for_journal_sync())
-    request(soon || stream_.group().waits_for_durable() || stream_.followers().waits_for_durable());
+    request(soon || stream_.group().waits_for_durable() || stream_.followers().waits_for_durable() ||
+            stream_.reservation().anybody_waits());
 }
 
 Result<void> Flusher::flush_now() {

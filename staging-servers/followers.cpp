@@ -81,8 +81,9 @@ Result<void> Followers::join(ReaderSession& session, const wire::ReaderOpenT& wi
     }
   }
   // A named consumer that retention waits for counts from the moment when it is first seen.
-  if (!session.consumer.empty() && session.follow &&
-      (cursor == state.cursors.end() || cursor->second.position != session.position) && !wish.resume) {
+  const bool moves_cursor = !session.consumer.empty() && session.follow && !wish.resume &&
+                            (cursor == state.cursors.end() || cursor->second.position != session.position);
+  if (moves_cursor) {
     journal::CursorMovedT moved;
     moved.consumer = session.consumer;
     moved.epoch = state.epoch;
@@ -94,6 +95,10 @@ Result<void> Followers::join(ReaderSession& session, const wire::ReaderOpenT& wi
   if (session.follow && distribution_of(session) != StepDistribution::all_to_all) begin_sharing(session);
   session.told_status = state.status;
   sessions_.insert(&session);
+  if (moves_cursor) {
+    stream_.apply_retention();
+    stream_.reservation().space_changed();
+  }
   return {};
 }
 

@@ -96,6 +96,7 @@ class Reservation {
   /// Gives space back; the queue is served soon after.
   void release(const Extent& extent);
   void space_changed();
+  bool anybody_waits() const noexcept { return !waiters_.empty(); }
   /// To be called where nothing came free, but something that might have will not any more: whoever waits in vain now
   /// is told soon after.
   void less_is_coming();

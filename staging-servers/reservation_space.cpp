@@ -17,6 +17,8 @@ namespace {
 /// Grants of more have a longer record than their step was checked for.
 constexpr std::size_t extents_usual = 4;
 
+constexpr auto opened_with_error = "the stream was opened with WhenFull=error";
+
 }  // namespace
 
 bool Reservation::is_living(const Owner& owner) const {
@@ -165,13 +167,16 @@ bool Reservation::waits_for_record(const SpaceWaiter& waiter) const {
 
 bool Reservation::can_wait_end(const SpaceWaiter& waiter) const {
   if (waiter.bytes > space_.total_bytes()) return false;
+  if (waiter.when_full == WhenFull::error)
+    return std::ranges::any_of(streams_, [](const auto& entry) { return entry.second->frees_with_sync(); });
   if (waiter.when_full == WhenFull::drop_oldest && waiter.stream->drops_when_let_go() &&
       drops_make_room(*waiter.stream, waiter.bytes))
     return true;
   std::uint64_t coming_bytes = space_.free_bytes();
   bool others_write = false;
   for (const auto& [name, other] : streams_) {
-    if (other->frees_with_sync() || other->may_free_space()) return true;
+    // Ranks that come back after a restart say what they hold; until then nobody gets what is free beside it.
+    if (other->frees_with_sync() || other->may_free_space() || other->group().rejoining()) return true;
     const bool waits = other.get() == waiter.stream || std::ranges::any_of(waiters_, [&](const SpaceWaiter& queued) {
                          return queued.stream == other.get();
                        });
@@ -179,7 +184,8 @@ bool Reservation::can_wait_end(const SpaceWaiter& waiter) const {
     if (waits || granted_bytes == 0) continue;
     // It may end and give back what it holds, or commit, which makes older steps go.
     others_write = true;
-    coming_bytes += granted_bytes + (other->state().retention.keeps_all() ? 0 : other->kept_bytes());
+    coming_bytes += granted_bytes;
+    if (other->group().may_commit() && !other->state().retention.keeps_all()) coming_bytes += other->kept_bytes();
   }
   return others_write && coming_bytes >= waiter.bytes;
 }
@@ -195,15 +201,12 @@ void Reservation::wait_for_space(SpaceWaiter waiter, std::int64_t timeout_ms) {
              "stream " + waiter.stream->path()));
     return;
   }
-  const bool syncing = std::ranges::any_of(streams_, [](const auto& entry) { return entry.second->frees_with_sync(); });
-  if (waiter.when_full == WhenFull::error && !syncing) {
-    waiter.answer(full_error(waiter, "the stream was opened with WhenFull=error"));
-    return;
-  }
-  if (!can_wait_end(waiter)) {
-    waiter.answer(full_error(waiter,
-                             "nothing that could free space is under way: drop or stage out steps, set a retention, or "
-                             "make a larger reservation"));
+  // What came free just now is looked at soon, with all who wait.
+  if (!serving_posted_ && !can_wait_end(waiter)) {
+    waiter.answer(full_error(waiter, waiter.when_full == WhenFull::error
+                                         ? opened_with_error
+                                         : "nothing that could free space is under way: drop or stage out steps, set a "
+                                           "retention, or make a larger reservation"));
     return;
   }
   const Deadline deadline = Deadline::after_ms(timeout_ms);
@@ -287,6 +290,11 @@ void Reservation::serve_waiters() {
 
 std::pair<std::list<SpaceWaiter>::iterator, const char*> Reservation::next_to_give_up() {
   constexpr auto hopeless = "nothing that could free space is under way any more";
+  // These waited for a sync alone, wherever they are in the queue.
+  const auto refused = std::ranges::find_if(waiters_, [this](const SpaceWaiter& waiter) {
+    return waiter.when_full == WhenFull::error && !can_wait_end(waiter);
+  });
+  if (refused != waiters_.end()) return {refused, opened_with_error};
   if (!waiters_.empty() && waits_for_record(waiters_.front()) && !can_wait_end(waiters_.front()))
     return {waiters_.begin(), hopeless};
   // The first that waits for space may wait for what only later steps hold, and those wait too: the last to come gives

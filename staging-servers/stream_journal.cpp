@@ -45,6 +45,7 @@ Result<void> Stream::append(storage::RecordType type, std::span<const std::uint8
     return fail(failed);
   }
   told_.add(type, storage::frame_bytes(body.size()));
+  reservation_.less_is_coming();  // room for records
   fail_point("server.record.after_append");
   return {};
 }
@@ -86,6 +87,7 @@ bool Stream::roll_journal() {
   if (auto rolled = journal_->roll({checkpoint.data(), checkpoint.size()}); !rolled) {
     log::warning("stream {}: the journal could not be rolled: {}", path(), rolled.error().message());
     roll_refused_below_ = told_.gone_bytes(state_.steps.size() + state_.retired.size()) + roll_bytes_refused;
+    reservation_.less_is_coming();
     return false;
   }
   fail_point("server.roll.after");

@@ -99,7 +99,7 @@ void Stream::free_step(const storage::StepState& step, bool durable) {
   std::ranges::reverse(extents);
   if (durable) {
     unsynced_releases_.push_back(std::move(extents));
-    flusher_.request(false);
+    flusher_.request(reservation_.anybody_waits());
     return;
   }
   for (const Extent& extent : extents) reservation_.release(extent);
@@ -155,7 +155,7 @@ void Stream::give_way(const Extent& extent) {
       for (const std::uint64_t number : numbers) state_.steps.erase(number);
     }
   }
-  for (const Extent& held : given_up) reservation_.space().release(held);
+  for (const Extent& held : given_up) reservation_.release(held);
 }
 
 }  // namespace forebay::server

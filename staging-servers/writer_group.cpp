@@ -54,6 +54,11 @@ bool WriterGroup::is_complete() const {
          std::ranges::all_of(ranks_, [](const Rank& rank) { return rank.session != nullptr || rank.closed; });
 }
 
+bool WriterGroup::may_commit() const {
+  return active_ && stream_.state().status != StreamStatus::failed &&
+         std::ranges::none_of(ranks_, [](const Rank& rank) { return rank.closed; });
+}
+
 WriterGroup::Rank* WriterGroup::rank_of(WriterSession& session, std::uint32_t request) {
   const std::string where = fmt::format("stream {}, rank {}", stream_.path(), session.rank);
   if (!session.member) {

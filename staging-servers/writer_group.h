@@ -56,6 +56,8 @@ class WriterGroup {
 
   bool active() const noexcept { return active_; }
   bool rejoining() const noexcept { return rejoining_; }
+  /// No rank has closed, and the stream has not failed.
+  bool may_commit() const;
   bool step_open() const;
   bool waits_for_durable() const noexcept { return !durable_waiting_.empty(); }
   std::uint32_t incarnation() const noexcept { return incarnation_; }

@@ -139,6 +139,8 @@ void WriterGroup::request_space(WriterSession& session, std::uint32_t request, s
     }
     if (auto extents = reservation.allocate(stream_, owner, wanted, when_full)) {
       answer(std::move(*extents));
+      // Another rank of this step may wait for more than is left.
+      reservation.less_is_coming();
       return;
     }
   }
