@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ import forebay
 from tests.fault.instance import Instance
 from tests.support.load import LoadProcess, until
 from tests.support.processes import PythonProcess
+from tests.support.randomness import TEST_SEED
 
 ADDRESS = "r/flow"
 RECYCLING: dict[str, Any] = {
@@ -97,7 +100,7 @@ def test_a_killed_reader_lets_go_of_its_pins(instance: Instance) -> None:
 
 
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGTERM])
-# crash-matrix: holding steps | server, killed or ended, three times, while views are held | the views as they were; the reader goes on
+# crash-matrix: holding steps | server, killed or ended, twice, while views are held | the views as they were; the reader goes on
 def test_views_outlast_a_restart_of_the_server(instance: Instance, sent: signal.Signals) -> None:
     """Before the reader comes back its steps are kept for it, and afterwards it holds them again."""
     (writer,) = instance.group(ADDRESS, 1, **RECYCLING)
@@ -137,6 +140,36 @@ def test_pins_of_a_reader_that_does_not_come_back_end_with_its_process(instance:
     write_on(writer, 10)
     assert len(instance.steps(ADDRESS)) == 3
     writer.kill()
+    assert instance.problems() == []
+
+
+def _scribbled(table: bytes) -> bytes:
+    return random.Random(TEST_SEED).randbytes(len(table))
+
+
+def _doubled(table: bytes) -> bytes:
+    """Each slot twice."""
+    return b"".join(table[at : at + 72] * 2 for at in range(0, len(table) // 2, 72))
+
+
+@pytest.mark.parametrize(
+    "damage", [_scribbled, _doubled, lambda table: table[:100]], ids=["scribbled", "doubled", "cut"]
+)
+# crash-matrix: the table of pins is damaged | found when the server starts | all steps; writing goes on, and no step is held for longer than its reader lives
+def test_a_damaged_table_of_pins_is_no_obstacle(instance: Instance, damage: Callable[[bytes], bytes]) -> None:
+    (writer,) = instance.group(ADDRESS, 1, **RECYCLING)
+    reader = holding_reader(instance)
+    instance.kill()
+    path = instance.root / "pins"
+    path.write_bytes(damage(path.read_bytes()))
+    instance.start()
+    write_on(writer, 50)
+    reader.kill()
+    until(lambda: pinned(instance) == 0, "nothing is held any more")
+    write_on(writer, 10)
+    assert len(instance.steps(ADDRESS)) == 3
+    writer.kill()
+    instance.restart()
     assert instance.problems() == []
 
 

@@ -225,7 +225,7 @@ def test_a_waiting_command_outlives_the_manager(instance: CommandLineInstance, t
     check_all_staged(out)
 
 
-# crash-matrix: stages | server, at random moments | the stage waits for it; every step is staged
+# crash-matrix: stages | server, when some steps are staged | the stage waits for it; every step is staged
 def test_a_killed_server_is_waited_for(instance: CommandLineInstance, tmp_path: Path) -> None:
     out = tmp_path / "out"
     number = submit(instance, "run1/flow", str(out))

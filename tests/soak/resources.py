@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, fields
 from pathlib import Path
 from statistics import median
@@ -78,8 +78,15 @@ def growths(holdings: list[Holding]) -> list[str]:
     return grown
 
 
+def _unjudged(holdings: list[Holding]) -> list[str]:
+    """Processes none of whose lives was long enough to tell whether memory grows."""
+    points = Counter((holding.process, holding.pid) for holding in holdings)
+    judged = {process for (process, _), count in points.items() if count >= _WARM_UP_POINTS + _MEMORY_POINTS_MIN}
+    return sorted({holding.process for holding in holdings} - judged)
+
+
 def table(holdings: list[Holding]) -> str:
-    """All quiet points, one a line."""
+    """All quiet points, one a line, and whose memory they say nothing of."""
     rows = [("second", "process", "pid", "MiB", "descriptors", "threads", "mappings")]
     rows += [
         (
@@ -93,7 +100,9 @@ def table(holdings: list[Holding]) -> str:
         )
         for point in holdings
     ]
-    return "\n".join("  ".join(text.rjust(11) for text in row) for row in rows)
+    lines = ["  ".join(text.rjust(11) for text in row) for row in rows]
+    lines += [f"memory of the {process}: not judged, all its lives were too short" for process in _unjudged(holdings)]
+    return "\n".join(lines)
 
 
 def draw(holdings: list[Holding], path: Path) -> bool:

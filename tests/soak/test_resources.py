@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from tests.soak.resources import Holding, growths
+from tests.soak.resources import Holding, growths, table
 
 
 def holding(number: int, **changes: int) -> Holding:
@@ -62,3 +62,8 @@ def test_noise_single_peaks_and_one_lasting_rise_are_no_leak() -> None:
 def test_count_that_is_high_at_one_point_in_the_middle_is_told() -> None:
     points = [holding(number, descriptors=30 + 4 * (number == 3)) for number in range(6)]
     assert growths(points) == ["server (pid 1): descriptors went from 30 to 34"]
+
+
+def test_memory_that_too_short_lives_leave_unjudged_is_told() -> None:
+    assert "memory of the server: not judged" in table([holding(number) for number in range(3)])
+    assert "not judged" not in table([holding(number) for number in range(4)])

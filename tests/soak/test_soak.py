@@ -33,7 +33,7 @@ def impatient_server(folder: Path) -> Path:
 
 
 @pytest.mark.timeout(SECONDS * 2 + 300)
-# crash-matrix: everything at once, at random | clients and stages at any moment; server and manager in the first quarter of the time and in the last round | every promise, by what everybody was told
+# crash-matrix: everything at once, at random | clients and stages at any moment; server and manager in the first quarter of the time and in the last round | steps, their order, epochs, cursors, watermarks, retention and stages are as everybody was told
 def test_history_of_a_soak_keeps_every_promise_and_resources_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

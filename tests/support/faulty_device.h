@@ -128,6 +128,15 @@ class FaultyDevice final : public Device {
     clear_plan();
   }
 
+  /// As after reset(), with files that were put there otherwise and count as synced. Those of before must not be used
+  /// after.
+  void forget() {
+    const std::lock_guard lock(mutex_);
+    changes_.clear();
+    inodes_.clear();
+    clear_plan();
+  }
+
   /// The machine goes down and comes up: of each 512 bytes of a file any number of the latest unsynced writes is lost,
   /// also of those that a sync which failed should have kept, whatever syncs came later; a file may fall back to the
   /// size at its last sync, and the latest changes of directories that no sync_directory covers are lost. As on

@@ -122,7 +122,7 @@ class DamagedJournal : public ::testing::Test {
   std::uint64_t ballast_bytes_ = std::uint64_t{3} << 19;  // so that the streams cannot but use the same space
 };
 
-// crash-matrix: a bit flips in a journal | any byte, of a stream whose dropped steps' space has gone to another stream since | every step of the other stream, byte for byte, in this boot and the next, and after the last it is written on
+// crash-matrix: a bit flips in a journal | bytes spread over all of it, of a stream whose dropped steps' space has gone to another stream since | every step of the other stream, byte for byte, in this boot and the next, and after the last it is written on
 TEST_F(DamagedJournal, costs_another_stream_nothing) {
   // By its name the damaged stream comes first.
   write("before", 100, 4, Durability::durable, Retention{.last = 1, .consumers = {}, .precious_every = 0});
@@ -198,7 +198,7 @@ TEST_F(DamagedJournal, that_lost_its_end_costs_another_stream_nothing_on_a_full_
   }
 }
 
-// crash-matrix: a bit flips in a journal | any of the last bytes, of a stream whose dropped steps' space the open step of another stream's writer holds | that step, which is computed and ended after the restart
+// crash-matrix: a bit flips in a journal | some of the last bytes, of a stream whose dropped steps' space the open step of another stream's writer holds | that step, which is computed and ended after the restart
 TEST_F(DamagedJournal, does_not_take_from_an_open_step) {
   server_.set_restart_grace_ms(60'000);
   // All but what one step of the other stream takes.

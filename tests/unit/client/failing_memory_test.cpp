@@ -122,7 +122,7 @@ class FailingMemoryTest : public ::testing::Test {
   std::optional<std::pair<std::uint64_t, std::uint64_t>> in_doubt_;  // the step whose writing failed
 };
 
-// crash-matrix: no memory | writer, any allocation of begin_step, put or end_step, once or from then on | every step told committed that retention keeps, with its content; the step is there whole or not at all; a new writer goes on behind it
+// crash-matrix: no memory | writer, any allocation of begin_step, put or end_step, once or (the seed says when) from then on | every step told committed that retention keeps, with its content; the step is there whole or not at all; a new writer goes on behind it
 TEST_F(FailingMemoryTest, in_a_writer_leaves_the_stream_whole) {
   sweep(25, [&](std::uint64_t n, Random& random) {
     auto writing = writer();
@@ -161,7 +161,7 @@ TEST_F(FailingMemoryTest, in_a_writer_leaves_the_stream_whole) {
   });
 }
 
-// crash-matrix: no memory | reader, any allocation of next, of reading a step or of letting go of it, once or from then on | every step, with its content; the same reader goes on with this step or the next; another one of the same consumer goes on behind the step that was acknowledged (where the acknowledgement failed: with it or behind it)
+// crash-matrix: no memory | reader, any allocation of next, of reading a step or of letting go of it, once or (the seed says when) from then on | every step, with its content; the same reader goes on with this step or the next; another one of the same consumer goes on behind the step that was acknowledged (where the acknowledgement failed: with it or behind it)
 TEST_F(FailingMemoryTest, in_a_reader_leaves_the_stream_whole) {
   std::uint64_t acknowledged = 0;  // steps, by the consumer
   sweep(70, [&](std::uint64_t n, Random& random) {

@@ -392,12 +392,12 @@ class FlippedBits : public ::testing::Test {
   std::uint64_t damaged_ = 0;                 // flips after which something was not as before
 };
 
-// crash-matrix: a bit flips in a journal | any byte, found when the server starts | every step whose commit lies before it, byte for byte (without checksums, after a boot: if what makes it durable does, too), and all other streams; what is lost is reported, unless it could not be told from a record in writing or from what power loss takes
+// crash-matrix: a bit flips in a journal | bytes spread over all of it, found when the server starts | every step whose commit lies before it, byte for byte (without checksums, after a boot: if what makes it durable does, too), and all other streams; what is lost is reported, unless it could not be told from a record in writing or from what power loss takes
 TEST_F(FlippedBits, in_a_journal_are_noticed) {
   flip_each(bytes_of_journals(), 300);
 }
 
-// crash-matrix: a bit flips in a reservation's record | any byte, found when the server starts | the reservation's folder with all its files, moved to quarantine, and a problem that names both
+// crash-matrix: a bit flips in a reservation's record | bytes spread over all of it, found when the server starts | the reservation's folder with all its files, moved to quarantine, and a problem that names both
 TEST_F(FlippedBits, in_a_reservations_record_are_noticed) {
   std::vector<Spot> spots;
   for (std::uint64_t offset = 0; offset < small_files_.at(reservation_ + "/reservation").size(); ++offset)
@@ -405,12 +405,12 @@ TEST_F(FlippedBits, in_a_reservations_record_are_noticed) {
   flip_each(spots, 2 * spots.size());
 }
 
-// crash-matrix: a bit flips in a step's metadata | any byte | all other steps, byte for byte; reading this one is an error, and the audit reports it; after a boot the stream is cut there where it was not durable
+// crash-matrix: a bit flips in a step's metadata | bytes spread over that of all steps | all other steps, byte for byte; reading this one is an error, and the audit reports it; after a boot the stream is cut there where it was not durable
 TEST_F(FlippedBits, in_the_metadata_of_a_step_are_noticed) {
   flip_each(bytes_of_metadata(), 300);
 }
 
-// crash-matrix: a bit flips in a step's data | any byte | all other steps, byte for byte; this one is what was written, or reading it is an error which the audit reports too (without checksums nothing is promised of it); after a boot the stream is cut there where it was not durable
+// crash-matrix: a bit flips in a step's data | bytes spread over that of all steps | all other steps, byte for byte; this one is what was written, or reading it is an error which the audit reports too (without checksums nothing is promised of it); after a boot the stream is cut there where it was not durable
 TEST_F(FlippedBits, in_the_data_of_a_step_are_noticed) {
   flip_each(bytes_of_data(), 200);
 }

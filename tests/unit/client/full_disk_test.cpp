@@ -55,7 +55,7 @@ bool fill_at(Programs::Play play, std::uint64_t n, Random& random) {
   return filled;
 }
 
-// crash-matrix: the disk is full | file system of the root, from any operation on, also across a restart of the server | every committed step; no stream fails; drops, ends and watermarks are still written; writing goes on when there is space
+// crash-matrix: the disk is full | file system of the root, from any operation on, every second time across a restart of the server | every committed step; no stream fails; writers that end are still written down; writing goes on when there is space
 TEST(FullDisk, from_any_operation_on_loses_nothing_and_ends_with_the_want_of_space) {
   sweep_plays(fill_at);
 }

@@ -397,10 +397,11 @@ TEST_F(JournalRoom, is_made_otherwise_where_a_segment_cannot_make_it) {
   check_audit();
 }
 
-// crash-matrix: making room for journals | power loss, at random moments after segments made room | the durable prefix or more; the capacity holds, and writing goes on
+// crash-matrix: making room for journals | power loss, server and writer, after random numbers of steps, segments having made room | the durable prefix or more; the capacity holds, and writing goes on
 TEST_F(JournalRoom, outlives_power_loss) {
   Random random(test_seed());
   log::set_level(log::Level::off);
+  own_server_.share_with_clients();
   for (int round = 0; round < 8; ++round) {
     SCOPED_TRACE(round);
     WriterOptions options;
@@ -408,11 +409,13 @@ TEST_F(JournalRoom, outlives_power_loss) {
     auto writer = open_writer(options);
     ASSERT_OK(write_many(*writer, round == 0 ? steps_many : below(random, 1500)));
     if (round % 2 == 0) ASSERT_OK(writer->close());
-    writer.reset();
     const auto info = admin()->stream(*parse_address("res/flow"));
     ASSERT_OK(info);
     const std::uint64_t durable = info->durable ? *info->durable + 1 : 0;
-    ASSERT_OK(own_server_.restart(true, [&] { disk_.lose_power(random); }));
+    ASSERT_OK(own_server_.restart(true, [&] {
+      writer.reset();
+      disk_.lose_power(random);
+    }));
     EXPECT_GE(kept(), durable);
     check_capacity();
     check_audit();

@@ -56,7 +56,7 @@ bool lose_power_at(Programs::Play play, std::uint64_t n, Random& random) {
   return stopped;
 }
 
-// crash-matrix: power loss | server and all clients, behind each device operation, and again while the server recovers; unsynced writes lost, torn, reordered | the durable prefix or longer, byte for byte, in one epoch; cursors not behind what was durable; writing goes on
+// crash-matrix: power loss | server and all clients, behind each device operation, and every second time again while the server recovers; unsynced writes lost, torn, reordered | the durable prefix or longer, byte for byte, in one epoch; cursors not behind what was durable; writing goes on
 TEST(PowerLoss, at_any_operation_leaves_the_durable_prefix_or_more) {
   sweep_plays(lose_power_at);
 }

@@ -224,13 +224,15 @@ TEST_F(WriterGroupTest, an_aborted_step_keeps_its_number_and_its_space) {
   EXPECT_TRUE(problems().empty());
 }
 
+// crash-matrix: committing a step | a rank of an older incarnation, with its part of the same number, before the new group's and behind it | it is refused; the new group's step stays
 TEST_F(WriterGroupTest, the_loss_of_a_rank_fails_what_the_others_wait_for) {
   RawClient left = connect();
   auto lost = std::make_unique<RawClient>(connect());
   const auto asked = left.send(MessageType::writer_open, writer_open(0, 2));
   ASSERT_EQ(lost->call(MessageType::writer_open, writer_open(1, 2)).type, MessageType::writer_opened);
   ASSERT_EQ(left.answer(asked).type, MessageType::writer_opened);
-  const auto sent = left.send(MessageType::part, part_of(left, 0));
+  const wire::PartT part = part_of(left, 0);
+  const auto sent = left.send(MessageType::part, part);
   part_of(*lost, 0);
   lost.reset();
   EXPECT_EQ(RawClient::failure(left.answer(sent)), ErrorCode::group_broken);
@@ -238,7 +240,10 @@ TEST_F(WriterGroupTest, the_loss_of_a_rank_fails_what_the_others_wait_for) {
   EXPECT_EQ(RawClient::failure(left.call(MessageType::writer_close, wire::WriterCloseT())), ErrorCode::group_broken);
   RawClient again = writer();
   EXPECT_EQ(RawClient::failure(left.call(MessageType::space_request, space(0, 4096))), ErrorCode::fenced);
+  EXPECT_EQ(RawClient::failure(left.call(MessageType::part, part)), ErrorCode::fenced);
   write_step(again, 0);
+  EXPECT_EQ(RawClient::failure(left.call(MessageType::part, part)), ErrorCode::fenced);
+  EXPECT_EQ(stream()->steps, 1U);
   EXPECT_TRUE(problems().empty());
 }
 
