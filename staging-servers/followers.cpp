@@ -81,13 +81,15 @@ Result<void> Followers::join(ReaderSession& session, const wire::ReaderOpenT& wi
     }
   }
   // A named consumer that retention waits for counts from the moment when it is first seen.
+  // Steps that do not exist yet it has not passed, though it may want none of them.
+  const std::uint64_t passed = std::min(session.position, state.next_step);
   const bool moves_cursor = !session.consumer.empty() && session.follow && !wish.resume &&
-                            (cursor == state.cursors.end() || cursor->second.position != session.position);
+                            (cursor == state.cursors.end() || cursor->second.position != passed);
   if (moves_cursor) {
     journal::CursorMovedT moved;
     moved.consumer = session.consumer;
     moved.epoch = state.epoch;
-    moved.position = session.position;
+    moved.position = passed;
     if (auto recorded = stream_.record(storage::RecordType::cursor_moved, std::move(moved)); !recorded) return recorded;
   }
   if (!session.consumer.empty() && session.follow && distribution_of(session) == StepDistribution::all_to_all)

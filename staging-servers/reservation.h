@@ -37,6 +37,8 @@ struct SpaceWaiter {
   Owner owner;
   std::function<void(Result<std::vector<Extent>>)> answer;
   std::optional<EventLoop::TimerId> timer;
+  /// Whether it can end at all was looked at.
+  bool judged = false;
 };
 
 class Reservation {

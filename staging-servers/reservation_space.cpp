@@ -17,7 +17,12 @@ namespace {
 /// Grants of more have a longer record than their step was checked for.
 constexpr std::size_t extents_usual = 4;
 
-constexpr auto opened_with_error = "the stream was opened with WhenFull=error";
+/// Why a wait ends that has not begun.
+const char* why_at_once(const SpaceWaiter& waiter) {
+  if (waiter.when_full == WhenFull::error) return "the stream was opened with WhenFull=error";
+  return "nothing that could free space is under way: drop or stage out steps, set a retention, or make a larger "
+         "reservation";
+}
 
 }  // namespace
 
@@ -202,11 +207,9 @@ void Reservation::wait_for_space(SpaceWaiter waiter, std::int64_t timeout_ms) {
     return;
   }
   // What came free just now is looked at soon, with all who wait.
-  if (!serving_posted_ && !can_wait_end(waiter)) {
-    waiter.answer(full_error(waiter, waiter.when_full == WhenFull::error
-                                         ? opened_with_error
-                                         : "nothing that could free space is under way: drop or stage out steps, set a "
-                                           "retention, or make a larger reservation"));
+  waiter.judged = !serving_posted_;
+  if (waiter.judged && !can_wait_end(waiter)) {
+    waiter.answer(full_error(waiter, why_at_once(waiter)));
     return;
   }
   const Deadline deadline = Deadline::after_ms(timeout_ms);
@@ -290,11 +293,12 @@ void Reservation::serve_waiters() {
 
 std::pair<std::list<SpaceWaiter>::iterator, const char*> Reservation::next_to_give_up() {
   constexpr auto hopeless = "nothing that could free space is under way any more";
-  // These waited for a sync alone, wherever they are in the queue.
-  const auto refused = std::ranges::find_if(waiters_, [this](const SpaceWaiter& waiter) {
-    return waiter.when_full == WhenFull::error && !can_wait_end(waiter);
+  // Wherever they are in the queue: those that have just come, and those that wait for a sync alone.
+  const auto refused = std::ranges::find_if(waiters_, [this](SpaceWaiter& waiter) {
+    const bool is_new = !std::exchange(waiter.judged, true);
+    return (is_new || waiter.when_full == WhenFull::error) && !can_wait_end(waiter);
   });
-  if (refused != waiters_.end()) return {refused, opened_with_error};
+  if (refused != waiters_.end()) return {refused, why_at_once(*refused)};
   if (!waiters_.empty() && waits_for_record(waiters_.front()) && !can_wait_end(waiters_.front()))
     return {waiters_.begin(), hopeless};
   // The first that waits for space may wait for what only later steps hold, and those wait too: the last to come gives

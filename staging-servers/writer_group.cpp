@@ -300,6 +300,8 @@ void WriterGroup::close(WriterSession& session, std::uint32_t request) {
                               "stream " + stream_.path()});
     take_back_part(other);
   }
+  // The group commits nothing more.
+  stream_.reservation().less_is_coming();
   // What is answered must survive the server's death.
   if (auto ended = end_group(); !ended) {
     session.connection().answer_failure(request, ended.error());

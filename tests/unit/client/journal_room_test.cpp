@@ -260,6 +260,7 @@ class FullJournals : public JournalRoom {
   }
   /// The last one gets its room when these are gone.
   void TearDown() override {
+    if (!waiting_.joinable()) return;
     for (auto& group : groups_) {
       for (auto& writer : group) ASSERT_OK(writer->close());
       group.clear();

@@ -87,8 +87,8 @@ TEST_F(SpaceWait, ends_when_a_consumer_joins_behind_what_fills_the_space) {
   EXPECT_EQ(next->step->number(), 1U);
 }
 
-// crash-matrix: waiting for space | a consumer that retention waits for, gone for good | the writer waits; once the consumer is removed by name it goes on, and nothing that others need is lost
-TEST_F(SpaceWait, ends_when_a_consumer_that_never_comes_back_is_removed) {
+// crash-matrix: waiting for space | a consumer that retention waits for, gone for good | the writer waits until the retention names it no more, and goes on; nothing that others need is lost
+TEST_F(SpaceWait, ends_when_retention_does_not_ask_for_a_lost_consumer_any_more) {
   WriterOptions options;
   options.retention = *parse_retention("consumers:gone+render");
   auto writer = open_waiting("flow", options);
@@ -103,16 +103,50 @@ TEST_F(SpaceWait, ends_when_a_consumer_that_never_comes_back_is_removed) {
   auto admin = Admin::connect();
   ASSERT_OK(admin);
   begin_waiting(*writer, 6 * mib);
-  const auto info = (*admin)->stream(*parse_address("res/flow"));
-  ASSERT_OK(info);
-  EXPECT_EQ(info->steps, 2U);
+  EXPECT_EQ((*admin)->stream(*parse_address("res/flow"))->steps, 2U);
   ASSERT_OK((*admin)->set_retention(*parse_address("res/flow"), *parse_retention("consumers:render")));
-  ASSERT_OK((*admin)->remove_consumer(*parse_address("res/flow"), "gone"));
   ASSERT_OK(outcome());
   const auto next = reader->next(10'000);
   ASSERT_OK(next);
   ASSERT_EQ(next->kind, NextStep::Kind::step);
   EXPECT_EQ(next->step->number(), 1U);
+}
+
+// crash-matrix: waiting for space | a consumer that has not read the oldest step, gone for good, where the writer drops the oldest ones | the writer waits until the consumer is removed by name, and goes on
+TEST_F(SpaceWait, ends_when_a_consumer_that_never_comes_back_is_removed) {
+  WriterOptions options;
+  options.when_full = WhenFull::drop_oldest;
+  auto writer = open_waiting("flow", options);
+  ReaderOptions consumer;
+  consumer.consumer = "gone";
+  ASSERT_TRUE(open_reader(consumer));  // and closed at once
+  ASSERT_OK(write(*writer, 6 * mib));
+  ASSERT_OK(write(*writer, 6 * mib));
+  auto admin = Admin::connect();
+  ASSERT_OK(admin);
+  begin_waiting(*writer, 6 * mib);
+  EXPECT_EQ((*admin)->stream(*parse_address("res/flow"))->steps, 2U);
+  ASSERT_OK((*admin)->remove_consumer(*parse_address("res/flow"), "gone"));
+  ASSERT_OK(outcome());
+  EXPECT_EQ((*admin)->stream(*parse_address("res/flow"))->oldest, 1U);
+}
+
+TEST_F(SpaceWait, of_a_consumer_that_begins_far_ahead_passes_no_step_to_come) {
+  WriterOptions options;
+  options.retention = *parse_retention("consumers:render");
+  auto writer = open_writer(options);
+  for (int step = 0; step < 3; ++step) ASSERT_OK(write(*writer, 8));
+  ReaderOptions consumer;
+  consumer.consumer = "render";
+  consumer.start = {Start::Kind::step, 1'000'000};
+  auto reader = open_reader(consumer);
+  ASSERT_OK(write(*writer, 8));
+  auto admin = Admin::connect();
+  ASSERT_OK(admin);
+  const auto info = (*admin)->stream(*parse_address("res/flow"));
+  ASSERT_OK(info);
+  EXPECT_EQ(info->oldest, 3U);
+  EXPECT_EQ(info->steps, 1U);
 }
 
 /// A stream that keeps one step of 4 MiB, which is durable, and has begun the next; 3 MiB are another's.
