@@ -47,10 +47,13 @@ class ServerMemory : public StreamTest {
 TEST_F(ServerMemory, that_runs_out_is_a_death_like_any_other) {
   WriterOptions writer_options;
   writer_options.retention = Retention{.last = 3, .consumers = {"render"}, .precious_every = 0};
-  writer_options.interrupt = end_of_patience();
+  // Anew for each death: there are many, and a sanitizer makes each take its time.
+  InterruptHook patience = end_of_patience();
+  const InterruptHook out_of_patience = [&patience] { return patience(); };
+  writer_options.interrupt = out_of_patience;
   ReaderOptions reader_options;
   reader_options.consumer = "render";
-  reader_options.interrupt = end_of_patience();
+  reader_options.interrupt = out_of_patience;
   auto writer = open_writer(writer_options);
   auto reader = open_reader(reader_options);
   std::uint64_t steps = 0;
@@ -58,6 +61,7 @@ TEST_F(ServerMemory, that_runs_out_is_a_death_like_any_other) {
     server_.kill();
     server_.start(n);
     ended_ = false;
+    patience = end_of_patience();
     const std::uint64_t content = 1 + random() % 1000;
     const auto done = with_servers([&]() -> Result<void> {
       if (auto written = write(*writer, content); !written) return written;
