@@ -283,7 +283,10 @@ void Reservation::serve_waiters() {
     }
   }
   const auto [chosen, why] = next_to_give_up();
-  if (chosen == waiters_.end()) return;
+  if (chosen == waiters_.end()) {
+    for (SpaceWaiter& waiter : waiters_) waiter.judged = true;
+    return;
+  }
   SpaceWaiter given_up = std::move(*chosen);
   waiters_.erase(chosen);
   if (given_up.timer) server_.loop().cancel(*given_up.timer);
@@ -294,9 +297,8 @@ void Reservation::serve_waiters() {
 std::pair<std::list<SpaceWaiter>::iterator, const char*> Reservation::next_to_give_up() {
   constexpr auto hopeless = "nothing that could free space is under way any more";
   // Wherever they are in the queue: those that have just come, and those that wait for a sync alone.
-  const auto refused = std::ranges::find_if(waiters_, [this](SpaceWaiter& waiter) {
-    const bool is_new = !std::exchange(waiter.judged, true);
-    return (is_new || waiter.when_full == WhenFull::error) && !can_wait_end(waiter);
+  const auto refused = std::ranges::find_if(waiters_, [this](const SpaceWaiter& waiter) {
+    return (!waiter.judged || waiter.when_full == WhenFull::error) && !can_wait_end(waiter);
   });
   if (refused != waiters_.end()) return {refused, why_at_once(*refused)};
   if (!waiters_.empty() && waits_for_record(waiters_.front()) && !can_wait_end(waiters_.front()))
