@@ -176,7 +176,9 @@ Result<void> Writer::Impl::publish() {
 }
 
 Result<void> Writer::Impl::step_committed(const wire::Committed* committed, std::vector<Descriptor> descriptors) {
-  expected_bytes = space.used_bytes();
+  // A step must not wait, fail or make others go for space that only a larger one needed.
+  const std::uint64_t bytes = space.used_bytes();
+  expected_bytes = std::min(bytes, std::exchange(last_bytes, bytes));
   space.commit();
   // Where the holder has come back on another connection meanwhile, the server has taken the pin anew.
   if (part_pin && !part_pin->check()) pin_part();

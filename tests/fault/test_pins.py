@@ -81,6 +81,22 @@ def test_a_stopped_reader_neither_slows_the_writer_nor_reads_newer_bytes(instanc
     assert instance.problems() == []
 
 
+@pytest.mark.parametrize(("elements", "first"), [(2_000, 2), (600_000, 1)], ids=["small", "large"])
+# crash-matrix: committing a step | server, before a reader is given a large step, or a second one a small step, at `server.deliver.before_answer` | the step, which its writer has been told of
+def test_a_writer_does_not_wait_for_readers_to_be_told(instance: Instance, elements: int, first: int) -> None:
+    """At most one reader is told before the writer, of a small step; the others wait, however many there are."""
+    instance.restart(f"server.deliver.before_answer:{first}=kill")
+    writer = instance.write(ADDRESS, steps=1, readers=3, elements=elements)
+    readers = [instance.follow(ADDRESS) for _ in range(3)]
+    assert instance.wait() == -signal.SIGKILL
+    writer.wait_for("committed")  # there is no server that could tell it now
+    instance.start()
+    writer.succeed()
+    for reader in readers:
+        reader.succeed()
+        assert [event["step"] for event in reader.named("step")] == [0]
+
+
 # crash-matrix: holding steps | readers, running or stopped, killed with views | their steps' space is free
 def test_a_killed_reader_lets_go_of_its_pins(instance: Instance) -> None:
     """Named or not, killed while it runs or while it is stopped."""

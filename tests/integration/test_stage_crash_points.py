@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A stage that dies at any change to the file system leaves nothing half done in sight; the next run completes it.
+"""A stage that dies at any change to the file system, or is told that it failed, leaves nothing half done in sight; the
+next run completes it.
 
 What counts as a change is in tests/support/file_changes.cpp, also where ADIOS2, HDF5 or Python's own library makes it.
 """
@@ -12,7 +13,8 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -28,10 +30,10 @@ from forebay.workflows.staging.files import TREE_RECEIPT_NAME, stage_files
 from forebay.workflows.staging.job import FilesJob, StepsJob
 from forebay.workflows.staging.reporting import JsonReporter
 from forebay.workflows.staging.steps import stage_steps
-from tests.support.crash_points import crash_points
+from tests.support.crash_points import crash_points, failure_points
 from tests.support.staged_output import check_destination, read_bp5, receipt_entries, stray_names
 from tests.support.staging_server import StagingServer
-from tests.support.watched_stager import Change, Death, Moment, WatchedStager
+from tests.support.watched_stager import Accident, Change, Moment, WatchedStager
 
 # Each test is a whole sweep, on a disk that may be slow to sync.
 pytestmark = pytest.mark.timeout(600)
@@ -138,24 +140,62 @@ def check_order(changes: list[Change], folder: Path) -> None:
         assert later[0].kind == "sync"
 
 
+@dataclass(frozen=True, slots=True)
+class StepsStage:
+    """A stage of all steps to a new destination, and how what it leaves is checked."""
+
+    job: StepsJob
+    count: int
+
+    @property
+    def out(self) -> Path:
+        return Path(self.job.destination)
+
+    def prepare(self) -> None:
+        shutil.rmtree(self.out, ignore_errors=True)
+        write(self.job.stream, self.count)
+
+    def check(self) -> None:
+        check_visible(self.job.stream, self.out)
+        stage_steps(self.job, reporter())
+        self.check_complete()
+
+    def check_complete(self) -> None:
+        check_complete(self.job.stream, self.out, self.count)
+
+
 # Of more than three steps, the first is published before the last is written.
-@pytest.mark.parametrize(("output_format", "count"), [("bp5", 2), ("hdf5", 4)])
+@pytest.fixture(params=[("bp5", 2), ("hdf5", 4)], ids=["bp5", "hdf5"])
+def new_steps(request: pytest.FixtureRequest, reservation: str, folder: Path) -> StepsStage:
+    output_format, count = request.param
+    return StepsStage(StepsJob(f"{reservation}/flow", str(folder / "out"), format=output_format), count)
+
+
 # crash-matrix: stages | stager, at each change that it makes to the file system, by itself or inside ADIOS2 and HDF5: before it, behind each rename and removal, and with half of each write | what has its name is whole; the receipt claims no more than is there, nor is more marked as staged; the next run completes it and leaves nothing behind
-def test_steps(stager: WatchedStager, reservation: str, folder: Path, output_format: str, count: int) -> None:
-    address, out = f"{reservation}/flow", folder / "out"
-    job = StepsJob(address, str(out), format=output_format)
-
-    def prepare() -> None:
-        shutil.rmtree(out, ignore_errors=True)
-        write(address, count)
-
-    def check() -> None:
-        check_visible(address, out)
-        stage_steps(job, reporter())
-        check_complete(address, out, count)
-
-    changes = crash_points(stager, job, folder, prepare, check)
+def test_steps(stager: WatchedStager, new_steps: StepsStage, folder: Path) -> None:
+    changes = crash_points(stager, new_steps.job, folder, new_steps.prepare, new_steps.check)
     check_order(changes, folder)
+
+
+# crash-matrix: stages | destination, at each change that the stager makes there, by itself or inside ADIOS2 and HDF5: this one fails, or the disk is full from then on, with room for half of a write | the stage fails and says why, or has done everything; what has its name is whole and was synced; the receipt claims no more than is there, nor is more marked as staged; the next run completes it and leaves nothing behind
+def test_steps_to_a_failing_disk(stager: WatchedStager, new_steps: StepsStage, folder: Path) -> None:
+    failure_points(stager, new_steps.job, folder, new_steps.prepare, new_steps.check, new_steps.check_complete)
+
+
+def test_folders_on_the_way_to_a_destination_are_made_durable(
+    stager: WatchedStager, reservation: str, folder: Path
+) -> None:
+    address = f"{reservation}/flow"
+    write(address, 1)
+    run = stager.run(StepsJob(address, str(folder / "a" / "b" / "out")), folder)
+    assert [str(change) for change in run.changes[:6]] == [
+        "mkdir ./a",
+        "sync .",
+        "mkdir ./a/b",
+        "sync ./a",
+        "mkdir ./a/b/out",
+        "sync ./a/b",
+    ]
 
 
 def stage_old(address: str, old: Path, output_format: str) -> None:
@@ -194,7 +234,7 @@ def test_a_run_that_takes_up_what_a_killed_one_left(
     address, out, old = f"{reservation}/flow", folder / "out", tmp_path / "old"
     stage_old(address, old, "bp5")
     job = StepsJob(address, str(out), format="bp5")
-    renamed = Death(Change("rename", "./out/.flow.000000.bp.partial-????????", 1), Moment.BEHIND)
+    renamed = Accident(Change("rename", "./out/.flow.000000.bp.partial-????????", 1), Moment.BEHIND)
 
     def prepare() -> None:
         shutil.rmtree(out, ignore_errors=True)
@@ -280,42 +320,69 @@ def check_files(source: Path, target: Path, before: bytes) -> None:
             assert (len(content), f"{forebay.crc32c(content):08x}") == (entry["size_bytes"], entry["crc32c"])
 
 
-def check_tree(
-    stager: WatchedStager, job: FilesJob, source: Path, target: Path, prepare: Callable[[], object], *, is_new: bool
-) -> None:
-    def check() -> None:
-        if is_new:
-            assert not target.exists() or same_tree(source, target)
+@dataclass(frozen=True, slots=True)
+class TreeStage:
+    """A stage of files, and how what it leaves is checked."""
+
+    job: FilesJob
+    source: Path
+    target: Path
+    was_there: bool  #: the target, with an older "one" and without much else
+
+    def prepare(self) -> None:
+        shutil.rmtree(self.target, ignore_errors=True)
+        if self.was_there:
+            (self.target / "a").mkdir(parents=True)
+            (self.target / "one").write_bytes(OLD_CONTENT)
+
+    def check_visible(self) -> None:
+        if self.was_there:
+            assert (self.target / "one").is_file()
         else:
-            assert (target / "one").is_file()
-        check_files(source, target, OLD_CONTENT)
-        stage_files(job, reporter())
-        assert same_tree(source, target)
-        check_files(source, target, OLD_CONTENT)
-        assert not [path for path in target.parent.iterdir() if path.name.startswith(".")]
+            assert not self.target.exists() or same_tree(self.source, self.target)
+        check_files(self.source, self.target, OLD_CONTENT)
 
-    crash_points(stager, job, target.parent, prepare, check)
+    def check_complete(self) -> None:
+        assert same_tree(self.source, self.target)
+        check_files(self.source, self.target, OLD_CONTENT)
+        assert not [path for path in self.target.parent.iterdir() if path.name.startswith(".")]
+
+    def check(self) -> None:
+        self.check_visible()
+        stage_files(self.job, reporter())
+        self.check_complete()
 
 
-# crash-matrix: stages | stager of files, a new tree, at each change that it makes to the file system, also in the middle of a write | the tree is whole or not there; the next run completes it
-def test_a_new_tree(stager: WatchedStager, reservation: str, tree: Path) -> None:
+@pytest.fixture
+def new_tree(reservation: str, tree: Path) -> TreeStage:
     with forebay.Admin() as admin:
         target = Path(admin.reservation(reservation).files_path) / "inputs"
     job = FilesJob(reservation, "inputs", str(tree), inward=True)
-    check_tree(stager, job, tree, target, lambda: shutil.rmtree(target, ignore_errors=True), is_new=True)
+    return TreeStage(job, tree, target, was_there=False)
 
 
-# crash-matrix: stages | stager of files, a tree that was there, at each change that it makes to the file system, also in the middle of a write | each file is the old or the new one, whole; the next run completes it
-def test_a_tree_that_is_brought_up_to_date(stager: WatchedStager, reservation: str, tree: Path, folder: Path) -> None:
+@pytest.fixture
+def older_tree(reservation: str, tree: Path, folder: Path) -> TreeStage:
     with forebay.Admin() as admin:
         inside = Path(admin.reservation(reservation).files_path) / "results"
     shutil.copytree(tree, inside, symlinks=True)
     target = folder / "results"
-
-    def prepare() -> None:
-        shutil.rmtree(target, ignore_errors=True)
-        (target / "a").mkdir(parents=True)
-        (target / "one").write_bytes(OLD_CONTENT)
-
     job = FilesJob(reservation, "results", str(target), inward=False)
-    check_tree(stager, job, inside, target, prepare, is_new=False)
+    return TreeStage(job, inside, target, was_there=True)
+
+
+# crash-matrix: stages | stager of files, a new tree, at each change that it makes to the file system, also in the middle of a write | the tree is whole or not there; the next run completes it
+def test_a_new_tree(stager: WatchedStager, new_tree: TreeStage) -> None:
+    crash_points(stager, new_tree.job, new_tree.target.parent, new_tree.prepare, new_tree.check)
+
+
+# crash-matrix: stages | stager of files, a tree that was there, at each change that it makes to the file system, also in the middle of a write | each file is the old or the new one, whole; the next run completes it
+def test_a_tree_that_is_brought_up_to_date(stager: WatchedStager, older_tree: TreeStage) -> None:
+    crash_points(stager, older_tree.job, older_tree.target.parent, older_tree.prepare, older_tree.check)
+
+
+# crash-matrix: stages | destination of files, a new tree or one that was there, at each change that the stager makes there: this one fails, or the disk is full from then on, with room for half of a write | the stage fails and says why, or has done everything; a new tree is whole or not there, each file of an older one is the old or the new one, whole and synced; the next run completes it
+@pytest.mark.parametrize("which", ["new_tree", "older_tree"])
+def test_a_tree_to_a_failing_disk(stager: WatchedStager, which: str, request: pytest.FixtureRequest) -> None:
+    tree: TreeStage = request.getfixturevalue(which)
+    failure_points(stager, tree.job, tree.target.parent, tree.prepare, tree.check, tree.check_complete)

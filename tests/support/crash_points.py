@@ -1,24 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ending the stager's process, as SIGKILL does, at each change that it makes to files: one run for each.
+"""Accidents of the stager's process at each change that it makes to files, one run for each: ended as SIGKILL does, or
+told by the system that the change failed.
 
-A run without accident says which changes there are; each later run dies at one of them. Threads of a stager take turns
-as they like, so a change is known not by its number in the run, but as the N-th of its kind to its file.
+A run without accident says which changes there are; each later run has its accident at one of them. Threads of a stager
+take turns as they like, so a change is known not by its number in the run, but as the N-th of its kind to its file.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import json
+import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from forebay.workflows.staging.job import Job
-from tests.support.watched_stager import Change, Death, Moment, WatchedStager
+from tests.support.watched_stager import Accident, Change, Moment, Run, WatchedStager
 
-__all__ = ["crash_points"]
+__all__ = ["crash_points", "failure_points"]
 
 #: After these, a stager may say something to the server before it makes the next change. Behind any other is the same
 #: as before the next one.
 _FOLLOWED_BY_WORDS = frozenset({"remove", "rename"})
+
+#: Where a disk can be found full. (Opening a file that is there needs no space; then a later change finds it so.)
+_TAKING_SPACE = frozenset({"open", "write", "allocate", "mkdir", "link"})
+
+#: One of these tells the user what the system said. ADIOS2's streams do not know it: they name the hidden file.
+_REASONS = {
+    Moment.FAILING: (os.strerror(errno.EIO), ".partial-"),
+    Moment.FULL: (os.strerror(errno.ENOSPC), "is full", ".partial-"),
+}
 
 
 def crash_points(
@@ -33,29 +47,98 @@ def crash_points(
     Returns the changes of the run without accident. Each was deadly before it happened; those that write bytes also
     with half of them written, and those that rename or remove also behind it.
     """
-    prepare()
-    whole = stager.run(job, folder)
-    assert whole.status == 0, whole.output
+    changes = _changes(stager, job, folder, prepare)
     check()
-    for death in _deaths(whole.changes):
+    for death in _deaths(changes):
         prepare()
         run = stager.run(job, folder, death)
         assert run.status == -signal.SIGKILL, (
             f"the process ended with status {run.status} instead of dying {death}:\n{run.output}"
         )
-        try:
+        with _told_of(death, run):
             check()
-        except BaseException as error:
-            last = "".join(f"\n  {change}" for change in run.changes[-10:])
-            error.add_note(f"after a death {death}; the last changes:{last}")
-            raise
-    return whole.changes
+    return changes
 
 
-def _deaths(changes: list[Change]) -> Iterator[Death]:
+def failure_points(
+    stager: WatchedStager,
+    job: Job,
+    folder: Path,
+    prepare: Callable[[], object],
+    check: Callable[[], object],
+    check_complete: Callable[[], object],
+) -> None:
+    """Runs ``prepare``, then the stager, which is told that a change in the folder failed, then ``check``.
+
+    Each change fails once for itself; at those that take space the disk is full from then on, too. A run that succeeds
+    all the same must have done everything, which ``check_complete`` looks at; one that fails must say why. What could
+    not be synced has its hidden name still, or the next run syncs it.
+    """
+    for failure in _failures(_changes(stager, job, folder, prepare)):
+        prepare()
+        run = stager.run(job, folder, failure)
+        with _told_of(failure, run):
+            assert failure.change in run.changes
+            if run.status == 0:
+                assert failure.change.kind != "sync"
+                check_complete()
+            else:
+                _check_reason(failure.moment, run)
+            check()
+            if failure.change.kind == "sync" and not _has_hidden_name(failure.change, run.changes):
+                prepare()
+                stager.run(job, folder, failure)
+                again = stager.run(job, folder).changes
+                assert any((change.kind, change.path) == ("sync", failure.change.path) for change in again)
+
+
+def _changes(stager: WatchedStager, job: Job, folder: Path, prepare: Callable[[], object]) -> list[Change]:
+    """Those of a run without accident."""
+    prepare()
+    run = stager.run(job, folder)
+    assert run.status == 0, run.output
+    return run.changes
+
+
+@contextlib.contextmanager
+def _told_of(accident: Accident, run: Run) -> Iterator[None]:
+    try:
+        yield
+    except BaseException as error:
+        last = "".join(f"\n  {change}" for change in run.changes[-10:])
+        error.add_note(f"after an accident {accident}; the last changes:{last}\nthe output:\n{run.output}")
+        raise
+
+
+def _check_reason(moment: Moment, run: Run) -> None:
+    """The stage ended by itself, and its last event says what failed, and where."""
+    assert run.status == 1
+    events = [json.loads(line) for line in run.output.splitlines() if line.startswith("{")]
+    failure = events[-1]["failure"]
+    assert failure["code"] in ("io_error", "no_space")
+    assert failure["where"]
+    assert any(text in failure["what"] for text in _REASONS[moment])
+
+
+def _has_hidden_name(sync: Change, changes: list[Change]) -> bool:
+    """True if what could not be synced has no other name yet; then it must not have got one later."""
+    before, hidden, _ = sync.path.partition(".partial-????????")
+    later = changes[changes.index(sync) :]
+    assert not any(change.kind == "rename" and change.path == before + hidden for change in later)
+    return bool(hidden)
+
+
+def _deaths(changes: list[Change]) -> Iterator[Accident]:
     for change in changes:
-        yield Death(change, Moment.BEFORE)
+        yield Accident(change, Moment.BEFORE)
         if change.kind == "write":
-            yield Death(change, Moment.HALFWAY)
+            yield Accident(change, Moment.HALFWAY)
         elif change.kind in _FOLLOWED_BY_WORDS:
-            yield Death(change, Moment.BEHIND)
+            yield Accident(change, Moment.BEHIND)
+
+
+def _failures(changes: list[Change]) -> Iterator[Accident]:
+    for change in changes:
+        yield Accident(change, Moment.FAILING)
+        if change.kind in _TAKING_SPACE:
+            yield Accident(change, Moment.FULL)

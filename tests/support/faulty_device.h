@@ -155,6 +155,28 @@ class FaultyDevice final : public Device {
     clear_plan();
   }
 
+  /// As lose_power(), one change after another, the latest first: the machine keeps the order in which it was asked.
+  /// Takes back the latest change that no sync has covered; false if there is none. forget() goes before further use.
+  bool lose_latest() {
+    const std::lock_guard lock(mutex_);
+    UnsyncedFile* file = nullptr;
+    std::uint64_t latest = 0;
+    for (auto& [key, inode] : inodes_) {
+      if (inode->latest() <= latest) continue;
+      file = inode.get();
+      latest = inode->latest();
+    }
+    if (!changes_.empty() && changes_.back().number > latest) {
+      changes_.back().undo();
+      changes_.pop_back();
+    } else if (file != nullptr) {
+      file->lose_latest();
+    } else {
+      return false;
+    }
+    return true;
+  }
+
   Result<std::unique_ptr<File>> open(const std::string& path, OpenMode mode) override {
     const std::lock_guard lock(mutex_);
     const bool makes = mode == OpenMode::create_new;
@@ -163,7 +185,7 @@ class FaultyDevice final : public Device {
     if (makes && full_) return full_error();
     auto file = device_.open(path, mode);
     if (!file) return file;
-    if (mode == OpenMode::create_new) changes_.push_back({{parent_of(path)}, [path] { ::unlink(path.c_str()); }});
+    if (mode == OpenMode::create_new) note({parent_of(path)}, [path] { ::unlink(path.c_str()); });
     auto inode = inode_of(path);
     return std::make_unique<FaultyFile>(*this, path, std::move(*file), std::move(inode));
   }
@@ -182,10 +204,10 @@ class FaultyDevice final : public Device {
     const std::string replaced = limbo_name();
     const bool replaces = ::link(to.c_str(), replaced.c_str()) == 0;
     if (auto renamed = device_.rename(from, to); !renamed) return renamed;
-    changes_.push_back({{parent_of(from), parent_of(to)}, [=] {
-                          ::rename(to.c_str(), from.c_str());
-                          if (replaces) ::rename(replaced.c_str(), to.c_str());
-                        }});
+    note({parent_of(from), parent_of(to)}, [=] {
+      ::rename(to.c_str(), from.c_str());
+      if (replaces) ::rename(replaced.c_str(), to.c_str());
+    });
     rename_waits_ = renames_held_;
     renames_changed_.notify_all();
     renames_changed_.wait(lock, [this] { return !renames_held_; });
@@ -199,7 +221,7 @@ class FaultyDevice final : public Device {
     const std::string kept = limbo_name();
     const bool there = ::link(path.c_str(), kept.c_str()) == 0;
     if (auto removed = device_.remove(path); !removed) return removed;
-    if (there) changes_.push_back({{parent_of(path)}, [=] { ::rename(kept.c_str(), path.c_str()); }});
+    if (there) note({parent_of(path)}, [=] { ::rename(kept.c_str(), path.c_str()); });
     return {};
   }
 
@@ -209,7 +231,7 @@ class FaultyDevice final : public Device {
     const bool there = std::filesystem::exists(path);
     if (full_ && !there) return full_error();
     if (auto made = device_.make_directory(path, mode); !made) return made;
-    if (!there) changes_.push_back({{parent_of(path)}, [path] { ::rmdir(path.c_str()); }});
+    if (!there) note({parent_of(path)}, [path] { ::rmdir(path.c_str()); });
     return {};
   }
 
@@ -243,6 +265,7 @@ class FaultyDevice final : public Device {
   struct Change {
     std::vector<std::string> directories;
     std::function<void()> undo;
+    std::uint64_t number = 0;
   };
 
   class FaultyMappedRange final : public MappedRange {
@@ -298,6 +321,7 @@ class FaultyDevice final : public Device {
       const std::lock_guard lock(owner_.mutex_);
       if (auto allowed = owner_.begin(Operation::allocate); !allowed) return allowed;
       if (owner_.full_ && size > inode_->size()) return full_error();
+      if (size > inode_->size()) inode_->remember(0, 0);
       return file_->allocate(size);
     }
     Result<void> free_space(std::uint64_t offset, std::uint64_t length) override {
@@ -335,6 +359,9 @@ class FaultyDevice final : public Device {
 
   static tl::unexpected<Error> full_error() { return forebay::fail(ErrorCode::no_space, "the device is full"); }
   static std::string parent_of(const std::string& path) { return std::filesystem::path(path).parent_path().string(); }
+  void note(std::vector<std::string> directories, std::function<void()> undo) {
+    changes_.push_back({std::move(directories), std::move(undo), ++change_number_});
+  }
   std::string limbo_name() { return limbo_ + "/" + std::to_string(limbo_next_++); }
 
   void clear_plan() {
@@ -388,7 +415,7 @@ class FaultyDevice final : public Device {
     struct stat status{};
     ::fstat(file.get(), &status);
     auto& inode = inodes_[{status.st_dev, status.st_ino}];
-    if (!inode) inode = std::make_shared<UnsyncedFile>(std::move(file));
+    if (!inode) inode = std::make_shared<UnsyncedFile>(std::move(file), change_number_);
     return inode;
   }
 
@@ -412,6 +439,7 @@ class FaultyDevice final : public Device {
   bool syncs_held_ = false;
   bool renames_held_ = false;
   bool rename_waits_ = false;
+  std::uint64_t change_number_ = 0;  // of the latest change, of directories or of a file
   std::vector<Change> changes_;
   std::map<std::pair<dev_t, ino_t>, std::shared_ptr<UnsyncedFile>> inodes_;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Preloaded into a process, sees each change that it makes to files below one folder, whichever library makes it;
-// writes them down, and ends the process at a chosen one as SIGKILL from outside would.
+// writes them down, and at a chosen one ends the process as SIGKILL from outside would, or lets it fail.
 //
 // The functions below stand in front of the C library's of the same names and make the system calls themselves. Not
 // seen are changes that the C library makes inside (fwrite, mkstemp) and stores into mappings: a test that counts on
@@ -26,18 +26,21 @@
 
 namespace {
 
-enum class Moment : int { before = 0, halfway = 1, behind = 2 };
+// What happens at the chosen change. Failing, it does nothing and says EIO. Full, half of its bytes still find room;
+// from then on all that takes space says ENOSPC.
+enum class Moment : int { before = 0, halfway = 1, behind = 2, failing = 3, full = 4 };
 
 struct Plan {
   std::string folder;
   int log;             // each change is a line there
-  std::string change;  // "KIND PATH" as in the log; empty: none is deadly
+  std::string change;  // "KIND PATH" as in the log; empty: none is chosen
   int occurrence;      // the first is 1
   Moment moment;
 };
 
 const Plan* plan = nullptr;  // set once, while the process has one thread
 std::atomic<int> occurrences = 0;
+std::atomic<bool> disk_full = false;
 
 [[noreturn]] void die() {
   ::kill(::getpid(), SIGKILL);
@@ -78,17 +81,25 @@ std::string without_random_digits(std::string path) {
   return path;
 }
 
+bool is_there(int directory, const char* path) {
+  const int error = errno;
+  const bool found = ::faccessat(directory, path, F_OK, 0) == 0;
+  errno = error;
+  return found;
+}
+
 // One call that changes something, from its begin to its end.
 class Change {
  public:
-  Change(const char* kind, int descriptor) {
+  Change(std::string_view kind, int descriptor) {
     if (plan != nullptr) {
-      begin(kind, place_of(descriptor));
+      begin(kind, place_of(descriptor), kind == "write" || kind == "allocate");
     }
   }
-  Change(const char* kind, int directory, const char* path) {
+  Change(std::string_view kind, int directory, const char* path) {
     if (plan != nullptr) {
-      begin(kind, place_of(directory, path));
+      const bool makes_name = kind == "open" || kind == "mkdir" || kind == "link";
+      begin(kind, place_of(directory, path), makes_name && !is_there(directory, path));
     }
   }
   ~Change() {
@@ -99,21 +110,50 @@ class Change {
   Change(const Change&) = delete;
   Change& operator=(const Change&) = delete;
 
-  // How much of what is to be written gets there.
-  std::size_t share_of(std::size_t size) const { return deadly_ && plan->moment == Moment::halfway ? size / 2 : size; }
+  // True if it is not to happen; errno says why.
+  bool fails() const {
+    if (error_ != 0) {
+      errno = error_;
+    }
+    return error_ != 0;
+  }
+
+  // How much of what is to be written gets there: no file system says that none of it did.
+  std::size_t share_of(std::size_t size) const { return halfway_ ? (size + 1) / 2 : size; }
 
  private:
-  void begin(const char* kind, const std::string& place) {
+  void meet_plan() {
+    switch (plan->moment) {
+      case Moment::before:
+        die();
+      case Moment::halfway:
+        halfway_ = deadly_ = true;
+        break;
+      case Moment::behind:
+        deadly_ = true;
+        break;
+      case Moment::failing:
+        error_ = EIO;
+        break;
+      case Moment::full:
+        disk_full = true;
+        halfway_ = true;
+        break;
+    }
+  }
+
+  void begin(std::string_view kind, const std::string& place, bool takes_space) {
     const int error = errno;
     const std::string& folder = plan->folder;
     if (place.starts_with(folder) && (place.size() == folder.size() || place[folder.size()] == '/')) {
-      std::string line = kind;
+      std::string line(kind);
       line += " ." + without_random_digits(place.substr(folder.size()));
       if (line == plan->change && ++occurrences == plan->occurrence) {
-        deadly_ = plan->moment != Moment::before;
-        if (!deadly_) {
-          die();
-        }
+        meet_plan();
+      }
+      const bool finds_last_room = halfway_ && kind == "write";
+      if (disk_full && takes_space && !finds_last_room) {
+        error_ = ENOSPC;
       }
       line += '\n';
       // One call, so that lines of several threads do not mix.
@@ -123,6 +163,8 @@ class Change {
   }
 
   bool deadly_ = false;
+  bool halfway_ = false;
+  int error_ = 0;
 };
 
 std::vector<iovec> first_bytes(const iovec* parts, int count, const Change& change) {
@@ -144,7 +186,7 @@ int open_at(int directory, const char* path, int flags, mode_t mode) {
     return static_cast<int>(syscall(SYS_openat, directory, path, flags, mode));
   }
   const Change change("open", directory, path);
-  return static_cast<int>(syscall(SYS_openat, directory, path, flags, mode));
+  return change.fails() ? -1 : static_cast<int>(syscall(SYS_openat, directory, path, flags, mode));
 }
 
 mode_t mode_argument(int flags, va_list arguments) {
@@ -155,14 +197,14 @@ mode_t mode_argument(int flags, va_list arguments) {
 template <class... Arguments>
 int change_at(const char* kind, int directory, const char* path, long number, Arguments... arguments) {
   const Change change(kind, directory, path);
-  return static_cast<int>(syscall(number, arguments...));
+  return change.fails() ? -1 : static_cast<int>(syscall(number, arguments...));
 }
 
 // and of what is open, which is the call's first argument.
 template <class... Arguments>
 int change_of(const char* kind, int descriptor, long number, Arguments... arguments) {
   const Change change(kind, descriptor);
-  return static_cast<int>(syscall(number, descriptor, arguments...));
+  return change.fails() ? -1 : static_cast<int>(syscall(number, descriptor, arguments...));
 }
 
 }  // namespace
@@ -171,7 +213,7 @@ int change_of(const char* kind, int descriptor, long number, Arguments... argume
 extern "C" {
 
 // Begins, in a process that has one thread: changes at or below `folder` (absolute, no links in it) are written to the
-// descriptor `log`, and the process dies at that occurrence of `change`.
+// descriptor `log`, and at that occurrence of `change` the process meets what `moment` says.
 void forebay_watch_changes(const char* folder, int log, const char* change, int occurrence, int moment) {
   plan = new Plan{folder, log, change, occurrence, static_cast<Moment>(moment)};
 }
@@ -206,7 +248,7 @@ FILE* fopen(const char* path, const char* mode) {
     return next(path, mode);
   }
   const Change change("open", AT_FDCWD, path);
-  return next(path, mode);
+  return change.fails() ? nullptr : next(path, mode);
 }
 FILE* fopen64(const char* path, const char* mode) __attribute__((alias("fopen")));
 
@@ -214,35 +256,37 @@ FILE* fopen64(const char* path, const char* mode) __attribute__((alias("fopen"))
 
 ssize_t write(int descriptor, const void* data, std::size_t size) {
   const Change change("write", descriptor);
-  return syscall(SYS_write, descriptor, data, change.share_of(size));
+  return change.fails() ? -1 : syscall(SYS_write, descriptor, data, change.share_of(size));
 }
 
 ssize_t pwrite(int descriptor, const void* data, std::size_t size, off_t offset) {
   const Change change("write", descriptor);
-  return syscall(SYS_pwrite64, descriptor, data, change.share_of(size), offset);
+  return change.fails() ? -1 : syscall(SYS_pwrite64, descriptor, data, change.share_of(size), offset);
 }
 ssize_t pwrite64(int descriptor, const void* data, std::size_t size, off64_t offset) __attribute__((alias("pwrite")));
 
 ssize_t writev(int descriptor, const iovec* parts, int count) {
   const Change change("write", descriptor);
-  return syscall(SYS_writev, descriptor, first_bytes(parts, count, change).data(), count);
+  return change.fails() ? -1 : syscall(SYS_writev, descriptor, first_bytes(parts, count, change).data(), count);
 }
 
 ssize_t pwritev(int descriptor, const iovec* parts, int count, off_t offset) {
   const Change change("write", descriptor);
-  return syscall(SYS_pwritev, descriptor, first_bytes(parts, count, change).data(), count, offset, 0);
+  return change.fails() ? -1
+                        : syscall(SYS_pwritev, descriptor, first_bytes(parts, count, change).data(), count, offset, 0);
 }
 ssize_t pwritev64(int descriptor, const iovec* parts, int count, off64_t offset) __attribute__((alias("pwritev")));
 
 ssize_t sendfile(int to, int from, off_t* offset, std::size_t size) noexcept {
   const Change change("write", to);
-  return syscall(SYS_sendfile, to, from, offset, change.share_of(size));
+  return change.fails() ? -1 : syscall(SYS_sendfile, to, from, offset, change.share_of(size));
 }
 ssize_t sendfile64(int to, int from, off64_t* offset, std::size_t size) noexcept __attribute__((alias("sendfile")));
 
 ssize_t copy_file_range(int from, off64_t* from_offset, int to, off64_t* to_offset, std::size_t size, unsigned flags) {
   const Change change("write", to);
-  return syscall(SYS_copy_file_range, from, from_offset, to, to_offset, change.share_of(size), flags);
+  return change.fails() ? -1
+                        : syscall(SYS_copy_file_range, from, from_offset, to, to_offset, change.share_of(size), flags);
 }
 
 // --- Sizes and syncs ---

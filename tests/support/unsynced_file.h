@@ -21,11 +21,14 @@
 
 namespace forebay::testing {
 
-/// The bytes before each unsynced write, and the size that the last sync left. Not thread-safe.
+/// The bytes before each unsynced write, and the size that the last sync left. `counter`, which files may share, numbers
+/// changes in their order. Not thread-safe.
 class UnsyncedFile {
   struct Before {
     std::uint64_t offset;
     std::vector<std::byte> bytes;
+    std::uint64_t size = 0;    // the file's
+    std::uint64_t number = 0;  // the change's
   };
 
  public:
@@ -34,7 +37,8 @@ class UnsyncedFile {
 
   /// A file that was there before is taken as synced; a new one is empty. `file` is for reading only: a lease probe
   /// must not take it for a writer.
-  explicit UnsyncedFile(Descriptor file) : file_(std::move(file)), synced_size_(size()) {}
+  UnsyncedFile(Descriptor file, std::uint64_t& counter)
+      : file_(std::move(file)), counter_(counter), synced_size_(size()) {}
 
   std::uint64_t size() const {
     struct stat status{};
@@ -42,8 +46,11 @@ class UnsyncedFile {
     return static_cast<std::uint64_t>(status.st_size);
   }
 
-  /// Call it before a write.
-  void remember(std::uint64_t offset, std::uint64_t length) { writes_.push_back(read(offset, length)); }
+  /// Call it before a write, or (without a length) before a change of the size.
+  void remember(std::uint64_t offset, std::uint64_t length) {
+    writes_.push_back(read(offset, length));
+    writes_.back().number = ++counter_;
+  }
 
   /// Call it before a mapping of this range can be written, and the other when it cannot any more.
   Stores begin_stores(std::uint64_t offset, std::uint64_t length) {
@@ -78,9 +85,29 @@ class UnsyncedFile {
     writes_.clear();
   }
 
+  /// The number of the latest change that no sync has covered; 0 if there is none.
+  std::uint64_t latest() {
+    note_stores();
+    const auto& changes = writes_.empty() ? doomed_ : writes_;
+    return changes.empty() ? 0 : changes.back().number;
+  }
+  /// Takes it back.
+  void lose_latest() {
+    auto& changes = writes_.empty() ? doomed_ : writes_;
+    const Descriptor file = writable();
+    for (const std::uint64_t number = latest(); !changes.empty() && changes.back().number == number;
+         changes.pop_back()) {
+      const Before& before = changes.back();
+      write_back(file, before, before.offset, before.offset + before.bytes.size());
+      cut(file, before.size);
+    }
+    // These are no stores.
+    for (Before& range : mapped_) range = read(range.offset, range.bytes.size());
+  }
+
   void lose(Random& random) {
     note_stores();
-    const Descriptor writable(::open(("/proc/self/fd/" + std::to_string(file_.get())).c_str(), O_RDWR | O_CLOEXEC));
+    const Descriptor file = writable();
     writes_.insert(writes_.begin(), doomed_.begin(), doomed_.end());
     std::map<std::uint64_t, std::uint64_t> lost;
     for (const Before& before : writes_) {
@@ -91,23 +118,32 @@ class UnsyncedFile {
       for_sectors(*before, [&](std::uint64_t sector, std::uint64_t begin, std::uint64_t end) {
         if (lost[sector] == 0) return;
         --lost[sector];
-        [[maybe_unused]] const ssize_t written = ::pwrite(
-            writable.get(), before->bytes.data() + (begin - before->offset), end - begin, static_cast<off_t>(begin));
+        write_back(file, *before, begin, end);
       });
     }
-    if (size() != synced_size_ && chance(random, 2)) {
-      [[maybe_unused]] const int cut = ::ftruncate(writable.get(), static_cast<off_t>(synced_size_));
-    }
+    if (chance(random, 2)) cut(file, synced_size_);
   }
 
  private:
   static constexpr std::uint64_t sector_bytes = 512;
 
   Before read(std::uint64_t offset, std::uint64_t length) const {
-    Before before{offset, std::vector<std::byte>(length)};
+    Before before{offset, std::vector<std::byte>(length), size()};
     [[maybe_unused]] const ssize_t there =
         ::pread(file_.get(), before.bytes.data(), length, static_cast<off_t>(offset));
     return before;
+  }
+
+  Descriptor writable() const {
+    return Descriptor(::open(("/proc/self/fd/" + std::to_string(file_.get())).c_str(), O_RDWR | O_CLOEXEC));
+  }
+  static void write_back(const Descriptor& file, const Before& before, std::uint64_t begin, std::uint64_t end) {
+    [[maybe_unused]] const ssize_t written = ::pwrite(file.get(), before.bytes.data() + (begin - before.offset),
+                                                      end - begin, static_cast<off_t>(begin));
+  }
+  void cut(const Descriptor& file, std::uint64_t bytes) const {
+    if (size() == bytes) return;
+    [[maybe_unused]] const int done = ::ftruncate(file.get(), static_cast<off_t>(bytes));
   }
 
   /// Takes what was stored into mapped ranges since the last time for writes of now: sectors that are as they were
@@ -117,6 +153,9 @@ class UnsyncedFile {
   }
   void note_stores(Before& range) {
     Before now = read(range.offset, range.bytes.size());
+    // One change: in which order they were made cannot be known.
+    range.number = ++counter_;
+    range.size = now.size;
     for_sectors(range, [&](std::uint64_t, std::uint64_t begin, std::uint64_t end) {
       const std::size_t at = begin - range.offset;
       const std::size_t bytes = end - begin;
@@ -128,7 +167,7 @@ class UnsyncedFile {
 
   static Before part_of(const Before& whole, std::uint64_t begin, std::uint64_t end) {
     const auto first = whole.bytes.begin() + static_cast<std::ptrdiff_t>(begin - whole.offset);
-    return {begin, {first, first + static_cast<std::ptrdiff_t>(end - begin)}};
+    return {begin, {first, first + static_cast<std::ptrdiff_t>(end - begin)}, whole.size, whole.number};
   }
   template <class Visit>
   static void for_sectors(const Before& before, const Visit& visit) {
@@ -141,6 +180,7 @@ class UnsyncedFile {
   }
 
   const Descriptor file_;
+  std::uint64_t& counter_;
   std::uint64_t synced_size_;
   std::vector<Before> writes_;
   std::vector<Before> doomed_;  // each within a sector; older than writes_

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The stager's process, with a library in it that sees its changes to files and can end it at one of them.
+"""The stager's process, with a library in it that sees its changes to files, and can end it at one or let that fail.
 
 Starting Python and loading ADIOS2 takes a second, so one process does that, and forks for every run of a stage: the
 module is both that process (``python -m tests.support.watched_stager``) and what a test drives it by.
@@ -8,6 +8,7 @@ module is both that process (``python -m tests.support.watched_stager``) and wha
 from __future__ import annotations
 
 import ctypes
+import gc
 import json
 import os
 import subprocess
@@ -26,17 +27,19 @@ import forebay.workflows.staging.bp5  # noqa: F401
 from forebay.workflows.staging import __main__ as stager
 from forebay.workflows.staging.job import Job, job_to_json
 
-__all__ = ["Change", "Death", "Moment", "Run", "WatchedStager"]
+__all__ = ["Accident", "Change", "Moment", "Run", "WatchedStager"]
 
 _ROOT = Path(__file__).parents[2]
 
 
 class Moment(IntEnum):
-    """When a process dies at a change; numbers as in file_changes.cpp."""
+    """When a process dies at a change, or what the system says instead; numbers as in file_changes.cpp."""
 
     BEFORE = 0
     HALFWAY = 1  #: half of what is to be written is
     BEHIND = 2
+    FAILING = 3  #: the change does nothing but say EIO
+    FULL = 4  #: half of what is to be written is, then all that takes space says ENOSPC
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +55,8 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Death:
-    """Where a process is to die."""
+class Accident:
+    """What is to happen to a process, and where."""
 
     change: Change
     moment: Moment
@@ -90,16 +93,16 @@ class WatchedStager:
             env={**os.environ, "LD_PRELOAD": str(library)},
         )
 
-    def run(self, job: Job, folder: Path, death: Death | None = None) -> Run:
-        """Does the job in a process of its own, which dies where it is told to; changes in the folder are seen."""
+    def run(self, job: Job, folder: Path, accident: Accident | None = None) -> Run:
+        """Does the job in a process of its own, with that accident if any; changes in the folder are seen."""
         request = {
             "job": json.dumps(job_to_json(job)),
             "folder": str(folder.resolve(strict=True)),
             "log": str(self._log),
             "output": str(self._output),
-            "change": f"{death.change.kind} {death.change.path}" if death else "",
-            "occurrence": death.change.occurrence if death else 0,
-            "moment": death.moment if death else 0,
+            "change": f"{accident.change.kind} {accident.change.path}" if accident else "",
+            "occurrence": accident.change.occurrence if accident else 0,
+            "moment": accident.moment if accident else 0,
         }
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -130,6 +133,7 @@ def _changes(log: Path) -> list[Change]:
 
 def _serve() -> None:
     """One fork for each line of standard input; answers with its exit status. In a fork it ends by SystemExit."""
+    gc.freeze()  # Each fork that ends by itself would copy all these pages to look at them.
     while line := sys.stdin.readline():
         child = os.fork()
         if child == 0:

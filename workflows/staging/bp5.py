@@ -54,6 +54,8 @@ class Bp5Format:
     suffix = ".bp"
 
     def write(self, step: Step, names: Sequence[str], path: Path, advance: Advance) -> None:
+        # ADIOS2 does not look whether it could, nor why not.
+        path.mkdir()
         writer = _bp5.Writer(str(path))
         for name, value in _attributes(step, names).items():
             writer.set_attribute(name, *_native_attribute(name, value))

@@ -9,6 +9,7 @@ the marker off.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 from collections.abc import Iterator
@@ -25,7 +26,7 @@ from forebay.errors import (
 )
 from forebay.sizes import format_size
 from forebay.workflows.staging import publication
-from forebay.workflows.staging.receipt import Receipt, StepEntry, files_match
+from forebay.workflows.staging.receipt import RECEIPT_NAME, Receipt, StepEntry, files_match
 
 __all__ = ["Destination"]
 
@@ -40,13 +41,12 @@ class Destination:
     @staticmethod
     def prepare(directory: Path) -> None:
         """Makes the directory if it is not there."""
-        if directory.is_dir():
+        if (directory / RECEIPT_NAME).exists():
             return
-        if directory.exists():
+        if directory.exists() and not directory.is_dir():
             raise InvalidArgumentError("the destination is a file; name a directory", str(directory))
         try:
-            directory.mkdir(parents=True)
-            publication.sync_directory(directory.parent)
+            publication.make_directory(directory)
         except OSError as error:
             raise StorageError(
                 f"the destination cannot be made ({error.strerror}); name a directory that may be written",
@@ -116,6 +116,11 @@ class Destination:
                 str(error.filename or self.directory),
             ) from error
         except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise NoSpaceError(
+                    "the destination is full. What is staged already is safe; make room and run the same command again",
+                    str(self.directory),
+                ) from error
             raise StorageError(
                 f"the destination failed: {error.strerror or error}; mend it, then run the same command again",
                 str(error.filename or self.directory),

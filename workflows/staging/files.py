@@ -74,7 +74,7 @@ def stage_files(job: FilesJob, reporter: Reporter) -> Json:
         source, target = _source_and_target(job, files)
         if target == source or target.is_relative_to(source) or source.is_relative_to(target):
             raise InvalidArgumentError("source and destination lie within one another", f"{source}, {target}")
-        target.parent.mkdir(parents=True, exist_ok=True)
+        publication.make_directory(target.parent)
         # The parent of a tree that is there already need not be writable.
         locked = target.parent if os.access(target.parent, os.W_OK) else target
         with publication.destination_lock(locked):
@@ -98,7 +98,9 @@ def _readable_errors(written: Path) -> Iterator[None]:
                 "the destination is full; what was copied stays: make room and run the same command again", str(written)
             ) from error
         raise StorageError(
-            f"{error.strerror or error}; mend it, then run the same command again", str(error.filename or written)
+            f"{error.strerror or error}; mend it, then run the same command again",
+            # Where there are two, the second is the one that was to be made.
+            str(error.filename2 or error.filename or written),
         ) from error
 
 
@@ -166,6 +168,8 @@ class _TreeStager:
                 raise InvalidArgumentError("the destination is a file, the source a directory", str(self._target))
             self._copy_directory(self._source, self._target, "")
             self._write_receipt(self._target)
+            # A run that gave it this name may have failed to make that durable.
+            publication.sync_name(self._target)
             return
         # The same name in every run, so that a run after a kill finds what is there already.
         building = self._target.with_name(f".{self._target.name}.incoming")

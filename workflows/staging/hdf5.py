@@ -8,6 +8,7 @@ dataset for each block. Texts are variable-length UTF-8.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,8 +56,7 @@ class Hdf5Format:
     def write(self, step: Step, names: Sequence[str], path: Path, advance: Advance) -> None:
         h5py = _h5py()
         _refuse_clashes(step, names)
-        # The newer format keeps attributes of more than 64 KiB; HDF5 1.10 and later read it.
-        with h5py.File(path, "x", libver=("v110", "latest")) as file:
+        with _new_file(h5py, path) as file:
             for name in names:
                 _write_variable(file, h5py.string_dtype(), step[name], advance)
             for holder, key, value in _placed_attributes(file, step, names):
@@ -77,6 +77,17 @@ class Hdf5Format:
             for holder, key, value in _placed_attributes(file, step, list(checksums)):
                 if key not in holder.attrs or not same_attribute(_attribute_value(holder.attrs[key]), value):
                     raise CorruptError(f"attribute {key!r} of {holder.name!r} reads back as something else", str(path))
+
+
+def _new_file(h5py: Any, path: Path) -> h5py.File:
+    access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
+    # The newer format keeps attributes of more than 64 KiB; HDF5 1.10 and later read it.
+    access.set_libver_bounds(h5py.h5f.LIBVER_V110, h5py.h5f.LIBVER_LATEST)
+    # Elements are written when they are given: HDF5 crashes if it cannot write those it kept while a dataset is closed.
+    access.set_sieve_buf_size(0)
+    creation = h5py.h5p.create(h5py.h5p.FILE_CREATE)
+    creation.set_obj_track_times(False)
+    return h5py.File(h5py.h5f.create(os.fsencode(path), h5py.h5f.ACC_EXCL, fcpl=creation, fapl=access))
 
 
 def _write_variable(file: h5py.File, text_dtype: np.dtype[Any], variable: Variable, advance: Advance) -> None:

@@ -22,12 +22,14 @@ from forebay.workflows.staging.checksum import forget_cached_pages
 
 __all__ = [
     "destination_lock",
+    "make_directory",
     "marker_path",
     "partial_path",
     "publish",
     "remove",
     "remove_leftovers",
     "sync_directory",
+    "sync_name",
     "sync_tree",
     "write_whole",
 ]
@@ -52,6 +54,22 @@ def sync_directory(directory: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def sync_name(directory: Path) -> None:
+    """Makes a directory's own name durable; not that of a mount, nor where what has it may not be read."""
+    if not directory.is_mount() and os.access(directory.parent, os.R_OK):
+        sync_directory(directory.parent)
+
+
+def make_directory(directory: Path) -> None:
+    """Makes it and those above it that are not there, durably."""
+    if not directory.is_dir():
+        if not directory.parent.is_dir():
+            make_directory(directory.parent)
+        directory.mkdir(exist_ok=True)
+    # Of one that is there already, too: who made it may not have come to this.
+    sync_name(directory)
 
 
 def sync_tree(path: Path) -> None:

@@ -113,8 +113,8 @@ class Writer {
   Writer(const Writer&) = delete;
   Writer& operator=(const Writer&) = delete;
 
-  /// Opens the next step and returns its number. Waits for space as the options say when the last step's size is not
-  /// free.
+  /// Opens the next step and returns its number. Waits, as the options say, for as much space as each of the last two
+  /// steps took; what the step needs beyond that put() and end_step() wait for.
   Result<std::uint64_t> begin_step();
 
   /// Writes one block now: when it returns, `data` may be reused. Empty blocks take null data.

@@ -113,6 +113,15 @@ class FailingMemoryTest : public ::testing::Test {
     return FailingMemory::has_failed();
   }
 
+  /// Each allocation fails, and in a second round all from there on.
+  template <class FailAt>
+  static void sweep_failures(std::uint64_t allocations_about, const FailAt& fail_at) {
+    for (const bool lasting : {false, true}) {
+      SCOPED_TRACE(lasting ? "lasting" : "once");
+      sweep(allocations_about, [&](std::uint64_t n, Random&) { return fail_at(n, lasting); });
+    }
+  }
+
   const Address address_{"res", "flow", std::nullopt};
   ServerOnDisk server_;
   WriterOptions writer_options_;
@@ -122,14 +131,14 @@ class FailingMemoryTest : public ::testing::Test {
   std::optional<std::pair<std::uint64_t, std::uint64_t>> in_doubt_;  // the step whose writing failed
 };
 
-// crash-matrix: no memory | writer, any allocation of begin_step, put or end_step, once or (the seed says when) from then on | every step told committed that retention keeps, with its content; the step is there whole or not at all; a new writer goes on behind it
+// crash-matrix: no memory | writer, any allocation of begin_step, put or end_step, once, and from then on | every step told committed that retention keeps, with its content; the step is there whole or not at all; a new writer goes on behind it
 TEST_F(FailingMemoryTest, in_a_writer_leaves_the_stream_whole) {
-  sweep(25, [&](std::uint64_t n, Random& random) {
+  sweep_failures(25, [&](std::uint64_t n, bool lasting) {
     auto writing = writer();
     write_whole_step(*writing);
     in_doubt_ = {writing->current_step(), ++content_};
     bool ended = false;
-    const bool failed = fails_at(n, chance(random, 2), [&]() -> Result<void> {
+    const bool failed = fails_at(n, lasting, [&]() -> Result<void> {
       if (auto begun = writing->begin_step(); !begun) return fail(begun.error());
       if (auto put = put_content(*writing, content_); !put) return put;
       auto end = writing->end_step();
@@ -161,16 +170,16 @@ TEST_F(FailingMemoryTest, in_a_writer_leaves_the_stream_whole) {
   });
 }
 
-// crash-matrix: no memory | reader, any allocation of next, of reading a step or of letting go of it, once or (the seed says when) from then on | every step, with its content; the same reader goes on with this step or the next; another one of the same consumer goes on behind the step that was acknowledged (where the acknowledgement failed: with it or behind it)
+// crash-matrix: no memory | reader, any allocation of next, of reading a step or of letting go of it, once, and from then on | every step, with its content; the same reader goes on with this step or the next; another one of the same consumer goes on behind the step that was acknowledged (where the acknowledgement failed: with it or behind it)
 TEST_F(FailingMemoryTest, in_a_reader_leaves_the_stream_whole) {
   std::uint64_t acknowledged = 0;  // steps, by the consumer
-  sweep(70, [&](std::uint64_t n, Random& random) {
+  sweep_failures(70, [&](std::uint64_t n, bool lasting) {
     write_whole_step(*writer());
     auto reading = reader();
     EXPECT_EQ(reading->position(), acknowledged);
     bool tried = false;
     bool told = false;
-    const bool failed = fails_at(n, chance(random, 2), [&]() -> Result<void> {
+    const bool failed = fails_at(n, lasting, [&]() -> Result<void> {
       auto next = next_step(*reading);
       if (!next) return fail(next.error());
       auto content = content_of(**next);

@@ -2,7 +2,6 @@
 // One operation on the disk fails, whichever it is: of the server or of a client, while they work or while the server
 // starts.
 #include <algorithm>
-#include <filesystem>
 #include <map>
 #include <string>
 
@@ -179,7 +178,7 @@ class Image {
     server_.stop();
     server_.disk().lose_power(random);
     server_.take_for_another_boot();
-    copy(server_.root(), copy_.path("root"));
+    server_.copy_to(copy_.path("root"));
     told_then_ = told_;
     before_ = states_on_disk(server_.root());
     EXPECT_TRUE(server_.start());
@@ -238,17 +237,11 @@ class Image {
   }
 
  private:
-  /// Everything as it was when the machine had come up. The disk takes all of it for synced.
+  /// Everything as it was when the machine had come up.
   void restore() {
     programs_.vanish();
-    server_.stop();
     told_ = told_then_;
-    std::filesystem::remove_all(server_.root());
-    copy(copy_.path("root"), server_.root());
-    server_.disk().forget();
-  }
-  static void copy(const std::string& from, const std::string& to) {
-    std::filesystem::copy(from, to, std::filesystem::copy_options::recursive);
+    server_.restore(copy_.path("root"));
   }
 
   ServerOnDisk server_;

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The machine goes down behind each operation of server and clients on the disk, comes up, perhaps goes down once more
 // while the server recovers, and everybody goes on.
+#include <filesystem>
+#include <string>
+#include <vector>
+
 #include <gtest/gtest.h>
 
 #include "tests/support/randomness.h"
@@ -10,9 +14,11 @@
 namespace forebay::testing {
 namespace {
 
-/// Down at the programs' n-th operation. False if they need fewer.
-bool lose_power_at(Programs::Play play, std::uint64_t n, Random& random) {
+/// Down at the programs' n-th operation. False if they need fewer. `flushes`: the server makes durable what is not,
+/// all the time, so that the n-th operation is another one in each run.
+bool lose_power_at(Programs::Play play, std::uint64_t n, bool flushes, Random& random) {
   ServerOnDisk server;
+  if (flushes) server.set_flush_interval_ms(1);
   Told told;
   Programs programs(server, told, play);
   FaultyDevice& disk = server.disk();
@@ -56,9 +62,65 @@ bool lose_power_at(Programs::Play play, std::uint64_t n, Random& random) {
   return stopped;
 }
 
+/// Down at the programs' n-th operation, on a machine that writes in the order in which it was asked: whatever it had
+/// come to. False if they need fewer.
+bool lose_what_came_last_at(Programs::Play play, std::uint64_t n, Random& random) {
+  ServerOnDisk server;
+  Told told;
+  Programs programs(server, told, play);
+  FaultyDevice& disk = server.disk();
+  disk.stop_at(n);
+  programs.run();
+  const bool stopped = disk.stopped();
+  programs.vanish();
+  server.stop();
+  const TemporaryDirectory images = TemporaryDirectory::in_memory();
+  std::vector<std::string> kept;
+  do {
+    kept.push_back(images.path(std::to_string(kept.size())));
+    server.copy_to(kept.back());
+  } while (disk.lose_latest());
+  for (const std::string& image : kept) {
+    SCOPED_TRACE("lost: the latest " + std::filesystem::path(image).filename().string() + " changes");
+    server.restore(image);
+    server.take_for_another_boot();
+    const auto before = states_on_disk(server.root());
+    if (auto started = server.start(); !started) {
+      ADD_FAILURE() << started.error().message();
+      return stopped;
+    }
+    auto admin = Admin::connect();
+    check_streams(told, Promise::durable, **admin, Programs::reservation, &before);
+    check_audit(**admin, false);
+  }
+  // One of them to go on with.
+  server.restore(kept[below(random, kept.size())]);
+  server.take_for_another_boot();
+  EXPECT_TRUE(server.start());
+  if (!server.runs()) return stopped;
+  for (auto& [stream, account] : told) account.only_durable();
+  programs.go_on();
+  auto admin = Admin::connect();
+  check_streams(told, Promise::durable, **admin, Programs::reservation);
+  check_audit(**admin, false);
+  return stopped;
+}
+
+// crash-matrix: power loss | server and all clients, behind each fourth device operation; every prefix of the changes that were not synced, in their order | the durable prefix or longer, byte for byte, in one epoch; cursors not behind what was durable; writing goes on
+TEST(PowerLoss, at_any_operation_with_any_prefix_of_what_was_not_synced) {
+  sweep_plays(lose_what_came_last_at, 4);
+}
+
 // crash-matrix: power loss | server and all clients, behind each device operation, and every second time again while the server recovers; unsynced writes lost, torn, reordered | the durable prefix or longer, byte for byte, in one epoch; cursors not behind what was durable; writing goes on
 TEST(PowerLoss, at_any_operation_leaves_the_durable_prefix_or_more) {
-  sweep_plays(lose_power_at);
+  sweep_plays(
+      [](Programs::Play play, std::uint64_t n, Random& random) { return lose_power_at(play, n, false, random); });
+}
+
+// crash-matrix: power loss | server and all clients, behind device operations, while the server makes committed steps durable by itself every millisecond | the durable prefix or longer, byte for byte, in one epoch; writing goes on
+TEST(PowerLoss, while_the_flusher_is_at_work_leaves_the_durable_prefix_or_more) {
+  sweep_plays(
+      [](Programs::Play play, std::uint64_t n, Random& random) { return lose_power_at(play, n, true, random); });
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include "tests/unit/client/server_on_disk.h"
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -31,7 +32,7 @@ Result<void> ServerOnDisk::start() {
   options.root = root();
   options.socket_path = directory_.path("socket");
   options.capacity_bytes = pool_bytes;
-  options.flush_interval_ms = -1;
+  options.flush_interval_ms = flush_interval_ms_;
   options.restart_grace_ms = restart_grace_ms_;
   auto server = server::Server::start(disk_, options);
   if (!server) return fail(std::move(server.error()));
@@ -86,6 +87,17 @@ Result<void> ServerOnDisk::create(const std::string& name, std::uint64_t capacit
 
 void ServerOnDisk::share_with_clients() {
   client::set_client_device(disk_);
+}
+
+void ServerOnDisk::copy_to(const std::string& image) const {
+  std::filesystem::copy(root(), image, std::filesystem::copy_options::recursive);
+}
+
+void ServerOnDisk::restore(const std::string& image) {
+  stop();
+  std::filesystem::remove_all(root());
+  std::filesystem::copy(image, root(), std::filesystem::copy_options::recursive);
+  disk_.forget();
 }
 
 }  // namespace forebay::testing

@@ -25,7 +25,6 @@ class ServerOnDisk {
   ServerOnDisk(const ServerOnDisk&) = delete;
   ServerOnDisk& operator=(const ServerOnDisk&) = delete;
 
-  /// Committed steps become durable on request only, so that the order of the disk's operations is the clients'.
   Result<void> start();
   bool runs() const noexcept { return thread_.joinable(); }
   /// Ends the server without flushing anything.
@@ -41,17 +40,26 @@ class ServerOnDisk {
   /// How long servers that are started from now on wait for writers to come back; without it hardly at all, for whoever
   /// opens their streams waits as long.
   void set_restart_grace_ms(std::int64_t grace_ms) noexcept { restart_grace_ms_ = grace_ms; }
+  /// How often servers that are started from now on make committed steps durable; without it on request only, so that
+  /// the order of the disk's operations is the clients'.
+  void set_flush_interval_ms(std::int64_t interval_ms) noexcept { flush_interval_ms_ = interval_ms; }
   /// From now on clients of this process write and read through the disk.
   void share_with_clients();
 
   FaultyDevice& disk() noexcept { return disk_; }
   std::string root() const { return directory_.path("root"); }
 
+  /// Copies all that is on the disk to `image`, which does not exist. The server does not run.
+  void copy_to(const std::string& image) const;
+  /// Makes the disk hold that, as if all of it were synced, and plans nothing. Ends the server first.
+  void restore(const std::string& image);
+
  private:
   TemporaryDirectory directory_ = TemporaryDirectory::in_memory();
   TemporaryDirectory limbo_ = TemporaryDirectory::in_memory();
   FaultyDevice disk_{limbo_.path()};
   std::int64_t restart_grace_ms_ = 20;
+  std::int64_t flush_interval_ms_ = -1;
   std::unique_ptr<server::Server> server_;
   std::thread thread_;
 };

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from sqlalchemy import Connection
 
 from forebay.admin import Admin
 from forebay.errors import (
@@ -251,6 +253,92 @@ def test_going_down_destroys_what_is_not_persistent(reservations: Reservations, 
     assert set(server.existing) == {"kept", "scratch"}
     assert reservations.destroy_non_persistent(force=True) == ["scratch"]
     assert set(server.existing) == {"kept"}
+
+
+class FullDatabase(Database):
+    """Of the changes to come, counted from 1, those in `refused` find the disk full."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.refused: set[int] = set()
+        self.changes = 0
+
+    def refuse(self, *changes: int) -> None:
+        self.refused, self.changes = set(changes), 0
+
+    @contextlib.contextmanager
+    def _change(self) -> Iterator[Connection]:
+        self.changes += 1
+        if self.changes in self.refused:
+            raise NoSpaceError("the disk is full")
+        with super()._change() as connection:
+            yield connection
+
+
+@pytest.fixture
+def full(tmp_path: Path) -> Iterator[FullDatabase]:
+    opened = FullDatabase(tmp_path / "full.sqlite")
+    yield opened
+    opened.close()
+
+
+@pytest.mark.parametrize("change", [1, 2])
+@pytest.mark.parametrize("settles", ["reconcile", "create"])
+def test_a_create_that_could_not_be_written_down_is_settled_later(
+    server: FakeServer, full: FullDatabase, change: int, settles: str
+) -> None:
+    reservations = Reservations(full, ServerLink(server.connect))
+    full.refuse(change)
+    with pytest.raises(NoSpaceError, match="the disk is full"):
+        reservations.create(wish("one"))
+    # What the server was asked for is not forgotten.
+    assert states(full) == ({} if change == 1 else {"one": ReservationState.CREATING})
+    if settles == "create":
+        reservations.create(wish("one"))
+    reservations.reconcile()
+    assert set(states(full)) == set(server.existing)
+    assert set(states(full).values()) <= {ReservationState.PRESENT}
+    assert server.created == (1 if settles == "create" or change == 2 else 0)
+
+
+def test_a_create_whose_refusal_could_not_be_written_down_is_settled_later(
+    server: FakeServer, full: FullDatabase
+) -> None:
+    reservations = Reservations(full, ServerLink(server.connect))
+    full.refuse(2)
+    with pytest.raises(NoSpaceError, match="the disk is full"):
+        reservations.create(wish("big", POOL_BYTES + 1))
+    reservations.reconcile()
+    assert states(full) == {}
+
+
+@pytest.mark.parametrize("changes", [(1,), (2,), (1, 2)])
+def test_a_destroy_on_a_full_disk_makes_room_or_is_asked_again(
+    server: FakeServer, full: FullDatabase, changes: tuple[int, ...]
+) -> None:
+    reservations = Reservations(full, ServerLink(server.connect))
+    reservations.create(wish("one"))
+    full.refuse(*changes)
+    if changes == (1,):
+        reservations.destroy("one", force=False, by_uid=7)
+    else:
+        with pytest.raises(NoSpaceError, match="the disk is full"):
+            reservations.destroy("one", force=False, by_uid=7)
+        assert server.existing == {}
+        reservations.destroy("one", force=False, by_uid=7)
+    assert (states(full), reservations.findings()) == ({}, [])
+
+
+def test_a_destroy_that_is_refused_on_a_full_disk_leaves_the_reservation(
+    server: FakeServer, full: FullDatabase
+) -> None:
+    reservations = Reservations(full, ServerLink(server.connect))
+    reservations.create(wish("one"))
+    server.busy.add("one")
+    full.refuse(1, 2)
+    with pytest.raises(RefusedError):
+        reservations.destroy("one", force=False, by_uid=7)
+    assert states(full) == {"one": ReservationState.PRESENT}
 
 
 NAMES = st.sampled_from(["a", "b", "c"])
