@@ -21,8 +21,8 @@
 
 namespace forebay::testing {
 
-/// The bytes before each unsynced write, and the size that the last sync left. `counter`, which files may share, numbers
-/// changes in their order. Not thread-safe.
+/// The bytes before each unsynced write, and the size that the last sync left. `counter`, which files may share,
+/// numbers changes in their order. Not thread-safe.
 class UnsyncedFile {
   struct Before {
     std::uint64_t offset;
@@ -138,8 +138,8 @@ class UnsyncedFile {
     return Descriptor(::open(("/proc/self/fd/" + std::to_string(file_.get())).c_str(), O_RDWR | O_CLOEXEC));
   }
   static void write_back(const Descriptor& file, const Before& before, std::uint64_t begin, std::uint64_t end) {
-    [[maybe_unused]] const ssize_t written = ::pwrite(file.get(), before.bytes.data() + (begin - before.offset),
-                                                      end - begin, static_cast<off_t>(begin));
+    [[maybe_unused]] const ssize_t written =
+        ::pwrite(file.get(), before.bytes.data() + (begin - before.offset), end - begin, static_cast<off_t>(begin));
   }
   void cut(const Descriptor& file, std::uint64_t bytes) const {
     if (size() == bytes) return;

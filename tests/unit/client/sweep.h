@@ -16,9 +16,9 @@
 
 namespace forebay::testing {
 
-/// Calls `fault_at(n, random)` for n = 1, 2, … (each `every`th, from one that the seed chooses) until it says that there
-/// are no more operations. FOREBAY_TEST_COUNT: for about so many of them; `operations_about` is how many there are,
-/// about. FOREBAY_TEST_OPERATION=n repeats one.
+/// Calls `fault_at(n, random)` for n = 1, 2, … (each `every`th, from one that the seed chooses) until it says that
+/// there are no more operations. FOREBAY_TEST_COUNT: for about so many of them; `operations_about` is how many there
+/// are, about. FOREBAY_TEST_OPERATION=n repeats one.
 template <class FaultAt>
 void sweep(std::uint64_t operations_about, const FaultAt& fault_at, std::uint64_t every = 1) {
   const std::uint64_t seed = test_seed();
