@@ -16,6 +16,9 @@ import pytest
 from tests.fault.instance import Instance
 from tests.support.randomness import TEST_SEED, times
 
+#: Where a client may die over each message.
+MESSAGE_PLACES = ["client.message.before_send", "client.message.after_send", "client.message.received"]
+
 
 def pytest_report_header() -> str:
     """The seed, so that a failure can be replayed."""
@@ -37,11 +40,11 @@ def rounds() -> Callable[[int], int]:
 
 
 def numbers(chance: random.Random, stride: int, rounds: Callable[[int], int]) -> Iterator[int]:
-    """How often a place is passed before the accident: each ``stride``-th number, or all with many rounds.
+    """How often a place is passed before the accident: each ``stride``-th number, or all with eight rounds.
 
     It begins with one that chance chooses, and has no end.
     """
-    step = max(1, stride // rounds(1))
+    step = 1 if rounds(1) >= 8 else max(1, stride // rounds(1))
     return itertools.count(chance.randint(1, step), step)
 
 
@@ -62,3 +65,10 @@ def instance(instances: Callable[..., Instance]) -> Instance:
     made = instances()
     made.create("r", "64MiB")
     return made
+
+
+@pytest.fixture
+def current_instance(instance: Instance, monkeypatch: pytest.MonkeyPatch) -> Instance:
+    """The same, which clients of this process and its children find."""
+    monkeypatch.setenv("FOREBAY_ROOT", str(instance.root))
+    return instance

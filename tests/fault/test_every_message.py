@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from tests.fault import rerun_workflow
-from tests.fault.conftest import numbers
+from tests.fault.conftest import MESSAGE_PLACES, numbers
 from tests.fault.instance import Instance
 from tests.support.load import until
 
@@ -109,9 +109,7 @@ def test_the_outcome_is_the_same_wherever_the_server_dies(
             return
 
 
-@pytest.mark.parametrize(
-    "place", ["client.message.before_send", "client.message.after_send", "client.message.received"]
-)
+@pytest.mark.parametrize("place", MESSAGE_PLACES)
 # crash-matrix: every message of a program | writer, reader or administrator, at `client.message.before_send` | run again, it ends as without accident
 # crash-matrix: every message of a program | writer, reader or administrator, at `client.message.after_send` | run again, it ends as without accident
 # crash-matrix: every message of a program | writer, reader or administrator, at `client.message.received` | run again, it ends as without accident

@@ -13,7 +13,7 @@ import pytest
 import forebay
 from tests.fault.instance import Instance
 from tests.support.load import LoadProcess
-from tests.support.mounted import mounted
+from tests.support.mounted import fill, mounted
 
 Instances = Callable[..., Instance]
 
@@ -31,20 +31,6 @@ def free_bytes(place: Path) -> int:
     """What is free on the file system."""
     status = os.statvfs(place)
     return status.f_bavail * status.f_frsize
-
-
-def fill(place: Path) -> Path:
-    """Takes all that is free on the file system; the file to remove."""
-    ballast = place / "ballast"
-    with ballast.open("wb", buffering=0) as file:
-        piece = b"x" * (1 << 20)
-        while piece:
-            try:
-                written = file.write(piece)
-                piece = piece[: max(written, 1)]
-            except OSError:
-                piece = piece[: len(piece) // 2]
-    return ballast
 
 
 # crash-matrix: creating a reservation | the disk, full | nothing of it; a smaller one fits

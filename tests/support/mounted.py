@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["mounted"]
+__all__ = ["fill", "mounted"]
 
 
 @contextlib.contextmanager
@@ -42,3 +42,17 @@ def mounted(folder: Path, mebibytes: int, kind: str = "tmpfs") -> Iterator[Path]
     finally:
         # Lazily: a writer of ADIOS2 that failed keeps its file open until this process ends.
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def fill(place: Path) -> Path:
+    """Takes all that is free on the file system; the file to remove."""
+    ballast = place / "ballast"
+    with ballast.open("wb", buffering=0) as file:
+        piece = b"x" * (1 << 20)
+        while piece:
+            try:
+                written = file.write(piece)
+                piece = piece[: max(written, 1)]
+            except OSError:
+                piece = piece[: len(piece) // 2]
+    return ballast

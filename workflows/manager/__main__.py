@@ -22,7 +22,7 @@ from pathlib import Path
 import uvicorn
 
 from forebay.cli.instance import Instance
-from forebay.errors import BusyError, DisconnectedError, ForebayError
+from forebay.errors import BusyError, DisconnectedError, ForebayError, NoSpaceError, StorageError
 from forebay.workflows.manager.api import build_api
 from forebay.workflows.manager.database import Database
 from forebay.workflows.manager.peer import PeerProtocol
@@ -124,7 +124,7 @@ async def _reconcile(link: ServerLink, reservations: Reservations) -> tuple[int,
     incarnation = await asyncio.to_thread(link.incarnation)
     try:
         await asyncio.to_thread(reservations.reconcile)
-    except DisconnectedError as error:
+    except (DisconnectedError, NoSpaceError, StorageError) as error:
         _log.warning("cannot reconcile yet: %s", error)
         return None
     except ForebayError:

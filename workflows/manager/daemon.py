@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -15,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from forebay.errors import DeadlineExceededError, StorageError
+from forebay.errors import DeadlineExceededError, NoSpaceError, StorageError
 from forebay.workflows.staging.publication import write_whole
 
 __all__ = ["Daemon", "is_locked"]
@@ -61,6 +62,8 @@ class Daemon:
         ------
         StorageError
             It ended before it served; the text has the end of its log.
+        NoSpaceError
+            There is no room to remember which process it is; it was ended.
         DeadlineExceededError
             It does not serve in time; it was ended.
         """
@@ -81,11 +84,9 @@ class Daemon:
         finally:
             os.close(tell)
         try:
-            write_whole(self.identity, json.dumps({"pid": process.pid, "started": _start_time(process.pid)}) + "\n")
+            self._remember(process.pid)
             readable, _, _ = select.select([ready], [], [], timeout_seconds)
             if not readable:
-                process.kill()
-                process.wait()
                 raise DeadlineExceededError(
                     f"{self.name} did not serve within {timeout_seconds:g} s and was ended; see its log", str(self.log)
                 )
@@ -95,6 +96,9 @@ class Daemon:
                     f"{self.name} ended with status {status} before it served. {self._last_words()}", str(self.log)
                 )
         except BaseException:
+            # Nobody would know it again.
+            process.kill()
+            process.wait()
             self.identity.unlink(missing_ok=True)
             raise
         finally:
@@ -135,6 +139,18 @@ class Daemon:
             time.sleep(0.02)
         self.identity.unlink(missing_ok=True)
         return killed
+
+    def _remember(self, pid: int) -> None:
+        identity = json.dumps({"pid": pid, "started": _start_time(pid)}) + "\n"
+        try:
+            write_whole(self.identity, identity)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            raise NoSpaceError(
+                f"the disk is full, and {self.name} was not started; make room there, then run the same command again",
+                str(self.identity.parent),
+            ) from error
 
     def _open(self, pid: int | None) -> int | None:
         """A descriptor of the process, which cannot come to mean another one; None if it is gone."""

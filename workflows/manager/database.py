@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the manager remembers, in SQLite: reservations as they were asked for, stages, and their receipts.
 
-Every change is one transaction, durable when the call returns.
+Every change is one transaction, durable when the call returns. Where the disk is full or fails, calls raise
+NoSpaceError or StorageError, and a change that was not made leaves all as it was.
 """
 
 from __future__ import annotations
 
 import contextlib
+import sqlite3
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -16,7 +18,7 @@ from typing import Any
 import sqlalchemy as sql
 from sqlalchemy import event
 
-from forebay.errors import NotFoundError, UnsupportedError
+from forebay.errors import CorruptError, NoSpaceError, NotFoundError, StorageError, UnsupportedError
 from forebay.fail_point import fail_point
 from forebay.workflows.manager.states import ReservationState, StageState
 
@@ -117,10 +119,11 @@ class Database:
     """The manager's memory. Usable from several threads."""
 
     def __init__(self, path: Path) -> None:
+        self._path = path
         self._engine = sql.create_engine(f"sqlite:///{path}")
         event.listen(self._engine, "connect", _configure)
-        _metadata.create_all(self._engine)
-        with self._engine.begin() as connection:
+        with self._readable_errors(), self._engine.begin() as connection:
+            _metadata.create_all(connection)
             version = connection.scalar(sql.select(_schema.c.version))
             if version is None:
                 connection.execute(_schema.insert().values(version=_SCHEMA_VERSION))
@@ -140,13 +143,13 @@ class Database:
 
     def reservations(self) -> list[ReservationRow]:
         """All of them, by name."""
-        with self._engine.connect() as connection:
+        with self._look() as connection:
             rows = connection.execute(_reservations.select().order_by(_reservations.c.name)).mappings()
             return [_reservation_row(row) for row in rows]
 
     def reservation(self, name: str) -> ReservationRow | None:
         """One of them."""
-        with self._engine.connect() as connection:
+        with self._look() as connection:
             row = connection.execute(_reservations.select().where(_reservations.c.name == name)).mappings().first()
             return None if row is None else _reservation_row(row)
 
@@ -197,7 +200,7 @@ class Database:
 
     def stage(self, stage_id: int) -> StageRow:
         """One stage; NotFoundError without it."""
-        with self._engine.connect() as connection:
+        with self._look() as connection:
             row = connection.execute(_stages.select().where(_stages.c.id == stage_id)).mappings().first()
         if row is None:
             raise NotFoundError(f"there is no stage {stage_id}; `forebay stages` lists them")
@@ -208,7 +211,7 @@ class Database:
         query = _stages.select().order_by(_stages.c.id)
         if states is not None:
             query = query.where(_stages.c.state.in_(list(states)))
-        with self._engine.connect() as connection:
+        with self._look() as connection:
             return [_stage_row(row) for row in connection.execute(query).mappings()]
 
     def change_stage(self, stage_id: int, **values: Any) -> StageRow:
@@ -248,18 +251,65 @@ class Database:
 
     def receipt(self, stage_id: int) -> dict[str, Any] | None:
         """Path and checksum of a stage's receipt; None if it has left none."""
-        with self._engine.connect() as connection:
+        with self._look() as connection:
             row = connection.execute(_receipts.select().where(_receipts.c.stage == stage_id)).mappings().first()
         return None if row is None else {"path": row["path"], "crc32c": row["crc32c"]}
+
+    def check_writable(self) -> None:
+        """Tries a change that changes nothing.
+
+        Raises
+        ------
+        NoSpaceError, StorageError
+            It could not be written.
+        """
+        with self._readable_errors(), self._engine.begin() as connection:
+            # A value that is replaced by itself would not be written.
+            connection.execute(_schema.update().values(version=0))
+            connection.execute(_schema.update().values(version=_SCHEMA_VERSION))
 
     @contextlib.contextmanager
     def _change(self) -> Iterator[sql.Connection]:
         """One transaction: a manager that dies within leaves the rows as they were."""
         fail_point("manager.change.before")
-        with self._engine.begin() as connection:
+        with self._readable_errors(), self._engine.begin() as connection:
             yield connection
             fail_point("manager.change.before_commit")
         fail_point("manager.change.after")
+
+    @contextlib.contextmanager
+    def _look(self) -> Iterator[sql.Connection]:
+        with self._readable_errors(), self._engine.connect() as connection:
+            yield connection
+
+    @contextlib.contextmanager
+    def _readable_errors(self) -> Iterator[None]:
+        """SQLite's errors, as errors that say what to do."""
+        try:
+            yield
+        except sql.exc.DBAPIError as error:
+            raise _readable_error(error.orig, self._path) from error
+
+
+def _readable_error(error: BaseException | None, path: Path) -> Exception:
+    code = getattr(error, "sqlite_errorcode", 0)
+    # The index of the log of changes is a file of its own, whose want of space SQLite tells as an I/O error.
+    if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE):
+        return NoSpaceError(
+            "the disk that holds the manager's database is full; make room there, then run the same command again",
+            str(path),
+        )
+    if code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return CorruptError(
+            f"the manager's database is damaged ({error}); end the manager if it runs (its pid is in manager.pid), "
+            "move the database away with its -wal and -shm, then `forebay up`: reservations are found again, stages "
+            "are forgotten",
+            str(path),
+        )
+    return StorageError(
+        f"the manager's database cannot be read or written ({error}); see to its disk, then run the same command again",
+        str(path),
+    )
 
 
 def _configure(connection: Any, _record: object) -> None:

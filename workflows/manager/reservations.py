@@ -9,9 +9,18 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from dataclasses import replace
 
-from forebay.errors import DisconnectedError, ForebayError, NotFoundError, PermissionDeniedError, RefusedError
+from forebay.errors import (
+    DisconnectedError,
+    ForebayError,
+    NoSpaceError,
+    NotFoundError,
+    PermissionDeniedError,
+    RefusedError,
+    StorageError,
+)
 from forebay.records import Finding, Lifetime, ReservationInfo, Severity
 from forebay.workflows.manager.database import Database, ReservationRow
 from forebay.workflows.manager.server_link import ServerLink
@@ -20,6 +29,9 @@ from forebay.workflows.manager.states import ReservationState
 __all__ = ["Reservations"]
 
 _log = logging.getLogger(__name__)
+
+_ROOM_SECONDS_MAX = 5.0
+_ROOM_POLL_SECONDS = 0.05
 
 
 class Reservations:
@@ -39,13 +51,15 @@ class Reservations:
             The server refuses; nothing is remembered.
         DisconnectedError
             The server was lost; whether it exists is settled when the server is back.
+        NoSpaceError, StorageError
+            The manager's disk is full or fails; asked again when it does not, it is created if it was not.
         """
         with self._lock:
             known = self._database.reservation(wish.name)
             if known is None or known.state is not ReservationState.PRESENT:
                 self._database.put_reservation(replace(wish, state=ReservationState.CREATING))
             try:
-                return self._carry_out_create(wish)
+                info = self._ask_for(wish)
             except DisconnectedError:
                 raise
             except ForebayError:
@@ -54,6 +68,8 @@ class Reservations:
                 elif known.state is not ReservationState.PRESENT:
                     self._database.put_reservation(known)
                 raise
+            self._adopt(info)
+            return info
 
     def destroy(self, name: str, *, force: bool, by_uid: int | None) -> None:
         """Destroys the reservation; idempotent.
@@ -71,6 +87,8 @@ class Reservations:
             The server refuses without `force`; the reservation stays.
         DisconnectedError
             The server was lost; the reservation is destroyed when the server is back.
+        NoSpaceError, StorageError
+            The manager's disk is full or fails; asked again when it does not, it is destroyed if it was not.
         """
         with self._lock:
             known = self._database.reservation(name) or self._adopt_from_server(name)
@@ -125,7 +143,11 @@ class Reservations:
         DisconnectedError
             The server cannot be reached.
         """
-        self.reconcile()
+        try:
+            self._database.check_writable()
+            self.reconcile()
+        except (NoSpaceError, StorageError) as error:
+            return [Finding(Severity.PROBLEM, "manager", str(error))]
         return [
             Finding(
                 Severity.PROBLEM,
@@ -145,7 +167,7 @@ class Reservations:
                 _log.warning("reservation %s stays: %s", row.name, error)
         elif row.state is ReservationState.CREATING:
             try:
-                self._carry_out_create(row)
+                info = self._ask_for(row)
             except DisconnectedError:
                 raise
             except ForebayError as error:
@@ -153,6 +175,8 @@ class Reservations:
                 # consistent.
                 _log.warning("reservation %s is not created: %s", row.name, error)
                 self._database.forget_reservation(row.name)
+            else:
+                self._adopt(info)
         elif existing is None and row.state is ReservationState.PRESENT:
             _log.error("reservation %s should exist, but the server does not have it", row.name)
             self._database.set_reservation_state(row.name, ReservationState.LOST)
@@ -160,9 +184,10 @@ class Reservations:
             # It was made anew past the manager.
             self._adopt(existing)
 
-    def _carry_out_create(self, wish: ReservationRow) -> ReservationInfo:
+    def _ask_for(self, wish: ReservationRow) -> ReservationInfo:
+        """Has the server create it."""
         with self._link.admin() as admin:
-            info = admin.create(
+            return admin.create(
                 wish.name,
                 wish.capacity_bytes,
                 persistent=wish.persistent,
@@ -171,19 +196,39 @@ class Reservations:
                 owner_uid=wish.owner_uid,
                 owner_gid=wish.owner_gid,
             )
-        self._adopt(info)
-        return info
 
     def _carry_out_destroy(self, row: ReservationRow, *, force: bool) -> None:
-        self._database.put_reservation(replace(row, state=ReservationState.DESTROYING, force=force))
+        doomed = replace(row, state=ReservationState.DESTROYING, force=force)
+        try:
+            self._database.put_reservation(doomed)
+        except NoSpaceError as error:
+            # Destroying may be what makes the room. A death in between leaves a row that `forebay doctor` tells of.
+            _log.warning("reservation %s is destroyed without a note of it: %s", row.name, error)
+            doomed = row
         try:
             with self._link.admin() as admin:
                 admin.destroy(row.name, force=force)
         except RefusedError:
             before = ReservationState.PRESENT if row.state is ReservationState.DESTROYING else row.state
-            self._database.put_reservation(replace(row, state=before, force=False))
+            if doomed is not row:
+                self._database.put_reservation(replace(row, state=before, force=False))
             raise
-        self._database.forget_reservation(row.name)
+        if doomed is row:
+            self._forget_when_there_is_room(row.name)
+        else:
+            self._database.forget_reservation(row.name)
+
+    def _forget_when_there_is_room(self, name: str) -> None:
+        """The server may answer before the disk has the space back."""
+        deadline = time.monotonic() + _ROOM_SECONDS_MAX
+        while True:
+            try:
+                self._database.forget_reservation(name)
+                return
+            except NoSpaceError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(_ROOM_POLL_SECONDS)
 
     def _adopt_from_server(self, name: str) -> ReservationRow | None:
         with self._link.admin() as admin:

@@ -2,7 +2,8 @@
 """Runs stages as child processes: watches their progress, begins interrupted ones again, cancels, and keeps the
 outcome.
 
-A child ends with the manager, because its standard input does. All methods belong to the event loop's thread.
+A child ends with the manager, because its standard input does. What a run has to tell is written down when the disk
+takes it: while it is full or fails, the stage waits. All methods belong to the event loop's thread.
 """
 
 from __future__ import annotations
@@ -16,9 +17,13 @@ import pwd
 import signal
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from forebay.errors import NoSpaceError, StorageError
 from forebay.fail_point import fail_point
 from forebay.workflows.manager.database import Database, StageRow
 from forebay.workflows.manager.states import StageState
@@ -36,9 +41,14 @@ _ATTEMPTS_MAX = 5
 _RETRY_SECONDS_MAX = 30.0
 _STOP_SECONDS = 10.0
 _SAVE_INTERVAL_SECONDS = 1.0
+_WRITE_AGAIN_SECONDS = 1.0
 _NOTES_MAX = 100
 _LINE_BYTES_MAX = 1 << 20
 _ERROR_TEXT_MAX = 2000
+
+
+class _EndingError(Exception):
+    """The manager ends before a change could be written down; the next one begins the stage again."""
 
 
 class StageSupervisor:
@@ -51,6 +61,7 @@ class StageSupervisor:
         self._processes: dict[int, asyncio.subprocess.Process] = {}
         self._following: set[int] = set()
         self._progress: dict[int, dict[str, Any]] = {}
+        self._unwritten: dict[int, str] = {}  # what users are told of stages that cannot be written down
         self._not_before: dict[int, float] = {}
         self._versions: dict[int, int] = {}
         self._changed = asyncio.Condition()
@@ -123,11 +134,8 @@ class StageSupervisor:
                 await self._changed.wait_for(lambda: self._stopping or self.version(stage_id) != seen)
 
     def _with_progress(self, row: StageRow) -> StageRow:
-        newest = self._progress.get(row.id)
-        if newest is None:
-            return row
-        fields = {name: getattr(row, name) for name in StageRow.__slots__} | {"progress": newest}
-        return StageRow(**fields)
+        notes = [*row.notes, self._unwritten[row.id]] if row.id in self._unwritten else row.notes
+        return replace(row, progress=self._progress.get(row.id, row.progress), notes=notes)
 
     def _fill_slots(self) -> None:
         """Starts queued stages as far as there is room, oldest first."""
@@ -149,21 +157,25 @@ class StageSupervisor:
     async def _run(self, row: StageRow) -> None:
         try:
             await self._run_once(row)
+        except _EndingError:
+            _log.warning("stage %d is left to the next manager: %s", row.id, self._unwritten[row.id])
         except Exception:
             _log.exception("stage %d", row.id)
             failure = _failure(
                 "internal", "the manager failed to run the stage; see its log, ROOT/log/manager.log", may_pass=False
             )
-            await self._change(row.id, state=StageState.FAILED, failure=failure, finished_ns=time.time_ns())
+            with contextlib.suppress(_EndingError):
+                await self._write_down(row.id, state=StageState.FAILED, failure=failure, finished_ns=time.time_ns())
         finally:
             del self._tasks[row.id]
             self._following.discard(row.id)
             self._processes.pop(row.id, None)
             self._progress.pop(row.id, None)
+            self._unwritten.pop(row.id, None)
             self._fill_slots()
 
     async def _run_once(self, row: StageRow) -> None:
-        await self._change(
+        await self._write_down(
             row.id, state=StageState.RUNNING, attempts=row.attempts + 1, started_ns=time.time_ns(), failure=None
         )
         process = await asyncio.create_subprocess_exec(
@@ -206,11 +218,12 @@ class StageSupervisor:
                 self._progress[stage_id] = event
                 if time.monotonic() - saved_at > _SAVE_INTERVAL_SECONDS:
                     saved_at = time.monotonic()
-                    self._database.change_stage(stage_id, progress=event)
+                    with contextlib.suppress(NoSpaceError, StorageError):
+                        self._database.change_stage(stage_id, progress=event)
                 await self._announce(stage_id)
             elif kind == "note":
                 notes = self._database.stage(stage_id).notes
-                await self._change(stage_id, notes=[*notes, event["text"]][-_NOTES_MAX:])
+                await self._write_down(stage_id, notes=[*notes, event["text"]][-_NOTES_MAX:])
             else:
                 outcome = {"event": kind, **event}
         return outcome
@@ -223,16 +236,17 @@ class StageSupervisor:
             result = outcome["result"]
             receipt = Path(result["receipt"])
             _, checksum = await asyncio.to_thread(file_checksum, receipt)
-            self._database.put_receipt(row.id, str(receipt), format_checksum(checksum))
-            await self._change(
+            put_receipt = partial(self._database.put_receipt, row.id, str(receipt), format_checksum(checksum))
+            await self._until_written(row.id, put_receipt)
+            await self._write_down(
                 row.id, state=StageState.SUCCEEDED, result=result, progress=progress, finished_ns=time.time_ns()
             )
             return
         if now.cancel:
-            await self._change(row.id, state=StageState.CANCELLED, progress=progress, finished_ns=time.time_ns())
+            await self._write_down(row.id, state=StageState.CANCELLED, progress=progress, finished_ns=time.time_ns())
             return
         if self._stopping:
-            await self._change(row.id, state=StageState.QUEUED, progress=progress)
+            await self._write_down(row.id, state=StageState.QUEUED, progress=progress)
             return
         failure = outcome.get("failure") or _failure(
             "killed",
@@ -248,16 +262,43 @@ class StageSupervisor:
             pause_seconds = min(2.0 ** (attempts - 1), _RETRY_SECONDS_MAX)
             _log.warning("stage %d is tried again in %g s: %s", row.id, pause_seconds, failure["what"])
             self._not_before[row.id] = time.monotonic() + pause_seconds
-            await self._change(row.id, state=StageState.QUEUED, attempts=attempts, failure=failure, progress=progress)
+            await self._write_down(
+                row.id, state=StageState.QUEUED, attempts=attempts, failure=failure, progress=progress
+            )
             asyncio.get_running_loop().call_later(pause_seconds, self._fill_slots)
             return
-        await self._change(
+        await self._write_down(
             row.id, state=StageState.FAILED, failure=failure, progress=progress, finished_ns=time.time_ns()
         )
 
     async def _change(self, stage_id: int, **values: Any) -> None:
         self._database.change_stage(stage_id, **values)
         await self._announce(stage_id)
+
+    async def _write_down(self, stage_id: int, **values: Any) -> None:
+        """What a run has to tell; nobody would ask for it again."""
+        await self._until_written(stage_id, partial(self._database.change_stage, stage_id, **values))
+        await self._announce(stage_id)
+
+    async def _until_written(self, stage_id: int, change: Callable[[], object]) -> None:
+        """Makes the change as soon as the disk takes it; _EndingError if the manager ends first."""
+        while True:
+            try:
+                change()
+                break
+            except (NoSpaceError, StorageError) as error:
+                if stage_id not in self._unwritten:
+                    _log.warning("stage %d waits: %s", stage_id, error)
+                    trouble = "is full" if isinstance(error, NoSpaceError) else "fails"
+                    self._unwritten[stage_id] = (
+                        f"the disk of the manager's database {trouble} ({error.where}); the stage goes on by itself "
+                        "when that has passed"
+                    )
+                    await self._announce(stage_id)
+                if self._stopping:
+                    raise _EndingError from error
+                await asyncio.sleep(_WRITE_AGAIN_SECONDS)
+        self._unwritten.pop(stage_id, None)
 
     async def _announce(self, stage_id: int) -> None:
         async with self._changed:

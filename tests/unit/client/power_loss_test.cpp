@@ -106,9 +106,9 @@ bool lose_what_came_last_at(Programs::Play play, std::uint64_t n, Random& random
   return stopped;
 }
 
-// crash-matrix: power loss | server and all clients, behind each fourth device operation; every prefix of the changes that were not synced, in their order | the durable prefix or longer, byte for byte, in one epoch; cursors not behind what was durable; writing goes on
+// crash-matrix: power loss | server and all clients, behind each eighth device operation; every prefix of the changes that were not synced, in their order | the durable prefix or longer, byte for byte, in one epoch; cursors not behind what was durable; writing goes on
 TEST(PowerLoss, at_any_operation_with_any_prefix_of_what_was_not_synced) {
-  sweep_plays(lose_what_came_last_at, 4);
+  sweep_plays(lose_what_came_last_at, 8);
 }
 
 // crash-matrix: power loss | server and all clients, behind each device operation, and every second time again while the server recovers; unsynced writes lost, torn, reordered | the durable prefix or longer, byte for byte, in one epoch; cursors not behind what was durable; writing goes on

@@ -312,14 +312,15 @@ def test_a_create_whose_refusal_could_not_be_written_down_is_settled_later(
     assert states(full) == {}
 
 
-@pytest.mark.parametrize("changes", [(1,), (2,), (1, 2)])
+# Without a note of it the row is forgotten as soon as there is room, which the server may make after its answer.
+@pytest.mark.parametrize("changes", [(1,), (2,), (1, 2, 3)])
 def test_a_destroy_on_a_full_disk_makes_room_or_is_asked_again(
     server: FakeServer, full: FullDatabase, changes: tuple[int, ...]
 ) -> None:
     reservations = Reservations(full, ServerLink(server.connect))
     reservations.create(wish("one"))
     full.refuse(*changes)
-    if changes == (1,):
+    if 1 in changes:
         reservations.destroy("one", force=False, by_uid=7)
     else:
         with pytest.raises(NoSpaceError, match="the disk is full"):

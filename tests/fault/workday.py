@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What users ask a manager for in turn, from its first start over an evening's `forebay down` to the next day's end.
+
+Tests disturb the manager at it. What fails over that is asked again; in the end everything was done, once.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+import forebay
+from forebay.workflows.manager.client import ManagerClient
+from forebay.workflows.staging.job import FilesJob, Job, StepsJob
+from tests.support.instance import CommandLineInstance
+from tests.support.staged_output import check_destination, receipt_entries, stray_names
+
+__all__ = ["Workday"]
+
+Answer = TypeVar("Answer")
+Row = dict[str, Any]
+
+#: Longest wait for a stage; the machine may be busy.
+STAGE_SECONDS_MAX = 120.0
+STEPS = 4
+MESH = b"mesh" * 1000
+
+
+class Workday:
+    """One manager's users; a test overrides how they ask, and how the instance goes down and up."""
+
+    #: Failures of a stage after which its user asks again: another stage of theirs held the destination.
+    passing = frozenset({"busy"})
+
+    def __init__(self, instance: CommandLineInstance, folder: Path) -> None:
+        self.instance = instance
+        self.folder = folder
+        self.out = folder / "out"
+        self.live_out = folder / "live"
+        self.failed = 0  #: the stage that found no source
+        (folder / "inputs" / "deep").mkdir(parents=True)
+        (folder / "inputs" / "deep" / "mesh").write_bytes(MESH)
+
+    def insist(self, ask: Callable[[ManagerClient], Answer]) -> Answer:
+        """The answer to a question."""
+        with self.instance.manager() as manager:
+            return ask(manager)
+
+    def look(self, ask: Callable[[ManagerClient], Answer]) -> Answer:
+        """The answer to a question that changes nothing."""
+        return self.insist(ask)
+
+    def go_down(self) -> None:
+        """The instance is taken down."""
+        self.instance.ask("down")
+
+    def come_up(self) -> None:
+        """It is taken up again."""
+        self.instance.up()
+
+    def run(self) -> None:
+        """Both days."""
+        self.reservations_and_files()
+        self.steps()
+        with forebay.open("kept/live", "w", grace=600) as live:
+            with live.step() as step:
+                step["T"] = np.full(1000, 0)
+            following, waiting = self.stages_that_last()
+            self.insist(lambda manager: manager.create("passing", "8MiB", **wish(persistent=False)))
+            self.go_down()
+            self.come_up()
+            with live.step() as step:
+                step["T"] = np.full(1000, 1)
+        for number, job in ((following, self.live_job(follow=True)), (waiting, self.live_job())):
+            self.succeed(job, number)
+        self.failed_stage_is_mended()
+        job = replace(self.live_job(follow=True), destination=str(self.folder / "cancelled"))
+        number = self.insist(lambda manager: manager.submit(job))["id"]
+        self.insist(lambda manager: manager.cancel(number))
+        self.outcome(number)
+
+    def reservations_and_files(self) -> None:
+        """Reservations come and go; a tree is staged in and out again."""
+        self.insist(lambda manager: manager.create("kept", "16MiB", **wish()))
+        self.insist(lambda manager: manager.create("spare", "16MiB", **wish()))
+        self.succeed(FilesJob("kept", "inputs", str(self.folder / "inputs"), inward=True))
+        self.insist(lambda manager: manager.destroy("spare", force=False))
+        self.succeed(FilesJob("kept", "inputs", str(self.folder / "outputs"), inward=False))
+
+    def steps(self) -> None:
+        """A stream is staged out; another stage finds no source, and is left there."""
+        with forebay.open("kept/flow", "w", retention="precious:1", durability="durable") as stream:
+            for number in range(STEPS):
+                with stream.step() as step:
+                    step["T"] = np.full(1000, number)
+        self.succeed(StepsJob("kept/flow", str(self.out)))
+        number = self.insist(lambda manager: manager.submit(self.late_job()))["id"]
+        assert self.outcome(number)["failure"]["code"] == "not_found"
+        self.failed = number
+
+    def live_job(self, *, follow: bool = False) -> StepsJob:
+        """Of a stream that is being written."""
+        return StepsJob("kept/live", str(self.live_out), follow=follow)
+
+    def late_job(self) -> FilesJob:
+        """Of a file that is not there on the first day."""
+        return FilesJob("kept", "late", str(self.folder / "late"), inward=True)
+
+    def stages_that_last(self) -> tuple[int, int]:
+        """One runs, and one waits for the destination of the first."""
+        following = self.insist(lambda manager: manager.submit(self.live_job(follow=True)))["id"]
+        # One that was asked for twice, the first time over the death of the manager, waits as well.
+        self.wait_for(following, lambda row: row["progress"].get("items_done") == 1 or has_found_busy(row))
+        waiting = self.insist(lambda manager: manager.submit(self.live_job()))["id"]
+        self.wait_for(waiting, has_found_busy)
+        return following, waiting
+
+    def failed_stage_is_mended(self) -> None:
+        """It is still to be seen what failed, and why; asked for again, it is done."""
+        row = self.look(lambda manager: manager.stage(self.failed))
+        assert (row["state"], row["failure"]["code"]) == ("failed", "not_found")
+        (self.folder / "late").write_bytes(MESH)
+        self.succeed(self.late_job())
+
+    def succeed(self, job: Job, number: int | None = None) -> None:
+        """The stage ends well; one that only another one was in the way of is asked for again."""
+        if number is None:
+            number = self.insist(lambda manager: manager.submit(job))["id"]
+        while (row := self.outcome(number))["state"] != "succeeded":
+            assert row["state"] == "failed"
+            assert row["failure"]["code"] in self.passing, row["failure"]
+            number = self.insist(lambda manager: manager.submit(job))["id"]
+
+    def outcome(self, number: int) -> Row:
+        """A stage once it is over."""
+        return self.wait_for(number, lambda row: row["finished_ns"] is not None)
+
+    def wait_for(self, number: int, holds: Callable[[Row], bool]) -> Row:
+        """A stage once it is as wanted; woken by its changes."""
+        row: Row = {"version": -1}
+        deadline = time.monotonic() + STAGE_SECONDS_MAX
+
+        def ask(manager: ManagerClient) -> Row:
+            return manager.stage(number, seen=row["version"], wait_seconds=5)
+
+        while True:
+            row = self.look(ask)
+            if holds(row):
+                return row
+            assert row["finished_ns"] is None, row
+            assert time.monotonic() < deadline, f"still {row}"
+
+    def check(self) -> None:
+        """All was done, once."""
+        for row in self.look(lambda manager: manager.stages()):
+            self.outcome(row["id"])
+        for out, count in ((self.out, STEPS), (self.live_out, 2)):
+            assert sorted(receipt_entries(out)) == list(range(count))
+            check_destination(out)
+            assert stray_names(out) == set()
+        with forebay.Admin() as admin:
+            assert [info.name for info in admin.reservations()] == ["kept"]
+            assert [(step.staged, step.precious) for step in admin.steps("kept/flow")] == [(True, False)] * STEPS
+            files = Path(admin.reservation("kept").files_path)
+        for place in (files / "inputs" / "deep" / "mesh", self.folder / "outputs" / "deep" / "mesh", files / "late"):
+            assert place.read_bytes() == MESH
+        hidden = [path.name for path in (*files.iterdir(), *self.folder.iterdir()) if path.name.startswith(".")]
+        assert hidden == []
+        rows = self.look(lambda manager: manager._ask_list("GET", "/reservations"))
+        assert [(row["name"], row["state"]) for row in rows] == [("kept", "present")]
+        assert self.instance.ask("doctor", "--read-data")["clean"] is True
+        assert not re.search("Traceback|internal", self.instance.logs()), self.instance.logs()
+
+
+def wish(*, persistent: bool = True) -> dict[str, Any]:
+    """How reservations are asked for here."""
+    return {"persistent": persistent, "access_mode": "striped", "kind": "scratch"}
+
+
+def has_found_busy(row: Row) -> bool:
+    """True once a stage has found its destination taken by another one."""
+    return row["failure"] is not None and row["failure"]["code"] == "busy"
