@@ -4,6 +4,7 @@
 // place.
 #pragma once
 
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -110,9 +111,9 @@ struct Writer::Impl {
   protocol::StepMetadataBuilder metadata;
 
   State state = State::between_steps;
-  std::uint64_t step = 0;                      // the open one, else the next
-  std::uint64_t last_bytes = 0;                // what the last step took
-  std::uint64_t expected_bytes = 0;            // what each of the last two took, at least
+  std::uint64_t step = 0;                                                // the open one, else the next
+  std::uint64_t last_bytes = std::numeric_limits<std::uint64_t>::max();  // what the last step took
+  std::uint64_t expected_bytes = 0;                                      // what each of the last two took, at least
   std::optional<Error> step_error;             // a write failed: the open step can only be given up
   std::optional<Error> ended_by;               // group_broken, fenced or failed
   std::uint32_t space_request = 0;             // outstanding, or 0

@@ -23,6 +23,8 @@ _UNTOLD = {"begun", "put"}
 _READERS_MAX = 5
 _READER_KINDS = ("oldest", "latest", "durable", "named", "named", "named", "holder", "checker", "adios2")
 _SECONDS_TO_END = 40.0
+#: So many times as long for who goes on telling something.
+_PATIENCE = 10
 
 
 class Cast:
@@ -191,14 +193,18 @@ class Cast:
         name = self._names.pop(process.pid)
         self.stopped.discard(name)
         with process:
-            told = -1
+            status = None
             # A reader may have thousands of steps before it: it hangs when it tells of no further one.
-            while process.count() > told:
+            for _ in range(_PATIENCE):
                 told = process.count()
                 with contextlib.suppress(AssertionError):
-                    self.log.tell(name, "exited", status=process.finish(seconds))
-                    return
-            self.log.tell(name, "breach", rule="hang", what=f"has not gone on for {seconds} s: {process}")
+                    status = process.finish(seconds)
+                if status is not None or process.count() == told:
+                    break
+            if status is None:
+                self.log.tell(name, "breach", rule="hang", what=f"did not go on, or end, within {seconds} s: {process}")
+            else:
+                self.log.tell(name, "exited", status=status)
 
     def rest(self) -> None:
         """Ends everybody. Writers are cut short; followers must then come to their end by themselves."""

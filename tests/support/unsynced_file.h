@@ -99,7 +99,8 @@ class UnsyncedFile {
          changes.pop_back()) {
       const Before& before = changes.back();
       write_back(file, before, before.offset, before.offset + before.bytes.size());
-      cut(file, before.size);
+      // A later sync that succeeded has kept the size.
+      if (&changes == &writes_) cut(file, before.size);
     }
     // These are no stores.
     for (Before& range : mapped_) range = read(range.offset, range.bytes.size());

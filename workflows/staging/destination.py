@@ -30,6 +30,9 @@ from forebay.workflows.staging.receipt import RECEIPT_NAME, Receipt, StepEntry, 
 
 __all__ = ["Destination"]
 
+#: A full file system, and a quota that is used up.
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+
 
 class Destination:
     """Used under `publication.destination_lock`."""
@@ -48,6 +51,10 @@ class Destination:
         try:
             publication.make_directory(directory)
         except OSError as error:
+            if error.errno in _NO_ROOM:
+                raise NoSpaceError(
+                    "the disk of the destination is full; make room and run the same command again", str(directory)
+                ) from error
             raise StorageError(
                 f"the destination cannot be made ({error.strerror}); name a directory that may be written",
                 str(directory),
@@ -116,7 +123,7 @@ class Destination:
                 str(error.filename or self.directory),
             ) from error
         except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            if error.errno in _NO_ROOM:
                 raise NoSpaceError(
                     "the destination is full. What is staged already is safe; make room and run the same command again",
                     str(self.directory),
@@ -136,7 +143,7 @@ class Destination:
         except (RuntimeError, OSError) as error:
             usage = os.statvfs(self.directory)
             free_bytes = usage.f_bavail * usage.f_frsize
-            if free_bytes < size_bytes:
+            if free_bytes < size_bytes or (isinstance(error, OSError) and error.errno in _NO_ROOM):
                 raise NoSpaceError(
                     f"the destination is full: step {number} needs about {format_size(size_bytes)}, "
                     f"{format_size(free_bytes)} are free. Steps before it are staged and safe; make room and run the "

@@ -57,18 +57,24 @@ def sync_directory(directory: Path) -> None:
 
 
 def sync_name(directory: Path) -> None:
-    """Makes a directory's own name durable; not that of a mount, nor where what has it may not be read."""
-    if not directory.is_mount() and os.access(directory.parent, os.R_OK):
-        sync_directory(directory.parent)
+    """Makes a directory's own name durable; not that of a mount, nor where what has it may not be read or synced."""
+    own = directory.resolve()
+    if own.is_mount() or not os.access(own.parent, os.R_OK):
+        return
+    try:
+        sync_directory(own.parent)
+    except OSError as error:
+        # File systems that change nothing, or keep nothing, may not know such a sync.
+        if error.errno not in (errno.EINVAL, errno.EROFS, errno.ENOTSUP):
+            raise
 
 
 def make_directory(directory: Path) -> None:
     """Makes it and those above it that are not there, durably."""
     if not directory.is_dir():
-        if not directory.parent.is_dir():
-            make_directory(directory.parent)
+        make_directory(directory.parent)
         directory.mkdir(exist_ok=True)
-    # Of one that is there already, too: who made it may not have come to this.
+    # Of the first one that is there already, too: who made it may not have come to this.
     sync_name(directory)
 
 

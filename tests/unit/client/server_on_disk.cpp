@@ -18,7 +18,7 @@ constexpr std::uint64_t pool_bytes = std::uint64_t{256} << 20;
 }  // namespace
 
 ServerOnDisk::ServerOnDisk() {
-  ::setenv("FOREBAY_SOCKET", directory_.path("socket").c_str(), 1);
+  point_environment_here();
 }
 
 ServerOnDisk::~ServerOnDisk() {
@@ -27,7 +27,12 @@ ServerOnDisk::~ServerOnDisk() {
   ::unsetenv("FOREBAY_SOCKET");
 }
 
+void ServerOnDisk::point_environment_here() const {
+  ::setenv("FOREBAY_SOCKET", directory_.path("socket").c_str(), 1);
+}
+
 Result<void> ServerOnDisk::start() {
+  point_environment_here();
   server::ServerOptions options;
   options.root = root();
   options.socket_path = directory_.path("socket");

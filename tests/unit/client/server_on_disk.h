@@ -18,7 +18,7 @@ namespace forebay::testing {
 
 class ServerOnDisk {
  public:
-  /// Points this process's environment at a root of its own; nothing runs yet.
+  /// Points this process's environment at a root of its own, as start() does again; nothing runs yet.
   ServerOnDisk();
   /// Ends the server without flushing anything.
   ~ServerOnDisk();
@@ -55,6 +55,8 @@ class ServerOnDisk {
   void restore(const std::string& image);
 
  private:
+  void point_environment_here() const;
+
   TemporaryDirectory directory_ = TemporaryDirectory::in_memory();
   TemporaryDirectory limbo_ = TemporaryDirectory::in_memory();
   FaultyDevice disk_{limbo_.path()};

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writers that wait for space: who makes room is told to them without anybody asking, and so is that nobody will.
 #include <atomic>
-#include <future>
 #include <thread>
 
 #include <forebay/admin.h>
@@ -132,6 +131,13 @@ TEST_F(SpaceWait, ends_when_a_consumer_that_never_comes_back_is_removed) {
   EXPECT_EQ((*admin)->stream(*parse_address("res/flow"))->oldest, 1U);
 }
 
+TEST_F(SpaceWait, does_not_meet_a_small_step_behind_a_large_one) {
+  WriterOptions options;
+  options.when_full = WhenFull::error;
+  auto writer = open_writer(options);
+  for (const std::uint64_t bytes : {std::uint64_t{8}, 10 * mib, std::uint64_t{8}}) ASSERT_OK(write(*writer, bytes));
+}
+
 TEST_F(SpaceWait, of_a_consumer_that_begins_far_ahead_passes_no_step_to_come) {
   WriterOptions options;
   options.retention = *parse_retention("consumers:render");
@@ -191,65 +197,6 @@ TEST_F(SpaceThatComesWithASync, is_all_that_a_writer_waits_for_who_wants_an_erro
   ASSERT_FALSE(written);
   EXPECT_EQ(written.error().code, ErrorCode::no_space);
   EXPECT_NE(written.error().message().find("WhenFull=error"), std::string::npos) << written.error().message();
-}
-
-/// A group of two ranks keeps one large step, which goes when the small one that they have begun is committed, and only
-/// then; another writer waits for that.
-class SpaceThatComesWithACommit : public SpaceWait {
- protected:
-  void SetUp() override {
-    SpaceWait::SetUp();
-    WriterOptions options;
-    options.retention = *parse_retention("last:1");
-    options.ranks = 2;
-    auto other = std::async(std::launch::async, [&, other_options = options]() mutable {
-      other_options.rank = 1;
-      return open_writer(other_options, "pair");
-    });
-    options.rank = 0;
-    first_ = open_writer(options, "pair");
-    second_ = other.get();
-    ASSERT_TRUE(first_ && second_);
-    auto ended = std::async(std::launch::async, [this] { return write(*second_, 8); });
-    ASSERT_OK(write(*first_, 8 * mib));
-    ASSERT_OK(ended.get());
-    ASSERT_OK(put(*first_, 8));
-    kept_ = open_waiting("kept");
-    ASSERT_OK(write(*kept_, 3 * mib));
-    begin_waiting(*kept_, 7 * mib);
-  }
-  void expect_hopeless() {
-    const auto written = outcome();
-    ASSERT_FALSE(written);
-    EXPECT_EQ(written.error().code, ErrorCode::no_space);
-    EXPECT_NE(written.error().message().find("nothing that could free space"), std::string::npos)
-        << written.error().message();
-  }
-  std::unique_ptr<Writer> first_;
-  std::unique_ptr<Writer> second_;
-  std::unique_ptr<Writer> kept_;
-};
-
-TEST_F(SpaceThatComesWithACommit, is_had_when_it_comes) {
-  auto ended = std::async(std::launch::async, [this] { return write(*second_, 8); });
-  ASSERT_OK(first_->end_step());
-  ASSERT_OK(ended.get());
-  ASSERT_OK(outcome());
-}
-
-TEST_F(SpaceThatComesWithACommit, is_not_waited_for_when_a_rank_has_closed) {
-  ASSERT_OK(second_->close());
-  expect_hopeless();
-}
-
-TEST_F(SpaceThatComesWithACommit, is_not_waited_for_when_the_stream_has_failed) {
-  own_server_.disk().fail_at(Operation::sync, 1);
-  ReaderOptions durable;
-  durable.min_watermark = Watermark::durable;
-  auto reader = open_reader(durable, "pair");
-  const auto next = reader->next(10'000);
-  EXPECT_FALSE(next && next->kind == NextStep::Kind::step);
-  expect_hopeless();
 }
 
 TEST_F(SpaceWait, ends_when_a_group_has_come_back_after_a_restart) {
