@@ -222,6 +222,11 @@ void open_in_server(const JournalFile& file, std::uint8_t options) {
     StreamState expected;
     require(expected.apply(RecordType::checkpoint, file.state_after(file.records())).has_value());
     expected.retired.clear();
+    // Consumers whose place was withdrawn get the steps to come.
+    for (auto& [consumer, cursor] : expected.cursors) {
+      if (cursor.position > expected.next_step && cursor.epoch < expected.epoch)
+        cursor = {expected.epoch, expected.next_step};
+    }
     StreamState now = stream->state();
     now.retired.clear();
     require(bytes_of_state(now) == bytes_of_state(expected), "not the state that the journal tells of");
