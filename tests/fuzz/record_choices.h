@@ -3,6 +3,7 @@
 #pragma once
 
 #include <iterator>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -201,6 +202,9 @@ class RecordChoices {
       step->step = choices_.near(step->step);
       step->epoch = choices_.near32(step->epoch);
       step->parts.resize(choices_.near(step->parts.size()) % 4);
+      for (auto& part : step->parts) {
+        if (!part) part = std::make_unique<journal::PartT>();
+      }
     }
     return packed(made);
   }
