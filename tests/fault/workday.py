@@ -117,9 +117,12 @@ class Workday:
         following = self.insist(lambda manager: manager.submit(self.live_job(follow=True)))["id"]
         # One that was asked for twice, the first time over the death of the manager, waits as well.
         self.wait_for(following, lambda row: row["progress"].get("items_done") == 1 or has_found_busy(row))
-        waiting = self.insist(lambda manager: manager.submit(self.live_job()))["id"]
-        self.wait_for(waiting, has_found_busy)
-        return following, waiting
+        while True:
+            waiting = self.insist(lambda manager: manager.submit(self.live_job()))["id"]
+            # The next manager starts what was running and what is asked for anew in no order: the second one
+            # may be through before the first has its destination again.
+            if has_found_busy(self.wait_for(waiting, lambda row: has_found_busy(row) or row["state"] == "succeeded")):
+                return following, waiting
 
     def failed_stage_is_mended(self) -> None:
         """It is still to be seen what failed, and why; asked for again, it is done."""
