@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/unit/client/failing_memory.h"
 
+#include <atomic>
 #include <cstdlib>
 #include <new>
 
@@ -9,6 +10,7 @@ namespace {
 thread_local std::uint64_t allocations_before_failure = 0;  // 0: none fails
 thread_local bool failure_lasts = false;
 thread_local bool failed = false;
+std::atomic<std::uint64_t> allocations_left_to_all = 0;  // the last of them fails; 0: none does
 
 /// Null where a failure was planned or there is no more memory.
 void* try_allocate(std::size_t bytes) noexcept {
@@ -17,6 +19,7 @@ void* try_allocate(std::size_t bytes) noexcept {
     if (failure_lasts) allocations_before_failure = 1;
     return nullptr;
   }
+  if (allocations_left_to_all.load(std::memory_order_relaxed) != 0 && --allocations_left_to_all == 0) return nullptr;
   return std::malloc(bytes == 0 ? 1 : bytes);
 }
 void* allocate(std::size_t bytes) {
@@ -74,6 +77,10 @@ FailingMemory::~FailingMemory() {
 }
 bool FailingMemory::has_failed() noexcept {
   return failed;
+}
+
+void fail_allocation_of_any_thread(std::uint64_t n) noexcept {
+  allocations_left_to_all = n;
 }
 
 }  // namespace forebay::testing

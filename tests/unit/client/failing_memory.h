@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that cannot be had: operator new of this test program, which fails in one thread when it is told to.
+// Memory that cannot be had: operator new of this test program, which fails when it is told to, in one thread or in
+// all.
 #pragma once
 
 #include <cstdint>
@@ -19,5 +20,8 @@ class FailingMemory {
   /// Whether an allocation has failed.
   static bool has_failed() noexcept;
 };
+
+/// The n-th allocation (from 1) from now on fails, whichever thread's it is; 0: none does.
+void fail_allocation_of_any_thread(std::uint64_t n) noexcept;
 
 }  // namespace forebay::testing

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/log.h"
 #include "tests/support/randomness.h"
 #include "tests/unit/client/programs.h"
 #include "tests/unit/client/sweep.h"
@@ -115,8 +116,24 @@ TEST(PowerLoss, at_any_operation_leaves_the_durable_prefix_or_more) {
       [](Programs::Play play, std::uint64_t n, Random& random) { return lose_power_at(play, n, false, random); });
 }
 
+/// How often files are synced while the programs run without an accident.
+std::uint64_t syncs(Programs::Play play, bool flushes) {
+  log::set_level(log::Level::error);
+  ServerOnDisk server;
+  if (flushes) server.set_flush_interval_ms(1);
+  Told told;
+  Programs programs(server, told, play);
+  server.disk().reset();
+  programs.run();
+  const std::uint64_t found = server.disk().operations(Operation::sync);
+  programs.vanish();
+  return found;
+}
+
 // crash-matrix: power loss | server and all clients, behind as many operations of the device, while the server makes committed steps durable by itself every millisecond | the durable prefix or longer, byte for byte, in one epoch; writing goes on
 TEST(PowerLoss, while_the_flusher_is_at_work_leaves_the_durable_prefix_or_more) {
+  for (const Programs::Play play : {Programs::Play::everything, Programs::Play::full_reservation})
+    EXPECT_GT(syncs(play, true), syncs(play, false)) << "the flusher does nothing while the programs run";
   sweep_plays(
       [](Programs::Play play, std::uint64_t n, Random& random) { return lose_power_at(play, n, true, random); });
 }

@@ -43,9 +43,10 @@ class ServerMemory : public StreamTest {
   bool ended_ = false;
 };
 
-// crash-matrix: no memory | server, any allocation from the first client that comes back on, while steps are written, dropped, read and acknowledged | it ends; every step once, with its content, to clients that go on with the next server
+// crash-matrix: no memory | server, any allocation of any of its threads from the first client that comes back on, while steps are written, made durable, dropped, read and acknowledged | it ends; every step once, with its content, to clients that go on with the next server
 TEST_F(ServerMemory, that_runs_out_is_a_death_like_any_other) {
   WriterOptions writer_options;
+  writer_options.durability = Durability::durable;
   writer_options.retention = Retention{.last = 3, .consumers = {"render"}, .precious_every = 0};
   // Anew for each death: there are many, and a sanitizer makes each take its time.
   InterruptHook patience = end_of_patience();

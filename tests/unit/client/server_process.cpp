@@ -32,6 +32,7 @@ constexpr int start_timeout_ms = 60'000;
   options.root = root;
   options.socket_path = root + "/socket";
   options.capacity_bytes = std::uint64_t{1} << 30;
+  if (failing_allocation != 0) options.flush_interval_ms = 1;
   auto server = server::Server::start(posix_device(), options);
   if (!server) {
     log::error("{}", server.error().message());
@@ -41,7 +42,7 @@ constexpr int start_timeout_ms = 60'000;
   if (::write(ready, &pid, sizeof pid) != sizeof pid) ::_exit(2);
   ::close(ready);
   std::set_new_handler([] { ::_exit(4); });
-  const FailingMemory memory(failing_allocation, true);
+  fail_allocation_of_any_thread(failing_allocation);
   (*server)->run();
   ::_exit(0);
 }

@@ -21,7 +21,8 @@ class ServerProcess {
   ServerProcess(const ServerProcess&) = delete;
   ServerProcess& operator=(const ServerProcess&) = delete;
 
-  /// `failing_allocation`: which one of its event loop (from 1) finds no memory, and ends it; 0: none.
+  /// `failing_allocation`: which one of any of its threads (from 1) finds no memory, and ends it; 0: none. Then the
+  /// thread that makes steps durable works all the time.
   void start(std::uint64_t failing_allocation = 0);
   bool has_ended() const;
   /// SIGKILL: the server loses its memory, as in a crash.
