@@ -53,11 +53,10 @@ Result<Stream*> find_stream(Connection& connection, const std::string& reservati
   auto reservation = connection.server().find_reservation(reservation_name, connection.peer());
   if (!reservation) return fail(std::move(reservation.error()));
   Stream* stream = (*reservation)->find_stream(name);
-  if (stream == nullptr) {
-    return fail(ErrorCode::not_found, "no such stream; `forebay streams " + reservation_name + "` lists what is there",
-                "stream " + reservation_name + "/" + name);
-  }
-  return stream;
+  if (stream != nullptr) return stream;
+  if (auto readable = (*reservation)->check_readable(name); !readable) return fail(std::move(readable.error()));
+  return fail(ErrorCode::not_found, "no such stream; `forebay streams " + reservation_name + "` lists what is there",
+              "stream " + reservation_name + "/" + name);
 }
 
 }  // namespace

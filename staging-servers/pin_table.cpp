@@ -79,13 +79,17 @@ Result<std::unique_ptr<PinTable>> PinTable::open(const std::string& path, bool a
       slot.session = 0;
       continue;
     }
+    // A pin lies in one slot: a second one would outlast its removal.
+    if (!table->used_.emplace(std::tuple(slot.session, slot.epoch, slot.step), i).second) {
+      slot.session = 0;
+      continue;
+    }
     slot.stream_uuid[sizeof slot.stream_uuid - 1] = '\0';
     Absent& reader = found[slot.session];
     reader.session = slot.session;
     reader.pid = static_cast<pid_t>(slot.pid);
     reader.stream_uuid = slot.stream_uuid;
     reader.keys.emplace_back(slot.epoch, slot.step);
-    table->used_.emplace(std::tuple(slot.session, slot.epoch, slot.step), i);
   }
   for (std::uint32_t i = slot_count_max; i-- > 0;) {
     if (table->slots_[i].session == 0) table->free_.push_back(i);

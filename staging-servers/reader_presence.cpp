@@ -41,7 +41,13 @@ Descriptor ReaderPresence::admit(std::uint64_t session) const {
 }
 
 void ReaderPresence::forget(std::uint64_t session) const {
-  ::unlink(path(session).c_str());
+  remove(path(session));
+}
+
+void ReaderPresence::remove(const std::string& path) {
+  if (::unlink(path.c_str()) == 0 || errno == ENOENT) return;
+  const Error error = system_error(errno, "a reader's file stays until the server starts again", path).value();
+  log::warning("{}", error.message());
 }
 
 ReaderPresence::State ReaderPresence::state(std::uint64_t session) const {
@@ -56,7 +62,7 @@ void ReaderPresence::keep_only(const std::set<std::uint64_t>& sessions) const {
   for (std::uint64_t session : sessions) kept.insert(path(session));
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator(directory_, ignored)) {
-    if (!kept.contains(entry.path().string())) ::unlink(entry.path().c_str());
+    if (!kept.contains(entry.path().string())) remove(entry.path().string());
   }
 }
 

@@ -36,6 +36,8 @@ class ReaderPresence {
  private:
   explicit ReaderPresence(std::string directory) : directory_(std::move(directory)) {}
   std::string path(std::uint64_t session) const;
+  /// It is of no use any more, and does no harm.
+  static void remove(const std::string& path);
 
   std::string directory_;
 };

@@ -69,11 +69,8 @@ void ReaderSession::open(const protocol::Message& message) {
   distribution = static_cast<StepDistribution>(wish_.distribution);
   follow = wish_.follow;
   take_number();
-  if (const std::string* why = (*reservation)->unreadable(wish_.stream)) {
-    connection_.answer_failure(open_request_, {ErrorCode::corrupt,
-                                               "the stream cannot be opened: " + *why +
-                                                   "; mend the disk and restart the server, or remove the stream",
-                                               where});
+  if (auto readable = (*reservation)->check_readable(wish_.stream); !readable) {
+    connection_.answer_failure(open_request_, readable.error());
     return;
   }
   stream_ = (*reservation)->find_stream(wish_.stream);

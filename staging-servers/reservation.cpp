@@ -54,6 +54,14 @@ const std::string* Reservation::unreadable(const std::string& stream) const {
   return found == unreadable_.end() ? nullptr : &found->second;
 }
 
+Result<void> Reservation::check_readable(const std::string& stream) const {
+  const std::string* why = unreadable(stream);
+  if (why == nullptr) return {};
+  std::string what = "the stream cannot be opened: " + *why + "; mend the disk and restart the server";
+  if (unreadable_.contains(stream)) what += ", or remove the stream";
+  return fail(ErrorCode::corrupt, std::move(what), "stream " + name() + "/" + stream);
+}
+
 Stream* Reservation::find_stream(const std::string& stream) {
   const auto found = streams_.find(stream);
   return found == streams_.end() ? nullptr : found->second.get();
@@ -61,11 +69,7 @@ Stream* Reservation::find_stream(const std::string& stream) {
 
 Result<Stream*> Reservation::find_or_make_stream(const std::string& stream) {
   if (Stream* found = find_stream(stream)) return found;
-  if (const std::string* why = unreadable(stream)) {
-    return fail(ErrorCode::corrupt,
-                "the stream cannot be opened: " + *why + "; mend the disk and restart the server, or remove the stream",
-                "stream " + name() + "/" + stream);
-  }
+  if (auto readable = check_readable(stream); !readable) return fail(std::move(readable.error()));
   if (auto room = make_room_for_stream(); !room) return fail(std::move(room.error()));
   if (auto made = server_.store().make_stream_directory(record_.id, stream); !made)
     return fail(std::move(made.error()));
@@ -164,6 +168,13 @@ Result<void> Reservation::remove_stream(const std::string& stream) {
     if (auto noted = server_.note_boot(); !noted) log::warning("{}", noted.error().message());
   };
   if (unreadable_.contains(stream)) {
+    // Which steps they hold only its journal tells, and with it gone these would be anybody's space.
+    if (server_.has_unplaced_readers()) {
+      return fail(ErrorCode::busy,
+                  "readers of before the server's start may hold steps of this stream, which cannot be read; end them "
+                  "first",
+                  "stream " + name() + "/" + stream);
+    }
     if (auto retired = server_.store().retire_stream(record_.id, stream); !retired) return retired;
     unreadable_.erase(stream);
     no_more_unchecked();

@@ -70,6 +70,8 @@ class Reservation {
   /// Why a stream that lies on disk could not be opened; null for others. Nothing is written in the reservation while
   /// there is one: which space it holds is not known.
   const std::string* unreadable(const std::string& name) const;
+  /// corrupt, with the reason, if it is one of these.
+  Result<void> check_readable(const std::string& stream) const;
   /// Unreadable streams of which it is not known what the loss of power has left of them: they are to be recovered as
   /// after a boot whenever they can be read. `all_streams` if not even their names could be read.
   const std::set<std::string>& unchecked_streams() const noexcept { return unchecked_; }

@@ -21,6 +21,13 @@ namespace {
 constexpr std::size_t purge_entries_a_round = 256;
 constexpr std::int64_t accept_pause_ms = 200;
 
+/// Why a server does not start, and what its operator can do about what the system said.
+tl::unexpected<Error> refusal(Error error) {
+  if (error.code == ErrorCode::no_space) error.what += "; make some room, then start the server again";
+  if (error.code == ErrorCode::io_error) error.what += "; mend that, then start the server again";
+  return fail(std::move(error));
+}
+
 }  // namespace
 
 Server::Server(Device& device, ServerOptions options)
@@ -40,18 +47,18 @@ Server::~Server() {
 
 Result<std::unique_ptr<Server>> Server::start(Device& device, const ServerOptions& options) {
   std::unique_ptr<Server> server(new Server(device, options));
-  if (auto prepared = server->prepare_root(); !prepared) return fail(std::move(prepared.error()));
+  if (auto prepared = server->prepare_root(); !prepared) return refusal(std::move(prepared.error()));
   auto loop = EventLoop::create();
-  if (!loop) return fail(std::move(loop.error()));
+  if (!loop) return refusal(std::move(loop.error()));
   server->loop_ = std::move(*loop);
   server->sync_worker_ = std::make_unique<Worker>();
   server->errand_worker_ = std::make_unique<Worker>();
   auto store = storage::ReservationStore::open(device, server->options_.root);
-  if (!store) return fail(std::move(store.error()));
+  if (!store) return refusal(std::move(store.error()));
   server->store_ = std::move(*store);
-  if (auto learned = server->learn_capacity(); !learned) return fail(std::move(learned.error()));
-  if (auto recovered = server->recover(); !recovered) return fail(std::move(recovered.error()));
-  if (auto listening = server->listen(); !listening) return fail(std::move(listening.error()));
+  if (auto learned = server->learn_capacity(); !learned) return refusal(std::move(learned.error()));
+  if (auto recovered = server->recover(); !recovered) return refusal(std::move(recovered.error()));
+  if (auto listening = server->listen(); !listening) return refusal(std::move(listening.error()));
   server->purge_quarantine();
   return server;
 }

@@ -97,6 +97,9 @@ class Server {
   /// It has come back, or let go.
   void absent_returned(std::uint64_t session) { absent_readers_.erase(session); }
 
+  /// Are there readers of before the start that may hold steps of a stream that could not be read at it?
+  bool has_unplaced_readers();
+
   /// Numbers of the readers that are connected.
   std::set<std::uint64_t> reader_sessions;
   /// Names of reservations that are being created or destroyed right now, and what waits for the end of that.
@@ -118,6 +121,8 @@ class Server {
   void purge_round();
   void watch_absent_readers();
   void check_absent_readers();
+  /// Nobody holds what that reader held, whose process this is.
+  bool is_gone(std::uint64_t session, const Descriptor& process) const;
 
   Device& device_;
   ServerOptions options_;
@@ -143,6 +148,11 @@ class Server {
   std::vector<PinTable::Absent> absent_;                ///< readers of before the restart; during recovery only
   std::map<std::uint64_t, Descriptor> absent_readers_;  ///< their processes, as pidfds, by session
   bool absent_check_set_ = false;
+  struct UnplacedReader {
+    Descriptor process;
+    std::vector<std::pair<std::uint32_t, std::uint64_t>> keys;  ///< epochs and steps
+  };
+  std::map<std::uint64_t, UnplacedReader> unplaced_readers_;  ///< of streams that are not known, by session
   std::multimap<std::string, ReaderSession*> stream_waiters_;
   std::map<std::string, std::unique_ptr<Reservation>> reservations_;
   std::unordered_map<Connection*, std::unique_ptr<Connection>> connections_;

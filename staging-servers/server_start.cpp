@@ -11,16 +11,16 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/size_text.h"
 #include "base/system_error.h"
+#include "root_files.h"
 #include "server.h"
 #include "stream.h"
 #include "version.h"
@@ -68,6 +68,11 @@ Result<std::string> runtime_directory() {
   return directory;
 }
 
+/// Invalid where it has ended.
+Descriptor process_of(pid_t pid) {
+  return Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+}
+
 }  // namespace
 
 Result<void> Server::prepare_root() {
@@ -89,32 +94,26 @@ Result<void> Server::prepare_root() {
     return fail(ErrorCode::unsupported, "cannot read the kernel's boot id, which recovery depends on",
                 "/proc/sys/kernel/random/boot_id");
   const auto text = read_text(device_, options_.root + "/boot-id");
-  std::istringstream lines(text.value_or(""));
-  std::string line;
-  std::getline(lines, line);
-  after_boot_ = line != boot_id_;
-  while (std::getline(lines, line)) {
-    if (const auto slash = line.find('/'); slash != std::string::npos)
-      unchecked_[line.substr(0, slash)].insert(line.substr(slash + 1));
-  }
+  BootNote note = parse_boot_note(text.value_or(""));
+  after_boot_ = note.boot_id != boot_id_;
+  unchecked_ = std::move(note.unchecked);
   return {};
 }
 
 Result<void> Server::keep_text(const std::string& name, const std::string& text) {
-  // A disk without a byte left keeps no server from starting again.
-  auto before = read_whole(device_, options_.root + "/" + name, small_file_bytes_max);
+  const std::string path = options_.root + "/" + name;
+  auto before = read_whole(device_, path, small_file_bytes_max);
   if (before && std::ranges::equal(*before, bytes_of(text))) return {};
   auto written = write_whole(device_, options_.root, name, bytes_of(text));
-  if (written || written.error().code != ErrorCode::no_space) return written;
-  const std::string path = options_.root + "/" + name;
-  if (before && before->size() >= text.size()) {
+  if (!written && written.error().code == ErrorCode::no_space && before && before->size() >= text.size()) {
+    // A disk without a byte left keeps no server from starting again.
     auto file = device_.open(path, OpenMode::read_write);
     if (!file) return fail(std::move(file.error()));
-    const std::string filled = text + std::string(before->size() - text.size(), '\n');
-    if (auto over = (*file)->write_at(0, bytes_of(filled)); !over) return over;
-    return (*file)->sync();
+    written = (*file)->write_at(0, bytes_of(text + std::string(before->size() - text.size(), '\n')));
+    if (written) written = (*file)->sync();
   }
-  return fail(ErrorCode::no_space, "the file system is full: make some room, then start the server again", path);
+  if (!written) written.error().where = path;
+  return written;
 }
 
 Result<void> Server::learn_capacity() {
@@ -122,13 +121,9 @@ Result<void> Server::learn_capacity() {
   std::optional<std::uint64_t> capacity = options_.capacity_bytes;
   const auto text = read_text(device_, path);
   if (!capacity && text) {
-    std::uint64_t number = 0;
-    const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), number);
-    if (error != std::errc() || end != text->data() + text->size()) {
-      return fail(ErrorCode::corrupt, "the pool's size cannot be read; start once with --capacity to write it anew",
-                  path);
-    }
-    capacity = number;
+    auto number = parse_pool(*text, path);
+    if (!number) return fail(std::move(number.error()));
+    capacity = *number;
   }
   if (!capacity) {
     struct statvfs status{};
@@ -138,7 +133,7 @@ Result<void> Server::learn_capacity() {
   }
   pool_bytes_ = *capacity / storage::granularity_bytes * storage::granularity_bytes;
   if (pool_bytes_ < storage::capacity_bytes_min) {
-    return fail(ErrorCode::no_space,
+    return fail(ErrorCode::invalid_argument,
                 "a pool of " + size_text(*capacity) + " has no room for the smallest reservation, which takes " +
                     size_text(storage::capacity_bytes_min) + "; name a larger one with --capacity",
                 options_.root);
@@ -175,19 +170,22 @@ Result<void> Server::recover() {
 }
 
 Result<void> Server::note_boot() {
-  std::string text = boot_id_ + "\n";
+  BootNote note{boot_id_, {}};
   for (const auto& [name, reservation] : reservations_) {
     for (const std::string& stream : reservation->unchecked_streams())
-      text += reservation->record().id + "/" + stream + "\n";
+      note.unchecked[reservation->record().id].insert(stream);
   }
   for (const std::string& id : unread_) {
-    if (after_boot_) text += id + "/" + Reservation::all_streams + "\n";
-    for (const std::string& stream : unchecked_[id]) text += id + "/" + stream + "\n";
+    if (after_boot_) note.unchecked[id].insert(Reservation::all_streams);
+    for (const std::string& stream : unchecked_[id]) note.unchecked[id].insert(stream);
   }
-  return keep_text("boot-id", text);
+  return keep_text("boot-id", to_text(note));
 }
 
 void Server::watch_absent_readers() {
+  const bool all_read = unread_.empty() && std::ranges::all_of(reservations_, [](const auto& entry) {
+                          return entry.second->unreadable_streams().empty();
+                        });
   std::set<std::uint64_t> sessions;
   for (const PinTable::Absent& reader : std::exchange(absent_, {})) {
     Stream* stream = nullptr;
@@ -195,6 +193,13 @@ void Server::watch_absent_readers() {
       for (auto& [stream_name, candidate] : reservation->streams()) {
         if (candidate->state().uuid == reader.stream_uuid) stream = candidate.get();
       }
+    }
+    if (stream == nullptr && !all_read) {
+      // It may be one that could not be read. A later start can: its steps must not be dropped under their readers
+      // then.
+      sessions.insert(reader.session);
+      unplaced_readers_.emplace(reader.session, UnplacedReader{process_of(reader.pid), reader.keys});
+      continue;
     }
     if (stream == nullptr) {
       for (const auto& [epoch, step] : reader.keys) pins_->remove(reader.session, epoch, step);
@@ -208,7 +213,7 @@ void Server::watch_absent_readers() {
 }
 
 void Server::watch_absent_reader(std::uint64_t session, pid_t pid) {
-  absent_readers_.emplace(session, static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  absent_readers_.emplace(session, process_of(pid));
   // Neither a lock that ends nor the last handle of a reader that lives on says so by itself.
   // A killed process's connection may be seen to end just before its lock, so the first look is soon.
   if (!std::exchange(absent_check_set_, true))
@@ -218,11 +223,7 @@ void Server::watch_absent_reader(std::uint64_t session, pid_t pid) {
 void Server::check_absent_readers() {
   std::vector<std::uint64_t> gone;
   for (const auto& [session, process] : absent_readers_) {
-    pollfd ended{process.get(), POLLIN, 0};
-    const bool has_process = process.valid() && ::poll(&ended, 1, 0) == 0;
-    const auto state = presence_->state(session);
-    if (state == ReaderPresence::State::gone || (state == ReaderPresence::State::unknown && !has_process))
-      gone.push_back(session);
+    if (is_gone(session, process)) gone.push_back(session);
   }
   for (std::uint64_t session : gone) {
     absent_readers_.erase(session);
@@ -233,6 +234,24 @@ void Server::check_absent_readers() {
   }
   absent_check_set_ = !absent_readers_.empty();
   if (absent_check_set_) loop_->at(monotonic_ns() + absent_check_ms * 1'000'000, [this] { check_absent_readers(); });
+}
+
+bool Server::is_gone(std::uint64_t session, const Descriptor& process) const {
+  const auto state = presence_->state(session);
+  if (state != ReaderPresence::State::unknown) return state == ReaderPresence::State::gone;
+  pollfd ended{process.get(), POLLIN, 0};
+  return !process.valid() || ::poll(&ended, 1, 0) != 0;
+}
+
+bool Server::has_unplaced_readers() {
+  std::erase_if(unplaced_readers_, [this](const auto& entry) {
+    const auto& [session, reader] = entry;
+    if (!is_gone(session, reader.process)) return false;
+    for (const auto& [epoch, step] : reader.keys) pins_->remove(session, epoch, step);
+    presence_->forget(session);
+    return true;
+  });
+  return !unplaced_readers_.empty();
 }
 
 bool Server::held_by_absent(const std::string& stream_uuid, std::uint32_t epoch, std::uint64_t step) const {
@@ -271,7 +290,7 @@ Result<void> Server::listen() {
   const std::string endpoint = socket_path_ + "\n";
   if (auto written = keep_text("endpoint", endpoint); !written) return written;
   if (::chmod((options_.root + "/endpoint").c_str(), 0644) != 0)
-    return system_error(errno, "cannot open the endpoint file to others", options_.root);
+    return system_error(errno, "cannot open the endpoint file to others", options_.root + "/endpoint");
   log::info("forebayd {} serves {} on {}", version_text, options_.root, socket_path_);
   return {};
 }

@@ -20,9 +20,9 @@ Result<Stream*> stream_for(Connection& connection, const std::string& reservatio
   }
   if (make) return (*reservation)->find_or_make_stream(stream_name);
   Stream* stream = (*reservation)->find_stream(stream_name);
-  if (stream == nullptr)
-    return fail(ErrorCode::not_found, "no such stream", "stream " + reservation_name + "/" + stream_name);
-  return stream;
+  if (stream != nullptr) return stream;
+  if (auto readable = (*reservation)->check_readable(stream_name); !readable) return fail(std::move(readable.error()));
+  return fail(ErrorCode::not_found, "no such stream", "stream " + reservation_name + "/" + stream_name);
 }
 
 }  // namespace

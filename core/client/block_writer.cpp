@@ -6,6 +6,7 @@
 
 #include "base/bounds.h"
 #include "base/checksum.h"
+#include "base/fail_point.h"
 #include "client/statistics.h"
 #include "protocol/step_metadata.h"
 
@@ -106,6 +107,7 @@ Result<void> BlockWriter::write_large(const BlockSource& source, std::span<const
       if (checksums_) result.checksum = crc32c(chunk, result.checksum);
       if (with_statistics) min_max.add(chunk);
     }
+    fail_point("client.put.before_write");
     if (auto written = write_at(pieces[piece].segment(), pieces[piece].offset() + in_piece, bytes); !written)
       return written;
     in_piece += bytes.size();

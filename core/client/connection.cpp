@@ -106,8 +106,7 @@ Result<std::uint32_t> Connection::send(MessageType type, std::span<const std::ui
       sent = socket_.send(type, request, body);
     } catch (const std::bad_alloc&) {
       // A part of the message may be on its way, and the next one would be taken for the rest.
-      ::shutdown(socket_.descriptor(), SHUT_RDWR);
-      break_with({ErrorCode::io_error, "no memory", {}});
+      abandon();
       throw;
     }
     fail_point("client.message.after_send");
@@ -217,6 +216,11 @@ std::vector<Message> Connection::take_unwanted_steps() {
 bool Connection::is_broken() {
   const std::lock_guard lock(mutex_);
   return broken_.has_value();
+}
+
+void Connection::abandon() {
+  ::shutdown(socket_.descriptor(), SHUT_RDWR);
+  break_with({ErrorCode::io_error, "no memory", {}});
 }
 
 void Connection::break_with(Error error) {

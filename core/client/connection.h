@@ -66,6 +66,8 @@ class Connection {
   /// Steps that were asked for and then forgotten: the server holds each until it is released.
   std::vector<protocol::Message> take_unwanted_steps();
 
+  /// Ends it. Where there was no memory for what an answer brought, the server hears what is held only from a new one.
+  void abandon();
   /// True once the server's end is gone or has sent something that makes no sense.
   bool is_broken();
   std::uint64_t server_run() const noexcept { return server_run_; }

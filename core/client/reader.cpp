@@ -2,6 +2,7 @@
 // The public calls of Reader.
 #include <algorithm>
 #include <deque>
+#include <new>
 #include <utility>
 
 #include <forebay/admin.h>
@@ -49,6 +50,7 @@ struct Reader::Impl {
   }
 
   Result<NextStep> take_event(Message message, std::uint64_t generation, bool moves);
+  Result<void> enter_event(Message message, std::uint64_t generation, bool moves, NextStep& next);
   Result<Message> poll(client::Connection& connection);
   void release_unwanted();
   Result<std::shared_ptr<const Step>> step_of(Message message, std::uint64_t generation);
@@ -58,12 +60,30 @@ struct Reader::Impl {
 
 // What StepWait or StepGet brought. `moves`: the reader's position follows.
 Result<NextStep> Reader::Impl::take_event(Message message, std::uint64_t generation, bool moves) {
+  const std::uint32_t epoch = link->epoch();
+  const std::uint64_t position = link->position();
+  NextStep next;
+  try {
+    if (auto entered = enter_event(std::move(message), generation, moves, next); !entered)
+      return fail(std::move(entered.error()));
+  } catch (const std::bad_alloc&) {
+    // The server has delivered a step that nobody here knows of: the next connection says so, and it comes again.
+    if (moves) {
+      link->set_position(epoch, position);
+      untold_rewound |= next.rewound;
+    }
+    if (const ReaderLink::Current now = link->current(); now.generation == generation) now.connection->abandon();
+    throw;
+  }
+  return next;
+}
+
+Result<void> Reader::Impl::enter_event(Message message, std::uint64_t generation, bool moves, NextStep& next) {
   auto body = protocol::body_of<wire::StepEvent>(message);
   if (!body) return fail(std::move(body.error()));
   const wire::StepEvent& event = **body;
   if (auto added = link->segments().add(event.segments(), std::move(message.descriptors)); !added)
     return fail(std::move(added.error()));
-  NextStep next;
   next.kind = static_cast<NextStep::Kind>(event.kind());
   next.rewound = event.rewound();
   next.skipped = event.skipped();
@@ -93,7 +113,7 @@ Result<NextStep> Reader::Impl::take_event(Message message, std::uint64_t generat
     next.step = std::make_shared<const Step>(std::make_unique<Step::Impl>(Step::Impl{std::move(*state)}));
   }
   tidy_segments(next);
-  return next;
+  return {};
 }
 
 // A segment goes to other writers only when nobody holds its descriptor, so those of earlier incarnations are let go; a

@@ -231,14 +231,17 @@ std::shared_ptr<Pin> ReaderLink::delivered(std::uint64_t step, std::uint32_t epo
     pin->lost_ = pinned;  // with the connection that it came through
     return pin;
   }
-  auto& entry = pins_[{epoch, step}];
-  pin = entry.second.lock();
-  if (!pin) {
-    pin = std::make_shared<Pin>(shared_from_this(), step, epoch, true);
-    pin->generation_ = generation;
-    entry = {pin.get(), pin};
+  const auto found = pins_.find({epoch, step});
+  if (found != pins_.end()) pin = found->second.second.lock();
+  if (pin) {
+    ++pin->deliveries_;
+    return pin;
   }
-  ++pin->deliveries_;
+  // Whole before it is entered: where there is no memory for that it is released like any other.
+  pin = std::make_shared<Pin>(shared_from_this(), step, epoch, true);
+  pin->generation_ = generation;
+  pin->deliveries_ = 1;
+  pins_.insert_or_assign({epoch, step}, std::pair(pin.get(), std::weak_ptr(pin)));
   return pin;
 }
 

@@ -20,6 +20,9 @@ constexpr std::uint64_t small_run_most_bytes = std::uint64_t{256} << 10;
 
 }  // namespace
 
+// What needs memory comes first in each change: a list and its sum never differ, and no page that a step uses is
+// forgotten.
+
 std::vector<Extent> merged(std::vector<Extent> extents) {
   std::ranges::sort(extents, [](const Extent& a, const Extent& b) {
     return a.segment != b.segment ? a.segment < b.segment : a.offset < b.offset;
@@ -36,35 +39,31 @@ std::vector<Extent> merged(std::vector<Extent> extents) {
 }
 
 void Space::grant(const Extent& extent) {
-  free_bytes_ += extent.length;
-  for (Extent& other : free_) {
-    if (other.segment != extent.segment) continue;
-    if (other.end() == extent.offset) {
-      other.length += extent.length;
-      return;
-    }
-    if (extent.end() == other.offset) {
-      other.offset = extent.offset;
-      other.length += extent.length;
-      return;
-    }
+  const auto neighbour = std::ranges::find_if(free_, [&](const Extent& other) {
+    return other.segment == extent.segment && (other.end() == extent.offset || extent.end() == other.offset);
+  });
+  if (neighbour == free_.end()) {
+    free_.push_back(extent);
+  } else {
+    neighbour->offset = std::min(neighbour->offset, extent.offset);
+    neighbour->length += extent.length;
   }
-  free_.push_back(extent);
+  free_bytes_ += extent.length;
 }
 
 Extent Space::take_run(std::size_t index, std::uint64_t length) {
   Extent& source = free_[index];
   const Extent taken{source.segment, source.offset, length};
-  source.offset += length;
-  source.length -= length;
-  if (source.length == 0) free_.erase(free_.begin() + static_cast<std::ptrdiff_t>(index));
-  free_bytes_ -= length;
-  used_bytes_ += length;
   if (!used_.empty() && used_.back().segment == taken.segment && used_.back().end() == taken.offset) {
     used_.back().length += length;
   } else {
     used_.push_back(taken);
   }
+  source.offset += length;
+  source.length -= length;
+  if (source.length == 0) free_.erase(free_.begin() + static_cast<std::ptrdiff_t>(index));
+  free_bytes_ -= length;
+  used_bytes_ += length;
   return taken;
 }
 
@@ -124,14 +123,15 @@ std::optional<format::Piece> Space::take_small(std::uint64_t bytes) {
 void Space::trim() {
   const std::uint64_t first_unused = round_up(small_next_, page_bytes);
   if (first_unused < small_end_) {
+    reserve(1);
     const Extent unused{small_segment_, first_unused, small_end_ - first_unused};
     // The run's end may lie inside a merged entry of used_, with pages of large blocks behind it.
     for (std::size_t i = 0; i < used_.size(); ++i) {
-      Extent& entry = used_[i];
+      const Extent entry = used_[i];
       if (entry.segment != unused.segment || !(entry.offset <= unused.offset && unused.end() <= entry.end())) continue;
       const Extent behind{entry.segment, unused.end(), entry.end() - unused.end()};
-      entry.length = unused.offset - entry.offset;
       if (behind.length > 0) used_.push_back(behind);
+      used_[i].length = unused.offset - entry.offset;
       if (used_[i].length == 0) used_.erase(used_.begin() + static_cast<std::ptrdiff_t>(i));
       break;
     }
@@ -148,19 +148,13 @@ std::vector<Extent> Space::held() const {
   return merged(std::move(all));
 }
 
-void Space::commit() {
+void Space::end_step() {
   small_bytes_expected_ = small_bytes_;
   used_.clear();
   used_bytes_ = 0;
   small_next_ = 0;
   small_end_ = 0;
   small_bytes_ = 0;
-}
-
-std::vector<Extent> Space::abort() {
-  std::vector<Extent> given_up = used();
-  commit();
-  return given_up;
 }
 
 }  // namespace forebay::client

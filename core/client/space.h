@@ -29,6 +29,8 @@ class Space {
  public:
   /// Adds free space; offset and length are multiples of 4096 and nothing of it is held already.
   void grant(const Extent& extent);
+  /// Makes room for so many calls of grant(), which need no memory then.
+  void reserve(std::size_t grants) { free_.reserve(free_.size() + grants); }
 
   /// Takes `bytes` (more than 0) in whole pages and appends the pieces, whose lengths add up to `bytes`. False, with
   /// nothing taken, if there is too little.
@@ -46,10 +48,8 @@ class Space {
   /// All that is held, the open step's included, merged.
   std::vector<Extent> held() const;
 
-  /// The step has committed: what it used is no longer held.
-  void commit();
-  /// The step is given up: what it used is no longer held, and returned for grant().
-  std::vector<Extent> abort();
+  /// What the step used is no longer held: it has committed, or was given up and grant() was told of it.
+  void end_step();
 
  private:
   Extent take_run(std::size_t index, std::uint64_t length);

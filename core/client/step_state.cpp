@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <unordered_set>
+#include <utility>
 
 #include "base/bounds.h"
 #include "base/checksum.h"
@@ -169,10 +171,16 @@ const StepState::Index& StepState::index() const {
 
 void StepState::build_index() const {
   std::unordered_map<std::string_view, std::uint32_t> by_name;
-  for (const Part& part : parts_) add_to_index(part, by_name);
-  for (std::size_t i = 0; i < index_.variables.size(); ++i) {
-    if (!complete(index_.variables[i]))
-      index_.conflicts.emplace(static_cast<std::uint32_t>(i), "the blocks of the joined array are too many");
+  try {
+    for (const Part& part : parts_) add_to_index(part, by_name);
+    for (std::size_t i = 0; i < index_.variables.size(); ++i) {
+      if (!complete(index_.variables[i]))
+        index_.conflicts.emplace(static_cast<std::uint32_t>(i), "the blocks of the joined array are too many");
+    }
+  } catch (const std::bad_alloc&) {
+    // Whoever asks again begins anew.
+    index_ = {};
+    throw;
   }
 }
 
@@ -249,15 +257,16 @@ const VariableInfo* StepState::find(std::string_view name) const {
 const std::vector<Attribute>& StepState::attributes() const {
   std::call_once(attributes_once_, [this] {
     std::unordered_set<std::string_view> names;
+    std::vector<Attribute> attributes;
     for (const Part& part : parts_) {
       const auto* table = protocol::attributes_of(*part.metadata);
       if (table == nullptr || table->attributes() == nullptr) continue;
       for (const format::Attribute* attribute : *table->attributes()) {
         const std::string_view name(attribute->name()->data(), attribute->name()->size());
-        if (names.insert(name).second)
-          attributes_.push_back({std::string(name), protocol::attribute_value(*attribute)});
+        if (names.insert(name).second) attributes.push_back({std::string(name), protocol::attribute_value(*attribute)});
       }
     }
+    attributes_ = std::move(attributes);
   });
   return attributes_;
 }

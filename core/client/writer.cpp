@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The public calls of Writer and the checks that they make.
 #include <algorithm>
+#include <exception>
+#include <optional>
 
 #include <forebay/writer.h>
 
@@ -43,6 +45,22 @@ Result<void> check_joined(const BlockSpec& block) {
   return {};
 }
 
+/// A change of the open step. Where it finds no memory nobody knows how far it came, and the step can only be given up.
+class StepChange {
+ public:
+  explicit StepChange(std::optional<Error>& step_error) noexcept : step_error_(step_error) {}
+  ~StepChange() {
+    // Needs no memory itself.
+    if (std::uncaught_exceptions() > exceptions_before_) step_error_ = Error{ErrorCode::io_error, "no memory", {}};
+  }
+  StepChange(const StepChange&) = delete;
+  StepChange& operator=(const StepChange&) = delete;
+
+ private:
+  std::optional<Error>& step_error_;
+  const int exceptions_before_ = std::uncaught_exceptions();
+};
+
 }  // namespace
 
 Writer::Impl::Impl(Address address_, WriterOptions options_)
@@ -70,6 +88,13 @@ Result<void> Writer::Impl::check_in_step() const {
     return fail(ErrorCode::invalid_argument, "the step is being published; call end_step again to learn its fate",
                 where());
   return fail(ErrorCode::invalid_argument, "no step is open; call begin_step first", where());
+}
+
+Result<void> Writer::Impl::check_step_whole() const {
+  if (auto checked = check_in_step(); !checked) return checked;
+  if (!step_error) return {};
+  return fail(step_error->code,
+              "this step can only be given up (abort_step), for something in it failed: " + step_error->what, where());
 }
 
 Result<std::uint64_t> Writer::Impl::check_block(const BlockSpec& block) const {
@@ -222,7 +247,8 @@ Result<std::uint64_t> Writer::begin_step() {
 }
 
 Result<void> Writer::put(const BlockSpec& block, const void* data) {
-  if (auto checked = impl_->check_in_step(); !checked) return checked;
+  if (auto checked = impl_->check_step_whole(); !checked) return checked;
+  const StepChange change(impl_->step_error);
   auto bytes = impl_->check_block(block);
   if (!bytes) return fail(std::move(bytes.error()));
   if (auto checked = impl_->check_against_step(block); !checked) return checked;
@@ -250,7 +276,8 @@ Result<void> Writer::put(const BlockSpec& block, const void* data) {
 }
 
 Result<void> Writer::put_string(std::string_view name, ShapeKind kind, std::string_view value) {
-  if (auto checked = impl_->check_in_step(); !checked) return checked;
+  if (auto checked = impl_->check_step_whole(); !checked) return checked;
+  const StepChange change(impl_->step_error);
   BlockSpec block;
   block.name = name;
   block.type = DataType::string;
@@ -263,7 +290,8 @@ Result<void> Writer::put_string(std::string_view name, ShapeKind kind, std::stri
 }
 
 Result<Writer::Allocation> Writer::allocate(const BlockSpec& block) {
-  if (auto checked = impl_->check_in_step(); !checked) return fail(std::move(checked.error()));
+  if (auto checked = impl_->check_step_whole(); !checked) return fail(std::move(checked.error()));
+  const StepChange change(impl_->step_error);
   auto bytes = impl_->check_block(block);
   if (!bytes) return fail(std::move(bytes.error()));
   if (is_single_value(block.kind)) return invalid(block, "single values are written with put");
@@ -311,12 +339,9 @@ Result<void> Writer::remove_attribute(std::string_view name) {
 Result<void> Writer::end_step() {
   if (auto checked = impl_->check_usable(); !checked) return checked;
   if (impl_->state != Impl::State::publishing) {
-    if (auto checked = impl_->check_in_step(); !checked) return checked;
-    if (impl_->step_error) {
-      return fail(impl_->step_error->code,
-                  "a write of this step failed, so it can only be given up (abort_step): " + impl_->step_error->what,
-                  impl_->where());
-    }
+    if (auto checked = impl_->check_step_whole(); !checked) return checked;
+    // The answer may bring the next one.
+    if (auto taken = impl_->take_grant(); !taken) return impl_->failed(std::move(taken.error()));
     if (auto completed = impl_->complete_part(); !completed) return impl_->failed(std::move(completed.error()));
     impl_->state = Impl::State::publishing;
   }
@@ -328,12 +353,15 @@ Result<void> Writer::abort_step() {
   wire::StepAbortT request;
   request.step = impl_->step;
   if (auto ordered = impl_->order(MessageType::step_abort, request); !ordered) return ordered;
+  // From here on nothing else can become of it.
+  if (!impl_->step_error) impl_->step_error = Error{ErrorCode::io_error, "giving it up", {}};
   impl_->blocks.discard();
   // What the program may still look at is not written to by it any more, nor by the next step.
   if (auto completed = impl_->complete_allocated(); !completed) return impl_->failed(std::move(completed.error()));
   impl_->release_allocated(nullptr);
   impl_->space.trim();
-  for (const client::Extent& extent : impl_->space.abort()) impl_->add_space(extent);
+  impl_->add_space(impl_->space.used());
+  impl_->space.end_step();
   impl_->state = Impl::State::between_steps;
   return {};
 }

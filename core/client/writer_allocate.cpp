@@ -63,6 +63,8 @@ Result<std::shared_ptr<client::Mapping>> Writer::Impl::map_pieces(const std::vec
 }
 
 Result<void> Writer::Impl::complete_allocated() {
+  // What releases them does not fail half-way: the step may have committed by then.
+  released.reserve(released.size() + allocated.size());
   for (const Allocated& entry : allocated) {
     // First, so that checksum and statistics are those of what readers get.
     if (auto protected_now = entry.mapping->make_read_only(); !protected_now) return protected_now;
@@ -109,33 +111,40 @@ void Writer::Impl::release_allocated(const std::shared_ptr<client::Pin>& pin) {
   allocated.clear();
 }
 
-void Writer::Impl::add_space(const Extent& extent) {
-  // Cut at the first block held that it meets, then the rest likewise.
+void Writer::Impl::cut(const Extent& extent, std::vector<Extent>& free, std::vector<Extent>& kept) const {
+  // At the first block held that it meets, then the rest likewise.
   for (const Released& block : released) {
     if (!block.held) continue;
     for (const Extent& held : block.extents) {
       if (held.segment != extent.segment || held.end() <= extent.offset || extent.end() <= held.offset) continue;
       const std::uint64_t from = std::max(held.offset, extent.offset);
       const std::uint64_t to = std::min(held.end(), extent.end());
-      kept_back.push_back({extent.segment, from, to - from});
-      if (extent.offset < from) add_space({extent.segment, extent.offset, from - extent.offset});
-      if (to < extent.end()) add_space({extent.segment, to, extent.end() - to});
+      kept.push_back({extent.segment, from, to - from});
+      if (extent.offset < from) cut({extent.segment, extent.offset, from - extent.offset}, free, kept);
+      if (to < extent.end()) cut({extent.segment, to, extent.end() - to}, free, kept);
       return;
     }
   }
-  space.grant(extent);
+  free.push_back(extent);
+}
+
+void Writer::Impl::place(std::span<const Extent> extents, std::vector<Extent> kept) {
+  std::vector<Extent> free;
+  for (const Extent& extent : extents) cut(extent, free, kept);
+  space.reserve(free.size());
+  for (const Extent& extent : free) space.grant(extent);
+  kept_back = std::move(kept);
 }
 
 void Writer::Impl::look_for_released() {
-  bool any = false;
   for (Released& block : released) {
     if (!block.held || block.mapping->is_held()) continue;
     block.held = false;
-    any = true;
+    let_go = true;
   }
-  if (!any) return;
-  const std::vector<Extent> waiting = std::exchange(kept_back, {});
-  for (const Extent& extent : waiting) add_space(extent);
+  if (!let_go) return;
+  place(kept_back, {});
+  let_go = false;
 }
 
 void Writer::Impl::unmap_unlikely() {

@@ -7,6 +7,7 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -40,11 +41,20 @@ struct Writer::Impl {
     bool held = false;  ///< by the program; else the mapping is kept for the next block in the same place
   };
 
+  /// An answer that grants space. The pointers are into the message.
+  struct Grant {
+    protocol::Message message;
+    const flatbuffers::Vector<const wire::Extent*>* extents = nullptr;
+    const flatbuffers::Vector<std::uint32_t>* segments = nullptr;
+  };
+
   Impl(Address address, WriterOptions options);
 
   // writer.cpp
   Result<void> check_usable() const;
   Result<void> check_in_step() const;
+  /// The same, and nothing of the open step has failed so far.
+  Result<void> check_step_whole() const;
   std::string where() const;
   /// The block's bytes, once everything about it holds.
   Result<std::uint64_t> check_block(const BlockSpec& block) const;
@@ -56,14 +66,18 @@ struct Writer::Impl {
   Result<void> take_space(std::uint64_t bytes, bool whole_pages);
   /// Waits until `bytes` are free, asking for `extra` more where that is no reason to fail.
   Result<void> request_space(std::uint64_t bytes, std::uint64_t ahead);
-  Result<void> accept_grant(const flatbuffers::Vector<const wire::Extent*>* extents,
-                            const flatbuffers::Vector<std::uint32_t>* numbers, std::vector<Descriptor> descriptors);
+  /// Takes what an answer grants; `Body` is SpaceGranted or Committed. Where there is no memory for that it is taken
+  /// when space is needed next.
+  template <class Body>
+  Result<void> accept_grant(protocol::Message answer, const Body& body);
+  Result<void> take_grant();
+  Result<void> take(Grant& granted);
   /// Asks for descriptors that did not fit. False if the server was restarted meanwhile.
   Result<bool> fetch_segments(const wire::SegmentsGetT& missing);
   /// Writes what is left of the step and its metadata, and fills `part`.
   Result<void> complete_part();
   Result<void> publish();
-  Result<void> step_committed(const wire::Committed* committed, std::vector<Descriptor> descriptors);
+  void step_committed();
 
   // writer_rejoin.cpp
   /// Sends the request, or goes on waiting for the one that `request` names, across restarts of the server.
@@ -90,8 +104,11 @@ struct Writer::Impl {
   /// Where the program holds memory that was allocated in the open step, has the part pin it for `holder`.
   Result<void> pin_if_held();
   void pin_part();
-  /// Adds granted space, keeping back what the program still looks at.
-  void add_space(const client::Extent& extent);
+  /// Adds granted space, keeping back what the program still looks at. All of it or, without memory, nothing.
+  void add_space(std::span<const client::Extent> extents) { place(extents, kept_back); }
+  /// The same; `kept` is what is kept back already.
+  void place(std::span<const client::Extent> extents, std::vector<client::Extent> kept);
+  void cut(const client::Extent& extent, std::vector<client::Extent>& free, std::vector<client::Extent>& kept) const;
   /// The space of what the program has let go of may be used.
   void look_for_released();
   /// Mappings that nobody holds and that are not likely to be used again go.
@@ -114,7 +131,7 @@ struct Writer::Impl {
   std::uint64_t step = 0;                                                // the open one, else the next
   std::uint64_t last_bytes = std::numeric_limits<std::uint64_t>::max();  // what the last step took
   std::uint64_t expected_bytes = 0;                                      // what each of the last two took, at least
-  std::optional<Error> step_error;             // a write failed: the open step can only be given up
+  std::optional<Error> step_error;             // a write failed, or found no memory: the open step can only be given up
   std::optional<Error> ended_by;               // group_broken, fenced or failed
   std::uint32_t space_request = 0;             // outstanding, or 0
   std::uint32_t part_request = 0;              // outstanding, or 0
@@ -124,6 +141,8 @@ struct Writer::Impl {
   std::vector<Released> released;              // the latest last
   std::uint64_t allocated_bytes = 0;           // in the last step
   std::vector<client::Extent> kept_back;       // granted, but still looked at through `released`
+  bool let_go = false;                         // of some of that
+  std::optional<Grant> grant;                  // not taken yet
   std::vector<format::Piece> pieces;           // of the block that is being written
   std::shared_ptr<client::ReaderLink> holder;  // pins steps for who looks at allocated memory; made when first needed
   std::shared_ptr<client::Pin> part_pin;       // while publishing, if the part asks for it

@@ -43,6 +43,7 @@ Result<void> Writer::Impl::send_rejoin(client::Connection& fresh) {
   request.block_timeout_ms = options.block_timeout_ms;
   request.durability = static_cast<std::uint8_t>(options.durability);
   request.grace_ms = options.grace_ms;
+  grant.reset();
   std::vector<Extent> held = space.held();
   held.insert(held.end(), kept_back.begin(), kept_back.end());
   for (const Extent& extent : client::merged(std::move(held)))

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A step's space, and its way from the last block to the commit.
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "base/bounds.h"
@@ -47,6 +48,7 @@ Result<void> Writer::Impl::take_space(std::uint64_t bytes, bool whole_pages) {
 }
 
 Result<void> Writer::Impl::request_space(std::uint64_t bytes, std::uint64_t ahead) {
+  if (auto taken = take_grant(); !taken) return failed(std::move(taken.error()));
   look_for_released();
   while (space.free_bytes() < bytes) {
     wire::SpaceRequestT request;
@@ -60,21 +62,35 @@ Result<void> Writer::Impl::request_space(std::uint64_t bytes, std::uint64_t ahea
     if ((*body)->extents() == nullptr || (*body)->extents()->size() == 0) {
       return failed({ErrorCode::protocol, "the server granted nothing", {}});
     }
-    if (auto accepted = accept_grant((*body)->extents(), (*body)->segments(), std::move((*answer)->descriptors));
-        !accepted) {
+    if (auto accepted = accept_grant(std::move(**answer), **body); !accepted)
       return failed(std::move(accepted.error()));
-    }
   }
   return {};
 }
 
-Result<void> Writer::Impl::accept_grant(const flatbuffers::Vector<const wire::Extent*>* extents,
-                                        const flatbuffers::Vector<std::uint32_t>* numbers,
-                                        std::vector<Descriptor> descriptors) {
-  if (auto added = segments.add(numbers, std::move(descriptors)); !added) return added;
-  if (extents == nullptr) return {};
+template <class Body>
+Result<void> Writer::Impl::accept_grant(protocol::Message answer, const Body& body) {
+  grant = Grant{std::move(answer), body.extents(), body.segments()};
+  return take_grant();
+}
+
+Result<void> Writer::Impl::take_grant() {
+  if (!grant) return {};
+  auto taken = take(*grant);
+  grant.reset();
+  return taken;
+}
+
+Result<void> Writer::Impl::take(Grant& granted) {
+  // Those that a lack of memory loses here are asked for below.
+  if (auto added =
+          segments.add(std::exchange(granted.segments, nullptr), std::exchange(granted.message.descriptors, {}));
+      !added) {
+    return added;
+  }
+  if (granted.extents == nullptr) return {};
   wire::SegmentsGetT missing;
-  for (const wire::Extent* extent : *extents) {
+  for (const wire::Extent* extent : *granted.extents) {
     if (!segments.find(extent->segment())) missing.segments.push_back(extent->segment());
   }
   if (!missing.segments.empty()) {
@@ -83,7 +99,8 @@ Result<void> Writer::Impl::accept_grant(const flatbuffers::Vector<const wire::Ex
     // The server was restarted meanwhile, and knows nothing of a grant that this rank did not say it held.
     if (!*fetched) return {};
   }
-  for (const wire::Extent* extent : *extents) {
+  std::vector<Extent> added;
+  for (const wire::Extent* extent : *granted.extents) {
     const auto segment = segments.find(extent->segment());
     const bool whole = extent->length() > 0 && extent->offset() % page_bytes == 0 && extent->length() % page_bytes == 0;
     if (!segment || extent->member() != 0 || !whole ||
@@ -92,8 +109,9 @@ Result<void> Writer::Impl::accept_grant(const flatbuffers::Vector<const wire::Ex
                   "segment " + std::to_string(extent->segment()) + " @ " + std::to_string(extent->offset()) + " + " +
                       std::to_string(extent->length()));
     }
+    added.push_back({extent->segment(), extent->offset(), extent->length()});
   }
-  for (const wire::Extent* extent : *extents) add_space({extent->segment(), extent->offset(), extent->length()});
+  add_space(added);
   return {};
 }
 
@@ -166,29 +184,35 @@ Result<void> Writer::Impl::publish() {
     }
     return fail(std::move(answer.error()));
   }
-  if (!*answer) return step_committed(nullptr, {});
+  if (!*answer) {
+    step_committed();
+    return {};
+  }
   auto body = protocol::body_of<wire::Committed>(**answer);
   if (!body) return failed(std::move(body.error()));
   if ((*body)->step() != step)
     return failed(
         {ErrorCode::protocol, "the server committed step " + std::to_string((*body)->step()) + " instead", {}});
-  return step_committed(*body, std::move((*answer)->descriptors));
+  step_committed();
+  try {
+    if (auto accepted = accept_grant(std::move(**answer), **body); !accepted)
+      return failed(std::move(accepted.error()));
+  } catch (const std::bad_alloc&) {
+    // The step is committed all the same.
+  }
+  return {};
 }
 
-Result<void> Writer::Impl::step_committed(const wire::Committed* committed, std::vector<Descriptor> descriptors) {
+void Writer::Impl::step_committed() {
   // A step must not wait, fail or make others go for space that only a larger one needed.
   const std::uint64_t bytes = space.used_bytes();
   expected_bytes = std::min(bytes, std::exchange(last_bytes, bytes));
-  space.commit();
+  space.end_step();
   // Where the holder has come back on another connection meanwhile, the server has taken the pin anew.
   if (part_pin && !part_pin->check()) pin_part();
   release_allocated(std::exchange(part_pin, nullptr));
   state = State::between_steps;
   ++step;
-  if (committed == nullptr) return {};
-  if (auto accepted = accept_grant(committed->extents(), committed->segments(), std::move(descriptors)); !accepted)
-    return failed(std::move(accepted.error()));
-  return {};
 }
 
 }  // namespace forebay

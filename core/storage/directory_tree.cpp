@@ -76,12 +76,12 @@ class TreeDeletion {
       const std::string done = std::move(levels_.back().name);
       levels_.pop_back();
       const int parent = levels_.empty() ? top_ : levels_.back().descriptor();
-      --entries_left_;
       if (::unlinkat(parent, done.c_str(), AT_REMOVEDIR) != 0 && errno != ENOENT) {
         note(errno, done);
-      } else if (levels_.empty()) {
-        complete = true;
+        continue;
       }
+      --entries_left_;
+      complete = levels_.empty();
     }
     if (failure_) return fail(std::move(*failure_));
     return complete && !moved_up_;
@@ -97,23 +97,24 @@ class TreeDeletion {
       return note(errno, name);
     }
     if (!S_ISDIR(status.st_mode)) {
-      --entries_left_;
       if (::unlinkat(parent, name, 0) != 0 && errno != ENOENT) return note(errno, name);
+      --entries_left_;
       return true;
     }
     if (device_ && *device_ != status.st_dev) return note(EBUSY, name);
     if (levels_.size() >= depth_max) {
-      --entries_left_;
       const std::string higher =
           levels_.front().name.substr(0, moved_name_bytes) + "." + std::to_string(random_number());
       if (::renameat(parent, name, top_, higher.c_str()) != 0) return note(errno, name);
+      --entries_left_;
       moved_up_ = true;
       return false;
     }
     // Users may have locked their directories. Root needs no permission; without root there is nobody to race with.
-    if (::geteuid() != 0 && (status.st_mode & 0700) != 0700) (void)::fchmodat(parent, name, 0700, 0);
+    const bool locked = ::geteuid() != 0 && (status.st_mode & 0700) != 0700;
+    const int stays_locked = locked && ::fchmodat(parent, name, 0700, 0) != 0 ? errno : 0;
     Descriptor descriptor = open_directory_at(parent, name);
-    if (!descriptor.valid()) return note(errno, name);
+    if (!descriptor.valid()) return note(stays_locked != 0 ? stays_locked : errno, name);
     if (!device_) device_ = status.st_dev;
     auto level = Level::of(std::move(descriptor), name);
     if (!level) return note(errno, name);

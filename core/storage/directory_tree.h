@@ -11,7 +11,8 @@
 
 namespace forebay::storage {
 
-/// Deletes `directory`/`name`, file or tree, as long as `entries_left` allows; counts it down. True when it is gone.
+/// Deletes `directory`/`name`, file or tree, as long as `entries_left` allows, from which it takes what went. True when
+/// all is gone.
 /// What lies too deep is moved up into `directory`, under a name that begins with `name`, and left for the next call.
 /// An entry that cannot be deleted does not keep the others; the first failure is returned. Another file system mounted
 /// inside is not entered.

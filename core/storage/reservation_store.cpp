@@ -301,8 +301,9 @@ Result<bool> ReservationStore::purge_quarantine(std::size_t entries_max) {
     if (!gone && first_failure) first_failure = fail(std::move(gone.error()));
     empty = empty && gone && *gone;
   }
-  if (!first_failure) return fail(std::move(first_failure.error()));
-  return empty;
+  // While there is more that can go, it goes first.
+  if (!first_failure && entries_left > 0) return fail(std::move(first_failure.error()));
+  return empty && first_failure;
 }
 
 Result<std::vector<std::string>> ReservationStore::stream_names(const std::string& id) const {

@@ -52,7 +52,8 @@ class ReservationStore {
   /// Whether its files are where they belong: not after retire(), though its syncs failed.
   bool is_in_place(const std::string& id) const;
   /// Deletes what was retired. Bounded: at most `entries_max` files and folders a call; true when nothing of it is
-  /// left. What cannot be deleted keeps nothing else from going; the error names the first.
+  /// left. What cannot be deleted keeps nothing else from going; the error comes when all else is gone, and names the
+  /// first.
   Result<bool> purge_quarantine(std::size_t entries_max);
 
   std::string directory(const std::string& id) const;

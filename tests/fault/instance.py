@@ -20,10 +20,16 @@ class Instance(StagingServer):
     """A :class:`StagingServer` whose load processes end with it."""
 
     def __init__(
-        self, root: Path, *, capacity: str = "1GiB", restart_grace_ms: int = 60_000, flush_interval_ms: int = 500
+        self,
+        root: Path,
+        *,
+        capacity: str = "1GiB",
+        restart_grace_ms: int = 60_000,
+        flush_interval_ms: int = 500,
+        user: int | None = None,
     ) -> None:
         options = ("--restart-grace-ms", str(restart_grace_ms), "--flush-interval-ms", str(flush_interval_ms))
-        super().__init__(root, capacity=capacity, options=options)
+        super().__init__(root, capacity=capacity, options=options, user=user)
         self._processes = ExitStack()
 
     def admin(self) -> Admin:

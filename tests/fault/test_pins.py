@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-import forebay
 from tests.fault.instance import Instance
 from tests.support.load import LoadProcess, until
 from tests.support.processes import PythonProcess
@@ -78,6 +77,32 @@ def test_a_stopped_reader_neither_slows_the_writer_nor_reads_newer_bytes(instanc
     reader.ask("release", "released")
     writer.kill()
     assert pinned(instance) == 0
+    assert instance.problems() == []
+
+
+@pytest.mark.parametrize("sent", [signal.SIGSTOP, signal.SIGKILL])
+@pytest.mark.parametrize("options", [{}, {"consumer": "archive", "ack": True}], ids=["unnamed", "named"])
+# crash-matrix: holding steps | readers, without a name or consumers that retention does not wait for, stopped or killed amid the steps that they follow | the writer goes on, and is never without space
+def test_a_writer_does_not_wait_for_readers_that_stand_still(
+    instances: Callable[..., Instance], options: dict[str, Any], sent: signal.Signals
+) -> None:
+    """It writes several times what the reservation holds, and a wait for space would be an error to it."""
+    instance = instances(flush_interval_ms=-1)  # nothing is durable, so that no drop has to be
+    instance.create("r", "64MiB")
+    (writer,) = instance.group(ADDRESS, 1, when_full="error", **RECYCLING)
+    reader = instance.follow(ADDRESS, start="oldest", hold=8, **options)
+    reader.wait_for("step", lambda event: event["step"] >= 10)
+    reader.send(sent)
+    write_on(writer, 300)
+    if sent == signal.SIGSTOP:
+        assert not options or instance.stream(ADDRESS).consumers[0].lag_steps >= 300
+        before = reader.count()
+        reader.send(signal.SIGCONT)
+        reader.wait_for("step", lambda event: event["skipped"] >= 250, after=before)
+        write_on(writer, 10)
+        reader.kill()
+    assert not reader.named("violation"), f"{reader}"
+    writer.kill()
     assert instance.problems() == []
 
 
@@ -340,52 +365,3 @@ def test_a_forked_child_keeps_what_its_parent_held_on_another_connection(
         until(lambda: pinned(instance) == 0, "the child's end frees the step")
     writer.kill()
     assert instance.problems() == []
-
-
-FORKING_WRITER = """
-    import os, sys, forebay, numpy
-    stream = forebay.open(sys.argv[1], mode="a")
-    with stream.step() as step:
-        step["T"] = numpy.arange(200_000, dtype="u8")
-    child = os.fork()
-    if child:
-        print(child)
-        os.kill(os.getpid(), 9)
-    sys.stdin.readline()
-    for descriptor in os.listdir("/proc/self/fd"):
-        path = os.path.realpath(f"/proc/self/fd/{descriptor}")
-        if "/segments/" in path:
-            os.pwrite(int(descriptor), b"scribble" * (os.path.getsize(path) // 8), 0)
-            print(path)
-    print("done")
-    sys.stdin.readline()
-"""
-
-
-# crash-matrix: losing a rank | a writer whose forked child keeps its socket and segments | the group is lost at once; the child spoils nothing that is written after it
-def test_a_forked_child_does_not_keep_its_parents_lease(instance: Instance, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The writer is killed; its child holds the socket and the segments, but the group is lost at once."""
-    for name, value in instance.environment.items():
-        monkeypatch.setenv(name, value)
-    with PythonProcess(FORKING_WRITER, ADDRESS) as old:
-        child = int(old.line())
-        try:
-            until(lambda: instance.stream(ADDRESS).status == "interrupted", "the group is lost with its process")
-            # Segments that the child may still write to are not handed on: there are others.
-            (writer,) = instance.group(ADDRESS, 1, mode="a", steps=20, elements=60_000)
-            writer.succeed()
-            old.tell()
-            assert "/segments/" in old.line()
-            while old.line() != "done":
-                pass
-        finally:
-            os.kill(child, signal.SIGKILL)
-    with forebay.open(ADDRESS) as stream:
-        for number in range(1, 21):
-            stream[number].verify()
-        with pytest.raises(forebay.CorruptError):
-            stream[0].verify()
-    # What it spoilt of its own is noticed, and nothing else is.
-    (problem,) = instance.problems()
-    assert problem.where == f"stream {ADDRESS}"
-    assert "step 0" in problem.what

@@ -16,6 +16,7 @@ void read_frames(std::span<const std::byte> bytes) {
   while (const auto frame = reader.next()) {
     fuzz::require(frame->offset == end);
     end += frame_bytes(frame->body.size());
+    fuzz::understood();
     fuzz::require(end <= bytes.size());
   }
   fuzz::require(reader.position() == end && reader.used_bytes() <= bytes.size());

@@ -32,6 +32,13 @@ class AlignedBytes {
   std::size_t size_;
 };
 
+/// Whether an input got past the first check of what it was sent to. The corpus is worth what does: see
+/// replay_test.cpp.
+inline bool was_understood = false;
+inline void understood() noexcept {
+  was_understood = true;
+}
+
 /// Ends the process, which the fuzzer takes for a finding.
 inline void require(bool holds, std::string_view why = {},
                     const std::source_location& where = std::source_location::current()) {

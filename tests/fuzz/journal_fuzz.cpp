@@ -35,6 +35,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       fuzz::require(after == before);
       continue;
     }
+    fuzz::understood();
     StreamState again = StreamState::fresh(state.uuid, state.name, state.created_ns);
     fuzz::require(again.apply(journal::RecordType::checkpoint, after).has_value());
     fuzz::require(checkpoint_of(again) == after);

@@ -55,7 +55,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     open = socket.receive().has_value() && !portion.empty();
     while (const auto message = socket.pop()) {
       if (message->type == MessageType::none) return 0;
-      fuzz::unpack_any(*message);
+      if (fuzz::unpack_any(*message)) fuzz::understood();
     }
   }
   return 0;

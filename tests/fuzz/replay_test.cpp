@@ -10,6 +10,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/fuzz/input.h"
+
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
 
 namespace forebay::fuzz {
@@ -19,13 +21,20 @@ std::vector<std::string> inputs;
 
 TEST(Corpus, what_a_fuzzer_once_found_stays_found) {
   ASSERT_FALSE(inputs.empty()) << "no inputs: where is the corpus?";
+  std::size_t past_first_check = 0;
   for (const std::string& input : inputs) {
     // If the process ends, the last name tells at which.
     std::cerr << input << std::endl;
     std::ifstream file(input, std::ios::binary);
     const std::vector<char> bytes{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+    was_understood = false;
     EXPECT_EQ(LLVMFuzzerTestOneInput(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()), 0);
+    if (was_understood) ++past_first_check;
   }
+  std::cout << past_first_check << " of " << inputs.size() << " inputs get past the first check\n";
+  // What an input means may change: then all are refused. Of texts and tables many are, for each has its own mistake.
+  if (inputs.size() == 1) return;
+  EXPECT_GE(20 * past_first_check, inputs.size()) << "make the corpus anew: scripts/merge-fuzz-corpus";
 }
 
 }  // namespace

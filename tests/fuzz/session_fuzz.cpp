@@ -2,7 +2,8 @@
 // A server and up to six clients that speak the raw protocol. The input chooses who sends which request, what in it is
 // wrong, whose connection ends, when syncs come to their end, and when the server dies and is started again. Whatever
 // they do: the server answers a newcomer, its books agree with what lies on disk, a restart brings back exactly the
-// state that was there, and space of a step that somebody has pinned is given to nobody.
+// state that was there, and space of a step that somebody holds is given to nobody, whether its holder has a connection
+// or not, until it has let go: a restart of the server is none of its business.
 //
 // Input: a byte of options, then rounds of action (1 byte) and client (1 byte); a request goes on with the number of
 // its choices (1 byte) and these.
@@ -11,6 +12,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <set>
 
 #include "staging-servers/stream.h"
 #include "tests/fuzz/session_requests.h"
@@ -63,8 +65,9 @@ class Session {
     }
     switch (action) {
       case 0:
-      case 1:
         return server_.settle();
+      case 1:
+        return slot.cut_off();
       case 2:
         return server_.hold_workers();
       case 3:
@@ -102,15 +105,11 @@ class Session {
     // Its choices have a length of their own: a request that takes one more does not change all that come after it.
     Choices own(choices_.bytes(choices_.below(choices_bytes_max)));
     const std::uint8_t damage = own.byte();
-    Request request = Requests(own, slot).make(kind);
+    Request request = Requests(own, slot, slots_).make(kind);
     if (damage >= 250 && !request.body.empty()) {
       request.body[own.raw(2) % request.body.size()] ^= static_cast<std::uint8_t>(1U << own.below(8));
     } else if (damage == 249) {
       request.body.resize(own.raw(2) % (request.body.size() + 1));
-    }
-    // A new reservation of the name has segments of its own.
-    if (request.type == MessageType::reservation_destroy) {
-      for (Slot& other : slots_) other.forget_pins();
     }
     slot.send(request.type, request.body, request.is_answered);
   }
@@ -120,8 +119,70 @@ class Session {
     server_.turn();
     for (Slot& slot : slots_) slot.receive();
     for (Slot& slot : slots_) {
-      for (const wire::Extent& extent : std::exchange(slot.just_granted, {})) {
-        for (const Slot& reader : slots_) require(!reader.has_pinned(extent), "space of a pinned step was granted");
+      if (!slot.consumer.empty()) named_readers_.insert(slot.session);
+    }
+    for (Slot& slot : slots_) check_holders(slot);
+    for (Slot& slot : slots_) learn_places(slot);
+    for (Slot& slot : slots_) check_grants(slot);
+  }
+  server::Stream* find_stream(const auto& is_it) {
+    for (auto& [name, reservation] : server_.server().reservations()) {
+      for (auto& [stream_name, stream] : reservation->streams()) {
+        if (is_it(*stream)) return stream.get();
+      }
+    }
+    return nullptr;
+  }
+  /// A step that its writer's process is to hold is held by a reader with a name, and from its commit on.
+  void check_holders(Slot& writer) {
+    for (const Slot::HeldPart& part : std::exchange(writer.just_committed, {})) {
+      require(named_readers_.contains(part.holder), "a step was committed whose holder is nobody");
+      const auto* stream = find_stream(
+          [&](const server::Stream& other) { return other.path() == writer.writes_in + "/" + writer.writes_to; });
+      if (stream == nullptr || !stream->state().steps.contains(part.step)) continue;
+      const HeldSteps::Key key{stream->state().steps.at(part.step).committed.epoch, part.step};
+      for (Slot& reader : slots_) {
+        const bool stayed = reader.connected() && reader.session == part.holder && reader.opened_at < part.sent_at;
+        if (stayed && reader.reads_uuid == stream->state().uuid) reader.held.given_for_writer(key);
+      }
+    }
+  }
+  /// Where the steps lie that a reader was just given: their data, too, which it is not told before it reads them.
+  void learn_places(Slot& reader) {
+    auto& steps = reader.held.steps();
+    for (auto entry = steps.begin(); entry != steps.end();) {
+      auto& [key, held] = *entry;
+      if (held.reservation.empty()) {
+        const auto* stream =
+            find_stream([&](const server::Stream& other) { return other.state().uuid == reader.reads_uuid; });
+        const storage::StepState* step = stream == nullptr ? nullptr : step_of(stream->state(), key);
+        if (step == nullptr) {
+          // Released again, or removed with its reservation, in this very moment.
+          entry = steps.erase(entry);
+          continue;
+        }
+        held.extents = server::extents_of(step->committed);
+        held.reservation = stream->reservation().record().id;
+      }
+      ++entry;
+    }
+  }
+  static const storage::StepState* step_of(const storage::StreamState& state, const HeldSteps::Key& key) {
+    if (const auto kept = state.steps.find(key.second);
+        kept != state.steps.end() && kept->second.committed.epoch == key.first)
+      return &kept->second;
+    const auto retired = state.retired.find(key);
+    return retired == state.retired.end() ? nullptr : &retired->second;
+  }
+  void check_grants(Slot& writer) {
+    const auto& reservations = server_.server().reservations();
+    const auto reservation = reservations.find(writer.writes_in);
+    for (const wire::Extent& extent : std::exchange(writer.just_granted, {})) {
+      if (reservation == reservations.end()) continue;
+      const server::Extent granted{extent.segment(), extent.offset(), extent.length()};
+      for (const Slot& reader : slots_) {
+        require(!reader.held.overlap(reservation->second->record().id, granted),
+                "space of a step that a reader holds was granted");
       }
     }
   }
@@ -161,7 +222,15 @@ class Session {
       server_.crash();
     }
     if (how == 2) server_.pretend_boot();
-    for (Slot& slot : slots_) slot.close();
+    for (Slot& slot : slots_) {
+      // No process outlives a boot. A damaged journal may have lost any step.
+      if (how == 2) {
+        slot.close();
+      } else {
+        slot.cut_off();
+      }
+      if (damaged_) slot.held.forget();
+    }
     const auto started = server_.start();
     require(started.has_value(), started ? "" : started.error().message());
     // A clean end makes more of the same steps durable, a boot ends what was being written.
@@ -199,6 +268,7 @@ class Session {
   std::uint8_t options_;
   SteppedServer server_;
   std::array<Slot, 6> slots_;
+  std::set<std::uint64_t> named_readers_;  ///< sessions of readers with names, of those that have ended too
   int restarts_ = 0;
   bool damaged_ = false;
 };

@@ -2,7 +2,9 @@
 // Requests that a client might send next, filled with what it knows and with what the input chooses.
 #pragma once
 
+#include <algorithm>
 #include <iterator>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +17,7 @@
 #include "protocol/step_metadata.h"
 #include "tests/fuzz/choices.h"
 #include "tests/fuzz/session_slot.h"
+#include "tests/support/message_types.h"
 
 namespace forebay::fuzz {
 
@@ -32,6 +35,10 @@ class Names {
   }
   static std::string stream(Choices& choices) { return pick(choices, {"flow", "flow", "flow", "aux", "files", ""}); }
   static std::string consumer(Choices& choices) { return pick(choices, {"", "viz", "render", "viz", "", "not/one"}); }
+  static std::string group(Choices& choices) {
+    const std::string name = pick(choices, {"", "job.1", "job.2", "", "too long"});
+    return name == "too long" ? std::string(5000, 'g') : name;
+  }
   static std::string retention(Choices& choices) {
     return pick(choices,
                 {"", "last:2", "all", "last:1,consumers:viz", "last:1,precious:2", "consumers:viz+render", "x"});
@@ -45,67 +52,12 @@ class Names {
 
 class Requests {
  public:
-  Requests(Choices& choices, Slot& slot) : choices_(choices), slot_(slot) {}
+  /// `slots`: all clients of the process, so that what one of them sends can name another.
+  Requests(Choices& choices, Slot& slot, std::span<const Slot> slots = {})
+      : choices_(choices), slot_(slot), slots_(slots) {}
 
-  static constexpr std::size_t kinds = 28;
-  /// The most frequent ones of each conversation come first, and more than once.
-  Request make(std::size_t kind) {
-    switch (kind) {
-      case 0:
-        return writer_open();
-      case 1:
-      case 2:
-        return space_request();
-      case 3:
-      case 4:
-        return part();
-      case 5:
-        return step_abort();
-      case 6:
-        return {MessageType::writer_close, packed(wire::WriterCloseT())};
-      case 7:
-        return writer_rejoin();
-      case 8:
-        return reader_open();
-      case 9:
-      case 10:
-        return {MessageType::step_wait, packed(wire::StepWaitT())};
-      case 11:
-        return step_get();
-      case 12:
-        return step_release();
-      case 13:
-        return cursor_move();
-      case 14:
-        return segments_get();
-      case 15:
-        return step_check();
-      case 16:
-        return {MessageType::reader_leave, packed(wire::ReaderLeaveT()), false};
-      case 17:
-        return reservation_create();
-      case 18:
-        return reservation_destroy();
-      case 19:
-        return stream_remove();
-      case 20:
-        return consumer_remove();
-      case 21:
-        return retention_set();
-      case 22:
-        return staged_mark();
-      case 23:
-        return precious_set();
-      case 24:
-        return audit_query();
-      case 25:
-        return steps_query();
-      case 26:
-        return queries();
-      default:
-        return {static_cast<MessageType>(choices_.raw(2)), packed(wire::DoneT())};
-    }
-  }
+  static const std::size_t kinds;
+  Request make(std::size_t kind);
 
  private:
   template <class Object>
@@ -123,6 +75,13 @@ class Requests {
     if (slot_.keys.empty()) return {some_step(), choices_.near32(slot_.epoch), 0};
     const auto& key = slot_.keys[slot_.keys.size() - 1 - choices_.below(slot_.keys.size())];
     return {choices_.near(key.step()), choices_.near32(key.epoch()), 0};
+  }
+  /// None, that of a client of this process, or one that is nobody's.
+  std::uint64_t some_session() {
+    const std::uint8_t choice = choices_.byte();
+    if (choice == 0 || slots_.empty()) return 0;
+    const std::uint64_t session = slots_[choice % slots_.size()].session;
+    return choice < 0xE0 ? session : choices_.near(session + 1);
   }
   wire::Extent changed(const wire::Extent& extent) {
     if (!choices_.seldom(16)) return extent;
@@ -153,6 +112,11 @@ class Requests {
     wish.grace_ms = timeout_ms();
     if (choices_.seldom(4)) wish.append_after = some_step();
     wish.distribution = static_cast<std::uint8_t>(choices_.below(16) % 5);
+    wish.group = Names::group(choices_);
+    // None, the one of before, as where an Open is sent again, or another.
+    const std::size_t opening = choices_.below(4);
+    if (opening >= 2) slot_.opening = opening == 2 ? slot_.opening + 1 : choices_.raw(8);
+    if (opening != 0) wish.opening = slot_.opening;
     return {MessageType::writer_open, packed(wish)};
   }
   Request writer_rejoin() {
@@ -205,6 +169,15 @@ class Requests {
     if (shape < 200) slot_.write(part.metadata.front(), metadata);
     constexpr std::uint64_t sizes[] = {0, 8192, 1 << 20};
     part.next_bytes = sizes[choices_.below(std::size(sizes))];
+    part.holder = some_session();
+    part.metadata_crc = choices_.near32(part.metadata_crc);
+    if (choices_.seldom(8)) {
+      // Metadata in two pieces.
+      const wire::Extent whole = part.metadata.front();
+      const std::uint64_t first = choices_.near(whole.length() / 2);
+      part.metadata = {{whole.segment(), whole.member(), 0, whole.offset(), first},
+                       {whole.segment(), whole.member(), 0, whole.offset() + first, whole.length() - first}};
+    }
     return {MessageType::part, packed(part)};
   }
   Request step_abort() {
@@ -232,6 +205,8 @@ class Requests {
       wish.epoch = choices_.near32(slot_.epoch);
       wish.position = choices_.near(slot_.position);
       wish.pins = slot_.keys;
+      // One that it never got, or the same once more.
+      if (choices_.seldom(4)) wish.pins.push_back(some_key());
     }
     return {MessageType::reader_open, packed(wish)};
   }
@@ -242,10 +217,7 @@ class Requests {
   }
   Request step_release() {
     wire::StepReleaseT wish;
-    for (std::size_t count = 1 + choices_.below(3); count > 0; --count) {
-      wish.steps.push_back(some_key());
-      slot_.released(wish.steps.back().epoch(), wish.steps.back().step());
-    }
+    for (std::size_t count = 1 + choices_.below(3); count > 0; --count) wish.steps.push_back(some_key());
     return {MessageType::step_release, packed(wish), false};
   }
   Request cursor_move() {
@@ -273,8 +245,9 @@ class Requests {
     const std::uint8_t flags = choices_.byte();
     wish.lifetime = 1 + (flags & 3) % 3;
     wish.access_mode = (flags & 0xF0) == 0xF0 ? 2 : 1;
-    wish.type = 1;
     if (choices_.seldom(8)) wish.owner_uid = choices_.near32(0);
+    if (choices_.seldom(8)) wish.owner_gid = choices_.near32(0);
+    wish.type = static_cast<std::uint8_t>(1 + choices_.below(16) % 3);
     return {MessageType::reservation_create, packed(wish)};
   }
   Request reservation_destroy() {
@@ -310,7 +283,7 @@ class Requests {
     wish.stream = Names::stream(choices_);
     wish.epoch = choices_.near32(1);
     for (std::size_t count = 1 + choices_.below(4); count > 0; --count) wish.steps.push_back(choices_.near(count - 1));
-    wish.receipt = "receipt";
+    wish.receipt = choices_.seldom(8) ? std::string() : "receipt";
     return {MessageType::staged_mark, packed(wish)};
   }
   Request precious_set() {
@@ -334,18 +307,30 @@ class Requests {
     wish.steps_max = choices_.near32(10);
     return {MessageType::steps_query, packed(wish)};
   }
-  Request queries() {
-    if (choices_.seldom(3)) return {MessageType::server_query, packed(wire::ServerQueryT())};
-    if (choices_.seldom(2)) {
-      wire::ReservationsQueryT wish;
-      wish.name = Names::reservation(choices_);
-      return {MessageType::reservations_query, packed(wish)};
-    }
+  Request reservations_query() {
+    wire::ReservationsQueryT wish;
+    wish.name = Names::reservation(choices_);
+    return {MessageType::reservations_query, packed(wish)};
+  }
+  Request streams_query() {
     wire::StreamsQueryT wish;
     wish.reservation = Names::reservation(choices_);
     wish.stream = choices_.seldom(2) ? "" : Names::stream(choices_);
     return {MessageType::streams_query, packed(wish)};
   }
+  /// Once more, for every connection begins with one.
+  Request hello() {
+    wire::HelloT wish;
+    wish.version = choices_.near32(protocol::protocol_version);
+    wish.program = "the input";
+    return {MessageType::hello, packed(wish)};
+  }
+  template <class Table, MessageType type, bool is_answered = true>
+  Request plain() {
+    return {type, packed(Table()), is_answered};
+  }
+  /// A type that may be none.
+  Request unknown() { return {static_cast<MessageType>(choices_.raw(2)), packed(wire::DoneT())}; }
 
   /// Metadata of a step without variables.
   static std::vector<std::byte> empty_metadata(std::uint32_t rank) {
@@ -358,8 +343,65 @@ class Requests {
     return {bytes.begin(), bytes.end()};
   }
 
+  struct Generator {
+    MessageType type;
+    Request (Requests::*make)();
+  };
+  static const Generator generators[];
+  static constexpr bool has(MessageType type);
+
   Choices& choices_;
   Slot& slot_;
+  std::span<const Slot> slots_;
 };
+
+/// The most frequent ones of each conversation come first, and more than once. Inputs count them: new ones come last.
+constexpr Requests::Generator Requests::generators[] = {
+    {MessageType::writer_open, &Requests::writer_open},
+    {MessageType::space_request, &Requests::space_request},
+    {MessageType::space_request, &Requests::space_request},
+    {MessageType::part, &Requests::part},
+    {MessageType::part, &Requests::part},
+    {MessageType::step_abort, &Requests::step_abort},
+    {MessageType::writer_close, &Requests::plain<wire::WriterCloseT, MessageType::writer_close>},
+    {MessageType::writer_rejoin, &Requests::writer_rejoin},
+    {MessageType::reader_open, &Requests::reader_open},
+    {MessageType::step_wait, &Requests::plain<wire::StepWaitT, MessageType::step_wait>},
+    {MessageType::step_wait, &Requests::plain<wire::StepWaitT, MessageType::step_wait>},
+    {MessageType::step_get, &Requests::step_get},
+    {MessageType::step_release, &Requests::step_release},
+    {MessageType::cursor_move, &Requests::cursor_move},
+    {MessageType::segments_get, &Requests::segments_get},
+    {MessageType::step_check, &Requests::step_check},
+    {MessageType::reader_leave, &Requests::plain<wire::ReaderLeaveT, MessageType::reader_leave, false>},
+    {MessageType::reservation_create, &Requests::reservation_create},
+    {MessageType::reservation_destroy, &Requests::reservation_destroy},
+    {MessageType::stream_remove, &Requests::stream_remove},
+    {MessageType::consumer_remove, &Requests::consumer_remove},
+    {MessageType::retention_set, &Requests::retention_set},
+    {MessageType::staged_mark, &Requests::staged_mark},
+    {MessageType::precious_set, &Requests::precious_set},
+    {MessageType::audit_query, &Requests::audit_query},
+    {MessageType::steps_query, &Requests::steps_query},
+    {MessageType::streams_query, &Requests::streams_query},
+    {MessageType::none, &Requests::unknown},
+    {MessageType::step_poll, &Requests::plain<wire::StepPollT, MessageType::step_poll>},
+    {MessageType::server_query, &Requests::plain<wire::ServerQueryT, MessageType::server_query>},
+    {MessageType::reservations_query, &Requests::reservations_query},
+    {MessageType::hello, &Requests::hello},
+};
+inline constexpr std::size_t Requests::kinds = std::size(generators);
+
+constexpr bool Requests::has(MessageType type) {
+  return std::ranges::any_of(generators, [type](const Generator& generator) { return generator.type == type; });
+}
+
+inline Request Requests::make(std::size_t kind) {
+  static_assert(testing::missing_request(&Requests::has) == MessageType::none, "a request that is never sent");
+  const Generator& generator = generators[kind];
+  Request request = (this->*generator.make)();
+  require(generator.type == MessageType::none || request.type == generator.type);
+  return request;
+}
 
 }  // namespace forebay::fuzz

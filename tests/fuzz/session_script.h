@@ -35,11 +35,16 @@ class SessionScript {
     precious_set = 23,
     audit_query = 24,
     steps_query = 25,
-    queries = 26,
+    streams_query = 26,
     unknown = 27,
+    step_poll = 28,
+    server_query = 29,
+    reservations_query = 30,
+    hello = 31,
   };
   enum Action : std::uint8_t {
     settle = 0,
+    cut_off = 1,
     hold = 2,
     let_go = 3,
     close = 4,
@@ -71,6 +76,13 @@ class SessionScript {
   SessionScript& write(std::uint8_t slot, int steps, std::uint8_t size = 0) {
     for (; steps > 0; --steps) ask(space_request, slot, {0, size}).ask(part, slot);
     return *this;
+  }
+  /// A step that the reader of that slot is to hold from its commit on, or, from 0xE0 on, somebody who is none.
+  SessionScript& write_held(std::uint8_t slot, std::uint8_t holder) {
+    return ask(space_request, slot, {0, 2}).ask(part, slot, {0, 0, 0, 0, 0, 0, holder});
+  }
+  SessionScript& resume(std::uint8_t slot, std::uint8_t consumer) {
+    return ask(reader_open, slot, {0, 0, consumer, 1, 0, 0, 0, 2});
   }
   SessionScript& read(std::uint8_t slot, int steps) {
     for (; steps > 0; --steps) ask(step_wait, slot);
@@ -139,6 +151,32 @@ inline std::vector<std::vector<std::uint8_t>> session_scripts() {
               .open(2)
               .write(2, 1));
     }
+    // What a reader holds stays its own while the server is away, while it has no connection, and while more is written
+    // than there is space: until it comes back and lets go.
+    for (const auto how : {Script::restart, Script::shut_down, Script::cut_off}) {
+      for (const std::uint8_t consumer : {std::uint8_t{0}, std::uint8_t{1}}) {
+        for (const bool withdrawn : {false, true}) {
+          Script script(options);
+          script.open(0, 0, 1, 1).write(0, 1, 2).ask(Script::reader_open, 1, {0, 0, consumer, 1}).read(1, 1);
+          if (withdrawn) script.ask(Script::writer_close, 0).open(2, 0, 0x21, 1, 2).write(2, 1, 2);
+          const std::uint8_t writer = withdrawn ? 2 : 0;
+          script.act(how, 1);
+          if (how != Script::cut_off) script.ask(Script::writer_rejoin, writer, {0, 0, 0, 0, 0, 0, 1});
+          for (int i = 0; i < 4; ++i) script.write(writer, 1, 3).act(Script::settle);
+          script.resume(1, consumer).write(writer, 2, 3).ask(Script::step_release, 1, {0}).act(Script::settle);
+          add(script.write(writer, 3, 3).act(Script::settle).write(writer, 2, 3));
+        }
+      }
+    }
+    // Steps that their writer's process holds: through a reader with a name, through one without, through nobody.
+    for (const std::uint8_t holder : {std::uint8_t{1}, std::uint8_t{2}, std::uint8_t{0xE0}, std::uint8_t{0xE6}}) {
+      Script script(options);
+      script.open(0, 0, 1, 1).ask(Script::reader_open, 1, {0, 0, 1, 1}).ask(Script::reader_open, 2, {0, 0, 0, 1});
+      script.write_held(0, holder).write_held(0, holder);
+      for (int i = 0; i < 4; ++i) script.write(0, 1, 3).act(Script::settle);
+      script.ask(Script::step_poll, 1).read(1, 1).ask(Script::step_poll, 1);
+      add(script.act(Script::restart).ask(Script::writer_rejoin, 0, {0, 0, 0, 0, 0, 0, 1}).resume(1, 1).write(0, 3, 3));
+    }
     // A full reservation: dropped, waited for, refused.
     for (std::uint8_t flags = 0; flags < 3; ++flags) {
       add(Script(options)
@@ -189,15 +227,17 @@ inline std::vector<std::vector<std::uint8_t>> session_scripts() {
             .ask(Script::staged_mark, 2, {0, 0, 0, 2})
             .ask(Script::precious_set, 2, {0, 0, 1})
             .ask(Script::steps_query, 2)
-            .ask(Script::queries, 2)
-            .ask(Script::queries, 2, {2})
-            .ask(Script::queries, 2, {0, 1})
+            .ask(Script::server_query, 2)
+            .ask(Script::reservations_query, 2)
+            .ask(Script::streams_query, 2)
+            .ask(Script::streams_query, 2, {0, 1})
             .ask(Script::stream_remove, 2)
             .ask(Script::stream_remove, 2, {0, 0, 1})
             .ask(Script::reservation_destroy, 2, {3})
             .ask(Script::reservation_destroy, 2, {3, 1})
             .act(Script::settle)
             .ask(Script::reader_open, 1, {3, 0})
+            .ask(Script::hello, 2)
             .ask(Script::unknown, 4, {9}));
   }
   return all;

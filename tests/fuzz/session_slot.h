@@ -17,6 +17,7 @@
 
 #include "protocol/message_socket.h"
 #include "staging-servers/space_map.h"
+#include "tests/fuzz/held_steps.h"
 #include "tests/fuzz/unpack.h"
 
 namespace forebay::fuzz {
@@ -33,18 +34,29 @@ class Slot {
     if (::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) return false;
     socket_.emplace(std::move(socket));
     outstanding_.clear();
+    reader_wishes_.clear();
+    places_.clear();
+    parts_.clear();
     is_wild_ = false;
+    held.connected();
     return true;
   }
+  /// The client ends, and holds nothing any more.
   void close() {
+    cut_off();
+    presence_.reset();
+    held.forget();
+  }
+  /// Its connection ends: the client lives, and with it what it holds.
+  void cut_off() {
     socket_.reset();
     descriptors_.clear();
-    pinned_.clear();
   }
 
   void send(MessageType type, std::span<const std::uint8_t> body, bool is_answered) {
     if (!connected()) return;
     if (is_answered) outstanding_.insert(++requests_);
+    note(type, body);
     // The server may have ended the connection: receive() tells.
     (void)socket_->send(type, is_answered ? requests_ : 0, body);
   }
@@ -52,6 +64,7 @@ class Slot {
   void send_bytes(std::span<const std::uint8_t> bytes) {
     if (!connected()) return;
     is_wild_ = true;
+    held.lose_track();
     (void)::send(socket_->descriptor(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   }
 
@@ -76,33 +89,92 @@ class Slot {
     if (found == descriptors_.end()) return;
     (void)!::pwrite(found->second.get(), bytes.data(), bytes.size(), static_cast<off_t>(extent.offset()));
   }
-  void forget_pins() { pinned_.clear(); }
-  void released(std::uint32_t key_epoch, std::uint64_t step) { pinned_.erase({key_epoch, step}); }
-  /// Is this space part of a step that the server has pinned for this client?
-  bool has_pinned(const wire::Extent& extent) const {
-    for (const auto& [key, extents] : pinned_) {
-      for (const wire::Extent& pinned : extents) {
-        if (pinned.segment() == extent.segment() && pinned.offset() < extent.offset() + extent.length() &&
-            extent.offset() < pinned.offset() + pinned.length())
-          return true;
-      }
-    }
-    return false;
-  }
-
   // What it has learned
   std::uint32_t rank = 0;
   std::uint32_t ranks = 1;
   std::uint32_t epoch = 1;
   std::uint32_t incarnation = 1;
   std::uint64_t next_step = 0;
+  std::uint64_t opening = 0;          ///< of its last Open
   std::vector<wire::Extent> granted;  ///< and not yet used
   std::uint64_t session = 0;
   std::uint64_t position = 0;
   std::vector<wire::StepKey> keys;  ///< of steps that it got, the newest last
   std::vector<wire::Extent> just_granted;
+  std::string writes_in;   ///< the reservation that it writes in
+  std::string writes_to;   ///< and the stream
+  std::string reads_uuid;  ///< of the stream that it reads
+  std::string consumer;    ///< its name as a reader
+  HeldSteps held;
+  std::uint64_t opened_at = 0;  ///< as a reader, counted in what is sent and opened
+  /// A part that named who is to hold its step.
+  struct HeldPart {
+    std::uint64_t step = 0;
+    std::uint64_t holder = 0;
+    std::uint64_t sent_at = 0;
+  };
+  std::vector<HeldPart> just_committed;
 
  private:
+  /// Remembers what the server is going to read in it, damaged as it may be.
+  void note(MessageType type, std::span<const std::uint8_t> body) {
+    Message message{type, requests_, {}, {}};
+    const auto bytes = std::as_bytes(body);
+    message.body.assign(bytes.begin(), bytes.end());
+    switch (type) {
+      case MessageType::writer_open:
+        if (const auto wish = protocol::body_of<wire::WriterOpen>(message))
+          places_[requests_] = {protocol::text_of((*wish)->reservation()), protocol::text_of((*wish)->stream())};
+        break;
+      case MessageType::writer_rejoin:
+        if (const auto wish = protocol::body_of<wire::WriterRejoin>(message))
+          places_[requests_] = {protocol::text_of((*wish)->reservation()), protocol::text_of((*wish)->stream())};
+        break;
+      case MessageType::part:
+        if (const auto part = protocol::body_of<wire::Part>(message); part && (*part)->holder() != 0)
+          parts_[requests_] = {(*part)->step(), (*part)->holder(), ++clock_};
+        break;
+      case MessageType::reader_open:
+        if (const auto wish = protocol::body_of<wire::ReaderOpen>(message)) {
+          reader_wishes_[requests_].reset((*wish)->UnPack());
+          if ((*wish)->resume()) held.asked_to_keep(reader_wishes_[requests_]->pins);
+        }
+        break;
+      case MessageType::step_release:
+        if (const auto release = protocol::body_of<wire::StepRelease>(message); release && (*release)->steps()) {
+          for (const wire::StepKey* key : *(*release)->steps()) held.released({key->epoch(), key->step()});
+        }
+        break;
+      default:
+        break;
+    }
+  }
+  void take_place(std::uint32_t request) {
+    const auto place = places_.find(request);
+    writes_in = place == places_.end() ? "" : place->second.first;
+    writes_to = place == places_.end() ? "" : place->second.second;
+  }
+  void take_reader(Message& message) {
+    const auto opened = unpacked<wire::ReaderOpened>(message);
+    const auto wish = reader_wishes_.find(message.request);
+    const bool resumes = wish != reader_wishes_.end() && wish->second->resume;
+    // Who comes back under its number has held its steps all the time; another number is another reader.
+    if (!resumes || opened->session != session || opened->uuid != reads_uuid) held.forget();
+    for (const wire::StepKey& key : opened->lost_pins)
+      require(!held.contains({key.epoch(), key.step()}), "a step is lost that its reader held all the time");
+    require(message.descriptors.size() <= 1, "more than the reader's presence came with it");
+    if (message.descriptors.empty()) {
+      presence_.reset();
+    } else {
+      presence_ = std::move(message.descriptors.front());
+    }
+    consumer = wish == reader_wishes_.end() ? "" : wish->second->consumer;
+    epoch = opened->epoch;
+    session = opened->session;
+    position = opened->position;
+    reads_uuid = opened->uuid;
+    opened_at = ++clock_;
+  }
   template <class Table>
   static std::unique_ptr<typename Table::NativeTableType> unpacked(const Message& message) {
     return std::unique_ptr<typename Table::NativeTableType>((*protocol::body_of<Table>(message))->UnPack());
@@ -125,12 +197,10 @@ class Slot {
     const wire::StepSummary& summary = *step.summary;
     keys.emplace_back(summary.step(), summary.epoch(), 0);
     if (keys.size() > 16) keys.erase(keys.begin());
-    if (!step.pinned) return;
-    auto& extents = pinned_[{summary.epoch(), summary.step()}];
-    extents.clear();
-    for (const auto& part : step.parts) extents.insert(extents.end(), part->metadata.begin(), part->metadata.end());
+    if (step.pinned) held.given({summary.epoch(), summary.step()});
   }
   void learn(Message& message) {
+    if (message.type != MessageType::welcome && message.type != MessageType::failure) understood();
     switch (message.type) {
       case MessageType::writer_opened: {
         const auto opened = unpacked<wire::WriterOpened>(message);
@@ -138,9 +208,11 @@ class Slot {
         incarnation = opened->incarnation;
         next_step = opened->next_step;
         granted.clear();
+        take_place(message.request);
         break;
       }
       case MessageType::writer_rejoined:
+        take_place(message.request);
         next_step = unpacked<wire::WriterRejoined>(message)->next_step;
         break;
       case MessageType::space_granted: {
@@ -154,16 +226,15 @@ class Slot {
         const auto committed = unpacked<wire::Committed>(message);
         take(message, committed->segments);
         take_space(committed->extents);
-        if (committed->step >= next_step) next_step = committed->step + 1;
+        if (committed->step < next_step) break;
+        next_step = committed->step + 1;
+        if (const auto part = parts_.find(message.request); part != parts_.end())
+          just_committed.push_back(part->second);
         break;
       }
-      case MessageType::reader_opened: {
-        const auto opened = unpacked<wire::ReaderOpened>(message);
-        epoch = opened->epoch;
-        session = opened->session;
-        position = opened->position;
+      case MessageType::reader_opened:
+        take_reader(message);
         break;
-      }
       case MessageType::step_event: {
         const auto event = unpacked<wire::StepEvent>(message);
         take(message, event->segments);
@@ -186,7 +257,11 @@ class Slot {
   std::set<std::uint32_t> outstanding_;
   bool is_wild_ = false;
   std::map<std::uint32_t, Descriptor> descriptors_;
-  std::map<std::pair<std::uint32_t, std::uint64_t>, std::vector<wire::Extent>> pinned_;
+  Descriptor presence_;
+  std::map<std::uint32_t, std::unique_ptr<wire::ReaderOpenT>> reader_wishes_;  ///< by request
+  std::map<std::uint32_t, std::pair<std::string, std::string>> places_;        ///< of a writer, by request
+  std::map<std::uint32_t, HeldPart> parts_;                                    ///< by request
+  static inline std::uint64_t clock_ = 0;
 };
 
 }  // namespace forebay::fuzz

@@ -39,6 +39,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     fuzz::require(!metadata.error().what.empty());
     return 0;
   }
+  fuzz::understood();
   if ((*metadata)->variables() != nullptr) {
     for (const format::Variable* variable : *(*metadata)->variables()) walk(*variable);
   }

@@ -1,35 +1,61 @@
 // SPDX-License-Identifier: Apache-2.0
-// What people write: addresses, retention, start, and the server's configuration file.
+// What people write: addresses, retention, start, and the server's configuration file; and what a server finds in its
+// root.
 #include <forebay/address.h>
 #include <forebay/reader.h>
 #include <forebay/writer.h>
 
 #include "staging-servers/config_file.h"
+#include "staging-servers/root_files.h"
 #include "tests/fuzz/input.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace forebay;
   if (size == 0) return 0;
   const std::string text(reinterpret_cast<const char*>(data + 1), size - 1);
-  switch (data[0] % 4) {
+  switch (data[0] % 6) {
     case 0:
       if (const auto address = parse_address(text)) {
+        fuzz::understood();
         const auto again = parse_address(address->path());
         fuzz::require(again && again->reservation == address->reservation && again->stream == address->stream);
       }
       break;
     case 1:
       if (const auto retention = parse_retention(text)) {
+        fuzz::understood();
         const auto again = parse_retention(to_string(*retention));
         fuzz::require(again && to_string(*again) == to_string(*retention));
       }
       break;
     case 2:
-      (void)parse_start(text);
+      if (const auto start = parse_start(text); !start)
+        fuzz::require(start.error().code == ErrorCode::invalid_argument);
       break;
+    case 4:
+      if (const auto bytes = server::parse_pool(text, "pool")) {
+        fuzz::understood();
+        fuzz::require(text.find_first_not_of("0123456789") == std::string::npos);
+        fuzz::require(server::parse_pool(std::to_string(*bytes), "pool") == *bytes);
+      } else {
+        fuzz::require(bytes.error().code == ErrorCode::corrupt && bytes.error().where == "pool");
+      }
+      break;
+    case 5: {
+      const server::BootNote note = server::parse_boot_note(text);
+      if (!note.unchecked.empty()) fuzz::understood();
+      fuzz::require(note.boot_id == text.substr(0, text.find('\n')));
+      for (const auto& [id, streams] : note.unchecked) fuzz::require(id.find('/') == std::string::npos);
+      const server::BootNote again = server::parse_boot_note(server::to_text(note));
+      fuzz::require(again.boot_id == note.boot_id && again.unchecked == note.unchecked);
+      break;
+    }
     default:
-      if (const auto config = server::parse_config(text, "forebay.toml"); !config)
+      if (const auto config = server::parse_config(text, "forebay.toml")) {
+        fuzz::understood();
+      } else {
         fuzz::require(config.error().code == ErrorCode::invalid_argument && !config.error().where.empty());
+      }
       break;
   }
   return 0;

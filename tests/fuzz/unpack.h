@@ -2,7 +2,9 @@
 // Takes a message of any type apart, as its receiver would.
 #pragma once
 
+#include <algorithm>
 #include <memory>
+#include <span>
 
 #include "protocol/message.h"
 #include "tests/fuzz/input.h"
@@ -17,12 +19,19 @@ bool unpack(const Message& message) {
   auto body = protocol::body_of<Table>(message);
   if (!body) return false;
   const std::unique_ptr<typename Table::NativeTableType> object((*body)->UnPack());
+  // What was understood is all that was understood: sent on, it is understood in the same way.
   const auto packed = protocol::pack(*object);
-  require(packed.size() > 0);
+  const auto bytes = std::as_bytes(std::span(packed.data(), packed.size()));
+  const Message sent_on{message.type, message.request, {bytes.begin(), bytes.end()}, {}};
+  const auto again = protocol::body_of<Table>(sent_on);
+  require(again.has_value(), "a message that was packed anew is malformed");
+  const std::unique_ptr<typename Table::NativeTableType> copy((*again)->UnPack());
+  const auto repacked = protocol::pack(*copy);
+  require(std::ranges::equal(bytes, std::as_bytes(std::span(repacked.data(), repacked.size()))));
   return true;
 }
 
-/// False if the body is none of its type, or if the type is none that has a body.
+/// False if the body is none of its type, or if there is no such type. Without a default: none is forgotten.
 inline bool unpack_any(const Message& message) {
   switch (message.type) {
     case MessageType::hello:
@@ -108,11 +117,14 @@ inline bool unpack_any(const Message& message) {
       return unpack<wire::StepCheck>(message);
     case MessageType::reader_leave:
       return unpack<wire::ReaderLeave>(message);
+    case MessageType::step_poll:
+      return unpack<wire::StepPoll>(message);
     case MessageType::done:
       return unpack<wire::Done>(message);
-    default:
+    case MessageType::none:
       return false;
   }
+  return false;
 }
 
 }  // namespace forebay::fuzz

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writes inputs to start from, FOLDER/NAME_fuzz/*: what servers and clients really write and send, and for the fuzzers
 // whose inputs are choices the courses of events that matter.
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -167,6 +168,116 @@ void write_texts(const std::string& root) {
   write(3, "config-toml", "a.b = [1, 2.5, 1979-05-27T07:32:00Z]\n[[c]]\nd = {e = \"\"\"x\\u00e9\"\"\", f = 0xff}\n");
 }
 
+void write_root(const std::string& root) {
+  const Folder texts(root, "text_fuzz");
+  const auto write = [&](std::uint8_t kind, const std::string& name, const std::string& text) {
+    texts.write(name, with_first(kind, Bytes(text.begin(), text.end())));
+  };
+  for (const char* pool : {"0", "800000000000", "18446744073709551615", "18446744073709551616", "-1", "1 GiB"})
+    write(4, std::string("pool-") + pool, pool);
+  const std::string boot = "f1b1a1f0-6a3b-4a1c-9d8e-2f6b7c8d9e0f";
+  write(5, "boot", boot);
+  write(5, "boot-unchecked",
+        boot + "\n" + storage::test_uuid + "/flow\n" + storage::test_uuid + "/*\nother/aux/x\n/\n");
+  write(5, "boot-filled", boot + "\nno line\n" + storage::test_uuid + "/flow\n\n\n\n");
+
+  const Folder pins(root, "pins_fuzz");
+  // Lines of readers that exist, have ended, are known by their process; then given, let go, given again.
+  for (std::uint8_t options = 0; options < 16; ++options) {
+    Bytes bytes{options, 6};
+    for (std::uint8_t session = 0; session < 6; ++session) {
+      if ((options & 1) == 0) {
+        append(bytes, Bytes{session, 0, 3, 0, 0, 0, 0, 2, 36});
+        continue;
+      }
+      std::uint64_t line[9] = {session, 7, 12345, std::uint64_t{1} << 32 | 77};
+      std::memcpy(line + 4, storage::test_uuid, 36);
+      append(bytes, std::span(line));
+    }
+    for (std::uint8_t session = 0; session < 4; ++session)
+      append(bytes, Bytes{0, session, 0, 2, 0, session, 0, 3, 1, session, 0, 2, 7, 0, 0, 0, 0, session, 0, 2});
+    append(bytes, Bytes{1, 3, 0, 3, 1, 2, 0, 2});
+    pins.write("lines-" + std::to_string(options), bytes);
+  }
+}
+
+void write_parameters(const std::string& root) {
+  const Folder folder(root, "parameters_fuzz");
+  int number = 0;
+  for (const std::string text :
+       {"Stream=run1/flow\nOpenTimeoutSecs=0.5\nWhenFull=drop-oldest\nRetention=last:3,precious:2\nForce=yes",
+        "Rank=1\nRanks=2\nGroup=job.7\nDurability=durable\nAppendAfter=17\nAppendAfterSteps=-3",
+        "PluginName=forebay://run1/flow\nConsumer=viz\nStart=12\nMinWatermark=durable\nVerify=first\nFollow=off",
+        "FOREBAY_STREAM=run1/flow@3\nFOREBAY_OPEN_TIMEOUT_SECS=-1\nStepDistributionMode=RoundRobin\nRandomAccess=1",
+        "GraceSecs=1e3\nBlockTimeoutSecs=0x1\nReconnectTimeoutSecs=nan\nStatsLevel=2\nChecksums=perhaps",
+        "Ranks=1\nAttributes=first-step\nVariableFacts=no\nAlwaysProvideLatestTimestep=on\nRendezvousReaderCount=2",
+        "QueueLimit=3\nBeginStepPollingFrequencySecs=1", "ranks=4294967295\nRank=4294967294\nSTREAM=a/b"})
+    folder.write("io-" + std::to_string(number++), Bytes(text.begin(), text.end()));
+}
+
+/// One of each answer, for what clients read is as little to be trusted.
+void write_answers(const Folder& folder) {
+  const auto write = [&](MessageType type, const auto& object) {
+    const auto body = protocol::pack(object);
+    protocol::Header header;
+    header.type = static_cast<std::uint16_t>(type);
+    header.body_bytes = static_cast<std::uint32_t>(body.size());
+    header.request = 1;
+    Bytes message{0};
+    append(message, std::span(&header, 1));
+    append(message, std::span(body.data(), body.size()));
+    folder.write(std::string("answer-") + wire::EnumNameMessageType(type), message);
+  };
+  wire::StepsAnswerT steps;
+  steps.steps.emplace_back(3, 99, 8192, 1, 1, 1, true, false, true, 0);
+  wire::StreamsAnswerT streams;
+  streams.streams.push_back(std::make_unique<wire::StreamT>());
+  streams.streams.front()->name = "flow";
+  streams.streams.front()->committed = 3;
+  streams.streams.front()->consumers.push_back(std::make_unique<wire::ConsumerT>());
+  wire::ReservationsAnswerT reservations;
+  reservations.reservations.push_back(std::make_unique<wire::ReservationT>());
+  reservations.reservations.front()->name = "res";
+  wire::AuditAnswerT audit;
+  audit.findings.push_back(std::make_unique<wire::FindingT>());
+  wire::SpaceGrantedT granted;
+  granted.extents.emplace_back(1, 0, 0, 4096, 8192);
+  granted.segments = {1};
+  wire::CommittedT committed;
+  committed.step = 3;
+  committed.extents = granted.extents;
+  wire::ReaderOpenedT reader;
+  reader.uuid = storage::test_uuid;
+  reader.lost_pins.emplace_back(3, 1, 0);
+  wire::StepEventT event;
+  event.kind = 1;
+  event.step = std::make_unique<wire::StepDescriptorT>();
+  event.step->summary = std::make_unique<wire::StepSummary>(steps.steps.front());
+  event.step->parts.push_back(std::make_unique<wire::PartReferenceT>());
+  event.step->parts.front()->metadata = granted.extents;
+  event.segments = {1};
+  wire::FailureT failure;
+  failure.code = 3;
+  failure.what = "no such stream";
+  wire::WriterOpenedT writer;
+  writer.uuid = storage::test_uuid;
+  write(MessageType::welcome, wire::WelcomeT());
+  write(MessageType::failure, failure);
+  write(MessageType::done, wire::DoneT());
+  write(MessageType::server_answer, wire::ServerAnswerT());
+  write(MessageType::reservations_answer, reservations);
+  write(MessageType::streams_answer, streams);
+  write(MessageType::steps_answer, steps);
+  write(MessageType::audit_answer, audit);
+  write(MessageType::writer_opened, writer);
+  write(MessageType::writer_rejoined, wire::WriterRejoinedT());
+  write(MessageType::space_granted, granted);
+  write(MessageType::committed, committed);
+  write(MessageType::reader_opened, reader);
+  write(MessageType::step_event, event);
+  write(MessageType::segments_answer, wire::SegmentsAnswerT());
+}
+
 void write_messages(const std::string& root) {
   const Folder folder(root, "message_fuzz");
   Bytes all{0};
@@ -176,7 +287,7 @@ void write_messages(const std::string& root) {
     Choices rest(choices);
     Slot slot;
     Requests requests(rest, slot);
-    for (std::size_t kind = 0; kind + 1 < Requests::kinds; ++kind) {
+    for (std::size_t kind = 0; kind < Requests::kinds; ++kind) {
       const Request request = requests.make(kind);
       protocol::Header header;
       header.type = static_cast<std::uint16_t>(request.type);
@@ -190,6 +301,7 @@ void write_messages(const std::string& root) {
     }
   }
   folder.write("conversation", all);
+  write_answers(folder);
 }
 
 void write_choices(const std::string& root) {
@@ -222,6 +334,8 @@ int main(int argc, char** argv) {
   write_storage(argv[1]);
   write_step_metadata(argv[1]);
   write_texts(argv[1]);
+  write_root(argv[1]);
+  write_parameters(argv[1]);
   write_messages(argv[1]);
   write_choices(argv[1]);
   return 0;

@@ -3,7 +3,8 @@
 
 Everything is drawn from one seed. In a round, reservations and streams of random shape come and go; one reservation
 stands through all of them. Server and manager are killed only in the rounds of the first quarter and in the last one,
-so that in between one life of each grows old, and shows by its resources whether anything leaks.
+so that in between one life of each grows old, and shows by its resources whether anything leaks. A soak that has done
+too little by its end to judge that, or anything else, goes on.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import forebay
 from tests.soak.cast import Cast
 from tests.soak.history import HistoryLog, judge, read_history
 from tests.soak.progress import progress_line
-from tests.soak.resources import Holding, draw, growths, measure, table
+from tests.soak.resources import Holding, draw, growths, measure, table, unjudged
 from tests.soak.shape import StreamShape, random_shape
 from tests.soak.stages import StageOuts
 from tests.soak.timeline import Breach
@@ -30,8 +31,8 @@ __all__ = ["Soak"]
 
 #: Of the time; rounds that begin in it are violent.
 _VIOLENT_PART = 0.25
-#: Violent ones first and last, and time for calm ones between them.
-_ROUNDS_MIN = 4
+#: And twice its time: after this a soak ends, though it has done too little.
+_LATE_SECONDS = 60
 _STANDING = "standing"
 #: Histories of rounds without a breach that are kept.
 _LOGS_KEPT_MAX = 20
@@ -81,22 +82,30 @@ class Soak:
         return time.monotonic() - self._begun
 
     def run(self) -> None:
-        """Rounds until the time is over or a promise is broken."""
-        round_seconds = min(60.0, max(6.0, self.seconds / 7))
+        """Rounds until the time is over and enough was done, or a promise is broken."""
+        round_seconds = min(60.0, max(3.0, self.seconds / 12))
         with progress_line(self.seconds) as show:
             last = False
             while not self.breaches and not last:
                 # A round takes longer than its actions: by as much as it has until now.
                 usual_seconds = self.elapsed() / self.rounds if self.rounds else round_seconds
-                last = self.rounds >= _ROUNDS_MIN - 1 and self.elapsed() + usual_seconds >= self.seconds
+                end = self.elapsed() + usual_seconds
+                last = end >= self.seconds and (self._is_enough() or end >= 2 * self.seconds + _LATE_SECONDS)
                 early = self.rounds == 0 or self.elapsed() < self.seconds * _VIOLENT_PART
                 self._round(round_seconds, show, violent=last or early)
                 self.rounds += 1
         self._standing_log.close()
         self._judge(self._standing_log)
         self.breaches += [Breach("resources", "quiet points", what) for what in growths(self.holdings)]
+        if not self.breaches:
+            what = "all its lives were too short to tell whether its memory grows"
+            self.breaches += [Breach("resources", process, what) for process in unjudged(self.holdings)]
         (self.folder / "resources.txt").write_text(table(self.holdings) + "\n")
         draw(self.holdings, self.folder / "resources.png")
+
+    def _is_enough(self) -> bool:
+        """Is there something to be judged of everything?"""
+        return bool(self.holdings and self.steps and self.reads and self.staged) and not unjudged(self.holdings)
 
     # A round
 
@@ -111,9 +120,13 @@ class Soak:
             self._casts.append(Cast(self.instance, log, address, random_shape(self.chance), self.chance))
         stages = StageOuts(self.instance, self.folder / "out", self.chance)
         limit = time.monotonic() + seconds
+        kills = self.actions["kill server"]
         while time.monotonic() < limit:
             self._act(self.chance.choice(self._casts), stages, violent=violent)
             show(self.elapsed(), f"round {self.rounds}, {sum(self.actions.values())} actions, {self.steps} steps")
+        if violent and self.actions["kill server"] == kills:
+            self._kill_server(log)
+            self.actions["kill server"] += 1
         show(self.elapsed(), f"round {self.rounds}, quiet point")
         self._quiet_point(stages)
         for name in self._reservations:

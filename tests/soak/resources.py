@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from statistics import median
 
-__all__ = ["Holding", "draw", "growths", "measure", "table"]
+__all__ = ["Holding", "draw", "growths", "measure", "table", "unjudged"]
 
 #: The first quiet point of a process's life is warm-up: allocator, caches, the first threads.
 _WARM_UP_POINTS = 1
@@ -78,7 +78,7 @@ def growths(holdings: list[Holding]) -> list[str]:
     return grown
 
 
-def _unjudged(holdings: list[Holding]) -> list[str]:
+def unjudged(holdings: list[Holding]) -> list[str]:
     """Processes none of whose lives was long enough to tell whether memory grows."""
     points = Counter((holding.process, holding.pid) for holding in holdings)
     judged = {process for (process, _), count in points.items() if count >= _WARM_UP_POINTS + _MEMORY_POINTS_MIN}
@@ -101,7 +101,7 @@ def table(holdings: list[Holding]) -> str:
         for point in holdings
     ]
     lines = ["  ".join(text.rjust(11) for text in row) for row in rows]
-    lines += [f"memory of the {process}: not judged, all its lives were too short" for process in _unjudged(holdings)]
+    lines += [f"memory of the {process}: not judged, all its lives were too short" for process in unjudged(holdings)]
     return "\n".join(lines)
 
 

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from tests.soak.resources import Holding, growths, table
+from tests.soak.resources import Holding, growths, table, unjudged
 
 
 def holding(number: int, **changes: int) -> Holding:
@@ -65,5 +65,8 @@ def test_count_that_is_high_at_one_point_in_the_middle_is_told() -> None:
 
 
 def test_memory_that_too_short_lives_leave_unjudged_is_told() -> None:
-    assert "memory of the server: not judged" in table([holding(number) for number in range(3)])
-    assert "not judged" not in table([holding(number) for number in range(4)])
+    points = [holding(number) for number in range(4)]
+    assert unjudged(points[:3]) == ["server"]
+    assert "memory of the server: not judged" in table(points[:3])
+    assert unjudged(points) == []
+    assert "not judged" not in table(points)

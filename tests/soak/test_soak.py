@@ -52,6 +52,7 @@ def test_history_of_a_soak_keeps_every_promise_and_resources_stay(
             told = "\n".join(str(breach) for breach in soak.breaches[:_BREACHES_TOLD_MAX])
             head = f"FOREBAY_TEST_SEED={TEST_SEED}, {len(soak.breaches)} breaches, histories in {folder}"
             pytest.fail(f"{head}:\n{told}", pytrace=False)
+        assert min(soak.steps, soak.reads, soak.kills, soak.staged, soak.actions["kill server"]) > 0, soak.summary()
         instance.ask("destroy", "standing", "--force")
         assert instance.ask("doctor", "--read-data")["clean"] is True
         assert not [path for path in (instance.root / "reservations").iterdir() if path.is_dir()]

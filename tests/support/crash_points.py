@@ -17,16 +17,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from forebay.workflows.staging.job import Job
-from tests.support.watched_stager import Accident, Change, Moment, Run, WatchedStager
+from tests.support.file_changes import Accident, Change, Moment, deaths, failures
+from tests.support.watched_stager import Run, WatchedStager
 
 __all__ = ["crash_points", "failure_points"]
-
-#: After these, a stager may say something to the server before it makes the next change. Behind any other is the same
-#: as before the next one.
-_FOLLOWED_BY_WORDS = frozenset({"remove", "rename"})
-
-#: Where a disk can be found full. (Opening a file that is there needs no space; then a later change finds it so.)
-_TAKING_SPACE = frozenset({"open", "write", "allocate", "mkdir", "link"})
 
 #: One of these tells the user what the system said.
 _REASONS = {
@@ -49,7 +43,7 @@ def crash_points(
     """
     changes = _changes(stager, job, folder, prepare)
     check()
-    for death in _deaths(changes):
+    for death in deaths(changes):
         prepare()
         run = stager.run(job, folder, death)
         assert run.status == -signal.SIGKILL, (
@@ -74,7 +68,7 @@ def failure_points(
     all the same must have done everything, which ``check_complete`` looks at; one that fails must say why. What could
     not be synced has its hidden name still, or the next run syncs it.
     """
-    for failure in _failures(_changes(stager, job, folder, prepare)):
+    for failure in failures(_changes(stager, job, folder, prepare)):
         prepare()
         run = stager.run(job, folder, failure)
         with _told_of(failure, run):
@@ -131,19 +125,3 @@ def _has_hidden_name(sync: Change, changes: list[Change]) -> bool:
     later = changes[changes.index(sync) :]
     assert not any(change.kind == "rename" and change.path == before + hidden for change in later)
     return bool(hidden)
-
-
-def _deaths(changes: list[Change]) -> Iterator[Accident]:
-    for change in changes:
-        yield Accident(change, Moment.BEFORE)
-        if change.kind == "write":
-            yield Accident(change, Moment.HALFWAY)
-        elif change.kind in _FOLLOWED_BY_WORDS:
-            yield Accident(change, Moment.BEHIND)
-
-
-def _failures(changes: list[Change]) -> Iterator[Accident]:
-    for change in changes:
-        yield Accident(change, Moment.FAILING)
-        if change.kind in _TAKING_SPACE:
-            yield Accident(change, Moment.FULL)

@@ -83,12 +83,24 @@ class FaultyDevice final : public Device {
   void stop_at(std::uint64_t n) {
     const std::lock_guard lock(mutex_);
     operations_before_stop_ = n;
+    stop_from_.reset();
   }
-  /// While set, syncs of files wait.
+  /// As stop_at(), where the count begins with the next operation of this kind.
+  void stop_from(Operation kind, std::uint64_t n) {
+    const std::lock_guard lock(mutex_);
+    operations_before_stop_ = n;
+    stop_from_ = kind;
+  }
+  /// While set, syncs of files wait: what is written meanwhile is not what they sync.
   void set_syncs_held(bool held) {
     const std::lock_guard lock(mutex_);
     syncs_held_ = held;
-    syncs_may_go_.notify_all();
+    syncs_changed_.notify_all();
+  }
+  /// Returns when a sync of a file waits.
+  void await_held_sync() {
+    std::unique_lock lock(mutex_);
+    syncs_changed_.wait(lock, [this] { return syncs_waiting_ > 0; });
   }
   /// While set, renames are made but do not return.
   void set_renames_held(bool held) {
@@ -332,12 +344,17 @@ class FaultyDevice final : public Device {
     }
     Result<void> sync() override {
       std::unique_lock lock(owner_.mutex_);
-      owner_.syncs_may_go_.wait(lock, [this] { return !owner_.syncs_held_; });
+      // As a disk may: what comes while it works is left to the next one.
+      const UnsyncedFile::Sync sync = inode_->begin_sync();
+      ++owner_.syncs_waiting_;
+      owner_.syncs_changed_.notify_all();
+      owner_.syncs_changed_.wait(lock, [this] { return !owner_.syncs_held_; });
+      --owner_.syncs_waiting_;
       if (auto allowed = owner_.begin(Operation::sync); !allowed) {
-        if (!owner_.stopped_) inode_->sync_failed();
+        if (!owner_.stopped_) inode_->sync_failed(sync);
         return allowed;
       }
-      inode_->synced();  // not below, as in sync_directory()
+      inode_->synced(sync);  // not below, as in sync_directory()
       return {};
     }
     Result<std::uint64_t> size() const override {
@@ -367,6 +384,7 @@ class FaultyDevice final : public Device {
   void clear_plan() {
     failure_.reset();
     operations_before_stop_ = 0;
+    stop_from_.reset();
     stopped_ = false;
     full_ = false;
     operations_before_full_ = 0;
@@ -397,7 +415,8 @@ class FaultyDevice final : public Device {
     if (auto alive = check_alive(); !alive) return alive;
     ++operations_;
     ++counts_[kind];
-    if (operations_before_stop_ != 0 && --operations_before_stop_ == 0) {
+    if (stop_from_ == kind) stop_from_.reset();
+    if (operations_before_stop_ != 0 && !stop_from_ && --operations_before_stop_ == 0) {
       stopped_ = true;
       return check_alive();
     }
@@ -422,7 +441,7 @@ class FaultyDevice final : public Device {
   Device& device_;
   const std::string limbo_;
   mutable std::mutex mutex_;
-  std::condition_variable syncs_may_go_;
+  std::condition_variable syncs_changed_;
   std::condition_variable renames_changed_;
   // Guarded by mutex_
   std::uint64_t limbo_next_ = 0;
@@ -432,11 +451,13 @@ class FaultyDevice final : public Device {
   mutable std::uint64_t reads_before_failure_ = 0;
   std::optional<Failure> failure_;
   std::uint64_t operations_before_stop_ = 0;
+  std::optional<Operation> stop_from_;  // it has not come yet
   bool stopped_ = false;
   bool full_ = false;
   std::uint64_t operations_before_full_ = 0;
   std::string unreadable_;
   bool syncs_held_ = false;
+  std::uint64_t syncs_waiting_ = 0;
   bool renames_held_ = false;
   bool rename_waits_ = false;
   std::uint64_t change_number_ = 0;  // of the latest change, of directories or of a file

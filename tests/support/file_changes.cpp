@@ -2,15 +2,19 @@
 // Preloaded into a process, sees each change that it makes to files below one folder, whichever library makes it;
 // writes them down, and at a chosen one ends the process as SIGKILL from outside would, or lets it fail.
 //
+// A caller in the process begins it, or FOREBAY_WATCH_CHANGES in the environment that the process is started with.
+//
 // The functions below stand in front of the C library's of the same names and make the system calls themselves. Not
 // seen are changes that the C library makes inside (fwrite, mkstemp) and stores into mappings: a test that counts on
 // this looks whether every file that it finds was seen being written.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+#include <sys/un.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
@@ -20,6 +24,8 @@
 #include <cerrno>
 #include <cstdarg>
 #include <cstdio>
+#include <cstdlib>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -67,9 +73,11 @@ std::string place_of(int directory, std::string_view path) {
   return place_of(directory).append("/").append(path);
 }
 
-// Hidden names end with "-" and eight random digits, which are others in each run.
+// Random digits are others in each run. Hidden names end with "-" and eight hexadecimal ones, which become "?" each; a
+// whole part of a name, between dots and slashes, that is a uuid or a number of many digits becomes one "?".
 std::string without_random_digits(std::string path) {
   constexpr std::size_t digits = 8;
+  constexpr std::size_t many = 12;
   for (std::size_t dash = path.find('-'); dash != std::string::npos; dash = path.find('-', dash + 1)) {
     const std::size_t begin = dash + 1;
     const std::size_t end = std::min(path.find('/', begin), path.size());
@@ -77,6 +85,13 @@ std::string without_random_digits(std::string path) {
         std::all_of(&path[begin], &path[end], [](unsigned char letter) { return std::isxdigit(letter) != 0; })) {
       path.replace(begin, digits, digits, '?');
     }
+  }
+  for (std::size_t begin = 0; begin < path.size();) {
+    const std::size_t size = std::min(path.find_first_of("./", begin), path.size()) - begin;
+    const auto part = std::string_view(path).substr(begin, size);
+    const bool random = size >= many && part.find_first_not_of("0123456789abcdef-") == std::string_view::npos;
+    if (random) path.replace(begin, size, "?");
+    begin += (random ? 1 : size) + 1;
   }
   return path;
 }
@@ -98,7 +113,7 @@ class Change {
   }
   Change(std::string_view kind, int directory, const char* path) {
     if (plan != nullptr) {
-      const bool makes_name = kind == "open" || kind == "mkdir" || kind == "link";
+      const bool makes_name = kind == "open" || kind == "mkdir" || kind == "link" || kind == "bind";
       begin(kind, place_of(directory, path), makes_name && !is_there(directory, path));
     }
   }
@@ -216,6 +231,18 @@ extern "C" {
 // descriptor `log`, and at that occurrence of `change` the process meets what `moment` says.
 void forebay_watch_changes(const char* folder, int log, const char* change, int occurrence, int moment) {
   plan = new Plan{folder, log, change, occurrence, static_cast<Moment>(moment)};
+}
+
+// The variable has the same values, one a line, the log by its path.
+__attribute__((constructor)) void forebay_watch_changes_if_asked() {
+  const char* asked = std::getenv("FOREBAY_WATCH_CHANGES");
+  if (asked == nullptr) return;
+  std::istringstream lines(asked);
+  std::string folder, log, change, occurrence, moment;
+  for (std::string* value : {&folder, &log, &change, &occurrence, &moment}) std::getline(lines, *value);
+  const int descriptor = open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600);
+  forebay_watch_changes(folder.c_str(), descriptor, change.c_str(), std::atoi(occurrence.c_str()),
+                        std::atoi(moment.c_str()));
 }
 
 int open(const char* path, int flags, ...) {
@@ -362,6 +389,13 @@ int symlinkat(const char* text, int directory, const char* path) noexcept {
 }
 int symlink(const char* text, const char* path) noexcept {
   return symlinkat(text, AT_FDCWD, path);
+}
+int bind(int socket, const sockaddr* address, socklen_t size) noexcept {
+  const char* path = reinterpret_cast<const sockaddr_un*>(address)->sun_path;
+  if (address->sa_family != AF_UNIX || *path != '/') {
+    return static_cast<int>(syscall(SYS_bind, socket, address, size));
+  }
+  return change_at("bind", AT_FDCWD, path, SYS_bind, socket, address, size);
 }
 
 // --- What is known of a file ---

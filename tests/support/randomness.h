@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <cstdlib>
+#include <iostream>
 #include <random>
 
 namespace forebay::testing {
@@ -14,9 +15,15 @@ inline std::uint64_t number_from_environment(const char* name, std::uint64_t oth
   return text == nullptr || *text == '\0' ? otherwise : std::strtoull(text, nullptr, 0);
 }
 
-/// Seed of the first round; round i takes seed + i, so that a failing round repeats alone with count 1.
+/// Seed of the first round; round i takes seed + i, so that a failing round repeats alone with count 1. A test that
+/// asks for it prints it.
 inline std::uint64_t test_seed() {
-  return number_from_environment("FOREBAY_TEST_SEED", 20251121);
+  static const std::uint64_t seed = [] {
+    const std::uint64_t found = number_from_environment("FOREBAY_TEST_SEED", 20251121);
+    std::cout << "FOREBAY_TEST_SEED=" << found << std::endl;
+    return found;
+  }();
+  return seed;
 }
 inline std::uint64_t test_count(std::uint64_t otherwise) {
   return number_from_environment("FOREBAY_TEST_COUNT", otherwise);

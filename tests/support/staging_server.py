@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -13,7 +14,7 @@ from typing import Self
 from forebay import parse_size
 from forebay.cli.instance import server_binary
 
-__all__ = ["StagingServer", "forebayd"]
+__all__ = ["StagingServer", "StartError", "forebayd"]
 
 
 def forebayd() -> Path:
@@ -24,13 +25,24 @@ def forebayd() -> Path:
     return server_binary()
 
 
-class StagingServer:
-    """One instance. ``environment`` is what its clients need in theirs."""
+class StartError(RuntimeError):
+    """The server ended, with this status, before clients could connect."""
 
-    def __init__(self, root: Path, *, capacity: str = "1GiB", options: tuple[str, ...] = ()) -> None:
+    def __init__(self, status: int, log: str) -> None:
+        super().__init__(f"forebayd did not start (status {status}): {log}")
+        self.status = status
+
+
+class StagingServer:
+    """One instance, run by ``user`` if root chooses one. ``environment`` is what its clients need in theirs."""
+
+    def __init__(
+        self, root: Path, *, capacity: str = "1GiB", options: tuple[str, ...] = (), user: int | None = None
+    ) -> None:
         self.root = root
         self.environment = {"FOREBAY_ROOT": str(root)}
         self._arguments = [str(forebayd()), "--root", str(root), "--capacity", str(parse_size(capacity)), *options]
+        self._user = user
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -39,10 +51,13 @@ class StagingServer:
         assert self._process is not None
         return self._process.pid
 
-    def start(self, fail_point: str | None = None) -> None:
-        """Returns when clients can connect. ``fail_point`` as in core/base/fail_point.h: where it is to die."""
+    def start(self, fail_point: str | None = None, environment: Mapping[str, str] | None = None) -> None:
+        """Returns when clients can connect. ``fail_point`` as in core/base/fail_point.h: where it is to die.
+
+        ``environment`` is added to this process's own.
+        """
         assert self._process is None
-        environment = {**os.environ, **({"FOREBAY_FAIL_POINT": fail_point} if fail_point else {})}
+        added = {**(environment or {}), **({"FOREBAY_FAIL_POINT": fail_point} if fail_point else {})}
         ready, tell = os.pipe()
         try:
             with (self.root.parent / f"{self.root.name}.log").open("ab") as log:
@@ -51,14 +66,16 @@ class StagingServer:
                     pass_fds=[tell],
                     stdin=subprocess.DEVNULL,
                     stderr=log,
-                    env=environment,
+                    env={**os.environ, **added},
+                    user=self._user,
+                    group=self._user,
+                    extra_groups=None if self._user is None else [],
                 )
         finally:
             os.close(tell)
         with os.fdopen(ready, "rb") as end:
             if end.read() != b"ready\n":
-                self.stop()
-                raise RuntimeError(f"forebayd did not start: {self.log()}")
+                raise StartError(self.stop(), self.log())
 
     def stop(self, sent: signal.Signals = signal.SIGTERM) -> int:
         """Ends the server and returns its exit status; nothing happens where it is not running."""

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <list>
 #include <map>
 #include <string>
@@ -61,28 +62,37 @@ class UnsyncedFile {
     mapped_.erase(stores);
   }
 
-  void synced() {
+  /// What a sync that begins now covers, and no more: the changes up to a number, and the size.
+  struct Sync {
+    std::uint64_t number;
+    std::uint64_t size;
+  };
+  Sync begin_sync() {
     note_stores();
-    // What was written anew since a sync failed is as safe as anything else.
-    for (const Before& before : writes_) {
+    return {counter_, size()};
+  }
+
+  void synced(const Sync& sync) {
+    for (const Before& before : take(sync)) {
+      // What was written anew since a sync failed is as safe as anything else.
       if (doomed_.empty()) break;
       for_sectors(before, [&](std::uint64_t sector, std::uint64_t, std::uint64_t) {
         std::erase_if(doomed_, [&](const Before& old) { return old.offset / sector_bytes == sector; });
       });
     }
-    writes_.clear();
-    synced_size_ = size();
+    // Another that began later may have come to its end before.
+    if (sync.number < synced_number_) return;
+    synced_number_ = sync.number;
+    synced_size_ = sync.size;
   }
 
   /// As the kernel does: pages whose writing failed are taken for clean, and no later sync writes them.
-  void sync_failed() {
-    note_stores();
-    for (const Before& before : writes_) {
+  void sync_failed(const Sync& sync) {
+    for (const Before& before : take(sync)) {
       for_sectors(before, [&](std::uint64_t, std::uint64_t begin, std::uint64_t end) {
         doomed_.push_back(part_of(before, begin, end));
       });
     }
-    writes_.clear();
   }
 
   /// The number of the latest change that no sync has covered; 0 if there is none.
@@ -127,6 +137,14 @@ class UnsyncedFile {
 
  private:
   static constexpr std::uint64_t sector_bytes = 512;
+
+  /// The unsynced writes that it covers, which are that no more.
+  std::vector<Before> take(const Sync& sync) {
+    const auto end = std::ranges::upper_bound(writes_, sync.number, {}, &Before::number);
+    std::vector<Before> covered(std::make_move_iterator(writes_.begin()), std::make_move_iterator(end));
+    writes_.erase(writes_.begin(), end);
+    return covered;
+  }
 
   Before read(std::uint64_t offset, std::uint64_t length) const {
     Before before{offset, std::vector<std::byte>(length), size()};
@@ -183,6 +201,7 @@ class UnsyncedFile {
   const Descriptor file_;
   std::uint64_t& counter_;
   std::uint64_t synced_size_;
+  std::uint64_t synced_number_ = 0;  // of the latest change that a sync has covered
   std::vector<Before> writes_;
   std::vector<Before> doomed_;  // each within a sector; older than writes_
   std::list<Before> mapped_;    // what can be stored into

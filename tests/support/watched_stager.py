@@ -13,56 +13,21 @@ import json
 import os
 import subprocess
 import sys
-from collections import Counter
 from dataclasses import dataclass
-from enum import IntEnum
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import h5py  # noqa: F401 - loaded before the forks, as bp5 is
-import pytest
 
 import forebay.workflows.staging.bp5  # noqa: F401
 from forebay.workflows.staging import __main__ as stager
 from forebay.workflows.staging.job import Job, job_to_json
+from tests.support.file_changes import Accident, Change, library, logged_changes
 
-__all__ = ["Accident", "Change", "Moment", "Run", "WatchedStager"]
+__all__ = ["Run", "WatchedStager"]
 
 _ROOT = Path(__file__).parents[2]
-
-
-class Moment(IntEnum):
-    """When a process dies at a change, or what the system says instead; numbers as in file_changes.cpp."""
-
-    BEFORE = 0
-    HALFWAY = 1  #: half of what is to be written is
-    BEHIND = 2
-    FAILING = 3  #: the change does nothing but say EIO
-    FULL = 4  #: half of what is to be written is, then all that takes space says ENOSPC
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One change, by what is the same in each run, whichever thread makes it and however they take turns."""
-
-    kind: str
-    path: str  #: within the folder that is watched; random digits in it are ????????
-    occurrence: int  #: among those of the same kind and path: 1 is the first
-
-    def __str__(self) -> str:
-        return f"{self.kind} {self.path}" + (f" ({self.occurrence})" if self.occurrence > 1 else "")
-
-
-@dataclass(frozen=True, slots=True)
-class Accident:
-    """What is to happen to a process, and where."""
-
-    change: Change
-    moment: Moment
-
-    def __str__(self) -> str:
-        return f"{self.moment.name.lower()} {self.change}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +43,6 @@ class WatchedStager:
     """Context manager; its process has the environment that there is when it begins."""
 
     def __init__(self, scratch: Path) -> None:
-        build = Path(os.environ.get("FOREBAY_BUILD_DIR") or "build/release").resolve()
-        library = build / "tests" / "support" / "libforebay_file_changes.so"
-        if not library.is_file():
-            pytest.fail(f"{library} is missing: build it with `./run build`, or name another with FOREBAY_BUILD_DIR")
         self._log = scratch / "changes"
         self._output = scratch / "output"
         self._process = subprocess.Popen(
@@ -90,7 +51,7 @@ class WatchedStager:
             stdout=subprocess.PIPE,
             text=True,
             cwd=_ROOT,
-            env={**os.environ, "LD_PRELOAD": str(library)},
+            env={**os.environ, "LD_PRELOAD": str(library())},
         )
 
     def run(self, job: Job, folder: Path, accident: Accident | None = None) -> Run:
@@ -110,7 +71,7 @@ class WatchedStager:
         self._process.stdin.flush()
         answer = self._process.stdout.readline()
         assert answer, "the process that forks has ended"
-        return Run(int(answer), _changes(self._log), self._output.read_text(errors="replace"))
+        return Run(int(answer), logged_changes(self._log), self._output.read_text(errors="replace"))
 
     def __enter__(self) -> Self:
         return self
@@ -119,16 +80,6 @@ class WatchedStager:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._process.communicate()
-
-
-def _changes(log: Path) -> list[Change]:
-    seen: Counter[tuple[str, str]] = Counter()
-    changes = []
-    for line in log.read_text().splitlines():
-        kind, _, path = line.partition(" ")
-        seen[kind, path] += 1
-        changes.append(Change(kind, path, seen[kind, path]))
-    return changes
 
 
 def _serve() -> None:

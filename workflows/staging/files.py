@@ -151,6 +151,9 @@ class _TreeStager:
         if self._is_tree:
             self._copy_tree()
         else:
+            # What else lies there is not ours to judge.
+            names = {self._target.name, self._receipt_path(self._target).name}
+            publication.remove_leftovers(self._target.parent, names)
             self._copy_leaf(self._source, self._target, "")
             publication.sync_directory(self._target.parent)
             self._write_receipt(self._target)

@@ -14,7 +14,7 @@ import fcntl
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from forebay.errors import BusyError
@@ -128,11 +128,13 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def remove_leftovers(directory: Path) -> None:
-    """Removes what interrupted runs left unfinished. Only under the destination's lock."""
+def remove_leftovers(directory: Path, outputs: Collection[str] | None = None) -> None:
+    """Removes what interrupted runs left unfinished, of these outputs or of all. Only under the destination's lock."""
     for path in directory.iterdir():
         stem, _, tag = path.name.rpartition("-")
-        if path.name.startswith(".") and stem.endswith((".partial", ".replaced")) and len(tag) == 8:
+        output, _, state = stem.removeprefix(".").rpartition(".")
+        is_leftover = path.name.startswith(".") and state in ("partial", "replaced") and len(tag) == 8
+        if is_leftover and (outputs is None or output in outputs):
             remove(path)
 
 

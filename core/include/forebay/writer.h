@@ -20,6 +20,7 @@
 namespace forebay {
 
 /// Asked about ten times a second while a call waits; true ends the wait with ErrorCode::cancelled.
+/// It does not throw.
 using InterruptHook = std::function<bool()>;
 
 enum class WriteMode : std::uint8_t {
@@ -60,7 +61,7 @@ struct WriterOptions {
   std::optional<std::uint64_t> append_after;  ///< append: withdraw the steps after this one
   std::optional<Retention> retention;         ///< unset: keep the stream's (all for a new one)
   WhenFull when_full = WhenFull::block;
-  std::int64_t block_timeout_ms = 60'000;  ///< longest wait for space; < 0: for ever
+  std::int64_t block_timeout_ms = 60'000;  ///< longest wait for space, anew with a restarted server; < 0: for ever
   Durability durability = Durability::committed;
   bool statistics = true;                      ///< min and max of every block
   bool checksums = true;                       ///< CRC-32C of every block

@@ -44,8 +44,11 @@ std::string variable_name(std::uint32_t variable);
 /// arrays.
 Result<void> put_part(Writer& writer, const Shape& shape, std::uint32_t rank, std::vector<std::uint64_t>& buffer);
 
-/// Everything that is wrong with a step; empty: nothing.
-std::vector<std::string> check_step(const Step& step, std::string_view stream);
+struct StepFindings {
+  std::vector<std::string> wrong;  ///< all that was read and is not what was written, or could not be read
+  bool gone = false;               ///< a read said that the step is gone, which one without a pin may be
+};
+StepFindings check_step(const Step& step, std::string_view stream);
 
 /// A zero-copy look at the blocks of one variable, kept to be compared again later.
 struct HeldView {

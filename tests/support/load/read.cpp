@@ -158,15 +158,9 @@ class Follower {
   }
 
   void check(const std::shared_ptr<const Step>& step) {
-    auto wrong = check_step(*step, options_.address.stream);
-    if (!wrong.empty() && !step->pinned()) {
-      // What was read without a pin counts only if every read said so: then the step was dropped meanwhile.
-      if (auto verified = step->verify(); !verified && verified.error().code == ErrorCode::step_gone) {
-        say("gone", {{"step", step->number()}});
-        return;
-      }
-    }
-    complain(wrong);
+    const StepFindings found = check_step(*step, options_.address.stream);
+    if (found.gone) say("gone", {{"step", step->number()}});
+    complain(found.wrong);
   }
 
   void keep(const std::shared_ptr<const Step>& step) {
@@ -247,9 +241,14 @@ int check_stream(const ReadOptions& options) {
       if (step.error().code != ErrorCode::step_gone) status = violated;
       continue;
     }
-    for (const std::string& what : check_step(**step, options.address.stream)) {
+    const StepFindings found = check_step(**step, options.address.stream);
+    for (const std::string& what : found.wrong) {
       say("violation", {{"what", what}});
       status = violated;
+    }
+    if (found.gone) {
+      say("gone", {{"step", (*step)->number()}});
+      continue;
     }
     say("step", {{"step", (*step)->number()},
                  {"epoch", std::uint64_t{(*step)->epoch()}},

@@ -181,6 +181,37 @@ TEST_F(SharedDisk, what_was_told_to_be_durable_outlasts_a_loss_of_power) {
   EXPECT_TRUE(lost > 0 || test_count(20) < 20) << "the disk has forgotten nothing";
 }
 
+// crash-matrix: removing a stream | disk, when the server is started while a reader holds a step of a stream whose journal cannot be read then; the stream is to be removed | an error that says who holds it, and the step as it was; it is removed when the reader has let go
+TEST_F(FailedStream, that_cannot_be_read_is_not_removed_under_a_reader) {
+  auto writer = open_writer();
+  write_step(*writer, 1000, 7.0);
+  ASSERT_OK(writer->close());
+  auto reader = open_reader();
+  auto next = reader->next(10'000);
+  ASSERT_OK(next);
+  const VariableInfo* variable = next->step->find("T");
+  auto view = next->step->view(*variable, {{0}, variable->shape});
+  ASSERT_OK(view);
+  disk_.set_unreadable("/streams/");
+  restart(false);
+  disk_.set_unreadable("");
+  auto admin = Admin::connect();
+  ASSERT_OK(admin);
+  const auto remove = [&] { return (*admin)->remove_stream(*parse_address("res/flow"), true); };
+  const auto refused = remove();
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::busy);
+  EXPECT_NE(refused.error().message().find("of before the server's start"), std::string::npos)
+      << refused.error().message();
+  reader.reset();
+  next->step.reset();
+  ASSERT_FALSE(remove()) << "the view is still there";
+  *view = {};
+  ASSERT_OK(remove());
+  auto other = open_writer();
+  write_step(*other, 1000, 8.0);
+}
+
 /// Steps that the machine's going down may have damaged, on a disk that does not answer when they are looked at.
 class UncheckedStream : public FailedStream {
  protected:

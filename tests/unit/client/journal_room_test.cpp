@@ -1,119 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Journals that need more than is kept for them take the space of segments: a reservation never takes more than its
 // capacity on the device, and gets the segments back.
-#include <sys/stat.h>
-
 #include <array>
 #include <atomic>
-#include <filesystem>
 #include <thread>
 
 #include "base/log.h"
-#include "tests/unit/client/server_on_disk.h"
-#include "tests/unit/client/stream_fixture.h"
+#include "tests/unit/client/journal_room_fixture.h"
 
 namespace forebay::testing {
 namespace {
-
-/// Makes a journal of more than 1 MiB, of steps of one page each.
-constexpr std::uint64_t steps_many = 9000;
-
-class JournalRoom : public StreamTest {
- protected:
-  void SetUp() override {
-    ASSERT_OK(own_server_.start());
-    ASSERT_OK(own_server_.create("res", capacity()));
-  }
-  std::uint64_t capacity() const override { return 64 * mib; }
-
-  static std::unique_ptr<Admin> admin() {
-    auto connected = Admin::connect();
-    EXPECT_TRUE(connected) << connected.error().message();
-    return connected ? std::move(*connected) : nullptr;
-  }
-
-  /// What the reservation takes on the device.
-  std::uint64_t taken_bytes(bool of_journals = false) const {
-    std::uint64_t bytes = 0;
-    for (const auto& entry : std::filesystem::recursive_directory_iterator(own_server_.root() + "/reservations")) {
-      struct stat status{};
-      if (of_journals && !entry.path().filename().string().starts_with("journal.")) continue;
-      // A journal is renamed and removed meanwhile.
-      if (::lstat(entry.path().c_str(), &status) == 0) bytes += static_cast<std::uint64_t>(status.st_blocks) * 512;
-    }
-    return bytes;
-  }
-  /// Segments whose space has been given back to the device.
-  std::size_t lent() const {
-    std::size_t segments = 0;
-    for (const auto& entry : std::filesystem::recursive_directory_iterator(own_server_.root() + "/reservations")) {
-      struct stat status{};
-      if (entry.path().parent_path().filename() != "segments" || ::lstat(entry.path().c_str(), &status) != 0) continue;
-      if (static_cast<std::uint64_t>(status.st_blocks) * 512 < static_cast<std::uint64_t>(status.st_size)) ++segments;
-    }
-    return segments;
-  }
-  void check_capacity() const { EXPECT_LE(taken_bytes(), capacity()); }
-
-  static void check_audit() {
-    const auto findings = admin()->audit(true);
-    ASSERT_OK(findings);
-    for (const Finding& finding : *findings)
-      EXPECT_NE(finding.severity, Finding::Severity::problem) << finding.where << ": " << finding.what;
-  }
-
-  static Result<void> try_step(Writer& writer, double value) {
-    if (auto begun = writer.begin_step(); !begun) return fail(std::move(begun.error()));
-    const BlockSpec block{"x", DataType::float64, ShapeKind::global_value, {}, {}, {}, {}, {}};
-    if (auto put = writer.put(block, &value); !put) return put;
-    return writer.end_step();
-  }
-
-  /// Writes small steps until it has that many or there is an error.
-  Result<void> write_many(Writer& writer, std::uint64_t steps) {
-    for (std::uint64_t step = 0; step < steps; ++step) {
-      if (auto written = try_step(writer, static_cast<double>(step)); !written) return written;
-      if (step % 500 == 0) check_capacity();
-    }
-    check_capacity();
-    return {};
-  }
-
-  /// Calls does(rank) in a thread for each.
-  template <class Does>
-  static void each_rank(std::uint32_t ranks, const Does& does) {
-    std::vector<std::jthread> threads;
-    for (std::uint32_t rank = 0; rank < ranks; ++rank) threads.emplace_back([&does, rank] { does(rank); });
-  }
-  std::vector<std::unique_ptr<Writer>> open_group(std::uint32_t ranks, const WriterOptions& options,
-                                                  const std::string& stream) {
-    std::vector<std::unique_ptr<Writer>> writers(ranks);
-    each_rank(ranks, [&](std::uint32_t rank) {
-      WriterOptions of_rank = options;
-      of_rank.rank = rank;
-      of_rank.ranks = ranks;
-      writers[rank] = open_writer(of_rank, stream);
-    });
-    return writers;
-  }
-  static void write_group(std::vector<std::unique_ptr<Writer>>& writers, int steps) {
-    each_rank(static_cast<std::uint32_t>(writers.size()), [&](std::uint32_t rank) {
-      for (int step = 0; step < steps; ++step) {
-        const auto written = try_step(*writers[rank], 1.0);
-        ASSERT_TRUE(written) << written.error().message();
-      }
-    });
-  }
-
-  static std::uint64_t kept(const std::string& stream = "res/flow") {
-    const auto info = admin()->stream(*parse_address(stream));
-    EXPECT_TRUE(info) << info.error().message();
-    return info ? info->steps : 0;
-  }
-
-  ServerOnDisk own_server_;
-  FaultyDevice& disk_ = own_server_.disk();
-};
 
 TEST_F(JournalRoom, is_taken_from_free_segments_and_given_back) {
   auto writer = open_writer();
@@ -222,7 +118,7 @@ class FullJournals : public JournalRoom {
   void SetUp() override {
     JournalRoom::SetUp();
     first_ = open_writer({}, "first");
-    last_ = open_writer({}, "last");
+    last_ = open_writer(last_asks_.options(), "last");
     ASSERT_OK(try_step(*first_, 1.0));
     // All segments are somebody's who writes, so that none can make room: three are the last one's and three the large
     // one's, whose step stays open, and each rank has one.
@@ -234,12 +130,7 @@ class FullJournals : public JournalRoom {
       groups_[group] = open_group(8, {}, "group" + std::to_string(group));
       ASSERT_FALSE(HasFailure());
     }
-    WriterOptions huge;
-    huge.interrupt = [this] {
-      set_asked();
-      return false;
-    };
-    huge_ = open_writer(huge, "huge");
+    huge_ = open_writer(huge_asks_.options(), "huge");
     // Three quarters of the reserve are for those that ask for space; folders count, too.
     constexpr std::uint64_t room = mib * 3 / 4 - (std::uint64_t{52} << 10);
     for (std::size_t group = 0; taken_bytes(true) < room - (std::uint64_t{16} << 10); group = (group + 1) % groups) {
@@ -248,15 +139,19 @@ class FullJournals : public JournalRoom {
     }
     EXPECT_EQ(lent(), 0U);
     // The last has no room for its records; the first, whose journal has not grown, has all that it needs.
-    waiting_ = std::jthread([&] { EXPECT_TRUE(write_many(*last_, 350)); });
-    std::uint64_t last_kept = 0;
-    for (int still = 0; still < 50;) {
-      ASSERT_OK(try_step(*first_, 2.0));
-      const std::uint64_t now = kept("res/last");
-      still = now == last_kept ? still + 1 : 0;
-      last_kept = now;
+    waiting_ = std::jthread([&] {
+      for (; last_written_ < 350 && !HasFailure(); ++last_written_) EXPECT_TRUE(try_step(*last_, 1.0));
+      last_asks_.end();
+    });
+    // It waits if the server has heard what it asks for, which two round trips make sure of, and if it found no answer
+    // then: the first of these two times it may have looked before.
+    for (std::uint64_t written = 351; written != last_written_;) {
+      written = last_written_;
+      last_asks_.wait();
+      for (int trip = 0; trip < 2; ++trip) kept("res/last");
+      for (int ask = 0; ask < 2; ++ask) last_asks_.wait();
+      ASSERT_LT(last_written_, 350U) << "it found room";
     }
-    EXPECT_LT(last_kept, 651U);
   }
   /// The last one gets its room when these are gone.
   void TearDown() override {
@@ -271,10 +166,36 @@ class FullJournals : public JournalRoom {
     check_audit();
   }
 
-  void set_asked() {
-    asked_ = true;
-    asked_.notify_all();
-  }
+  /// How often a writer found no answer and asked whether to go on.
+  class Asks {
+   public:
+    WriterOptions options() {
+      WriterOptions options;
+      options.interrupt = [this] {
+        tell();
+        return false;
+      };
+      return options;
+    }
+    void tell() {
+      ++count_;
+      count_.notify_all();
+    }
+    /// It asks no more.
+    void end() {
+      ended_ = true;
+      tell();
+    }
+    /// For the next time, or the end.
+    void wait() const {
+      const std::uint64_t before = count_;
+      if (!ended_) count_.wait(before);
+    }
+
+   private:
+    std::atomic<std::uint64_t> count_ = 0;
+    std::atomic<bool> ended_ = false;
+  };
   static Result<void> try_put(Writer& writer, std::uint64_t bytes) {
     const std::vector<double> values(bytes / sizeof(double), 1.0);
     const Dimensions shape{values.size()};
@@ -285,12 +206,14 @@ class FullJournals : public JournalRoom {
   static void put_step(Writer& writer, std::uint64_t bytes) { ASSERT_OK(try_put(writer, bytes)); }
 
   static constexpr std::size_t groups = 3;
+  Asks last_asks_;
+  Asks huge_asks_;
   std::unique_ptr<Writer> first_;
   std::unique_ptr<Writer> last_;
   std::unique_ptr<Writer> large_;
   std::unique_ptr<Writer> huge_;
   std::array<std::vector<std::unique_ptr<Writer>>, groups> groups_;
-  std::atomic<bool> asked_ = false;
+  std::atomic<std::uint64_t> last_written_ = 0;
   std::jthread waiting_;
 };
 
@@ -304,12 +227,11 @@ TEST_F(FullJournals, do_not_hide_a_wait_that_cannot_end_any_more) {
   // More than is free, less than there would be if the large one gave its step up.
   const std::uint64_t bytes = capacity() - info->used_bytes + 3 * mib;
   Result<void> put;
-  asked_ = false;
   std::jthread asking([&] {
     put = try_put(*huge_, bytes);
-    set_asked();
+    huge_asks_.end();
   });
-  asked_.wait(false);
+  huge_asks_.wait();
   EXPECT_EQ(kept("res/huge"), 0U);  // the server has heard the question, too
   ASSERT_OK(large_->end_step());
   asking.join();
@@ -396,32 +318,6 @@ TEST_F(JournalRoom, is_made_otherwise_where_a_segment_cannot_make_it) {
   EXPECT_GT(kept(), steps_many);
   check_capacity();
   check_audit();
-}
-
-// crash-matrix: making room for journals | power loss, server and writer, after random numbers of steps, segments having made room | the durable prefix or more; the capacity holds, and writing goes on
-TEST_F(JournalRoom, outlives_power_loss) {
-  Random random(test_seed());
-  log::set_level(log::Level::off);
-  own_server_.share_with_clients();
-  for (int round = 0; round < 8; ++round) {
-    SCOPED_TRACE(round);
-    WriterOptions options;
-    options.mode = round == 0 ? WriteMode::replace : WriteMode::append;
-    auto writer = open_writer(options);
-    ASSERT_OK(write_many(*writer, round == 0 ? steps_many : below(random, 1500)));
-    if (round % 2 == 0) ASSERT_OK(writer->close());
-    const auto info = admin()->stream(*parse_address("res/flow"));
-    ASSERT_OK(info);
-    const std::uint64_t durable = info->durable ? *info->durable + 1 : 0;
-    ASSERT_OK(own_server_.restart(true, [&] {
-      writer.reset();
-      disk_.lose_power(random);
-    }));
-    EXPECT_GE(kept(), durable);
-    check_capacity();
-    check_audit();
-  }
-  log::set_level(log::Level::error);
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ constexpr std::size_t small_receipt_bytes = 1'000;
 constexpr const char* ring = "ring";
 constexpr std::uint64_t ring_step_bytes = std::uint64_t{3} << 19;
 constexpr std::uint64_t capacity_bytes = std::uint64_t{12} << 20;
-constexpr std::uint64_t capacity_bytes_of_ring = std::uint64_t{8} << 20;
+constexpr std::uint64_t capacity_bytes_small = std::uint64_t{8} << 20;
 
 Address address_of(const std::string& stream) {
   return {Programs::reservation, stream, std::nullopt};
@@ -31,7 +31,7 @@ InterruptHook end_of_patience() {
 
 Programs::Programs(ServerOnDisk& server, Told& told, Play play) : server_(server), told_(told), play_(play) {
   EXPECT_TRUE(server.start());
-  EXPECT_TRUE(server.create(reservation, play == Play::full_reservation ? capacity_bytes_of_ring : capacity_bytes));
+  EXPECT_TRUE(server.create(reservation, play == Play::everything ? capacity_bytes : capacity_bytes_small));
   server.share_with_clients();
   server.disk().reset();
 }
@@ -111,7 +111,8 @@ bool Programs::put_and_end(const std::string& stream, std::uint64_t content) {
   Putting putting;
   putting.ranks = static_cast<std::uint32_t>(writers.size());
   putting.in_place = content % 2 == 0;
-  putting.ballast_bytes = stream == ring ? ring_step_bytes : 0;
+  if (const auto ballast = ballast_bytes_.find(stream); ballast != ballast_bytes_.end())
+    putting.ballast_bytes = ballast->second;
   for (; putting.rank < putting.ranks; ++putting.rank) {
     if (!succeeded(put_content(*writers[putting.rank], content, putting))) return false;
   }
@@ -193,10 +194,13 @@ void Programs::fill_journal(const std::string& stream) {
 }
 
 void Programs::run() {
-  if (play_ == Play::everything) {
-    run_everything();
-  } else {
-    run_in_full_reservation();
+  switch (play_) {
+    case Play::everything:
+      return run_everything();
+    case Play::full_reservation:
+      return run_in_full_reservation();
+    case Play::contended:
+      return run_contended();
   }
 }
 
@@ -274,6 +278,7 @@ void Programs::run_everything() {
 void Programs::run_in_full_reservation() {
   WriterOptions plain;
   plain.mode = WriteMode::append;
+  ballast_bytes_[ring] = ring_step_bytes;
   open(ring, Durability::committed, plain);
   write(ring, 5);
   close(ring);
@@ -283,6 +288,7 @@ void Programs::run_in_full_reservation() {
 
 void Programs::check_whole() const {
   EXPECT_TRUE(errors_.empty()) << errors_.front().message();
+  if (play_ == Play::contended) check_space_went_between_streams();
   if (play_ != Play::full_reservation) return;
   auto admin = Admin::connect({}, end_of_patience());
   ASSERT_TRUE(admin) << admin.error().message();
@@ -318,6 +324,8 @@ void Programs::go_on() {
   auto admin = Admin::connect({}, end_of_patience());
   ASSERT_TRUE(admin) << admin.error().message();
   errors_.clear();
+  // A stream that has failed keeps its space.
+  if (play_ == Play::contended) ballast_bytes_.clear();
   for (auto& [stream, told] : told_) {
     SCOPED_TRACE("going on with stream " + stream);
     if (const auto info = (*admin)->stream(address_of(stream)); info && info->status == StreamStatus::failed) continue;

@@ -27,7 +27,10 @@ class Programs {
     /// a journal that rolls.
     everything,
     /// Large steps, durable and committed, by a writer that drops the oldest ones.
-    full_reservation
+    full_reservation,
+    /// Two streams that keep their last step, one of them durable: while one writes large steps the other's are small,
+    /// in turn, so that space goes from one to the other and back; then one of them ends.
+    contended
   };
 
   /// Starts the server, makes the reservation, and lets the disk count anew. `told` outlives the programs.
@@ -61,6 +64,8 @@ class Programs {
 
   void run_everything();
   void run_in_full_reservation();
+  void run_contended();
+  void check_space_went_between_streams() const;
   void open(const std::string& stream, Durability durability, WriterOptions options = {});
   /// All ranks of the group; empty if any failed.
   std::vector<std::unique_ptr<Writer>> open_ranks(const Address& address, WriterOptions options);
@@ -81,6 +86,7 @@ class Programs {
   const Play play_;
   std::map<std::string, std::vector<std::unique_ptr<Writer>>> writers_;  // by stream and rank
   std::map<std::string, Durability> durabilities_;
+  std::map<std::string, std::uint64_t> ballast_bytes_;  // of a stream's next steps
   std::unique_ptr<Reader> consumer_;
   std::uint64_t content_ = 0;
   std::vector<Error> errors_;

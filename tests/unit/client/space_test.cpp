@@ -112,11 +112,11 @@ TEST(Space, random_steps_neither_overlap_nor_lose_space) {
         }
       }
       if (below(3) == 0) {
-        for (const Extent& extent : space.abort()) space.grant(extent);
+        for (const Extent& extent : used) space.grant(extent);
       } else {
         granted -= space.used_bytes();
-        space.commit();
       }
+      space.end_step();
       ASSERT_EQ(space.free_bytes(), granted);
       ASSERT_EQ(total(space.held()), granted);
     }
@@ -131,7 +131,7 @@ TEST(Space, step_like_the_last_one_is_contiguous) {
   ASSERT_TRUE(space.take_small(300));
   space.trim();
   EXPECT_EQ(space.used(), (std::vector<Extent>{{0, 0, 2 * page}}));
-  space.commit();
+  space.end_step();
   ASSERT_TRUE(space.take_pages(page, pieces));
   const auto small = space.take_small(300);
   ASSERT_TRUE(small);

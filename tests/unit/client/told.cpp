@@ -145,28 +145,70 @@ void check_stream(const ToldStream& told, Promise promise, Admin& admin, const A
   for (const StepSummary& step : *steps) check_content(told, **reader, step, next);
 }
 
-}  // namespace
-
-std::map<std::string, storage::StreamState> states_on_disk(const std::string& root) {
-  std::map<std::string, storage::StreamState> states;
-  for (const auto& reservation : std::filesystem::directory_iterator(root + "/reservations")) {
-    if (!std::filesystem::exists(reservation.path() / "streams")) continue;
-    for (const auto& stream : std::filesystem::directory_iterator(reservation.path() / "streams")) {
-      // Opening a journal mends it, so that a copy is opened.
-      const auto copy = TemporaryDirectory::in_memory();
-      std::filesystem::copy(stream.path(), copy.path(), std::filesystem::copy_options::recursive);
-      storage::StreamState state;
-      storage::JournalRecovery recovery;
-      const auto visit = [&](storage::RecordType type, std::span<const std::byte> body) {
-        return state.apply(type, body);
-      };
-      if (auto journal = storage::Journal::open(posix_device(), copy.path(), visit, recovery)) {
-        EXPECT_FALSE(recovery.damaged) << recovery.damage;
-        states.emplace(stream.path().filename(), std::move(state));
+bool overlap(const storage::StepState& first, const storage::StepState& second) {
+  for (const auto& part : first.committed.parts) {
+    for (const auto& other_part : second.committed.parts) {
+      for (const auto& a : part->extents) {
+        const auto meets = [&](const auto& b) {
+          return a.segment() == b.segment() && a.offset() < b.offset() + b.length() &&
+                 b.offset() < a.offset() + a.length();
+        };
+        if (std::ranges::any_of(other_part->extents, meets)) return true;
       }
     }
   }
+  return false;
+}
+
+bool durable_step_overlaps(const storage::StreamState& state, const storage::StepState& step) {
+  return std::any_of(state.steps.begin(), state.steps.lower_bound(state.durable_next),
+                     [&](const auto& durable) { return overlap(durable.second, step); });
+}
+
+}  // namespace
+
+std::set<std::string> visit_journals(const std::string& root, const RecordVisitor& visit) {
+  std::set<std::string> whole;
+  for (const auto& reservation : std::filesystem::directory_iterator(root + "/reservations")) {
+    if (!std::filesystem::exists(reservation.path() / "streams")) continue;
+    for (const auto& directory : std::filesystem::directory_iterator(reservation.path() / "streams")) {
+      // Opening a journal mends it, so that a copy is opened.
+      const auto copy = TemporaryDirectory::in_memory();
+      std::filesystem::copy(directory.path(), copy.path(), std::filesystem::copy_options::recursive);
+      const std::string stream = directory.path().filename();
+      storage::JournalRecovery recovery;
+      const auto visit_record = [&](journal::RecordType type, std::span<const std::byte> body) {
+        return visit(stream, type, body);
+      };
+      if (!storage::Journal::open(posix_device(), copy.path(), visit_record, recovery)) continue;
+      EXPECT_FALSE(recovery.damaged) << recovery.damage;
+      whole.insert(stream);
+    }
+  }
+  return whole;
+}
+
+std::map<std::string, storage::StreamState> states_on_disk(const std::string& root) {
+  std::map<std::string, storage::StreamState> states;
+  const auto whole = visit_journals(
+      root, [&](const std::string& stream, auto type, auto body) { return states[stream].apply(type, body); });
+  std::erase_if(states, [&](const auto& entry) { return !whole.contains(entry.first); });
   return states;
+}
+
+std::map<std::string, std::uint64_t> overtaken_steps(const std::map<std::string, storage::StreamState>& states) {
+  std::map<std::string, std::uint64_t> overtaken;
+  for (const auto& [name, state] : states) {
+    for (auto step = state.steps.lower_bound(state.durable_next); step != state.steps.end(); ++step) {
+      const bool gone = std::ranges::any_of(states, [&](const auto& other) {
+        return other.first != name && durable_step_overlaps(other.second, step->second);
+      });
+      if (!gone) continue;
+      overtaken.emplace(name, step->first);
+      break;
+    }
+  }
+  return overtaken;
 }
 
 std::string description(Admin& admin, const std::string& reservation) {
@@ -185,6 +227,13 @@ std::string description(Admin& admin, const std::string& reservation) {
 
 void check_streams(const Told& told, Promise promise, Admin& admin, const std::string& reservation,
                    const std::map<std::string, storage::StreamState>* before) {
+  for (const auto& [name, step] :
+       before != nullptr ? overtaken_steps(*before) : std::map<std::string, std::uint64_t>()) {
+    const auto info = admin.stream({reservation, name, std::nullopt});
+    ASSERT_TRUE(info) << info.error().message();
+    EXPECT_TRUE(!info->committed || *info->committed < step)
+        << "stream " << name << " was not cut at step " << step << ", whose space another stream's durable step has";
+  }
   for (const auto& [name, stream] : told) {
     SCOPED_TRACE("stream " + name);
     const storage::StreamState* state = nullptr;

@@ -3,10 +3,13 @@
 // oracle of the fault sweeps.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -60,9 +63,20 @@ struct ToldStream {
 /// By name.
 using Told = std::map<std::string, ToldStream>;
 
+using RecordVisitor =
+    std::function<Result<void>(const std::string& stream, journal::RecordType type, std::span<const std::byte> body)>;
+
+/// Shows the records of all streams' journals on disk, which are not changed. Returns the streams whose journals are
+/// whole.
+std::set<std::string> visit_journals(const std::string& root, const RecordVisitor& visit);
+
 /// What the journals of all streams on disk say, as they are: nothing is cut or changed. By name; streams without a
 /// whole journal are left out.
 std::map<std::string, storage::StreamState> states_on_disk(const std::string& root);
+
+/// The first step of each stream that was not durable and whose space a durable step of another stream has: power was
+/// lost behind that one, and with it the record that dropped the first. By stream.
+std::map<std::string, std::uint64_t> overtaken_steps(const std::map<std::string, storage::StreamState>& states);
 
 /// How a reservation's streams look to clients, but for watermarks, which rise by themselves, and for
 /// dropped steps, which a loss of power may bring back; comparable.
@@ -72,7 +86,8 @@ std::string description(Admin& admin, const std::string& reservation);
 enum class Promise { committed, durable };
 
 /// Expects of every stream that it is what was promised or longer, and nothing that was not sent; and that all its
-/// steps can be read. `before`: what the journals said when the server was started after a loss of power.
+/// steps can be read. `before`: what the journals said when the server was started after a loss of power. Streams are
+/// cut at their overtaken steps.
 void check_streams(const Told& told, Promise promise, Admin& admin, const std::string& reservation,
                    const std::map<std::string, storage::StreamState>* before = nullptr);
 

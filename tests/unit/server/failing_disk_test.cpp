@@ -180,6 +180,27 @@ TEST_F(FailingDiskTest, a_failed_sync_counts_for_all_streams_in_the_segment) {
   EXPECT_TRUE(space_is_accounted_for());
 }
 
+// crash-matrix: making steps durable | the sync of a step that was committed while the one before it was synced fails | the step before stays durable; this one is never called so, and the stream says failed
+TEST_F(FailingDiskTest, a_step_that_is_committed_during_a_sync_is_not_durable_with_it) {
+  RawClient client = writer();
+  write_step(client, 0);
+  disk_.set_syncs_held(true);
+  wire::ReaderOpenT wish = reader_open();
+  wish.min_watermark = static_cast<std::uint8_t>(Watermark::durable);
+  RawClient follower = reader(wish);
+  const std::uint32_t waits = follower.send(MessageType::step_wait, wire::StepWaitT());
+  disk_.await_held_sync();
+  write_step(client, 1);
+  // Behind that of the segment and the journal's comes the second step's own.
+  disk_.fail_at(Operation::sync, 3);
+  disk_.set_syncs_held(false);
+  const auto first = RawClient::unpack<wire::StepEvent>(follower.answer(waits));
+  ASSERT_EQ(first->kind, static_cast<std::uint8_t>(NextStep::Kind::step));
+  EXPECT_EQ(first->step->summary->step(), 0U);
+  EXPECT_EQ(wait_step(follower)->status, static_cast<std::uint8_t>(StreamStatus::failed));
+  EXPECT_EQ(stream()->durable, 0U);
+}
+
 class FullJournalTest : public FailingDiskTest {
  protected:
   /// Nothing can be added to the stream's journal any more, not even its group's end.

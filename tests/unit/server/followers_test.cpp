@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Readers through the raw protocol: pins, retention, cursors, and how steps are shared out.
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -34,6 +37,23 @@ class FollowersTest : public ServerTest {
     move.position = step + 1;
     return client.call(MessageType::cursor_move, move);
   }
+  /// The reader's number, by which a part names it.
+  static std::uint64_t session_of(RawClient& client, const wire::ReaderOpenT& wish) {
+    return RawClient::unpack<wire::ReaderOpened>(client.call(MessageType::reader_open, wish))->session;
+  }
+  /// A connection of another process, which the kernel remembers as the one that made it.
+  RawClient connect_as_another_process() {
+    Descriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    socket_path_.copy(address.sun_path, sizeof address.sun_path - 1);
+    const pid_t child = ::fork();
+    if (child == 0) ::_exit(::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address));
+    int status = -1;
+    EXPECT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    return RawClient(socket_path_, std::move(socket));
+  }
   static std::uint64_t number_of(const wire::StepEventT& event) {
     return event.step ? event.step->summary->step() : ~std::uint64_t{0};
   }
@@ -52,6 +72,35 @@ TEST_F(FollowersTest, a_pinned_step_outlasts_retention_until_it_is_released) {
   release(follower, *event);
   EXPECT_EQ(number_of(*wait_step(follower)), 2U);
   EXPECT_EQ(stream()->oldest, 2U);
+  EXPECT_TRUE(problems().empty());
+}
+
+TEST_F(FollowersTest, a_part_is_held_by_a_named_reader_of_its_own_process_and_by_nobody_else) {
+  RawClient client = keeping("last:1");
+  RawClient elsewhere_writer = writer("elsewhere");
+  RawClient own = connect();
+  RawClient unnamed = connect();
+  RawClient elsewhere = connect();
+  RawClient foreign = connect_as_another_process();
+  const std::uint64_t session = session_of(own, reader_open("render"));
+  wire::PartT part = part_of(client, 0);
+  for (const std::uint64_t nobody :
+       {session + 1, session_of(unnamed, reader_open()), session_of(elsewhere, reader_open("render", "elsewhere")),
+        session_of(foreign, reader_open("foreign"))}) {
+    part.holder = nobody;
+    EXPECT_EQ(RawClient::failure(client.call(MessageType::part, part)), ErrorCode::protocol);
+    EXPECT_EQ(stream()->steps, 0U);
+  }
+  // What was refused has taken nothing: the part can be sent again.
+  part.holder = session;
+  EXPECT_EQ(client.call(MessageType::part, part).type, MessageType::committed);
+  for (std::uint64_t step = 1; step < 4; ++step) write_step(client, step);
+  EXPECT_EQ(stream()->oldest, 0U) << "held, though the reader was never given it";
+  wire::StepReleaseT release;
+  release.steps.emplace_back(0, 1, 0);
+  (void)own.send(MessageType::step_release, release);
+  (void)own.call(MessageType::step_poll, wire::StepPollT());
+  EXPECT_EQ(stream()->oldest, 3U);
   EXPECT_TRUE(problems().empty());
 }
 

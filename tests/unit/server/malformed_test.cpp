@@ -7,6 +7,7 @@
 #include <cstring>
 #include <set>
 
+#include "tests/support/message_types.h"
 #include "tests/support/randomness.h"
 #include "tests/unit/server/server_fixture.h"
 
@@ -41,6 +42,25 @@ class MalformedTest : public ServerTest {
       const auto packed = protocol::pack(object);
       messages.emplace_back(type, std::vector<std::uint8_t>(packed.data(), packed.data() + packed.size()));
     };
+    wire::HelloT hello;
+    hello.version = protocol::protocol_version;
+    hello.program = "a test";
+    // Of nobody's else: damaged, too, they do not meet the bystander.
+    wire::ReservationCreateT create;
+    create.name = "other";
+    create.capacity_bytes = 8 * mib;
+    create.lifetime = create.access_mode = create.type = 1;
+    wire::ReservationDestroyT destroy;
+    destroy.name = "other";
+    destroy.force = true;
+    wire::StreamRemoveT remove;
+    remove.reservation = "res";
+    remove.stream = "flow";
+    remove.force = true;
+    wire::ConsumerRemoveT consumer;
+    consumer.reservation = "res";
+    consumer.stream = "flow";
+    consumer.consumer = "render";
     wire::ReservationsQueryT reservations;
     reservations.name = "res";
     wire::StreamsQueryT streams;
@@ -87,10 +107,15 @@ class MalformedTest : public ServerTest {
     resume.resume = true;
     resume.session = 5;
     resume.pins.emplace_back(0, 1, 0);
+    add(MessageType::hello, hello);
     add(MessageType::server_query, wire::ServerQueryT());
+    add(MessageType::reservation_create, create);
+    add(MessageType::reservation_destroy, destroy);
     add(MessageType::reservations_query, reservations);
     add(MessageType::streams_query, streams);
     add(MessageType::steps_query, steps);
+    add(MessageType::stream_remove, remove);
+    add(MessageType::consumer_remove, consumer);
     add(MessageType::retention_set, retention);
     add(MessageType::staged_mark, staged);
     add(MessageType::precious_set, precious);
@@ -104,17 +129,27 @@ class MalformedTest : public ServerTest {
     add(MessageType::reader_open, reader_open());
     add(MessageType::reader_open, resume);
     add(MessageType::step_wait, wire::StepWaitT());
+    add(MessageType::step_poll, wire::StepPollT());
     add(MessageType::step_get, wire::StepGetT());
     add(MessageType::step_release, release);
     add(MessageType::cursor_move, move);
     add(MessageType::segments_get, segments);
     add(MessageType::step_check, check);
+    add(MessageType::reader_leave, wire::ReaderLeaveT());
     return messages;
   }
 
   std::unique_ptr<RawClient> bystander_;
   std::uint64_t step_ = 0;
 };
+
+TEST_F(MalformedTest, there_is_a_valid_message_of_each_type_that_clients_send) {
+  const auto messages = valid_messages();
+  const auto missing = missing_request([&](MessageType type) {
+    return std::ranges::any_of(messages, [type](const auto& message) { return message.first == type; });
+  });
+  EXPECT_EQ(missing, MessageType::none) << wire::EnumNameMessageType(missing);
+}
 
 TEST_F(MalformedTest, another_language_ends_the_connection) {
   const std::string http = "GET / HTTP/1.1\r\nHost: here\r\n\r\n";
@@ -193,8 +228,9 @@ TEST_F(MalformedTest, messages_in_the_wrong_state_are_answered_with_an_error_or_
   using Types = std::set<MessageType>;
   const Types writers{MessageType::space_request, MessageType::part, MessageType::step_abort, MessageType::writer_close,
                       MessageType::segments_get};
-  const Types readers{MessageType::step_wait, MessageType::step_get, MessageType::cursor_move,
-                      MessageType::segments_get, MessageType::step_check};
+  const Types readers{MessageType::step_wait,   MessageType::step_poll,    MessageType::step_get,
+                      MessageType::cursor_move, MessageType::segments_get, MessageType::step_check,
+                      MessageType::reader_leave};
   for (const MessageType opening : {MessageType::writer_open, MessageType::reader_open, MessageType::none}) {
     for (const auto& [type, body] : valid_messages()) {
       if (type == MessageType::step_release) continue;  // it has no answer

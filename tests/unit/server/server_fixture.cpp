@@ -32,7 +32,15 @@ Descriptor connected(const std::string& path) {
 
 RawClient::RawClient(const std::string& socket_path, bool greet)
     : socket_path_(socket_path), socket_(connected(socket_path)) {
-  if (!greet) return;
+  if (greet) this->greet();
+}
+
+RawClient::RawClient(const std::string& socket_path, Descriptor socket)
+    : socket_path_(socket_path), socket_(std::move(socket)) {
+  greet();
+}
+
+void RawClient::greet() {
   wire::HelloT hello;
   hello.version = protocol::protocol_version;
   hello.program = "test";

@@ -21,6 +21,8 @@ namespace forebay::testing {
 class RawClient {
  public:
   explicit RawClient(const std::string& socket_path, bool greet = true);
+  /// On a connection that somebody has made.
+  RawClient(const std::string& socket_path, Descriptor socket);
 
   /// Sends a request and returns its number.
   template <class Object>
@@ -54,6 +56,7 @@ class RawClient {
 
  private:
   bool receive();
+  void greet();
 
   std::string socket_path_;
   protocol::MessageSocket socket_;

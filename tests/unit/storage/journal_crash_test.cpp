@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Journals of processes that die, and of machines that lose power, at every operation.
+#include <thread>
+
 #include "tests/support/randomness.h"
 #include "tests/unit/storage/journal_fixture.h"
 
@@ -156,6 +158,32 @@ TEST(JournalCrash, power_loss_at_any_operation_leaves_the_synced_prefix_or_more)
       }
     });
   }
+}
+
+// crash-matrix: append, sync, roll of a journal | machine loses power behind a sync, during which records were appended | the records before the sync
+TEST(JournalCrash, a_sync_does_not_speak_for_what_is_appended_while_it_runs) {
+  Round round;
+  auto journal = Journal::create(round.device, round.place.path(), bytes_of(""));
+  ASSERT_TRUE(journal) << journal.error().message();
+  const auto append = [&](const std::string& number) {
+    return (*journal)->append(RecordType::step_committed, bytes_of(number + " "));
+  };
+  ASSERT_TRUE(append("0"));
+  round.device.set_syncs_held(true);
+  std::jthread syncing([&] { EXPECT_TRUE((*journal)->sync()); });
+  round.device.await_held_sync();
+  ASSERT_TRUE(append("1"));
+  round.device.set_syncs_held(false);
+  syncing.join();
+  // All that power loss may take.
+  while (round.device.lose_latest()) {
+  }
+  round.device.forget();
+  journal->reset();
+  const auto after = open_journal(round.device, round.place.path());
+  ASSERT_TRUE(after.journal) << after.journal.error().message();
+  EXPECT_FALSE(after.recovery.damaged) << after.recovery.damage;
+  EXPECT_EQ(state_of(after.seen), State{"0"});
 }
 
 // crash-matrix: append, sync, roll of a journal | any operation of the disk fails, with an I/O error or for want of space | every record that was appended; after a loss of power those before the last sync that succeeded
