@@ -66,11 +66,12 @@ ServerProcess::ServerProcess() {
     const int answer = ::fcntl(answers[1], F_DUPFD, 100);
     if (order < 0 || answer < 0 || ::dup2(order, 3) != 3 || ::dup2(answer, 4) != 4) ::_exit(3);
     ::close_range(5, ~0U, 0);
-    std::signal(SIGCHLD, SIG_IGN);
     for (std::uint64_t failing_allocation = 0;
          ::read(3, &failing_allocation, sizeof failing_allocation) == sizeof failing_allocation;) {
+      // Not sooner: one that ended as soon as it had started is still to be found by its number.
+      while (::waitpid(-1, nullptr, WNOHANG) > 0) {
+      }
       if (::fork() != 0) continue;
-      std::signal(SIGCHLD, SIG_DFL);
       ::close(3);
       serve(root_, 4, failing_allocation);
     }
