@@ -13,8 +13,9 @@ set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
 add_link_options(LINKER:--as-needed)
 
 set(CMAKE_CXX_FLAGS_RELEASE "-O3 -DNDEBUG")
-# The developer build keeps assertions: CMake's default for RelWithDebInfo would switch them off.
-set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O2 -g")
+# The developer build keeps assertions: CMake's default for RelWithDebInfo would switch them off. -g1 knows functions and
+# lines, and compiles in two thirds of the time of -g, with which a debugger shows variables too.
+set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O2 -g1")
 
 add_compile_options(-Wall -Wextra)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
