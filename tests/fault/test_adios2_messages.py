@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """An ADIOS2 program dies at each message that its engine exchanges with the server; run again, it ends as without.
 
-FOREBAY_TEST_COUNT=8 tries every one; by default each eighth, from one that the seed chooses.
+FOREBAY_TEST_COUNT=8 tries every one; by default every eighth, from one that the seed chooses.
 """
 
 from __future__ import annotations

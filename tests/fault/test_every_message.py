@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Server or client dies at each message and each record of a workflow that does a bit of everything.
 
-FOREBAY_TEST_COUNT=8 tries every one; by default each eighth, from one that the seed chooses.
+FOREBAY_TEST_COUNT=8 tries every one; by default every eighth, from one that the seed chooses.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def play(instance: Instance, progress: Path) -> bool:
         "server.record.after_append",
     ],
 )
-# crash-matrix: every request of clients | server, as `server.message.received` | the outcome is that of a run without accident
+# crash-matrix: every request of clients | server, at `server.message.received` | the outcome is that of a run without accident
 # crash-matrix: every answer and notice to clients | server, at `server.message.before_send` | the outcome is that of a run without accident
 # crash-matrix: every record of a stream | server, at `server.record.before_append` | the outcome is that of a run without accident
 # crash-matrix: every record of a stream | server, at `server.record.after_append` | the outcome is that of a run without accident

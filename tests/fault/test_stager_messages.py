@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A stager dies at each message that it exchanges with the server; the next one completes what it was at.
 
-FOREBAY_TEST_COUNT=8 tries every one; by default each eighth, from one that the seed chooses, and each of a stage of
+FOREBAY_TEST_COUNT=8 tries every one; by default every eighth, from one that the seed chooses, and each of a stage of
 files, which has few.
 """
 

@@ -107,7 +107,7 @@ bool lose_what_came_last_at(Programs::Play play, std::uint64_t n, std::uint64_t&
   return stopped;
 }
 
-// crash-matrix: power loss | server and all clients, behind each eighth device operation; every prefix of the changes that were not synced, in their order, also where streams give each other their space | the durable prefix or longer, byte for byte, in one epoch, also of a stream whose durable step has the space of another's, the drop of which was lost; cursors not behind what was durable; writing goes on
+// crash-matrix: power loss | server and all clients, behind every eighth device operation; every prefix of the changes that were not synced, in their order, also where streams give each other their space | the durable prefix or longer, byte for byte, in one epoch, also of a stream whose durable step has the space of another's, the drop of which was lost; cursors not behind what was durable; writing goes on
 TEST(PowerLoss, at_any_operation_with_any_prefix_of_what_was_not_synced) {
   std::uint64_t overtaken = 0;
   sweep_plays([&](Programs::Play play, std::uint64_t n, Random&) { return lose_what_came_last_at(play, n, overtaken); },
