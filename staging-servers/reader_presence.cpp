@@ -2,8 +2,10 @@
 #include "reader_presence.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -52,9 +54,9 @@ void ReaderPresence::remove(const std::string& path) {
 
 ReaderPresence::State ReaderPresence::state(std::uint64_t session) const {
   const Descriptor file(::open(path(session).c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
-  if (!file.valid()) return State::unknown;
+  if (!file.valid()) return errno == ENOENT ? State::unknown : State::present;
   if (::flock(file.get(), LOCK_EX | LOCK_NB) == 0) return State::gone;
-  return errno == EWOULDBLOCK ? State::present : State::unknown;
+  return State::present;
 }
 
 void ReaderPresence::keep_only(const std::set<std::uint64_t>& sessions) const {
@@ -64,6 +66,15 @@ void ReaderPresence::keep_only(const std::set<std::uint64_t>& sessions) const {
   for (const auto& entry : std::filesystem::directory_iterator(directory_, ignored)) {
     if (!kept.contains(entry.path().string())) remove(entry.path().string());
   }
+}
+
+ReaderProcess::ReaderProcess(pid_t pid) noexcept
+    : descriptor_(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))),
+      had_ended_(!descriptor_.valid() && errno == ESRCH) {}
+
+bool ReaderProcess::has_ended() const noexcept {
+  pollfd end{descriptor_.get(), POLLIN, 0};
+  return had_ended_ || (descriptor_.valid() && ::poll(&end, 1, 0) == 1);
 }
 
 }  // namespace forebay::server

@@ -4,6 +4,8 @@
 // holds are closed, whether or not a server was there to be told, and forked children keep it as they keep the views.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <set>
 #include <string>
@@ -29,6 +31,7 @@ class ReaderPresence {
     gone,     ///< nobody does
     unknown,  ///< it has no file: only its process can tell
   };
+  /// Present where it cannot be looked at, for want of descriptors say.
   State state(std::uint64_t session) const;
   /// Removes the files of sessions that are not among these.
   void keep_only(const std::set<std::uint64_t>& sessions) const;
@@ -40,6 +43,18 @@ class ReaderPresence {
   static void remove(const std::string& path);
 
   std::string directory_;
+};
+
+/// The process of a reader that has no file.
+class ReaderProcess {
+ public:
+  explicit ReaderProcess(pid_t pid) noexcept;
+  /// Never of one that could not be looked at.
+  bool has_ended() const noexcept;
+
+ private:
+  Descriptor descriptor_;
+  bool had_ended_;
 };
 
 }  // namespace forebay::server

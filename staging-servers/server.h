@@ -122,7 +122,7 @@ class Server {
   void watch_absent_readers();
   void check_absent_readers();
   /// Nobody holds what that reader held, whose process this is.
-  bool is_gone(std::uint64_t session, const Descriptor& process) const;
+  bool is_gone(std::uint64_t session, const ReaderProcess& process) const;
 
   Device& device_;
   ServerOptions options_;
@@ -145,11 +145,11 @@ class Server {
   std::optional<ReaderPresence> presence_;
   std::unique_ptr<PinTable> pins_;
   std::vector<std::string> start_problems_;
-  std::vector<PinTable::Absent> absent_;                ///< readers of before the restart; during recovery only
-  std::map<std::uint64_t, Descriptor> absent_readers_;  ///< their processes, as pidfds, by session
+  std::vector<PinTable::Absent> absent_;                   ///< readers of before the restart; during recovery only
+  std::map<std::uint64_t, ReaderProcess> absent_readers_;  ///< by session
   bool absent_check_set_ = false;
   struct UnplacedReader {
-    Descriptor process;
+    ReaderProcess process;
     std::vector<std::pair<std::uint32_t, std::uint64_t>> keys;  ///< epochs and steps
   };
   std::map<std::uint64_t, UnplacedReader> unplaced_readers_;  ///< of streams that are not known, by session

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a server comes up: its root, the size of its pool, recovery, readers of the run before, its socket.
 #include <fcntl.h>
-#include <poll.h>
 #include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <sys/syscall.h>
 #include <sys/un.h>
 
 #include <algorithm>
@@ -66,11 +64,6 @@ Result<std::string> runtime_directory() {
                 "the directory for sockets is not ours alone: remove it, or set XDG_RUNTIME_DIR", directory);
   }
   return directory;
-}
-
-/// Invalid where it has ended.
-Descriptor process_of(pid_t pid) {
-  return Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
 }
 
 }  // namespace
@@ -198,7 +191,7 @@ void Server::watch_absent_readers() {
       // It may be one that could not be read. A later start can: its steps must not be dropped under their readers
       // then.
       sessions.insert(reader.session);
-      unplaced_readers_.emplace(reader.session, UnplacedReader{process_of(reader.pid), reader.keys});
+      unplaced_readers_.emplace(reader.session, UnplacedReader{ReaderProcess(reader.pid), reader.keys});
       continue;
     }
     if (stream == nullptr) {
@@ -213,7 +206,7 @@ void Server::watch_absent_readers() {
 }
 
 void Server::watch_absent_reader(std::uint64_t session, pid_t pid) {
-  absent_readers_.emplace(session, process_of(pid));
+  absent_readers_.emplace(session, ReaderProcess(pid));
   // Neither a lock that ends nor the last handle of a reader that lives on says so by itself.
   // A killed process's connection may be seen to end just before its lock, so the first look is soon.
   if (!std::exchange(absent_check_set_, true))
@@ -236,11 +229,10 @@ void Server::check_absent_readers() {
   if (absent_check_set_) loop_->at(monotonic_ns() + absent_check_ms * 1'000'000, [this] { check_absent_readers(); });
 }
 
-bool Server::is_gone(std::uint64_t session, const Descriptor& process) const {
+bool Server::is_gone(std::uint64_t session, const ReaderProcess& process) const {
   const auto state = presence_->state(session);
   if (state != ReaderPresence::State::unknown) return state == ReaderPresence::State::gone;
-  pollfd ended{process.get(), POLLIN, 0};
-  return !process.valid() || ::poll(&ended, 1, 0) != 0;
+  return process.has_ended();
 }
 
 bool Server::has_unplaced_readers() {

@@ -242,7 +242,7 @@ void WriterGroup::answer_committed(WriterSession& session, std::uint32_t request
     for (const auto& [segment, ranges] : rank.granted) held += ranges.total();
     if (next_bytes > held) {
       const auto extents = stream_.reservation().allocate_ahead(stream_, {stream_.number(), incarnation_, session.rank},
-                                                                next_bytes - held);
+                                                                std::min(next_bytes - held, grant_bytes_max()));
       grant(rank, extents);
       describe_grant(session, extents, committed.extents, committed.segments, descriptors);
     }

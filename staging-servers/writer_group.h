@@ -122,6 +122,8 @@ class WriterGroup {
   /// Answers those that wait for a step to become durable which has been withdrawn.
   void fail_withdrawn_waiters();
   bool is_member(const WriterSession& session) const noexcept;
+  /// Descriptors of as much fit into one answer, also where it lies in pieces.
+  std::uint64_t grant_bytes_max() const;
   void grant(Rank& rank, const std::vector<Extent>& extents);
   void take_back_part(Rank& rank);
   void unpin(const std::optional<WriterPin>& pin);

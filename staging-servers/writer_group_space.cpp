@@ -30,6 +30,11 @@ bool WriterGroup::holds_space_in(std::uint32_t segment) const {
   });
 }
 
+std::uint64_t WriterGroup::grant_bytes_max() const {
+  const std::uint64_t message_bytes = protocol::descriptors_max * stream_.reservation().record().segment_bytes / 2;
+  return std::max(message_bytes, space_unit_bytes);
+}
+
 void WriterGroup::grant(Rank& rank, const std::vector<Extent>& extents) {
   for (const Extent& extent : extents) rank.granted[extent.segment].insert(extent.offset, extent.length);
 }
@@ -105,7 +110,6 @@ void WriterGroup::request_space(WriterSession& session, std::uint32_t request, s
                   "stream " + stream_.path()});
     return;
   }
-  const std::uint64_t message_bytes_max = protocol::descriptors_max * reservation.record().segment_bytes / 2;
   if (!step_order_) step_order_ = reservation.next_order();
   const auto answer = [this, number = session.rank, incarnation = incarnation_,
                        request](Result<std::vector<Extent>> result) {
@@ -129,10 +133,9 @@ void WriterGroup::request_space(WriterSession& session, std::uint32_t request, s
   };
   const Owner owner{stream_.number(), incarnation_, session.rank};
   const auto when_full = static_cast<WhenFull>(options_.when_full);
-  const std::uint64_t grant_bytes_max = std::max(message_bytes_max, space_unit_bytes);
-  const std::uint64_t wanted = std::min(bytes, grant_bytes_max);
+  const std::uint64_t wanted = std::min(bytes, grant_bytes_max());
   if (reservation.is_next(*step_order_)) {
-    const std::uint64_t welcome = std::min(ahead_bytes, grant_bytes_max - wanted);
+    const std::uint64_t welcome = std::min(ahead_bytes, grant_bytes_max() - wanted);
     if (auto extents = reservation.allocate_ahead(stream_, owner, wanted + welcome); !extents.empty()) {
       answer(std::move(extents));
       return;

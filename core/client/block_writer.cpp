@@ -185,11 +185,13 @@ Result<std::byte*> BlockWriter::reserve(Pending& pending, const format::Piece& p
 
 Result<void> BlockWriter::write_out(Pending& pending) {
   if (pending.bytes == 0) return {};
-  const std::size_t bytes = std::exchange(pending.bytes, 0);
-  const std::uint64_t end = round_up(pending.offset + bytes, page_bytes);
+  const std::uint64_t end = round_up(pending.offset + pending.bytes, page_bytes);
   const std::size_t padded = end - pending.offset;
-  std::memset(pending.buffer.data() + bytes, 0, padded - bytes);
-  return write_at(pending.segment, pending.offset, {pending.buffer.data(), padded});
+  std::memset(pending.buffer.data() + pending.bytes, 0, padded - pending.bytes);
+  auto written = write_at(pending.segment, pending.offset, {pending.buffer.data(), padded});
+  // Until then it is to be written, also where there was no memory to say why it was not.
+  if (written) pending.bytes = 0;
+  return written;
 }
 
 Result<void> BlockWriter::flush() {

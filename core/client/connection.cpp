@@ -199,9 +199,14 @@ Result<Message> Connection::wait(std::uint32_t request, Deadline deadline) {
 }
 
 void Connection::forget(std::uint32_t request) {
-  const std::lock_guard lock(mutex_);
-  outstanding_.erase(request);
-  if (auto answer = answers_.extract(request)) discard(std::move(answer.mapped()));
+  try {
+    const std::lock_guard lock(mutex_);
+    outstanding_.erase(request);
+    if (auto answer = answers_.extract(request)) discard(std::move(answer.mapped()));
+  } catch (const std::bad_alloc&) {
+    // A step that nobody knows of is held otherwise as long as the connection lasts.
+    abandon();
+  }
 }
 
 void Connection::discard(Message message) {

@@ -67,7 +67,8 @@ Result<NextStep> Reader::Impl::take_event(Message message, std::uint64_t generat
     if (auto entered = enter_event(std::move(message), generation, moves, next); !entered)
       return fail(std::move(entered.error()));
   } catch (const std::bad_alloc&) {
-    // The server has delivered a step that nobody here knows of: the next connection says so, and it comes again.
+    // The server has delivered a step that nobody here knows of: the next connection says so, and it comes again (but
+    // for one that was this reader's share of a consumer's steps).
     if (moves) {
       link->set_position(epoch, position);
       untold_rewound |= next.rewound;
@@ -106,11 +107,11 @@ Result<void> Reader::Impl::enter_event(Message message, std::uint64_t generation
       }
       return fail(std::move(state.error()));
     }
+    next.step = std::make_shared<const Step>(std::make_unique<Step::Impl>(Step::Impl{std::move(*state)}));
     if (moves) {
       next.rewound |= std::exchange(untold_rewound, false);
       next.skipped += std::exchange(untold_skipped, 0);
     }
-    next.step = std::make_shared<const Step>(std::make_unique<Step::Impl>(Step::Impl{std::move(*state)}));
   }
   tidy_segments(next);
   return {};
@@ -275,7 +276,13 @@ Result<void> Reader::for_each_step(std::span<const std::uint64_t> numbers,
     }
     numbers = numbers.subspan(1);
     if (step) {
-      done = visit(std::move(*step));
+      try {
+        done = visit(std::move(*step));
+      } catch (...) {
+        // Nobody takes the steps that are on their way: the next connection says that they are not held.
+        now.connection->abandon();
+        throw;
+      }
     } else if (step.error().code == ErrorCode::not_found) {
       // No such step; or the stream is no more, and the steps that are left are not to look like none.
       done = link.confirm();

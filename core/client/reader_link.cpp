@@ -48,7 +48,8 @@ Pin::~Pin() {
   try {
     link_->release(*this);
   } catch (const std::bad_alloc&) {
-    // The server is not told, and holds the step until this reader resumes or is gone.
+    // The server is not told by this connection: the next one says what is still held.
+    link_->current().connection->abandon();
   }
 }
 

@@ -341,7 +341,7 @@ Result<void> Writer::end_step() {
   if (impl_->state != Impl::State::publishing) {
     if (auto checked = impl_->check_step_whole(); !checked) return checked;
     // The answer may bring the next one.
-    if (auto taken = impl_->take_grant(); !taken) return impl_->failed(std::move(taken.error()));
+    if (auto taken = impl_->take_grant(true); !taken) return impl_->failed(std::move(taken.error()));
     if (auto completed = impl_->complete_part(); !completed) return impl_->failed(std::move(completed.error()));
     impl_->state = Impl::State::publishing;
   }

@@ -66,12 +66,11 @@ struct Writer::Impl {
   Result<void> take_space(std::uint64_t bytes, bool whole_pages);
   /// Waits until `bytes` are free, asking for `extra` more where that is no reason to fail.
   Result<void> request_space(std::uint64_t bytes, std::uint64_t ahead);
-  /// Takes what an answer grants; `Body` is SpaceGranted or Committed. Where there is no memory for that it is taken
-  /// when space is needed next.
-  template <class Body>
-  Result<void> accept_grant(protocol::Message answer, const Body& body);
-  Result<void> take_grant();
-  Result<void> take(Grant& granted);
+  /// Takes what is granted and was not taken yet. What that fails for stays granted, for a later call.
+  /// `may_ask`: the server for descriptors that did not fit into its answer; else a grant that lacks some stays, too.
+  Result<void> take_grant(bool may_ask);
+  Result<bool> take(Grant& granted, bool may_ask);
+  wire::SegmentsGetT missing_segments(const Grant& granted) const;
   /// Asks for descriptors that did not fit. False if the server was restarted meanwhile.
   Result<bool> fetch_segments(const wire::SegmentsGetT& missing);
   /// Writes what is left of the step and its metadata, and fills `part`.

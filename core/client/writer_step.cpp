@@ -48,7 +48,7 @@ Result<void> Writer::Impl::take_space(std::uint64_t bytes, bool whole_pages) {
 }
 
 Result<void> Writer::Impl::request_space(std::uint64_t bytes, std::uint64_t ahead) {
-  if (auto taken = take_grant(); !taken) return failed(std::move(taken.error()));
+  if (auto taken = take_grant(true); !taken) return failed(std::move(taken.error()));
   look_for_released();
   while (space.free_bytes() < bytes) {
     wire::SpaceRequestT request;
@@ -62,42 +62,49 @@ Result<void> Writer::Impl::request_space(std::uint64_t bytes, std::uint64_t ahea
     if ((*body)->extents() == nullptr || (*body)->extents()->size() == 0) {
       return failed({ErrorCode::protocol, "the server granted nothing", {}});
     }
-    if (auto accepted = accept_grant(std::move(**answer), **body); !accepted)
-      return failed(std::move(accepted.error()));
+    grant = Grant{std::move(**answer), (*body)->extents(), (*body)->segments()};
+    if (auto taken = take_grant(true); !taken) return failed(std::move(taken.error()));
   }
   return {};
 }
 
-template <class Body>
-Result<void> Writer::Impl::accept_grant(protocol::Message answer, const Body& body) {
-  grant = Grant{std::move(answer), body.extents(), body.segments()};
-  return take_grant();
-}
-
-Result<void> Writer::Impl::take_grant() {
+Result<void> Writer::Impl::take_grant(bool may_ask) {
   if (!grant) return {};
-  auto taken = take(*grant);
-  grant.reset();
-  return taken;
+  auto taken = take(*grant, may_ask);
+  if (!taken) return fail(std::move(taken.error()));
+  if (*taken) grant.reset();
+  return {};
 }
 
-Result<void> Writer::Impl::take(Grant& granted) {
+wire::SegmentsGetT Writer::Impl::missing_segments(const Grant& granted) const {
+  wire::SegmentsGetT missing;
+  for (const wire::Extent* extent : *granted.extents) {
+    const std::uint32_t segment = extent->segment();
+    if (!segments.find(segment) && (missing.segments.empty() || missing.segments.back() != segment))
+      missing.segments.push_back(segment);
+  }
+  return missing;
+}
+
+Result<bool> Writer::Impl::take(Grant& granted, bool may_ask) {
   // Those that a lack of memory loses here are asked for below.
   if (auto added =
           segments.add(std::exchange(granted.segments, nullptr), std::exchange(granted.message.descriptors, {}));
       !added) {
-    return added;
+    return fail(std::move(added.error()));
   }
-  if (granted.extents == nullptr) return {};
-  wire::SegmentsGetT missing;
-  for (const wire::Extent* extent : *granted.extents) {
-    if (!segments.find(extent->segment())) missing.segments.push_back(extent->segment());
-  }
-  if (!missing.segments.empty()) {
+  if (granted.extents == nullptr) return true;
+  // An answer brings a message's worth of them. What the server does not give is told below.
+  wire::SegmentsGetT missing = missing_segments(granted);
+  for (std::size_t before = missing.segments.size() + 1;
+       !missing.segments.empty() && missing.segments.size() < before;) {
+    if (!may_ask) return false;
+    before = missing.segments.size();
     auto fetched = fetch_segments(missing);
     if (!fetched) return fail(std::move(fetched.error()));
     // The server was restarted meanwhile, and knows nothing of a grant that this rank did not say it held.
-    if (!*fetched) return {};
+    if (!*fetched) return true;
+    missing = missing_segments(granted);
   }
   std::vector<Extent> added;
   for (const wire::Extent* extent : *granted.extents) {
@@ -112,7 +119,7 @@ Result<void> Writer::Impl::take(Grant& granted) {
     added.push_back({extent->segment(), extent->offset(), extent->length()});
   }
   add_space(added);
-  return {};
+  return true;
 }
 
 Result<bool> Writer::Impl::fetch_segments(const wire::SegmentsGetT& missing) {
@@ -194,11 +201,12 @@ Result<void> Writer::Impl::publish() {
     return failed(
         {ErrorCode::protocol, "the server committed step " + std::to_string((*body)->step()) + " instead", {}});
   step_committed();
+  // The step is committed whatever becomes of the space for the next one: what cannot be taken now is taken, or the
+  // reason told, when space is needed.
   try {
-    if (auto accepted = accept_grant(std::move(**answer), **body); !accepted)
-      return failed(std::move(accepted.error()));
+    grant = Grant{std::move(**answer), (*body)->extents(), (*body)->segments()};
+    (void)take_grant(false);
   } catch (const std::bad_alloc&) {
-    // The step is committed all the same.
   }
   return {};
 }

@@ -301,8 +301,8 @@ Result<bool> ReservationStore::purge_quarantine(std::size_t entries_max) {
     if (!gone && first_failure) first_failure = fail(std::move(gone.error()));
     empty = empty && gone && *gone;
   }
-  // While there is more that can go, it goes first.
-  if (!first_failure && entries_left > 0) return fail(std::move(first_failure.error()));
+  // While there is more that can go, it goes first, also what was moved up from too deep a place.
+  if (!first_failure && entries_left == entries_max) return fail(std::move(first_failure.error()));
   return empty && first_failure;
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 #include <exception>
+#include <new>
 #include <optional>
 #include <stdexcept>
 #include <type_traits>
@@ -119,7 +120,7 @@ void WriterEngine::begin(bool implicit) {
 }
 
 template <class T>
-void WriterEngine::put(const adios2::Variable<T>& variable, const T* values) {
+void WriterEngine::put(const adios2::Variable<T>& variable, const T* values) try {
   const std::string name = variable.Name();
   const ShapeKind kind = kind_of(variable.ShapeID(), name);
   if (!variable.Operations().empty()) {
@@ -163,6 +164,9 @@ void WriterEngine::put(const adios2::Variable<T>& variable, const T* values) {
     }
     check_put(result, name);
   }
+} catch (const std::bad_alloc&) {
+  incomplete_ = "no memory";
+  throw;
 }
 
 #define FOREBAY_INSTANTIATE(T) template void WriterEngine::put(const adios2::Variable<T>&, const T*);

@@ -270,3 +270,26 @@ def test_what_cannot_be_deleted_keeps_nothing_else_in_quarantine(folder: Path, o
         give(destroyed, other_user)
         instance.restart()
         until(lambda: not os.listdir(instance.root / "quarantine"), "the rest is gone, too")
+
+
+# crash-matrix: destroying a reservation | server's user, who may not delete a file of another user's, beside folders that are deeper than the server goes down at once | the folders go, however deep
+def test_what_is_deep_goes_beside_what_cannot_be_deleted(folder: Path, other_user: int) -> None:
+    folder.mkdir()
+    give(folder, other_user)
+    with Instance(folder / "root", user=other_user) as instance:
+        instance.create("r", "8MiB")
+        with instance.admin() as admin:
+            files = Path(admin.reservation("r").files_path)
+        deepest = files.joinpath(*["d"] * (3 * DEPTH))
+        deepest.mkdir(parents=True)
+        (deepest / "file").touch()
+        give(files / "d", other_user)
+        (files / "foreign").mkdir()
+        (files / "foreign" / "kept").touch()
+        with instance.admin() as admin:
+            admin.destroy("r")
+        told = "quarantine could not be emptied: cannot delete: Permission denied"
+        until(lambda: told in instance.log(), "the operator is told")
+        left = [path.name for path in (instance.root / "quarantine").rglob("*") if not path.is_dir()]
+        assert left == ["kept"]
+        assert not list((instance.root / "quarantine").rglob("d"))

@@ -12,15 +12,23 @@ ADDRESS = "r/flow"
 
 
 class Story:
-    """A history of one stream, told line by line; time goes on by one with each."""
+    """A history of one stream, told line by line; time goes on by one with each, and by what `rest` adds."""
 
     def __init__(self, **keeping: Any) -> None:
         self.lines: list[Line] = []
         self.processes = 0
+        self.rested_ns = 0
         self.tell("director", "stream", stream=ADDRESS, keeping=keeping, durable=False)
 
+    @property
+    def now_ns(self) -> int:
+        return len(self.lines) + self.rested_ns
+
+    def rest(self, seconds: int) -> None:
+        self.rested_ns += seconds * 1_000_000_000
+
     def tell(self, who: str, event: str, **fields: Any) -> None:
-        self.lines.append({"who": who, "event": event, "told_ns": len(self.lines), **fields})
+        self.lines.append({"who": who, "event": event, "told_ns": self.now_ns, **fields})
 
     def start(self, role: str, **options: Any) -> str:
         self.processes += 1
@@ -58,7 +66,7 @@ class Story:
             "director",
             "sampled",
             stream=ADDRESS,
-            since_ns=len(self.lines),
+            since_ns=self.now_ns,
             epoch=epoch,
             committed=committed,
             durable=durable,
@@ -67,10 +75,10 @@ class Story:
     def kept(self, *steps: tuple[int, int]) -> None:
         """(epoch, number) each."""
         listed = [[number, epoch, epoch] for epoch, number in steps]
-        self.tell("director", "kept", stream=ADDRESS, since_ns=len(self.lines), steps=listed)
+        self.tell("director", "kept", stream=ADDRESS, since_ns=self.now_ns, steps=listed)
 
     def staged(self, *entries: tuple[int, int, str], state: str = "succeeded", every: int = 1) -> None:
-        since = len(self.lines)
+        since = self.now_ns
         self.tell("director", "staging", stream=ADDRESS)
         told = [[number, epoch, wrong] for epoch, number, wrong in entries]
         self.tell(

@@ -78,6 +78,24 @@ def test_withdrawn_step_must_not_be_seen_by_a_later_reader() -> None:
     assert "withdrawn" in story.rules()
 
 
+def test_writer_that_died_before_an_older_epoch_was_the_latest_has_withdrawn_nothing() -> None:
+    def story(dies_last: bool) -> Story:
+        story = Story()
+        for part in ("dies", "writes") if not dies_last else ("writes", "dies"):
+            if part == "dies":
+                silent = story.start("writer", ranks=1, mode="w")
+                story.tell(silent, "exited", status=-9)
+                story.rest(10)
+            else:
+                story.group(0, 1, 2)
+        story.group(2, incarnation=2, epoch=2, append_after=1)
+        story.reader((1, 0), (1, 1), (2, 2))
+        return story
+
+    assert story(dies_last=False).rules() == set()
+    assert "withdrawn" in story(dies_last=True).rules()
+
+
 def test_gap_that_was_not_told_is_rejected() -> None:
     story = Story(last=1)
     story.group(0, 1, 2)

@@ -16,6 +16,9 @@ Line = dict[str, Any]
 #: Epoch and number: what a step is known by, and the order in which a reader gets steps.
 StepKey = tuple[int, int]
 
+#: What a process has asked for the server may handle some time after the process's end has been seen.
+_HANDLED_NS = 2_000_000_000
+
 
 @dataclass(frozen=True)
 class Breach:
@@ -307,10 +310,19 @@ def _find_withdrawals(stream: StreamTimeline) -> list[Breach]:
     for look in stream.looks:
         if look["event"] == "sampled":
             epochs.setdefault(look["epoch"], look["told_ns"])
+    latest_epochs = [(group.opening_ns, group.epoch) for group in stream.groups.values()]
+    latest_epochs += [(look["since_ns"], look["epoch"]) for look in stream.looks if look["event"] == "sampled"]
     breaches = []
     for epoch in range(2, max(epochs, default=1) + 1):
         known_ns = min(at for found, at in epochs.items() if found >= epoch)
-        causes = [writer for writer in silent if writer.started_ns < known_ns]
+        # A writer whose end was seen before an older epoch was still the latest has not caused this one.
+        older_ns = max((at for at, latest in latest_epochs if latest < epoch), default=0)
+        causes = [
+            writer
+            for writer in silent
+            if writer.started_ns < known_ns
+            and all(line["told_ns"] + _HANDLED_NS > older_ns for line in writer.named("exited"))
+        ]
         firsts = [
             0 if writer.options.get("mode") == "w" else int(writer.options["append_after"]) + 1 for writer in causes
         ]

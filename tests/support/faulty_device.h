@@ -424,7 +424,7 @@ class FaultyDevice final : public Device {
     if (failure_ && (!failure_->kind || *failure_->kind == kind) && --failure_->after == 0) {
       const ErrorCode code = failure_->code;
       failure_.reset();
-      return forebay::fail(code, "planned failure");
+      return forebay::fail(code, "planned failure of an operation");
     }
     return {};
   }

@@ -130,12 +130,14 @@ def remove(path: Path) -> None:
 
 def remove_leftovers(directory: Path, outputs: Collection[str] | None = None) -> None:
     """Removes what interrupted runs left unfinished, of these outputs or of all. Only under the destination's lock."""
-    for path in directory.iterdir():
-        stem, _, tag = path.name.rpartition("-")
+    for name in os.listdir(directory):  # There may be very many others.
+        if not name.startswith("."):
+            continue
+        stem, _, tag = name.rpartition("-")
         output, _, state = stem.removeprefix(".").rpartition(".")
-        is_leftover = path.name.startswith(".") and state in ("partial", "replaced") and len(tag) == 8
+        is_leftover = state in ("partial", "replaced") and len(tag) == 8
         if is_leftover and (outputs is None or output in outputs):
-            remove(path)
+            remove(directory / name)
 
 
 @contextlib.contextmanager

@@ -63,6 +63,19 @@ struct Attention {
   }
 };
 
+/// Calls a function at the end of its life.
+template <class Function>
+class AtEnd {
+ public:
+  explicit AtEnd(Function function) : function_(std::move(function)) {}
+  ~AtEnd() { function_(); }
+  AtEnd(const AtEnd&) = delete;
+  AtEnd& operator=(const AtEnd&) = delete;
+
+ private:
+  Function function_;
+};
+
 /// Owns a native object that takes one thread at a time. Every call releases the GIL before it takes the lock, and
 /// gives the lock back before it takes the GIL, so that the two cannot block each other.
 template <class T>
@@ -130,16 +143,15 @@ class Handle {
   template <class Function>
   auto without_gil(Function& function) -> std::invoke_result_t<Function, T&> {
     const WithoutGil released;
+    // Behind the lock's end, also where the call throws: who made way goes on.
+    const AtEnd tell([this] { turn_.notify_all(); });
     ++attention_->wanted;
-    std::unique_lock lock(mutex_);
+    const std::scoped_lock lock(mutex_);
     --attention_->wanted;
     if (!object_) {
       return fail(ErrorCode::invalid_argument, "it is closed: open it again", what_);
     }
-    auto result = function(*object_);
-    lock.unlock();
-    turn_.notify_all();
-    return result;
+    return function(*object_);
   }
 
   template <class Function>
@@ -151,9 +163,8 @@ class Handle {
       return std::nullopt;
     }
     Attention::yields = true;
-    auto result = function(*object_);
-    Attention::yields = false;
-    return result;
+    const AtEnd yields_no_more([] { Attention::yields = false; });
+    return function(*object_);
   }
 
   const std::uint64_t generation_ = fork_generation();

@@ -128,6 +128,28 @@ TEST_F(FailingMemoryTest, in_giving_a_step_up_never_lets_a_part_of_it_be_committ
   });
 }
 
+// crash-matrix: no memory | writer, any allocation of ending a step whose blocks cannot be written, once, and from then on; the program ends the step again | the step is there whole or not at all
+TEST_F(FailingMemoryTest, beside_a_write_that_fails_makes_no_step_that_lacks_something) {
+  server_.share_with_clients();
+  write_whole_step(*writer());
+  sweep_failures(6, [&](std::uint64_t n, bool lasting) {
+    auto writing = writer();
+    in_doubt_ = {writing->current_step(), ++content_};
+    EXPECT_TRUE(writing->begin_step());
+    EXPECT_TRUE(put_content(*writing, content_));
+    server_.disk().fail_at(Operation::write, 1);
+    const bool failed = fails_at(n, lasting, [&] { return writing->end_step(); });
+    if (writing->end_step()) committed_.insert(*in_doubt_);
+    in_doubt_.reset();
+    writing.reset();
+    server_.disk().fail_at(Operation::write, 0);
+    check_stream();
+    write_whole_step(*writer());
+    check_stream();
+    return failed;
+  });
+}
+
 // crash-matrix: no memory | writer, any allocation of a put that asks for space, once, and from then on | the space: the same writer has all of it for its next step
 TEST_F(FailingMemoryTest, in_asking_for_space_loses_none) {
   constexpr std::uint64_t mib = std::uint64_t{1} << 20;

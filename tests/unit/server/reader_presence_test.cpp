@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "staging-servers/reader_presence.h"
+
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <gtest/gtest.h>
+
+#include "tests/support/temporary_directory.h"
+
+namespace forebay::testing {
+namespace {
+
+using server::ReaderPresence;
+using server::ReaderProcess;
+
+/// This process gets no more descriptors.
+class NoDescriptors {
+ public:
+  NoDescriptors() {
+    ::getrlimit(RLIMIT_NOFILE, &before_);
+    const rlimit none{0, before_.rlim_max};
+    ::setrlimit(RLIMIT_NOFILE, &none);
+  }
+  ~NoDescriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+  NoDescriptors(const NoDescriptors&) = delete;
+  NoDescriptors& operator=(const NoDescriptors&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+pid_t ended_process() {
+  const pid_t pid = ::fork();
+  if (pid == 0) ::_exit(0);
+  EXPECT_EQ(::waitpid(pid, nullptr, 0), pid);
+  return pid;
+}
+
+TEST(ReaderPresence, is_what_the_lock_says) {
+  const TemporaryDirectory directory;
+  auto presence = ReaderPresence::open(directory.path());
+  ASSERT_TRUE(presence);
+  Descriptor held = presence->admit(7);
+  ASSERT_TRUE(held.valid());
+  EXPECT_EQ(presence->state(7), ReaderPresence::State::present);
+  held.reset();
+  EXPECT_EQ(presence->state(7), ReaderPresence::State::gone);
+  presence->forget(7);
+  EXPECT_EQ(presence->state(7), ReaderPresence::State::unknown);
+}
+
+// crash-matrix: holding steps | server without descriptors, when it looks whether a reader of before its start is there | the reader is taken to be there, and keeps its steps
+TEST(ReaderPresence, who_cannot_be_looked_at_is_there) {
+  const TemporaryDirectory directory;
+  auto presence = ReaderPresence::open(directory.path());
+  ASSERT_TRUE(presence);
+  ASSERT_TRUE(presence->admit(7).valid());
+  {
+    const NoDescriptors none;
+    EXPECT_EQ(presence->state(7), ReaderPresence::State::present);
+    EXPECT_FALSE(ReaderProcess(::getpid()).has_ended());
+  }
+  EXPECT_EQ(presence->state(7), ReaderPresence::State::gone);
+  EXPECT_FALSE(ReaderProcess(::getpid()).has_ended());
+  EXPECT_TRUE(ReaderProcess(ended_process()).has_ended());
+}
+
+}  // namespace
+}  // namespace forebay::testing
