@@ -24,15 +24,16 @@ INTRODUCTION = """# What survives
 Who may fail, where, and what is left: each row is tried by the test that it names. The page is made from the tests by
 `scripts/crash_matrix.py --write`, and `./run check` compares them. Every `./run test` runs them all.
 Sweeps over device operations, and over a stager's changes of files, try each one where a row says nothing else. Those
-over all messages, records and changes of running programs try some of them, every second to every thirtieth from one that
-the seed chooses, and all with `FOREBAY_TEST_COUNT=8`; flipped bits are a sample, too. A test that needs root, as those
-of full disks do, says so where it is skipped.
+over all messages, records and changes of running programs try some of them, every second to every thirtieth from one
+that the seed chooses, and all with `FOREBAY_TEST_COUNT=8`; flipped bits are a sample, too. A test that needs root, as
+those of full disks do, says so where it is skipped.
 
 "Killed" is SIGKILL, "before" and "behind" are just before and just after. `ARCHITECTURE.md` and `formats/journal.md`
-say what an incarnation, an epoch, a segment, a pin and a roll are. Names like `server.commit.before_append` are fail points: places in the code where
-`FOREBAY_FAIL_POINT=NAME[:COUNT]=kill` ends the process at the COUNT-th passing. Tests at random moments print their
-seed; `FOREBAY_TEST_SEED` replays it, and `FOREBAY_TEST_COUNT` says how many of them there are. (It also says at about
-how many operations the sweeps of the native tests try: 330 are all, also where a row says every eighth.)
+say what an incarnation, an epoch, a segment, a pin and a roll are. Names like `server.commit.before_append` are fail
+points: places in the code where `FOREBAY_FAIL_POINT=NAME[:COUNT]=kill` ends the process at the COUNT-th passing. Tests
+at random moments print their seed; `FOREBAY_TEST_SEED` replays it, and `FOREBAY_TEST_COUNT` says how many of them there
+are. (It also says at about how many operations the sweeps of the native tests try: 330 are all, also where a row says
+every eighth.)
 """
 
 

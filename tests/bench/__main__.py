@@ -80,9 +80,7 @@ def main() -> int:
     console.print(f"Samples and plot: {folder}")
     poor = [verdict for verdict in verdicts if not verdict.acceptable]
     for verdict in poor:
-        console.print(
-            f"[red]below half of its target, or slower than BP5 as it is shipped:[/] {verdict.what} against {verdict.against}"
-        )
+        console.print(f"[red]below half of its target, or slower than BP5:[/] {verdict.what} against {verdict.against}")
     behind = regressions(verdicts)
     for row in behind:
         console.print(
