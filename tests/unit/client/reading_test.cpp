@@ -9,6 +9,7 @@
 #include <cstring>
 #include <filesystem>
 #include <future>
+#include <new>
 #include <numeric>
 #include <thread>
 
@@ -266,6 +267,15 @@ TEST_F(Reading, many_steps_by_number_come_in_order_and_are_released) {
     const auto steps = *reader->steps();
     return std::accumulate(steps.begin(), steps.end(), 0U, [](auto sum, const auto& step) { return sum + step.pins; });
   };
+  while (pins() != 0) std::this_thread::yield();
+
+  const auto without_memory = [](const std::shared_ptr<const Step>& step) -> Result<void> {
+    if (step->number() == 42) throw std::bad_alloc();
+    return {};
+  };
+  EXPECT_THROW((void)reader->for_each_step(kept, without_memory), std::bad_alloc);
+  // What was on its way then goes when the reader is used again.
+  ASSERT_OK(reader->step(20));
   while (pins() != 0) std::this_thread::yield();
 }
 
