@@ -43,7 +43,7 @@ SUITES: dict[str, Callable[[], list[Suite]]] = {
 
 
 def main() -> int:
-    """0 unless a row is below half of its target, below BP5's default, or far below its last recorded ratio."""
+    """0 unless a row is far below its last recorded ratio."""
     parser = argparse.ArgumentParser(prog="./run bench", description="Measures Forebay beside its peers.")
     parser.add_argument("suites", metavar="SUITE", nargs="*", help=f"of: {', '.join(SUITES)}; none: all")
     parser.add_argument("--quick", action="store_true", help="fewer steps and repetitions: some five minutes")
