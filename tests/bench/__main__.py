@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 
 from tests.bench.measure import Outcome, Suite, run_suite
-from tests.bench.recorded import record, regressions
+from tests.bench.recorded import record, regressions, unrecorded
 from tests.bench.report import POLICY, describe_machine, print_table, save_json, save_plot
 from tests.bench.suites.allocate import allocated_steps
 from tests.bench.suites.durable import durable_steps
@@ -43,11 +43,11 @@ SUITES: dict[str, Callable[[], list[Suite]]] = {
 
 
 def main() -> int:
-    """0 unless a row is far below its last recorded ratio."""
+    """0 unless a row is far below its last ratio that was recorded on such a processor."""
     parser = argparse.ArgumentParser(prog="./run bench", description="Measures Forebay beside its peers.")
     parser.add_argument("suites", metavar="SUITE", nargs="*", help=f"of: {', '.join(SUITES)}; none: all")
     parser.add_argument("--quick", action="store_true", help="fewer steps and repetitions: some five minutes")
-    parser.add_argument("--record", action="store_true", help="keep the ratios as what later runs are compared with")
+    parser.add_argument("--record", action="store_true", help="keep the ratios as what later runs on such a processor are compared with")
     parser.add_argument("--output", type=Path, default=Path("build/bench"), help="folder for JSON and plot")
     arguments = parser.parse_args()
     unknown = [name for name in arguments.suites if name not in SUITES]
@@ -81,14 +81,19 @@ def main() -> int:
     poor = [verdict for verdict in verdicts if not verdict.acceptable]
     for verdict in poor:
         console.print(f"[red]below half of its target, or slower than BP5:[/] {verdict.what} against {verdict.against}")
-    behind = regressions(verdicts)
+    behind = regressions(verdicts, machine["processor"])
     for row in behind:
         console.print(
             f"[red]fallen behind:[/] {row.what} against {row.against}: "
             f"{row.best:.2f} at best, {row.recorded:.2f} recorded"
         )
     if arguments.record:
-        record(verdicts)
+        record(verdicts, machine["processor"])
+    elif missing := unrecorded(verdicts, machine["processor"]):
+        console.print(
+            f"{len(missing)} of {len(verdicts)} rows could not be compared: nothing is recorded of them on "
+            f"{machine['processor']} (--record keeps this run)."
+        )
     # What is known to be poor stands in docs/performance.md, with the reason: only what was better before fails.
     return 1 if behind else 0
 
