@@ -2,6 +2,7 @@
 // The public calls of Reader.
 #include <algorithm>
 #include <deque>
+#include <functional>
 #include <new>
 #include <utility>
 
@@ -25,6 +26,8 @@ constexpr std::uint64_t steps_between_sweeps = 64;
 constexpr std::int64_t poll_answer_ms = 100;
 // Requests for steps that are on their way at once; each answer is a pin.
 constexpr std::size_t steps_asked_max = 64;
+
+using StepVisitor = std::function<Result<void>(std::shared_ptr<const Step>)>;
 
 }  // namespace
 
@@ -54,7 +57,9 @@ struct Reader::Impl {
   Result<Message> poll(client::Connection& connection);
   void release_unwanted();
   Result<std::shared_ptr<const Step>> step_of(Message message, std::uint64_t generation);
+  Result<std::shared_ptr<const Step>> step(std::uint64_t number);
   Result<std::shared_ptr<const Step>> take_step(std::uint32_t request, const ReaderLink::Current& asked);
+  Result<void> visit_steps(std::span<const std::uint64_t> numbers, const StepVisitor& visit, ReaderLink::Current& now);
   void tidy_segments(const NextStep& next);
 };
 
@@ -235,26 +240,23 @@ Result<std::shared_ptr<const Step>> Reader::Impl::take_step(std::uint32_t reques
   return step_of(std::move(*message), asked.generation);
 }
 
-Result<std::shared_ptr<const Step>> Reader::step(std::uint64_t number) {
-  impl_->release_unwanted();
+Result<std::shared_ptr<const Step>> Reader::Impl::step(std::uint64_t number) {
+  release_unwanted();
   wire::StepGetT request;
   request.step = number;
   std::uint64_t generation = 0;
-  auto answer = impl_->link->ask(MessageType::step_get, request, MessageType::step_event, &generation);
+  auto answer = link->ask(MessageType::step_get, request, MessageType::step_event, &generation);
   if (!answer) return fail(std::move(answer.error()));
-  return impl_->step_of(std::move(*answer), generation);
+  return step_of(std::move(*answer), generation);
 }
 
-Result<void> Reader::for_each_step(std::span<const std::uint64_t> numbers,
-                                   const std::function<Result<void>(std::shared_ptr<const Step>)>& visit) {
-  ReaderLink& link = *impl_->link;
-  if (auto checked = link.opened_in().check(); !checked) return checked;
-  impl_->release_unwanted();
-  ReaderLink::Current now = link.current();
+// `now`: the connection that the requests of the moment went to.
+Result<void> Reader::Impl::visit_steps(std::span<const std::uint64_t> numbers, const StepVisitor& visit,
+                                       ReaderLink::Current& now) {
   std::deque<std::uint32_t> asked;  // requests for the first of `numbers`
   Result<void> done;
   while (done && !numbers.empty()) {
-    if (auto current = link.current(); current.generation != now.generation) {
+    if (auto current = link->current(); current.generation != now.generation) {
       // The server was restarted under `visit`: pins that the old connection brought are lost.
       asked.clear();
       now = std::move(current);
@@ -266,28 +268,22 @@ Result<void> Reader::for_each_step(std::span<const std::uint64_t> numbers,
       if (!started) break;
       asked.push_back(*started);
     }
-    auto step = asked.empty() ? this->step(numbers.front()) : impl_->take_step(asked.front(), now);
-    if (!step && now.connection->is_broken()) {
+    auto next = asked.empty() ? step(numbers.front()) : take_step(asked.front(), now);
+    if (!next && now.connection->is_broken()) {
       // The ordinary way waits for the server.
       asked.clear();
-      step = this->step(numbers.front());
+      next = step(numbers.front());
     } else if (!asked.empty()) {
       asked.pop_front();
     }
     numbers = numbers.subspan(1);
-    if (step) {
-      try {
-        done = visit(std::move(*step));
-      } catch (...) {
-        // Nobody takes the steps that are on their way: the next connection says that they are not held.
-        now.connection->abandon();
-        throw;
-      }
-    } else if (step.error().code == ErrorCode::not_found) {
+    if (next) {
+      done = visit(std::move(*next));
+    } else if (next.error().code == ErrorCode::not_found) {
       // No such step; or the stream is no more, and the steps that are left are not to look like none.
-      done = link.confirm();
-    } else if (step.error().code != ErrorCode::step_gone) {
-      done = fail(std::move(step.error()));
+      done = link->confirm();
+    } else if (next.error().code != ErrorCode::step_gone) {
+      done = fail(std::move(next.error()));
     }
   }
   // What is still to come are pins: taken, so that they are released - later, if somebody wants to stop.
@@ -295,11 +291,28 @@ Result<void> Reader::for_each_step(std::span<const std::uint64_t> numbers,
   for (const std::uint32_t request : asked) {
     if (interrupted) {
       now.connection->forget(request);
-    } else if (auto step = impl_->take_step(request, now); !step) {
-      interrupted = step.error().code == ErrorCode::cancelled;
+    } else if (auto last = take_step(request, now); !last) {
+      interrupted = last.error().code == ErrorCode::cancelled;
     }
   }
   return done;
+}
+
+Result<std::shared_ptr<const Step>> Reader::step(std::uint64_t number) {
+  return impl_->step(number);
+}
+
+Result<void> Reader::for_each_step(std::span<const std::uint64_t> numbers, const StepVisitor& visit) {
+  if (auto checked = impl_->link->opened_in().check(); !checked) return checked;
+  impl_->release_unwanted();
+  ReaderLink::Current now = impl_->link->current();
+  try {
+    return impl_->visit_steps(numbers, visit, now);
+  } catch (...) {
+    // Nobody takes the steps that are on their way: the next connection says that they are not held.
+    now.connection->abandon();
+    throw;
+  }
 }
 
 Result<std::vector<StepSummary>> Reader::steps() {
