@@ -47,7 +47,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="./run bench", description="Measures Forebay beside its peers.")
     parser.add_argument("suites", metavar="SUITE", nargs="*", help=f"of: {', '.join(SUITES)}; none: all")
     parser.add_argument("--quick", action="store_true", help="fewer steps and repetitions: some five minutes")
-    parser.add_argument("--record", action="store_true", help="keep the ratios as what later runs on such a processor are compared with")
+    parser.add_argument(
+        "--record", action="store_true", help="keep the ratios: what later runs on such a processor are compared with"
+    )
     parser.add_argument("--output", type=Path, default=Path("build/bench"), help="folder for JSON and plot")
     arguments = parser.parse_args()
     unknown = [name for name in arguments.suites if name not in SUITES]
