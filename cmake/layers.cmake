@@ -35,8 +35,10 @@ function(add_schemas name folder)
     set(output "${output_dir}/${stem}_generated.h")
     # Depends on all schemas of the folder, because they may include one another.
     add_custom_command(OUTPUT "${output}"
-      COMMAND flatbuffers::flatc --cpp --cpp-std c++17 --scoped-enums --gen-object-api -o "${output_dir}" "${schema}"
-      DEPENDS ${schemas} COMMENT "Generating ${folder}/${stem}_generated.h" VERBATIM)
+      COMMAND flatbuffers::flatc --cpp --cpp-std c++17 --scoped-enums --gen-object-api
+        --cpp-include base/verified_vector.h -o "${output_dir}" "${schema}"
+      COMMAND "${CMAKE_COMMAND}" -D "FILE=${output}" -P "${PROJECT_SOURCE_DIR}/cmake/verify_vectors.cmake"
+      DEPENDS ${schemas} "${PROJECT_SOURCE_DIR}/cmake/verify_vectors.cmake" COMMENT "Generating ${folder}/${stem}_generated.h" VERBATIM)
     list(APPEND outputs "${output}")
   endforeach()
   add_custom_target(${name}_schemas DEPENDS ${outputs})
