@@ -38,7 +38,8 @@ function(add_schemas name folder)
       COMMAND flatbuffers::flatc --cpp --cpp-std c++17 --scoped-enums --gen-object-api
         --cpp-include base/verified_vector.h -o "${output_dir}" "${schema}"
       COMMAND "${CMAKE_COMMAND}" -D "FILE=${output}" -P "${PROJECT_SOURCE_DIR}/cmake/verify_vectors.cmake"
-      DEPENDS ${schemas} "${PROJECT_SOURCE_DIR}/cmake/verify_vectors.cmake" COMMENT "Generating ${folder}/${stem}_generated.h" VERBATIM)
+      DEPENDS ${schemas} "${PROJECT_SOURCE_DIR}/cmake/verify_vectors.cmake"
+      COMMENT "Generating ${folder}/${stem}_generated.h" VERBATIM)
     list(APPEND outputs "${output}")
   endforeach()
   add_custom_target(${name}_schemas DEPENDS ${outputs})
