@@ -87,7 +87,10 @@ std::string instance_root() {
 
 Result<std::string> server_socket() {
   if (auto socket = environment("FOREBAY_SOCKET"); !socket.empty()) return socket;
-  const std::string root = instance_root();
+  return server_socket(instance_root());
+}
+
+Result<std::string> server_socket(const std::string& root) {
   auto bytes = read_whole(posix_device(), root + "/endpoint", 4096);
   if (!bytes) {
     if (bytes.error().code == ErrorCode::not_found) {

@@ -3,7 +3,6 @@
 // to the one that came back.
 #include <algorithm>
 
-#include <forebay/address.h>
 #include <forebay/admin.h>
 
 #include "client/opened_in.h"
@@ -30,24 +29,24 @@ void remember_where(Result<T>& result, const std::string& where) {
 }  // namespace
 
 struct Admin::Impl {
-  std::string socket_path;
+  client::ServerPlace place;
   InterruptHook interrupt;
   std::int64_t reconnect_timeout_ms = 0;
   std::shared_ptr<Connection> connection;
   client::OpenedIn opened_in;
 
   Result<void> connect(const client::Resume& resume) {
-    auto opened = client::connect_server(socket_path, interrupt);
+    auto opened = client::connect_server(place.now(), interrupt);
     if (opened) {
       auto resumed = resume(*opened);
       if (resumed) connection = std::move(*opened);
       if (resumed || !(*opened)->is_broken()) return resumed;
     }
-    auto socket = socket_path.empty() ? server_socket() : Result<std::string>(socket_path);
-    if (!socket) return fail(std::move(socket.error()));
-    if (reconnect_timeout_ms == 0)
-      return opened ? fail(ErrorCode::disconnected, "the server went away again", *socket) : fail(opened.error());
-    opened = client::reconnect_server(*socket, Deadline::after_ms(reconnect_timeout_ms), interrupt, resume);
+    if (reconnect_timeout_ms == 0) {
+      return opened ? fail(ErrorCode::disconnected, "the server went away again", place.socket_path)
+                    : fail(opened.error());
+    }
+    opened = client::reconnect_server(place, Deadline::after_ms(reconnect_timeout_ms), interrupt, resume);
     if (!opened) return fail(std::move(opened.error()));
     connection = std::move(*opened);
     return {};
@@ -112,8 +111,10 @@ Admin::~Admin() = default;
 
 Result<std::unique_ptr<Admin>> Admin::connect(std::string_view socket_path, InterruptHook interrupt,
                                               std::int64_t reconnect_timeout_ms) {
+  auto place = client::ServerPlace::find(socket_path);
+  if (!place) return fail(std::move(place.error()));
   auto impl = std::make_unique<Impl>();
-  impl->socket_path = socket_path;
+  impl->place = std::move(*place);
   impl->interrupt = std::move(interrupt);
   impl->reconnect_timeout_ms = reconnect_timeout_ms;
   const auto at_once = [](const std::shared_ptr<Connection>&) { return Result<void>(); };

@@ -53,14 +53,14 @@ Result<Descriptor> connect_socket(const std::string& path, Deadline deadline, co
 
 }  // namespace
 
-Connection::Connection(Descriptor socket, std::string socket_path, InterruptHook interrupt)
-    : socket_path_(std::move(socket_path)), interrupt_(std::move(interrupt)), socket_(std::move(socket)) {}
+Connection::Connection(Descriptor socket, ServerPlace place, InterruptHook interrupt)
+    : place_(std::move(place)), interrupt_(std::move(interrupt)), socket_(std::move(socket)) {}
 
-Result<std::shared_ptr<Connection>> Connection::open(const std::string& socket_path, Deadline deadline,
+Result<std::shared_ptr<Connection>> Connection::open(const ServerPlace& place, Deadline deadline,
                                                      InterruptHook interrupt) {
-  auto socket = connect_socket(socket_path, deadline, interrupt);
+  auto socket = connect_socket(place.socket_path, deadline, interrupt);
   if (!socket) return fail(std::move(socket.error()));
-  std::shared_ptr<Connection> connection(new Connection(std::move(*socket), socket_path, std::move(interrupt)));
+  std::shared_ptr<Connection> connection(new Connection(std::move(*socket), place, std::move(interrupt)));
   if (auto greeted = connection->greet(deadline); !greeted) return fail(std::move(greeted.error()));
   return connection;
 }
@@ -72,7 +72,7 @@ Result<void> Connection::greet(Deadline deadline) {
   auto answer = call(MessageType::hello, hello, MessageType::welcome, deadline);
   if (!answer) {
     if (answer.error().code == ErrorCode::timeout) {
-      return fail(ErrorCode::timeout, "the server does not answer; is it stopped or overloaded?", socket_path_);
+      return fail(ErrorCode::timeout, "the server does not answer; is it stopped or overloaded?", place_.socket_path);
     }
     return fail(std::move(answer.error()));
   }
@@ -137,7 +137,7 @@ Result<void> Connection::receive_some(std::int64_t timeout_ms, std::vector<Messa
   const auto received = socket_.receive();
   while (auto message = socket_.pop()) {
     if (message->type == MessageType::none)
-      return fail(ErrorCode::protocol, "the server sent something that is not Forebay's protocol", socket_path_);
+      return fail(ErrorCode::protocol, "the server sent something that is not Forebay's protocol", place_.socket_path);
     messages.push_back(std::move(*message));
   }
   return received;
@@ -240,7 +240,7 @@ Error Connection::broken_error() const {
     error = {ErrorCode::disconnected,
              "the connection to the Forebay server was lost (" + broken_->what +
                  "); `forebay up` starts it again, its log says what happened",
-             socket_path_};
+             place_.socket_path};
   }
   return error;
 }

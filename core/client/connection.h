@@ -15,6 +15,7 @@
 #include <forebay/writer.h>
 
 #include "base/clock.h"
+#include "client/server_place.h"
 #include "protocol/message_socket.h"
 
 namespace forebay::client {
@@ -22,8 +23,7 @@ namespace forebay::client {
 class Connection {
  public:
   /// Connects and exchanges Hello and Welcome. Errors: disconnected (nobody listens), timeout, cancelled, protocol.
-  static Result<std::shared_ptr<Connection>> open(const std::string& socket_path, Deadline deadline,
-                                                  InterruptHook interrupt);
+  static Result<std::shared_ptr<Connection>> open(const ServerPlace& place, Deadline deadline, InterruptHook interrupt);
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
@@ -71,13 +71,13 @@ class Connection {
   /// True once the server's end is gone or has sent something that makes no sense.
   bool is_broken();
   std::uint64_t server_run() const noexcept { return server_run_; }
-  const std::string& socket_path() const noexcept { return socket_path_; }
+  const ServerPlace& place() const noexcept { return place_; }
 
   /// The message if it is of the type expected, the error of a Failure, else ErrorCode::protocol.
   static Result<protocol::Message> expect(protocol::Message message, protocol::MessageType type);
 
  private:
-  Connection(Descriptor socket, std::string socket_path, InterruptHook interrupt);
+  Connection(Descriptor socket, ServerPlace place, InterruptHook interrupt);
 
   Result<std::uint32_t> send(protocol::MessageType type, std::span<const std::uint8_t> body, bool with_answer);
   Result<void> greet(Deadline deadline);
@@ -89,7 +89,7 @@ class Connection {
   Error broken_error() const;
 
   // Constant after construction.
-  const std::string socket_path_;
+  const ServerPlace place_;
   const InterruptHook interrupt_;
   std::uint64_t server_run_ = 0;
 

@@ -148,7 +148,9 @@ Reader::~Reader() {
 }
 
 Result<std::unique_ptr<Reader>> Reader::open(const Address& address, const ReaderOptions& options) {
-  auto link = ReaderLink::open(address, options);
+  auto place = client::ServerPlace::find();
+  if (!place) return fail(std::move(place.error()));
+  auto link = ReaderLink::open(address, options, *place);
   if (!link) return fail(std::move(link.error()));
   auto impl = std::make_unique<Impl>();
   impl->link = std::move(*link);

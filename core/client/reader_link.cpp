@@ -5,8 +5,6 @@
 #include <new>
 #include <utility>
 
-#include <forebay/address.h>
-
 #include "client/client_device.h"
 #include "client/reconnect.h"
 
@@ -79,13 +77,13 @@ ReaderLink::ReaderLink(Address address, ReaderOptions options)
     : address_(std::move(address)), options_(std::move(options)), segments_(client_device()) {}
 
 Result<std::shared_ptr<ReaderLink>> ReaderLink::open(const Address& address, const ReaderOptions& options,
-                                                     const std::string& socket_path) {
+                                                     const ServerPlace& place) {
   std::shared_ptr<ReaderLink> link(new ReaderLink(address, options));
-  auto connected = connect_server(socket_path, options.interrupt);
+  auto connected = connect_server(place, options.interrupt);
   if (!connected) return fail(std::move(connected.error()));
   auto opened = link->greet(*connected, nullptr, open_deadline(options.open_timeout_ms));
   if (!opened && (*connected)->is_broken()) {
-    connected = reconnect_server((*connected)->socket_path(), Deadline::after_ms(options.reconnect_timeout_ms),
+    connected = reconnect_server((*connected)->place(), Deadline::after_ms(options.reconnect_timeout_ms),
                                  options.interrupt, [&](const std::shared_ptr<Connection>& fresh) {
                                    return link->greet(fresh, nullptr, open_deadline(options.open_timeout_ms));
                                  });
@@ -179,7 +177,7 @@ Result<void> ReaderLink::resume(const Connection& broken, Deadline deadline) {
   const Current now = current();
   if (now.connection.get() != &broken) return {};
   auto connected = reconnect_server(
-      now.connection->socket_path(), deadline, options_.interrupt, [&](const std::shared_ptr<Connection>& fresh) {
+      now.connection->place(), deadline, options_.interrupt, [&](const std::shared_ptr<Connection>& fresh) {
         const Deadline least = Deadline::after_ms(resume_timeout_least_ms);
         return greet(fresh, &presented, least.at_ns() > deadline.at_ns() ? least : deadline);
       });
@@ -266,9 +264,8 @@ void ReaderLink::tell_what_is_held(const Connection& broken) {
   Presented presented;
   const std::unique_lock one_at_a_time(resume_mutex_, std::try_to_lock);
   if (!one_at_a_time || current().connection.get() != &broken) return;
-  auto path = server_socket();
   const Deadline deadline = Deadline::after_ms(resume_timeout_least_ms);
-  auto connection = Connection::open(path ? *path : broken.socket_path(), deadline, {});
+  auto connection = Connection::open(broken.place().now(), deadline, {});
   // Where there is no server, the next call says it, or the end of this process.
   if (connection) (void)greet(*connection, &presented, deadline);
 }

@@ -80,9 +80,8 @@ class ReaderLink : public std::enable_shared_from_this<ReaderLink> {
     std::shared_ptr<const Descriptor> presence;
   };
 
-  /// `socket_path`: of the server; empty: where the environment says.
   static Result<std::shared_ptr<ReaderLink>> open(const Address& address, const ReaderOptions& options,
-                                                  const std::string& socket_path = {});
+                                                  const ServerPlace& place);
 
   const Address& address() const noexcept { return address_; }
   const ReaderOptions& options() const noexcept { return options_; }

@@ -3,8 +3,6 @@
 
 #include <algorithm>
 
-#include <forebay/address.h>
-
 #include "client/pause.h"
 
 namespace forebay::client {
@@ -26,22 +24,16 @@ Deadline open_deadline(std::int64_t timeout_ms) {
   return timeout_ms < 0 ? Deadline::never() : Deadline::after_ms(timeout_ms + hello_timeout_ms);
 }
 
-Result<std::shared_ptr<Connection>> connect_server(std::string_view socket_path, const InterruptHook& interrupt) {
-  std::string path(socket_path);
-  if (path.empty()) {
-    auto found = server_socket();
-    if (!found) return fail(std::move(found.error()));
-    path = std::move(*found);
-  }
-  return Connection::open(path, hello_deadline(Deadline::never()), interrupt);
+Result<std::shared_ptr<Connection>> connect_server(const ServerPlace& place, const InterruptHook& interrupt) {
+  return Connection::open(place, hello_deadline(Deadline::never()), interrupt);
 }
 
-Result<std::shared_ptr<Connection>> reconnect_server(const std::string& last_socket_path, Deadline deadline,
+Result<std::shared_ptr<Connection>> reconnect_server(const ServerPlace& last_place, Deadline deadline,
                                                      const InterruptHook& interrupt, const Resume& resume) {
-  std::string path = last_socket_path;
+  ServerPlace place = last_place;
   std::int64_t next_pause_ms = pause_first_ms;
   while (true) {
-    auto connection = Connection::open(path, hello_deadline(deadline), interrupt);
+    auto connection = Connection::open(place, hello_deadline(deadline), interrupt);
     if (connection) {
       auto resumed = resume(*connection);
       if (resumed) return connection;
@@ -54,10 +46,9 @@ Result<std::shared_ptr<Connection>> reconnect_server(const std::string& last_soc
                   "the Forebay server went away and did not come back in time; restart it with `forebay up` (what was "
                   "committed is safe) "
                   "and open the stream again",
-                  last_socket_path);
+                  last_place.socket_path);
     }
-    // A server that was started anew may listen elsewhere.
-    if (auto now = server_socket()) path = *now == path ? last_socket_path : std::move(*now);
+    place = last_place.now();
     if (auto paused = pause_ms(std::min(next_pause_ms, deadline.remaining_ms(pause_longest_ms)), interrupt); !paused) {
       return fail(std::move(paused.error()));
     }

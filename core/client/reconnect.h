@@ -13,16 +13,16 @@ namespace forebay::client {
 /// For an open that the server answers within `timeout_ms` (< 0: whenever): a little more than that.
 Deadline open_deadline(std::int64_t timeout_ms);
 
-/// Connects to the instance's server (forebay/address.h) once. `socket_path` empty: server_socket().
-Result<std::shared_ptr<Connection>> connect_server(std::string_view socket_path, const InterruptHook& interrupt);
+/// Connects to the instance's server once.
+Result<std::shared_ptr<Connection>> connect_server(const ServerPlace& place, const InterruptHook& interrupt);
 
 /// What is said first on a connection that has come back.
 using Resume = std::function<Result<void>(const std::shared_ptr<Connection>&)>;
 
-/// Connects to where the server was, or to where the instance now says it is, until `resume` succeeds on a connection
+/// Connects to where the server was, then to where its instance says it is now, until `resume` succeeds on a connection
 /// that does not break meanwhile. Gives up at the deadline with disconnected, or with any other error of `resume` at
 /// once.
-Result<std::shared_ptr<Connection>> reconnect_server(const std::string& last_socket_path, Deadline deadline,
+Result<std::shared_ptr<Connection>> reconnect_server(const ServerPlace& last_place, Deadline deadline,
                                                      const InterruptHook& interrupt, const Resume& resume);
 
 }  // namespace forebay::client

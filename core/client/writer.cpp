@@ -181,7 +181,9 @@ Result<std::unique_ptr<Writer>> Writer::open(const Address& address, const Write
   }
   auto impl = std::make_unique<Impl>(address, options);
   const std::string where = "stream " + address.path();
-  auto connected = client::connect_server({}, options.interrupt);
+  auto place = client::ServerPlace::find();
+  if (!place) return fail(std::move(place.error()));
+  auto connected = client::connect_server(*place, options.interrupt);
   if (!connected) return fail(std::move(connected.error()));
   impl->connection = std::move(*connected);
 
@@ -218,8 +220,8 @@ Result<std::unique_ptr<Writer>> Writer::open(const Address& address, const Write
   auto opened = greet(impl->connection);
   if (!opened && impl->connection->is_broken()) {
     // Whether the group had formed is not known to us; the server knows it by the request's number.
-    connected = client::reconnect_server(impl->connection->socket_path(),
-                                         Deadline::after_ms(options.reconnect_timeout_ms), options.interrupt, greet);
+    connected = client::reconnect_server(impl->connection->place(), Deadline::after_ms(options.reconnect_timeout_ms),
+                                         options.interrupt, greet);
     if (connected) impl->connection = std::move(*connected);
     opened = connected ? Result<void>() : fail(std::move(connected.error()));
   }

@@ -84,7 +84,7 @@ Result<void> Writer::Impl::pin_if_held() {
     reading.open_timeout_ms = 0;
     reading.reconnect_timeout_ms = options.reconnect_timeout_ms;
     reading.interrupt = options.interrupt;
-    auto opened = client::ReaderLink::open(address, reading, connection->socket_path());
+    auto opened = client::ReaderLink::open(address, reading, connection->place());
     if (!opened) return fail(std::move(opened.error()));
     holder = std::move(*opened);
   } else if (holder->current().connection->is_broken()) {

@@ -10,7 +10,7 @@ Result<void> Writer::Impl::rejoin(Deadline deadline) {
   // Answers to what was outstanding went with the old connection.
   space_request = 0;
   part_request = 0;
-  auto connected = client::reconnect_server(connection->socket_path(), deadline, options.interrupt,
+  auto connected = client::reconnect_server(connection->place(), deadline, options.interrupt,
                                             [this](const std::shared_ptr<client::Connection>& fresh) -> Result<void> {
                                               // First, for the part may be sent again at once.
                                               if (holder) {

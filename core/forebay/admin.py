@@ -53,7 +53,8 @@ class Admin:
     Parameters
     ----------
     socket_path : str
-        The server's socket; empty: :func:`server_socket`.
+        The server's socket; empty: :func:`server_socket`. Later calls go to the same instance, whatever the
+        environment names then.
     reconnect_timeout : float
         Seconds that each call, and this one, waits for a server that is away; 0: one attempt.
     """

@@ -25,5 +25,7 @@ std::string instance_root();
 
 /// The server's socket: $FOREBAY_SOCKET, else what ROOT/endpoint says. not_found if no server was ever started there.
 Result<std::string> server_socket();
+/// What ROOT/endpoint says.
+Result<std::string> server_socket(const std::string& root);
 
 }  // namespace forebay

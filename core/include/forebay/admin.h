@@ -69,7 +69,8 @@ struct Finding {
 class Admin {
  public:
   /// Connects to the instance's server (forebay/address.h). `socket_path` empty: server_socket(). A server that is
-  /// away, now or in a later call, is waited for as long as `reconnect_timeout_ms`; 0: one attempt.
+  /// away, now or in a later call, is waited for as long as `reconnect_timeout_ms`; 0: one attempt. It is always one of
+  /// this instance, whatever the environment says later.
   static Result<std::unique_ptr<Admin>> connect(std::string_view socket_path = {}, InterruptHook interrupt = {},
                                                 std::int64_t reconnect_timeout_ms = 0);
   ~Admin();

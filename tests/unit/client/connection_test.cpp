@@ -64,7 +64,7 @@ class ScriptedServer {
 
   std::string path() const { return directory_ + "/socket"; }
   Result<std::shared_ptr<Connection>> connect(InterruptHook interrupt = {}) const {
-    return Connection::open(path(), Deadline::after_ms(10'000), std::move(interrupt));
+    return Connection::open({path(), {}}, Deadline::after_ms(10'000), std::move(interrupt));
   }
 
   static std::optional<Message> next(MessageSocket& socket) {
@@ -238,11 +238,11 @@ TEST(Connection, another_version_is_refused) {
 }
 
 TEST(Connection, nobody_there_says_what_to_do) {
-  auto connection = Connection::open("/tmp/forebay-test-nowhere/socket", Deadline::after_ms(1000), {});
+  auto connection = Connection::open({"/tmp/forebay-test-nowhere/socket", {}}, Deadline::after_ms(1000), {});
   ASSERT_FALSE(connection);
   EXPECT_EQ(connection.error().code, ErrorCode::disconnected);
   EXPECT_NE(connection.error().message().find("forebay up"), std::string::npos);
-  EXPECT_EQ(Connection::open(std::string(200, 'x'), Deadline::after_ms(1000), {}).error().code,
+  EXPECT_EQ(Connection::open({std::string(200, 'x'), {}}, Deadline::after_ms(1000), {}).error().code,
             ErrorCode::invalid_argument);
 }
 
