@@ -26,6 +26,7 @@ from forebay.workflows.manager import client, instance_control
 from tests.support.instance import CommandLineInstance
 from tests.support.load import until
 from tests.support.randomness import TEST_SEED, times
+from tests.support.staging_server import StagingServer
 
 KILLS = times(4)
 
@@ -45,6 +46,23 @@ def names(instance: CommandLineInstance) -> set[str]:
 def write(address: str, retention: str = "all") -> None:
     with forebay.open(address, "w", retention=retention) as stream, stream.step() as step:
         step["T"] = np.zeros(10)
+
+
+def test_an_instance_leaves_the_server_alone_that_the_environment_names(tmp_path: Path) -> None:
+    """``$FOREBAY_SOCKET`` may be left over from another one."""
+    with StagingServer(tmp_path / "other", capacity="64MiB") as other:
+        socket_path = (other.root / "endpoint").read_text().strip()
+        with forebay.Admin(socket_path) as admin:
+            admin.create("run1", "8MiB")
+        ours = CommandLineInstance(tmp_path / "root", capacity="32MiB")
+        ours.environment["FOREBAY_SOCKET"] = socket_path
+        with ours:
+            assert ours.up()["server"]["root"] == str(ours.root)
+            assert ours.ask("create", "run2", "--capacity", "8MiB")["reservation"]["name"] == "run2"
+            assert {info["name"] for info in ours.ask("--root", str(ours.root), "ls")["reservations"]} == {"run2"}
+            assert ours.ask("down")["destroyed"] == ["run2"]
+        with forebay.Admin(socket_path) as admin:
+            assert [reservation.name for reservation in admin.reservations()] == ["run1"]
 
 
 def test_down_keeps_what_is_persistent_and_its_data(instance: CommandLineInstance) -> None:

@@ -50,10 +50,9 @@ def main() -> int:
     parser.add_argument("--root", required=True, type=Path, help="the instance's root")
     parser.add_argument("--ready-fd", type=int, help="descriptor to write `ready` to")
     arguments = parser.parse_args()
-    os.environ["FOREBAY_ROOT"] = str(arguments.root)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     os.umask(0o077)  # Stages set their own.
-    instance = Instance(arguments.root)
+    instance = Instance.enter(arguments.root)
     try:
         with _lock(instance), _socket(instance) as listener:
             asyncio.run(_serve(instance, listener, arguments.ready_fd))

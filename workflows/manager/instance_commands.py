@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from typing import Annotated
 
@@ -35,7 +34,7 @@ def up(
     as_json: JsonOption = False,
 ) -> None:
     """Start the instance in the background: the staging server and the manager. Returns when both serve; idempotent."""
-    instance = _instance(root)
+    instance = Instance.enter(root)
     state = InstanceControl(instance).up(None if capacity is None else parse_size(capacity))
     if as_json:
         print_json(
@@ -66,7 +65,7 @@ def down(
     as_json: JsonOption = False,
 ) -> None:
     """End the instance: destroy what is not persistent, end manager and server, keep the rest. Waits; idempotent."""
-    instance = _instance(root)
+    instance = Instance.enter(root)
     done = InstanceControl(instance).down(force=force)
     if as_json:
         print_json({"root": str(instance.root), **done})
@@ -75,11 +74,3 @@ def down(
     if done["destroyed"]:
         out.print(f"destroyed (not persistent): {', '.join(done['destroyed'])}", markup=False, soft_wrap=True)
     out.print(f"{'ended' if done['was_running'] else 'was not running'}: {instance.root}", markup=False, soft_wrap=True)
-
-
-def _instance(root: str | None) -> Instance:
-    if root is not None:
-        os.environ["FOREBAY_ROOT"] = root
-    instance = Instance.current()
-    os.environ["FOREBAY_ROOT"] = str(instance.root)
-    return instance

@@ -26,6 +26,16 @@ class Instance:
         # Absolute, because the daemons work elsewhere; links stay as they are.
         return cls(Path(os.path.abspath(forebay.instance_root())))
 
+    @classmethod
+    def enter(cls, root: str | Path | None = None) -> Instance:
+        """From here on this process, and those that it starts, are for the instance below ``root``; None: that of
+        :meth:`current`. ``$FOREBAY_SOCKET`` may name another one's server.
+        """
+        instance = cls.current() if root is None else cls(Path(os.path.abspath(root)))
+        os.environ["FOREBAY_ROOT"] = str(instance.root)
+        os.environ.pop("FOREBAY_SOCKET", None)
+        return instance
+
     @property
     def endpoint(self) -> Path:
         """Text file with the path of the server's socket."""

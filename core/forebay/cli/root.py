@@ -20,6 +20,7 @@ import typer.main
 import forebay
 from forebay.cli import doctor, environment, reservations, streams, watch
 from forebay.cli.failures import ExitStatus, fail_with
+from forebay.cli.instance import Instance
 from forebay.errors import UnsupportedError
 
 __all__ = ["COMMAND_GROUP", "main"]
@@ -93,7 +94,7 @@ def root(
 ) -> None:
     """Forebay stages data in flight: reservations on SSD, streams of steps, and verified movement in and out."""
     if root_folder is not None:
-        os.environ["FOREBAY_ROOT"] = os.path.abspath(root_folder)
+        Instance.enter(root_folder)
     if version:
         sys.stdout.write(f"forebay {forebay.__version__}\n")
     elif context.invoked_subcommand is None:

@@ -98,7 +98,7 @@ TEST_F(FailingReleases, what_a_reader_has_missed_is_told_with_the_next_step_that
   server_.share_with_clients();
   reader_options_.consumer.clear();
   writer_options_.retention = Retention{.last = 3, .consumers = {}, .precious_every = 0};
-  sweep_failures(30, [&](std::uint64_t n, bool lasting) {
+  sweep_failures(20, [&](std::uint64_t n, bool lasting) {
     write_whole_step(*writer());
     const auto reading = reader();
     const std::uint64_t from = reading->position();
