@@ -165,39 +165,34 @@ std::string StepState::where() const {
 }
 
 const StepState::Index& StepState::index() const {
-  std::call_once(index_once_, [this] { build_index(); });
-  return index_;
+  return index_.get([this] { return build_index(); });
 }
 
-void StepState::build_index() const {
+StepState::Index StepState::build_index() const {
+  Index index;
   std::unordered_map<std::string_view, std::uint32_t> by_name;
-  try {
-    for (const Part& part : parts_) add_to_index(part, by_name);
-    for (std::size_t i = 0; i < index_.variables.size(); ++i) {
-      if (!complete(index_.variables[i]))
-        index_.conflicts.emplace(static_cast<std::uint32_t>(i), "the blocks of the joined array are too many");
-    }
-  } catch (const std::bad_alloc&) {
-    // Whoever asks again begins anew.
-    index_ = {};
-    throw;
+  for (const Part& part : parts_) add_to_index(part, index, by_name);
+  for (std::size_t i = 0; i < index.variables.size(); ++i) {
+    if (!complete(index.variables[i]))
+      index.conflicts.emplace(static_cast<std::uint32_t>(i), "the blocks of the joined array are too many");
   }
+  return index;
 }
 
-void StepState::add_to_index(const Part& part, std::unordered_map<std::string_view, std::uint32_t>& by_name) const {
+void StepState::add_to_index(const Part& part, Index& index,
+                             std::unordered_map<std::string_view, std::uint32_t>& by_name) {
   const auto* variables = part.metadata->variables();
   if (variables == nullptr) return;
-  const bool first_part = index_.variables.empty();
-  const std::size_t known = index_.variables.size();
+  const bool first_part = index.variables.empty();
+  const std::size_t known = index.variables.size();
   if (!first_part && by_name.empty()) {
     by_name.reserve(known);
-    for (std::uint32_t i = 0; i < known; ++i)
-      by_name.emplace(name_of(*index_.sources[index_.ends[i].first].variable), i);
+    for (std::uint32_t i = 0; i < known; ++i) by_name.emplace(name_of(*index.sources[index.ends[i].first].variable), i);
   }
   if (first_part) {
-    index_.variables.reserve(variables->size());
-    index_.sources.reserve(variables->size());
-    index_.ends.reserve(variables->size());
+    index.variables.reserve(variables->size());
+    index.sources.reserve(variables->size());
+    index.ends.reserve(variables->size());
   }
   std::uint32_t position = 0;
   for (const format::Variable* variable : *variables) {
@@ -205,36 +200,35 @@ void StepState::add_to_index(const Part& part, std::unordered_map<std::string_vi
     std::optional<std::uint32_t> found;
     if (!first_part) {
       // Ranks mostly write the same variables in the same order.
-      if (likely < known && index_.variables[likely].name == name_of(*variable)) {
+      if (likely < known && index.variables[likely].name == name_of(*variable)) {
         found = likely;
       } else if (const auto entry = by_name.find(name_of(*variable)); entry != by_name.end()) {
         found = entry->second;
       }
     }
-    const auto source = static_cast<std::uint32_t>(index_.sources.size());
+    const auto source = static_cast<std::uint32_t>(index.sources.size());
     if (!found) {
-      const auto added = static_cast<std::uint32_t>(index_.variables.size());
-      VariableInfo& info = index_.variables.emplace_back();
+      const auto added = static_cast<std::uint32_t>(index.variables.size());
+      VariableInfo& info = index.variables.emplace_back();
       info.name = name_of(*variable);
       info.type = type_of(*variable);
       info.kind = kind_of(*variable);
       info.shape = copy_of(shape_of(*variable));
-      index_.ends.emplace_back(source, source);
-      index_.sources.push_back({variable, 0, block_count(*variable), 0});
+      index.ends.emplace_back(source, source);
+      index.sources.push_back({variable, 0, block_count(*variable), 0});
       append_blocks(info, *variable, part.rank);
       if (!first_part) by_name.emplace(name_of(*variable), added);
       continue;
     }
-    VariableInfo& info = index_.variables[*found];
-    auto& [first, last] = index_.ends[*found];
-    if (const char* conflict = conflict_between(*index_.sources[first].variable, *variable)) {
-      index_.conflicts.emplace(*found, "ranks " + std::to_string(info.blocks.empty() ? 0 : info.blocks.front().rank) +
-                                           " and " + std::to_string(part.rank) + " wrote it with different " +
-                                           conflict);
+    VariableInfo& info = index.variables[*found];
+    auto& [first, last] = index.ends[*found];
+    if (const char* conflict = conflict_between(*index.sources[first].variable, *variable)) {
+      index.conflicts.emplace(*found, "ranks " + std::to_string(info.blocks.empty() ? 0 : info.blocks.front().rank) +
+                                          " and " + std::to_string(part.rank) + " wrote it with different " + conflict);
       continue;
     }
-    index_.sources.push_back({variable, static_cast<std::uint32_t>(info.blocks.size()), block_count(*variable), 0});
-    index_.sources[last].next = source;
+    index.sources.push_back({variable, static_cast<std::uint32_t>(info.blocks.size()), block_count(*variable), 0});
+    index.sources[last].next = source;
     last = source;
     append_blocks(info, *variable, part.rank);
   }
@@ -246,16 +240,18 @@ const std::vector<VariableInfo>& StepState::variables() const {
 
 const VariableInfo* StepState::find(std::string_view name) const {
   const Index& all = index();
-  std::call_once(names_once_, [&] {
-    names_.reserve(all.variables.size());
-    for (std::uint32_t i = 0; i < all.variables.size(); ++i) names_.emplace(all.variables[i].name, i);
+  const auto& names = names_.get([&] {
+    std::unordered_map<std::string_view, std::uint32_t> made;
+    made.reserve(all.variables.size());
+    for (std::uint32_t i = 0; i < all.variables.size(); ++i) made.emplace(all.variables[i].name, i);
+    return made;
   });
-  const auto found = names_.find(name);
-  return found == names_.end() ? nullptr : &all.variables[found->second];
+  const auto found = names.find(name);
+  return found == names.end() ? nullptr : &all.variables[found->second];
 }
 
 const std::vector<Attribute>& StepState::attributes() const {
-  std::call_once(attributes_once_, [this] {
+  return attributes_.get([this] {
     std::unordered_set<std::string_view> names;
     std::vector<Attribute> attributes;
     for (const Part& part : parts_) {
@@ -266,9 +262,8 @@ const std::vector<Attribute>& StepState::attributes() const {
         if (names.insert(name).second) attributes.push_back({std::string(name), protocol::attribute_value(*attribute)});
       }
     }
-    attributes_ = std::move(attributes);
+    return attributes;
   });
-  return attributes_;
 }
 
 Result<std::size_t> StepState::index_of(const VariableInfo& variable) const {

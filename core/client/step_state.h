@@ -13,6 +13,7 @@
 
 #include <forebay/reader.h>
 
+#include "base/made_once.h"
 #include "client/reader_link.h"
 #include "protocol/step_metadata.h"
 
@@ -92,20 +93,18 @@ class StepState {
       : pin_(std::move(pin)), summary_(std::move(summary)) {}
   Result<Part> load_part(const wire::PartReference& reference) const;
   const Index& index() const;
-  void build_index() const;
-  void add_to_index(const Part& part, std::unordered_map<std::string_view, std::uint32_t>& by_name) const;
+  Index build_index() const;
+  static void add_to_index(const Part& part, Index& index,
+                           std::unordered_map<std::string_view, std::uint32_t>& by_name);
 
   // Constant after load().
   const std::shared_ptr<Pin> pin_;
   const StepSummary summary_;
   std::vector<Part> parts_;
 
-  mutable std::once_flag index_once_;
-  mutable Index index_;
-  mutable std::once_flag names_once_;
-  mutable std::unordered_map<std::string_view, std::uint32_t> names_;
-  mutable std::once_flag attributes_once_;
-  mutable std::vector<Attribute> attributes_;
+  mutable MadeOnce<Index> index_;
+  mutable MadeOnce<std::unordered_map<std::string_view, std::uint32_t>> names_;
+  mutable MadeOnce<std::vector<Attribute>> attributes_;
   mutable ReadAhead read_ahead_;
   mutable std::mutex verified_mutex_;
   mutable std::set<std::pair<const format::Variable*, std::uint32_t>> verified_;  // guarded by verified_mutex_

@@ -9,7 +9,6 @@
 #include <cstring>
 #include <limits>
 #include <map>
-#include <mutex>
 #include <set>
 #include <string>
 #include <type_traits>
@@ -204,14 +203,14 @@ void set_facts(const adios2::Variable<T>& variable, const VariableFacts& facts) 
 }
 
 void check_facts(adios2::IO io) {
-  static std::once_flag once;
-  std::call_once(once, [&] {
+  // Where this throws, the next one tries again.
+  static const std::size_t checked = [&] {
     const std::size_t offset = find_tail(io);
-    if (offset == 0) return;
-    const bool right = answers<double>(io, offset) && answers<std::int8_t>(io, offset) &&
+    const bool right = offset != 0 && answers<double>(io, offset) && answers<std::int8_t>(io, offset) &&
                        answers<std::uint32_t>(io, offset) && answers<long double>(io, offset);
-    if (right) tail_offset.store(offset, std::memory_order_release);
-  });
+    return right ? offset : 0;
+  }();
+  tail_offset.store(checked, std::memory_order_release);
 }
 
 #define FOREBAY_INSTANTIATE(T) template void set_facts(const adios2::Variable<T>&, const VariableFacts&);
