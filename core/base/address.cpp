@@ -3,6 +3,8 @@
 
 #include <charconv>
 #include <cstdlib>
+#include <filesystem>
+#include <system_error>
 
 #include <forebay/address.h>
 
@@ -23,6 +25,20 @@ bool is_digit(char c) {
 std::string environment(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? std::string() : std::string(value);
+}
+
+Result<std::string> endpoint_of(const std::string& root) {
+  auto bytes = read_whole(posix_device(), root + "/endpoint", 4096);
+  if (!bytes) {
+    if (bytes.error().code == ErrorCode::not_found) {
+      return fail(ErrorCode::not_found, "no Forebay server was started for " + root +
+                                            "; run `forebay up`, or set FOREBAY_ROOT to the instance's root");
+    }
+    return fail(std::move(bytes.error()));
+  }
+  std::string path(reinterpret_cast<const char*>(bytes->data()), bytes->size());
+  while (!path.empty() && (path.back() == '\n' || path.back() == ' ')) path.pop_back();
+  return path;
 }
 
 }  // namespace
@@ -87,21 +103,26 @@ std::string instance_root() {
 
 Result<std::string> server_socket() {
   if (auto socket = environment("FOREBAY_SOCKET"); !socket.empty()) return socket;
-  return server_socket(instance_root());
+  return endpoint_of(instance_root());
 }
 
-Result<std::string> server_socket(const std::string& root) {
-  auto bytes = read_whole(posix_device(), root + "/endpoint", 4096);
-  if (!bytes) {
-    if (bytes.error().code == ErrorCode::not_found) {
-      return fail(ErrorCode::not_found, "no Forebay server was started for " + root +
-                                            "; run `forebay up`, or set FOREBAY_ROOT to the instance's root");
-    }
-    return fail(std::move(bytes.error()));
-  }
-  std::string path(reinterpret_cast<const char*>(bytes->data()), bytes->size());
-  while (!path.empty() && (path.back() == '\n' || path.back() == ' ')) path.pop_back();
-  return path;
+Result<ServerPlace> ServerPlace::find(std::string_view socket_path) {
+  if (!socket_path.empty()) return ServerPlace{std::string(socket_path), {}};
+  auto found = server_socket();
+  if (!found) return fail(std::move(found.error()));
+  ServerPlace place{std::move(*found), {}};
+  if (!environment("FOREBAY_SOCKET").empty()) return place;
+  // The program may go to another directory meanwhile.
+  std::error_code error;
+  if (const auto root = std::filesystem::absolute(instance_root(), error); !error) place.root = root.string();
+  return place;
+}
+
+ServerPlace ServerPlace::now() const {
+  if (root.empty()) return *this;
+  auto listens = endpoint_of(root);
+  // Where that cannot be read, it is most likely where it was.
+  return {listens ? std::move(*listens) : socket_path, root};
 }
 
 }  // namespace forebay

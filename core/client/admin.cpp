@@ -29,7 +29,7 @@ void remember_where(Result<T>& result, const std::string& where) {
 }  // namespace
 
 struct Admin::Impl {
-  client::ServerPlace place;
+  ServerPlace place;
   InterruptHook interrupt;
   std::int64_t reconnect_timeout_ms = 0;
   std::shared_ptr<Connection> connection;
@@ -111,10 +111,15 @@ Admin::~Admin() = default;
 
 Result<std::unique_ptr<Admin>> Admin::connect(std::string_view socket_path, InterruptHook interrupt,
                                               std::int64_t reconnect_timeout_ms) {
-  auto place = client::ServerPlace::find(socket_path);
+  auto place = ServerPlace::find(socket_path);
   if (!place) return fail(std::move(place.error()));
+  return connect_to(std::move(*place), std::move(interrupt), reconnect_timeout_ms);
+}
+
+Result<std::unique_ptr<Admin>> Admin::connect_to(ServerPlace place, InterruptHook interrupt,
+                                                 std::int64_t reconnect_timeout_ms) {
   auto impl = std::make_unique<Impl>();
-  impl->place = std::move(*place);
+  impl->place = std::move(place);
   impl->interrupt = std::move(interrupt);
   impl->reconnect_timeout_ms = reconnect_timeout_ms;
   const auto at_once = [](const std::shared_ptr<Connection>&) { return Result<void>(); };

@@ -12,10 +12,10 @@
 #include <unordered_set>
 #include <vector>
 
+#include <forebay/address.h>
 #include <forebay/writer.h>
 
 #include "base/clock.h"
-#include "client/server_place.h"
 #include "protocol/message_socket.h"
 
 namespace forebay::client {

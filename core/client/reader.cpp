@@ -45,7 +45,8 @@ struct Reader::Impl {
   Result<Admin*> lists() {
     if (auto checked = link->opened_in().check(); !checked) return fail(std::move(checked.error()));
     if (!admin) {
-      auto connected = Admin::connect({}, link->options().interrupt, link->options().reconnect_timeout_ms);
+      auto connected = Admin::connect_to(link->current().connection->place(), link->options().interrupt,
+                                         link->options().reconnect_timeout_ms);
       if (!connected) return fail(std::move(connected.error()));
       admin = std::move(*connected);
     }
@@ -148,7 +149,7 @@ Reader::~Reader() {
 }
 
 Result<std::unique_ptr<Reader>> Reader::open(const Address& address, const ReaderOptions& options) {
-  auto place = client::ServerPlace::find();
+  auto place = options.server ? Result<ServerPlace>(*options.server) : ServerPlace::find();
   if (!place) return fail(std::move(place.error()));
   auto link = ReaderLink::open(address, options, *place);
   if (!link) return fail(std::move(link.error()));

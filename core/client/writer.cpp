@@ -181,7 +181,7 @@ Result<std::unique_ptr<Writer>> Writer::open(const Address& address, const Write
   }
   auto impl = std::make_unique<Impl>(address, options);
   const std::string where = "stream " + address.path();
-  auto place = client::ServerPlace::find();
+  auto place = options.server ? Result<ServerPlace>(*options.server) : ServerPlace::find();
   if (!place) return fail(std::move(place.error()));
   auto connected = client::connect_server(*place, options.interrupt);
   if (!connected) return fail(std::move(connected.error()));

@@ -63,9 +63,16 @@ class Stream:
 
     mode: Mode = "r"
 
-    def __init__(self, address: Address, reader_options: dict[str, Any], native: _core.Reader | None) -> None:
+    def __init__(
+        self,
+        address: Address,
+        reader_options: dict[str, Any],
+        server: _core.ServerPlace,
+        native: _core.Reader | None,
+    ) -> None:
         self._address = address
         self._options = reader_options
+        self._server = server  # Also of what is opened through this handle later.
         self._reader = native
         self._followers: WeakValueDictionary[int, Follower] = WeakValueDictionary()
         self._closed = False
@@ -163,6 +170,7 @@ class Stream:
         self._check_open()
         native = _core.Reader.open(
             self._address.path,
+            server=self._server,
             **self._options
             | {
                 "consumer": consumer,
@@ -228,7 +236,7 @@ class Stream:
     def _random_access(self) -> _core.Reader:
         self._check_open()
         if self._reader is None:
-            self._reader = _core.Reader.open(self._address.path, **self._options)
+            self._reader = _core.Reader.open(self._address.path, server=self._server, **self._options)
         return self._reader
 
     def _check_open(self) -> None:
@@ -241,9 +249,11 @@ _reopened: WeakValueDictionary[tuple[Any, ...], Stream] = WeakValueDictionary()
 
 
 def _reopen(path: str, reader_options: dict[str, Any]) -> Stream:
-    key = (path, *sorted(reader_options.items()))
+    key = (_core.server_socket(), path, *sorted(reader_options.items()))
     stream = _reopened.get(key)
     if stream is None or stream._closed:
-        stream = Stream(Address.parse(path), reader_options, _core.Reader.open(path, **reader_options))
+        server = _core.ServerPlace.find()
+        native = _core.Reader.open(path, server=server, **reader_options)
+        stream = Stream(Address.parse(path), reader_options, server, native)
         _reopened[key] = stream
     return stream

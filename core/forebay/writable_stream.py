@@ -20,8 +20,15 @@ class WritableStream(Stream):
     ``with`` closes it; leaving it by an exception does not, so that the stream says ``interrupted`` and not ``ended``.
     """
 
-    def __init__(self, address: Address, mode: Mode, reader_options: dict[str, Any], writer: _core.Writer) -> None:
-        super().__init__(address, reader_options, None)
+    def __init__(
+        self,
+        address: Address,
+        mode: Mode,
+        reader_options: dict[str, Any],
+        server: _core.ServerPlace,
+        writer: _core.Writer,
+    ) -> None:
+        super().__init__(address, reader_options, server, None)
         self.mode = mode
         self._writer = writer
         self._attributes = AttributesBeingWritten(writer)

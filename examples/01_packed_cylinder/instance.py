@@ -43,6 +43,7 @@ class Instance:
         } | {"FOREBAY_ROOT": str(root)}
         # For the demo's own connections.
         os.environ["FOREBAY_ROOT"] = str(root)
+        os.environ.pop("FOREBAY_SOCKET", None)
 
     def run(self, *arguments: str) -> str:
         """Runs `forebay ARGUMENTS` and returns what it prints; DemoError if it fails."""

@@ -58,6 +58,9 @@ def test_an_instance_leaves_the_server_alone_that_the_environment_names(tmp_path
         ours.environment["FOREBAY_SOCKET"] = socket_path
         with ours:
             assert ours.up()["server"]["root"] == str(ours.root)
+            assert "export FOREBAY_ROOT=" + str(ours.root) + " FOREBAY_SOCKET=\n" in ours.run("up").stdout
+            environment = ours.ask("--root", str(ours.root), "env")
+            assert (environment["FOREBAY_ROOT"], environment["FOREBAY_SOCKET"]) == (str(ours.root), "")
             assert ours.ask("create", "run2", "--capacity", "8MiB")["reservation"]["name"] == "run2"
             assert {info["name"] for info in ours.ask("--root", str(ours.root), "ls")["reservations"]} == {"run2"}
             assert ours.ask("down")["destroyed"] == ["run2"]

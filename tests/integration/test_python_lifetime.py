@@ -11,12 +11,14 @@ import signal
 import threading
 import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import forebay
 from tests.support.processes import PythonProcess
+from tests.support.staging_server import StagingServer
 
 
 @pytest.fixture
@@ -199,6 +201,26 @@ def test_other_threads_run_during_a_wait(reservation: str) -> None:
             step["n"] = 1
         assert got.wait(30)
         reader.join()
+
+
+def test_what_a_handle_opens_is_of_its_instance(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever the environment names when it does."""
+    reservation = address.partition("/")[0]
+    reading = forebay.open(address)
+    with forebay.open(f"{reservation}/other", mode="w") as writing, StagingServer(tmp_path / "root") as another:
+        monkeypatch.setenv("FOREBAY_ROOT", str(another.root))
+        monkeypatch.setenv("FOREBAY_SOCKET", "")
+        with forebay.Admin() as admin:
+            admin.create(reservation, "8MiB")
+        with forebay.open(address, mode="w") as stream_there, stream_there.step() as step:
+            step["n"] = 1
+        with writing.step() as step:
+            step["n"] = 2
+        assert writing.info.committed == 0
+        assert [step.number for step in reading.follow("analysis", timeout=30)] == [0, 1, 2, 3]
+        assert len(reading.steps()) == 4
+        assert reading.info.committed == 3
+        assert len(forebay.open(address).steps()) == 1
 
 
 def test_forked_child_is_told_and_leaves_the_parent_alone(address: str) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from typing import Annotated
 
@@ -50,10 +51,10 @@ def up(
     started = [name for name, new in (("server", state.server_started), ("manager", state.manager_started)) if new]
     what = f"started {' and '.join(started)}" if started else "runs already"
     out.print(f"{what}: {instance.root}, pool of {format_size(state.server.pool_bytes)}", markup=False, soft_wrap=True)
-    if root is not None:
-        out.print(
-            f"for other commands: export FOREBAY_ROOT={shlex.quote(str(instance.root))}", markup=False, soft_wrap=True
-        )
+    others_socket = " FOREBAY_SOCKET=" if "FOREBAY_SOCKET" in os.environ else ""
+    if root is not None or others_socket:
+        root_text = shlex.quote(str(instance.root))
+        out.print(f"for other commands: export FOREBAY_ROOT={root_text}{others_socket}", markup=False, soft_wrap=True)
 
 
 @down_app.command(epilog="Example: forebay down")

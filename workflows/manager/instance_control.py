@@ -148,7 +148,7 @@ class InstanceControl:
                 time.sleep(0.05)
 
     def _environment(self) -> dict[str, str]:
-        return os.environ | {"FOREBAY_ROOT": str(self._instance.root)}
+        return os.environ | {"FOREBAY_ROOT": str(self._instance.root), "FOREBAY_SOCKET": ""}
 
     def _make_root(self) -> None:
         try:

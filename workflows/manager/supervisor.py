@@ -187,7 +187,7 @@ class StageSupervisor:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            env=os.environ | {"FOREBAY_ROOT": str(self._root)},
+            env=os.environ | {"FOREBAY_ROOT": str(self._root), "FOREBAY_SOCKET": ""},
             cwd="/",
             umask=row.umask,
             start_new_session=True,

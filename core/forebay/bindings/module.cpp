@@ -24,6 +24,7 @@ void bind_addresses(nb::module_& module) {
   module.def("looks_like_address", [](const std::string& text) { return looks_like_address(text); }, "text"_a);
   module.def("instance_root", [] { return text_of(instance_root()); });
   module.def("server_socket", [] { return text_of(unwrap(server_socket())); });
+  nb::class_<ServerPlace>(module, "ServerPlace").def_static("find", [] { return unwrap(ServerPlace::find()); });
   module.def(
       "crc32c",
       [](nb::handle data, std::uint32_t previous) {

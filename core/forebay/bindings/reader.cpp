@@ -81,7 +81,7 @@ class PythonReader {
 PythonReader* open_reader(const std::string& address, const std::string& verify, std::int64_t open_timeout_ms,
                           std::int64_t reconnect_timeout_ms, std::string consumer, const std::string& start,
                           const std::string& min_watermark, bool latest_only, const std::string& distribution,
-                          bool follow) {
+                          bool follow, std::optional<ServerPlace> server) {
   const Address place = unwrap(parse_address(address));
   auto attention = std::make_shared<Attention>();
   ReaderOptions options;
@@ -96,6 +96,7 @@ PythonReader* open_reader(const std::string& address, const std::string& verify,
   options.follow = follow;
   options.open_timeout_ms = open_timeout_ms;
   options.reconnect_timeout_ms = reconnect_timeout_ms;
+  options.server = std::move(server);
   options.interrupt = Attention::hook(attention);
   Result<std::unique_ptr<Reader>> reader = [&] {
     const WithoutGil released;
@@ -119,7 +120,8 @@ void bind_reader(nb::module_& module) {
   nb::class_<PythonReader>(module, "Reader")
       .def_static("open", &open_reader, "address"_a, nb::kw_only(), "verify"_a, "open_timeout_ms"_a,
                   "reconnect_timeout_ms"_a, "consumer"_a = "", "start"_a = "cursor", "min_watermark"_a = "committed",
-                  "latest_only"_a = false, "distribution"_a = "stream_default", "follow"_a = false)
+                  "latest_only"_a = false, "distribution"_a = "stream_default", "follow"_a = false,
+                  "server"_a = nb::none())
       .def("next", &PythonReader::next, "timeout_ms"_a)
       .def("step", &PythonReader::step, "number"_a)
       .def("steps", &PythonReader::steps)

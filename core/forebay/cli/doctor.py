@@ -35,7 +35,7 @@ def doctor(
     as_json: JsonOption = False,
 ) -> None:
     """Check the instance: journals, space, files, manager. Exit status 0 only when it is clean."""
-    instance = Instance.current()
+    instance = Instance.enter()
     with forebay.Admin() as admin:
         findings = admin.audit(read_data)
     for point in sorted(entry_points(group=CHECK_GROUP)):

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from importlib.metadata import entry_points
@@ -33,6 +34,8 @@ def print_environment(
 ) -> None:
     """Print the export lines that a shell needs before it starts a program that uses Forebay."""
     variables = {"FOREBAY_ROOT": forebay.instance_root()}
+    if "FOREBAY_SOCKET" in os.environ:
+        variables["FOREBAY_SOCKET"] = os.environ["FOREBAY_SOCKET"]
     for point in sorted(entry_points(group=ENVIRONMENT_GROUP)):
         variables.update(point.load()())
     if stream is not None:

@@ -28,12 +28,13 @@ class Instance:
 
     @classmethod
     def enter(cls, root: str | Path | None = None) -> Instance:
-        """From here on this process, and those that it starts, are for the instance below ``root``; None: that of
-        :meth:`current`. ``$FOREBAY_SOCKET`` may name another one's server.
+        """From here on this process, and those that it starts, are for the instance below ``root``; None or empty: that
+        of :meth:`current`. ``$FOREBAY_SOCKET`` may name another one's server.
         """
-        instance = cls.current() if root is None else cls(Path(os.path.abspath(root)))
+        instance = cls(Path(os.path.abspath(root))) if root else cls.current()
         os.environ["FOREBAY_ROOT"] = str(instance.root)
-        os.environ.pop("FOREBAY_SOCKET", None)
+        if "FOREBAY_SOCKET" in os.environ:
+            os.environ["FOREBAY_SOCKET"] = ""  # The same as none; `forebay env` and `forebay up` pass it on.
         return instance
 
     @property

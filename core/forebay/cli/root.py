@@ -87,7 +87,9 @@ def root(
     root_folder: Annotated[
         str | None,
         typer.Option(
-            "--root", metavar="DIR", help="The instance to talk to; default: $FOREBAY_ROOT, else the user's own."
+            "--root",
+            metavar="DIR",
+            help="The instance to talk to; default: $FOREBAY_SOCKET's, $FOREBAY_ROOT, else the user's own.",
         ),
     ] = None,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,

@@ -25,7 +25,18 @@ std::string instance_root();
 
 /// The server's socket: $FOREBAY_SOCKET, else what ROOT/endpoint says. not_found if no server was ever started there.
 Result<std::string> server_socket();
-/// What ROOT/endpoint says.
-Result<std::string> server_socket(const std::string& root);
+
+/// Which instance a client belongs to: settled when it is opened. What the environment says later does not count, or a
+/// client whose server is away for a moment would go on with another instance's.
+struct ServerPlace {
+  std::string socket_path;
+  std::string root;  ///< of the instance, absolute; empty: the server is nowhere but at socket_path
+
+  /// `socket_path` if it names one, else what server_socket() says now.
+  static Result<ServerPlace> find(std::string_view socket_path = {});
+
+  /// The same instance's: a server that was started anew may listen elsewhere.
+  ServerPlace now() const;
+};
 
 }  // namespace forebay

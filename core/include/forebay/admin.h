@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include <forebay/address.h>
 #include <forebay/reader.h>
 #include <forebay/result.h>
 #include <forebay/types.h>
@@ -73,6 +74,8 @@ class Admin {
   /// this instance, whatever the environment says later.
   static Result<std::unique_ptr<Admin>> connect(std::string_view socket_path = {}, InterruptHook interrupt = {},
                                                 std::int64_t reconnect_timeout_ms = 0);
+  static Result<std::unique_ptr<Admin>> connect_to(ServerPlace place, InterruptHook interrupt = {},
+                                                   std::int64_t reconnect_timeout_ms = 0);
   ~Admin();
   Admin(const Admin&) = delete;
   Admin& operator=(const Admin&) = delete;

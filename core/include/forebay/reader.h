@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include <forebay/address.h>
 #include <forebay/result.h>
 #include <forebay/types.h>
 #include <forebay/writer.h>
@@ -62,6 +63,7 @@ struct ReaderOptions {
   bool follow = true;                     ///< false: random access only; takes no cursor and counts as no reader
   std::int64_t open_timeout_ms = 60'000;  ///< for the stream to exist; < 0: for ever
   std::int64_t reconnect_timeout_ms = 60'000;
+  std::optional<ServerPlace> server;  ///< none: the one that the environment names
   InterruptHook interrupt;
 };
 

@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include <forebay/address.h>
 #include <forebay/result.h>
 #include <forebay/types.h>
 
@@ -71,6 +72,7 @@ struct WriterOptions {
   std::int64_t reconnect_timeout_ms = 60'000;  ///< how long a restarting server is waited for
   std::int64_t grace_ms = 10'000;              ///< how long followers wait for a restart once this group is lost
   std::uint8_t distribution = 0;               ///< StepDistribution for readers that do not choose (see reader.h)
+  std::optional<ServerPlace> server;           ///< none: the one that the environment names
   InterruptHook interrupt;
 };
 

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // A client belongs to the instance that it was opened for, whatever else there is when its server is away.
-#include "client/server_place.h"
-
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -12,13 +10,12 @@
 namespace forebay::testing {
 namespace {
 
-using client::ServerPlace;
-
 class Place : public ::testing::Test {
  protected:
   void SetUp() override { ::unsetenv("FOREBAY_SOCKET"); }
   void TearDown() override {
     ::unsetenv("FOREBAY_SOCKET");
+    ::unsetenv("FOREBAY_ROOT");
     std::filesystem::current_path(before_);
   }
 
@@ -102,6 +99,7 @@ TEST_F(TwoInstances, clients_wait_for_their_own) {
   auto writer = open_writer(writing);
   write_step(*writer, 10, 1.0);
   auto reader = open_reader(reading);
+  auto lists = open_reader(reading);
   const std::string socket = *server_socket();
   auto by_environment = Admin::connect({}, return_late(), 60'000);
   auto by_path = Admin::connect(socket, return_late(), 60'000);
@@ -119,6 +117,12 @@ TEST_F(TwoInstances, clients_wait_for_their_own) {
     ASSERT_EQ(next->kind, NextStep::Kind::step) << next->text;
     EXPECT_EQ(read_step(*next->step).front(), first);
   }
+  // Connects when a list is first asked for.
+  auto steps = lists->steps();
+  ASSERT_OK(steps);
+  EXPECT_EQ(steps->size(), 2U);
+  reading.server = *ServerPlace::find(socket);
+  EXPECT_EQ(open_reader(reading)->steps()->size(), 2U) << "of the one that was named";
   for (Admin* admin : {by_environment->get(), by_path->get()}) {
     lose_server();
     auto known = admin->server();
