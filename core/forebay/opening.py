@@ -125,13 +125,14 @@ def open(  # noqa: A001 - forebay.open is meant to read like the builtin
         "reconnect_timeout_ms": milliseconds(reconnect_timeout),
     }
     try:
-        server = _core.ServerPlace.find()
         if mode == "r":
             if options:
                 raise InvalidArgumentError(f"option {next(iter(options))!r} is for writing; mode 'r' does not take it")
+            server = _core.ServerPlace.find()
             return Stream(place, reader_options, server, _core.Reader.open(place.path, server=server, **reader_options))
         if mode in ("w", "a"):
             native_options = _writer_options(mode, timeout, reconnect_timeout, **options)
+            server = _core.ServerPlace.find()
             writer = _core.Writer.open(place.path, server=server, **native_options)
             return WritableStream(place, mode, reader_options, server, writer)
     except NotFoundError as error:
