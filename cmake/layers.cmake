@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-# How a layer becomes a library: its folder's *.cpp make a static library, its *.fbs become headers.
+# How a layer becomes a library: the *.cpp of its folder and the folders in it make a static library, its *.fbs become
+# headers.
 
 # add_layer(NAME [PUBLIC libraries...] [PRIVATE libraries...] [EXCLUDE file...])
 # A layer that has no source file is a header library, so that other layers can always link it.
 function(add_layer name)
   cmake_parse_arguments(layer "" "" "PUBLIC;PRIVATE;EXCLUDE" ${ARGN})
-  file(GLOB sources CONFIGURE_DEPENDS *.cpp)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS *.cpp)
   foreach(excluded IN LISTS layer_EXCLUDE)
     list(REMOVE_ITEM sources "${CMAKE_CURRENT_SOURCE_DIR}/${excluded}")
   endforeach()
-  file(GLOB headers CONFIGURE_DEPENDS *.h)
+  file(GLOB_RECURSE headers CONFIGURE_DEPENDS *.h)
   if(sources)
     add_library(${name} STATIC ${sources} ${headers})
     target_include_directories(${name} PUBLIC "${PROJECT_SOURCE_DIR}/core")

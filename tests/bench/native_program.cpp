@@ -13,7 +13,7 @@
 #include <forebay/reader.h>
 #include <forebay/writer.h>
 
-#include "client/statistics.h"
+#include "client/writing/statistics.h"
 #include "timeline.h"
 
 namespace {

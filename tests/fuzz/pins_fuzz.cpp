@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "staging-servers/pin_table.h"
+#include "staging-servers/readers/pin_table.h"
 #include "tests/fuzz/choices.h"
 #include "tests/fuzz/input.h"
 #include "tests/support/temporary_directory.h"

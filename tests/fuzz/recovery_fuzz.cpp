@@ -11,7 +11,7 @@
 #include <iterator>
 #include <map>
 
-#include "staging-servers/stream.h"
+#include "staging-servers/streams/stream.h"
 #include "storage/framing.h"
 #include "storage/journal.h"
 #include "tests/fuzz/record_choices.h"

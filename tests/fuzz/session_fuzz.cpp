@@ -14,7 +14,7 @@
 #include <map>
 #include <set>
 
-#include "staging-servers/stream.h"
+#include "staging-servers/streams/stream.h"
 #include "tests/fuzz/session_requests.h"
 #include "tests/fuzz/stepped_server.h"
 

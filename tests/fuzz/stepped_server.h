@@ -11,8 +11,8 @@
 #include <string>
 
 #include "base/log.h"
-#include "staging-servers/audit.h"
-#include "staging-servers/server.h"
+#include "staging-servers/administration/audit.h"
+#include "staging-servers/daemon/server.h"
 #include "tests/fuzz/input.h"
 #include "tests/fuzz/sparse_device.h"
 #include "tests/support/temporary_directory.h"

@@ -5,8 +5,8 @@
 #include <forebay/reader.h>
 #include <forebay/writer.h>
 
-#include "staging-servers/config_file.h"
-#include "staging-servers/root_files.h"
+#include "staging-servers/daemon/config_file.h"
+#include "staging-servers/daemon/root_files.h"
 #include "tests/fuzz/input.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

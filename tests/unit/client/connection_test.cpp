@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Connections to a server that misbehaves in ways the real one does not: answers in another order, answers that nobody
 // asked for, garbage, silence.
-#include "client/connection.h"
+#include "client/connection/connection.h"
 
 #include <poll.h>
 #include <sys/socket.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where segments are mapped: one behind another, each place for one holder.
-#include "client/segment_cache.h"
+#include "client/segments/segment_cache.h"
 
 #include <sys/resource.h>
 #include <unistd.h>

@@ -8,7 +8,7 @@
 
 #include <forebay/admin.h>
 
-#include "client/client_device.h"
+#include "client/segments/client_device.h"
 
 namespace forebay::testing {
 namespace {

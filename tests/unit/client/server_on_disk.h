@@ -10,7 +10,7 @@
 
 #include <forebay/result.h>
 
-#include "staging-servers/server.h"
+#include "staging-servers/daemon/server.h"
 #include "tests/support/faulty_device.h"
 #include "tests/support/temporary_directory.h"
 

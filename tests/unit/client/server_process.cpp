@@ -15,7 +15,7 @@
 #include <gtest/gtest.h>
 
 #include "base/log.h"
-#include "staging-servers/server.h"
+#include "staging-servers/daemon/server.h"
 #include "tests/unit/client/failing_memory.h"
 
 namespace forebay::testing {

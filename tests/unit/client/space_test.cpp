@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Properties of the writer's space under random use: nothing is given out twice, nothing gets lost, rules of alignment
 // hold.
-#include "client/space.h"
+#include "client/writing/space.h"
 
 #include <map>
 

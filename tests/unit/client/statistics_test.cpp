@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Minimum and maximum against the plain loop, for every type and many lengths.
-#include "client/statistics.h"
+#include "client/writing/statistics.h"
 
 #include <cmath>
 #include <cstring>

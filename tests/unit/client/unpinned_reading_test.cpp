@@ -5,7 +5,7 @@
 #include <tuple>
 #include <utility>
 
-#include "client/client_device.h"
+#include "client/segments/client_device.h"
 #include "tests/unit/client/stream_fixture.h"
 
 namespace forebay::testing {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The configuration file: what it sets, and what is refused.
-#include "staging-servers/config_file.h"
+#include "staging-servers/daemon/config_file.h"
 
 #include <gtest/gtest.h>
 

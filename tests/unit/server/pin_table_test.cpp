@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The table of pins as a server finds it; what is in docs/formats/pins.md but never written is in
 // tests/fuzz/pins_fuzz.cpp.
-#include "staging-servers/pin_table.h"
+#include "staging-servers/readers/pin_table.h"
 
 #include <unistd.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "staging-servers/reader_presence.h"
+#include "staging-servers/readers/reader_presence.h"
 
 #include <sys/resource.h>
 #include <sys/wait.h>

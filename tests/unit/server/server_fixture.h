@@ -12,7 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "protocol/message_socket.h"
-#include "staging-servers/server.h"
+#include "staging-servers/daemon/server.h"
 #include "tests/support/temporary_directory.h"
 
 namespace forebay::testing {

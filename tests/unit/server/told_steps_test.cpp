@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What rolling a journal would give back, by what its file tells of.
-#include "staging-servers/told_steps.h"
+#include "staging-servers/readers/told_steps.h"
 
 #include <gtest/gtest.h>
 

@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+// Administration: each call is one request. All of them are idempotent, so a call that loses its server is sent again
+// to the one that came back.
+#include <algorithm>
+
+#include <forebay/admin.h>
+
+#include "client/connection/opened_in.h"
+#include "client/connection/reconnect.h"
+#include "client/connection/wire_conversion.h"
+
+namespace forebay {
+
+using client::Connection;
+using client::from_wire;
+using protocol::Message;
+using protocol::MessageType;
+using protocol::text_of;
+
+namespace {
+
+constexpr std::uint32_t steps_at_once = 10'000;
+
+template <class T>
+void remember_where(Result<T>& result, const std::string& where) {
+  if (!result && result.error().where.empty()) result.error().where = where;
+}
+
+}  // namespace
+
+struct Admin::Impl {
+  ServerPlace place;
+  InterruptHook interrupt;
+  std::int64_t reconnect_timeout_ms = 0;
+  std::shared_ptr<Connection> connection;
+  client::OpenedIn opened_in;
+
+  Result<void> connect(const client::Resume& resume) {
+    auto opened = client::connect_server(place.now(), interrupt);
+    if (opened) {
+      auto resumed = resume(*opened);
+      if (resumed) connection = std::move(*opened);
+      if (resumed || !(*opened)->is_broken()) return resumed;
+    }
+    if (reconnect_timeout_ms == 0) {
+      return opened ? fail(ErrorCode::disconnected, "the server went away again", place.socket_path)
+                    : fail(opened.error());
+    }
+    opened = client::reconnect_server(place, Deadline::after_ms(reconnect_timeout_ms), interrupt, resume);
+    if (!opened) return fail(std::move(opened.error()));
+    connection = std::move(*opened);
+    return {};
+  }
+
+  template <class Object>
+  Result<Message> ask(MessageType type, const Object& body, MessageType expected, const std::string& where = {}) {
+    if (auto checked = opened_in.check(); !checked) return fail(std::move(checked.error()));
+    auto answer = connection->call(type, body, expected);
+    if (!answer && connection->is_broken()) {
+      auto connected = connect([&](const std::shared_ptr<Connection>& fresh) -> Result<void> {
+        answer = fresh->call(type, body, expected);
+        if (answer) return {};
+        return fail(answer.error());
+      });
+      // What a server that is there says about the request stands in `answer`.
+      if (!connected && (answer || answer.error().code != connected.error().code))
+        return fail(std::move(connected.error()));
+    }
+    remember_where(answer, where);
+    return answer;
+  }
+
+  template <class Object>
+  Result<void> order(MessageType type, const Object& body, const std::string& where) {
+    auto answer = ask(type, body, MessageType::done, where);
+    if (!answer) return fail(std::move(answer.error()));
+    return {};
+  }
+
+  template <class Visit>
+  Result<void> each_reservation(const Message& message, Visit&& visit) {
+    auto body = protocol::body_of<wire::ReservationsAnswer>(message);
+    if (!body) return fail(std::move(body.error()));
+    if ((*body)->reservations() == nullptr) return {};
+    for (const wire::Reservation* reservation : *(*body)->reservations()) visit(from_wire(*reservation));
+    return {};
+  }
+
+  Result<std::vector<StreamInfo>> query_streams(std::string_view reservation, std::string_view stream,
+                                                const std::string& where) {
+    wire::StreamsQueryT query;
+    query.reservation = reservation;
+    query.stream = stream;
+    auto answer = ask(MessageType::streams_query, query, MessageType::streams_answer, where);
+    if (!answer) return fail(std::move(answer.error()));
+    auto body = protocol::body_of<wire::StreamsAnswer>(*answer);
+    if (!body) return fail(std::move(body.error()));
+    std::vector<StreamInfo> streams;
+    if ((*body)->streams() == nullptr) return streams;
+    for (const wire::Stream* each : *(*body)->streams()) {
+      auto info = from_wire(*each);
+      if (!info) return fail(std::move(info.error()));
+      streams.push_back(std::move(*info));
+    }
+    return streams;
+  }
+};
+
+Admin::Admin(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Admin::~Admin() = default;
+
+Result<std::unique_ptr<Admin>> Admin::connect(std::string_view socket_path, InterruptHook interrupt,
+                                              std::int64_t reconnect_timeout_ms) {
+  auto place = ServerPlace::find(socket_path);
+  if (!place) return fail(std::move(place.error()));
+  return connect_to(std::move(*place), std::move(interrupt), reconnect_timeout_ms);
+}
+
+Result<std::unique_ptr<Admin>> Admin::connect_to(ServerPlace place, InterruptHook interrupt,
+                                                 std::int64_t reconnect_timeout_ms) {
+  auto impl = std::make_unique<Impl>();
+  impl->place = std::move(place);
+  impl->interrupt = std::move(interrupt);
+  impl->reconnect_timeout_ms = reconnect_timeout_ms;
+  const auto at_once = [](const std::shared_ptr<Connection>&) { return Result<void>(); };
+  if (auto connected = impl->connect(at_once); !connected) return fail(std::move(connected.error()));
+  return std::unique_ptr<Admin>(new Admin(std::move(impl)));
+}
+
+Result<ServerInfo> Admin::server() {
+  auto answer = impl_->ask(MessageType::server_query, wire::ServerQueryT(), MessageType::server_answer);
+  if (!answer) return fail(std::move(answer.error()));
+  auto body = protocol::body_of<wire::ServerAnswer>(*answer);
+  if (!body) return fail(std::move(body.error()));
+  const wire::ServerAnswer& server = **body;
+  return ServerInfo{text_of(server.version()),  text_of(server.root()), server.pid(),
+                    server.started_ns(),        server.pool_bytes(),    server.reserved_bytes(),
+                    server.granularity_bytes(), server.clients(),       server.reservations()};
+}
+
+Result<ReservationInfo> Admin::create_reservation(const ReservationSpec& spec) {
+  wire::ReservationCreateT create;
+  create.name = spec.name;
+  create.capacity_bytes = spec.capacity_bytes;
+  create.lifetime = static_cast<std::uint8_t>(spec.lifetime);
+  create.access_mode = static_cast<std::uint8_t>(spec.access_mode);
+  create.type = static_cast<std::uint8_t>(spec.type);
+  create.owner_uid = spec.owner_uid;
+  create.owner_gid = spec.owner_gid;
+  const std::string where = "reservation " + spec.name;
+  auto answer = impl_->ask(MessageType::reservation_create, create, MessageType::reservations_answer, where);
+  if (!answer) return fail(std::move(answer.error()));
+  std::optional<ReservationInfo> created;
+  auto read = impl_->each_reservation(*answer, [&](ReservationInfo info) { created = std::move(info); });
+  if (!read) return fail(std::move(read.error()));
+  if (!created) return fail(ErrorCode::protocol, "the server did not say what it created", where);
+  return *created;
+}
+
+Result<void> Admin::destroy_reservation(std::string_view name, bool force) {
+  wire::ReservationDestroyT destroy;
+  destroy.name = name;
+  destroy.force = force;
+  return impl_->order(MessageType::reservation_destroy, destroy, "reservation " + destroy.name);
+}
+
+Result<std::vector<ReservationInfo>> Admin::reservations() {
+  auto answer =
+      impl_->ask(MessageType::reservations_query, wire::ReservationsQueryT(), MessageType::reservations_answer);
+  if (!answer) return fail(std::move(answer.error()));
+  std::vector<ReservationInfo> reservations;
+  auto read = impl_->each_reservation(*answer, [&](ReservationInfo info) { reservations.push_back(std::move(info)); });
+  if (!read) return fail(std::move(read.error()));
+  return reservations;
+}
+
+Result<ReservationInfo> Admin::reservation(std::string_view name) {
+  wire::ReservationsQueryT query;
+  query.name = name;
+  const std::string where = "reservation " + query.name;
+  auto answer = impl_->ask(MessageType::reservations_query, query, MessageType::reservations_answer, where);
+  if (!answer) return fail(std::move(answer.error()));
+  std::optional<ReservationInfo> found;
+  auto read = impl_->each_reservation(*answer, [&](ReservationInfo info) {
+    if (info.name == name) found = std::move(info);
+  });
+  if (!read) return fail(std::move(read.error()));
+  if (!found)
+    return fail(ErrorCode::not_found, "no such reservation; `forebay ls` shows those that you may use", where);
+  return *found;
+}
+
+Result<std::vector<StreamInfo>> Admin::streams(std::string_view reservation) {
+  return impl_->query_streams(reservation, {}, "reservation " + std::string(reservation));
+}
+
+Result<StreamInfo> Admin::stream(const Address& address) {
+  const std::string where = "stream " + address.path();
+  auto streams = impl_->query_streams(address.reservation, address.stream, where);
+  if (!streams) return fail(std::move(streams.error()));
+  for (StreamInfo& info : *streams) {
+    if (info.name == address.stream) return std::move(info);
+  }
+  return fail(ErrorCode::not_found,
+              "no such stream; `forebay streams " + address.reservation + "` shows those that exist", where);
+}
+
+Result<std::vector<StepSummary>> Admin::steps(const Address& address) {
+  wire::StepsQueryT query;
+  query.reservation = address.reservation;
+  query.stream = address.stream;
+  query.steps_max = steps_at_once;
+  std::vector<StepSummary> steps;
+  while (true) {
+    auto answer = impl_->ask(MessageType::steps_query, query, MessageType::steps_answer, "stream " + address.path());
+    if (!answer) return fail(std::move(answer.error()));
+    auto body = protocol::body_of<wire::StepsAnswer>(*answer);
+    if (!body) return fail(std::move(body.error()));
+    const auto* some = (*body)->steps();
+    if (some != nullptr) {
+      for (const wire::StepSummary* summary : *some) steps.push_back(from_wire(*summary));
+    }
+    if (!(*body)->more() || some == nullptr || some->size() == 0) return steps;
+    query.first = steps.back().step + 1;
+  }
+}
+
+Result<void> Admin::remove_stream(const Address& address, bool force) {
+  wire::StreamRemoveT remove;
+  remove.reservation = address.reservation;
+  remove.stream = address.stream;
+  remove.force = force;
+  return impl_->order(MessageType::stream_remove, remove, "stream " + address.path());
+}
+
+Result<void> Admin::remove_consumer(const Address& address, std::string_view consumer) {
+  wire::ConsumerRemoveT remove;
+  remove.reservation = address.reservation;
+  remove.stream = address.stream;
+  remove.consumer = consumer;
+  return impl_->order(MessageType::consumer_remove, remove,
+                      "stream " + address.path() + ", consumer " + remove.consumer);
+}
+
+Result<void> Admin::set_retention(const Address& address, const Retention& retention) {
+  wire::RetentionSetT set;
+  set.reservation = address.reservation;
+  set.stream = address.stream;
+  set.retention = to_string(retention);
+  return impl_->order(MessageType::retention_set, set, "stream " + address.path());
+}
+
+Result<void> Admin::mark_staged(const Address& address, std::uint32_t epoch, const std::vector<std::uint64_t>& steps,
+                                std::string_view receipt) {
+  wire::StagedMarkT mark;
+  mark.reservation = address.reservation;
+  mark.stream = address.stream;
+  mark.epoch = epoch;
+  mark.steps = steps;
+  mark.receipt = receipt;
+  return impl_->order(MessageType::staged_mark, mark, "stream " + address.path());
+}
+
+Result<void> Admin::set_precious(const Address& address, const std::vector<std::uint64_t>& steps, bool precious) {
+  wire::PreciousSetT set;
+  set.reservation = address.reservation;
+  set.stream = address.stream;
+  set.steps = steps;
+  set.precious = precious;
+  return impl_->order(MessageType::precious_set, set, "stream " + address.path());
+}
+
+Result<std::vector<Finding>> Admin::audit(bool read_data) {
+  wire::AuditQueryT query;
+  query.read_data = read_data;
+  auto answer = impl_->ask(MessageType::audit_query, query, MessageType::audit_answer);
+  if (!answer) return fail(std::move(answer.error()));
+  auto body = protocol::body_of<wire::AuditAnswer>(*answer);
+  if (!body) return fail(std::move(body.error()));
+  std::vector<Finding> findings;
+  if ((*body)->findings() == nullptr) return findings;
+  for (const wire::Finding* finding : *(*body)->findings()) {
+    findings.push_back(
+        {static_cast<Finding::Severity>(finding->severity()), text_of(finding->where()), text_of(finding->what())});
+  }
+  return findings;
+}
+
+}  // namespace forebay

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/connection/connection.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <new>
+
+#include "base/fail_point.h"
+#include "base/system_error.h"
+#include "client/connection/pause.h"
+
+namespace forebay::client {
+
+using protocol::Message;
+using protocol::MessageType;
+
+namespace {
+
+// The interrupt hook is asked this often.
+constexpr std::int64_t slice_ms = 100;
+
+Result<Descriptor> connect_socket(const std::string& path, Deadline deadline, const InterruptHook& interrupt) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.sun_path) {
+    return fail(ErrorCode::invalid_argument, "the server's socket path is longer than the system allows: " + path +
+                                                 "; set FOREBAY_ROOT to a shorter path");
+  }
+  std::memcpy(address.sun_path, path.data(), path.size());
+  while (true) {
+    Descriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!socket.valid()) return system_error(errno, "cannot make a socket");
+    if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return socket;
+    const int error = errno;
+    if (error == EAGAIN) {  // the server's queue of connections is full
+      if (deadline.passed())
+        return fail(ErrorCode::timeout, "the server does not accept connections; is it stopped or overloaded?", path);
+      if (auto paused = pause_ms(10, interrupt); !paused) return fail(std::move(paused.error()));
+      continue;
+    }
+    if (error == EINTR) continue;
+    if (error == ENOENT || error == ECONNREFUSED) {
+      return fail(ErrorCode::disconnected, "no Forebay server is running there; start it with `forebay up`", path);
+    }
+    return system_error(error, "cannot connect to the Forebay server", path);
+  }
+}
+
+}  // namespace
+
+Connection::Connection(Descriptor socket, ServerPlace place, InterruptHook interrupt)
+    : place_(std::move(place)), interrupt_(std::move(interrupt)), socket_(std::move(socket)) {}
+
+Result<std::shared_ptr<Connection>> Connection::open(const ServerPlace& place, Deadline deadline,
+                                                     InterruptHook interrupt) {
+  auto socket = connect_socket(place.socket_path, deadline, interrupt);
+  if (!socket) return fail(std::move(socket.error()));
+  std::shared_ptr<Connection> connection(new Connection(std::move(*socket), place, std::move(interrupt)));
+  if (auto greeted = connection->greet(deadline); !greeted) return fail(std::move(greeted.error()));
+  return connection;
+}
+
+Result<void> Connection::greet(Deadline deadline) {
+  wire::HelloT hello;
+  hello.version = protocol::protocol_version;
+  hello.program = program_invocation_short_name;
+  auto answer = call(MessageType::hello, hello, MessageType::welcome, deadline);
+  if (!answer) {
+    if (answer.error().code == ErrorCode::timeout) {
+      return fail(ErrorCode::timeout, "the server does not answer; is it stopped or overloaded?", place_.socket_path);
+    }
+    return fail(std::move(answer.error()));
+  }
+  auto welcome = protocol::body_of<wire::Welcome>(*answer);
+  if (!welcome) return fail(std::move(welcome.error()));
+  if ((*welcome)->version() != protocol::protocol_version) {
+    return fail(ErrorCode::unsupported, "the server speaks protocol version " + std::to_string((*welcome)->version()) +
+                                            ", this client " + std::to_string(protocol::protocol_version) +
+                                            "; install the same release on both sides");
+  }
+  server_run_ = (*welcome)->server_run();
+  return {};
+}
+
+Result<std::uint32_t> Connection::send(MessageType type, std::span<const std::uint8_t> body, bool with_answer) {
+  std::uint32_t request = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    if (broken_) return fail(broken_error());
+    if (with_answer) {
+      if (++last_request_ == 0) last_request_ = 1;
+      request = last_request_;
+      outstanding_.insert(request);
+    }
+  }
+  Result<void> sent;
+  {
+    const std::lock_guard lock(send_mutex_);
+    fail_point("client.message.before_send");
+    try {
+      sent = socket_.send(type, request, body);
+    } catch (const std::bad_alloc&) {
+      // A part of the message may be on its way, and the next one would be taken for the rest.
+      abandon();
+      throw;
+    }
+    fail_point("client.message.after_send");
+  }
+  if (!sent) {
+    // An answer that tells why may still be on its way; whoever waits will find it or the end of the connection.
+    if (sent.error().code == ErrorCode::protocol) return fail(std::move(sent.error()));
+    break_with(sent.error());
+    return fail(broken_error());
+  }
+  return request;
+}
+
+Result<void> Connection::receive_some(std::int64_t timeout_ms, std::vector<Message>& messages) {
+  pollfd poll_entry{socket_.descriptor(), POLLIN, 0};
+  {
+    const std::lock_guard lock(send_mutex_);
+    if (socket_.has_unsent()) poll_entry.events |= POLLOUT;
+  }
+  const int ready = ::poll(&poll_entry, 1, static_cast<int>(timeout_ms));
+  if (ready < 0 && errno != EINTR) return system_error(errno, "cannot wait for the server");
+  if (ready <= 0) return {};
+  if ((poll_entry.revents & POLLOUT) != 0) {
+    const std::lock_guard lock(send_mutex_);
+    if (auto flushed = socket_.flush(); !flushed) return fail(std::move(flushed.error()));
+  }
+  if ((poll_entry.revents & ~POLLOUT) == 0) return {};
+  const auto received = socket_.receive();
+  while (auto message = socket_.pop()) {
+    if (message->type == MessageType::none)
+      return fail(ErrorCode::protocol, "the server sent something that is not Forebay's protocol", place_.socket_path);
+    messages.push_back(std::move(*message));
+  }
+  return received;
+}
+
+Result<Message> Connection::wait(std::uint32_t request, Deadline deadline) {
+  std::unique_lock lock(mutex_);
+  bool polled = false;
+  while (true) {
+    if (auto found = answers_.find(request); found != answers_.end()) {
+      Message message = std::move(found->second);
+      answers_.erase(found);
+      fail_point("client.message.received");
+      return message;
+    }
+    if (broken_) return fail(broken_error());
+    // A deadline that has passed still lets in what has arrived already.
+    const std::int64_t timeout_ms = deadline.remaining_ms(slice_ms);
+    if (timeout_ms == 0 && polled) return fail(ErrorCode::timeout, "the server has not answered in time");
+    if (receiving_) {
+      answered_.wait_for(lock, std::chrono::milliseconds(timeout_ms));
+      polled = polled || !receiving_ || timeout_ms == 0;
+    } else {
+      receiving_ = true;
+      lock.unlock();
+      std::vector<Message> messages;
+      try {
+        auto received = receive_some(timeout_ms, messages);
+        lock.lock();
+        receiving_ = false;
+        polled = true;
+        for (Message& message : messages) {
+          if (outstanding_.erase(message.request) > 0) {
+            answers_.emplace(message.request, std::move(message));
+          } else {
+            discard(std::move(message));
+          }
+        }
+        if (!received && !broken_) broken_ = std::move(received.error());
+      } catch (const std::bad_alloc&) {
+        // Answers may be lost, and whoever waits for one would wait for ever: the server is to see an end as well.
+        ::shutdown(socket_.descriptor(), SHUT_RDWR);
+        if (!lock.owns_lock()) lock.lock();
+        receiving_ = false;
+        if (!broken_) broken_ = Error{ErrorCode::io_error, "no memory", {}};
+        answered_.notify_all();
+        throw;
+      }
+      answered_.notify_all();
+      if (!messages.empty() || broken_) continue;
+    }
+    if (interrupt_) {
+      lock.unlock();
+      const bool stop = interrupt_();
+      lock.lock();
+      if (stop) return fail(ErrorCode::cancelled, "interrupted while waiting for the server");
+    }
+  }
+}
+
+void Connection::forget(std::uint32_t request) {
+  try {
+    const std::lock_guard lock(mutex_);
+    outstanding_.erase(request);
+    if (auto answer = answers_.extract(request)) discard(std::move(answer.mapped()));
+  } catch (const std::bad_alloc&) {
+    // A step that nobody knows of is held otherwise as long as the connection lasts.
+    abandon();
+  }
+}
+
+void Connection::discard(Message message) {
+  if (message.type == MessageType::step_event) unwanted_steps_.push_back(std::move(message));
+}
+
+std::vector<Message> Connection::take_unwanted_steps() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(unwanted_steps_, {});
+}
+
+bool Connection::is_broken() {
+  const std::lock_guard lock(mutex_);
+  return broken_.has_value();
+}
+
+void Connection::abandon() {
+  ::shutdown(socket_.descriptor(), SHUT_RDWR);
+  break_with({ErrorCode::io_error, "no memory", {}});
+}
+
+void Connection::break_with(Error error) {
+  const std::lock_guard lock(mutex_);
+  if (!broken_) broken_ = std::move(error);
+  answered_.notify_all();
+}
+
+Error Connection::broken_error() const {
+  Error error = *broken_;
+  if (error.code == ErrorCode::disconnected || error.code == ErrorCode::io_error) {
+    error = {ErrorCode::disconnected,
+             "the connection to the Forebay server was lost (" + broken_->what +
+                 "); `forebay up` starts it again, its log says what happened",
+             place_.socket_path};
+  }
+  return error;
+}
+
+Result<Message> Connection::expect(Message message, MessageType type) {
+  if (message.type == type) return message;
+  if (message.type == MessageType::failure) return fail(protocol::failure_of(message));
+  return fail(ErrorCode::protocol, std::string("the server answered with ") + wire::EnumNameMessageType(message.type) +
+                                       " instead of " + wire::EnumNameMessageType(type));
+}
+
+}  // namespace forebay::client

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/reading/block_reader.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/bounds.h"
+#include "base/checksum.h"
+
+namespace forebay::client {
+
+namespace {
+
+// Rows that lie closer together than this are read in one go with what lies between them.
+constexpr std::uint64_t gap_bytes_max = std::uint64_t{16} << 10;
+// Rows of this size and more are worth a read of their own, straight to where they belong.
+constexpr std::uint64_t direct_row_bytes = std::uint64_t{32} << 10;
+constexpr std::size_t rows_at_once = 4096;
+constexpr std::uint64_t short_range_bytes = 4096;
+constexpr std::uint64_t read_ahead_bytes = std::uint64_t{64} << 10;
+// Some kernels give up the processor between reads only: a writer that was woken meanwhile would wait for milliseconds.
+constexpr std::uint64_t read_bytes_max = std::uint64_t{1} << 20;
+
+}  // namespace
+
+BlockReader::~BlockReader() {
+  if (buffer_) step_.link().buffers().give_back(std::move(buffer_));
+}
+
+std::byte* BlockReader::buffer() {
+  if (!buffer_) buffer_ = step_.link().buffers().take();
+  return buffer_.get();
+}
+
+void BlockReader::select(const StepState::BlockReference& block) {
+  const bool next = variable_ == block.variable && block.block == place_.block + 1;
+  if (next && block.variable->piece_counts() != nullptr) {
+    // The general way walks over all blocks before this one.
+    place_.block = block.block;
+    place_.bytes = protocol::block_bytes(*variable_, block.block);
+    place_.first_piece += place_.piece_count;
+    place_.piece_count = variable_->piece_counts()->Get(block.block);
+    place_.checksum.reset();
+    if (variable_->checksums() != nullptr) place_.checksum = variable_->checksums()->Get(block.block);
+  } else {
+    variable_ = block.variable;
+    place_ = protocol::block_place(*variable_, block.block);
+  }
+}
+
+Result<void> BlockReader::read_piece(const format::Piece& piece, std::uint64_t offset, std::span<std::byte> out) {
+  if (!segment_ || segment_->number() != piece.segment()) {
+    auto segment = step_.pin().segment(piece.segment());
+    if (!segment) return fail(std::move(segment.error()));
+    segment_ = std::move(*segment);
+  }
+  if (piece.member() != 0)
+    return fail(ErrorCode::unsupported, "the block lies on another staging server", segment_->place(piece.offset()));
+  if (!range_within(piece.offset(), piece.length(), segment_->bytes())) {
+    return fail(ErrorCode::corrupt, "a block lies outside its segment", segment_->place(piece.offset()));
+  }
+  for (std::uint64_t from = piece.offset() + offset; !out.empty();) {
+    const std::span<std::byte> chunk = out.first(std::min<std::uint64_t>(out.size(), read_bytes_max));
+    if (auto read = segment_->file().read_at(from, chunk); !read) {
+      read.error().where = segment_->place(from);
+      return read;
+    }
+    out = out.subspan(chunk.size());
+    from += chunk.size();
+  }
+  return {};
+}
+
+Result<void> BlockReader::read_range(std::uint64_t offset, std::span<std::byte> out) {
+  for (std::uint32_t i = 0; i < place_.piece_count && !out.empty(); ++i) {
+    const format::Piece& piece = protocol::piece_of(*variable_, place_.first_piece + i);
+    if (offset >= piece.length()) {
+      offset -= piece.length();
+      continue;
+    }
+    const std::size_t bytes = std::min<std::uint64_t>(out.size(), piece.length() - offset);
+    if (auto read = read_piece(piece, offset, out.first(bytes)); !read) return read;
+    out = out.subspan(bytes);
+    offset = 0;
+  }
+  return {};
+}
+
+Result<void> BlockReader::read_short(std::uint64_t offset, std::span<std::byte> out) {
+  if (place_.piece_count != 1 || out.size() > short_range_bytes) return read_range(offset, out);
+  StepState::ReadAhead& ahead = step_.read_ahead();
+  const std::unique_lock lock(ahead.mutex, std::try_to_lock);
+  if (!lock) return read_range(offset, out);
+  const format::Piece& piece = protocol::piece_of(*variable_, place_.first_piece);
+  const std::uint64_t from = piece.offset() + offset;
+  const bool same_segment = piece.segment() == ahead.segment;
+  const bool here = same_segment && from >= ahead.offset && range_within(from - ahead.offset, out.size(), ahead.bytes);
+  if (!here) {
+    const bool follows =
+        same_segment && ahead.last_end > 0 && from >= ahead.last_end && from - ahead.last_end <= short_range_bytes;
+    ahead.segment = piece.segment();
+    ahead.last_end = from + out.size();
+    ahead.bytes = 0;
+    if (!follows) return read_range(offset, out);
+    // This read checks the piece's bounds; the next ones take what lies behind it, which is in the segment as well.
+    if (auto read = read_range(offset, out); !read) return read;
+    if (!ahead.buffer) ahead.buffer = step_.link().buffers().take();
+    const std::uint64_t bytes = std::min(read_ahead_bytes, segment_->bytes() - ahead.last_end);
+    if (auto read = segment_->file().read_at(ahead.last_end, {ahead.buffer.get(), bytes}); !read) {
+      read.error().where = segment_->place(ahead.last_end);
+      return read;
+    }
+    ahead.offset = ahead.last_end;
+    ahead.bytes = bytes;
+    return {};
+  }
+  ahead.last_end = from + out.size();
+  std::memcpy(out.data(), ahead.buffer.get() + (from - ahead.offset), out.size());
+  return {};
+}
+
+Result<void> BlockReader::read_rows(std::span<const Row> rows, std::uint64_t row_bytes) {
+  std::size_t first = 0;
+  while (first < rows.size()) {
+    std::size_t end = first + 1;
+    const std::uint64_t from = rows[first].offset;
+    while (end < rows.size() && rows[end].offset - (rows[end - 1].offset + row_bytes) <= gap_bytes_max &&
+           rows[end].offset + row_bytes - from <= BufferPool::buffer_bytes) {
+      ++end;
+    }
+    if (end - first == 1 || row_bytes >= direct_row_bytes) {
+      if (auto read = read_short(from, {rows[first].out, row_bytes}); !read) return read;
+      ++first;
+      continue;
+    }
+    std::byte* gathered = buffer();
+    if (auto read = read_range(from, {gathered, rows[end - 1].offset + row_bytes - from}); !read) return read;
+    for (; first < end; ++first) std::memcpy(rows[first].out, gathered + (rows[first].offset - from), row_bytes);
+  }
+  return {};
+}
+
+Result<void> BlockReader::read_checked(std::byte* out) {
+  if (!place_.checksum) {
+    return fail(ErrorCode::unsupported,
+                "the block was written without a checksum, so it cannot be verified; read it with Verify=none");
+  }
+  std::uint32_t checksum = 0;
+  for (std::uint64_t done = 0; done < place_.bytes;) {
+    const std::size_t bytes = std::min<std::uint64_t>(BufferPool::buffer_bytes, place_.bytes - done);
+    const std::span<std::byte> chunk(out != nullptr ? out + done : buffer(), bytes);
+    if (auto read = read_range(done, chunk); !read) return read;
+    checksum = crc32c(chunk, checksum);
+    done += bytes;
+  }
+  if (checksum == *place_.checksum) return {};
+  const format::Piece& piece = protocol::piece_of(*variable_, place_.first_piece);
+  return fail(ErrorCode::corrupt,
+              "the block does not match its checksum; the step's data has changed on the SSD or on the way",
+              "segment " + std::to_string(piece.segment()) + " @ " + std::to_string(piece.offset()));
+}
+
+Result<void> BlockReader::verify(const StepState::BlockReference& block) {
+  select(block);
+  if (place_.bytes == 0) return {};
+  auto checked = read_checked(nullptr);
+  if (checked) step_.set_verified(block);
+  return checked;
+}
+
+Result<void> BlockReader::read_box(const StepState::BlockReference& block, const BoxPair& box, std::byte* out) {
+  select(block);
+  const std::uint64_t element_bytes = element_size(protocol::type_of(*variable_));
+  const Verify verify = step_.link().options().verify;
+  const bool check =
+      place_.bytes > 0 && (verify == Verify::read || (verify == Verify::first && !step_.is_verified(block)));
+
+  std::uint64_t row_bytes = 0;
+  Result<void> done;
+  rows_.clear();
+  bool checked = false;
+  for_each_row(box, [&](std::uint64_t first, std::uint64_t second, std::uint64_t length) {
+    if (!done) return;
+    row_bytes = length * element_bytes;
+    std::byte* to = out + second * element_bytes;
+    if (check && !checked) {
+      checked = true;
+      // The whole block in one row: checked while it is read.
+      const bool whole = row_bytes == place_.bytes;
+      done = read_checked(whole ? to : nullptr);
+      if (done) step_.set_verified(block);
+      if (whole || !done) return;
+    }
+    rows_.push_back({first * element_bytes, to});
+    if (rows_.size() == rows_at_once) {
+      done = read_rows(rows_, row_bytes);
+      rows_.clear();
+    }
+  });
+  if (!done) return done;
+  return read_rows(rows_, row_bytes);
+}
+
+}  // namespace forebay::client

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads bytes of blocks from their segments: ranges, rows of boxes, whole blocks with their checksum. Made for one
+// call.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "client/reading/selection.h"
+#include "client/reading/step_state.h"
+
+namespace forebay::client {
+
+class BlockReader {
+ public:
+  explicit BlockReader(const StepState& step) noexcept : step_(step) {}
+  ~BlockReader();
+  BlockReader(const BlockReader&) = delete;
+  BlockReader& operator=(const BlockReader&) = delete;
+
+  /// Copies a box of a block: `box.first_*` describe the block, `box.second_*` the array at `out`. Checks the block as
+  /// the reader's options say. Errors: corrupt, io_error.
+  Result<void> read_box(const StepState::BlockReference& block, const BoxPair& box, std::byte* out);
+
+  /// Checks the CRC-32C of a whole block. unsupported if it was written without one.
+  Result<void> verify(const StepState::BlockReference& block);
+
+ private:
+  struct Row {
+    std::uint64_t offset = 0;  ///< in the block
+    std::byte* out = nullptr;
+  };
+
+  Result<void> read_range(std::uint64_t offset, std::span<std::byte> out);
+  /// Like read_range, by way of the step's read-ahead if reads come one behind another.
+  Result<void> read_short(std::uint64_t offset, std::span<std::byte> out);
+  Result<void> read_piece(const format::Piece& piece, std::uint64_t offset, std::span<std::byte> out);
+  Result<void> read_rows(std::span<const Row> rows, std::uint64_t row_bytes);
+  /// Reads the whole block, checking it on the way; `out` null: only checks.
+  Result<void> read_checked(std::byte* out);
+  void select(const StepState::BlockReference& block);
+  std::byte* buffer();
+
+  const StepState& step_;
+  const format::Variable* variable_ = nullptr;
+  protocol::BlockPlace place_;
+  std::shared_ptr<Segment> segment_;
+  BufferPool::Buffer buffer_;
+  std::vector<Row> rows_;
+};
+
+}  // namespace forebay::client

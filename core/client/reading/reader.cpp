@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: Apache-2.0
+// The public calls of Reader.
+#include <algorithm>
+#include <deque>
+#include <functional>
+#include <new>
+#include <utility>
+
+#include <forebay/admin.h>
+#include <forebay/reader.h>
+
+#include "client/reading/reader_link.h"
+#include "client/reading/step_impl.h"
+
+namespace forebay {
+
+using client::ReaderLink;
+using protocol::Message;
+using protocol::MessageType;
+
+namespace {
+
+// Removed segments are looked for this often.
+constexpr std::uint64_t steps_between_sweeps = 64;
+// A server that does not answer a poll in this time is busy; the step comes with a later call.
+constexpr std::int64_t poll_answer_ms = 100;
+// Requests for steps that are on their way at once; each answer is a pin.
+constexpr std::size_t steps_asked_max = 64;
+
+using StepVisitor = std::function<Result<void>(std::shared_ptr<const Step>)>;
+
+}  // namespace
+
+struct Reader::Impl {
+  std::shared_ptr<ReaderLink> link;
+  std::unique_ptr<Admin> admin;       // for lists; opened when first needed
+  std::uint32_t wait_request = 0;     // the outstanding StepWait, or 0
+  std::uint64_t wait_generation = 0;  // of the connection that it went to
+  std::uint32_t last_incarnation = 0;
+  std::uint64_t steps_seen = 0;
+  bool untold_rewound = false;                 // came with steps that could not be read: told with the next one
+  std::uint64_t untold_skipped = 0;            // likewise
+  std::optional<Deadline> reconnect_deadline;  // while the server is away
+
+  Result<Admin*> lists() {
+    if (auto checked = link->opened_in().check(); !checked) return fail(std::move(checked.error()));
+    if (!admin) {
+      auto connected = Admin::connect_to(link->current().connection->place(), link->options().interrupt,
+                                         link->options().reconnect_timeout_ms);
+      if (!connected) return fail(std::move(connected.error()));
+      admin = std::move(*connected);
+    }
+    return admin.get();
+  }
+
+  Result<NextStep> take_event(Message message, std::uint64_t generation, bool moves);
+  Result<void> enter_event(Message message, std::uint64_t generation, bool moves, NextStep& next);
+  Result<Message> poll(client::Connection& connection);
+  void release_unwanted();
+  Result<std::shared_ptr<const Step>> step_of(Message message, std::uint64_t generation);
+  Result<std::shared_ptr<const Step>> step(std::uint64_t number);
+  Result<std::shared_ptr<const Step>> take_step(std::uint32_t request, const ReaderLink::Current& asked);
+  Result<void> visit_steps(std::span<const std::uint64_t> numbers, const StepVisitor& visit, ReaderLink::Current& now);
+  void tidy_segments(const NextStep& next);
+};
+
+// What StepWait or StepGet brought. `moves`: the reader's position follows.
+Result<NextStep> Reader::Impl::take_event(Message message, std::uint64_t generation, bool moves) {
+  const std::uint32_t epoch = link->epoch();
+  const std::uint64_t position = link->position();
+  NextStep next;
+  try {
+    if (auto entered = enter_event(std::move(message), generation, moves, next); !entered)
+      return fail(std::move(entered.error()));
+  } catch (const std::bad_alloc&) {
+    // The server has delivered a step that nobody here knows of: the next connection says so, and it comes again (but
+    // for one that was this reader's share of a consumer's steps).
+    if (moves) {
+      link->set_position(epoch, position);
+      untold_rewound |= next.rewound;
+    }
+    if (const ReaderLink::Current now = link->current(); now.generation == generation) now.connection->abandon();
+    throw;
+  }
+  return next;
+}
+
+Result<void> Reader::Impl::enter_event(Message message, std::uint64_t generation, bool moves, NextStep& next) {
+  auto body = protocol::body_of<wire::StepEvent>(message);
+  if (!body) return fail(std::move(body.error()));
+  const wire::StepEvent& event = **body;
+  if (auto added = link->segments().add(event.segments(), std::move(message.descriptors)); !added)
+    return fail(std::move(added.error()));
+  next.kind = static_cast<NextStep::Kind>(event.kind());
+  next.rewound = event.rewound();
+  next.skipped = event.skipped();
+  next.status = static_cast<StreamStatus>(event.status());
+  next.text = protocol::text_of(event.text());
+  if (next.kind == NextStep::Kind::step) {
+    if (event.step() == nullptr || event.step()->summary() == nullptr)
+      return fail(ErrorCode::protocol, "the server delivered a step without saying which", link->where());
+    const wire::StepSummary& summary = *event.step()->summary();
+    auto pin = link->delivered(summary.step(), summary.epoch(), event.step()->pinned(), generation);
+    if (moves) {
+      link->set_position(summary.epoch(), summary.step() + 1);
+      next.rewound |= link->take_rewound();
+    }
+    auto state = client::StepState::load(std::move(pin), *event.step());
+    if (!state) {
+      if (moves) {
+        untold_rewound |= next.rewound;
+        untold_skipped += next.skipped;
+      }
+      return fail(std::move(state.error()));
+    }
+    next.step = std::make_shared<const Step>(std::make_unique<Step::Impl>(Step::Impl{std::move(*state)}));
+    if (moves) {
+      next.rewound |= std::exchange(untold_rewound, false);
+      next.skipped += std::exchange(untold_skipped, 0);
+    }
+  }
+  tidy_segments(next);
+  return {};
+}
+
+// A segment goes to other writers only when nobody holds its descriptor, so those of earlier incarnations are let go; a
+// step that still refers to one asks for it again.
+void Reader::Impl::tidy_segments(const NextStep& next) {
+  if (next.step) {
+    const std::uint32_t incarnation = next.step->summary().incarnation;
+    if (last_incarnation != 0 && incarnation != last_incarnation) link->segments().drop_idle();
+    last_incarnation = incarnation;
+    if (++steps_seen % steps_between_sweeps == 0) link->segments().drop_removed();
+  } else if (next.kind != NextStep::Kind::not_ready) {
+    link->segments().drop_idle();
+  }
+}
+
+// Steps that a call asked for before it was interrupted are pinned for this reader, and nobody will read them.
+void Reader::Impl::release_unwanted() {
+  const ReaderLink::Current now = link->current();
+  for (Message& message : now.connection->take_unwanted_steps())
+    (void)take_event(std::move(message), now.generation, false);
+}
+
+Reader::Reader(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Reader::~Reader() {
+  impl_->link->leave();
+}
+
+Result<std::unique_ptr<Reader>> Reader::open(const Address& address, const ReaderOptions& options) {
+  auto place = options.server ? Result<ServerPlace>(*options.server) : ServerPlace::find();
+  if (!place) return fail(std::move(place.error()));
+  auto link = ReaderLink::open(address, options, *place);
+  if (!link) return fail(std::move(link.error()));
+  auto impl = std::make_unique<Impl>();
+  impl->link = std::move(*link);
+  return std::unique_ptr<Reader>(new Reader(std::move(impl)));
+}
+
+// The outstanding wait's answer, or timeout. The server may not have read the wait yet: a step that was committed
+// before somebody polls is to be found, so it is asked to say that it has.
+Result<Message> Reader::Impl::poll(client::Connection& connection) {
+  auto asked = connection.start(MessageType::step_poll, wire::StepPollT());
+  if (!asked) return fail(std::move(asked.error()));
+  if (auto said = connection.wait(*asked, Deadline::after_ms(poll_answer_ms)); !said) {
+    connection.forget(*asked);
+    if (said.error().code != ErrorCode::timeout) return fail(std::move(said.error()));
+  }
+  return connection.wait(wait_request, Deadline::after_ms(0));
+}
+
+Result<NextStep> Reader::next(std::int64_t timeout_ms) {
+  ReaderLink& link = *impl_->link;
+  if (auto checked = link.opened_in().check(); !checked) return fail(std::move(checked.error()));
+  if (!link.options().follow) {
+    return fail(ErrorCode::invalid_argument,
+                "this reader was opened for random access (follow=false); read steps by number", link.where());
+  }
+  impl_->release_unwanted();
+  const Deadline deadline = Deadline::after_ms(timeout_ms);
+  while (true) {
+    const ReaderLink::Current now = link.current();
+    if (impl_->wait_request == 0 || impl_->wait_generation != now.generation) {
+      auto started = now.connection->start(MessageType::step_wait, wire::StepWaitT());
+      impl_->wait_request = started ? *started : 0;
+      impl_->wait_generation = now.generation;
+      if (!started && !now.connection->is_broken()) return fail(std::move(started.error()));
+    }
+    if (impl_->wait_request != 0) {
+      auto answer = now.connection->wait(impl_->wait_request, deadline);
+      if (!answer && timeout_ms == 0 && answer.error().code == ErrorCode::timeout)
+        answer = impl_->poll(*now.connection);
+      if (answer) {
+        impl_->wait_request = 0;
+        impl_->reconnect_deadline.reset();
+        auto event = client::Connection::expect(std::move(*answer), MessageType::step_event);
+        if (!event) {
+          if (event.error().where.empty()) event.error().where = link.where();
+          return fail(std::move(event.error()));
+        }
+        return impl_->take_event(std::move(*event), now.generation, true);
+      }
+      if (!now.connection->is_broken()) {
+        if (answer.error().code == ErrorCode::timeout) return NextStep{};
+        return fail(std::move(answer.error()));
+      }
+    }
+    // The server is away: it is waited for as long as the options say, or for this call's timeout if that is shorter.
+    impl_->wait_request = 0;
+    if (!impl_->reconnect_deadline) impl_->reconnect_deadline = Deadline::after_ms(link.options().reconnect_timeout_ms);
+    const bool give_up_first = impl_->reconnect_deadline->at_ns() <= deadline.at_ns();
+    auto resumed = link.resume(*now.connection, give_up_first ? *impl_->reconnect_deadline : deadline);
+    if (resumed) {
+      impl_->reconnect_deadline.reset();
+    } else if (resumed.error().code == ErrorCode::disconnected && !impl_->reconnect_deadline->passed()) {
+      return NextStep{};
+    } else {
+      return fail(std::move(resumed.error()));
+    }
+  }
+}
+
+Result<std::shared_ptr<const Step>> Reader::Impl::step_of(Message message, std::uint64_t generation) {
+  auto event = take_event(std::move(message), generation, false);
+  if (!event) return fail(std::move(event.error()));
+  if (!event->step) return fail(ErrorCode::protocol, "the server answered without the step", link->where());
+  return event->step;
+}
+
+// The answer to a StepGet.
+Result<std::shared_ptr<const Step>> Reader::Impl::take_step(std::uint32_t request, const ReaderLink::Current& asked) {
+  auto answer = asked.connection->wait(request, Deadline::never());
+  if (!answer) {
+    asked.connection->forget(request);
+    return fail(std::move(answer.error()));
+  }
+  auto message = client::Connection::expect(std::move(*answer), MessageType::step_event);
+  if (!message) {
+    if (message.error().where.empty()) message.error().where = link->where();
+    return fail(std::move(message.error()));
+  }
+  return step_of(std::move(*message), asked.generation);
+}
+
+Result<std::shared_ptr<const Step>> Reader::Impl::step(std::uint64_t number) {
+  release_unwanted();
+  wire::StepGetT request;
+  request.step = number;
+  std::uint64_t generation = 0;
+  auto answer = link->ask(MessageType::step_get, request, MessageType::step_event, &generation);
+  if (!answer) return fail(std::move(answer.error()));
+  return step_of(std::move(*answer), generation);
+}
+
+// `now`: the connection that the requests of the moment went to.
+Result<void> Reader::Impl::visit_steps(std::span<const std::uint64_t> numbers, const StepVisitor& visit,
+                                       ReaderLink::Current& now) {
+  std::deque<std::uint32_t> asked;  // requests for the first of `numbers`
+  Result<void> done;
+  while (done && !numbers.empty()) {
+    if (auto current = link->current(); current.generation != now.generation) {
+      // The server was restarted under `visit`: pins that the old connection brought are lost.
+      asked.clear();
+      now = std::move(current);
+    }
+    while (asked.size() < std::min(numbers.size(), steps_asked_max)) {
+      wire::StepGetT request;
+      request.step = numbers[asked.size()];
+      auto started = now.connection->start(MessageType::step_get, request);
+      if (!started) break;
+      asked.push_back(*started);
+    }
+    auto next = asked.empty() ? step(numbers.front()) : take_step(asked.front(), now);
+    if (!next && now.connection->is_broken()) {
+      // The ordinary way waits for the server.
+      asked.clear();
+      next = step(numbers.front());
+    } else if (!asked.empty()) {
+      asked.pop_front();
+    }
+    numbers = numbers.subspan(1);
+    if (next) {
+      done = visit(std::move(*next));
+    } else if (next.error().code == ErrorCode::not_found) {
+      // No such step; or the stream is no more, and the steps that are left are not to look like none.
+      done = link->confirm();
+    } else if (next.error().code != ErrorCode::step_gone) {
+      done = fail(std::move(next.error()));
+    }
+  }
+  // What is still to come are pins: taken, so that they are released - later, if somebody wants to stop.
+  bool interrupted = false;
+  for (const std::uint32_t request : asked) {
+    if (interrupted) {
+      now.connection->forget(request);
+    } else if (auto last = take_step(request, now); !last) {
+      interrupted = last.error().code == ErrorCode::cancelled;
+    }
+  }
+  return done;
+}
+
+Result<std::shared_ptr<const Step>> Reader::step(std::uint64_t number) {
+  return impl_->step(number);
+}
+
+Result<void> Reader::for_each_step(std::span<const std::uint64_t> numbers, const StepVisitor& visit) {
+  if (auto checked = impl_->link->opened_in().check(); !checked) return checked;
+  impl_->release_unwanted();
+  ReaderLink::Current now = impl_->link->current();
+  try {
+    return impl_->visit_steps(numbers, visit, now);
+  } catch (...) {
+    // Nobody takes the steps that are on their way: the next connection says that they are not held.
+    now.connection->abandon();
+    throw;
+  }
+}
+
+Result<std::vector<StepSummary>> Reader::steps() {
+  auto lists = impl_->lists();
+  if (!lists) return fail(std::move(lists.error()));
+  auto steps = (*lists)->steps(impl_->link->address());
+  if (steps && impl_->link->options().min_watermark == Watermark::durable) {
+    std::erase_if(*steps, [](const StepSummary& summary) { return !summary.durable; });
+  }
+  return steps;
+}
+
+Result<StreamInfo> Reader::info() {
+  auto lists = impl_->lists();
+  if (!lists) return fail(std::move(lists.error()));
+  return (*lists)->stream(impl_->link->address());
+}
+
+Result<void> Reader::acknowledge(const Step& step) {
+  ReaderLink& link = *impl_->link;
+  if (link.options().consumer.empty()) {
+    return fail(ErrorCode::invalid_argument,
+                "a reader without a consumer name has no cursor; open it with a name to acknowledge steps",
+                link.where());
+  }
+  wire::CursorMoveT request;
+  request.epoch = step.epoch();
+  request.position = step.number() + 1;
+  auto answer = link.ask(MessageType::cursor_move, request, MessageType::done);
+  if (!answer) return fail(std::move(answer.error()));
+  return {};
+}
+
+Result<void> Reader::seek(std::uint64_t step) {
+  ReaderLink& link = *impl_->link;
+  wire::CursorMoveT request;
+  request.epoch = link.epoch();
+  request.position = step;
+  request.seek = true;
+  auto answer = link.ask(MessageType::cursor_move, request, MessageType::done);
+  if (!answer) return fail(std::move(answer.error()));
+  link.set_position(request.epoch, step);
+  // The server has ended a wait from before; a step that it brought is let go of.
+  const ReaderLink::Current now = link.current();
+  if (impl_->wait_request != 0 && impl_->wait_generation == now.generation) now.connection->forget(impl_->wait_request);
+  impl_->wait_request = 0;
+  return {};
+}
+
+std::uint64_t Reader::position() const {
+  return impl_->link->position();
+}
+
+const Address& Reader::address() const {
+  return impl_->link->address();
+}
+
+}  // namespace forebay

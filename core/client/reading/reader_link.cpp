@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/reading/reader_link.h"
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include "client/connection/reconnect.h"
+#include "client/segments/client_device.h"
+
+namespace forebay::client {
+
+using protocol::MessageType;
+
+namespace {
+
+constexpr std::size_t free_buffers_max = 4;
+// A server that is back answers a resuming reader within this time, also one that only polls.
+constexpr std::int64_t resume_timeout_least_ms = 100;
+
+std::string step_text(std::uint64_t step) {
+  return ", step " + std::to_string(step);
+}
+
+}  // namespace
+
+BufferPool::BufferPool() {
+  // Buffers come back from destructors, which must need no memory.
+  free_.reserve(free_buffers_max);
+}
+
+BufferPool::Buffer BufferPool::take() {
+  const std::lock_guard lock(mutex_);
+  if (free_.empty()) return std::make_unique_for_overwrite<std::byte[]>(buffer_bytes);
+  Buffer buffer = std::move(free_.back());
+  free_.pop_back();
+  return buffer;
+}
+
+void BufferPool::give_back(Buffer buffer) {
+  const std::lock_guard lock(mutex_);
+  if (free_.size() < free_buffers_max) free_.push_back(std::move(buffer));
+}
+
+Pin::~Pin() {
+  try {
+    link_->release(*this);
+  } catch (const std::bad_alloc&) {
+    // The server is not told by this connection: the next one says what is still held.
+    link_->current().connection->abandon();
+  }
+}
+
+Result<void> Pin::check() const {
+  if (!lost_) return {};
+  return fail(ErrorCode::step_gone, "the server was restarted and could not keep this step for this reader",
+              link_->where() + step_text(step_));
+}
+
+Result<void> Pin::check_after_read() const {
+  if (pinned_) return check();
+  wire::StepCheckT request;
+  request.key = std::make_unique<wire::StepKey>(step_, epoch_, 0);
+  auto answer = link_->ask(MessageType::step_check, request, MessageType::done);
+  if (!answer) return fail(std::move(answer.error()));
+  return {};
+}
+
+Result<std::shared_ptr<Segment>> Pin::segment(std::uint32_t number) const {
+  auto found = link_->segment(number);
+  if (found || pinned_) return found;
+  if (auto checked = check_after_read(); !checked) return fail(std::move(checked.error()));
+  return found;
+}
+
+ReaderLink::ReaderLink(Address address, ReaderOptions options)
+    : address_(std::move(address)), options_(std::move(options)), segments_(client_device()) {}
+
+Result<std::shared_ptr<ReaderLink>> ReaderLink::open(const Address& address, const ReaderOptions& options,
+                                                     const ServerPlace& place) {
+  std::shared_ptr<ReaderLink> link(new ReaderLink(address, options));
+  auto connected = connect_server(place, options.interrupt);
+  if (!connected) return fail(std::move(connected.error()));
+  auto opened = link->greet(*connected, nullptr, open_deadline(options.open_timeout_ms));
+  if (!opened && (*connected)->is_broken()) {
+    connected = reconnect_server((*connected)->place(), Deadline::after_ms(options.reconnect_timeout_ms),
+                                 options.interrupt, [&](const std::shared_ptr<Connection>& fresh) {
+                                   return link->greet(fresh, nullptr, open_deadline(options.open_timeout_ms));
+                                 });
+    if (!connected) return fail(std::move(connected.error()));
+    opened = {};
+  }
+  if (!opened) {
+    if (opened.error().where.empty()) opened.error().where = link->where();
+    return fail(std::move(opened.error()));
+  }
+  return link;
+}
+
+Result<void> ReaderLink::greet(const std::shared_ptr<Connection>& connection, Presented* presented, Deadline deadline) {
+  wire::ReaderOpenT request;
+  request.reservation = address_.reservation;
+  request.stream = address_.stream;
+  request.consumer = options_.consumer;
+  request.start_kind = static_cast<std::uint8_t>(options_.start.kind);
+  request.start_step = options_.start.step;
+  if (address_.step) {
+    request.start_kind = static_cast<std::uint8_t>(Start::Kind::step);
+    request.start_step = *address_.step;
+  }
+  request.min_watermark = static_cast<std::uint8_t>(options_.min_watermark);
+  request.latest_only = options_.latest_only;
+  request.distribution = static_cast<std::uint8_t>(options_.distribution);
+  request.follow = options_.follow;
+  request.open_timeout_ms = options_.open_timeout_ms;
+
+  if (presented != nullptr) {
+    const std::lock_guard lock(mutex_);
+    request.resume = true;
+    request.session = session_;
+    request.epoch = epoch_;
+    request.position = position_;
+    request.follow = options_.follow && !left_;
+    for (const auto& [key, entry] : pins_) {
+      if (auto pin = entry.second.lock()) {
+        request.pins.emplace_back(key.second, key.first, 0);
+        presented->push_back(std::move(pin));
+      }
+    }
+  }
+  auto answer = connection->call(MessageType::reader_open, request, MessageType::reader_opened, deadline);
+  if (!answer) return fail(std::move(answer.error()));
+  auto body = protocol::body_of<wire::ReaderOpened>(*answer);
+  if (!body) return fail(std::move(body.error()));
+
+  std::shared_ptr<const Descriptor> presence;
+  if (!answer->descriptors.empty())
+    presence = std::make_shared<const Descriptor>(std::move(answer->descriptors.front()));
+  const std::lock_guard lock(mutex_);
+  session_ = (*body)->session();
+  epoch_ = (*body)->epoch();
+  position_ = (*body)->position();
+  rewound_ |= (*body)->rewound();
+  current_ = {connection, current_.generation + 1, std::move(presence)};
+  if (presented != nullptr) {
+    for (const std::shared_ptr<Pin>& pin : *presented) {
+      pin->generation_ = current_.generation;
+      pin->deliveries_ = 1;
+    }
+    // Others came through the connection before, while this one was made: the server has let go of them.
+    std::erase_if(pins_, [this](const auto& entry) {
+      Pin& pin = *entry.second.first;
+      if (pin.generation_ == current_.generation) return false;
+      pin.lost_ = true;
+      return true;
+    });
+  }
+  if ((*body)->lost_pins() != nullptr) {
+    for (const wire::StepKey* key : *(*body)->lost_pins()) {
+      const auto found = pins_.find({key->epoch(), key->step()});
+      if (found == pins_.end()) continue;
+      found->second.first->lost_ = true;
+      pins_.erase(found);
+    }
+  }
+  return {};
+}
+
+ReaderLink::Current ReaderLink::current() const {
+  const std::lock_guard lock(mutex_);
+  return current_;
+}
+
+Result<void> ReaderLink::resume(const Connection& broken, Deadline deadline) {
+  Presented presented;
+  const std::lock_guard one_at_a_time(resume_mutex_);
+  const Current now = current();
+  if (now.connection.get() != &broken) return {};
+  auto connected = reconnect_server(
+      now.connection->place(), deadline, options_.interrupt, [&](const std::shared_ptr<Connection>& fresh) {
+        const Deadline least = Deadline::after_ms(resume_timeout_least_ms);
+        return greet(fresh, &presented, least.at_ns() > deadline.at_ns() ? least : deadline);
+      });
+  if (!connected) {
+    if (connected.error().where.empty()) connected.error().where = where();
+    return fail(std::move(connected.error()));
+  }
+  return {};
+}
+
+void ReaderLink::set_position(std::uint32_t epoch, std::uint64_t position) {
+  const std::lock_guard lock(mutex_);
+  epoch_ = epoch;
+  position_ = position;
+}
+
+bool ReaderLink::take_rewound() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(rewound_, false);
+}
+
+std::uint32_t ReaderLink::epoch() const {
+  const std::lock_guard lock(mutex_);
+  return epoch_;
+}
+
+Result<void> ReaderLink::confirm() {
+  auto answer = ask(MessageType::segments_get, wire::SegmentsGetT(), MessageType::segments_answer);
+  if (!answer) return fail(std::move(answer.error()));
+  return {};
+}
+
+std::uint64_t ReaderLink::session() const {
+  const std::lock_guard lock(mutex_);
+  return session_;
+}
+
+std::uint64_t ReaderLink::position() const {
+  const std::lock_guard lock(mutex_);
+  return position_;
+}
+
+std::shared_ptr<Pin> ReaderLink::delivered(std::uint64_t step, std::uint32_t epoch, bool pinned,
+                                           std::uint64_t generation) {
+  // Declared first, so that a pin that dies here does so without the lock.
+  std::shared_ptr<Pin> pin;
+  const std::lock_guard lock(mutex_);
+  if (!pinned || generation != current_.generation) {
+    pin = std::make_shared<Pin>(shared_from_this(), step, epoch, pinned);
+    pin->lost_ = pinned;  // with the connection that it came through
+    return pin;
+  }
+  const auto found = pins_.find({epoch, step});
+  if (found != pins_.end()) pin = found->second.second.lock();
+  if (pin) {
+    ++pin->deliveries_;
+    return pin;
+  }
+  // Whole before it is entered: where there is no memory for that it is released like any other.
+  pin = std::make_shared<Pin>(shared_from_this(), step, epoch, true);
+  pin->generation_ = generation;
+  pin->deliveries_ = 1;
+  pins_.insert_or_assign({epoch, step}, std::pair(pin.get(), std::weak_ptr(pin)));
+  return pin;
+}
+
+void ReaderLink::release(Pin& pin) {
+  // A process that was forked off has copies of the handles, but the pins are its parent's.
+  if (!pin.pinned_ || !opened_in_.this_process()) return;
+  std::shared_ptr<Connection> connection;
+  wire::StepReleaseT release;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = pins_.find({pin.epoch_, pin.step_});
+    if (found != pins_.end() && found->second.first == &pin) pins_.erase(found);
+    if (pin.lost_ || pin.generation_ != current_.generation) return;
+    connection = current_.connection;
+    release.steps.assign(pin.deliveries_, wire::StepKey(pin.step_, pin.epoch_, 0));
+  }
+  if (!connection->tell(MessageType::step_release, release)) tell_what_is_held(*connection);
+}
+
+void ReaderLink::tell_what_is_held(const Connection& broken) {
+  Presented presented;
+  const std::unique_lock one_at_a_time(resume_mutex_, std::try_to_lock);
+  if (!one_at_a_time || current().connection.get() != &broken) return;
+  const Deadline deadline = Deadline::after_ms(resume_timeout_least_ms);
+  auto connection = Connection::open(broken.place().now(), deadline, {});
+  // Where there is no server, the next call says it, or the end of this process.
+  if (connection) (void)greet(*connection, &presented, deadline);
+}
+
+void ReaderLink::leave() {
+  if (!opened_in_.this_process()) return;
+  std::shared_ptr<Connection> connection;
+  {
+    const std::lock_guard lock(mutex_);
+    left_ = true;
+    connection = current_.connection;
+  }
+  try {
+    // Where nobody holds a step, the connection ends now and says the same; where it is gone, resume() does not follow.
+    if (!connection->tell(MessageType::reader_leave, wire::ReaderLeaveT())) tell_what_is_held(*connection);
+  } catch (const std::bad_alloc&) {
+    // From a destructor; the connection's end will say it.
+  }
+}
+
+Result<std::shared_ptr<Segment>> ReaderLink::segment(std::uint32_t number) {
+  if (auto found = segments_.find(number)) return found;
+  wire::SegmentsGetT request;
+  request.segments.push_back(number);
+  auto answer = ask(MessageType::segments_get, request, MessageType::segments_answer);
+  if (!answer) return fail(std::move(answer.error()));
+  auto body = protocol::body_of<wire::SegmentsAnswer>(*answer);
+  if (!body) return fail(std::move(body.error()));
+  if (auto added = segments_.add((*body)->segments(), std::move(answer->descriptors)); !added)
+    return fail(std::move(added.error()));
+  if (auto found = segments_.find(number)) return found;
+  return fail(ErrorCode::corrupt, "the step refers to a segment that the server does not have",
+              where() + ", segment " + std::to_string(number));
+}
+
+}  // namespace forebay::client

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a Reader shares with its Steps: the connection, which comes back after a restart of the server, the pins, and
+// the segments' descriptors. It lives until the last of them is gone; all of it may be used by several threads.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include <forebay/reader.h>
+
+#include "client/connection/connection.h"
+#include "client/connection/opened_in.h"
+#include "client/segments/segment_cache.h"
+
+namespace forebay::client {
+
+class ReaderLink;
+
+/// This reader's hold on one step. Deliveries of the same step share it; it is released when the last handle is gone.
+class Pin {
+ public:
+  Pin(std::shared_ptr<ReaderLink> link, std::uint64_t step, std::uint32_t epoch, bool pinned) noexcept
+      : link_(std::move(link)), step_(step), epoch_(epoch), pinned_(pinned) {}
+  ~Pin();
+  Pin(const Pin&) = delete;
+  Pin& operator=(const Pin&) = delete;
+
+  bool pinned() const noexcept { return pinned_; }
+  /// step_gone once a server that was restarted could not keep the pin.
+  Result<void> check() const;
+  /// step_gone unless what was read up to now is the step's: asks the server where the step is not pinned.
+  Result<void> check_after_read() const;
+  /// The server holds nothing under this name: it is not told when the handle goes.
+  void disown() noexcept { lost_ = true; }
+  /// A segment that the step lies in. step_gone where the stream has left it since.
+  Result<std::shared_ptr<Segment>> segment(std::uint32_t number) const;
+  ReaderLink& link() const noexcept { return *link_; }
+  std::uint64_t step() const noexcept { return step_; }
+  std::uint32_t epoch() const noexcept { return epoch_; }
+
+ private:
+  friend class ReaderLink;
+
+  const std::shared_ptr<ReaderLink> link_;
+  const std::uint64_t step_;
+  const std::uint32_t epoch_;
+  const bool pinned_;
+  std::atomic<bool> lost_ = false;
+  // Guarded by the link's mutex:
+  std::uint64_t generation_ = 0;  ///< of the connection that knows of it
+  std::uint32_t deliveries_ = 0;  ///< releases that the server expects
+};
+
+/// Buffers of one size, kept for the next reads.
+class BufferPool {
+ public:
+  static constexpr std::size_t buffer_bytes = std::size_t{256} << 10;
+  using Buffer = std::unique_ptr<std::byte[]>;
+
+  BufferPool();
+  Buffer take();
+  void give_back(Buffer buffer);
+
+ private:
+  std::mutex mutex_;
+  std::vector<Buffer> free_;  // guarded by mutex_
+};
+
+class ReaderLink : public std::enable_shared_from_this<ReaderLink> {
+ public:
+  /// Where the server was asked, and how often it was changed: answers belong to one connection.
+  struct Current {
+    std::shared_ptr<Connection> connection;
+    std::uint64_t generation = 0;
+    /// Tells a restarted server that this reader exists, as long as it is open.
+    std::shared_ptr<const Descriptor> presence;
+  };
+
+  static Result<std::shared_ptr<ReaderLink>> open(const Address& address, const ReaderOptions& options,
+                                                  const ServerPlace& place);
+
+  const Address& address() const noexcept { return address_; }
+  const ReaderOptions& options() const noexcept { return options_; }
+  const OpenedIn& opened_in() const noexcept { return opened_in_; }
+  std::string where() const { return "stream " + address_.path(); }
+
+  Current current() const;
+  /// Brings the connection back after `broken` was lost, with position and pins, unless another thread has done so.
+  Result<void> resume(const Connection& broken, Deadline deadline);
+  /// One request, sent again where the server goes away meanwhile. `generation`: that of the connection that answered.
+  template <class Object>
+  Result<protocol::Message> ask(protocol::MessageType type, const Object& body, protocol::MessageType expected,
+                                std::uint64_t* generation = nullptr);
+
+  /// Where the reader is, for resume().
+  void set_position(std::uint32_t epoch, std::uint64_t position);
+  std::uint32_t epoch() const;
+  std::uint64_t position() const;
+  /// Was it set back by a resume() since this was last asked? A server that comes back later does not say so again.
+  bool take_rewound();
+
+  /// Notes a delivery of a step through a connection.
+  std::shared_ptr<Pin> delivered(std::uint64_t step, std::uint32_t epoch, bool pinned, std::uint64_t generation);
+
+  /// Brings the connection back if the server went away.
+  Result<void> confirm();
+  std::uint64_t session() const;
+
+  /// The reader is gone; the steps that it gave stay as they are.
+  void leave();
+
+  SegmentCache& segments() noexcept { return segments_; }
+  /// A segment by number, asked for where it is not here. corrupt if the server does not know it.
+  Result<std::shared_ptr<Segment>> segment(std::uint32_t number);
+  BufferPool& buffers() noexcept { return buffers_; }
+
+ private:
+  friend class Pin;
+
+  ReaderLink(Address address, ReaderOptions options);
+  /// The pins that a resuming reader says it holds. Declared before a lock, for the last owner of one releases it.
+  using Presented = std::vector<std::shared_ptr<Pin>>;
+
+  /// Sends ReaderOpen, to resume where `presented` is given, and from its answer on uses this connection.
+  Result<void> greet(const std::shared_ptr<Connection>& connection, Presented* presented, Deadline deadline);
+  void release(Pin& pin);
+  /// A server that came back after `broken` was lost learns at once what is held no longer. Without waiting for one.
+  void tell_what_is_held(const Connection& broken);
+
+  const Address address_;
+  const ReaderOptions options_;
+  const OpenedIn opened_in_;
+  SegmentCache segments_;
+  BufferPool buffers_;
+
+  std::mutex resume_mutex_;  // one thread reconnects; taken before mutex_
+  mutable std::mutex mutex_;
+  // Guarded by mutex_:
+  Current current_;
+  bool left_ = false;
+  std::uint64_t session_ = 0;
+  std::uint32_t epoch_ = 0;
+  std::uint64_t position_ = 0;
+  bool rewound_ = false;
+  std::map<std::pair<std::uint32_t, std::uint64_t>, std::pair<Pin*, std::weak_ptr<Pin>>> pins_;  // by epoch and step
+};
+
+template <class Object>
+Result<protocol::Message> ReaderLink::ask(protocol::MessageType type, const Object& body,
+                                          protocol::MessageType expected, std::uint64_t* generation) {
+  if (auto checked = opened_in_.check(); !checked) return fail(std::move(checked.error()));
+  std::optional<Deadline> deadline;
+  while (true) {
+    const Current now = current();
+    if (generation != nullptr) *generation = now.generation;
+    auto answer = now.connection->call(type, body, expected);
+    if (answer || !now.connection->is_broken()) {
+      if (!answer && answer.error().where.empty()) answer.error().where = where();
+      return answer;
+    }
+    if (!deadline) deadline = Deadline::after_ms(options_.reconnect_timeout_ms);
+    if (auto resumed = resume(*now.connection, *deadline); !resumed) return fail(std::move(resumed.error()));
+  }
+}
+
+}  // namespace forebay::client

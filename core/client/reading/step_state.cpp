@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/reading/step_state.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <unordered_set>
+#include <utility>
+
+#include "base/bounds.h"
+#include "base/checksum.h"
+#include "client/connection/wire_conversion.h"
+
+namespace forebay::client {
+
+using protocol::block_count;
+using protocol::kind_of;
+using protocol::name_of;
+using protocol::type_of;
+
+namespace {
+
+std::vector<std::uint64_t> copy_of(std::span<const std::uint64_t> numbers) {
+  return {numbers.begin(), numbers.end()};
+}
+
+std::span<const std::uint64_t> shape_of(const format::Variable& variable) {
+  return variable.shape() == nullptr ? std::span<const std::uint64_t>()
+                                     : std::span(variable.shape()->data(), variable.shape()->size());
+}
+
+// Why blocks of `other` cannot belong to the variable that `first` defines; null if they can.
+const char* conflict_between(const format::Variable& first, const format::Variable& other) {
+  if (first.type() != other.type()) return "types";
+  if (first.kind() != other.kind()) return "kinds of shape";
+  if (first.dimensions() != other.dimensions()) return "numbers of dimensions";
+  if (!std::ranges::equal(shape_of(first), shape_of(other))) return "shapes";
+  return nullptr;
+}
+
+void append_blocks(VariableInfo& info, const format::Variable& variable, std::uint32_t rank) {
+  if (protocol::is_single_value(variable)) {
+    BlockInfo& block = info.blocks.emplace_back();
+    block.rank = rank;
+    block.size_bytes = variable.value() == nullptr ? 0 : variable.value()->size();
+    return;
+  }
+  const std::uint32_t blocks = block_count(variable);
+  const std::size_t dimensions = variable.dimensions();
+  info.blocks.reserve(info.blocks.size() + blocks);
+  for (std::uint32_t i = 0; i < blocks; ++i) {
+    BlockInfo& block = info.blocks.emplace_back();
+    block.rank = rank;
+    block.count = copy_of(protocol::block_extents(variable, i));
+    if (variable.starts() != nullptr) {
+      const std::uint64_t* start = variable.starts()->data() + i * dimensions;
+      block.start.assign(start, start + dimensions);
+    }
+    block.size_bytes = protocol::block_bytes(variable, i);
+    if (variable.checksums() != nullptr) {
+      block.has_checksum = true;
+      block.checksum = variable.checksums()->Get(i);
+    }
+    if (variable.statistics() != nullptr && block.size_bytes > 0) {
+      block.has_statistics = true;
+      std::memcpy(block.min, variable.statistics()->data() + i * protocol::statistics_bytes, sizeof block.min);
+      std::memcpy(block.max, variable.statistics()->data() + i * protocol::statistics_bytes + sizeof block.min,
+                  sizeof block.max);
+    }
+  }
+}
+
+// Lays the blocks of a joined array one after another, and says how many local values there are. False on overflow.
+bool complete(VariableInfo& info) {
+  if (info.kind == ShapeKind::local_value) info.shape = {info.blocks.size()};
+  if (info.kind != ShapeKind::joined_array) return true;
+  const std::size_t joined =
+      static_cast<std::size_t>(std::ranges::find(info.shape, joined_dimension) - info.shape.begin());
+  std::uint64_t next = 0;
+  for (BlockInfo& block : info.blocks) {
+    block.start.assign(info.shape.size(), 0);
+    block.start[joined] = next;
+    const auto end = checked_add(next, block.count[joined]);
+    if (!end) return false;
+    next = *end;
+  }
+  info.shape[joined] = next;
+  return true;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const StepState>> StepState::load(std::shared_ptr<Pin> pin,
+                                                         const wire::StepDescriptor& descriptor) {
+  StepSummary summary;
+  if (descriptor.summary() != nullptr) summary = from_wire(*descriptor.summary());
+  std::shared_ptr<StepState> state(new StepState(std::move(pin), std::move(summary)));
+  if (descriptor.parts() != nullptr) {
+    state->parts_.reserve(descriptor.parts()->size());
+    for (const wire::PartReference* reference : *descriptor.parts()) {
+      auto part = state->load_part(*reference);
+      if (!part) {
+        // Bytes of a step that was not pinned may have been written anew.
+        if (!state->pin().pinned()) {
+          if (auto checked = state->pin().check_after_read(); !checked) return fail(std::move(checked.error()));
+        }
+        part.error().where = state->where() + ", metadata of rank " + std::to_string(reference->rank()) +
+                             (part.error().where.empty() ? "" : ", " + part.error().where);
+        return fail(std::move(part.error()));
+      }
+      state->parts_.push_back(std::move(*part));
+    }
+  }
+  std::ranges::stable_sort(state->parts_, {}, &Part::rank);
+  return state;
+}
+
+Result<StepState::Part> StepState::load_part(const wire::PartReference& reference) const {
+  std::uint64_t total = 0;
+  const std::uint64_t bytes = reference.metadata_bytes();
+  const auto* extents = reference.metadata();
+  std::vector<std::shared_ptr<Segment>> segments;
+  if (extents != nullptr) {
+    for (const wire::Extent* extent : *extents) {
+      auto segment = pin_->segment(extent->segment());
+      if (!segment) return fail(std::move(segment.error()));
+      if (!range_within(extent->offset(), extent->length(), (*segment)->bytes()) || extent->length() > bytes - total) {
+        return fail(ErrorCode::corrupt, "step metadata lies outside its segment", (*segment)->place(extent->offset()));
+      }
+      total += extent->length();
+      segments.push_back(std::move(*segment));
+    }
+  }
+  if (total != bytes || bytes == 0)
+    return fail(ErrorCode::corrupt, "the extents of step metadata do not add up to its size");
+
+  Part part;
+  part.rank = reference.rank();
+  part.bytes = std::make_unique_for_overwrite<std::byte[]>(bytes);
+  std::uint64_t done = 0;
+  for (std::size_t i = 0; i < segments.size(); ++i) {
+    const wire::Extent& extent = *extents->Get(static_cast<flatbuffers::uoffset_t>(i));
+    if (auto read = segments[i]->file().read_at(extent.offset(), {part.bytes.get() + done, extent.length()}); !read)
+      return fail(std::move(read.error()));
+    done += extent.length();
+  }
+  const std::span<const std::byte> all(part.bytes.get(), bytes);
+  if (crc32c(all) != reference.metadata_crc()) {
+    return fail(ErrorCode::corrupt, "step metadata does not match its checksum",
+                segments.front()->place(extents->Get(0)->offset()));
+  }
+  auto decoded = protocol::decode_step_metadata(all);
+  if (!decoded) return fail(std::move(decoded.error()));
+  part.metadata = *decoded;
+  if (part.metadata->rank() != part.rank) return fail(ErrorCode::corrupt, "step metadata is that of another rank");
+  return part;
+}
+
+StepState::~StepState() {
+  if (read_ahead_.buffer) link().buffers().give_back(std::move(read_ahead_.buffer));
+}
+
+std::string StepState::where() const {
+  return link().where() + ", step " + std::to_string(summary_.step);
+}
+
+const StepState::Index& StepState::index() const {
+  return index_.get([this] { return build_index(); });
+}
+
+StepState::Index StepState::build_index() const {
+  Index index;
+  std::unordered_map<std::string_view, std::uint32_t> by_name;
+  for (const Part& part : parts_) add_to_index(part, index, by_name);
+  for (std::size_t i = 0; i < index.variables.size(); ++i) {
+    if (!complete(index.variables[i]))
+      index.conflicts.emplace(static_cast<std::uint32_t>(i), "the blocks of the joined array are too many");
+  }
+  return index;
+}
+
+void StepState::add_to_index(const Part& part, Index& index,
+                             std::unordered_map<std::string_view, std::uint32_t>& by_name) {
+  const auto* variables = part.metadata->variables();
+  if (variables == nullptr) return;
+  const bool first_part = index.variables.empty();
+  const std::size_t known = index.variables.size();
+  if (!first_part && by_name.empty()) {
+    by_name.reserve(known);
+    for (std::uint32_t i = 0; i < known; ++i) by_name.emplace(name_of(*index.sources[index.ends[i].first].variable), i);
+  }
+  if (first_part) {
+    index.variables.reserve(variables->size());
+    index.sources.reserve(variables->size());
+    index.ends.reserve(variables->size());
+  }
+  std::uint32_t position = 0;
+  for (const format::Variable* variable : *variables) {
+    const std::uint32_t likely = position++;
+    std::optional<std::uint32_t> found;
+    if (!first_part) {
+      // Ranks mostly write the same variables in the same order.
+      if (likely < known && index.variables[likely].name == name_of(*variable)) {
+        found = likely;
+      } else if (const auto entry = by_name.find(name_of(*variable)); entry != by_name.end()) {
+        found = entry->second;
+      }
+    }
+    const auto source = static_cast<std::uint32_t>(index.sources.size());
+    if (!found) {
+      const auto added = static_cast<std::uint32_t>(index.variables.size());
+      VariableInfo& info = index.variables.emplace_back();
+      info.name = name_of(*variable);
+      info.type = type_of(*variable);
+      info.kind = kind_of(*variable);
+      info.shape = copy_of(shape_of(*variable));
+      index.ends.emplace_back(source, source);
+      index.sources.push_back({variable, 0, block_count(*variable), 0});
+      append_blocks(info, *variable, part.rank);
+      if (!first_part) by_name.emplace(name_of(*variable), added);
+      continue;
+    }
+    VariableInfo& info = index.variables[*found];
+    auto& [first, last] = index.ends[*found];
+    if (const char* conflict = conflict_between(*index.sources[first].variable, *variable)) {
+      index.conflicts.emplace(*found, "ranks " + std::to_string(info.blocks.empty() ? 0 : info.blocks.front().rank) +
+                                          " and " + std::to_string(part.rank) + " wrote it with different " + conflict);
+      continue;
+    }
+    index.sources.push_back({variable, static_cast<std::uint32_t>(info.blocks.size()), block_count(*variable), 0});
+    index.sources[last].next = source;
+    last = source;
+    append_blocks(info, *variable, part.rank);
+  }
+}
+
+const std::vector<VariableInfo>& StepState::variables() const {
+  return index().variables;
+}
+
+const VariableInfo* StepState::find(std::string_view name) const {
+  const Index& all = index();
+  const auto& names = names_.get([&] {
+    std::unordered_map<std::string_view, std::uint32_t> made;
+    made.reserve(all.variables.size());
+    for (std::uint32_t i = 0; i < all.variables.size(); ++i) made.emplace(all.variables[i].name, i);
+    return made;
+  });
+  const auto found = names.find(name);
+  return found == names.end() ? nullptr : &all.variables[found->second];
+}
+
+const std::vector<Attribute>& StepState::attributes() const {
+  return attributes_.get([this] {
+    std::unordered_set<std::string_view> names;
+    std::vector<Attribute> attributes;
+    for (const Part& part : parts_) {
+      const auto* table = protocol::attributes_of(*part.metadata);
+      if (table == nullptr || table->attributes() == nullptr) continue;
+      for (const format::Attribute* attribute : *table->attributes()) {
+        const std::string_view name(attribute->name()->data(), attribute->name()->size());
+        if (names.insert(name).second) attributes.push_back({std::string(name), protocol::attribute_value(*attribute)});
+      }
+    }
+    return attributes;
+  });
+}
+
+Result<std::size_t> StepState::index_of(const VariableInfo& variable) const {
+  const Index& all = index();
+  const VariableInfo* found = &variable;
+  const std::less<const VariableInfo*> before;
+  if (all.variables.empty() || before(found, all.variables.data()) ||
+      !before(found, all.variables.data() + all.variables.size()))
+    found = find(variable.name);
+  if (found == nullptr) return fail(ErrorCode::not_found, "the step has no variable " + variable.name, where());
+  const auto position = static_cast<std::size_t>(found - all.variables.data());
+  if (!all.conflicts.empty()) {
+    if (const auto conflict = all.conflicts.find(static_cast<std::uint32_t>(position));
+        conflict != all.conflicts.end()) {
+      return fail(ErrorCode::invalid_argument, "variable " + variable.name + " cannot be read: " + conflict->second,
+                  where());
+    }
+  }
+  return position;
+}
+
+StepState::BlockReference StepState::block(std::size_t variable, std::size_t block) const {
+  const Index& all = index();
+  std::uint32_t source = all.ends[variable].first;
+  while (block >= all.sources[source].first_block + all.sources[source].block_count) source = all.sources[source].next;
+  return {all.sources[source].variable, static_cast<std::uint32_t>(block - all.sources[source].first_block)};
+}
+
+bool StepState::is_verified(const BlockReference& block) const {
+  const std::lock_guard lock(verified_mutex_);
+  return verified_.contains({block.variable, block.block});
+}
+
+void StepState::set_verified(const BlockReference& block) const {
+  const std::lock_guard lock(verified_mutex_);
+  verified_.emplace(block.variable, block.block);
+}
+
+}  // namespace forebay::client

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+// Views: the bytes of a step where they lie, mapped into the reader.
+#include <algorithm>
+
+#include "base/bounds.h"
+#include "client/reading/block_reader.h"
+#include "client/reading/step_impl.h"
+#include "client/segments/mapping.h"
+
+namespace forebay {
+
+using client::StepState;
+
+namespace {
+
+/// What a view keeps: the step, so that its space is not used again, and the mapping.
+struct ViewOwner {
+  std::shared_ptr<const StepState> state;
+  std::vector<std::shared_ptr<client::Segment>> segments;
+  std::shared_ptr<const client::Mapping> mapping;
+};
+
+/// Where the pieces lie one behind another in the mappings of their segments; null if they do not.
+Result<const std::byte*> mapped_in_place(std::span<const format::Piece> pieces,
+                                         std::span<const std::shared_ptr<client::Segment>> segments) {
+  const std::byte* first = nullptr;
+  const std::byte* end = nullptr;
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    auto mapped = segments[i]->map();
+    if (!mapped && pieces.size() > 1) return nullptr;  // The pieces alone may still find addresses.
+    if (!mapped) return fail(std::move(mapped.error()));
+    const std::byte* begin = *mapped + pieces[i].offset();
+    if (i == 0) first = begin;
+    if (i > 0 && begin != end) return nullptr;
+    end = begin + pieces[i].length();
+  }
+  return first;
+}
+
+}  // namespace
+
+Result<Step::View> Step::Impl::view(std::size_t variable, std::size_t block, const Box& box) const {
+  const VariableInfo& info = state->variables()[variable];
+  if (!state->pin().pinned()) {
+    return fail(ErrorCode::unsupported,
+                "the step is not pinned (readers without a name hold too much of the reservation), so only copies are "
+                "safe; use read",
+                state->where());
+  }
+  if (auto checked = state->pin().check(); !checked) return fail(std::move(checked.error()));
+  const StepState::BlockReference reference = state->block(variable, block);
+  const auto place = protocol::block_place(*reference.variable, reference.block);
+  if (place.bytes == 0 || element_count(box.count) == 0)
+    return fail(ErrorCode::unsupported, "a box without elements has no bytes to view; use read", state->where());
+  if (state->link().options().verify == Verify::first && !state->is_verified(reference)) {
+    client::BlockReader reader(*state);
+    if (auto verified = reader.verify(reference); !verified) {
+      verified.error().where = state->where() + ", variable " + info.name + ", block " + std::to_string(block) + ", " +
+                               verified.error().where;
+      return fail(std::move(verified.error()));
+    }
+  }
+
+  auto owner = std::make_shared<ViewOwner>();
+  owner->state = state;
+  std::vector<format::Piece> pieces;
+  for (std::uint32_t i = 0; i < place.piece_count; ++i) {
+    pieces.push_back(protocol::piece_of(*reference.variable, place.first_piece + i));
+    auto segment = state->pin().segment(pieces.back().segment());
+    if (!segment) return fail(std::move(segment.error()));
+    if (!range_within(pieces.back().offset(), pieces.back().length(), (*segment)->bytes())) {
+      return fail(ErrorCode::corrupt, "a block lies outside its segment",
+                  state->where() + ", variable " + info.name + ", " + (*segment)->place(pieces.back().offset()));
+    }
+    owner->segments.push_back(std::move(*segment));
+  }
+  View view;
+  auto in_place = mapped_in_place(pieces, owner->segments);
+  if (!in_place) return fail(std::move(in_place.error()));
+  view.data = *in_place;
+  if (view.data == nullptr) {
+    auto mapping = client::Mapping::map(state->link().segments(), pieces, false);
+    if (!mapping) return fail(std::move(mapping.error()));
+    view.data = (*mapping)->bytes().data();
+    owner->mapping = std::move(*mapping);
+  }
+
+  const Dimensions& extents = info.blocks[block].count;
+  view.strides_bytes.resize(extents.size());
+  std::uint64_t stride = element_size(info.type);
+  for (std::size_t d = extents.size(); d-- > 0;) {
+    view.strides_bytes[d] = static_cast<std::int64_t>(stride);
+    view.data += box.start[d] * stride;
+    stride *= extents[d];
+  }
+  view.owner = std::move(owner);
+  return view;
+}
+
+Result<Step::View> Step::view_block(const VariableInfo& variable, std::size_t block, const Box& box) const {
+  auto index = impl_->state->index_of(variable);
+  if (!index) return fail(std::move(index.error()));
+  const VariableInfo& info = impl_->state->variables()[*index];
+  if (info.kind == ShapeKind::global_value || info.kind == ShapeKind::local_value) {
+    auto value = impl_->value(info, block);
+    if (!value) return fail(std::move(value.error()));
+    return View{value->data(), {}, impl_->state};
+  }
+  if (auto checked = impl_->check_block(info, block, box); !checked) return fail(std::move(checked.error()));
+  return impl_->view(*index, block, box);
+}
+
+Result<Step::View> Step::view(const VariableInfo& variable, const Box& box) const {
+  auto index = impl_->state->index_of(variable);
+  if (!index) return fail(std::move(index.error()));
+  const VariableInfo& info = impl_->state->variables()[*index];
+  if (info.kind == ShapeKind::global_value && box.count.empty()) return view_block(info, 0, box);
+  if (info.kind == ShapeKind::local_array) {
+    return fail(ErrorCode::invalid_argument,
+                "variable " + info.name + " is a local array: its blocks are viewed one by one (view_block)",
+                impl_->state->where());
+  }
+  if (auto checked = client::check_box(box.start, box.count, info.shape, "the box"); !checked) {
+    return fail(ErrorCode::invalid_argument, "variable " + info.name + ": " + checked.error().what,
+                impl_->state->where());
+  }
+  const auto merge = [&] {
+    return fail(ErrorCode::unsupported,
+                "no single block of variable " + info.name +
+                    " covers the box, so there is nothing to view in one piece; use read",
+                impl_->state->where());
+  };
+  if (info.kind == ShapeKind::local_value) {
+    if (box.count[0] != 1) return merge();
+    auto value = impl_->value(info, box.start[0]);
+    if (!value) return fail(std::move(value.error()));
+    return View{value->data(), {static_cast<std::int64_t>(element_size(info.type))}, impl_->state};
+  }
+  // Later blocks win, so the last one that has any of it must have all of it.
+  for (std::size_t block = info.blocks.size(); block-- > 0;) {
+    const BlockInfo& candidate = info.blocks[block];
+    const auto shared = client::intersect(candidate.start, candidate.count, box.start, box.count);
+    if (!shared) continue;
+    if (!std::equal(box.count.begin(), box.count.end(), shared->count.begin())) return merge();
+    Box relative{
+        Dimensions(shared->in_block.begin(), shared->in_block.begin() + static_cast<std::ptrdiff_t>(box.count.size())),
+        box.count};
+    return impl_->view(*index, block, relative);
+  }
+  return merge();
+}
+
+}  // namespace forebay

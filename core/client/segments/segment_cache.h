@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// The segments whose descriptors the server has handed to this client. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include <flatbuffers/flatbuffers.h>
+
+#include "base/descriptor.h"
+#include "base/device.h"
+#include "client/segments/address_range.h"
+
+namespace forebay::client {
+
+/// Addresses for segments of one size, each behind the one of the number before it: what goes on from a segment's end
+/// to the next one's beginning is one array where they are mapped here. Thread-safe.
+class SegmentAddresses {
+ public:
+  explicit SegmentAddresses(std::uint64_t segment_bytes) noexcept : segment_bytes_(segment_bytes) {}
+  SegmentAddresses(const SegmentAddresses&) = delete;
+  SegmentAddresses& operator=(const SegmentAddresses&) = delete;
+
+  /// Where this segment belongs, until it is given back. Null if another holder has the place, if its size is another,
+  /// or if there are no addresses to be had.
+  std::byte* take(std::uint32_t segment, std::uint64_t bytes);
+  /// Ends the segment's mapping there.
+  void give_back(std::uint32_t segment) noexcept;
+
+ private:
+  const std::uint64_t segment_bytes_;
+  std::mutex mutex_;
+  std::unordered_map<std::uint32_t, AddressRange> ranges_;  // by number / segments_per_range; guarded by mutex_
+  std::unordered_set<std::uint32_t> taken_;                 // guarded by mutex_
+};
+
+/// One segment's file. Whoever uses its bytes holds it; the descriptor is closed with the last holder.
+class Segment {
+ public:
+  /// Mapped in `addresses` if there is a place for it.
+  Segment(std::uint32_t number, std::unique_ptr<File> file, std::uint64_t bytes,
+          std::shared_ptr<SegmentAddresses> addresses) noexcept
+      : number_(number), file_(std::move(file)), bytes_(bytes), addresses_(std::move(addresses)) {}
+  ~Segment();
+  Segment(const Segment&) = delete;
+  Segment& operator=(const Segment&) = delete;
+
+  std::uint32_t number() const noexcept { return number_; }
+  File& file() const noexcept { return *file_; }
+  std::uint64_t bytes() const noexcept { return bytes_; }
+  /// "segment 3 @ 4096".
+  std::string place(std::uint64_t offset) const;
+
+  /// The whole segment, mapped for reading on the first call and until the segment dies: space that is written again
+  /// needs no new mapping.
+  Result<const std::byte*> map() const;
+
+ private:
+  const std::uint32_t number_;
+  const std::unique_ptr<File> file_;
+  const std::uint64_t bytes_;
+  const std::shared_ptr<SegmentAddresses> addresses_;
+  mutable std::mutex mutex_;
+  mutable const std::byte* mapped_ = nullptr;  // guarded by mutex_
+  mutable bool in_addresses_ = false;          // guarded by mutex_
+};
+
+class SegmentCache {
+ public:
+  explicit SegmentCache(Device& device) noexcept : device_(device) {}
+
+  /// Takes over descriptors that came for `numbers`, in that order. protocol if there are fewer or more of them.
+  Result<void> add(const flatbuffers::Vector<std::uint32_t>* numbers, std::vector<Descriptor> descriptors);
+  /// Null if the server has not sent it yet, or if it was dropped.
+  std::shared_ptr<Segment> find(std::uint32_t number) const;
+  /// Closes those that nobody else holds, so that the server can give them to others.
+  void drop_idle();
+  /// Closes those that nobody else holds and that have been unlinked: they would keep their space.
+  void drop_removed();
+
+ private:
+  Device& device_;
+  mutable std::mutex mutex_;
+  std::shared_ptr<SegmentAddresses> addresses_;  // of the first segment's size; guarded by mutex_
+  std::unordered_map<std::uint32_t, std::shared_ptr<Segment>> segments_;  // guarded by mutex_
+};
+
+}  // namespace forebay::client

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/writing/space.h"
+
+#include <algorithm>
+
+#include "base/bounds.h"
+#include "protocol/step_metadata.h"
+
+namespace forebay::client {
+
+using protocol::page_bytes;
+using protocol::small_block_alignment;
+
+namespace {
+
+// A run of pages for small pieces grows with the step: the first ones stay short, so that a step with a single number
+// does not scatter what follows.
+constexpr std::uint64_t small_run_first_bytes = std::uint64_t{16} << 10;
+constexpr std::uint64_t small_run_most_bytes = std::uint64_t{256} << 10;
+
+}  // namespace
+
+// What needs memory comes first in each change: a list and its sum never differ, and no page that a step uses is
+// forgotten.
+
+std::vector<Extent> merged(std::vector<Extent> extents) {
+  std::ranges::sort(extents, [](const Extent& a, const Extent& b) {
+    return a.segment != b.segment ? a.segment < b.segment : a.offset < b.offset;
+  });
+  std::vector<Extent> result;
+  for (const Extent& extent : extents) {
+    if (!result.empty() && result.back().segment == extent.segment && result.back().end() == extent.offset) {
+      result.back().length += extent.length;
+    } else {
+      result.push_back(extent);
+    }
+  }
+  return result;
+}
+
+void Space::grant(const Extent& extent) {
+  const auto neighbour = std::ranges::find_if(free_, [&](const Extent& other) {
+    return other.segment == extent.segment && (other.end() == extent.offset || extent.end() == other.offset);
+  });
+  if (neighbour == free_.end()) {
+    free_.push_back(extent);
+  } else {
+    neighbour->offset = std::min(neighbour->offset, extent.offset);
+    neighbour->length += extent.length;
+  }
+  free_bytes_ += extent.length;
+}
+
+Extent Space::take_run(std::size_t index, std::uint64_t length) {
+  Extent& source = free_[index];
+  const Extent taken{source.segment, source.offset, length};
+  if (!used_.empty() && used_.back().segment == taken.segment && used_.back().end() == taken.offset) {
+    used_.back().length += length;
+  } else {
+    used_.push_back(taken);
+  }
+  source.offset += length;
+  source.length -= length;
+  if (source.length == 0) free_.erase(free_.begin() + static_cast<std::ptrdiff_t>(index));
+  free_bytes_ -= length;
+  used_bytes_ += length;
+  return taken;
+}
+
+bool Space::take_pages(std::uint64_t bytes, std::vector<format::Piece>& pieces) {
+  if (bytes > free_bytes_) return false;
+  const std::uint64_t whole = round_up(bytes, page_bytes);
+  if (whole > free_bytes_) return false;
+  std::uint64_t left = bytes;
+  // In one piece where that is possible: it reads and maps fastest.
+  for (std::size_t i = 0; i < free_.size(); ++i) {
+    if (free_[i].length < whole) continue;
+    const Extent taken = take_run(i, whole);
+    pieces.emplace_back(taken.segment, 0, 0, taken.offset, bytes);
+    return true;
+  }
+  while (left > 0) {
+    const Extent taken = take_run(0, std::min(free_.front().length, round_up(left, page_bytes)));
+    const std::uint64_t length = std::min(taken.length, left);
+    pieces.emplace_back(taken.segment, 0, 0, taken.offset, length);
+    left -= length;
+  }
+  return true;
+}
+
+std::optional<format::Piece> Space::take_small(std::uint64_t bytes) {
+  const std::uint64_t length = round_up(bytes, small_block_alignment);
+  if (length > small_end_ - small_next_) {
+    const std::uint64_t least = round_up(bytes, page_bytes);
+    std::uint64_t wished = std::clamp(small_bytes_, small_run_first_bytes, small_run_most_bytes);
+    // A step like the last one gets one run that is used to its end.
+    if (small_bytes_ < small_bytes_expected_)
+      wished = std::min(small_bytes_expected_ - small_bytes_, small_run_most_bytes);
+    wished = std::max(wished, least);
+    // The run goes on where it is, else in the first extent that has room.
+    const auto continues = std::ranges::find_if(free_, [&](const Extent& extent) {
+      return small_end_ > 0 && extent.segment == small_segment_ && extent.offset == small_end_ &&
+             extent.length >= least;
+    });
+    const auto found = continues != free_.end()
+                           ? continues
+                           : std::ranges::find_if(free_, [&](const Extent& extent) { return extent.length >= least; });
+    if (found == free_.end()) return std::nullopt;
+    const bool goes_on = continues != free_.end();
+    const Extent run = take_run(static_cast<std::size_t>(found - free_.begin()), std::min(found->length, wished));
+    small_bytes_ += run.length;
+    if (!goes_on) {
+      small_segment_ = run.segment;
+      small_next_ = run.offset;
+    }
+    small_end_ = run.end();
+  }
+  const format::Piece piece(small_segment_, 0, 0, small_next_, bytes);
+  small_next_ += length;
+  return piece;
+}
+
+void Space::trim() {
+  const std::uint64_t first_unused = round_up(small_next_, page_bytes);
+  if (first_unused < small_end_) {
+    reserve(1);
+    const Extent unused{small_segment_, first_unused, small_end_ - first_unused};
+    // The run's end may lie inside a merged entry of used_, with pages of large blocks behind it.
+    for (std::size_t i = 0; i < used_.size(); ++i) {
+      const Extent entry = used_[i];
+      if (entry.segment != unused.segment || !(entry.offset <= unused.offset && unused.end() <= entry.end())) continue;
+      const Extent behind{entry.segment, unused.end(), entry.end() - unused.end()};
+      if (behind.length > 0) used_.push_back(behind);
+      used_[i].length = unused.offset - entry.offset;
+      if (used_[i].length == 0) used_.erase(used_.begin() + static_cast<std::ptrdiff_t>(i));
+      break;
+    }
+    used_bytes_ -= unused.length;
+    small_bytes_ -= unused.length;
+    small_end_ = first_unused;
+    grant(unused);
+  }
+}
+
+std::vector<Extent> Space::held() const {
+  std::vector<Extent> all = free_;
+  all.insert(all.end(), used_.begin(), used_.end());
+  return merged(std::move(all));
+}
+
+void Space::end_step() {
+  small_bytes_expected_ = small_bytes_;
+  used_.clear();
+  used_bytes_ = 0;
+  small_next_ = 0;
+  small_end_ = 0;
+  small_bytes_ = 0;
+}
+
+}  // namespace forebay::client

@@ -1,0 +1,402 @@
+// SPDX-License-Identifier: Apache-2.0
+// The public calls of Writer and the checks that they make.
+#include <algorithm>
+#include <exception>
+#include <optional>
+
+#include <forebay/writer.h>
+
+#include "base/bounds.h"
+#include "base/uuid.h"
+#include "client/connection/reconnect.h"
+#include "client/reading/selection.h"
+#include "client/segments/client_device.h"
+#include "client/writing/writer_impl.h"
+#include "client/writing/writer_rejoin.h"
+#include "protocol/step_metadata.h"
+
+namespace forebay {
+
+using client::Extents;
+using protocol::MessageType;
+
+namespace {
+
+constexpr std::size_t name_bytes_max = 4096;
+
+tl::unexpected<Error> invalid(const BlockSpec& block, std::string what) {
+  return fail(ErrorCode::invalid_argument, std::move(what), "variable " + std::string(block.name));
+}
+
+bool is_single_value(ShapeKind kind) {
+  return kind == ShapeKind::global_value || kind == ShapeKind::local_value;
+}
+
+Result<void> check_joined(const BlockSpec& block) {
+  if (block.shape.size() != block.count.size() || std::ranges::count(block.shape, joined_dimension) != 1) {
+    return invalid(
+        block, "a joined array's shape has one dimension for each of the block's, and exactly one of them is joined");
+  }
+  for (std::size_t d = 0; d < block.shape.size(); ++d) {
+    if (block.shape[d] != joined_dimension && block.shape[d] != block.count[d]) {
+      return invalid(block, "the block's extents must be the shape's in all dimensions but the joined one");
+    }
+  }
+  return {};
+}
+
+/// A change of the open step. Where it finds no memory nobody knows how far it came, and the step can only be given up.
+class StepChange {
+ public:
+  explicit StepChange(std::optional<Error>& step_error) noexcept : step_error_(step_error) {}
+  ~StepChange() {
+    // Needs no memory itself.
+    if (std::uncaught_exceptions() > exceptions_before_) step_error_ = Error{ErrorCode::io_error, "no memory", {}};
+  }
+  StepChange(const StepChange&) = delete;
+  StepChange& operator=(const StepChange&) = delete;
+
+ private:
+  std::optional<Error>& step_error_;
+  const int exceptions_before_ = std::uncaught_exceptions();
+};
+
+}  // namespace
+
+Writer::Impl::Impl(Address address_, WriterOptions options_)
+    : address(std::move(address_)),
+      options(std::move(options_)),
+      segments(client::client_device()),
+      blocks(segments, options.checksums, options.statistics) {}
+
+std::string Writer::Impl::where() const {
+  return "stream " + address.path() + ", step " + std::to_string(step);
+}
+
+Result<void> Writer::Impl::check_usable() const {
+  if (auto checked = opened_in.check(); !checked) return checked;
+  if (ended_by) return fail(*ended_by);
+  if (state == State::closed)
+    return fail(ErrorCode::invalid_argument, "the writer is closed; open the stream again", "stream " + address.path());
+  return {};
+}
+
+Result<void> Writer::Impl::check_in_step() const {
+  if (auto checked = check_usable(); !checked) return checked;
+  if (state == State::in_step) return {};
+  if (state == State::publishing)
+    return fail(ErrorCode::invalid_argument, "the step is being published; call end_step again to learn its fate",
+                where());
+  return fail(ErrorCode::invalid_argument, "no step is open; call begin_step first", where());
+}
+
+Result<void> Writer::Impl::check_step_whole() const {
+  if (auto checked = check_in_step(); !checked) return checked;
+  if (!step_error) return {};
+  return fail(step_error->code,
+              "this step can only be given up (abort_step), for something in it failed: " + step_error->what, where());
+}
+
+Result<std::uint64_t> Writer::Impl::check_block(const BlockSpec& block) const {
+  if (block.name.empty() || block.name.size() > name_bytes_max)
+    return invalid(block, "a variable's name has 1 to 4096 bytes");
+  if (!is_valid(block.type)) return invalid(block, "unknown element type");
+  if (is_single_value(block.kind)) {
+    if (!block.shape.empty() || !block.start.empty() || !block.count.empty())
+      return invalid(block, "a single value has no dimensions");
+    if (block.type == DataType::string) return invalid(block, "strings are written with put_string");
+    return element_size(block.type);
+  }
+  if (block.type == DataType::string) return invalid(block, "strings can only be single values");
+  if (block.count.empty() || block.count.size() > protocol::dimensions_max)
+    return invalid(block, "an array has 1 to 32 dimensions");
+  switch (block.kind) {
+    case ShapeKind::global_array: {
+      auto checked = client::check_box(block.start, block.count, block.shape, "the block");
+      if (!checked) return invalid(block, std::move(checked.error().what));
+      break;
+    }
+    case ShapeKind::joined_array:
+      if (auto checked = check_joined(block); !checked) return fail(std::move(checked.error()));
+      break;
+    case ShapeKind::local_array:
+      if (!block.shape.empty()) return invalid(block, "a local array has no shape");
+      break;
+    default:
+      return invalid(block, "unknown shape kind");
+  }
+  if (block.kind != ShapeKind::global_array && !block.start.empty())
+    return invalid(block, "only blocks of global arrays have a start");
+  if (!block.memory_count.empty() || !block.memory_start.empty()) {
+    auto checked = client::check_box(block.memory_start, block.count, block.memory_count, "the memory selection");
+    if (!checked) return invalid(block, std::move(checked.error().what));
+    if (!checked_bytes(block.memory_count, element_size(block.type)))
+      return invalid(block, "the memory selection's array is too large");
+  }
+  const auto bytes = checked_bytes(block.count, element_size(block.type));
+  if (!bytes) return invalid(block, "the block's size overflows");
+  return *bytes;
+}
+
+Result<void> Writer::Impl::check_against_step(const BlockSpec& block) {
+  const auto known = metadata.find(block.name);
+  if (!known) return {};
+  if (known->type != block.type) {
+    return invalid(block, "was written as " + std::string(to_string(known->type)) + " before in this step, now as " +
+                              std::string(to_string(block.type)));
+  }
+  if (known->kind != block.kind) {
+    return invalid(block, "was written as " + std::string(to_string(known->kind)) + " before in this step, now as " +
+                              std::string(to_string(block.kind)));
+  }
+  if (known->dimensions != block.count.size()) {
+    return invalid(block, "has another number of dimensions than before in this step");
+  }
+  // The blocks written before lie within a shape that has grown as well.
+  const bool grown =
+      block.kind == ShapeKind::global_array && std::ranges::equal(known->shape, block.shape, std::ranges::less_equal{});
+  if (!grown && !std::ranges::equal(known->shape, block.shape)) {
+    return invalid(block,
+                   "has another shape than before in this step; only a global array's may change, and only grow");
+  }
+  return {};
+}
+
+protocol::StepMetadataBuilder::Variable Writer::Impl::variable_of(const BlockSpec& block) const {
+  return {block.name, block.type, block.kind, block.count.size(), block.shape};
+}
+
+Writer::Writer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Writer::~Writer() = default;
+
+Result<std::unique_ptr<Writer>> Writer::open(const Address& address, const WriterOptions& options) {
+  if (address.step)
+    return fail(ErrorCode::invalid_argument,
+                "a writer opens a stream, not one step of it; use append_after to go on after a step", address.path());
+  if (options.ranks == 0 || options.rank >= options.ranks) {
+    return fail(ErrorCode::invalid_argument,
+                "rank " + std::to_string(options.rank) + " of " + std::to_string(options.ranks) + " cannot be (from " +
+                    options.ranks_source + ")",
+                address.path());
+  }
+  auto impl = std::make_unique<Impl>(address, options);
+  const std::string where = "stream " + address.path();
+  auto place = options.server ? Result<ServerPlace>(*options.server) : ServerPlace::find();
+  if (!place) return fail(std::move(place.error()));
+  auto connected = client::connect_server(*place, options.interrupt);
+  if (!connected) return fail(std::move(connected.error()));
+  impl->connection = std::move(*connected);
+
+  wire::WriterOpenT request;
+  request.reservation = address.reservation;
+  request.stream = address.stream;
+  request.mode = static_cast<std::uint8_t>(options.mode);
+  request.rank = options.rank;
+  request.ranks = options.ranks;
+  request.ranks_source = options.ranks_source;
+  request.group = options.group;
+  request.append_after = options.append_after;
+  if (options.retention) request.retention = to_string(*options.retention);
+  request.when_full = static_cast<std::uint8_t>(options.when_full);
+  request.block_timeout_ms = options.block_timeout_ms;
+  request.durability = static_cast<std::uint8_t>(options.durability);
+  request.force = options.force;
+  request.rendezvous_readers = options.rendezvous_readers;
+  request.open_timeout_ms = options.open_timeout_ms;
+  request.grace_ms = options.grace_ms;
+  request.distribution = options.distribution;
+  request.opening = random_number();
+  const auto greet = [&](const std::shared_ptr<client::Connection>& connection) -> Result<void> {
+    auto answer = connection->call(MessageType::writer_open, request, MessageType::writer_opened,
+                                   client::open_deadline(options.open_timeout_ms));
+    if (!answer) return fail(std::move(answer.error()));
+    auto body = protocol::body_of<wire::WriterOpened>(*answer);
+    if (!body) return fail(std::move(body.error()));
+    impl->epoch = (*body)->epoch();
+    impl->incarnation = (*body)->incarnation();
+    impl->step = (*body)->next_step();
+    return {};
+  };
+  auto opened = greet(impl->connection);
+  if (!opened && impl->connection->is_broken()) {
+    // Whether the group had formed is not known to us; the server knows it by the request's number.
+    connected = client::reconnect_server(impl->connection->place(), Deadline::after_ms(options.reconnect_timeout_ms),
+                                         options.interrupt, greet);
+    if (connected) impl->connection = std::move(*connected);
+    opened = connected ? Result<void>() : fail(std::move(connected.error()));
+  }
+  if (!opened) {
+    if (opened.error().where.empty()) opened.error().where = where;
+    return fail(std::move(opened.error()));
+  }
+  return std::unique_ptr<Writer>(new Writer(std::move(impl)));
+}
+
+Result<std::uint64_t> Writer::begin_step() {
+  if (auto checked = impl_->check_usable(); !checked) return fail(std::move(checked.error()));
+  if (impl_->state != Impl::State::between_steps)
+    return fail(ErrorCode::invalid_argument, "a step is open already; call end_step first", impl_->where());
+  impl_->look_for_released();
+  impl_->unmap_unlikely();
+  if (impl_->space.free_bytes() < impl_->expected_bytes) {
+    if (auto requested = impl_->request_space(impl_->expected_bytes, 0); !requested)
+      return fail(std::move(requested.error()));
+  }
+  impl_->metadata.begin(impl_->options.rank, impl_->options.checksums, impl_->options.statistics);
+  impl_->step_error.reset();
+  impl_->state = Impl::State::in_step;
+  return impl_->step;
+}
+
+Result<void> Writer::put(const BlockSpec& block, const void* data) {
+  if (auto checked = impl_->check_step_whole(); !checked) return checked;
+  const StepChange change(impl_->step_error);
+  auto bytes = impl_->check_block(block);
+  if (!bytes) return fail(std::move(bytes.error()));
+  if (auto checked = impl_->check_against_step(block); !checked) return checked;
+  if (*bytes > 0 && data == nullptr) return invalid(block, "a block with elements needs data");
+  if (is_single_value(block.kind)) {
+    impl_->metadata.set_value(impl_->variable_of(block), {static_cast<const std::byte*>(data), *bytes});
+    return {};
+  }
+
+  impl_->pieces.clear();
+  if (*bytes > 0) {
+    if (auto taken = impl_->take_space(*bytes, *bytes >= protocol::page_bytes); !taken) return taken;
+  }
+  client::BlockSource source{
+      static_cast<const std::byte*>(data), block.count, block.memory_start, block.memory_count, block.type, *bytes};
+  if (std::ranges::equal(block.memory_count, block.count)) source.memory_count = {};
+  auto digest = impl_->blocks.write(source, impl_->pieces);
+  if (!digest) {
+    impl_->step_error = digest.error();
+    return impl_->failed(std::move(digest.error()));
+  }
+  impl_->metadata.add_block(impl_->variable_of(block),
+                            {block.start, block.count, impl_->pieces, digest->checksum, digest->statistics});
+  return {};
+}
+
+Result<void> Writer::put_string(std::string_view name, ShapeKind kind, std::string_view value) {
+  if (auto checked = impl_->check_step_whole(); !checked) return checked;
+  const StepChange change(impl_->step_error);
+  BlockSpec block;
+  block.name = name;
+  block.type = DataType::string;
+  block.kind = kind;
+  if (name.empty() || name.size() > name_bytes_max) return invalid(block, "a variable's name has 1 to 4096 bytes");
+  if (!is_single_value(kind)) return invalid(block, "strings can only be single values");
+  if (auto checked = impl_->check_against_step(block); !checked) return checked;
+  impl_->metadata.set_value(impl_->variable_of(block), std::as_bytes(std::span(value)));
+  return {};
+}
+
+Result<Writer::Allocation> Writer::allocate(const BlockSpec& block) {
+  if (auto checked = impl_->check_step_whole(); !checked) return fail(std::move(checked.error()));
+  const StepChange change(impl_->step_error);
+  auto bytes = impl_->check_block(block);
+  if (!bytes) return fail(std::move(bytes.error()));
+  if (is_single_value(block.kind)) return invalid(block, "single values are written with put");
+  if (!block.memory_count.empty())
+    return invalid(block, "allocated memory is contiguous; leave the memory selection empty");
+  if (auto checked = impl_->check_against_step(block); !checked) return fail(std::move(checked.error()));
+  return impl_->allocate(block, *bytes);
+}
+
+Result<void> Writer::set_attribute(std::string_view name, AttributeValue value) {
+  if (auto checked = impl_->check_usable(); !checked) return checked;
+  const std::string where = "attribute " + std::string(name);
+  if (name.empty() || name.size() > name_bytes_max)
+    return fail(ErrorCode::invalid_argument, "an attribute's name has 1 to 4096 bytes", where);
+  if (!is_valid(value.type)) return fail(ErrorCode::invalid_argument, "unknown element type", where);
+  const bool is_text = value.type == DataType::string;
+  const std::size_t element_bytes = is_text ? 1 : element_size(value.type);
+  const std::size_t elements = is_text ? value.strings.size() : value.bytes.size() / element_bytes;
+  if ((is_text ? !value.bytes.empty() : !value.strings.empty()) || value.bytes.size() % element_bytes != 0 ||
+      (!value.is_array && elements != 1)) {
+    return fail(ErrorCode::invalid_argument, "the value does not hold whole elements of its type, or not exactly one",
+                where);
+  }
+  const auto found = impl_->attributes.find(name);
+  if (found == impl_->attributes.end()) {
+    impl_->attributes.emplace(name, std::move(value));
+  } else if (found->second == value) {
+    return {};
+  } else {
+    found->second = std::move(value);
+  }
+  impl_->attributes_changed = true;
+  return {};
+}
+
+Result<void> Writer::remove_attribute(std::string_view name) {
+  if (auto checked = impl_->check_usable(); !checked) return checked;
+  const auto found = impl_->attributes.find(name);
+  if (found == impl_->attributes.end()) return {};
+  impl_->attributes.erase(found);
+  impl_->attributes_changed = true;
+  return {};
+}
+
+Result<void> Writer::end_step() {
+  if (auto checked = impl_->check_usable(); !checked) return checked;
+  if (impl_->state != Impl::State::publishing) {
+    if (auto checked = impl_->check_step_whole(); !checked) return checked;
+    // The answer may bring the next one.
+    if (auto taken = impl_->take_grant(true); !taken) return impl_->failed(std::move(taken.error()));
+    if (auto completed = impl_->complete_part(); !completed) return impl_->failed(std::move(completed.error()));
+    impl_->state = Impl::State::publishing;
+  }
+  return impl_->publish();
+}
+
+Result<void> Writer::abort_step() {
+  if (auto checked = impl_->check_in_step(); !checked) return checked;
+  wire::StepAbortT request;
+  request.step = impl_->step;
+  if (auto ordered = impl_->order(MessageType::step_abort, request); !ordered) return ordered;
+  // From here on nothing else can become of it.
+  if (!impl_->step_error) impl_->step_error = Error{ErrorCode::io_error, "giving it up", {}};
+  impl_->blocks.discard();
+  // What the program may still look at is not written to by it any more, nor by the next step.
+  if (auto completed = impl_->complete_allocated(); !completed) return impl_->failed(std::move(completed.error()));
+  impl_->release_allocated(nullptr);
+  impl_->space.trim();
+  impl_->add_space(impl_->space.used());
+  impl_->space.end_step();
+  impl_->state = Impl::State::between_steps;
+  return {};
+}
+
+Result<void> Writer::close() {
+  if (auto checked = impl_->opened_in.check(); !checked) return checked;
+  if (impl_->state == Impl::State::closed) return {};
+  if (auto checked = impl_->check_usable(); !checked) return checked;
+  if (impl_->state != Impl::State::between_steps) {
+    return fail(ErrorCode::invalid_argument, "a step is open; end it or give it up (abort_step) before closing",
+                impl_->where());
+  }
+  if (auto ordered = impl_->order(MessageType::writer_close, wire::WriterCloseT()); !ordered) return ordered;
+  impl_->state = Impl::State::closed;
+  impl_->released.clear();
+  impl_->holder.reset();
+  return {};
+}
+
+bool Writer::in_step() const {
+  return impl_->state == Impl::State::in_step || impl_->state == Impl::State::publishing;
+}
+std::uint64_t Writer::current_step() const {
+  return impl_->step;
+}
+std::uint32_t Writer::incarnation() const {
+  return impl_->incarnation;
+}
+std::uint32_t Writer::epoch() const {
+  return impl_->epoch;
+}
+const Address& Writer::address() const {
+  return impl_->address;
+}
+
+}  // namespace forebay

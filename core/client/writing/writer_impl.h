@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// The state of a Writer. writer.cpp: the public calls and their checks; writer_step.cpp: space and publishing;
+// writer_rejoin.cpp: talking to the server across its restarts; writer_allocate.cpp: memory handed out for computing in
+// place.
+#pragma once
+
+#include <limits>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <forebay/writer.h>
+
+#include "client/connection/connection.h"
+#include "client/connection/opened_in.h"
+#include "client/reading/reader_link.h"
+#include "client/segments/mapping.h"
+#include "client/segments/segment_cache.h"
+#include "client/writing/block_writer.h"
+#include "client/writing/space.h"
+#include "protocol/step_metadata_builder.h"
+
+namespace forebay {
+
+struct Writer::Impl {
+  enum class State { between_steps, in_step, publishing, closed };
+
+  /// A block that the program writes through a mapping.
+  struct Allocated {
+    std::shared_ptr<client::Mapping> mapping;
+    std::uint32_t block = 0;  ///< in the metadata builder
+    DataType type = DataType::float64;
+    std::vector<client::Extent> extents;
+  };
+  /// Such a block of an earlier step.
+  struct Released {
+    std::shared_ptr<client::Mapping> mapping;
+    std::vector<client::Extent> extents;
+    bool held = false;  ///< by the program; else the mapping is kept for the next block in the same place
+  };
+
+  /// An answer that grants space. The pointers are into the message.
+  struct Grant {
+    protocol::Message message;
+    const flatbuffers::Vector<const wire::Extent*>* extents = nullptr;
+    const flatbuffers::Vector<std::uint32_t>* segments = nullptr;
+  };
+
+  Impl(Address address, WriterOptions options);
+
+  // writer.cpp
+  Result<void> check_usable() const;
+  Result<void> check_in_step() const;
+  /// The same, and nothing of the open step has failed so far.
+  Result<void> check_step_whole() const;
+  std::string where() const;
+  /// The block's bytes, once everything about it holds.
+  Result<std::uint64_t> check_block(const BlockSpec& block) const;
+  Result<void> check_against_step(const BlockSpec& block);
+  protocol::StepMetadataBuilder::Variable variable_of(const BlockSpec& block) const;
+
+  // writer_step.cpp
+  /// Space for a block's bytes, in `pieces`; asks the server for more where needed.
+  Result<void> take_space(std::uint64_t bytes, bool whole_pages);
+  /// Waits until `bytes` are free, asking for `extra` more where that is no reason to fail.
+  Result<void> request_space(std::uint64_t bytes, std::uint64_t ahead);
+  /// Takes what is granted and was not taken yet. What that fails for stays granted, for a later call.
+  /// `may_ask`: the server for descriptors that did not fit into its answer; else a grant that lacks some stays, too.
+  Result<void> take_grant(bool may_ask);
+  Result<bool> take(Grant& granted, bool may_ask);
+  wire::SegmentsGetT missing_segments(const Grant& granted) const;
+  /// Asks for descriptors that did not fit. False if the server was restarted meanwhile.
+  Result<bool> fetch_segments(const wire::SegmentsGetT& missing);
+  /// Writes what is left of the step and its metadata, and fills `part`.
+  Result<void> complete_part();
+  Result<void> publish();
+  void step_committed();
+
+  // writer_rejoin.cpp
+  /// Sends the request, or goes on waiting for the one that `request` names, across restarts of the server.
+  /// `is_settled` says after a rejoin that nothing needs to be sent any more: the result is then empty.
+  template <class Object>
+  Result<std::optional<protocol::Message>> ask(std::uint32_t& request, protocol::MessageType type, const Object& body,
+                                               protocol::MessageType expected, bool (*is_settled)(const Impl&));
+  /// ask() for a request that is not taken up again once it was interrupted.
+  template <class Object>
+  Result<void> order(protocol::MessageType type, const Object& body);
+  Result<void> rejoin(Deadline deadline);
+  Result<void> send_rejoin(client::Connection& connection);
+  /// Ends that no later call can mend are kept.
+  tl::unexpected<Error> failed(Error error);
+
+  // writer_allocate.cpp
+  Result<Allocation> allocate(const BlockSpec& block, std::uint64_t bytes);
+  Result<void> complete_allocated();
+  /// Mapped writable; the mapping that an earlier step left in the same place where there is one.
+  Result<std::shared_ptr<client::Mapping>> map_pieces(const std::vector<client::Extent>& extents, std::uint64_t bytes);
+  /// The step is over: the program may look at what it allocated, and its space is not used before it lets go of it.
+  /// `pin`: on the step, if it has committed; kept as long as the program looks.
+  void release_allocated(const std::shared_ptr<client::Pin>& pin);
+  /// Where the program holds memory that was allocated in the open step, has the part pin it for `holder`.
+  Result<void> pin_if_held();
+  void pin_part();
+  /// Adds granted space, keeping back what the program still looks at. All of it or, without memory, nothing.
+  void add_space(std::span<const client::Extent> extents) { place(extents, kept_back); }
+  /// The same; `kept` is what is kept back already.
+  void place(std::span<const client::Extent> extents, std::vector<client::Extent> kept);
+  void cut(const client::Extent& extent, std::vector<client::Extent>& free, std::vector<client::Extent>& kept) const;
+  /// The space of what the program has let go of may be used.
+  void look_for_released();
+  /// Mappings that nobody holds and that are not likely to be used again go.
+  void unmap_unlikely();
+
+  // Constant after open.
+  const Address address;
+  const WriterOptions options;
+  const client::OpenedIn opened_in;
+  std::uint32_t epoch = 0;
+  std::uint32_t incarnation = 0;
+
+  std::shared_ptr<client::Connection> connection;
+  client::SegmentCache segments;
+  client::Space space;
+  client::BlockWriter blocks;
+  protocol::StepMetadataBuilder metadata;
+
+  State state = State::between_steps;
+  std::uint64_t step = 0;                                                // the open one, else the next
+  std::uint64_t last_bytes = std::numeric_limits<std::uint64_t>::max();  // what the last step took
+  std::uint64_t expected_bytes = 0;                                      // what each of the last two took, at least
+  std::optional<Error> step_error;             // a write failed, or found no memory: the open step can only be given up
+  std::optional<Error> ended_by;               // group_broken, fenced or failed
+  std::uint32_t space_request = 0;             // outstanding, or 0
+  std::uint32_t part_request = 0;              // outstanding, or 0
+  std::uint64_t server_next_step = 0;          // after a rejoin
+  wire::PartT part;                            // while publishing
+  std::vector<Allocated> allocated;            // in the open step
+  std::vector<Released> released;              // the latest last
+  std::uint64_t allocated_bytes = 0;           // in the last step
+  std::vector<client::Extent> kept_back;       // granted, but still looked at through `released`
+  bool let_go = false;                         // of some of that
+  std::optional<Grant> grant;                  // not taken yet
+  std::vector<format::Piece> pieces;           // of the block that is being written
+  std::shared_ptr<client::ReaderLink> holder;  // pins steps for who looks at allocated memory; made when first needed
+  std::shared_ptr<client::Pin> part_pin;       // while publishing, if the part asks for it
+
+  protocol::Attributes attributes;
+  std::vector<std::uint8_t> encoded_attributes;
+  bool attributes_changed = false;
+};
+
+}  // namespace forebay

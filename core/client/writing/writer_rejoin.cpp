@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/writing/writer_rejoin.h"
+
+namespace forebay {
+
+using client::Extent;
+using protocol::MessageType;
+
+Result<void> Writer::Impl::rejoin(Deadline deadline) {
+  // Answers to what was outstanding went with the old connection.
+  space_request = 0;
+  part_request = 0;
+  auto connected = client::reconnect_server(connection->place(), deadline, options.interrupt,
+                                            [this](const std::shared_ptr<client::Connection>& fresh) -> Result<void> {
+                                              // First, for the part may be sent again at once.
+                                              if (holder) {
+                                                if (auto confirmed = holder->confirm(); !confirmed) return confirmed;
+                                              }
+                                              return send_rejoin(*fresh);
+                                            });
+  if (!connected) return fail(std::move(connected.error()));
+  connection = std::move(*connected);
+  const bool in_flight_committed = state == State::publishing && server_next_step == step + 1;
+  if (server_next_step != step && !in_flight_committed) {
+    return fail(ErrorCode::group_broken, "the server came back with step " + std::to_string(server_next_step) +
+                                             " as the next one, this rank is at " + std::to_string(step) +
+                                             "; open the stream again to go on after its last step");
+  }
+  // The server has died before it knew of the step: it takes the pin with the part that is sent again.
+  if (part_pin && !in_flight_committed && !part_pin->check()) pin_part();
+  return {};
+}
+
+Result<void> Writer::Impl::send_rejoin(client::Connection& fresh) {
+  wire::WriterRejoinT request;
+  request.reservation = address.reservation;
+  request.stream = address.stream;
+  request.epoch = epoch;
+  request.incarnation = incarnation;
+  request.rank = options.rank;
+  request.ranks = options.ranks;
+  request.when_full = static_cast<std::uint8_t>(options.when_full);
+  request.block_timeout_ms = options.block_timeout_ms;
+  request.durability = static_cast<std::uint8_t>(options.durability);
+  request.grace_ms = options.grace_ms;
+  grant.reset();
+  std::vector<Extent> held = space.held();
+  held.insert(held.end(), kept_back.begin(), kept_back.end());
+  for (const Extent& extent : client::merged(std::move(held)))
+    request.held.emplace_back(extent.segment, 0, 0, extent.offset, extent.length);
+  auto answer = fresh.call(MessageType::writer_rejoin, request, MessageType::writer_rejoined);
+  if (!answer) return fail(std::move(answer.error()));
+  auto body = protocol::body_of<wire::WriterRejoined>(*answer);
+  if (!body) return fail(std::move(body.error()));
+  server_next_step = (*body)->next_step();
+  return {};
+}
+
+tl::unexpected<Error> Writer::Impl::failed(Error error) {
+  if (error.where.empty()) error.where = where();
+  // After `failed` a step may have committed that will never be durable: its space must not be written again.
+  if (error.code == ErrorCode::group_broken || error.code == ErrorCode::fenced || error.code == ErrorCode::failed)
+    ended_by = error;
+  return fail(std::move(error));
+}
+
+}  // namespace forebay

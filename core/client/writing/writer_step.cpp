@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+// A step's space, and its way from the last block to the commit.
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include "base/bounds.h"
+#include "base/checksum.h"
+#include "base/fail_point.h"
+#include "client/writing/writer_rejoin.h"
+#include "protocol/step_metadata.h"
+
+namespace forebay {
+
+using client::Extent;
+using protocol::MessageType;
+using protocol::page_bytes;
+
+namespace {
+
+// A step that grows asks for as much again, so that not each block is a question of its own. The server gives it only
+// where nobody else needs it.
+constexpr std::uint64_t ahead_bytes_least = std::uint64_t{64} << 10;
+constexpr std::uint64_t ahead_bytes_most = std::uint64_t{4} << 20;
+// Metadata up to this size goes with the small blocks, larger ones into pages of their own.
+constexpr std::uint64_t small_metadata_bytes_max = std::uint64_t{32} << 10;
+
+}  // namespace
+
+Result<void> Writer::Impl::take_space(std::uint64_t bytes, bool whole_pages) {
+  while (true) {
+    pieces.clear();
+    if (whole_pages) {
+      if (space.take_pages(bytes, pieces)) return {};
+    } else if (auto piece = space.take_small(bytes)) {
+      pieces.push_back(*piece);
+      return {};
+    }
+    const auto needed = checked_add(bytes, page_bytes);
+    if (!needed)
+      return fail(ErrorCode::invalid_argument,
+                  "a block of " + std::to_string(bytes) + " bytes is larger than any reservation", where());
+    // Small pieces of several pages may not fit although there is room in all: then there must be more.
+    const std::uint64_t least = whole_pages ? bytes : std::max(bytes, space.free_bytes() + page_bytes);
+    const std::uint64_t ahead = std::clamp(space.used_bytes(), ahead_bytes_least, ahead_bytes_most);
+    if (auto requested = request_space(round_up(least, page_bytes), ahead); !requested) return requested;
+  }
+}
+
+Result<void> Writer::Impl::request_space(std::uint64_t bytes, std::uint64_t ahead) {
+  if (auto taken = take_grant(true); !taken) return failed(std::move(taken.error()));
+  look_for_released();
+  while (space.free_bytes() < bytes) {
+    wire::SpaceRequestT request;
+    request.step = step;
+    request.bytes = bytes - space.free_bytes();
+    request.ahead_bytes = ahead;
+    auto answer = ask(space_request, MessageType::space_request, request, MessageType::space_granted, nullptr);
+    if (!answer) return fail(std::move(answer.error()));
+    auto body = protocol::body_of<wire::SpaceGranted>(**answer);
+    if (!body) return failed(std::move(body.error()));
+    if ((*body)->extents() == nullptr || (*body)->extents()->size() == 0) {
+      return failed({ErrorCode::protocol, "the server granted nothing", {}});
+    }
+    grant = Grant{std::move(**answer), (*body)->extents(), (*body)->segments()};
+    if (auto taken = take_grant(true); !taken) return failed(std::move(taken.error()));
+  }
+  return {};
+}
+
+Result<void> Writer::Impl::take_grant(bool may_ask) {
+  if (!grant) return {};
+  auto taken = take(*grant, may_ask);
+  if (!taken) return fail(std::move(taken.error()));
+  if (*taken) grant.reset();
+  return {};
+}
+
+wire::SegmentsGetT Writer::Impl::missing_segments(const Grant& granted) const {
+  wire::SegmentsGetT missing;
+  for (const wire::Extent* extent : *granted.extents) {
+    const std::uint32_t segment = extent->segment();
+    if (!segments.find(segment) && (missing.segments.empty() || missing.segments.back() != segment))
+      missing.segments.push_back(segment);
+  }
+  return missing;
+}
+
+Result<bool> Writer::Impl::take(Grant& granted, bool may_ask) {
+  // Those that a lack of memory loses here are asked for below.
+  if (auto added =
+          segments.add(std::exchange(granted.segments, nullptr), std::exchange(granted.message.descriptors, {}));
+      !added) {
+    return fail(std::move(added.error()));
+  }
+  if (granted.extents == nullptr) return true;
+  // An answer brings a message's worth of them. What the server does not give is told below.
+  wire::SegmentsGetT missing = missing_segments(granted);
+  for (std::size_t before = missing.segments.size() + 1;
+       !missing.segments.empty() && missing.segments.size() < before;) {
+    if (!may_ask) return false;
+    before = missing.segments.size();
+    auto fetched = fetch_segments(missing);
+    if (!fetched) return fail(std::move(fetched.error()));
+    // The server was restarted meanwhile, and knows nothing of a grant that this rank did not say it held.
+    if (!*fetched) return true;
+    missing = missing_segments(granted);
+  }
+  std::vector<Extent> added;
+  for (const wire::Extent* extent : *granted.extents) {
+    const auto segment = segments.find(extent->segment());
+    const bool whole = extent->length() > 0 && extent->offset() % page_bytes == 0 && extent->length() % page_bytes == 0;
+    if (!segment || extent->member() != 0 || !whole ||
+        !range_within(extent->offset(), extent->length(), segment->bytes())) {
+      return fail(ErrorCode::protocol, "the server granted space that cannot be",
+                  "segment " + std::to_string(extent->segment()) + " @ " + std::to_string(extent->offset()) + " + " +
+                      std::to_string(extent->length()));
+    }
+    added.push_back({extent->segment(), extent->offset(), extent->length()});
+  }
+  add_space(added);
+  return true;
+}
+
+Result<bool> Writer::Impl::fetch_segments(const wire::SegmentsGetT& missing) {
+  std::uint32_t request = 0;
+  const auto is_settled = [](const Impl&) { return true; };
+  auto answer = ask(request, MessageType::segments_get, missing, MessageType::segments_answer, is_settled);
+  if (!answer) {
+    if (request != 0) connection->forget(request);
+    return fail(std::move(answer.error()));
+  }
+  if (!*answer) return false;
+  auto body = protocol::body_of<wire::SegmentsAnswer>(**answer);
+  if (!body) return fail(std::move(body.error()));
+  if (auto added = segments.add((*body)->segments(), std::move((*answer)->descriptors)); !added) {
+    return fail(std::move(added.error()));
+  }
+  return true;
+}
+
+Result<void> Writer::Impl::complete_part() {
+  if (auto completed = complete_allocated(); !completed) return completed;
+  if (attributes_changed) {
+    encoded_attributes = protocol::encode_attributes(attributes);
+    attributes_changed = false;
+  }
+  const std::span<const std::byte> encoded = metadata.encode(encoded_attributes);
+  if (auto taken = take_space(encoded.size(), encoded.size() > small_metadata_bytes_max); !taken) return taken;
+  Result<void> written = blocks.write_bytes(encoded, pieces);
+  if (written) written = blocks.flush();
+  if (!written) {
+    step_error = written.error();
+    return written;
+  }
+  space.trim();
+
+  part = {};
+  part.step = step;
+  part.metadata_bytes = encoded.size();
+  part.metadata_crc = crc32c(encoded);
+  for (const format::Piece& piece : pieces)
+    part.metadata.emplace_back(piece.segment(), 0, 0, piece.offset(), piece.length());
+  for (const Extent& extent : space.used())
+    part.extents.emplace_back(extent.segment, 0, 0, extent.offset, extent.length);
+  part.next_bytes = space.used_bytes();
+  return pin_if_held();
+}
+
+Result<void> Writer::Impl::publish() {
+  // A commit record makes the step visible, but says nothing of durability: only a new answer does.
+  const auto is_settled = [](const Impl& impl) {
+    return impl.server_next_step > impl.step && impl.options.durability == Durability::committed;
+  };
+  fail_point("client.part.before_send");
+  auto answer = ask(part_request, MessageType::part, part, MessageType::committed, is_settled);
+  if (!answer) {
+    // Unless the server is away or the wait was interrupted, the step is known not to exist: it may be given up.
+    if (ended_by) {
+      state = State::between_steps;
+    } else if (part_request == 0 && !connection->is_broken()) {
+      state = State::in_step;
+    }
+    if (state == State::in_step && part_pin) {
+      part_pin->disown();
+      part_pin.reset();
+    } else if (ended_by) {
+      // Whether the step is there is not known to all of these errors. The server passes over a pin that it does not
+      // hold.
+      release_allocated(std::exchange(part_pin, nullptr));
+    }
+    return fail(std::move(answer.error()));
+  }
+  if (!*answer) {
+    step_committed();
+    return {};
+  }
+  auto body = protocol::body_of<wire::Committed>(**answer);
+  if (!body) return failed(std::move(body.error()));
+  if ((*body)->step() != step)
+    return failed(
+        {ErrorCode::protocol, "the server committed step " + std::to_string((*body)->step()) + " instead", {}});
+  step_committed();
+  // The step is committed whatever becomes of the space for the next one: what cannot be taken now is taken, or the
+  // reason told, when space is needed.
+  try {
+    grant = Grant{std::move(**answer), (*body)->extents(), (*body)->segments()};
+    (void)take_grant(false);
+  } catch (const std::bad_alloc&) {
+  }
+  return {};
+}
+
+void Writer::Impl::step_committed() {
+  // A step must not wait, fail or make others go for space that only a larger one needed.
+  const std::uint64_t bytes = space.used_bytes();
+  expected_bytes = std::min(bytes, std::exchange(last_bytes, bytes));
+  space.end_step();
+  // Where the holder has come back on another connection meanwhile, the server has taken the pin anew.
+  if (part_pin && !part_pin->check()) pin_part();
+  release_allocated(std::exchange(part_pin, nullptr));
+  state = State::between_steps;
+  ++step;
+}
+
+}  // namespace forebay

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+// Creating, destroying and listing reservations.
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "administration/admin_requests.h"
+#include "administration/admin_session.h"
+#include "base/clock.h"
+#include "base/fail_point.h"
+#include "base/log.h"
+#include "base/size_text.h"
+#include "base/uuid.h"
+#include "daemon/server.h"
+#include "streams/stream.h"
+
+namespace forebay::server {
+namespace {
+
+wire::ReservationT to_wire(const ReservationInfo& info) {
+  wire::ReservationT reservation;
+  reservation.name = info.name;
+  reservation.id = info.id;
+  reservation.capacity_bytes = info.capacity_bytes;
+  reservation.used_bytes = info.used_bytes;
+  reservation.files_bytes = info.files_bytes;
+  reservation.segment_bytes = info.segment_bytes;
+  reservation.lifetime = static_cast<std::uint8_t>(info.lifetime);
+  reservation.access_mode = static_cast<std::uint8_t>(info.access_mode);
+  reservation.type = static_cast<std::uint8_t>(info.type);
+  reservation.owner_uid = info.owner_uid;
+  reservation.owner_gid = info.owner_gid;
+  reservation.created_ns = info.created_ns;
+  reservation.streams = info.streams;
+  reservation.files_path = info.files_path;
+  return reservation;
+}
+
+}  // namespace
+
+bool AdminSession::postponed(const std::string& name, const protocol::Message& message, bool destroys) {
+  auto& in_work = connection_.server().names_in_work;
+  const auto found = in_work.find(name);
+  if (found == in_work.end()) return false;
+  found->second.emplace_back([this, alive = connection_.alive(), name, destroys, type = message.type,
+                              request = message.request, body = message.body] {
+    // What was asked for before may have taken the name up again.
+    if (alive.expired() || postponed(name, {type, request, body, {}}, destroys)) return;
+    if (destroys && !connection_.server().reservations().contains(name)) {
+      // It was admitted when it was asked for.
+      connection_.answer_done(request);
+    } else {
+      handle({type, request, body, {}});
+    }
+  });
+  return true;
+}
+
+Result<void> AdminSession::create_reservation(const protocol::Message& message) {
+  auto wish = unpacked<wire::ReservationCreate>(message);
+  if (!wish) return fail(std::move(wish.error()));
+  const wire::ReservationCreateT& wanted = **wish;
+  const std::string where = "reservation " + wanted.name;
+  Server& server = connection_.server();
+  const Peer& peer = connection_.peer();
+  if (auto named = check_reservation_name(wanted.name); !named) return named;
+  if (!peer.administrator)
+    return fail(ErrorCode::permission_denied,
+                "only the server's own user may create reservations; ask the manager (`forebay create`)", where);
+  if (wanted.lifetime < 1 || wanted.lifetime > 2)
+    return fail(ErrorCode::invalid_argument, "the lifetime is job or persistent", where);
+  if (wanted.access_mode != static_cast<std::uint8_t>(AccessMode::striped) ||
+      wanted.type != static_cast<std::uint8_t>(ReservationType::scratch)) {
+    return fail(ErrorCode::unsupported, "only striped scratch reservations exist so far", where);
+  }
+  auto layout = storage::layout_for(wanted.capacity_bytes);
+  if (!layout) return fail(std::move(layout.error()));
+  if (postponed(wanted.name, message, false)) return {};
+
+  reservation::ReservationT record;
+  record.id = random_uuid();
+  record.name = wanted.name;
+  record.capacity_bytes = layout->capacity_bytes;
+  record.segment_bytes = layout->segment_bytes;
+  record.journal_reserve_bytes = layout->journal_reserve_bytes;
+  record.stripe_bytes = layout->segment_bytes;
+  record.lifetime = wanted.lifetime;
+  record.access_mode = wanted.access_mode;
+  record.type = wanted.type;
+  record.owner_uid = wanted.owner_uid.value_or(peer.uid);
+  record.owner_gid = wanted.owner_gid.value_or(peer.gid);
+  record.created_ns = wall_clock_ns();
+  record.members.push_back(std::make_unique<reservation::MemberT>());
+  record.members.front()->segments = layout->segments;
+
+  if (const auto existing = server.reservations().find(wanted.name); existing != server.reservations().end()) {
+    const auto& have = existing->second->record();
+    const bool same = have.capacity_bytes == record.capacity_bytes && have.lifetime == record.lifetime &&
+                      have.owner_uid == record.owner_uid && !existing->second->retiring;
+    if (!same) {
+      return fail(
+          ErrorCode::already_exists,
+          fmt::format("a reservation of this name exists with {} for user {}; destroy it first, or take another name",
+                      size_text(have.capacity_bytes), have.owner_uid),
+          where);
+    }
+    wire::ReservationsAnswerT answer;
+    answer.reservations.push_back(std::make_unique<wire::ReservationT>(to_wire(existing->second->info(0))));
+    connection_.answer(protocol::MessageType::reservations_answer, message.request, answer);
+    return {};
+  }
+  const ServerInfo pool = server.info();
+  if (record.capacity_bytes > pool.pool_bytes - std::min(pool.pool_bytes, pool.reserved_bytes)) {
+    return fail(
+        ErrorCode::no_space,
+        fmt::format("the pool has {}, of which {} are reserved: {} more do not fit; destroy a reservation, or "
+                    "run `forebay down`, then `forebay up` with a larger --capacity",
+                    size_text(pool.pool_bytes), size_text(pool.reserved_bytes), size_text(record.capacity_bytes)),
+        where);
+  }
+  server.names_in_work.try_emplace(record.name);
+  server.bytes_in_work += record.capacity_bytes;
+  auto shared = std::make_shared<reservation::ReservationT>(std::move(record));
+  server.errand_worker().add([&server, this, alive = connection_.alive(), shared, request = message.request] {
+    auto created = server.store().create(*shared);
+    fail_point("server.reservation.created");
+    server.loop().post([&server, this, alive, shared, request, created = std::move(created)] {
+      server.end_work(shared->name);
+      server.bytes_in_work -= shared->capacity_bytes;
+      if (!created) {
+        if (alive.expired()) return;
+        Error error = created.error();
+        if (error.code == ErrorCode::no_space) {
+          error.what = "reservation " + shared->name + ": " + error.what + "; the file system of " +
+                       server.options().root + " has too little room for " + std::to_string(shared->capacity_bytes) +
+                       " bytes: make some, or create a smaller reservation";
+        }
+        connection_.answer_failure(request, error);
+        return;
+      }
+      log::info("reservation {} created: {} bytes in {} segments", shared->name, shared->capacity_bytes,
+                shared->members.front()->segments);
+      Reservation& reservation = server.add_reservation(std::move(*shared));
+      if (alive.expired()) return;
+      wire::ReservationsAnswerT answer;
+      answer.reservations.push_back(std::make_unique<wire::ReservationT>(to_wire(reservation.info(0))));
+      connection_.answer(protocol::MessageType::reservations_answer, request, answer);
+    });
+  });
+  return {};
+}
+
+void AdminSession::answer_done_or_failed(std::uint32_t request, const Result<void>& done) {
+  if (done) {
+    connection_.answer_done(request);
+  } else {
+    connection_.answer_failure(request, done.error());
+  }
+}
+
+Result<void> AdminSession::destroy_reservation(const protocol::Message& message) {
+  auto wish = unpacked<wire::ReservationDestroy>(message);
+  if (!wish) return fail(std::move(wish.error()));
+  Server& server = connection_.server();
+  const std::string name = (*wish)->name;
+  const std::string where = "reservation " + name;
+  const Peer& peer = connection_.peer();
+  const auto found = server.reservations().find(name);
+  // Whoever may not use the reservation is told the same whether there is one, there is none, or it is in work.
+  if (found == server.reservations().end() && !peer.administrator) return fail(Reservation::denial(name, peer));
+  if (found != server.reservations().end()) {
+    if (auto admitted = found->second->admit(peer); !admitted) return admitted;
+    if (!found->second->owned_by(peer))
+      return fail(ErrorCode::permission_denied, "only its owner may destroy a reservation", where);
+  }
+  if (postponed(name, message, true)) return {};
+  if (found == server.reservations().end()) {
+    // An earlier attempt may have failed at just this.
+    server.errand_worker().add([&server, this, alive = connection_.alive(), request = message.request] {
+      auto synced = server.store().sync_removals();
+      server.loop().post([this, alive, request, synced = std::move(synced)] {
+        if (!alive.expired()) answer_done_or_failed(request, synced);
+      });
+    });
+    return {};
+  }
+  Reservation& reservation = *found->second;
+  if (!(*wish)->force) {
+    std::vector<Stream*> streams;
+    for (auto& [stream_name, stream] : reservation.streams()) streams.push_back(stream.get());
+    if (const auto error = loss_of(streams)) return fail(*error);
+  }
+  reservation.retiring = true;
+  server.names_in_work.try_emplace(name);
+  server.errand_worker().add(
+      [&server, this, alive = connection_.alive(), name, id = reservation.record().id, request = message.request] {
+        auto retired = server.store().retire(id);
+        const bool stays = !retired && server.store().is_in_place(id);
+        fail_point("server.reservation.retired");
+        server.loop().post([&server, this, alive, name, request, retired = std::move(retired), stays] {
+          server.end_work(name);
+          if (!retired) log::error("reservation {} could not be destroyed: {}", name, retired.error().message());
+          if (!stays) {
+            log::info("reservation {} destroyed", name);
+            server.forget_reservation(name);
+          } else if (const auto still = server.reservations().find(name); still != server.reservations().end()) {
+            still->second->retiring = false;
+            still->second->space_changed();
+          }
+          if (!alive.expired()) answer_done_or_failed(request, retired);
+        });
+      });
+  return {};
+}
+
+Result<void> AdminSession::query_reservations(const protocol::Message& message) {
+  auto wish = unpacked<wire::ReservationsQuery>(message);
+  if (!wish) return fail(std::move(wish.error()));
+  Server& server = connection_.server();
+  std::vector<ReservationInfo> infos;
+  if (!(*wish)->name.empty()) {
+    auto reservation = server.find_reservation((*wish)->name, connection_.peer());
+    if (!reservation) return fail(std::move(reservation.error()));
+    infos.push_back((*reservation)->info(0));
+  } else {
+    for (auto& [name, reservation] : server.reservations()) {
+      if (!reservation->retiring && reservation->admit(connection_.peer())) infos.push_back(reservation->info(0));
+    }
+  }
+  // Files are counted by walking their trees, which may take long.
+  server.errand_worker().add(
+      [&server, this, alive = connection_.alive(), infos = std::move(infos), request = message.request]() mutable {
+        for (ReservationInfo& info : infos) {
+          const auto measured = server.store().files_bytes(info.id);
+          if (!measured) log::warning("files of {} are not counted: {}", info.name, measured.error().message());
+          info.files_bytes = measured.value_or(0);
+        }
+        server.loop().post([this, alive, infos = std::move(infos), request] {
+          if (alive.expired()) return;
+          wire::ReservationsAnswerT answer;
+          for (const ReservationInfo& info : infos)
+            answer.reservations.push_back(std::make_unique<wire::ReservationT>(to_wire(info)));
+          connection_.answer(protocol::MessageType::reservations_answer, request, answer);
+        });
+      });
+  return {};
+}
+
+}  // namespace forebay::server

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// A connection that asks about reservations, streams and steps, and changes them.
+#pragma once
+
+#include "daemon/connection.h"
+
+namespace forebay::server {
+
+class AdminSession final : public Session {
+ public:
+  explicit AdminSession(Connection& connection) : connection_(connection) {}
+
+  void handle(protocol::Message message) override;
+  void closed(const std::string&) override {}
+
+ private:
+  Result<void> answer(const protocol::Message& message);
+  Result<void> server_query(const protocol::Message& message);
+  void answer_done_or_failed(std::uint32_t request, const Result<void>& done);
+  /// Is this reservation being created or destroyed? Then the message is handled again once that is over.
+  bool postponed(const std::string& name, const protocol::Message& message, bool destroys);
+  Result<void> create_reservation(const protocol::Message& message);
+  Result<void> destroy_reservation(const protocol::Message& message);
+  Result<void> query_reservations(const protocol::Message& message);
+  Result<void> query_streams(const protocol::Message& message);
+  Result<void> query_steps(const protocol::Message& message);
+  Result<void> remove_stream(const protocol::Message& message);
+  Result<void> remove_consumer(const protocol::Message& message);
+  Result<void> set_retention(const protocol::Message& message);
+  Result<void> mark_staged(const protocol::Message& message);
+  Result<void> set_precious(const protocol::Message& message);
+  Result<void> audit(const protocol::Message& message);
+
+  Connection& connection_;
+};
+
+}  // namespace forebay::server

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "administration/audit.h"
+
+#include <filesystem>
+
+#include <fmt/format.h>
+
+#include "daemon/server.h"
+#include "streams/step_check.h"
+#include "streams/stream.h"
+
+namespace forebay::server {
+namespace {
+
+void add_problem(std::vector<Finding>& findings, std::string where, std::string what) {
+  findings.push_back({Finding::Severity::problem, std::move(where), std::move(what)});
+}
+
+void audit_stream(Stream& stream, std::vector<Finding>& findings) {
+  const auto& state = stream.state();
+  const std::string where = "stream " + stream.path();
+  if (!stream.damage().empty()) {
+    add_problem(findings, where,
+                "the journal is damaged: " + stream.damage() + "; the steps before can be read, nothing can be added");
+  } else if (state.status == StreamStatus::failed) {
+    add_problem(findings, where,
+                "has failed: " + state.status_text + "; stage out what is durable, then destroy the reservation");
+  }
+  if (state.status == StreamStatus::interrupted) {
+    findings.push_back(
+        {Finding::Severity::note, where,
+         "is interrupted (" + state.status_text + "); a restarted writer goes on, or the stream stays as it is"});
+    if (stream.group().step_open()) add_problem(findings, where, "is interrupted, but a step is open");
+  }
+  if (stream.group().rejoining())
+    findings.push_back(
+        {Finding::Severity::note, where, "waits for its writers to come back after the server was restarted"});
+}
+
+/// Every byte is free, or held by exactly one step, one writer's grant, or a drop that is not durable yet.
+void audit_space(Reservation& reservation, std::vector<Finding>& findings) {
+  const std::string where = "reservation " + reservation.name();
+  std::map<std::uint32_t, RangeSet> held;
+  std::uint64_t held_bytes = 0;
+  const auto hold = [&](const Extent& extent) {
+    held_bytes += extent.length;
+    if (!held[extent.segment].insert(extent.offset, extent.length)) {
+      add_problem(findings, where,
+                  fmt::format("segment {} @ {}: two steps hold the same space", extent.segment, extent.offset));
+    }
+  };
+  for (auto& [name, stream] : reservation.streams()) {
+    for (const auto& [number, step] : stream->state().steps) {
+      for (const Extent& extent : extents_of(step.committed)) hold(extent);
+    }
+    for (const auto& [key, step] : stream->state().retired) {
+      for (const Extent& extent : extents_of(step.committed)) hold(extent);
+    }
+    held_bytes += stream->group().granted_bytes() + stream->unsynced_bytes();
+  }
+  const SpaceMap& space = reservation.space();
+  const std::uint64_t used = space.total_bytes() - space.free_bytes() - space.closed_bytes();
+  if (used != held_bytes)
+    add_problem(findings, where, fmt::format("{} bytes are marked used, but {} are held", used, held_bytes));
+}
+
+void audit_segments(Server& server, Reservation& reservation, std::vector<Finding>& findings) {
+  for (std::uint32_t segment = 0; segment < reservation.space().segment_count(); ++segment) {
+    const std::string path = server.store().segment_path(reservation.record().id, segment);
+    std::error_code error;
+    const auto size = std::filesystem::file_size(path, error);
+    if (error) {
+      add_problem(findings, path, "the segment is missing: " + error.message() + "; steps that lie in it are lost");
+    } else if (size != reservation.record().segment_bytes) {
+      add_problem(findings, path,
+                  fmt::format("the segment has {} bytes instead of {}; somebody has truncated it", size,
+                              reservation.record().segment_bytes));
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<Finding> audit_accounting(Server& server) {
+  std::vector<Finding> findings;
+  for (const std::string& problem : server.start_problems()) add_problem(findings, server.options().root, problem);
+  for (auto& [name, reservation] : server.reservations()) {
+    if (reservation->retiring) continue;
+    for (const std::string& problem : reservation->problems) add_problem(findings, "reservation " + name, problem);
+    for (const auto& [stream_name, why] : reservation->unreadable_streams()) {
+      add_problem(findings, "stream " + name + "/" + stream_name,
+                  "cannot be opened: " + why + "; mend the disk and restart the server, or remove the stream");
+    }
+    for (auto& [stream_name, stream] : reservation->streams()) audit_stream(*stream, findings);
+    audit_space(*reservation, findings);
+    audit_segments(server, *reservation, findings);
+  }
+  return findings;
+}
+
+std::vector<StepToRead> steps_to_read(Server& server) {
+  std::vector<StepToRead> steps;
+  for (auto& [name, reservation] : server.reservations()) {
+    if (reservation->retiring) continue;
+    std::vector<std::string> paths;
+    for (std::uint32_t segment = 0; segment < reservation->space().segment_count(); ++segment) {
+      paths.push_back(server.store().segment_path(reservation->record().id, segment));
+    }
+    for (auto& [stream_name, stream] : reservation->streams()) {
+      for (const auto& [number, step] : stream->state().steps) {
+        const auto record = protocol::pack(step.committed);
+        steps.push_back({name,
+                         stream_name,
+                         step.committed.epoch,
+                         number,
+                         reservation->record().segment_bytes,
+                         paths,
+                         {record.data(), record.data() + record.size()}});
+      }
+    }
+  }
+  return steps;
+}
+
+std::vector<DamagedStep> read_steps(Server& server, const std::vector<StepToRead>& steps) {
+  std::vector<DamagedStep> damaged;
+  for (const StepToRead& step : steps) {
+    const auto open = [&](std::uint32_t segment) -> Result<std::unique_ptr<File>> {
+      if (segment >= step.segment_paths.size())
+        return fail(ErrorCode::corrupt, "a step names a segment that does not exist");
+      return server.device().open(step.segment_paths[segment], OpenMode::read);
+    };
+    const std::unique_ptr<journal::StepCommittedT> record(
+        flatbuffers::GetRoot<journal::StepCommitted>(step.record.data())->UnPack());
+    auto checked = check_step(*record, step.segment_bytes, open);
+    if (!checked) damaged.push_back({step, checked.error().message()});
+  }
+  return damaged;
+}
+
+std::vector<Finding> still_damaged(Server& server, const std::vector<DamagedStep>& damaged) {
+  std::vector<Finding> findings;
+  for (const DamagedStep& entry : damaged) {
+    const auto reservation = server.reservations().find(entry.step.reservation);
+    if (reservation == server.reservations().end() || reservation->second->retiring) continue;
+    const Stream* stream = reservation->second->find_stream(entry.step.stream);
+    if (stream == nullptr) continue;
+    const auto kept = stream->state().steps.find(entry.step.step);
+    if (kept == stream->state().steps.end() || kept->second.committed.epoch != entry.step.epoch) continue;
+    add_problem(findings, "stream " + stream->path(),
+                entry.what + "; the SSD or a client has changed it: use a staged copy if there is one");
+  }
+  return findings;
+}
+
+}  // namespace forebay::server

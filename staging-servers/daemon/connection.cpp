@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/connection.h"
+
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "administration/admin_session.h"
+#include "base/fail_point.h"
+#include "base/system_error.h"
+#include "daemon/server.h"
+#include "daemon/version.h"
+#include "readers/reader_session.h"
+#include "writers/writer_session.h"
+
+namespace forebay::server {
+namespace {
+
+// A client that does not read its answers is sent away rather than kept in memory.
+constexpr std::size_t unsent_bytes_max = std::size_t{128} << 20;
+constexpr std::size_t unsent_descriptors_max = 1024;
+// No message of a client carries any.
+constexpr std::size_t received_descriptors_max = 0;
+
+bool opens_writer(protocol::MessageType type) {
+  return type == protocol::MessageType::writer_open || type == protocol::MessageType::writer_rejoin;
+}
+
+}  // namespace
+
+bool Peer::in_group(gid_t group) const noexcept {
+  return gid == group || std::ranges::find(groups, group) != groups.end();
+}
+
+Result<std::unique_ptr<Connection>> Connection::accept(Server& server, Descriptor socket) {
+  ucred credentials{};
+  socklen_t length = sizeof credentials;
+  if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0)
+    return system_error(errno, "cannot learn who the peer is");
+  Peer peer;
+  peer.uid = credentials.uid;
+  peer.gid = credentials.gid;
+  peer.pid = credentials.pid;
+  peer.administrator = peer.uid == 0 || peer.uid == ::geteuid();
+  length = 0;
+  if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERGROUPS, nullptr, &length) != 0 && errno == ERANGE) {
+    peer.groups.resize(length / sizeof(gid_t));
+    if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERGROUPS, peer.groups.data(), &length) != 0) peer.groups.clear();
+  }
+  std::unique_ptr<Connection> connection(new Connection(server, std::move(socket), std::move(peer)));
+  Connection* raw = connection.get();
+  auto watched = server.loop().watch(raw->socket_.descriptor(), EPOLLIN | EPOLLRDHUP,
+                                     [raw](std::uint32_t events) { raw->on_events(events); });
+  if (!watched) return fail(std::move(watched.error()));
+  return connection;
+}
+
+Connection::Connection(Server& server, Descriptor socket, Peer peer)
+    : server_(server), socket_(std::move(socket), received_descriptors_max), peer_(std::move(peer)) {}
+
+Connection::~Connection() {
+  server_.loop().forget(socket_.descriptor());
+  if (process_.valid()) server_.loop().forget(process_.get());
+}
+
+void Connection::send(protocol::MessageType type, std::uint32_t request, std::span<const std::uint8_t> body,
+                      std::vector<Descriptor> descriptors) {
+  if (closing_) return;
+  fail_point("server.message.before_send");
+  if (auto sent = socket_.send(type, request, body, std::move(descriptors)); !sent) {
+    close(sent.error().message());
+    return;
+  }
+  if (socket_.unsent_bytes() > unsent_bytes_max || socket_.unsent_descriptors() > unsent_descriptors_max) {
+    close("the client does not read its answers");
+    return;
+  }
+  if (socket_.has_unsent() && !watching_writable_) {
+    watching_writable_ = true;
+    server_.loop().change(socket_.descriptor(), EPOLLIN | EPOLLRDHUP | EPOLLOUT);
+  }
+}
+
+void Connection::answer_done(std::uint32_t request) {
+  answer(protocol::MessageType::done, request, wire::DoneT{});
+}
+
+void Connection::answer_failure(std::uint32_t request, const Error& error) {
+  wire::FailureT failure;
+  failure.code = static_cast<std::uint8_t>(error.code);
+  failure.what = error.what;
+  failure.where = error.where;
+  answer(protocol::MessageType::failure, request, failure);
+}
+
+bool Connection::peer_gone() const noexcept {
+  if (closing_) return true;
+  char byte = 0;
+  if (::recv(socket_.descriptor(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0) return true;
+  pollfd ended{process_.get(), POLLIN, 0};
+  return process_.valid() && ::poll(&ended, 1, 0) > 0;
+}
+
+void Connection::abandon() {
+  closing_ = true;
+  server_.loop().forget(socket_.descriptor());
+  if (process_.valid()) server_.loop().forget(process_.get());
+}
+
+void Connection::close(const std::string& reason) {
+  if (closing_) return;
+  abandon();
+  server_.loop().post([this, reason] {
+    if (session_) session_->closed(reason);
+    server_.remove(*this);
+  });
+}
+
+void Connection::on_events(std::uint32_t events) {
+  if ((events & EPOLLOUT) != 0) {
+    auto flushed = socket_.flush();
+    if (!flushed) {
+      close(flushed.error().message());
+      return;
+    }
+    if (*flushed && watching_writable_) {
+      watching_writable_ = false;
+      server_.loop().change(socket_.descriptor(), EPOLLIN | EPOLLRDHUP);
+    }
+  }
+  if ((events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) == 0) return;
+  const auto received = socket_.receive();
+  // What arrived before the end still counts.
+  while (!closing_) {
+    auto message = socket_.pop();
+    if (!message) break;
+    fail_point("server.message.received");
+    dispatch(std::move(*message));
+  }
+  if (!received) close(received.error().message());
+}
+
+void Connection::greet(const protocol::Message& message) {
+  auto hello = protocol::body_of<wire::Hello>(message);
+  if (!hello || message.type != protocol::MessageType::hello) {
+    close("the first message was not a hello");
+    return;
+  }
+  if ((*hello)->version() != protocol::protocol_version) {
+    answer_failure(message.request,
+                   {ErrorCode::unsupported,
+                    "the server speaks protocol version " + std::to_string(protocol::protocol_version) +
+                        ", the client " + std::to_string((*hello)->version()) + "; update the older one",
+                    ""});
+    close("another protocol version");
+    return;
+  }
+  greeted_ = true;
+  wire::WelcomeT welcome;
+  welcome.version = protocol::protocol_version;
+  welcome.server_version = version_text;
+  welcome.server_run = server_.run_number();
+  welcome.pid = static_cast<std::uint32_t>(::getpid());
+  answer(protocol::MessageType::welcome, message.request, welcome);
+}
+
+void Connection::dispatch(protocol::Message message) {
+  if (!greeted_) {
+    greet(message);
+    return;
+  }
+  if (message.type == protocol::MessageType::none) {
+    close("malformed header");
+    return;
+  }
+  if (!session_) {
+    if (opens_writer(message.type)) {
+      process_ = Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, peer_.pid, 0)));
+      if (process_.valid()) {
+        auto watched =
+            server_.loop().watch(process_.get(), EPOLLIN, [this](std::uint32_t) { close("the process ended"); });
+        if (!watched) process_.reset();
+      }
+      session_ = std::make_unique<WriterSession>(*this);
+    } else if (message.type == protocol::MessageType::reader_open) {
+      session_ = std::make_unique<ReaderSession>(*this);
+    } else {
+      session_ = std::make_unique<AdminSession>(*this);
+    }
+  }
+  session_->handle(std::move(message));
+}
+
+}  // namespace forebay::server

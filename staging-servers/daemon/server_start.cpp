@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a server comes up: its root, the size of its pool, recovery, readers of the run before, its socket.
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/un.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/size_text.h"
+#include "base/system_error.h"
+#include "daemon/root_files.h"
+#include "daemon/server.h"
+#include "daemon/version.h"
+#include "streams/stream.h"
+
+namespace forebay::server {
+namespace {
+
+/// How soon the steps of a reader that has gone while the server was away are free.
+constexpr std::int64_t absent_check_ms = 250;
+constexpr std::int64_t absent_first_check_ms = 2;
+constexpr std::size_t small_file_bytes_max = std::size_t{1} << 20;
+
+std::span<const std::byte> bytes_of(const std::string& text) {
+  return std::as_bytes(std::span(text));
+}
+
+Result<std::string> read_text(Device& device, const std::string& path) {
+  auto bytes = read_whole(device, path, small_file_bytes_max);
+  if (!bytes) return fail(std::move(bytes.error()));
+  std::string text(reinterpret_cast<const char*>(bytes->data()), bytes->size());
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  return text;
+}
+
+/// A directory for sockets whose path is short, and that nobody else could have prepared.
+Result<std::string> runtime_directory() {
+  const char* given = std::getenv("XDG_RUNTIME_DIR");
+  std::string directory;
+  if (given != nullptr && *given != '\0') {
+    directory = std::string(given) + "/forebay";
+  } else if (::geteuid() == 0) {
+    directory = "/run/forebay";
+  } else {
+    directory = "/tmp/forebay-" + std::to_string(::geteuid());
+  }
+  if (::mkdir(directory.c_str(), 0755) != 0 && errno != EEXIST)
+    return system_error(errno, "cannot make the directory for sockets", directory);
+  struct stat status{};
+  if (::lstat(directory.c_str(), &status) != 0)
+    return system_error(errno, "cannot look at the directory for sockets", directory);
+  if (!S_ISDIR(status.st_mode) || status.st_uid != ::geteuid() || (status.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+    return fail(ErrorCode::permission_denied,
+                "the directory for sockets is not ours alone: remove it, or set XDG_RUNTIME_DIR", directory);
+  }
+  return directory;
+}
+
+}  // namespace
+
+Result<void> Server::prepare_root() {
+  std::error_code error;
+  std::filesystem::create_directories(options_.root, error);
+  const std::filesystem::path canonical =
+      error ? std::filesystem::path() : std::filesystem::canonical(options_.root, error);
+  if (error)
+    return system_error(error.value(), "cannot make the root; choose another with --root or FOREBAY_ROOT",
+                        options_.root);
+  options_.root = canonical.string();
+  lock_ = Descriptor(::open((options_.root + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (!lock_.valid()) return system_error(errno, "cannot write in the root", options_.root);
+  if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
+    return fail(ErrorCode::busy, "another forebayd serves this root; `forebay down` ends it", options_.root);
+  }
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot_id_);
+  if (boot_id_.empty())
+    return fail(ErrorCode::unsupported, "cannot read the kernel's boot id, which recovery depends on",
+                "/proc/sys/kernel/random/boot_id");
+  const auto text = read_text(device_, options_.root + "/boot-id");
+  BootNote note = parse_boot_note(text.value_or(""));
+  after_boot_ = note.boot_id != boot_id_;
+  unchecked_ = std::move(note.unchecked);
+  return {};
+}
+
+Result<void> Server::keep_text(const std::string& name, const std::string& text) {
+  const std::string path = options_.root + "/" + name;
+  auto before = read_whole(device_, path, small_file_bytes_max);
+  if (before && std::ranges::equal(*before, bytes_of(text))) return {};
+  auto written = write_whole(device_, options_.root, name, bytes_of(text));
+  if (!written && written.error().code == ErrorCode::no_space && before && before->size() >= text.size()) {
+    // A disk without a byte left keeps no server from starting again.
+    auto file = device_.open(path, OpenMode::read_write);
+    if (!file) return fail(std::move(file.error()));
+    written = (*file)->write_at(0, bytes_of(text + std::string(before->size() - text.size(), '\n')));
+    if (written) written = (*file)->sync();
+  }
+  if (!written) written.error().where = path;
+  return written;
+}
+
+Result<void> Server::learn_capacity() {
+  const std::string path = options_.root + "/pool";
+  std::optional<std::uint64_t> capacity = options_.capacity_bytes;
+  const auto text = read_text(device_, path);
+  if (!capacity && text) {
+    auto number = parse_pool(*text, path);
+    if (!number) return fail(std::move(number.error()));
+    capacity = *number;
+  }
+  if (!capacity) {
+    struct statvfs status{};
+    if (::statvfs(options_.root.c_str(), &status) != 0)
+      return system_error(errno, "cannot tell the free space", options_.root);
+    capacity = static_cast<std::uint64_t>(status.f_bavail) * status.f_frsize / 10 * 8;
+  }
+  pool_bytes_ = *capacity / storage::granularity_bytes * storage::granularity_bytes;
+  if (pool_bytes_ < storage::capacity_bytes_min) {
+    return fail(ErrorCode::invalid_argument,
+                "a pool of " + size_text(*capacity) + " has no room for the smallest reservation, which takes " +
+                    size_text(storage::capacity_bytes_min) + "; name a larger one with --capacity",
+                options_.root);
+  }
+  const std::string written = std::to_string(pool_bytes_) + "\n";
+  return keep_text("pool", written);
+}
+
+Result<void> Server::recover() {
+  auto presence = ReaderPresence::open(options_.root);
+  if (!presence) return fail(std::move(presence.error()));
+  presence_ = std::move(*presence);
+  auto pins = PinTable::open(options_.root + "/pins", after_boot_, *presence_, absent_);
+  if (!pins) return fail(std::move(pins.error()));
+  pins_ = std::move(*pins);
+  auto records = store_->load(start_problems_, unread_);
+  if (!records) return fail(std::move(records.error()));
+  for (reservation::ReservationT& record : *records) {
+    if (reservations_.contains(record.name)) {
+      start_problems_.push_back("two reservations are called " + record.name + "; the one with id " + record.id +
+                                " is left alone");
+      unread_.push_back(record.id);
+      continue;
+    }
+    Reservation& reservation = add_reservation(std::move(record));
+    reservation.recover_streams(after_boot_, unchecked_[reservation.record().id]);
+  }
+  watch_absent_readers();
+  // Nothing may say that this boot was seen before its recovery is whole.
+  if (auto noted = note_boot(); !noted) return noted;
+  for (const std::string& problem : start_problems_) log::warning("{}", problem);
+  log::info("{} reservations recovered{}", reservations_.size(), after_boot_ ? " after a boot" : "");
+  return {};
+}
+
+Result<void> Server::note_boot() {
+  BootNote note{boot_id_, {}};
+  for (const auto& [name, reservation] : reservations_) {
+    for (const std::string& stream : reservation->unchecked_streams())
+      note.unchecked[reservation->record().id].insert(stream);
+  }
+  for (const std::string& id : unread_) {
+    if (after_boot_) note.unchecked[id].insert(Reservation::all_streams);
+    for (const std::string& stream : unchecked_[id]) note.unchecked[id].insert(stream);
+  }
+  return keep_text("boot-id", to_text(note));
+}
+
+void Server::watch_absent_readers() {
+  const bool all_read = unread_.empty() && std::ranges::all_of(reservations_, [](const auto& entry) {
+                          return entry.second->unreadable_streams().empty();
+                        });
+  std::set<std::uint64_t> sessions;
+  for (const PinTable::Absent& reader : std::exchange(absent_, {})) {
+    Stream* stream = nullptr;
+    for (auto& [name, reservation] : reservations_) {
+      for (auto& [stream_name, candidate] : reservation->streams()) {
+        if (candidate->state().uuid == reader.stream_uuid) stream = candidate.get();
+      }
+    }
+    if (stream == nullptr && !all_read) {
+      // It may be one that could not be read. A later start can: its steps must not be dropped under their readers
+      // then.
+      sessions.insert(reader.session);
+      unplaced_readers_.emplace(reader.session, UnplacedReader{ReaderProcess(reader.pid), reader.keys});
+      continue;
+    }
+    if (stream == nullptr) {
+      for (const auto& [epoch, step] : reader.keys) pins_->remove(reader.session, epoch, step);
+      continue;
+    }
+    stream->followers().hold_for_absent(reader.session, reader.keys);
+    watch_absent_reader(reader.session, reader.pid);
+    sessions.insert(reader.session);
+  }
+  presence_->keep_only(sessions);
+}
+
+void Server::watch_absent_reader(std::uint64_t session, pid_t pid) {
+  absent_readers_.emplace(session, ReaderProcess(pid));
+  // Neither a lock that ends nor the last handle of a reader that lives on says so by itself.
+  // A killed process's connection may be seen to end just before its lock, so the first look is soon.
+  if (!std::exchange(absent_check_set_, true))
+    loop_->at(monotonic_ns() + absent_first_check_ms * 1'000'000, [this] { check_absent_readers(); });
+}
+
+void Server::check_absent_readers() {
+  std::vector<std::uint64_t> gone;
+  for (const auto& [session, process] : absent_readers_) {
+    if (is_gone(session, process)) gone.push_back(session);
+  }
+  for (std::uint64_t session : gone) {
+    absent_readers_.erase(session);
+    presence_->forget(session);
+    for (auto& [name, reservation] : reservations_) {
+      for (auto& [stream_name, stream] : reservation->streams()) stream->followers().absent_is_gone(session);
+    }
+  }
+  absent_check_set_ = !absent_readers_.empty();
+  if (absent_check_set_) loop_->at(monotonic_ns() + absent_check_ms * 1'000'000, [this] { check_absent_readers(); });
+}
+
+bool Server::is_gone(std::uint64_t session, const ReaderProcess& process) const {
+  const auto state = presence_->state(session);
+  if (state != ReaderPresence::State::unknown) return state == ReaderPresence::State::gone;
+  return process.has_ended();
+}
+
+bool Server::has_unplaced_readers() {
+  std::erase_if(unplaced_readers_, [this](const auto& entry) {
+    const auto& [session, reader] = entry;
+    if (!is_gone(session, reader.process)) return false;
+    for (const auto& [epoch, step] : reader.keys) pins_->remove(session, epoch, step);
+    presence_->forget(session);
+    return true;
+  });
+  return !unplaced_readers_.empty();
+}
+
+bool Server::held_by_absent(const std::string& stream_uuid, std::uint32_t epoch, std::uint64_t step) const {
+  return std::ranges::any_of(absent_, [&](const PinTable::Absent& reader) {
+    return reader.stream_uuid == stream_uuid &&
+           std::ranges::find(reader.keys, std::pair(epoch, step)) != reader.keys.end();
+  });
+}
+
+Result<void> Server::listen() {
+  socket_path_ = options_.socket_path;
+  if (socket_path_.empty()) {
+    auto directory = runtime_directory();
+    if (!directory) return fail(std::move(directory.error()));
+    socket_path_ = fmt::format("{}/{:016x}.sock", *directory, std::hash<std::string>()(options_.root));
+  }
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (socket_path_.size() >= sizeof address.sun_path)
+    return fail(ErrorCode::invalid_argument, "the socket's path is too long; set XDG_RUNTIME_DIR to a short one",
+                socket_path_);
+  socket_path_.copy(address.sun_path, sizeof address.sun_path - 1);
+  // The lock on the root says that no living server uses it.
+  if (::unlink(socket_path_.c_str()) != 0 && errno != ENOENT)
+    return system_error(errno, "cannot remove an old socket", socket_path_);
+  listener_ = Descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!listener_.valid()) return system_error(errno, "cannot make a socket");
+  if (::bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0)
+    return system_error(errno, "cannot bind", socket_path_);
+  // Whoever can reach the server may connect: rights are decided by who the peer is.
+  if (::chmod(socket_path_.c_str(), 0666) != 0)
+    return system_error(errno, "cannot open the socket to others", socket_path_);
+  if (::listen(listener_.get(), SOMAXCONN) != 0) return system_error(errno, "cannot listen", socket_path_);
+  if (auto watched = loop_->watch(listener_.get(), EPOLLIN, [this](std::uint32_t) { accept_clients(); }); !watched)
+    return watched;
+  const std::string endpoint = socket_path_ + "\n";
+  if (auto written = keep_text("endpoint", endpoint); !written) return written;
+  if (::chmod((options_.root + "/endpoint").c_str(), 0644) != 0)
+    return system_error(errno, "cannot open the endpoint file to others", options_.root + "/endpoint");
+  log::info("forebayd {} serves {} on {}", version_text, options_.root, socket_path_);
+  return {};
+}
+
+}  // namespace forebay::server

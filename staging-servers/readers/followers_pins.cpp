@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who holds which step: readers, writers whose programs hold allocated memory, and readers that a restart of the server
+// has cut off.
+#include <algorithm>
+
+#include "daemon/server.h"
+#include "readers/followers.h"
+#include "readers/reader_session.h"
+#include "streams/stream.h"
+
+namespace forebay::server {
+
+bool Followers::pin(ReaderSession& session, const StepKey& key, std::uint64_t size_bytes, bool held) {
+  Reservation& reservation = stream_.reservation();
+  Pin& pin = pins_[key];
+  const bool unnamed = session.consumer.empty();
+  const auto refuse = [&] {
+    if (pin.count == 0) pins_.erase(key);
+    return false;
+  };
+  if (!session.pins.contains(key)) {
+    const bool adds = unnamed && pin.unnamed == 0;
+    if (adds && !held && reservation.unnamed_pinned_bytes + size_bytes > reservation.unnamed_pinned_bytes_max())
+      return refuse();
+    if (!reservation.server().pins().add(session.number, session.connection().peer().pid, stream_.state().uuid,
+                                         key.first, key.second))
+      return refuse();
+    if (adds) reservation.unnamed_pinned_bytes += size_bytes;
+    ++pin.count;
+    if (unnamed) ++pin.unnamed;
+    pin.size_bytes = std::max(pin.size_bytes, size_bytes);  // a writer does not say it
+  }
+  ++session.pins[key];
+  return true;
+}
+
+void Followers::unpin(const StepKey& key, bool unnamed) {
+  const auto found = pins_.find(key);
+  if (found == pins_.end()) return;
+  Pin& pin = found->second;
+  if (unnamed && --pin.unnamed == 0) stream_.reservation().unnamed_pinned_bytes -= pin.size_bytes;
+  if (--pin.count > 0) return;
+  pins_.erase(found);
+  stream_.retired_unpinned(key);
+}
+
+bool Followers::let_go(ReaderSession& session, const StepKey& key) {
+  const auto held = session.pins.find(key);
+  if (held == session.pins.end() || --held->second > 0) return false;
+  session.pins.erase(held);
+  stream_.reservation().server().pins().remove(session.number, key.first, key.second);
+  unpin(key, session.consumer.empty());
+  return true;
+}
+
+void Followers::release(ReaderSession& session, const StepKey& key) {
+  if (!let_go(session, key)) return;
+  stream_.apply_retention();
+  stream_.reservation().space_changed();
+}
+
+ReaderSession* Followers::find(std::uint64_t session) const {
+  const auto found = std::ranges::find(sessions_, session, [](const ReaderSession* other) { return other->number; });
+  return found == sessions_.end() ? nullptr : *found;
+}
+
+Result<void> Followers::pin_for_writer(std::uint64_t session, pid_t process, const StepKey& key) {
+  ReaderSession* const holder = find(session);
+  if (holder == nullptr || holder->connection().peer().pid != process || holder->consumer.empty())
+    return fail(ErrorCode::protocol, "the part names a holder that is not a named reader of this process");
+  if (holder->pins.contains(key)) return {};
+  if (!pin(*holder, key, 0)) {
+    return fail(ErrorCode::no_space,
+                "the program holds memory that it allocated in this step, but the server's table of pins is full; let "
+                "go of arrays and of steps that were read");
+  }
+  return {};
+}
+
+void Followers::revoke(const StepKey& key) {
+  for (ReaderSession* session : sessions_) {
+    // When it comes back it is told that the pin is lost.
+    if (session->pins.contains(key)) session->connection().close("a step that it holds had been dropped");
+  }
+}
+
+void Followers::unpin_for_writer(std::uint64_t session, const StepKey& key) {
+  // No step goes with it: there was none.
+  if (ReaderSession* const holder = find(session)) let_go(*holder, key);
+}
+
+void Followers::hold_for_absent(std::uint64_t session, const std::vector<StepKey>& keys) {
+  for (const StepKey& key : keys) {
+    const auto& state = stream_.state();
+    const auto kept = state.steps.find(key.second);
+    const bool exists =
+        (kept != state.steps.end() && kept->second.committed.epoch == key.first) || state.retired.contains(key);
+    if (!exists) {
+      // The server died before the step's record, or lost it with the power.
+      stream_.reservation().server().pins().remove(session, key.first, key.second);
+      continue;
+    }
+    ++pins_[key].count;
+    absent_[session].push_back({key, false});
+  }
+}
+
+void Followers::absent_is_gone(std::uint64_t session) {
+  end_absent(session, {});
+}
+
+void Followers::end_absent(std::uint64_t session, const std::map<StepKey, std::uint32_t>& kept) {
+  const auto found = absent_.find(session);
+  if (found == absent_.end()) return;
+  stream_.reservation().server().absent_returned(session);
+  for (const auto& [key, unnamed] : std::exchange(found->second, {})) {
+    if (!kept.contains(key)) stream_.reservation().server().pins().remove(session, key.first, key.second);
+    unpin(key, unnamed);
+  }
+  absent_.erase(session);
+  stream_.apply_retention();
+  stream_.reservation().space_changed();
+}
+
+std::vector<StepKey> Followers::resume_pins(ReaderSession& session, const std::vector<StepKey>& wanted) {
+  std::vector<StepKey> lost;
+  for (const StepKey& key : wanted) {
+    const auto& state = stream_.state();
+    const auto kept = state.steps.find(key.second);
+    const storage::StepState* step = nullptr;
+    if (kept != state.steps.end() && kept->second.committed.epoch == key.first) step = &kept->second;
+    if (const auto retired = state.retired.find(key); retired != state.retired.end()) step = &retired->second;
+    // Only what was held for it all the time is sure not to have been written over.
+    const auto absent = absent_.find(session.number);
+    const bool held =
+        absent != absent_.end() && std::ranges::find(absent->second, key, &AbsentPin::key) != absent->second.end();
+    // Others may have come back before it, and pinned what the limit of unnamed readers allows.
+    if (step == nullptr || !held || !pin(session, key, step->committed.size_bytes, true)) lost.push_back(key);
+  }
+  // The lines of what it still holds stay in the table all the time: the server may be killed here as anywhere.
+  end_absent(session.number, session.pins);
+  return lost;
+}
+
+std::uint32_t Followers::pin_count(const StepKey& key) const {
+  const auto found = pins_.find(key);
+  return found == pins_.end() ? 0 : found->second.count;
+}
+
+}  // namespace forebay::server

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// Readers' pins in a file that is mapped into memory: a server that is killed and started again still knows which steps
+// the processes of before have mapped, and does not write over them before they come back or end.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <forebay/result.h>
+
+#include "readers/reader_presence.h"
+
+namespace forebay::server {
+
+class PinTable {
+ public:
+  /// A reader of before the restart that still exists.
+  struct Absent {
+    std::uint64_t session = 0;
+    pid_t pid = 0;
+    std::string stream_uuid;
+    std::vector<std::pair<std::uint32_t, std::uint64_t>> keys;  ///< epoch, step
+  };
+
+  /// Maps ROOT/pins, making it if need be. What it held goes to `absent`, less those that are gone; after a boot nobody
+  /// is left.
+  static Result<std::unique_ptr<PinTable>> open(const std::string& path, bool after_boot,
+                                                const ReaderPresence& presence, std::vector<Absent>& absent);
+  ~PinTable();
+  PinTable(const PinTable&) = delete;
+  PinTable& operator=(const PinTable&) = delete;
+
+  /// False if the table is full: the reader then gets no pin.
+  bool add(std::uint64_t session, pid_t pid, const std::string& stream_uuid, std::uint32_t epoch, std::uint64_t step);
+  void remove(std::uint64_t session, std::uint32_t epoch, std::uint64_t step);
+  /// A connection of this process ended: its pid may come to mean another process.
+  void forget_process(pid_t pid);
+
+ private:
+  struct Slot;
+  PinTable(Slot* slots, std::size_t slot_count);
+
+  Slot* slots_;
+  std::size_t slot_count_;
+  std::vector<std::uint32_t> free_;
+  std::map<std::tuple<std::uint64_t, std::uint32_t, std::uint64_t>, std::uint32_t> used_;
+  std::map<pid_t, std::uint64_t> started_;  ///< start times of the processes that are connected
+};
+
+}  // namespace forebay::server

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "readers/reader_presence.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <system_error>
+
+#include <fmt/format.h>
+
+#include "base/log.h"
+#include "base/system_error.h"
+
+namespace forebay::server {
+
+Result<ReaderPresence> ReaderPresence::open(const std::string& root) {
+  ReaderPresence presence(root + "/readers");
+  if (::mkdir(presence.directory_.c_str(), 0700) != 0 && errno != EEXIST)
+    return system_error(errno, "cannot make the directory of readers", presence.directory_);
+  return presence;
+}
+
+std::string ReaderPresence::path(std::uint64_t session) const {
+  return fmt::format("{}/{:016x}", directory_, session);
+}
+
+Descriptor ReaderPresence::admit(std::uint64_t session) const {
+  // Each client gets an open file of its own, and can neither write to it nor take another's lock away.
+  Descriptor file(::open(path(session).c_str(), O_RDONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
+  if (file.valid() && ::flock(file.get(), LOCK_SH | LOCK_NB) == 0) return file;
+  const Error error =
+      system_error(errno, "after a restart a reader's steps will be held until its process ends", path(session))
+          .value();
+  log::warning("{}", error.message());
+  forget(session);
+  return {};
+}
+
+void ReaderPresence::forget(std::uint64_t session) const {
+  remove(path(session));
+}
+
+void ReaderPresence::remove(const std::string& path) {
+  if (::unlink(path.c_str()) == 0 || errno == ENOENT) return;
+  const Error error = system_error(errno, "a reader's file stays until the server starts again", path).value();
+  log::warning("{}", error.message());
+}
+
+ReaderPresence::State ReaderPresence::state(std::uint64_t session) const {
+  const Descriptor file(::open(path(session).c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+  if (!file.valid()) return errno == ENOENT ? State::unknown : State::present;
+  if (::flock(file.get(), LOCK_EX | LOCK_NB) == 0) return State::gone;
+  return State::present;
+}
+
+void ReaderPresence::keep_only(const std::set<std::uint64_t>& sessions) const {
+  std::set<std::string> kept;
+  for (std::uint64_t session : sessions) kept.insert(path(session));
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(directory_, ignored)) {
+    if (!kept.contains(entry.path().string())) remove(entry.path().string());
+  }
+}
+
+ReaderProcess::ReaderProcess(pid_t pid) noexcept
+    : descriptor_(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))),
+      had_ended_(!descriptor_.valid() && errno == ESRCH) {}
+
+bool ReaderProcess::has_ended() const noexcept {
+  pollfd end{descriptor_.get(), POLLIN, 0};
+  return had_ended_ || (descriptor_.valid() && ::poll(&end, 1, 0) == 1);
+}
+
+}  // namespace forebay::server

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// A connection that reads one stream: its requests, and where it stands.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+
+#include <forebay/reader.h>
+
+#include "daemon/connection.h"
+#include "readers/followers.h"
+
+namespace forebay::server {
+
+class ReaderSession final : public Session {
+ public:
+  explicit ReaderSession(Connection& connection);
+  ~ReaderSession() override;
+
+  void handle(protocol::Message message) override;
+  void closed(const std::string& reason) override;
+
+  Connection& connection() noexcept { return connection_; }
+  const Connection& connection() const noexcept { return connection_; }
+
+  // Used by Followers
+  std::uint64_t number = 0;  ///< session number, known to the client, and no other living reader's
+  std::string consumer;
+  Watermark min_watermark = Watermark::committed;
+  bool latest_only = false;
+  bool follow = true;
+  StepDistribution distribution = StepDistribution::stream_default;
+  std::uint64_t position = 0;  ///< next step to give
+  std::uint64_t skipped = 0;
+  bool rewound = false;
+  std::optional<std::uint32_t> wait_request;
+  StreamStatus told_status = StreamStatus::waiting;
+  bool status_to_tell = false;
+  std::map<StepKey, std::uint32_t> pins;
+
+  /// Descriptors of these segments that the peer has not got yet; as many as fit into one message.
+  std::vector<Descriptor> descriptors_for(const std::vector<std::uint32_t>& wanted,
+                                          std::vector<std::uint32_t>& segments);
+
+  /// The stream came into being.
+  void stream_made();
+  /// The reservation was destroyed in which the stream would have come into being.
+  void reservation_destroyed();
+  /// The stream was removed or the reservation destroyed, or this reader counts as gone already.
+  void stream_removed();
+
+ private:
+  void open(const protocol::Message& message);
+  void join();
+  std::string wanted_path() const { return wish_.reservation + "/" + wish_.stream; }
+  Result<void> answer(const protocol::Message& message);
+  void take_number();
+
+  Connection& connection_;
+  wire::ReaderOpenT wish_;
+  std::uint32_t open_request_ = 0;
+  bool waiting_for_stream_ = false;
+  bool admitted_ = false;  ///< has joined a stream, and has a file that says that it is present
+  std::optional<EventLoop::TimerId> open_timer_;
+  Stream* stream_ = nullptr;
+};
+
+}  // namespace forebay::server

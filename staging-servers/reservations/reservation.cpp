@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reservations/reservation.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <map>
+
+#include <fmt/format.h>
+
+#include "base/clock.h"
+#include "base/fail_point.h"
+#include "base/log.h"
+#include "base/system_error.h"
+#include "base/uuid.h"
+#include "daemon/server.h"
+#include "streams/stream.h"
+#include "streams/stream_recovery.h"
+
+namespace forebay::server {
+
+Reservation::Reservation(Server& server, reservation::ReservationT record)
+    : server_(server),
+      record_(std::move(record)),
+      space_(record_.members.empty() ? 0 : record_.members.front()->segments, record_.segment_bytes) {}
+
+Reservation::~Reservation() {
+  for (SpaceWaiter& waiter : waiters_) {
+    if (waiter.timer) server_.loop().cancel(*waiter.timer);
+  }
+}
+
+bool Reservation::owned_by(const Peer& peer) const noexcept {
+  return peer.administrator || peer.uid == record_.owner_uid;
+}
+
+Result<void> Reservation::admit(const Peer& peer) const {
+  if (owned_by(peer) || peer.in_group(record_.owner_gid)) return {};
+  return fail(denial(name(), peer));
+}
+
+Error Reservation::denial(const std::string& name, const Peer& peer) {
+  return {ErrorCode::permission_denied,
+          fmt::format("there is no reservation of this name that user {} may use; `forebay ls` lists yours, its owner "
+                      "can tell you its group",
+                      peer.uid),
+          "reservation " + name};
+}
+
+const std::string* Reservation::unreadable(const std::string& stream) const {
+  auto found = unreadable_.find(stream);
+  if (found == unreadable_.end()) found = unreadable_.find(all_streams);
+  return found == unreadable_.end() ? nullptr : &found->second;
+}
+
+Result<void> Reservation::check_readable(const std::string& stream) const {
+  const std::string* why = unreadable(stream);
+  if (why == nullptr) return {};
+  std::string what = "the stream cannot be opened: " + *why + "; mend the disk and restart the server";
+  if (unreadable_.contains(stream)) what += ", or remove the stream";
+  return fail(ErrorCode::corrupt, std::move(what), "stream " + name() + "/" + stream);
+}
+
+Stream* Reservation::find_stream(const std::string& stream) {
+  const auto found = streams_.find(stream);
+  return found == streams_.end() ? nullptr : found->second.get();
+}
+
+Result<Stream*> Reservation::find_or_make_stream(const std::string& stream) {
+  if (Stream* found = find_stream(stream)) return found;
+  if (auto readable = check_readable(stream); !readable) return fail(std::move(readable.error()));
+  if (auto room = make_room_for_stream(); !room) return fail(std::move(room.error()));
+  if (auto made = server_.store().make_stream_directory(record_.id, stream); !made)
+    return fail(std::move(made.error()));
+  fail_point("server.stream.before_journal");
+  auto state = storage::StreamState::fresh(random_uuid(), stream, wall_clock_ns());
+  const auto checkpoint = state.to_checkpoint();
+  const auto body = protocol::pack(checkpoint);
+  auto journal = storage::Journal::create(server_.device(), server_.store().stream_directory(record_.id, stream),
+                                          {body.data(), body.size()}, journal_options());
+  if (!journal) return fail(std::move(journal.error()));
+  auto made =
+      std::make_unique<Stream>(*this, server_.next_stream_number(), std::move(state), std::move(*journal), ToldSteps{});
+  Stream* raw = made.get();
+  streams_.emplace(stream, std::move(made));
+  server_.stream_made(raw->path());
+  return raw;
+}
+
+void Reservation::recover_streams(bool after_boot, const std::set<std::string>& unchecked) {
+  recovering_ = true;
+  read_streams(after_boot, unchecked);
+  recovering_ = false;
+  // A stream that was removed took with it who wrote its segments, and that process may live.
+  for (std::uint32_t segment = 0; !after_boot && segment < space_.segment_count(); ++segment) {
+    if (!space_.owner(segment)) space_.set_owner(segment, unknown_owner);
+  }
+  recover_lent_segments();
+}
+
+void Reservation::read_streams(bool after_boot, const std::set<std::string>& unchecked) {
+  const bool none_checked = after_boot || unchecked.contains(all_streams);
+  auto names = server_.store().stream_names(record_.id);
+  if (!names) {
+    // Nothing may be written over steps that nobody knows of.
+    unreadable_.emplace(all_streams, names.error().message());
+    unchecked_ = unchecked;
+    if (after_boot) unchecked_.insert(all_streams);
+    log::error("the streams of {} cannot be listed: {}", name(), names.error().message());
+    return;
+  }
+  const auto to_check = [&](const std::string& stream) { return none_checked || unchecked.contains(stream); };
+  const auto not_recovered = [&](const std::string& stream, const Error& error) {
+    unreadable_.emplace(stream, error.message());
+    if (to_check(stream)) unchecked_.insert(stream);
+    log::error("stream {}/{} cannot be opened: {}", name(), stream, error.message());
+  };
+  std::map<std::string, ReadStream> read_streams;
+  for (const std::string& stream : *names) {
+    auto read = read_stream(*this, stream, to_check(stream));
+    if (read) {
+      read_streams.emplace(stream, std::move(*read));
+      continue;
+    }
+    if (read.error().code == ErrorCode::not_found) {
+      // A crash came between its folder and its journal: nobody was told that it exists.
+      if (auto retired = server_.store().retire_stream(record_.id, stream); retired) continue;
+    }
+    not_recovered(stream, read.error());
+  }
+  // What was cut from the end of a journal may have dropped a step: those of which all is there come first.
+  for (const bool cut : {false, true}) {
+    for (auto stream = read_streams.begin(); stream != read_streams.end();) {
+      auto& [stream_name, read] = *stream;
+      Result<void> taken;
+      if (!read.recovery.damaged && (read.recovery.bytes_cut > 0) == cut)
+        taken = take_certain_space(*this, read, to_check(stream_name));
+      if (!taken) not_recovered(stream_name, taken.error());
+      stream = taken ? std::next(stream) : read_streams.erase(stream);
+    }
+  }
+  // Those with a damaged journal last: others may own by now what they tell of.
+  for (const bool damaged : {false, true}) {
+    for (auto& [stream, read] : read_streams) {
+      if (read.recovery.damaged != damaged) continue;
+      auto recovered = recover_stream(*this, std::move(read), to_check(stream));
+      if (!recovered) {
+        not_recovered(stream, recovered.error());
+        continue;
+      }
+      streams_.emplace(stream, std::move(*recovered));
+      // Nothing in its journal can say what of it did not survive: the next start has to look again.
+      if (damaged && to_check(stream)) unchecked_.insert(stream);
+    }
+  }
+}
+
+Result<void> Reservation::remove_stream(const std::string& stream) {
+  if (const auto all = unreadable_.find(all_streams); all != unreadable_.end()) {
+    return fail(ErrorCode::io_error,
+                "the reservation's streams cannot be listed: " + all->second + "; mend the disk and restart the server",
+                "stream " + name() + "/" + stream);
+  }
+  // Else a new stream of this name would be taken for it at the next start.
+  const auto no_more_unchecked = [&] {
+    if (unchecked_.erase(stream) == 0) return;
+    if (auto noted = server_.note_boot(); !noted) log::warning("{}", noted.error().message());
+  };
+  if (unreadable_.contains(stream)) {
+    // Which steps they hold only its journal tells, and with it gone these would be anybody's space.
+    if (server_.has_unplaced_readers()) {
+      return fail(ErrorCode::busy,
+                  "readers of before the server's start may hold steps of this stream, which cannot be read; end them "
+                  "first",
+                  "stream " + name() + "/" + stream);
+    }
+    if (auto retired = server_.store().retire_stream(record_.id, stream); !retired) return retired;
+    unreadable_.erase(stream);
+    no_more_unchecked();
+    server_.purge_quarantine();
+    // What lies in them is known again.
+    journals_shrank();
+    space_changed();
+    return {};
+  }
+  const auto found = streams_.find(stream);
+  if (found == streams_.end()) return {};
+  if (found->second->followers().any_pinned()) {
+    return fail(ErrorCode::busy, "readers hold steps of this stream; end them first",
+                "stream " + found->second->path());
+  }
+  if (auto retired = server_.store().retire_stream(record_.id, stream); !retired) return retired;
+  fail_point("server.stream.retired");
+  const std::vector<Extent> held = found->second->extents_of_steps();
+  end_waits(*found->second, {ErrorCode::not_found, "the stream was removed", "stream " + found->second->path()});
+  found->second->removed();
+  streams_.erase(found);
+  no_more_unchecked();
+  for (const Extent& extent : held) space_.release(extent);
+  journals_shrank();
+  space_changed();
+  server_.purge_quarantine();
+  return {};
+}
+
+Result<void> Reservation::check_stays() const {
+  if (!retiring) return {};
+  return fail(ErrorCode::not_found, "the reservation is being destroyed", "reservation " + name());
+}
+
+Result<Descriptor> Reservation::open_segment(std::uint32_t segment, bool writable) const {
+  if (auto stays = check_stays(); !stays) return fail(std::move(stays.error()));
+  const std::string path = server_.store().segment_path(record_.id, segment);
+  Descriptor descriptor(::open(path.c_str(), (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC));
+  if (!descriptor.valid()) return system_error(errno, "cannot open a segment", path);
+  return descriptor;
+}
+
+void Reservation::segment_failed(std::uint32_t segment, const Error& error) {
+  if (!failed_segments_.insert(segment).second) return;
+  space_.close(segment);
+  problems.push_back(fmt::format("segment {} could not be synced and is out of use until the server is restarted: {}",
+                                 segment, error.message()));
+  for (auto& [stream_name, stream] : streams_) {
+    if (stream->writes_unsynced_in(segment))
+      stream->fail_stream(
+          fmt::format("segment {}, which it shares, could not be synced: {}", segment, error.message()));
+  }
+  space_changed();
+}
+
+ReservationInfo Reservation::info(std::uint64_t files_bytes) const {
+  ReservationInfo info;
+  info.name = name();
+  info.id = record_.id;
+  info.capacity_bytes = record_.capacity_bytes;
+  info.used_bytes = space_.total_bytes() - space_.free_bytes() - lent_bytes() + journal_bytes();
+  info.files_bytes = files_bytes;
+  info.segment_bytes = record_.segment_bytes;
+  info.lifetime = static_cast<Lifetime>(record_.lifetime);
+  info.access_mode = static_cast<AccessMode>(record_.access_mode);
+  info.type = static_cast<ReservationType>(record_.type);
+  info.owner_uid = record_.owner_uid;
+  info.owner_gid = record_.owner_gid;
+  info.created_ns = record_.created_ns;
+  info.streams = static_cast<std::uint32_t>(streams_.size());
+  info.files_path = server_.store().files_directory(record_.id);
+  return info;
+}
+
+}  // namespace forebay::server

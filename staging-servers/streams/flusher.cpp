@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "streams/flusher.h"
+
+#include <set>
+
+#include <fmt/format.h>
+
+#include "base/clock.h"
+#include "base/fail_point.h"
+#include "base/log.h"
+#include "daemon/server.h"
+#include "streams/stream.h"
+
+namespace forebay::server {
+
+struct Flusher::SegmentFile {
+  std::uint32_t number = 0;
+  std::unique_ptr<File> file;
+};
+
+struct Flusher::SyncFailure {
+  std::uint32_t segment = 0;
+  Error error;
+};
+
+/// One round: what it syncs, and what becomes true afterwards.
+struct Flusher::Job {
+  std::uint64_t target = 0;  ///< steps below become durable
+  std::uint64_t rewinds = 0;
+  SegmentFiles segments;
+  std::vector<std::vector<Extent>> releases;
+};
+
+namespace {
+
+/// How long a journal without room for the watermark is left alone.
+constexpr std::int64_t retry_pause_ms = 500;
+
+journal::DurableToT durable_to(const Stream& stream, std::uint64_t target) {
+  journal::DurableToT record;
+  record.step = target - 1;
+  record.epoch = stream.state().epoch;
+  return record;
+}
+
+}  // namespace
+
+/// The segments that hold steps which are committed but not durable, opened for syncing.
+Result<Flusher::SegmentFiles> Flusher::unsynced_segments(Stream& stream) {
+  std::set<std::uint32_t> numbers;
+  const auto& steps = stream.state().steps;
+  for (auto step = steps.lower_bound(stream.state().durable_next); step != steps.end(); ++step) {
+    for (const Extent& extent : extents_of(step->second.committed)) numbers.insert(extent.segment);
+  }
+  SegmentFiles files;
+  Server& server = stream.reservation().server();
+  for (std::uint32_t number : numbers) {
+    if (stream.reservation().has_failed(number))
+      return fail(ErrorCode::io_error, "an earlier sync of it failed", fmt::format("segment {}", number));
+    // Opened for reading, which is enough for a sync and does not look like a writer to nobody_writes().
+    auto file =
+        server.device().open(server.store().segment_path(stream.reservation().record().id, number), OpenMode::read);
+    if (!file) return fail(std::move(file.error()));
+    files.push_back({number, std::move(*file)});
+  }
+  return files;
+}
+
+std::optional<Flusher::SyncFailure> Flusher::sync_all(SegmentFiles& files) {
+  for (auto& [number, file] : files) {
+    if (auto synced = file->sync(); !synced) return SyncFailure{number, std::move(synced.error())};
+  }
+  return std::nullopt;
+}
+
+Flusher::Flusher(Stream& stream)
+    : stream_(stream), durable_next_(stream.state().durable_next), alive_(std::make_shared<bool>(true)) {}
+
+Flusher::~Flusher() {
+  if (timer_) stream_.reservation().server().loop().cancel(*timer_);
+}
+
+bool Flusher::nothing_to_do() const {
+  return stream_.state().status == StreamStatus::failed ||
+         (stream_.state().next_step == durable_next_ && !stream_.waits_for_journal_sync());
+}
+
+void Flusher::request(bool soon) {
+  if (nothing_to_do()) return;
+  if (running_) {
+    again_ = true;
+    again_soon_ = again_soon_ || soon;
+    return;
+  }
+  Server& server = stream_.reservation().server();
+  const std::int64_t interval_ms = server.options().flush_interval_ms;
+  if (!soon && interval_ms < 0) return;
+  if (timer_) {
+    if (timer_soon_ || !soon) return;
+    server.loop().cancel(*timer_);
+  }
+  timer_soon_ = soon;
+  timer_ = server.loop().at(monotonic_ns() + (soon ? 0 : interval_ms * 1'000'000), [this] {
+    timer_.reset();
+    start();
+  });
+}
+
+std::uint64_t Flusher::bytes_in_release() const {
+  std::uint64_t bytes = 0;
+  if (!running_) return bytes;
+  for (const auto& extents : running_->releases) {
+    for (const Extent& extent : extents) bytes += extent.length;
+  }
+  return bytes;
+}
+
+std::vector<std::vector<Extent>> Flusher::take_releases() {
+  if (!running_) return {};
+  return std::exchange(running_->releases, {});
+}
+
+void Flusher::rewind(std::uint64_t first) {
+  ++rewinds_;
+  if (durable_next_ > first) durable_next_ = first;
+}
+
+void Flusher::start() {
+  if (nothing_to_do() || running_) return;
+  // Segments are opened by name, and theirs have changed by now. Should the reservation stay all the same, it goes on.
+  if (stream_.reservation().retiring) {
+    retry_later();
+    return;
+  }
+  auto job = std::make_shared<Job>();
+  job->target = stream_.state().next_step;
+  job->rewinds = rewinds_;
+  auto segments = unsynced_segments(stream_);
+  if (!segments) {
+    stream_.fail_stream("a segment cannot be synced: " + segments.error().message());
+    return;
+  }
+  job->segments = std::move(*segments);
+  job->releases = stream_.take_unsynced_releases();
+  running_ = job;
+  Server& server = stream_.reservation().server();
+  server.sync_worker().add([this, job, &loop = server.loop(), alive = std::weak_ptr<bool>(alive_)] {
+    fail_point("server.flush.before_sync");
+    auto failure = sync_all(job->segments);
+    loop.post([this, job, alive, failure = std::move(failure)] {
+      if (!alive.expired()) segments_synced(job, failure);
+    });
+  });
+}
+
+void Flusher::give_up(Job& job) {
+  running_.reset();
+  stream_.put_back_unsynced_releases(std::exchange(job.releases, {}));
+}
+
+void Flusher::retry_later() {
+  EventLoop& loop = stream_.reservation().server().loop();
+  if (timer_) loop.cancel(*timer_);
+  timer_soon_ = false;
+  timer_ = loop.at(monotonic_ns() + retry_pause_ms * 1'000'000, [this] {
+    timer_.reset();
+    start();
+  });
+}
+
+void Flusher::sync_failed(const SyncFailure& failure) {
+  stream_.fail_stream("data could not be synced: " + failure.error.message());
+  stream_.reservation().segment_failed(failure.segment, failure.error);
+}
+
+void Flusher::segments_synced(const std::shared_ptr<Job>& job, const std::optional<SyncFailure>& failure) {
+  if (failure) {
+    give_up(*job);
+    sync_failed(*failure);
+    return;
+  }
+  // Where another stream's sync of one of the segments has failed meanwhile, this stream has as well.
+  job->segments.clear();
+  if (stream_.state().status == StreamStatus::failed) {
+    give_up(*job);
+    return;
+  }
+  if (job->rewinds == rewinds_ && job->target > stream_.state().durable_next) {
+    if (auto recorded = stream_.record(storage::RecordType::durable_to, durable_to(stream_, job->target)); !recorded) {
+      give_up(*job);
+      log::warning("stream {}: what is durable cannot be noted: {}", stream_.path(), recorded.error().message());
+      if (stream_.state().status != StreamStatus::failed) retry_later();
+      return;
+    }
+  }
+  Server& server = stream_.reservation().server();
+  server.sync_worker().add(
+      [this, job, journal = stream_.shared_journal(), &loop = server.loop(), alive = std::weak_ptr<bool>(alive_)] {
+        fail_point("server.flush.before_journal_sync");
+        auto synced = journal->sync();
+        loop.post([this, job, alive, synced = std::move(synced)]() mutable {
+          if (!alive.expired()) journal_synced(job, std::move(synced));
+        });
+      });
+}
+
+void Flusher::journal_synced(const std::shared_ptr<Job>& job, Result<void> result) {
+  fail_point("server.flush.after_journal_sync");
+  if (!result) {
+    give_up(*job);
+    stream_.fail_stream("the journal could not be synced: " + result.error().message());
+    return;
+  }
+  running_.reset();
+  if (job->rewinds == rewinds_ && job->target > durable_next_) durable_next_ = job->target;
+  for (auto& extents : job->releases) stream_.release_after_sync(std::move(extents));
+  stream_.group().durable_moved();
+  stream_.followers().serve_all();
+  stream_.apply_retention();
+  const bool again = std::exchange(again_, false);
+  const bool soon = std::exchange(again_soon_, false);
+  if (again || stream_.waits_for_journal_sync())
+    request(soon || stream_.group().waits_for_durable() || stream_.followers().waits_for_durable() ||
+            stream_.reservation().anybody_waits());
+}
+
+Result<void> Flusher::flush_now() {
+  if (nothing_to_do() || stream_.reservation().retiring) return {};
+  auto segments = unsynced_segments(stream_);
+  if (!segments) return fail(std::move(segments.error()));
+  if (const auto failure = sync_all(*segments)) {
+    sync_failed(*failure);
+    return fail(failure->error);
+  }
+  const std::uint64_t target = stream_.state().next_step;
+  if (target > stream_.state().durable_next) {
+    if (auto recorded = stream_.record(storage::RecordType::durable_to, durable_to(stream_, target)); !recorded)
+      return recorded;
+  }
+  if (auto synced = stream_.journal().sync(); !synced) return synced;
+  durable_next_ = target;
+  return {};
+}
+
+}  // namespace forebay::server

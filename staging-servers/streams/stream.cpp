@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "streams/stream.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "base/clock.h"
+#include "base/fail_point.h"
+#include "daemon/server.h"
+
+namespace forebay::server {
+
+std::vector<Extent> extents_of(const journal::StepCommittedT& step) {
+  std::vector<Extent> extents;
+  for (const auto& part : step.parts) {
+    for (const journal::Extent& extent : part->extents)
+      extents.push_back({extent.segment(), extent.offset(), extent.length()});
+  }
+  return extents;
+}
+
+Stream::Stream(Reservation& reservation, std::uint64_t number, storage::StreamState state,
+               std::shared_ptr<storage::Journal> journal, const ToldSteps& told)
+    : reservation_(reservation),
+      number_(number),
+      state_(std::move(state)),
+      journal_(std::move(journal)),
+      told_(told),
+      group_(*this),
+      followers_(*this),
+      flusher_(*this) {}
+
+Stream::~Stream() {
+  if (grace_timer_) reservation_.server().loop().cancel(*grace_timer_);
+}
+
+void Stream::post(std::function<void()> task) {
+  reservation_.server().loop().post([&server = reservation_.server(), reservation = reservation_.name(),
+                                     stream = state_.name, number = number_, task = std::move(task)] {
+    const auto found = server.reservations().find(reservation);
+    const Stream* still = found == server.reservations().end() ? nullptr : found->second->find_stream(stream);
+    if (still != nullptr && still->number() == number) task();
+  });
+}
+
+Result<void> Stream::commit(journal::StepCommittedT step, const std::function<void()>& answer_writers) {
+  const std::uint64_t number = step.step;
+  const std::uint64_t size_bytes = step.size_bytes;
+  fail_point("server.commit.before_append");
+  if (auto recorded = record(storage::RecordType::step_committed, std::move(step)); !recorded) return recorded;
+  fail_point("server.commit.after_append");
+  followers_.step_committed(size_bytes, [&] {
+    apply_retention();
+    answer_writers();
+  });
+  flusher_.request(group_.waits_for_durable() || followers_.waits_for_durable());
+  // What the step was granted is not given back.
+  reservation_.less_is_coming();
+  log::debug("stream {}: step {} committed", path(), number);
+  return {};
+}
+
+template <class Record>
+Result<void> Stream::record_withdrawal(storage::RecordType type, Record change, std::uint64_t first) {
+  const std::uint64_t durable_before = state_.durable_next;
+  std::vector<StepKey> gone;
+  for (auto step = state_.steps.lower_bound(first); step != state_.steps.end(); ++step)
+    gone.emplace_back(step->second.committed.epoch, step->first);
+  if (auto recorded = record(type, std::move(change)); !recorded) return recorded;
+  fail_point("server.withdraw.after_append");
+  flusher_.rewind(first);
+  for (const StepKey& key : gone) {
+    if (followers_.pinned(key)) continue;
+    const auto found = state_.retired.find(key);
+    if (found == state_.retired.end()) continue;
+    free_step(found->second, key.second < durable_before);
+    state_.retire_done(key.first, key.second);
+  }
+  followers_.rewound(first);
+  log::info("stream {}: steps from {} on withdrawn, epoch {}", path(), first, state_.epoch);
+  // Before anybody is told of the new epoch: lost with the power and begun again, it would name other steps.
+  if (auto synced = journal_->sync(); !synced) {
+    fail_stream("the journal could not be synced: " + synced.error().message());
+    return fail(ErrorCode::failed, state_.status_text, "stream " + path());
+  }
+  return {};
+}
+
+Result<void> Stream::withdraw(std::uint64_t first) {
+  journal::StepsWithdrawnT withdrawn;
+  withdrawn.first = first;
+  withdrawn.epoch = state_.epoch + 1;
+  return record_withdrawal(storage::RecordType::steps_withdrawn, std::move(withdrawn), first);
+}
+
+Result<void> Stream::form_group(journal::GroupFormedT formed) {
+  const auto withdraws_from = formed.withdraws_from;
+  auto recorded = withdraws_from
+                      ? record_withdrawal(storage::RecordType::group_formed, std::move(formed), *withdraws_from)
+                      : record(storage::RecordType::group_formed, std::move(formed));
+  if (!recorded) return recorded;
+  // The group may have brought another retention.
+  apply_retention();
+  reservation_.space_changed();
+  return {};
+}
+
+void Stream::removed() {
+  group_.removed();
+  followers_.removed();
+  for (auto& extents : take_unsynced_releases()) release_after_sync(std::move(extents));
+  for (auto& extents : flusher_.take_releases()) release_after_sync(std::move(extents));
+}
+
+Result<void> Stream::group_ended(std::uint32_t incarnation, StreamStatus status, const std::string& text) {
+  journal::GroupEndedT ended;
+  ended.incarnation = incarnation;
+  ended.status = static_cast<std::uint8_t>(status);
+  ended.text = text;
+  ended.time_ns = wall_clock_ns();
+  auto recorded = record(storage::RecordType::group_ended, ended);
+  if (!recorded) {
+    recorded.error().what = "the end of the group cannot be written down, so a restarted server would wait for it: " +
+                            recorded.error().what;
+    log::error("stream {}: {}", path(), recorded.error().message());
+    (void)applied(state_.apply(ended));
+  }
+  log::info("stream {}: {}{}{}", path(), to_string(status), text.empty() ? "" : ": ", text);
+  flusher_.request(true);
+  apply_retention();
+  followers_.status_changed();
+  // Its segments are others' to take.
+  reservation_.space_changed();
+  return recorded;
+}
+
+void Stream::fail_stream(const std::string& text) {
+  if (state_.status == StreamStatus::failed) return;
+  log::error("stream {} failed: {}", path(), text);
+  journal::StreamFailedT failed;
+  failed.text = text;
+  if (auto recorded = record(storage::RecordType::stream_failed, std::move(failed)); !recorded) {
+    log::error("{}", recorded.error().message());
+    // Also where the journal has no room for it: the next sync's success must not count.
+    state_.status = StreamStatus::failed;
+    state_.status_text = text;
+  }
+  group_.fail_waiting({ErrorCode::failed, text, "stream " + path()});
+  followers_.status_changed();
+  reservation_.less_is_coming();
+}
+
+void Stream::set_damaged(const std::string& damage) {
+  damage_ = damage;
+  // A stream that has failed before says so no more.
+  if (state_.status == StreamStatus::failed) log::error("stream {}: the journal is damaged: {}", path(), damage);
+  fail_stream("the journal is damaged: " + damage);
+}
+
+void Stream::resume_grace() {
+  const std::int64_t grace_ms = state_.group->grace_ms;
+  if (state_.group_ended_ns <= 0) return;
+  const std::int64_t passed_ms = std::max<std::int64_t>(0, wall_clock_ns() - state_.group_ended_ns) / 1'000'000;
+  if (grace_ms < 0) {
+    begin_grace(grace_ms);
+  } else if (passed_ms < grace_ms) {
+    begin_grace(grace_ms - passed_ms);
+  }
+}
+
+bool Stream::writes_unsynced_in(std::uint32_t segment) const {
+  if (group_.holds_space_in(segment)) return true;
+  for (auto step = state_.steps.lower_bound(state_.durable_next); step != state_.steps.end(); ++step) {
+    const auto extents = extents_of(step->second.committed);
+    if (std::ranges::find(extents, segment, &Extent::segment) != extents.end()) return true;
+  }
+  return false;
+}
+
+void Stream::begin_grace(std::int64_t grace_ms) {
+  EventLoop& loop = reservation_.server().loop();
+  if (grace_timer_) loop.cancel(*grace_timer_);
+  grace_timer_.reset();
+  const Deadline deadline = Deadline::after_ms(grace_ms);
+  grace_over_ = false;
+  if (deadline.is_never()) return;
+  grace_timer_ = loop.at(deadline.at_ns(), [this] {
+    grace_timer_.reset();
+    grace_over_ = true;
+    followers_.serve_all();
+  });
+}
+
+wire::StepsAnswerT Stream::list_steps(std::uint64_t first, std::uint32_t steps_max) const {
+  wire::StepsAnswerT answer;
+  for (auto step = state_.steps.lower_bound(first); step != state_.steps.end(); ++step) {
+    if (answer.steps.size() == steps_max) {
+      answer.more = true;
+      break;
+    }
+    const StepSummary line = summary(step->second);
+    answer.steps.emplace_back(line.step, line.time_ns, line.size_bytes, line.epoch, line.incarnation, line.pins,
+                              line.durable, line.staged, line.precious, 0);
+  }
+  return answer;
+}
+
+Result<void> Stream::mark_staged(std::uint32_t epoch, const std::vector<std::uint64_t>& steps,
+                                 const std::string& receipt) {
+  journal::StepsStagedT staged;
+  staged.epoch = epoch;
+  staged.receipt = receipt;
+  for (std::uint64_t number : steps) {
+    const auto found = state_.steps.find(number);
+    if (found != state_.steps.end() && found->second.committed.epoch == epoch) staged.steps.push_back(number);
+  }
+  if (staged.steps.empty()) return {};
+  if (auto recorded = record(storage::RecordType::steps_staged, std::move(staged)); !recorded) return recorded;
+  apply_retention();
+  reservation_.space_changed();
+  return {};
+}
+
+std::uint64_t Stream::kept_bytes() const {
+  std::uint64_t bytes = 0;
+  for (const auto& [number, step] : state_.steps) bytes += step.committed.size_bytes;
+  return bytes;
+}
+
+std::vector<Extent> Stream::extents_of_steps() const {
+  std::vector<Extent> extents;
+  const auto add = [&](const storage::StepState& step) {
+    std::ranges::move(extents_of(step.committed), std::back_inserter(extents));
+  };
+  for (const auto& [number, step] : state_.steps) add(step);
+  for (const auto& [key, step] : state_.retired) add(step);
+  return extents;
+}
+
+StepSummary Stream::summary(const storage::StepState& step) const {
+  StepSummary summary;
+  summary.step = step.committed.step;
+  summary.epoch = step.committed.epoch;
+  summary.incarnation = step.committed.incarnation;
+  summary.time_ns = step.committed.time_ns;
+  summary.size_bytes = step.committed.size_bytes;
+  summary.durable = step.committed.step < durable_next();
+  summary.staged = step.staged;
+  summary.precious = step.precious();
+  summary.pins = followers_.pin_count({step.committed.epoch, step.committed.step});
+  return summary;
+}
+
+StreamInfo Stream::info() const {
+  StreamInfo info;
+  info.name = state_.name;
+  info.uuid = state_.uuid;
+  info.epoch = state_.epoch;
+  info.incarnation = state_.group ? state_.group->incarnation : 0;
+  info.ranks = state_.group ? state_.group->ranks : 0;
+  info.status = state_.status;
+  info.status_text = state_.status_text;
+  if (!state_.steps.empty()) info.oldest = state_.steps.begin()->first;
+  if (state_.next_step > 0) info.committed = state_.next_step - 1;
+  if (durable_next() > 0) info.durable = durable_next() - 1;
+  info.staged = state_.newest_staged;
+  info.steps = state_.steps.size();
+  info.size_bytes = kept_bytes();
+  info.step_open = group_.step_open();
+  info.retention = state_.retention;
+  info.consumers = followers_.consumers();
+  return info;
+}
+
+}  // namespace forebay::server

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "streams/stream_recovery.h"
+
+#include <fmt/format.h>
+
+#include "base/fail_point.h"
+#include "base/log.h"
+#include "daemon/server.h"
+#include "storage/framing.h"
+#include "streams/step_check.h"
+#include "streams/stream.h"
+
+namespace forebay::server {
+namespace {
+
+/// Takes the space of a step; nothing if another holds any of it.
+bool take_step(Reservation& reservation, const storage::StepState& step) {
+  const std::vector<Extent> extents = extents_of(step.committed);
+  for (auto extent = extents.begin(); extent != extents.end(); ++extent) {
+    if (reservation.space().take(*extent)) continue;
+    for (auto taken = extents.begin(); taken != extent; ++taken) reservation.space().release(*taken);
+    return false;
+  }
+  return true;
+}
+
+/// Withdrawn steps that nobody holds were given back before the restart, and their space may be somebody else's now.
+void forget_released(Reservation& reservation, storage::StreamState& state) {
+  std::erase_if(state.retired, [&](const auto& entry) {
+    return !reservation.server().held_by_absent(state.uuid, entry.first.first, entry.first.second);
+  });
+}
+
+/// Space that steps below `end` hold. corrupt, with nothing taken, if two of them claim the same bytes.
+Result<void> take_space(Reservation& reservation, storage::StreamState& state, std::uint64_t end) {
+  forget_released(reservation, state);
+  std::vector<const storage::StepState*> steps;
+  for (auto step = state.steps.begin(); step != state.steps.lower_bound(end); ++step) steps.push_back(&step->second);
+  for (const auto& [key, step] : state.retired) steps.push_back(&step);
+  for (auto step = steps.begin(); step != steps.end(); ++step) {
+    if (take_step(reservation, **step)) continue;
+    for (auto taken = steps.begin(); taken != step; ++taken) {
+      for (const Extent& extent : extents_of((*taken)->committed)) reservation.space().release(extent);
+    }
+    return fail(
+        ErrorCode::corrupt,
+        fmt::format("step {} claims space that another one holds or that does not exist", (*step)->committed.step),
+        fmt::format("stream {}/{}", reservation.name(), state.name));
+  }
+  return {};
+}
+
+/// What is cut from the journal's end may have dropped steps whose space is another's by now: they are dropped again,
+/// and in one with the cut, for once it is made no start could tell that these steps give way.
+Result<void> drop_overtaken(Reservation& reservation, ReadStream& read, std::uint64_t end) {
+  journal::StepsDroppedT dropped;
+  for (auto step = read.state.steps.begin(); step != read.state.steps.lower_bound(end); ++step) {
+    if (take_step(reservation, step->second)) {
+      for (const Extent& extent : extents_of(step->second.committed)) reservation.space().release(extent);
+    } else {
+      dropped.ranges.emplace_back(step->first, step->first);
+    }
+  }
+  if (dropped.ranges.empty()) return {};
+  log::warning("stream {}/{}: {} steps were dropped by records that are gone, and their space is another's",
+               reservation.name(), read.state.name, dropped.ranges.size());
+  if (auto applied = read.state.apply(dropped); !applied) return applied;
+  const auto checkpoint = read.state.checkpoint_body();
+  auto written = read.journal->roll({checkpoint.data(), checkpoint.size()});
+  if (written) read.told.begin_file(read.state.steps.size() + read.state.retired.size(), checkpoint.size());
+  if (!written && written.error().code == ErrorCode::no_space) {
+    // A record has room in what the journal has, on a full disk, too.
+    const auto body = protocol::pack(dropped);
+    written = read.journal->append(storage::RecordType::steps_dropped, {body.data(), body.size()});
+    if (written) written = read.journal->sync();
+  }
+  return written;
+}
+
+/// Steps from `first` on are no more, in what this server knows; no record says so yet.
+void forget(Reservation& reservation, storage::StreamState& state, std::uint64_t first, bool space_taken) {
+  for (auto step = state.steps.lower_bound(first); step != state.steps.end(); step = state.steps.erase(step)) {
+    if (!space_taken) continue;
+    for (const Extent& extent : extents_of(step->second.committed)) reservation.space().release(extent);
+  }
+  state.next_step = first;
+}
+
+/// Space of the steps behind the durable watermark, which a loss of power may have called back from the dead: those
+/// from the first whose space is another's by now are forgotten.
+void take_space_not_durable(Reservation& reservation, storage::StreamState& state) {
+  for (auto step = state.steps.lower_bound(state.durable_next); step != state.steps.end(); ++step) {
+    if (take_step(reservation, step->second)) continue;
+    log::warning("stream {}/{}: step {} was dropped before the loss of power, and its space is another's: cut there",
+                 reservation.name(), state.name, step->first);
+    forget(reservation, state, step->first, false);
+    return;
+  }
+}
+
+auto check(Reservation& reservation, const storage::StepState& step) {
+  Server& server = reservation.server();
+  return check_step(step.committed, reservation.record().segment_bytes, [&](std::uint32_t segment) {
+    return server.device().open(server.store().segment_path(reservation.record().id, segment), OpenMode::read);
+  });
+}
+
+/// The first step behind the durable watermark that power loss has damaged. An error if that cannot be told now: a disk
+/// that does not answer, or a server without descriptors, has not lost a step.
+Result<std::optional<std::uint64_t>> first_damaged(Reservation& reservation, const storage::StreamState& state) {
+  const std::string where = "stream " + reservation.name() + "/" + state.name;
+  for (auto step = state.steps.lower_bound(state.durable_next); step != state.steps.end(); ++step) {
+    auto checked = check(reservation, step->second);
+    if (!checked && checked.error().code != ErrorCode::corrupt) {
+      // Never not_found, which says of a stream that it was not made whole.
+      return fail(ErrorCode::io_error,
+                  fmt::format("whether step {} survived the loss of power cannot be told: {}", step->first,
+                              checked.error().message()),
+                  where);
+    }
+    if (!checked) {
+      log::warning("{}: step {} did not survive the loss of power: {}", where, step->first, checked.error().message());
+      return step->first;
+    }
+    if (checked->blocks_without_checksum > 0) {
+      log::warning("{}: step {} has no checksums and was not durable: cut there", where, step->first);
+      return step->first;
+    }
+  }
+  return std::nullopt;
+}
+
+/// A stream whose journal is damaged, so that nothing can be added: its steps may have been dropped by records that are
+/// gone, and those that power loss has damaged cannot be cut on disk. Takes what is nobody else's and whole.
+Result<void> take_what_is_left(Reservation& reservation, storage::StreamState& state, bool after_boot) {
+  forget_released(reservation, state);
+  std::erase_if(state.retired, [&](const auto& entry) { return !take_step(reservation, entry.second); });
+  std::erase_if(state.steps, [&](const auto& entry) {
+    if (!take_step(reservation, entry.second)) {
+      log::warning("stream {}/{}: step {} was dropped, and its space is another's", reservation.name(), state.name,
+                   entry.first);
+      return true;
+    }
+    // Dropped, and written over since by what is gone as well.
+    const auto checked = check(reservation, entry.second);
+    if (checked || checked.error().code != ErrorCode::corrupt) return false;
+    log::warning("stream {}/{}: step {} is left out: {}", reservation.name(), state.name, entry.first,
+                 checked.error().message());
+    for (const Extent& extent : extents_of(entry.second.committed)) reservation.space().release(extent);
+    return true;
+  });
+  if (!after_boot) return {};
+  const auto damaged = first_damaged(reservation, state);
+  if (!damaged) {
+    forget(reservation, state, 0, true);
+    for (const auto& [key, step] : state.retired) {
+      for (const Extent& extent : extents_of(step.committed)) reservation.space().release(extent);
+    }
+    return fail(damaged.error());
+  }
+  if (*damaged) forget(reservation, state, **damaged, true);
+  return {};
+}
+
+Result<void> close_after_boot(Stream& stream) {
+  const auto damaged = first_damaged(stream.reservation(), stream.state());
+  if (!damaged) return fail(damaged.error());
+  // Commits may be lost with the journal's tail, without a trace: what is written from now on must not go by their
+  // names.
+  const std::uint64_t first = damaged->value_or(stream.state().next_step);
+  if (auto withdrawn = stream.withdraw(first); !withdrawn) return withdrawn;
+  if (stream.state().status == StreamStatus::live) {
+    return stream.group_ended(stream.state().group->incarnation, StreamStatus::interrupted,
+                              "the machine was restarted while the stream was written");
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<ReadStream> read_stream(Reservation& reservation, const std::string& name, bool after_boot) {
+  Server& server = reservation.server();
+  const std::string where = "stream " + reservation.name() + "/" + name;
+  ReadStream read;
+  storage::JournalOptions options = reservation.journal_options();
+  options.same_boot = !after_boot;
+  auto journal = storage::Journal::open(
+      server.device(), server.store().stream_directory(reservation.record().id, name),
+      [&read](storage::RecordType type, std::span<const std::byte> body) {
+        auto applied = read.state.apply(type, body);
+        if (type == storage::RecordType::checkpoint) {
+          read.told.begin_file(read.state.steps.size() + read.state.retired.size(), body.size());
+        } else {
+          read.told.add(type, storage::frame_bytes(body.size()));
+        }
+        return applied;
+      },
+      read.recovery, options);
+  if (!journal) return fail(std::move(journal.error()));
+  read.journal = std::move(*journal);
+  fail_point("server.recover.after_replay");
+  // The last server may have died before it synced what it wrote: nothing may be called durable before that is done.
+  if (auto synced = read.journal->sync(); !synced) return fail(std::move(synced.error()));
+  if (read.recovery.bytes_cut > 0)
+    log::warning("{}: {} bytes of a torn record are cut from the journal's end", where, read.recovery.bytes_cut);
+  for (const auto& [segment, owner] : read.state.owners) {
+    if (segment >= reservation.space().segment_count())
+      return fail(ErrorCode::corrupt, fmt::format("segment {} does not exist", segment), where);
+  }
+  return read;
+}
+
+Result<void> take_certain_space(Reservation& reservation, ReadStream& read, bool after_boot) {
+  const std::uint64_t end = after_boot ? read.state.durable_next : read.state.next_step;
+  if (read.recovery.bytes_cut > 0) {
+    if (auto dropped = drop_overtaken(reservation, read, end); !dropped) return dropped;
+  }
+  return take_space(reservation, read.state, end);
+}
+
+Result<std::unique_ptr<Stream>> recover_stream(Reservation& reservation, ReadStream read, bool after_boot) {
+  Server& server = reservation.server();
+  auto& [state, journal, recovery, told] = read;
+  const std::string where = "stream " + reservation.name() + "/" + state.name;
+  const bool damaged = recovery.damaged;
+  if (damaged) {
+    if (auto taken = take_what_is_left(reservation, state, after_boot); !taken) return fail(std::move(taken.error()));
+  } else {
+    // All streams have the space that is certainly theirs: what gives way to them is told from here on by records.
+    if (auto cut = journal->cut_tail(); !cut) return fail(std::move(cut.error()));
+    if (after_boot) take_space_not_durable(reservation, state);
+  }
+  auto stream =
+      std::make_unique<Stream>(reservation, server.next_stream_number(), std::move(state), std::move(journal), told);
+  for (const auto& [segment, owner] : stream->state().owners) {
+    // Of several streams the one that still writes has the say; an older owner only ever reads its steps there.
+    const bool lives = !damaged && stream->state().group && stream->state().group->incarnation == owner.incarnation &&
+                       stream->state().status == StreamStatus::live;
+    if (lives || !reservation.space().owner(segment))
+      reservation.space().set_owner(segment, Owner{stream->number(), owner.incarnation, owner.rank});
+  }
+  if (damaged) {
+    stream->set_damaged(recovery.damage);
+    return stream;
+  }
+  if (recovery.bytes_cut > 0) stream->set_end_cut();
+  if (after_boot) {
+    if (auto closed = close_after_boot(*stream); !closed) {
+      for (const Extent& extent : stream->extents_of_steps()) reservation.release(extent);
+      stream->removed();
+      return fail(std::move(closed.error()));
+    }
+  }
+  // A crash may have come between a withdrawal and the cursors' way back: consumers would miss the steps to come.
+  stream->followers().set_back_cursors(stream->state().next_step);
+  const StreamStatus status = stream->state().status;
+  if (status == StreamStatus::live) stream->group().expect_rejoin(server.options().restart_grace_ms);
+  if (status == StreamStatus::interrupted && stream->state().group) stream->resume_grace();
+  return stream;
+}
+
+}  // namespace forebay::server

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which steps of a stream go, and when their space is free for others.
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "base/fail_point.h"
+#include "base/log.h"
+#include "reservations/reservation.h"
+#include "streams/stream.h"
+
+namespace forebay::server {
+
+void Stream::retired_unpinned(const StepKey& key) {
+  const auto found = state_.retired.find(key);
+  if (found == state_.retired.end()) return;
+  // Whether the step was durable is not known any more: wait for the sync in any case.
+  free_step(found->second, true);
+  state_.retire_done(key.first, key.second);
+  flusher_.request(false);
+}
+
+bool Stream::may_drop(const storage::StepState& step, bool when_full) const {
+  const std::uint64_t number = step.committed.step;
+  if (step.precious() || followers_.pinned({step.committed.epoch, number})) return false;
+  if (when_full) return !followers_.any_cursor_needs(number);
+  const Retention& retention = state_.retention;
+  if (retention.keeps_all()) return false;
+  if (retention.last && state_.next_step - number <= *retention.last) return false;
+  return followers_.all_passed(retention.consumers, number);
+}
+
+void Stream::apply_retention() {
+  followers_.serve_deferred();
+  if (state_.retention.keeps_all() || state_.status == StreamStatus::failed) return;
+  std::vector<std::uint64_t> droppable;
+  for (const auto& [number, step] : state_.steps) {
+    if (state_.retention.last && state_.next_step - number <= *state_.retention.last) break;
+    // Who has not passed this one has not passed a later one either.
+    if (!followers_.all_passed(state_.retention.consumers, number)) break;
+    if (may_drop(step, false)) droppable.push_back(number);
+  }
+  (void)drop(droppable);
+}
+
+bool Stream::drop_oldest() {
+  followers_.serve_deferred();
+  if (state_.status == StreamStatus::failed) return false;
+  for (const auto& [number, step] : state_.steps) {
+    if (!may_drop(step, true)) continue;
+    return drop({number});
+  }
+  return false;
+}
+
+bool Stream::drops_when_let_go() const {
+  // A failed stream drops nothing.
+  return state_.status != StreamStatus::failed &&
+         std::ranges::any_of(state_.steps, [](const auto& entry) { return !entry.second.precious(); });
+}
+
+bool Stream::may_free_space() const {
+  if (state_.status == StreamStatus::failed) return false;
+  if (!state_.retired.empty()) return true;
+  if (state_.steps.empty()) return false;
+  const Retention& retention = state_.retention;
+  // Only what would go by retention once somebody moves: a stream that keeps everything never frees by itself.
+  if (retention.keeps_all()) {
+    return false;
+  }
+  if (!retention.consumers.empty()) return true;
+  return std::ranges::any_of(state_.steps, [&](const auto& entry) {
+    return state_.next_step - entry.first > *retention.last;  // held by a pin or by preciousness only
+  });
+}
+
+bool Stream::drop(const std::vector<std::uint64_t>& steps) {
+  if (steps.empty()) return true;
+  journal::StepsDroppedT dropped;
+  for (std::uint64_t number : steps) {
+    if (!dropped.ranges.empty() && dropped.ranges.back().last() + 1 == number) {
+      dropped.ranges.back() = journal::StepRange(dropped.ranges.back().first(), number);
+    } else {
+      dropped.ranges.emplace_back(number, number);
+    }
+  }
+  std::vector<storage::StepState> gone;
+  for (std::uint64_t number : steps) gone.push_back(state_.steps.at(number));
+  const std::uint64_t durable_next = state_.durable_next;
+  if (auto recorded = record(storage::RecordType::steps_dropped, std::move(dropped)); !recorded) return false;
+  fail_point("server.drop.after_append");
+  for (const storage::StepState& step : gone) free_step(step, step.committed.step < durable_next);
+  return true;
+}
+
+void Stream::free_step(const storage::StepState& step, bool durable) {
+  std::vector<Extent> extents = extents_of(step.committed);
+  // The next step gets this step's pieces in the same order: the newest released comes first.
+  std::ranges::reverse(extents);
+  if (durable) {
+    unsynced_releases_.push_back(std::move(extents));
+    flusher_.request(reservation_.anybody_waits());
+    return;
+  }
+  for (const Extent& extent : extents) reservation_.release(extent);
+}
+
+std::vector<std::vector<Extent>> Stream::take_unsynced_releases() {
+  return std::exchange(unsynced_releases_, {});
+}
+
+void Stream::put_back_unsynced_releases(std::vector<std::vector<Extent>> releases) {
+  std::ranges::move(releases, std::back_inserter(unsynced_releases_));
+}
+
+void Stream::release_after_sync(std::vector<Extent> extents) {
+  for (const Extent& extent : extents) reservation_.release(extent);
+}
+
+std::uint64_t Stream::unsynced_bytes() const {
+  std::uint64_t bytes = flusher_.bytes_in_release();
+  for (const auto& extents : unsynced_releases_) {
+    for (const Extent& extent : extents) bytes += extent.length;
+  }
+  return bytes;
+}
+
+void Stream::give_way(const Extent& extent) {
+  if (damage_.empty() && !end_cut_) return;
+  journal::StepsDroppedT dropped;
+  std::vector<std::uint64_t> numbers;
+  std::vector<Extent> given_up;
+  const auto claims = [&](const auto& entry) {
+    const std::vector<Extent> extents = extents_of(entry.second.committed);
+    const bool overlaps = std::ranges::any_of(extents, [&](const Extent& held) {
+      return held.segment == extent.segment && held.offset < extent.offset + extent.length &&
+             extent.offset < held.offset + held.length;
+    });
+    if (!overlaps) return false;
+    const std::uint64_t number = entry.second.committed.step;
+    log::warning("stream {}: step {} was dropped, and its space is another's", path(), number);
+    followers_.revoke({entry.second.committed.epoch, number});
+    given_up.insert(given_up.end(), extents.begin(), extents.end());
+    return true;
+  };
+  std::erase_if(state_.retired, claims);
+  for (const auto& entry : state_.steps) {
+    if (!claims(entry)) continue;
+    dropped.ranges.emplace_back(entry.first, entry.first);
+    numbers.push_back(entry.first);
+  }
+  if (!numbers.empty()) {
+    // A damaged journal takes no record, and a start finds the steps again, to be given up again.
+    if (!damage_.empty() || !record(storage::RecordType::steps_dropped, std::move(dropped))) {
+      for (const std::uint64_t number : numbers) state_.steps.erase(number);
+    }
+  }
+  for (const Extent& held : given_up) reservation_.release(held);
+}
+
+}  // namespace forebay::server

@@ -1,0 +1,379 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "writers/writer_group.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "base/bounds.h"
+#include "base/clock.h"
+#include "base/fail_point.h"
+#include "daemon/server.h"
+#include "streams/stream.h"
+#include "writers/writer_session.h"
+
+namespace forebay::server {
+
+WriterGroup::~WriterGroup() {
+  EventLoop& loop = stream_.reservation().server().loop();
+  if (rejoin_timer_) loop.cancel(*rejoin_timer_);
+  for (auto& [rank, candidate] : candidates_) {
+    if (candidate.has_timer) loop.cancel(candidate.timer);
+  }
+}
+
+void WriterGroup::removed() {
+  const Error gone{ErrorCode::not_found, "the stream was removed", "stream " + stream_.path()};
+  fail_candidates(gone);
+  fail_waiting(gone);
+  for (Rank& rank : ranks_) {
+    if (rank.part && rank.session != nullptr) rank.session->connection().answer_failure(rank.part->request, gone);
+    give_back(rank);
+    if (rank.session != nullptr) rank.session->broken = gone.what;
+  }
+  for (auto& task : std::exchange(deferred_, {})) task();
+  for (WriterSession* session : std::exchange(sessions_, {})) session->stream_removed();
+  ranks_.clear();
+  active_ = false;
+}
+
+bool WriterGroup::is_member(const WriterSession& session) const noexcept {
+  return session.rank < ranks_.size() && ranks_[session.rank].session == &session;
+}
+
+bool WriterGroup::owns(const Owner& owner) const noexcept {
+  return active_ && owner.stream == stream_.number() && owner.incarnation == incarnation_;
+}
+
+bool WriterGroup::step_open() const {
+  return active_ && std::ranges::any_of(ranks_, [](const Rank& rank) { return rank.part.has_value(); });
+}
+
+bool WriterGroup::is_complete() const {
+  return active_ && !rejoining_ &&
+         std::ranges::all_of(ranks_, [](const Rank& rank) { return rank.session != nullptr || rank.closed; });
+}
+
+bool WriterGroup::may_commit() const {
+  return active_ && stream_.state().status != StreamStatus::failed &&
+         std::ranges::none_of(ranks_, [](const Rank& rank) { return rank.closed; });
+}
+
+WriterGroup::Rank* WriterGroup::rank_of(WriterSession& session, std::uint32_t request) {
+  const std::string where = fmt::format("stream {}, rank {}", stream_.path(), session.rank);
+  if (!session.member) {
+    session.connection().answer_failure(
+        request, {ErrorCode::protocol, "this connection has not opened the stream for writing", where});
+    return nullptr;
+  }
+  if (session.incarnation != incarnation_) {
+    session.connection().answer_failure(
+        request, {ErrorCode::fenced,
+                  fmt::format("a newer writer group (incarnation {}) has taken over from incarnation {}", incarnation_,
+                              session.incarnation),
+                  where});
+    return nullptr;
+  }
+  if (!session.broken.empty()) {
+    session.connection().answer_failure(
+        request,
+        {ErrorCode::group_broken, session.broken + "; the open step does not exist: restart the group", where});
+    return nullptr;
+  }
+  if (!is_member(session) || ranks_[session.rank].closed) {
+    session.connection().answer_failure(request, {ErrorCode::protocol, "this rank has closed the stream", where});
+    return nullptr;
+  }
+  return &ranks_[session.rank];
+}
+
+Result<journal::PartT> WriterGroup::check_part(Rank& rank, std::uint32_t number, const wire::PartT& part) const {
+  const auto refuse = [&](const std::string& what) {
+    return fail(ErrorCode::protocol, what,
+                fmt::format("stream {}, step {}, rank {}", stream_.path(), part.step, number));
+  };
+  // Work on a copy: a part that is refused changes nothing.
+  auto granted = rank.granted;
+  journal::PartT checked;
+  std::map<std::uint32_t, RangeSet> used;
+  for (const wire::Extent& extent : part.extents) {
+    const Extent plain{extent.segment(), extent.offset(), extent.length()};
+    if (!stream_.reservation().space().is_valid(plain)) return refuse("the part names space that does not exist");
+    const auto found = granted.find(plain.segment);
+    if (found == granted.end() || !found->second.erase(plain.offset, plain.length))
+      return refuse("the part names space that was not granted to this rank");
+    used[plain.segment].insert(plain.offset, plain.length);
+    checked.extents.emplace_back(plain.segment, extent.member(), 0, plain.offset, plain.length);
+  }
+  std::uint64_t metadata_bytes = 0;
+  for (const wire::Extent& extent : part.metadata) {
+    const auto found = used.find(extent.segment());
+    if (extent.length() == 0 || !checked_add(extent.offset(), extent.length()) || found == used.end() ||
+        !found->second.contains(extent.offset(), extent.length())) {
+      return refuse("the part's metadata lies outside its space");
+    }
+    metadata_bytes += extent.length();
+    checked.metadata.emplace_back(extent.segment(), extent.member(), 0, extent.offset(), extent.length());
+  }
+  if (metadata_bytes != part.metadata_bytes || metadata_bytes == 0)
+    return refuse("the lengths of the part's metadata do not agree");
+  checked.rank = number;
+  checked.metadata_bytes = part.metadata_bytes;
+  checked.metadata_crc = part.metadata_crc;
+  rank.granted = std::move(granted);
+  return checked;
+}
+
+void WriterGroup::part(WriterSession& session, std::uint32_t request, const wire::PartT& part) {
+  Rank* rank = rank_of(session, request);
+  if (rank == nullptr) return;
+  const auto& state = stream_.state();
+  const std::string where = fmt::format("stream {}, step {}, rank {}", stream_.path(), part.step, session.rank);
+  const bool durable = static_cast<Durability>(options_.durability) == Durability::durable;
+  if (durable && state.status == StreamStatus::failed && part.step >= stream_.durable_next()) {
+    session.connection().answer_failure(
+        request,
+        {ErrorCode::failed, "the stream has failed, no step becomes durable any more: " + state.status_text, where});
+    return;
+  }
+  if (part.step < state.next_step) {
+    // Sent again after a crash: that the step has committed does not say that it is durable.
+    if (durable && part.step >= stream_.durable_next()) {
+      durable_waiting_.push_back({&session, request, part.step, part.next_bytes});
+      stream_.flusher().request(true);
+      return;
+    }
+    answer_committed(session, request, part.step, part.next_bytes);
+    return;
+  }
+  if (part.step != state.next_step || rank->part) {
+    session.connection().answer_failure(request,
+                                        {ErrorCode::protocol, fmt::format("step {} is next", state.next_step), where});
+    return;
+  }
+  for (std::uint32_t number = 0; number < ranks_.size(); ++number) {
+    if (!ranks_[number].closed) continue;
+    session.connection().answer_failure(
+        request, {ErrorCode::invalid_argument,
+                  fmt::format("rank {} has closed the stream: no step can be whole any more", number), where});
+    return;
+  }
+  auto checked = check_part(*rank, session.rank, part);
+  if (!checked) {
+    session.connection().answer_failure(request, checked.error());
+    return;
+  }
+  fail_point("server.part.received");
+  rank->part = PendingPart{request, part.next_bytes, {}, std::move(*checked)};
+  if (part.holder != 0) {
+    // Before the commit, so that a server that is killed after it finds the pin in its table.
+    const WriterPin pin{part.holder, session.connection().peer().pid, {state.epoch, part.step}};
+    if (auto pinned = stream_.followers().pin_for_writer(pin.session, pin.process, pin.key); !pinned) {
+      take_back_part(*rank);
+      session.connection().answer_failure(request, {pinned.error().code, pinned.error().what, where});
+      return;
+    }
+    rank->part->pin = pin;
+    fail_point("server.part.pinned");
+  }
+  commit_if_whole();
+}
+
+void WriterGroup::commit_if_whole() {
+  if (!std::ranges::all_of(ranks_, [](const Rank& rank) { return rank.part.has_value(); })) return;
+  const auto& state = stream_.state();
+  journal::StepCommittedT step;
+  step.step = state.next_step;
+  step.epoch = state.epoch;
+  step.incarnation = incarnation_;
+  step.time_ns = wall_clock_ns();
+  step.precious = state.retention.precious_every != 0 && step.step % state.retention.precious_every == 0;
+  struct Answer {
+    std::uint32_t request = 0;
+    std::uint64_t next_bytes = 0;
+    std::optional<WriterPin> pin;
+    std::vector<journal::Extent> extents;
+  };
+  std::vector<Answer> answers;
+  for (Rank& rank : ranks_) {
+    answers.push_back({rank.part->request, rank.part->next_bytes, rank.part->pin, rank.part->part.extents});
+    for (const auto& extent : rank.part->part.extents) step.size_bytes += extent.length();
+    // Once more: the holder may have come back on another connection, when there was no step to hold.
+    if (const auto& pin = rank.part->pin)
+      (void)stream_.followers().pin_for_writer(pin->session, pin->process, pin->key);
+    step.parts.push_back(std::make_unique<journal::PartT>(std::move(rank.part->part)));
+    rank.part.reset();
+  }
+  const std::uint64_t number = step.step;
+  step_order_.reset();
+  const bool durable = static_cast<Durability>(options_.durability) == Durability::durable;
+  if (durable) {
+    for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank)
+      durable_waiting_.push_back({ranks_[rank].session, answers[rank].request, number, answers[rank].next_bytes});
+  }
+  const auto answer_all = [&] {
+    fail_point("server.commit.before_answer");
+    if (durable) return;
+    for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+      if (ranks_[rank].session != nullptr)
+        answer_committed(*ranks_[rank].session, answers[rank].request, number, answers[rank].next_bytes);
+    }
+  };
+  if (auto committed = stream_.commit(std::move(step), answer_all); !committed) {
+    std::erase_if(durable_waiting_, [number](const DurableWaiter& waiter) { return waiter.step == number; });
+    for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+      for (const auto& extent : answers[rank].extents)
+        ranks_[rank].granted[extent.segment()].insert(extent.offset(), extent.length());
+      unpin(answers[rank].pin);
+      if (ranks_[rank].session != nullptr)
+        ranks_[rank].session->connection().answer_failure(answers[rank].request, committed.error());
+    }
+  }
+}
+
+void WriterGroup::answer_committed(WriterSession& session, std::uint32_t request, std::uint64_t step,
+                                   std::uint64_t next_bytes) {
+  wire::CommittedT committed;
+  committed.step = step;
+  std::vector<Descriptor> descriptors;
+  if (active_ && !rejoining_ && is_member(session)) {
+    Rank& rank = ranks_[session.rank];
+    std::uint64_t held = 0;
+    for (const auto& [segment, ranges] : rank.granted) held += ranges.total();
+    if (next_bytes > held) {
+      const auto extents = stream_.reservation().allocate_ahead(stream_, {stream_.number(), incarnation_, session.rank},
+                                                                std::min(next_bytes - held, grant_bytes_max()));
+      grant(rank, extents);
+      describe_grant(session, extents, committed.extents, committed.segments, descriptors);
+    }
+  }
+  session.connection().answer(protocol::MessageType::committed, request, committed, std::move(descriptors));
+}
+
+void WriterGroup::durable_moved() {
+  const std::uint64_t durable_next = stream_.durable_next();
+  auto waiting = std::exchange(durable_waiting_, {});
+  for (const DurableWaiter& waiter : waiting) {
+    if (waiter.step < durable_next) {
+      answer_committed(*waiter.session, waiter.request, waiter.step, waiter.next_bytes);
+    } else {
+      durable_waiting_.push_back(waiter);
+    }
+  }
+}
+
+void WriterGroup::abort_step(WriterSession& session, std::uint32_t request, std::uint64_t step) {
+  Rank* rank = rank_of(session, request);
+  if (rank == nullptr) return;
+  if (step == stream_.state().next_step) take_back_part(*rank);
+  session.connection().answer_done(request);
+}
+
+void WriterGroup::close(WriterSession& session, std::uint32_t request) {
+  if (session.has_closed) {
+    session.connection().answer_done(request);
+    return;
+  }
+  Rank* rank = rank_of(session, request);
+  if (rank == nullptr) return;
+  const bool last = std::ranges::all_of(ranks_, [rank](const Rank& other) { return other.closed || &other == rank; });
+  if (!last) {
+    // A server that is started again must not wait for this rank.
+    journal::RankClosedT closed;
+    closed.incarnation = incarnation_;
+    closed.rank = session.rank;
+    if (auto recorded = stream_.record(storage::RecordType::rank_closed, std::move(closed)); !recorded) {
+      session.connection().answer_failure(request, recorded.error());
+      return;
+    }
+  }
+  rank->closed = true;
+  rank->session = nullptr;
+  give_back(*rank);
+  session.member = false;
+  session.has_closed = true;
+  for (Rank& other : ranks_) {
+    if (!other.part || other.session == nullptr) continue;
+    other.session->connection().answer_failure(
+        other.part->request, {ErrorCode::invalid_argument,
+                              fmt::format("rank {} has closed the stream: no step can be whole any more", session.rank),
+                              "stream " + stream_.path()});
+    take_back_part(other);
+  }
+  // The group commits nothing more.
+  stream_.reservation().less_is_coming();
+  // What is answered must survive the server's death.
+  if (auto ended = end_group(); !ended) {
+    session.connection().answer_failure(request, ended.error());
+    return;
+  }
+  fail_point("server.close.before_answer");
+  session.connection().answer_done(request);
+}
+
+Result<void> WriterGroup::end_group() {
+  if (!std::ranges::all_of(ranks_, [](const Rank& rank) { return rank.closed; })) return {};
+  active_ = false;
+  auto ended = stream_.group_ended(incarnation_, StreamStatus::ended, "");
+  form_if_whole();
+  return ended;
+}
+
+void WriterGroup::lost(WriterSession& session, const std::string& reason) {
+  sessions_.erase(&session);
+  drop_candidate(session);
+  std::erase_if(durable_waiting_, [&](const DurableWaiter& waiter) { return waiter.session == &session; });
+  if (!is_member(session)) return;
+  Rank& rank = ranks_[session.rank];
+  rank.session = nullptr;
+  if (!active_ || session.incarnation != incarnation_ || rank.closed) return;
+  break_group(fmt::format("rank {} of {} (pid {}) was lost: {}", session.rank, ranks_.size(),
+                          session.connection().peer().pid, reason));
+}
+
+void WriterGroup::break_group(const std::string& reason) {
+  active_ = false;
+  rejoining_ = false;
+  if (rejoin_timer_) stream_.reservation().server().loop().cancel(*rejoin_timer_);
+  rejoin_timer_.reset();
+  fail_point("server.group.breaking");
+  const std::string where = "stream " + stream_.path();
+  const Error broken{ErrorCode::group_broken, reason + "; the open step does not exist: restart the group", where};
+  stream_.reservation().end_waits(stream_, broken);
+  for (Rank& rank : ranks_) {
+    const std::optional<std::uint32_t> request = rank.part ? std::optional(rank.part->request) : std::nullopt;
+    give_back(rank);
+    if (rank.session == nullptr) continue;
+    rank.session->broken = reason;
+    if (request) rank.session->connection().answer_failure(*request, broken);
+  }
+  for (auto& task : std::exchange(deferred_, {})) task();
+  stream_.begin_grace(options_.grace_ms);
+  (void)stream_.group_ended(incarnation_, StreamStatus::interrupted, reason);
+  form_if_whole();
+}
+
+void WriterGroup::fail_waiting(const Error& error) {
+  auto waiting = std::exchange(durable_waiting_, {});
+  for (const DurableWaiter& waiter : waiting) waiter.session->connection().answer_failure(waiter.request, error);
+  stream_.reservation().end_waits(stream_, error);
+  if (static_cast<Durability>(options_.durability) != Durability::durable) return;
+  // A rank that comes later with its part of the step is refused: it will not be whole.
+  for (Rank& rank : ranks_) {
+    if (!rank.part) continue;
+    if (rank.session != nullptr) rank.session->connection().answer_failure(rank.part->request, error);
+    take_back_part(rank);
+  }
+}
+
+void WriterGroup::fail_withdrawn_waiters() {
+  const Error gone{ErrorCode::fenced, "a newer writer group has withdrawn the step before it was durable",
+                   "stream " + stream_.path()};
+  const std::uint64_t first = stream_.state().next_step;
+  for (const DurableWaiter& waiter : durable_waiting_) {
+    if (waiter.step >= first) waiter.session->connection().answer_failure(waiter.request, gone);
+  }
+  std::erase_if(durable_waiting_, [first](const DurableWaiter& waiter) { return waiter.step >= first; });
+}
+
+}  // namespace forebay::server

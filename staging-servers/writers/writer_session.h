@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// A connection that is one rank of a writer group.
+#pragma once
+
+#include <string>
+
+#include "daemon/connection.h"
+
+namespace forebay::server {
+
+class Stream;
+
+class WriterSession final : public Session {
+ public:
+  explicit WriterSession(Connection& connection) : connection_(connection) {}
+
+  void handle(protocol::Message message) override;
+  void closed(const std::string& reason) override;
+
+  Connection& connection() noexcept { return connection_; }
+  const Connection& connection() const noexcept { return connection_; }
+
+  // Used by WriterGroup
+  std::uint32_t rank = 0;
+  bool member = false;      ///< of a group that has formed
+  bool has_closed = false;  ///< its part is done; asking again is answered again
+  std::uint32_t incarnation = 0;
+  std::string broken;  ///< why the group is no more; empty while it is whole
+
+  /// The stream was removed or the reservation destroyed, or this rank counts as lost already.
+  void stream_removed() { stream_ = nullptr; }
+
+ private:
+  void open(const protocol::Message& message);
+  void rejoin(const protocol::Message& message);
+  void send_segments(const protocol::Message& message);
+
+  Connection& connection_;
+  bool has_asked_ = false;  ///< to open or to rejoin: once for each connection
+  Stream* stream_ = nullptr;
+};
+
+}  // namespace forebay::server
