@@ -131,7 +131,7 @@ def _steps(text: str) -> int:
 
 def _find_simulation() -> Path:
     named = os.environ.get("FOREBAY_EXAMPLES_BIN")
-    build = Path(os.environ.get("FOREBAY_BUILD_DIR", _REPOSITORY / "build" / "release"))
+    build = Path(os.environ.get("FOREBAY_BUILD_DIR", _REPOSITORY / "build" / "dev"))
     program = (Path(named) if named else build / "examples" / "01_packed_cylinder") / "packed_cylinder"
     if not program.is_file():
         raise DemoError(f"the simulation is not built ({program} is missing): run ./run build")

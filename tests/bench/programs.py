@@ -65,7 +65,7 @@ class Program:
     def __init__(self, name: str, arguments: Iterable[str | Path], environment: Mapping[str, str]) -> None:
         program = build_directory() / "tests" / "bench" / name
         if not program.is_file():
-            raise SystemExit(f"{program} is missing; build with -DFOREBAY_BUILD_BENCHMARKS=ON (./run build does)")
+            raise SystemExit(f"{program} is missing; build with -DFOREBAY_BUILD_BENCHMARKS=ON (./run bench does)")
         self._name = f"{name} {' '.join(map(str, arguments))}"
         self._process = subprocess.Popen(
             [program, *arguments],

@@ -44,7 +44,7 @@ def packed_cylinder() -> Path:
         program = Path(named) / "packed_cylinder"
         assert program.is_file(), f"FOREBAY_EXAMPLES_BIN={named} holds no packed_cylinder: build the example there"
         return program
-    build = Path(os.environ.get("FOREBAY_BUILD_DIR", REPOSITORY / "build/release"))
+    build = Path(os.environ.get("FOREBAY_BUILD_DIR", REPOSITORY / "build/dev"))
     built = [build / EXAMPLE, *REPOSITORY.glob(f"build/*/{EXAMPLE}")]
     program = next((path for path in built if path.is_file()), built[0])
     assert program.is_file(), f"{program} is missing: run ./run build, or set FOREBAY_EXAMPLES_BIN to where it is built"

@@ -69,7 +69,7 @@ class Accident:
 
 def library() -> Path:
     """What is to be preloaded, from the build that ``$FOREBAY_BUILD_DIR`` names."""
-    build = Path(os.environ.get("FOREBAY_BUILD_DIR") or "build/release").resolve()
+    build = Path(os.environ.get("FOREBAY_BUILD_DIR") or "build/dev").resolve()
     built = build / "tests" / "support" / "libforebay_file_changes.so"
     if not built.is_file():
         pytest.fail(f"{built} is missing: build it with `./run build`, or name another with FOREBAY_BUILD_DIR")

@@ -28,7 +28,7 @@ DEADLINE_SECONDS = 90.0
 def load_generator() -> Path:
     """The program, from the build that ``$FOREBAY_BUILD_DIR`` names."""
     build = os.environ.get("FOREBAY_BUILD_DIR")
-    program = Path(build or "build/release") / "tests" / "support" / "forebay_load"
+    program = Path(build or "build/dev") / "tests" / "support" / "forebay_load"
     if not program.is_file():
         pytest.fail(f"{program} is missing: build it with `./run build`, or name another build with FOREBAY_BUILD_DIR")
     return program
