@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ways into streams and reservations from the libraries that people already use.
+
+Each module needs the extra of its name, for example ``pip install 'forebay[xarray]'``:
+
+========== ==========================================================================
+xarray     ``xr.open_dataset("forebay://RES/STREAM", engine="forebay", chunks={})``
+dask       a function for each step on a cluster: ``map_steps(client, address, func)``
+arrow      blocks as tensors without a copy, particles and steps as tables
+fsspec     the files of a reservation: ``fsspec.open("forebay://RES/files/PATH")``
+zarr       a stream as a read-only Zarr v3 store
+========== ==========================================================================
+"""

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Steps as Arrow data: blocks as tensors, particles as record batches - without a copy - and lists as tables.
+
+What these functions return has Arrow's PyCapsule interface (``__arrow_c_array__``, ``__arrow_c_stream__``), so Polars,
+DuckDB and pandas take it as it is. Needs the extra ``forebay[arrow]``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+import forebay
+from forebay import Address, ShapeKind, Step, Stream, Variable
+from forebay.errors import InvalidArgumentError, StepGoneError, UnsupportedError
+
+__all__ = ["blocks", "particle_reader", "particles", "steps", "tensor"]
+
+
+def tensor(variable: Variable, block: int | None = None) -> pa.FixedShapeTensorArray:
+    """A variable, or one of its blocks, as an Arrow array of one tensor.
+
+    The buffer is the step's own bytes where one block covers the variable: nothing is copied, and the step stays pinned
+    as long as the array lives. Else it is a copy.
+
+    Parameters
+    ----------
+    variable : Variable
+        An array of numbers.
+    block : int, optional
+        Number of the block; None: the whole variable.
+
+    Raises
+    ------
+    UnsupportedError
+        Arrow has no tensors of complex numbers, long double and char, and none without dimensions.
+    """
+    data = variable[...] if block is None else variable.block(block)
+    if not data.ndim:
+        raise UnsupportedError(
+            "a single value is no tensor: take variable.item()", f"{variable.step.address}, variable {variable.name!r}"
+        )
+    _check_type(variable)
+    # Arrow wants the first stride to be the largest, which that of data[None] is not.
+    return pa.FixedShapeTensorArray.from_numpy_ndarray(np.ascontiguousarray(data).reshape((1, *data.shape)))
+
+
+def particles(step: Step, names: Sequence[str] | None = None) -> pa.RecordBatch:
+    """One-dimensional variables of equal length as the columns of a record batch.
+
+    Columns share memory with the step where one block covers them.
+
+    Parameters
+    ----------
+    step : Step
+        Stays pinned as long as the batch lives.
+    names : sequence of str, optional
+        The variables; None: all one-dimensional variables of numbers, which must then be of one length.
+
+    Raises
+    ------
+    InvalidArgumentError
+        The variables are not one-dimensional, or of different lengths: name those that belong together.
+    """
+    chosen = _columns(step) if names is None else list(names)
+    variables = [step[name] for name in chosen]
+    shapes = {variable.name: variable.shape for variable in variables}
+    if not variables or len(set(shapes.values())) != 1 or any(len(shape) != 1 for shape in shapes.values()):
+        raise InvalidArgumentError(
+            f"particles are one-dimensional variables of one length, not {shapes or 'none'}: give the names that "
+            "belong together",
+            str(step.address),
+        )
+    for variable in variables:
+        _check_type(variable)
+    return pa.record_batch([pa.array(variable[...]) for variable in variables], names=chosen)
+
+
+def particle_reader(address: str | Address | Stream, names: Sequence[str] | None = None) -> pa.RecordBatchReader:
+    """The particles of all steps that a stream has now, one batch per step, read as the reader is asked for them.
+
+    The first column, ``step``, is the step's number.
+
+    Parameters
+    ----------
+    names : sequence of str, optional
+        As in :func:`particles`.
+
+    Raises
+    ------
+    StreamNotFoundError, StepNotFoundError
+    """
+    stream = address if isinstance(address, Stream) else forebay.open(address, timeout=0)
+    numbers = [summary.number for summary in stream.steps()]
+    if not numbers:
+        raise forebay.StepNotFoundError(
+            "the stream has no steps yet, so its columns are not known", f"stream {stream.address}"
+        )
+    first = _numbered(stream[numbers[0]], names)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for number in numbers:
+            yield _numbered(stream[number], first.schema.names[1:])
+
+    return pa.RecordBatchReader.from_batches(first.schema, batches())
+
+
+def steps(address: str | Address | Stream) -> pa.Table:
+    """The kept steps as a table: number, epoch, commit time, size, watermarks, pins."""
+    stream = address if isinstance(address, Stream) else forebay.open(address, timeout=0)
+    summaries = list(stream.steps())
+    columns: dict[str, tuple[str, Any]] = {
+        "step": ("number", pa.int64()),
+        "epoch": ("epoch", pa.int64()),
+        "commit_time": ("time_ns", pa.timestamp("ns", "UTC")),
+        "size_bytes": ("size_bytes", pa.int64()),
+        "durable": ("durable", pa.bool_()),
+        "staged": ("staged", pa.bool_()),
+        "precious": ("precious", pa.bool_()),
+        "pins": ("pins", pa.int64()),
+    }
+    return pa.table(
+        {
+            name: pa.array([getattr(summary, field) for summary in summaries], kind)
+            for name, (field, kind) in columns.items()
+        }
+    )
+
+
+def blocks(address: str | Address | Stream, variable: str) -> pa.Table:
+    """The blocks of a variable in all kept steps that have it: place, size, and the statistics taken at writing."""
+    stream = address if isinstance(address, Stream) else forebay.open(address, timeout=0)
+    rows: list[dict[str, Any]] = []
+    for summary in stream.steps():
+        try:
+            step = stream[summary.number]
+        except StepGoneError:
+            continue  # dropped since the list was made
+        with step:
+            if variable not in step:
+                continue
+            for number, block in enumerate(step[variable].blocks):
+                rows.append(
+                    {
+                        "step": step.number,
+                        "block": number,
+                        "rank": block.rank,
+                        "start": list(block.start),
+                        "count": list(block.count),
+                        "size_bytes": block.size_bytes,
+                        "min": _plain(block.min),
+                        "max": _plain(block.max),
+                    }
+                )
+    kind = pa.from_numpy_dtype(np.asarray([row["min"] for row in rows if row["min"] is not None]).dtype)
+    extents = pa.list_(pa.int64())
+    schema = pa.schema(
+        [
+            ("step", pa.int64()),
+            ("block", pa.int64()),
+            ("rank", pa.int64()),
+            ("start", extents),
+            ("count", extents),
+            ("size_bytes", pa.int64()),
+            ("min", kind),
+            ("max", kind),
+        ]
+    )
+    return pa.Table.from_pylist(rows, schema=schema)
+
+
+def _numbered(step: Step, names: Sequence[str] | None) -> pa.RecordBatch:
+    batch = particles(step, names)
+    number = pa.array(np.full(batch.num_rows, step.number, np.int64))
+    return pa.record_batch([number, *batch.columns], names=["step", *batch.schema.names])
+
+
+def _columns(step: Step) -> list[str]:
+    return [
+        name
+        for name, variable in step.items()
+        if len(variable.shape) == 1
+        and variable.kind in (ShapeKind.GLOBAL_ARRAY, ShapeKind.JOINED_ARRAY)
+        and variable.dtype.kind in "iuf"
+        and variable.dtype != np.longdouble
+    ]
+
+
+def _check_type(variable: Variable) -> None:
+    dtype = variable.dtype
+    if dtype.kind in "iuf" and dtype.itemsize <= 8:
+        return
+    advice = (
+        "take its .real and .imag as columns of their own" if dtype.kind == "c" else "take variable[...] as NumPy array"
+    )
+    raise UnsupportedError(
+        f"Arrow has no numbers of type {dtype}: {advice}", f"{variable.step.address}, variable {variable.name!r}"
+    )
+
+
+def _plain(value: NDArray[Any] | None) -> Any:
+    return None if value is None else value.item()

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The files of a reservation for everything that speaks fsspec: ``fsspec.open("forebay://RES/files/PATH")``.
+
+They lie on this machine, so that reading and writing is that of a local file. Needs the extra ``forebay[fsspec]``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from fsspec.implementations.dirfs import DirFileSystem
+from fsspec.implementations.local import LocalFileSystem
+
+import forebay
+from forebay.errors import InvalidArgumentError
+
+__all__ = ["ReservationFileSystem"]
+
+_SCHEME = "forebay://"
+_FILES = "files"
+
+
+class ReservationFileSystem(DirFileSystem):  # type: ignore[misc]
+    """``files/`` of one reservation; paths are relative to it.
+
+    Parameters
+    ----------
+    reservation : str
+        Its name. In a URL it is the first part: ``forebay://RES/files/PATH``.
+
+    Raises
+    ------
+    NotFoundError
+        There is no such reservation.
+    """
+
+    protocol: ClassVar[str] = "forebay"
+    # A reservation that was destroyed and made again has another folder: the instance is not to be found by its name.
+    cachable: ClassVar[bool] = False  # codespell:ignore
+
+    def __init__(self, reservation: str, **options: Any) -> None:
+        with forebay.Admin() as admin:
+            info = admin.reservation(reservation)
+        self.reservation = reservation
+        options.pop("fs", None)
+        options.pop("path", None)
+        super().__init__(path=info.files_path, fs=LocalFileSystem(auto_mkdir=True), **options)
+        self.storage_options = {"reservation": reservation}
+
+    @classmethod
+    def _strip_protocol(cls, path: Any) -> Any:
+        if isinstance(path, list):
+            return [cls._strip_protocol(item) for item in path]
+        text = str(path)
+        return _parts(text)[1] if text.startswith(_SCHEME) else text.rstrip("/")
+
+    @staticmethod
+    def _get_kwargs_from_urls(url: str) -> dict[str, str]:
+        return {"reservation": _parts(url)[0]} if url.startswith(_SCHEME) else {}
+
+    def unstrip_protocol(self, name: str) -> str:
+        """The URL of a path."""
+        return f"{_SCHEME}{self.reservation}/{_FILES}/{self._strip_protocol(name).lstrip('/')}"
+
+    def _join(self, path: Any) -> Any:
+        for one in path if isinstance(path, list) else [path]:
+            if ".." in str(one).split("/"):
+                raise InvalidArgumentError(
+                    f"a path lies inside files/ and has no '..': {one!r}", f"reservation {self.reservation}"
+                )
+        return super()._join(path)
+
+
+def _parts(url: str) -> tuple[str, str]:
+    """Reservation and path of a URL."""
+    reservation, _, rest = url.removeprefix(_SCHEME).partition("/")
+    kind, _, path = rest.partition("/")
+    if kind != _FILES:
+        raise InvalidArgumentError(
+            f"a file's address is forebay://RESERVATION/{_FILES}/PATH, not {url!r}; for a stream use xarray, Zarr or "
+            "forebay.open"
+        )
+    return reservation, path.rstrip("/")

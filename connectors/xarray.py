@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Streams as xarray Datasets: ``xr.open_dataset("forebay://RES/STREAM", engine="forebay", chunks={})``.
+
+Needs the extra ``forebay[xarray]``; chunks also need ``forebay[dask]``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator
+from typing import Any, ClassVar
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+from xarray.backends import BackendArray, BackendEntrypoint
+from xarray.core import indexing
+
+import forebay
+from forebay import Address, ShapeKind, Step, Stream
+from forebay.connectors.stream_table import ArrayOverSteps, StreamTable, dimension_names, group_of
+
+__all__ = ["ForebayBackend", "follow"]
+
+_SCHEME = "forebay://"
+
+
+class ForebayBackend(BackendEntrypoint):
+    """xarray's way in; chosen by ``engine="forebay"``, or by an address that begins with ``forebay://``."""
+
+    description: ClassVar[str] = "Open streams of a Forebay staging server"
+    url: ClassVar[str] = "docs/consumers/xarray.md"
+    open_dataset_parameters: ClassVar[tuple[str, ...]] = ("filename_or_obj", "drop_variables", "group")
+    supports_groups: ClassVar[bool] = True
+
+    def open_dataset(
+        self,
+        filename_or_obj: Any,
+        *,
+        drop_variables: str | Iterable[str] | None = None,
+        group: str | None = None,
+    ) -> xr.Dataset:
+        """The steps that a stream has now, read when they are computed with.
+
+        Parameters
+        ----------
+        filename_or_obj : str or Stream
+            ``"forebay://RES/STREAM"``, ``"RES/STREAM"``, or an open stream.
+        drop_variables : str or iterable of str, optional
+            Variables to leave away.
+        group : str, optional
+            Only the variables ``GROUP/NAME``, called ``NAME``.
+
+        Returns
+        -------
+        Dataset
+            With the coordinates ``step`` (number), ``time`` (the stream's single value of that name, else the time of
+            the commit) and ``commit_time``. Variables that are no array over all steps are listed in
+            ``attrs["forebay_left_out"]``.
+        """
+        table = StreamTable.read(filename_or_obj)
+        dataset = _dataset(table, _names(drop_variables), group)
+        if not isinstance(filename_or_obj, Stream):
+            dataset.set_close(table.steps.close)
+        return dataset
+
+    def open_groups_as_dict(
+        self, filename_or_obj: Any, *, drop_variables: str | Iterable[str] | None = None
+    ) -> dict[str, xr.Dataset]:
+        """One Dataset for each part of the variables' names before the last ``/``."""
+        table = StreamTable.read(filename_or_obj)
+        dropped = _names(drop_variables)
+        groups = {""} | {group_of(name)[0] for name in (*table.arrays, *table.values)}
+        return {f"/{group}": _dataset(table, dropped, group) for group in sorted(groups)}
+
+    def open_datatree(self, filename_or_obj: Any, *, drop_variables: str | Iterable[str] | None = None) -> xr.DataTree:
+        """The groups as a tree."""
+        return xr.DataTree.from_dict(self.open_groups_as_dict(filename_or_obj, drop_variables=drop_variables))
+
+    def guess_can_open(self, filename_or_obj: Any) -> bool:
+        """True for what begins with ``forebay://`` and for open streams."""
+        return isinstance(filename_or_obj, Stream) or (
+            isinstance(filename_or_obj, str) and filename_or_obj.startswith(_SCHEME)
+        )
+
+
+def follow(address: str | Address | Stream, consumer: str = "", **options: Any) -> Iterator[xr.Dataset]:
+    """Each step of a running stream as a Dataset, as it commits.
+
+    Variables are views of the step's bytes where one block covers them, so a Dataset that is kept pins its step.
+    Variables of a changing shape, and those that come and go, are there in the steps that have them.
+
+    Parameters
+    ----------
+    consumer : str
+        Name that the position is kept under; as in :meth:`forebay.Stream.follow`.
+    **options
+        Of :meth:`forebay.Stream.follow`.
+    """
+    if isinstance(address, Stream):
+        for step in address.follow(consumer, **options):
+            yield dataset_of_step(step)
+        return
+    with forebay.open(address) as stream:
+        for step in stream.follow(consumer, **options):
+            yield dataset_of_step(step)
+
+
+def dataset_of_step(step: Step) -> xr.Dataset:
+    """One step as a Dataset, without the dimension ``step``."""
+    variables: dict[Hashable, Any] = {}
+    left_out: list[str] = []
+    for name, variable in step.items():
+        if variable.kind is ShapeKind.LOCAL_ARRAY:
+            left_out.append(f"{name}: a local array has no global shape: read its blocks by step[name].block(number)")
+            continue
+        prefix = f"{name}/"
+        attributes = {key[len(prefix) :]: value for key, value in step.attributes.items() if key.startswith(prefix)}
+        dims = dimension_names(variable)
+        data = variable[...]
+        variables[name] = xr.Variable(dims, data.astype(object) if data.dtype.kind == "T" else data, attributes)
+    time = variables.pop("time", None)
+    commit_time = np.datetime64(step.time_ns, "ns")
+    return xr.Dataset(
+        variables,
+        {
+            "step": step.number,
+            "time": commit_time if time is None or time.ndim else time,
+            "commit_time": commit_time,
+        },
+        {"forebay_address": str(step.address), "forebay_left_out": left_out},
+    )
+
+
+class _LazyArray(BackendArray):
+    """What xarray indexes: steps by any index, without reading those between; the rest by box."""
+
+    def __init__(self, array: ArrayOverSteps) -> None:
+        self._array = array
+        self.shape = array.shape
+        self.dtype = array.dtype
+
+    def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
+        return indexing.explicit_indexing_adapter(key, self.shape, indexing.IndexingSupport.OUTER, self._outer)
+
+    def _outer(self, key: tuple[Any, ...]) -> NDArray[Any]:
+        steps = np.arange(self.shape[0])[key[0]]
+        box: list[int | slice] = []
+        # What is left to take from the box: each array index in turn, along the dimension that it is of.
+        takes: list[tuple[int, NDArray[np.int64]]] = []
+        axis = 1
+        for item in key[1:]:
+            if isinstance(item, np.ndarray):
+                first, last = (int(item.min()), int(item.max())) if item.size else (0, -1)
+                takes.append((axis, item - first))
+                box.append(slice(first, last + 1))
+                axis += 1
+            elif isinstance(item, slice):
+                box.append(item)
+                axis += 1
+            else:
+                box.append(int(item))
+        result = self._array.read(np.atleast_1d(steps).tolist(), tuple(box))
+        for along, places in takes:
+            result = np.take(result, places, along)
+        return result if np.ndim(steps) else result[0]
+
+    def __dask_tokenize__(self) -> tuple[Any, ...]:
+        return self._array.__dask_tokenize__()
+
+
+class _StreamVariable(xr.Variable):
+    """A variable whose Dask tasks are named by the identity of its steps.
+
+    ``xr.open_dataset(…, chunks=…)`` names them by the address alone, which another stream, or the same one with other
+    steps, may have later: a scheduler that still holds results would give out wrong data.
+    """
+
+    __slots__ = ()
+
+    def chunk(self, *arguments: Any, **options: Any) -> Any:
+        given = dict(options.pop("from_array_kwargs", None) or {})
+        if given.get("name"):
+            from dask.tokenize import tokenize
+
+            given["name"] = f"{given['name']}-{tokenize(self._data)}"
+        options["from_array_kwargs"] = given
+        return super().chunk(*arguments, **options)
+
+
+def _dataset(table: StreamTable, dropped: set[str], group: str | None) -> xr.Dataset:
+    wanted = None if group is None else group.strip("/")
+    variables: dict[Hashable, Any] = {}
+    for name, array in table.arrays.items():
+        own = _own_name(name, wanted)
+        if own is None or own in dropped:
+            continue
+        variable = _StreamVariable(
+            ("step", *array.dims), indexing.LazilyIndexedArray(_LazyArray(array)), dict(array.attributes)
+        )
+        chunks: dict[str, Any] = {"step": 1}
+        for axis, dimension in enumerate(array.dims):
+            chunks[dimension] = array.extents[axis] if array.grid is None else array.grid[axis]
+        variable.encoding = {"preferred_chunks": chunks}
+        variables[own] = variable
+    for name, values in table.values.items():
+        own = _own_name(name, wanted)
+        if own is not None and own not in dropped:
+            variables[own] = xr.Variable(("step",), values, table.value_attributes[name])
+    steps = table.steps
+    commit_time = ("step", steps.times_ns.astype("datetime64[ns]"))
+    time = variables.pop("time", None)
+    if time is not None and time.dims != ("step",):
+        variables["time"], time = time, None
+    coordinates: dict[Hashable, Any] = {"step": ("step", steps.numbers), "commit_time": commit_time}
+    if "time" not in variables:
+        coordinates["time"] = commit_time if time is None else time
+    attributes: dict[str, Any] = {} if wanted else dict(table.attributes)
+    attributes["forebay_address"] = steps.stream.address.path
+    attributes["forebay_uuid"] = steps.uuid
+    attributes["forebay_left_out"] = [f"{name}: {reason}" for name, reason in table.left_out.items()]
+    return xr.Dataset(variables, coordinates, attributes)
+
+
+def _own_name(name: str, group: str | None) -> str | None:
+    """What a variable is called in a group; None where it is not in it."""
+    if group is None:
+        return name
+    of, own = group_of(name)
+    return own if of == group else None
+
+
+def _names(dropped: str | Iterable[str] | None) -> set[str]:
+    return set() if dropped is None else {dropped} if isinstance(dropped, str) else set(dropped)

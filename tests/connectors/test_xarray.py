@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""xarray's engine over a real server: right values, views, laziness, and never another stream's data."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import forebay
+import forebay.connectors.xarray
+from forebay.connectors.stream_table import block_grid
+from tests.connectors.conftest import temperature
+
+
+@pytest.fixture
+def whole() -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    """All of ``T``."""
+    return np.stack([temperature(number) for number in range(6)])
+
+
+def test_dataset_has_the_stream_s_values_coordinates_and_attributes(flow: str, whole: np.ndarray) -> None:
+    with xr.open_dataset(f"forebay://{flow}", engine="forebay") as dataset:
+        assert dataset["T"].dims[0] == "step"
+        assert dataset["T"].attrs == {"units": "K"}
+        assert dataset.attrs["title"] == "test"
+        assert dataset["step"].values.tolist() == [0, 1, 2, 3, 4, 5]
+        assert dataset["time"].values.tolist() == [0.0, 0.5, 1.0, 1.5, 2.0, 2.5]
+        assert dataset["commit_time"].dtype == "datetime64[ns]"
+        assert dataset["label"].values.tolist() == [f"step {number}" for number in range(6)]
+        np.testing.assert_array_equal(dataset["T"].values, whole)
+        assert dataset["mesh/level"].sel(step=4).values.tolist() == [4, 5, 6, 7, 8]
+
+
+def test_address_alone_chooses_the_engine(flow: str) -> None:
+    with xr.open_dataset(f"forebay://{flow}") as dataset:
+        assert "T" in dataset
+
+
+def test_variables_that_do_not_fit_are_listed_with_the_reason(flow: str) -> None:
+    with xr.open_dataset(f"forebay://{flow}", engine="forebay") as dataset:
+        assert not {"grows", "sometimes", "pieces"} & set(dataset)
+        left_out = dataset.attrs["forebay_left_out"]
+    assert any(text.startswith("grows: it is global_array of float64 (1,) in step 0, but") for text in left_out)
+    assert "sometimes: 3 of 6 steps do not have it, step 1 first" in left_out
+    assert any(text.startswith("pieces: a local array has no global shape") for text in left_out)
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        (3,),
+        (slice(1, 6, 2), 2, slice(None, None, -1)),
+        (slice(None, None, -1), slice(2, 7), 5, [3, 0, 9]),
+        ([5, 0, 3], [1, 1, 7], slice(0, 0)),
+        (-1, [], slice(None), 2),
+        (slice(2, 3), slice(1, 3), slice(6, 9), slice(4, 8)),
+    ],
+)
+def test_selections_are_numpy_s(flow: str, whole: np.ndarray, index: tuple[object, ...]) -> None:
+    with xr.open_dataset(f"forebay://{flow}", engine="forebay") as dataset:
+        dims = dataset["T"].dims
+        selected = dataset["T"].isel(dict(zip(dims, index, strict=False)))  # outer indexing
+        expected = xr.DataArray(whole, dims=dims).isel(dict(zip(dims, index, strict=False)))
+        np.testing.assert_array_equal(selected.values, expected.values)
+        assert selected.shape == expected.shape
+
+
+def test_pointwise_selection_is_numpy_s(flow: str, whole: np.ndarray) -> None:
+    with xr.open_dataset(f"forebay://{flow}", engine="forebay") as dataset:
+        _, z, y, x = dataset["T"].dims
+        steps, rows = xr.DataArray([0, 5, 2], dims="point"), xr.DataArray([7, 1, 1], dims="point")
+        selected = dataset["T"].isel({"step": steps, z: rows, y: 3, x: 4})
+        np.testing.assert_array_equal(selected.values, whole[[0, 5, 2], [7, 1, 1], 3, 4])
+
+
+def test_selection_in_one_block_is_a_view_that_pins(flow: str) -> None:
+    with xr.open_dataset(f"forebay://{flow}", engine="forebay", cache=False) as dataset:
+        _, z, y, _ = dataset["T"].dims
+        inside = dataset["T"].isel({"step": 2, z: slice(0, 4), y: slice(6, 12)}).values
+        assert not inside.flags.writeable
+        np.testing.assert_array_equal(inside, temperature(2)[0:4, 6:12])
+        with forebay.Admin() as admin:
+            assert admin.steps(flow)[2].pins == 1
+
+
+def test_chunks_are_the_blocks(flow: str, whole: np.ndarray) -> None:
+    with xr.open_dataset(f"forebay://{flow}", engine="forebay", chunks={}) as dataset:
+        assert dataset["T"].chunks == ((1,) * 6, (4, 4), (6, 6), (16,))
+        assert float(dataset["T"].mean()) == pytest.approx(whole.mean(), rel=1e-14)
+
+
+def test_groups_become_a_tree(flow: str) -> None:
+    with xr.open_datatree(f"forebay://{flow}", engine="forebay") as tree:
+        assert np.asarray(tree["mesh/level"])[1].tolist() == [1, 2, 3, 4, 5]
+        assert "T" in tree.to_dataset()
+        assert "mesh/level" not in tree.to_dataset()
+    with xr.open_dataset(f"forebay://{flow}", engine="forebay", group="mesh", drop_variables="none") as mesh:
+        assert list(mesh) == ["level"]
+
+
+def test_pickled_dataset_reads_in_another_place(flow: str, whole: np.ndarray) -> None:
+    with xr.open_dataset(f"forebay://{flow}", engine="forebay", cache=False) as dataset:
+        again = pickle.loads(pickle.dumps(dataset))
+        np.testing.assert_array_equal(again["T"].values, whole)
+
+
+def test_pickle_never_reads_another_stream_of_the_name(flow: str) -> None:
+    dataset = xr.open_dataset(f"forebay://{flow}", engine="forebay", cache=False)
+    pickled = pickle.dumps(dataset)
+    with forebay.Admin() as admin:
+        admin.remove_stream(flow)
+    with forebay.open(flow, mode="w") as stream:
+        for number in range(6):
+            with stream.step() as step:
+                step["T"] = -temperature(number)
+    with pytest.raises(forebay.StepGoneError, match="another one of that name"):
+        pickle.loads(pickled)
+    with pytest.raises(forebay.ForebayError):
+        _ = dataset["T"].values
+
+
+def test_replaced_stream_is_an_error_not_other_data(flow: str) -> None:
+    with xr.open_dataset(f"forebay://{flow}", engine="forebay", cache=False) as dataset:
+        pickled = pickle.dumps(dataset)
+        with forebay.open(flow, mode="w") as stream:
+            for number in range(6):
+                with stream.step() as step:
+                    step["T"] = -temperature(number)
+        for opened in (dataset, pickle.loads(pickled)):
+            with pytest.raises(forebay.StepGoneError, match="open the stream again"):
+                _ = opened["T"].values
+
+
+def test_dropped_step_names_the_retention_to_set(flow: str) -> None:
+    with xr.open_dataset(f"forebay://{flow}", engine="forebay", cache=False) as dataset:
+        with forebay.Admin() as admin:
+            admin.set_retention(flow, "last:2")
+        with pytest.raises(forebay.StepGoneError, match=r"retention is 'last:2'.*consumers:NAME"):
+            _ = dataset["T"].isel(step=0).values
+        np.testing.assert_array_equal(dataset["T"].isel(step=5).values, temperature(5))
+
+
+def test_missing_and_empty_streams_are_told_at_once(reservation: str) -> None:
+    with pytest.raises(forebay.StreamNotFoundError):
+        xr.open_dataset(f"forebay://{reservation}/none", engine="forebay")
+    with forebay.open(f"{reservation}/empty", mode="w"), pytest.raises(forebay.StepNotFoundError, match="no steps yet"):
+        xr.open_dataset(f"forebay://{reservation}/empty", engine="forebay")
+
+
+def test_followed_steps_are_datasets_with_all_variables(flow: str) -> None:
+    steps = list(forebay.connectors.xarray.follow(flow, consumer="look", timeout=30))
+    assert [int(dataset["step"]) for dataset in steps] == [0, 1, 2, 3, 4, 5]
+    assert [dataset["grows"].size for dataset in steps] == [1, 2, 3, 4, 5, 6]
+    assert ["sometimes" in dataset for dataset in steps] == [True, False] * 3
+    assert float(steps[3]["time"]) == 1.5
+    np.testing.assert_array_equal(steps[5]["T"].values, temperature(5))
+
+
+def test_blocks_that_are_no_grid_are_not_taken_for_one(reservation: str) -> None:
+    with forebay.open(f"{reservation}/uneven", mode="w") as stream, stream.step() as step:
+        step.write("brick", np.zeros((2, 4)), shape=(4, 4), start=(0, 0))
+        step.write("brick", np.zeros((2, 3)), shape=(4, 4), start=(2, 0))
+        step.write("brick", np.zeros((2, 1)), shape=(4, 4), start=(2, 3))
+        step.write("gap", np.zeros(2), shape=(4,), start=(0,))
+        step.write("uneven", np.zeros(3), shape=(4,), start=(0,))
+        step.write("uneven", np.zeros(1), shape=(4,), start=(3,))
+    with forebay.open(f"{reservation}/uneven") as opened:
+        step_read = opened[0]
+        assert block_grid(step_read["brick"]) is None
+        assert block_grid(step_read["gap"]) is None
+        assert block_grid(step_read["uneven"]) == ((3, 1),)
+    with xr.open_dataset(f"forebay://{reservation}/uneven", engine="forebay", chunks={}) as dataset:
+        assert dataset["brick"].chunks == ((1,), (4,), (4,))
