@@ -60,3 +60,10 @@ def test_arrow() -> None:
         *(f"step {number}: mass 5000" for number in range(5)),
         "(4, [10000], True)",
     ]
+
+
+def test_zarr_and_files() -> None:
+    assert lines_of("08_zarr_and_files.py", "demo/field") == [
+        "(4, 64, 64) in chunks of (1, 32, 32)",
+        "kept: [0.0, 1.0, 2.0, 3.0]",
+    ]
