@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -27,15 +26,11 @@ with adios2.Stream(io, "flow", "w") as stream:
 """
 
 
-def blocks() -> list[str]:
-    """The indented blocks, in order; blank lines inside a block belong to it."""
-    found = re.findall(r"(?:^    .*\n|^\n(?=    ))+", README.read_text(encoding="utf-8"), re.MULTILINE)
-    return [textwrap.dedent(block).strip() for block in found]
-
-
 def block(beginning: str) -> str:
-    """The block that begins so."""
-    (found,) = (text for text in blocks() if text.startswith(beginning))
+    """The fenced block of code that begins so."""
+    text = README.read_text(encoding="utf-8")
+    blocks: list[str] = re.findall(r"^```\w+\n(.*?)\n```$", text, re.MULTILINE | re.DOTALL)
+    (found,) = (block for block in blocks if block.startswith(beginning))
     return found
 
 
@@ -60,7 +55,7 @@ def test_the_commands_and_snippets_of_the_readme_run(instance: CommandLineInstan
     run("bash", "-euc", start)
     try:
         run(sys.executable, "-c", block("import adios2"))
-        (tmp_path / "adios2.xml").write_text(block("<adios-config>").partition("\n\n")[0])
+        (tmp_path / "adios2.xml").write_text(block("<adios-config>"))
         run("bash", "-euc", 'eval "$(forebay env)"; exec "$@"', "bash", sys.executable, "-c", ADIOS2_PROGRAM)
         run(sys.executable, "-c", block("import forebay"))
         run("bash", "-euc", use)
@@ -71,6 +66,6 @@ def test_the_commands_and_snippets_of_the_readme_run(instance: CommandLineInstan
 
 def test_the_pictures_and_pages_that_the_readme_names_exist() -> None:
     text = README.read_text(encoding="utf-8")
-    named = re.findall(r"\]\(([^)#:]+)\)", text) + re.findall(r"`((?:docs|core)/[^` ]+|[A-Z]+\.md)`", text)
+    named = re.findall(r"\]\(([^)#:]+)\)", text) + re.findall(r"`((?:docs|core)/[^` ]+)`", text)
     assert "docs/images/packed-cylinder.png" in named
     assert [name for name in named if not (README.parent / name).exists()] == []
