@@ -36,7 +36,7 @@ class ReservationFileSystem(DirFileSystem):  # type: ignore[misc]
 
     protocol: ClassVar[str] = "forebay"
     # A reservation that was destroyed and made again has another folder: the instance is not to be found by its name.
-    cachable: ClassVar[bool] = False  # codespell:ignore
+    cachable: ClassVar[bool] = False
 
     def __init__(self, reservation: str, **options: Any) -> None:
         with forebay.Admin() as admin:

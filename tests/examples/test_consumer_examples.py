@@ -67,3 +67,11 @@ def test_zarr_and_files() -> None:
         "(4, 64, 64) in chunks of (1, 32, 32)",
         "kept: [0.0, 1.0, 2.0, 3.0]",
     ]
+
+
+@pytest.mark.timeout(240)
+def test_tomography(tmp_path: Path) -> None:
+    lines = lines_of("09_tomography.py", "demo/scan", "--out", str(tmp_path / "slices"))
+    assert [line.partition(",")[0] for line in lines] == [f"{angles} projections" for angles in range(30, 181, 30)]
+    assert lines[-1].endswith("at column 80.0")
+    assert len(list((tmp_path / "slices").glob("after_*.png"))) == 6
