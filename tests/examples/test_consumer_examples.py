@@ -75,3 +75,11 @@ def test_tomography(tmp_path: Path) -> None:
     assert [line.partition(",")[0] for line in lines] == [f"{angles} projections" for angles in range(30, 181, 30)]
     assert lines[-1].endswith("at column 80.0")
     assert len(list((tmp_path / "slices").glob("after_*.png"))) == 6
+
+
+def test_publish_for_paraview(tmp_path: Path) -> None:
+    lines = lines_of("10_publish_for_paraview.py", "demo/bump", str(tmp_path / "plots"))
+    assert lines == [
+        f"6 steps published; open {tmp_path / 'plots' / 'bump.pvd'}",
+        "27648 cells from 0 to 4.8: at most 1.00",
+    ]

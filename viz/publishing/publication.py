@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A folder of published steps: files appear whole and never change; the index is renamed into place after them.
+
+So a viewer that looks at any moment reads a series of whole steps. What a crash leaves is an older index, and files
+that are published again.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from pathlib import Path
+from xml.etree import ElementTree
+from xml.sax.saxutils import quoteattr
+
+from forebay import Step
+from forebay.errors import InvalidArgumentError
+from forebay.viz.publishing.grid import Grid
+from forebay.viz.publishing.vti import write_vti
+
+__all__ = ["Publication", "Viewer"]
+
+
+class Viewer(StrEnum):
+    """For whom steps are published."""
+
+    VISIT = "visit"
+    PARAVIEW = "paraview"
+    YT = "yt"
+
+
+class Publication:
+    """Publishes steps of one stream into a folder. One process at a time.
+
+    Parameters
+    ----------
+    folder : Path
+        Made if need be; a publication of the same stream that is there is continued.
+    viewer : Viewer
+        ``paraview``: ``NAME.000010.vti`` and the index ``NAME.pvd``. ``visit`` and ``yt``: ``plt000010.3d.hdf5``, for
+        VisIt with the index ``NAME.visit``.
+    name : str
+        Of the stream, for the files.
+    variables : sequence of str, optional
+        What to publish; None: all variables on the grid.
+    """
+
+    def __init__(self, folder: Path, viewer: Viewer, name: str, variables: Sequence[str] | None = None) -> None:
+        self._folder, self._viewer, self._name, self._variables = folder, viewer, name, variables
+        self._folder.mkdir(parents=True, exist_ok=True)
+        for part in self._folder.glob(".*.part"):
+            part.unlink()  # of a process that was killed
+        self._times = self._known_times()
+
+    @property
+    def index(self) -> Path:
+        """What to open in the viewer."""
+        if self._viewer is Viewer.PARAVIEW:
+            return self._folder / f"{self._name}.pvd"
+        if self._viewer is Viewer.VISIT:
+            return self._folder / f"{self._name}.visit"
+        return self._folder / "plt*.3d.hdf5"
+
+    @property
+    def steps(self) -> list[int]:
+        """Numbers of the steps that are published."""
+        return sorted(self._times)
+
+    def path(self, number: int) -> Path:
+        """The file of a step."""
+        if self._viewer is Viewer.PARAVIEW:
+            return self._folder / f"{self._name}.{number:06d}.vti"
+        return self._folder / f"plt{number:06d}.3d.hdf5"
+
+    def publish(self, step: Step) -> Grid:
+        """Publishes a step; when this returns, its file and the index are on disk.
+
+        A step that does not come after all others takes their place: they were withdrawn, or this one is given again.
+        """
+        grid = Grid.of_step(step, self._variables)
+        if not grid.fields:
+            raise InvalidArgumentError("there is no field to publish", str(step.address))
+        withdrawn = [number for number in self._times if number >= step.number]
+        if withdrawn:
+            self._times = {number: time for number, time in self._times.items() if number < step.number}
+            self._write_index()  # before the files go, so that it never names one that is not there
+            for number in withdrawn:
+                self.path(number).unlink(missing_ok=True)
+        if self._viewer is Viewer.PARAVIEW:
+
+            def write(path: Path) -> None:
+                with path.open("wb") as file:
+                    write_vti(file, grid)
+        else:
+            from forebay.viz.publishing.chombo import write_chombo
+
+            def write(path: Path) -> None:
+                write_chombo(path, grid, step.number)
+
+        _put(self.path(step.number), write)
+        self._times[step.number] = grid.time
+        self._write_index()
+        return grid
+
+    def _write_index(self) -> None:
+        if self._viewer is Viewer.YT:
+            return  # the files' names are the index
+        lines: list[str] = []
+        if self._viewer is Viewer.PARAVIEW:
+            lines += ['<?xml version="1.0"?>', '<VTKFile type="Collection" version="0.1">', "<Collection>"]
+            lines += [
+                f'<DataSet timestep="{self._times[number]!r}" part="0" file={quoteattr(self.path(number).name)}/>'
+                for number in self.steps
+            ]
+            lines += ["</Collection>", "</VTKFile>"]
+        else:
+            lines += [self.path(number).name for number in self.steps]
+        text = "\n".join(lines) + "\n"
+        _put(self.index, lambda path: path.write_text(text))
+
+    def _known_times(self) -> dict[int, float]:
+        """What the folder's index or names say was published."""
+        found: dict[int, float] = {}
+        pattern = re.compile(r"plt(\d+)\.3d\.hdf5")
+        if self._viewer is Viewer.PARAVIEW:
+            pattern = re.compile(re.escape(self._name) + r"\.(\d+)\.vti")
+        if self._viewer is not Viewer.PARAVIEW:
+            names = {path.name: 0.0 for path in self._folder.iterdir()}
+        elif self.index.exists():
+            try:
+                entries = ElementTree.parse(self.index).getroot().iter("DataSet")  # noqa: S314 - our own file
+                names = {entry.get("file", ""): float(entry.get("timestep", "nan")) for entry in entries}
+            except (ElementTree.ParseError, ValueError):
+                raise InvalidArgumentError(
+                    f"{self.index} was not written by forebay publish: take another folder"
+                ) from None
+        else:
+            names = {}
+        for name, time in names.items():
+            match = pattern.fullmatch(name)
+            if match and (self._folder / name).exists():
+                found[int(match[1])] = time
+        return found
+
+
+def _put(path: Path, write: Callable[[Path], object]) -> None:
+    """Writes a file so that it appears whole under its name, on disk."""
+    temporary = path.with_name(f".{path.name}.part")
+    try:
+        write(temporary)
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
