@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The suites of `./run test`: what each one runs, when, how long, and what it needs. A new suite is an entry here.
+
+Run as a program it tells scripts/build what suites need: `suites.py packages NAME...` prints packages of the
+distribution, `suites.py requirements NAME...` what pip is to install. Only the standard library of Python 3.11 is used.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tomllib
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+SOAK_SECONDS = int(os.environ.get("FOREBAY_SOAK_SECONDS") or 60)
+FUZZ_SECONDS = int(os.environ.get("FOREBAY_FUZZ_SECONDS") or 10)
+
+
+class When(Enum):
+    """Which commands run a suite, beside `./run test NAME`."""
+
+    #: `./run test`, which stays within 12 minutes on two cores, and `./run test all`.
+    QUICK = "quick"
+    #: `./run test all`, and `./run test deep`, in numbered shards.
+    DEEP = "deep"
+    #: `./run test all`.
+    ALL = "all"
+
+
+@dataclass(frozen=True)
+class Native:
+    """The native tests of a CMake preset: of all programs, or of those named as CMake's targets are.
+
+    Only what these need is compiled. ``sweeps_only`` runs the tests that sweep, and no other.
+    """
+
+    preset: str = "dev"
+    programs: tuple[str, ...] = ()
+    sweeps_only: bool = False
+
+
+@dataclass(frozen=True)
+class Pytest:
+    """Tests in Python below some folders, with programs of a CMake preset. ``marker`` selects as pytest's -m does."""
+
+    folders: tuple[str, ...]
+    preset: str = "dev"
+    #: What is to be compiled first beside what ./run build does.
+    targets: tuple[str, ...] = ()
+    marker: str = ""
+    #: Whether tests may run beside one another, one on each core.
+    parallel: bool = True
+
+
+@dataclass(frozen=True)
+class Program:
+    """A command that succeeds or fails as a whole: one test."""
+
+    command: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Fuzzers:
+    """libFuzzer targets, FOREBAY_FUZZ_SECONDS each: all, or those named."""
+
+    names: tuple[str, ...] = ()
+
+
+Run = Native | Pytest | Program | Fuzzers
+
+
+@dataclass(frozen=True)
+class Suite:
+    """What ``./run test NAME`` runs."""
+
+    purpose: str
+    runs: tuple[Run, ...]
+    #: For each run, without its compilation; a guard against what hangs. FOREBAY_TEST_SECONDS_MAX replaces it.
+    seconds_max: int
+    when: When = When.ALL
+    #: Extras of pyproject.toml, beside those that ./run build installs. pip installs them when the suite is run.
+    extras: tuple[str, ...] = ()
+    #: Packages of Debian and Ubuntu, likewise.
+    packages: tuple[str, ...] = ()
+    #: Sweeps try all of their points, not a share that the seed chooses (tests/support/sweeps.py).
+    all_points: bool = False
+    #: Sweeps try the share of this seed, of eight that try all of them together.
+    sweep_seed: int | None = None
+
+
+SUITES: dict[str, Suite] = {
+    "unit": Suite(
+        "each layer and package by itself",
+        (Native(), Pytest(("tests/unit",))),
+        seconds_max=900,
+        when=When.QUICK,
+    ),
+    "integration": Suite(
+        "plugin, Python package, command line and manager with real servers",
+        (Pytest(("tests/integration",), targets=("engine_tests",)),),
+        seconds_max=900,
+        when=When.QUICK,
+    ),
+    "fault": Suite(
+        "processes that die, disks that fail: what docs/crash-matrix.md promises",
+        (Pytest(("tests/fault",)),),
+        seconds_max=1200,
+        when=When.QUICK,
+    ),
+    "examples": Suite(
+        "examples, README and demo as a user runs them",
+        (Pytest(("tests/examples",)),),
+        seconds_max=600,
+        when=When.QUICK,
+    ),
+    "connectors": Suite(
+        "xarray, Dask, Arrow, Zarr and other libraries on streams",
+        (Pytest(("tests/connectors",)),),
+        seconds_max=900,
+        extras=("xarray", "dask", "arrow", "zarr", "fsspec", "tomography"),
+    ),
+    "viz": Suite(
+        "files that VisIt, ParaView and yt follow, read by the real programs",
+        (Pytest(("tests/viz",)),),
+        seconds_max=900,
+        extras=("viz",),
+    ),
+    "physics": Suite(
+        "the flow that the packed-cylinder example computes, against known solutions",
+        (Pytest(("tests/physics",)),),
+        seconds_max=600,
+    ),
+    "wheel": Suite(
+        "the wheel in an empty environment",
+        (Program(("scripts/test-wheel",)),),
+        seconds_max=900,
+    ),
+    "sweeps": Suite(
+        "all points of each sweep of unit, integration and fault",
+        (
+            Native(sweeps_only=True),
+            Pytest(("tests/unit", "tests/integration", "tests/fault"), targets=("engine_tests",), marker="sweep"),
+        ),
+        seconds_max=7200,
+        when=When.DEEP,
+        all_points=True,
+    ),
+    "soak": Suite(
+        "producers, consumers, kills and stage-outs at random, FOREBAY_SOAK_SECONDS long (60)",
+        (Pytest(("tests/soak",), parallel=False),),
+        seconds_max=2 * SOAK_SECONDS + 300,
+        when=When.DEEP,
+    ),
+    "fuzz": Suite(
+        "each fuzzer on new inputs, FOREBAY_FUZZ_SECONDS long (10)",
+        (Fuzzers(),),
+        seconds_max=FUZZ_SECONDS + 300,
+        when=When.DEEP,
+        packages=("clang-19", "libclang-rt-19-dev"),
+    ),
+    "asan": Suite(
+        "native and engine's tests with AddressSanitizer and UndefinedBehaviorSanitizer",
+        (
+            Native("asan"),
+            Pytest(
+                ("tests/integration/test_adios2_engine.py",), preset="asan", targets=("engine_tests",), parallel=False
+            ),
+        ),
+        seconds_max=2700,
+        when=When.DEEP,
+    ),
+    "tsan": Suite(
+        "native and engine's tests with ThreadSanitizer",
+        (
+            Native("tsan"),
+            Pytest(
+                ("tests/integration/test_adios2_engine.py",), preset="tsan", targets=("engine_tests",), parallel=False
+            ),
+        ),
+        seconds_max=3600,
+        when=When.DEEP,
+    ),
+}
+
+
+def requirements_of(extras: tuple[str, ...]) -> list[str]:
+    """What pip is to install for these extras of pyproject.toml."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    found: list[str] = []
+    for extra in extras:
+        for requirement in project["optional-dependencies"][extra]:
+            nested = re.fullmatch(r"forebay\[(.*)\]", requirement)
+            found += requirements_of(tuple(nested[1].split(","))) if nested else [requirement]
+    # The package's own requirements limit what an extra may bring.
+    return sorted({*found, *project["dependencies"]}) if found else []
+
+
+def main(arguments: list[str]) -> None:
+    """Prints one thing a line."""
+    what, *names = arguments
+    unknown = [name for name in names if name not in SUITES]
+    if unknown:
+        sys.exit(f"there is no suite {unknown[0]!r}; there are: {', '.join(SUITES)}")
+    suites = [SUITES[name] for name in names]
+    if what == "packages":
+        lines = [package for suite in suites for package in suite.packages]
+    elif what == "requirements":
+        lines = requirements_of(tuple(extra for suite in suites for extra in suite.extras))
+    else:
+        sys.exit("suites.py packages NAME... | requirements NAME...")
+    for line in dict.fromkeys(lines):
+        print(line)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

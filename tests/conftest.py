@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What tests of all suites share: sweeps, and the order in which tests that run beside one another are begun."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.randomness import TEST_SEED
+from tests.support.sweeps import Sweep, stride_max
+
+
+def pytest_report_header() -> str:
+    """What repeats a run."""
+    return f"FOREBAY_TEST_SEED={TEST_SEED} FOREBAY_TEST_STRIDE_MAX={stride_max()}"
+
+
+@pytest.fixture
+def sweep(request: pytest.FixtureRequest) -> Iterator[Sweep]:
+    """This run's share of the points at which the test is to be tried."""
+    failed_before = request.session.testsfailed
+    made = Sweep(request.node.nodeid)
+    yield made
+    if request.session.testsfailed == failed_before:
+        made.check_ended()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks what sweeps, for `-m sweep`; and begins with what may take longest, so that all cores end together."""
+    for item in items:
+        if isinstance(item, pytest.Function) and "sweep" in item.fixturenames:
+            item.add_marker(pytest.mark.sweep)
+    if any(item.config.getoption("numprocesses", None) for item in items[:1]):
+        items.sort(key=lambda item: -_seconds_max(item))
+
+
+def _seconds_max(item: pytest.Item) -> float:
+    marker = item.get_closest_marker("timeout")
+    return float(marker.args[0]) if marker and marker.args else 0.0
