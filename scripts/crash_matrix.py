@@ -14,6 +14,11 @@ from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from scripts.suites import ROOT, SUITES, Pytest, When
+from scripts.sweeps_in_sources import native_sweeps, python_sweeps
+
 PAGE = Path("docs/crash-matrix.md")
 ROW = re.compile(r"\s*(?:#|//) crash-matrix: (.*)")
 TEST = re.compile(r"\s*(?:def (test_\w+)\(|TEST(?:_F|_P)?\((\w+), (\w+)\))")
@@ -22,18 +27,21 @@ FAIL_POINT = re.compile(r"fail_point\(\"([\w.]+)\"\)")
 INTRODUCTION = """# What survives
 
 Who may fail, where, and what is left: each row is tried by the test that it names. The page is made from the tests by
-`scripts/crash_matrix.py --write`, and `./run check` compares them. Every `./run test` runs them all.
-Sweeps over device operations, and over a stager's changes of files, try each one where a row says nothing else. Those
-over all messages, records and changes of running programs try some of them, every second to every thirtieth from one
-that the seed chooses, and all with `FOREBAY_TEST_COUNT=8`; flipped bits are a sample, too. A test that needs root, as
-those of full disks do, says so where it is skipped.
+`scripts/crash_matrix.py --write`, and `./run check` compares them. The last column says when a row is tried:
+
+- *always*: by every `./run test`.
+- *by stride*: the test sweeps over all operations of a disk, all messages, records or changes. Every `./run test` tries
+  at least an eighth of these points, which the seed chooses. Eight seeds in a row try all of them; so do the shards of
+  `./run test deep`, and `./run test sweeps` at once.
+- *in a shard*: by a shard of `./run test deep`, and by `./run test all`.
+
+A test that needs root, as those of full disks do, says so where it is skipped.
 
 "Killed" is SIGKILL, "before" and "behind" are just before and just after. `ARCHITECTURE.md` and `formats/journal.md`
 say what an incarnation, an epoch, a segment, a pin and a roll are. Names like `server.commit.before_append` are fail
 points: places in the code where `FOREBAY_FAIL_POINT=NAME[:COUNT]=kill` ends the process at the COUNT-th passing. Tests
 at random moments print their seed; `FOREBAY_TEST_SEED` replays it, and `FOREBAY_TEST_COUNT` says how many of them there
-are. (It also says at about how many operations the sweeps of the native tests try: 330 are all, also where a row says
-every eighth.)
+are.
 """
 
 
@@ -46,9 +54,30 @@ class Row:
     survives: str
     file: Path
     test: str
+    tried: str
 
 
-def rows_of(file: Path) -> list[Row]:
+def sweeping_tests() -> set[tuple[Path, str]]:
+    """Files and names, as rows have them, of the tests that sweep."""
+    found = {(sweep.file.relative_to(ROOT), sweep.name.removeprefix(f"{sweep.program}.")) for sweep in native_sweeps()}
+    return found | {(sweep.file.relative_to(ROOT), sweep.name) for sweep in python_sweeps()}
+
+
+def is_quick(file: Path) -> bool:
+    """Whether `./run test` runs the tests of a file."""
+    if file.suffix == ".cpp":
+        return True
+    return any(
+        file.is_relative_to(folder)
+        for suite in SUITES.values()
+        if suite.when is When.QUICK
+        for run in suite.runs
+        if isinstance(run, Pytest)
+        for folder in run.folders
+    )
+
+
+def rows_of(file: Path, sweeping: set[tuple[Path, str]]) -> list[Row]:
     """The rows of one file of tests."""
     rows: list[Row] = []
     waiting: list[tuple[str, str, str]] = []
@@ -60,7 +89,8 @@ def rows_of(file: Path) -> list[Row]:
             waiting.append((fields[0], fields[1], fields[2]))
         elif found := TEST.match(line):
             name = found[1] or f"{found[2]}.{found[3]}"
-            rows += [Row(*fields, file, name) for fields in waiting]
+            tried = "by stride" if (file, name) in sweeping else "always" if is_quick(file) else "in a shard"
+            rows += [Row(*fields, file, name, tried) for fields in waiting]
             waiting = []
     if waiting:
         sys.exit(f"{file}: no test follows the row about {waiting[0][0]!r}")
@@ -88,9 +118,9 @@ def page_of(rows: list[Row]) -> str:
     parts = [INTRODUCTION]
     for operation in sorted(sections, key=str.lower):
         parts.append(f"## {operation[0].upper()}{operation[1:]}\n")
-        parts.append("| who fails, where | what survives | tried by |\n|---|---|---|")
+        parts.append("| who fails, where | what survives | tried by | when |\n|---|---|---|---|")
         for row in sorted(sections[operation], key=lambda row: (row.failure, str(row.file), row.test)):
-            parts.append(f"| {row.failure} | {row.survives} | [{row.test}](../{row.file}) |")
+            parts.append(f"| {row.failure} | {row.survives} | [{row.test}](../{row.file}) | {row.tried} |")
         parts.append("")
     return "\n".join(parts)
 
@@ -98,7 +128,8 @@ def page_of(rows: list[Row]) -> str:
 def main(arguments: list[str]) -> None:
     """Compares or writes."""
     files = sorted([*Path("tests").rglob("*_test.cpp"), *Path("tests").rglob("test_*.py")])
-    rows = [row for file in files for row in rows_of(file)]
+    sweeping = sweeping_tests()
+    rows = [row for file in files for row in rows_of(file, sweeping)]
     if missing := missing_fail_points(rows):
         sys.exit(f"no test has a row for {', '.join(missing)} (scripts/crash_matrix.py says how)")
     page = page_of(rows)

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import itertools
-import os
 import random
 import zlib
 from collections.abc import Callable, Iterator
@@ -20,12 +18,6 @@ from tests.support.randomness import TEST_SEED, times
 MESSAGE_PLACES = ["client.message.before_send", "client.message.after_send", "client.message.received"]
 
 
-def pytest_report_header() -> str:
-    """The seed, so that a failure can be replayed."""
-    count = os.environ.get("FOREBAY_TEST_COUNT", "(default)")
-    return f"fault tests: FOREBAY_TEST_SEED={TEST_SEED} FOREBAY_TEST_COUNT={count}"
-
-
 @pytest.fixture
 def chance(request: pytest.FixtureRequest) -> random.Random:
     """Random numbers of the test's own, which depend on the seed and the test's name alone."""
@@ -37,15 +29,6 @@ def chance(request: pytest.FixtureRequest) -> random.Random:
 def rounds() -> Callable[[int], int]:
     """How often to do it: ``$FOREBAY_TEST_COUNT``, else the number given."""
     return times
-
-
-def numbers(chance: random.Random, stride: int, rounds: Callable[[int], int]) -> Iterator[int]:
-    """How often a place is passed before the accident: each ``stride``-th number, or all with eight rounds.
-
-    It begins with one that chance chooses, and has no end.
-    """
-    step = 1 if rounds(1) >= 8 else max(1, stride // rounds(1))
-    return itertools.count(chance.randint(1, step), step)
 
 
 @pytest.fixture

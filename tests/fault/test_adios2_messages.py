@@ -1,27 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An ADIOS2 program dies at each message that its engine exchanges with the server; run again, it ends as without.
-
-FOREBAY_TEST_COUNT=8 tries every one; by default every eighth, from one that the seed chooses.
-"""
+"""An ADIOS2 program dies at each message that its engine exchanges with the server; run again, it ends as without."""
 
 from __future__ import annotations
 
-import random
 import signal
-from collections.abc import Callable
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 import forebay
-from tests.fault.conftest import MESSAGE_PLACES, numbers
+from tests.fault.conftest import MESSAGE_PLACES
 from tests.fault.instance import Instance
 from tests.support.load import until
 from tests.support.processes import PythonProcess
+from tests.support.sweeps import Sweep
 
-EVERY = 8
 STEPS = 5
+#: So many messages a writer or reader of these has at least.
+MESSAGES_MIN = 11
 
 # Appends up to a number of steps, or replaces what there is.
 WRITER = """
@@ -92,10 +89,9 @@ def check_steps(instance: Instance, address: str) -> int:
 # crash-matrix: every message of a program | an ADIOS2 writer, its data written, at `client.part.before_send` | the committed steps, whole; run again, it appends or replaces them
 @pytest.mark.timeout(600)
 def test_a_writer_that_dies_anywhere_can_be_run_again(
-    current_instance: Instance, chance: random.Random, rounds: Callable[[int], int], place: str, mode: str
+    current_instance: Instance, sweep: Sweep, place: str, mode: str
 ) -> None:
-    stride = 2 if place == "client.part.before_send" else EVERY
-    for number in numbers(chance, stride, rounds):
+    for number in sweep.numbers(STEPS if place == "client.part.before_send" else MESSAGES_MIN):
         print(f"{place}:{number}")
         address = f"r/flow{number}"
         died, _ = run_armed(f"{place}:{number}", WRITER, address, "w", "0", str(STEPS))
@@ -109,7 +105,7 @@ def test_a_writer_that_dies_anywhere_can_be_run_again(
         assert str(current_instance.stream(address).status) == "ended"
         assert current_instance.problems() == []
         if not died:
-            assert number > stride, "a writer does not come by there so often"
+            sweep.ends_at(number)
             return
 
 
@@ -120,10 +116,10 @@ def test_a_writer_that_dies_anywhere_can_be_run_again(
 # crash-matrix: every message of a program | an ADIOS2 reader, also as a consumer, at `client.message.received` | run again, it reads every step; a consumer goes on with those that it has not let go of; nothing stays held
 @pytest.mark.timeout(600)
 def test_a_reader_that_dies_anywhere_can_be_run_again(
-    current_instance: Instance, chance: random.Random, rounds: Callable[[int], int], place: str, consumer: str
+    current_instance: Instance, sweep: Sweep, place: str, consumer: str
 ) -> None:
     parameters = (f"consumer={consumer}",) if consumer else ()
-    for number in numbers(chance, EVERY, rounds):
+    for number in sweep.numbers(MESSAGES_MIN):
         print(f"{place}:{number}")
         address = f"r/flow{number}"
         with forebay.open(address, "w") as stream:
@@ -143,5 +139,5 @@ def test_a_reader_that_dies_anywhere_can_be_run_again(
         assert current_instance.problems() == []
         if not died:
             assert before == list(range(STEPS))
-            assert number > EVERY, "a reader does not come by there so often"
+            sweep.ends_at(number)
             return

@@ -1,13 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The manager dies at each change that it writes down, at each call to the server, and around each stager.
-
-FOREBAY_TEST_COUNT=8 tries every one; by default each 30th change, twelfth call and sixth stager, from one that the
-seed chooses, of the manager that begins the workday and of the one that ends it.
+"""The manager dies at each change that it writes down, at each call to the server, and around each stager; the one that
+begins the workday, and the one that ends it.
 """
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,9 +12,9 @@ import pytest
 
 from forebay.errors import DisconnectedError
 from forebay.workflows.manager.client import ManagerClient
-from tests.fault.conftest import numbers
 from tests.fault.workday import Answer, Workday
 from tests.support.instance import CommandLineInstance
+from tests.support.sweeps import Sweep
 
 
 class DeadlyWorkday(Workday):
@@ -96,16 +93,14 @@ class DeadlyWorkday(Workday):
 # crash-matrix: stages | manager, when a stager has ended, well or not, at `manager.stage.ended` | the stage goes on with the next manager
 @pytest.mark.timeout(1800)
 def test_a_manager_that_dies_in_any_state_is_started_again_and_goes_on(
-    chance: random.Random,
-    rounds: Callable[[int], int],
+    sweep: Sweep,
     place: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """One `forebay up` and the question asked again: nothing is lost, and nothing is left behind."""
     # No more than the shortest workday has of each.
-    stride = {"stage": 5, "call": 8, "change": 24}[place.split(".")[1]]
-    for number in numbers(chance, stride, rounds):
+    for number in sweep.numbers({"stage": 5, "call": 8, "change": 24}[place.split(".")[1]]):
         print(f"{place}:{number}")
         folder = tmp_path / str(number)
         folder.mkdir()
@@ -118,5 +113,5 @@ def test_a_manager_that_dies_in_any_state_is_started_again_and_goes_on(
             day.disarm()
             day.check()
         if day.deaths == 0:
-            assert number > stride, "the workday does not come by there"
+            sweep.ends_at(number)
             return

@@ -1,12 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Server or client dies at each message and each record of a workflow that does a bit of everything.
-
-FOREBAY_TEST_COUNT=8 tries every one; by default every eighth, from one that the seed chooses.
-"""
+"""Server or client dies at each message and each record of a workflow that does a bit of everything."""
 
 from __future__ import annotations
 
-import random
 import signal
 import subprocess
 import sys
@@ -18,11 +14,13 @@ from typing import Any
 import pytest
 
 from tests.fault import rerun_workflow
-from tests.fault.conftest import MESSAGE_PLACES, numbers
+from tests.fault.conftest import MESSAGE_PLACES
 from tests.fault.instance import Instance
 from tests.support.load import until
+from tests.support.sweeps import Sweep
 
-EVERY = 8
+#: So many messages, and records, the workflow has at least.
+POINTS_MIN = 48
 KEPT = range(3, 8)
 
 
@@ -87,14 +85,13 @@ def play(instance: Instance, progress: Path) -> bool:
 @pytest.mark.timeout(1800)
 def test_the_outcome_is_the_same_wherever_the_server_dies(
     instances: Callable[..., Instance],
-    chance: random.Random,
-    rounds: Callable[[int], int],
+    sweep: Sweep,
     place: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Clients ride it out; what they could not know was done, they ask for again."""
-    for number in numbers(chance, EVERY, rounds):
+    for number in sweep.numbers(POINTS_MIN):
         before = f"{place}:{number}"
         print(before)
         with Instance(tmp_path / str(number)) as instance:
@@ -105,7 +102,7 @@ def test_the_outcome_is_the_same_wherever_the_server_dies(
                 instance.restart()
             expect_the_usual_outcome(instance, before)
         if not died:
-            assert number > EVERY, "the workflow does not come by there"
+            sweep.ends_at(number)
             return
 
 
@@ -115,14 +112,13 @@ def test_the_outcome_is_the_same_wherever_the_server_dies(
 # crash-matrix: every message of a program | writer, reader or administrator, at `client.message.received` | run again, it ends as without accident
 @pytest.mark.timeout(1800)
 def test_a_program_that_dies_anywhere_can_be_run_again(
-    chance: random.Random,
-    rounds: Callable[[int], int],
+    sweep: Sweep,
     place: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Writer, reader and administrator in one: what it held is free again, and what it had done counts."""
-    for number in numbers(chance, EVERY, rounds):
+    for number in sweep.numbers(POINTS_MIN):
         before = f"{place}:{number}"
         print(before)
         with Instance(tmp_path / str(number)) as instance:
@@ -136,5 +132,5 @@ def test_a_program_that_dies_anywhere_can_be_run_again(
             rerun_workflow.run(progress)
             expect_the_usual_outcome(instance, before)
         if status == 0:
-            assert number > EVERY, "the workflow does not come by there"
+            sweep.ends_at(number)
             return

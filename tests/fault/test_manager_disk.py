@@ -1,28 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The manager's disk is full, or refuses its writes: users are told what to do, and nothing that was told is lost.
-
-FOREBAY_TEST_COUNT=8 has the trouble begin at every change of the manager's database; by default at each 30th, from
-one that the seed chooses, of the manager that begins the workday and of the one that ends it.
-"""
+"""The manager's disk is full, or refuses its writes: users are told what to do, and nothing that was told is lost."""
 
 from __future__ import annotations
 
 import contextlib
-import random
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from forebay.cli.failures import ExitStatus
 from forebay.workflows.manager.daemon import is_locked
-from tests.fault.conftest import numbers
 from tests.fault.troubled_workday import FailingWrites, FullDisk, InterruptedWorkday, Trouble, TroubledWorkday
 from tests.support.instance import CommandLineInstance
 from tests.support.mounted import fill, mounted
+from tests.support.sweeps import Sweep
 
-STRIDE = 30
+#: So many changes of its database the shortest workday has at least.
+CHANGES_MIN = 30
 
 
 @pytest.fixture(params=["full", "failing"])
@@ -107,13 +103,12 @@ def test_a_damaged_database_can_be_moved_away(tmp_path: Path, monkeypatch: pytes
 @pytest.mark.timeout(1800)
 def test_trouble_at_any_change_loses_nothing(
     place: tuple[Path, Trouble],
-    chance: random.Random,
-    rounds: Callable[[int], int],
+    sweep: Sweep,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     folder, trouble = place
-    for number in numbers(chance, STRIDE, rounds):
+    for number in sweep.numbers(CHANGES_MIN):
         print(number)
         instance = CommandLineInstance(folder / "root")
         monkeypatch.setenv("FOREBAY_ROOT", str(instance.root))
@@ -128,5 +123,5 @@ def test_trouble_at_any_change_loses_nothing(
                 day.check()
         shutil.rmtree(instance.root)
         if day.met == 0:
-            assert number > STRIDE, "the workday does not come by there"
+            sweep.ends_at(number)
             return

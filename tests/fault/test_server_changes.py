@@ -1,30 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """The server dies at a change to its files, is told that it failed, or finds the disk full from there on.
 
-Of the changes that do not go through its Device all are tried: the table of pins, the files of readers that are there,
-what prepares the root and the socket, and the emptying of the quarantine. Of the others, which the native tests try, it
-is each n-th from one that the seed chooses; FOREBAY_TEST_COUNT=8 tries these all, too.
+The changes that do not go through its Device are the table of pins, the files of readers that are there, what prepares
+the root and the socket, and the emptying of the quarantine. The others are those that the native tests try as well.
 """
 
 from __future__ import annotations
 
-import itertools
 import os
-import random
 import re
 import shutil
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
-from tests.fault.conftest import numbers
 from tests.fault.instance import Instance
 from tests.fault.watched_instance import WatchedInstance
 from tests.support.file_changes import Accident, Change, Moment, deaths, failures, library, quick_folder
 from tests.support.load import LoadProcess, until
 from tests.support.staging_server import forebayd
+from tests.support.sweeps import Sweep
 
 FIRST, SECOND = "on the first day", "on the second day"
 
@@ -209,20 +206,10 @@ def other_user(folder: Path) -> int:
 # crash-matrix: the server's own files | server, killed at each change to the table of pins, the files of readers, the lock, the socket or the quarantine: before it, and behind each removal and renaming | all that was committed; what readers hold; what was destroyed goes with the next server; nothing is left behind
 # crash-matrix: the server's own files | disk, at each of these changes: it fails, or the disk is full from there on | the server does not start, and says what to do, or goes on and says what it leaves for the next one; no reader fails over it, and nothing is lost
 @pytest.mark.timeout(1800)
-def test_a_server_that_has_an_accident_at_a_change_loses_nothing(
-    chance: random.Random, rounds: Callable[[int], int], folder: Path
-) -> None:
+def test_a_server_that_has_an_accident_at_a_change_loses_nothing(sweep: Sweep, folder: Path) -> None:
     changes = days(folder, {})
     assert {f"{change.kind} {change.path}" for made in changes.values() for change in made} >= EXPECTED
-    chosen: list[tuple[str, Accident]] = []
-    others: list[tuple[str, Accident]] = []
-    for day, accident in possible_accidents(changes):
-        text = f"{accident.change.kind} {accident.change.path}"
-        bypasses = BYPASSING.fullmatch(text) and not NESTED.fullmatch(text)
-        (chosen if bypasses else others).append((day, accident))
-    for number in itertools.takewhile(lambda number: number <= len(others), numbers(chance, 40, rounds)):
-        chosen.append(others[number - 1])
-    for day, accident in chosen:
+    for day, accident in sweep.among(possible_accidents(changes)):
         days(folder, {day: accident})
 
 

@@ -1,18 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A stager dies at each message that it exchanges with the server; the next one completes what it was at.
-
-FOREBAY_TEST_COUNT=8 tries every one; by default every eighth, from one that the seed chooses, and each of a stage of
-files, which has few.
-"""
+"""A stager dies at each message that it exchanges with the server; the next one completes what it was at."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
 
@@ -25,12 +21,14 @@ from forebay.workflows.staging.files import stage_files
 from forebay.workflows.staging.job import FilesJob, Job, StepsJob, job_to_json
 from forebay.workflows.staging.reporting import JsonReporter
 from forebay.workflows.staging.steps import stage_steps
-from tests.fault.conftest import MESSAGE_PLACES, numbers
+from tests.fault.conftest import MESSAGE_PLACES
 from tests.fault.instance import Instance
 from tests.support.load import until
 from tests.support.staged_output import check_destination, read_bp5, receipt_entries, stray_names
+from tests.support.sweeps import Sweep
 
-EVERY = 8
+#: So many messages a stager of steps has at least.
+MESSAGES_MIN = 11
 STEPS = 4
 CONSUMER = "archive"
 
@@ -65,13 +63,12 @@ def known_steps(out: Path) -> dict[int, object]:
 @pytest.mark.timeout(600)
 def test_a_stage_of_steps_is_completed_by_the_next_run(
     current_instance: Instance,
-    chance: random.Random,
-    rounds: Callable[[int], int],
+    sweep: Sweep,
     place: str,
     follow: bool,
     tmp_path: Path,
 ) -> None:
-    for number in numbers(chance, EVERY, rounds):
+    for number in sweep.numbers(MESSAGES_MIN):
         print(f"{place}:{number}")
         address, out = f"r/flow{number}", tmp_path / str(number)
         retention = f"consumers:{CONSUMER}" if follow else "all"
@@ -102,7 +99,7 @@ def test_a_stage_of_steps_is_completed_by_the_next_run(
             ]
         assert current_instance.problems() == []
         if not died:
-            assert number > EVERY, "a stager does not come by there so often"
+            sweep.ends_at(number)
             return
 
 
@@ -111,14 +108,14 @@ def test_a_stage_of_steps_is_completed_by_the_next_run(
 # crash-matrix: every message of a program | stager of files, at `client.message.after_send` | the next run copies them and leaves nothing behind
 # crash-matrix: every message of a program | stager of files, at `client.message.received` | the next run copies them and leaves nothing behind
 def test_a_stage_of_files_is_completed_by_the_next_run(
-    current_instance: Instance, chance: random.Random, rounds: Callable[[int], int], place: str, tmp_path: Path
+    current_instance: Instance, chance: random.Random, place: str, tmp_path: Path
 ) -> None:
     content = chance.randbytes(100_000)
     (tmp_path / "inputs").mkdir()
     (tmp_path / "inputs" / "mesh").write_bytes(content)
     with current_instance.admin() as admin:
         files = Path(admin.reservation("r").files_path)
-    for number in numbers(chance, 1, rounds):
+    for number in itertools.count(1):
         job = FilesJob("r", f"in{number}", str(tmp_path / "inputs"), inward=True)
         died = stage_armed(job, f"{place}:{number}")
         stage_files(job, JsonReporter(StringIO()))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Accidents of the stager's process at each change that it makes to files, one run for each: ended as SIGKILL does, or
-told by the system that the change failed.
+told by the system that the change failed. Those of the sweep's share, that is.
 
 A run without accident says which changes there are; each later run has its accident at one of them. Threads of a stager
 take turns as they like, so a change is known not by its number in the run, but as the N-th of its kind to its file.
@@ -18,6 +18,7 @@ from pathlib import Path
 
 from forebay.workflows.staging.job import Job
 from tests.support.file_changes import Accident, Change, Moment, deaths, failures
+from tests.support.sweeps import Sweep
 from tests.support.watched_stager import Run, WatchedStager
 
 __all__ = ["crash_points", "failure_points"]
@@ -35,15 +36,16 @@ def crash_points(
     folder: Path,
     prepare: Callable[[], object],
     check: Callable[[], object],
+    sweep: Sweep,
 ) -> list[Change]:
-    """Runs ``prepare``, then the stager, which dies at a change in the folder, then ``check``; so for every change.
+    """Runs ``prepare``, then the stager, which dies at a change in the folder, then ``check``; so for a share of them.
 
-    Returns the changes of the run without accident. Each was deadly before it happened; those that write bytes also
+    Returns the changes of the run without accident. Each is deadly before it happens; those that write bytes also
     with half of them written, and those that rename or remove also behind it.
     """
     changes = _changes(stager, job, folder, prepare)
     check()
-    for death in deaths(changes):
+    for death in sweep.among(list(deaths(changes))):
         prepare()
         run = stager.run(job, folder, death)
         assert run.status == -signal.SIGKILL, (
@@ -61,6 +63,7 @@ def failure_points(
     prepare: Callable[[], object],
     check: Callable[[], object],
     check_complete: Callable[[], object],
+    sweep: Sweep,
 ) -> None:
     """Runs ``prepare``, then the stager, which is told that a change in the folder failed, then ``check``.
 
@@ -68,7 +71,7 @@ def failure_points(
     all the same must have done everything, which ``check_complete`` looks at; one that fails must say why. What could
     not be synced has its hidden name still, or the next run syncs it.
     """
-    for failure in failures(_changes(stager, job, folder, prepare)):
+    for failure in sweep.among(list(failures(_changes(stager, job, folder, prepare)))):
         prepare()
         run = stager.run(job, folder, failure)
         with _told_of(failure, run):

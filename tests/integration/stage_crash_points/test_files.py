@@ -19,6 +19,7 @@ from forebay.workflows.staging.job import FilesJob
 from forebay.workflows.staging.reporting import JsonReporter
 from tests.support.crash_points import crash_points, failure_points
 from tests.support.file_changes import Change
+from tests.support.sweeps import Sweep
 from tests.support.watched_stager import WatchedStager
 
 # Each test is a whole sweep, on a disk that may be slow to sync.
@@ -160,14 +161,16 @@ def older_tree(reservation: str, tree: Path, folder: Path) -> TreeStage:
 
 
 # crash-matrix: stages | stager of files, a new tree, at each change that it makes to the file system, also in the middle of a write | the tree is whole or not there; the next run completes it
-def test_a_new_tree(stager: WatchedStager, new_tree: TreeStage) -> None:
-    changes = crash_points(stager, new_tree.job, new_tree.target.parent, new_tree.prepare, new_tree.check)
+def test_a_new_tree(stager: WatchedStager, new_tree: TreeStage, sweep: Sweep) -> None:
+    changes = crash_points(stager, new_tree.job, new_tree.target.parent, new_tree.prepare, new_tree.check, sweep)
     new_tree.check_order(changes)
 
 
 # crash-matrix: stages | stager of files, a tree that was there, at each change that it makes to the file system, also in the middle of a write | each file is the old or the new one, whole; the next run completes it
-def test_a_tree_that_is_brought_up_to_date(stager: WatchedStager, older_tree: TreeStage) -> None:
-    changes = crash_points(stager, older_tree.job, older_tree.target.parent, older_tree.prepare, older_tree.check)
+def test_a_tree_that_is_brought_up_to_date(stager: WatchedStager, older_tree: TreeStage, sweep: Sweep) -> None:
+    changes = crash_points(
+        stager, older_tree.job, older_tree.target.parent, older_tree.prepare, older_tree.check, sweep
+    )
     older_tree.check_order(changes)
 
 
@@ -212,9 +215,9 @@ def older_file(reservation: str, tree: Path) -> FileStage:
 
 
 # crash-matrix: stages | stager of one file, over an older one, at each change that it makes to the file system, also in the middle of a write | the old file or the new one, whole; the next run completes it and leaves nothing of this one
-def test_a_file(stager: WatchedStager, older_file: FileStage) -> None:
+def test_a_file(stager: WatchedStager, older_file: FileStage, sweep: Sweep) -> None:
     folder = older_file.target.parent
-    changes = crash_points(stager, older_file.job, folder, older_file.prepare, older_file.check)
+    changes = crash_points(stager, older_file.job, folder, older_file.prepare, older_file.check, sweep)
     # It is durable before its receipt is.
     told = naming(changes, ".", folder / "one.receipt.json")
     assert sync_behind(changes, naming(changes, ".", older_file.target), ".") < told
@@ -222,13 +225,15 @@ def test_a_file(stager: WatchedStager, older_file: FileStage) -> None:
 
 
 # crash-matrix: stages | destination of one file, at each change that the stager makes there: this one fails, or the disk is full from then on, with room for half of a write | the stage fails and says why, or has done everything; the old file or the new one, whole; the next run completes it
-def test_a_file_to_a_failing_disk(stager: WatchedStager, older_file: FileStage) -> None:
+def test_a_file_to_a_failing_disk(stager: WatchedStager, older_file: FileStage, sweep: Sweep) -> None:
     stage = older_file
-    failure_points(stager, stage.job, stage.target.parent, stage.prepare, stage.check, stage.check_complete)
+    failure_points(stager, stage.job, stage.target.parent, stage.prepare, stage.check, stage.check_complete, sweep)
 
 
 # crash-matrix: stages | destination of files, a new tree or one that was there, at each change that the stager makes there: this one fails, or the disk is full from then on, with room for half of a write | the stage fails and says why, or has done everything; a new tree is whole or not there, each file of an older one is the old or the new one, whole and synced; the next run completes it
 @pytest.mark.parametrize("which", ["new_tree", "older_tree"])
-def test_a_tree_to_a_failing_disk(stager: WatchedStager, which: str, request: pytest.FixtureRequest) -> None:
+def test_a_tree_to_a_failing_disk(
+    stager: WatchedStager, which: str, request: pytest.FixtureRequest, sweep: Sweep
+) -> None:
     tree: TreeStage = request.getfixturevalue(which)
-    failure_points(stager, tree.job, tree.target.parent, tree.prepare, tree.check, tree.check_complete)
+    failure_points(stager, tree.job, tree.target.parent, tree.prepare, tree.check, tree.check_complete, sweep)

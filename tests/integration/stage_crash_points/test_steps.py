@@ -23,6 +23,7 @@ from forebay.workflows.staging.steps import stage_steps
 from tests.support.crash_points import crash_points, failure_points
 from tests.support.file_changes import Accident, Change, Moment
 from tests.support.staged_output import check_destination, read_bp5, receipt_entries, stray_names
+from tests.support.sweeps import Sweep
 from tests.support.watched_stager import WatchedStager
 
 # Each test is a whole sweep, on a disk that may be slow to sync.
@@ -125,14 +126,14 @@ def new_steps(request: pytest.FixtureRequest, reservation: str, folder: Path) ->
 
 
 # crash-matrix: stages | stager, at each change that it makes to the file system, by itself or inside ADIOS2 and HDF5: before it, behind each rename and removal, and with half of each write | what has its name is whole; the receipt claims no more than is there, nor is more marked as staged; the next run completes it and leaves nothing behind
-def test_steps(stager: WatchedStager, new_steps: StepsStage, folder: Path) -> None:
-    changes = crash_points(stager, new_steps.job, folder, new_steps.prepare, new_steps.check)
+def test_steps(stager: WatchedStager, new_steps: StepsStage, folder: Path, sweep: Sweep) -> None:
+    changes = crash_points(stager, new_steps.job, folder, new_steps.prepare, new_steps.check, sweep)
     check_order(changes, folder)
 
 
 # crash-matrix: stages | destination, at each change that the stager makes there, by itself or inside ADIOS2 and HDF5: this one fails, or the disk is full from then on, with room for half of a write | the stage fails and says why, or has done everything; what has its name is whole and was synced; the receipt claims no more than is there, nor is more marked as staged; the next run completes it and leaves nothing behind
-def test_steps_to_a_failing_disk(stager: WatchedStager, new_steps: StepsStage, folder: Path) -> None:
-    failure_points(stager, new_steps.job, folder, new_steps.prepare, new_steps.check, new_steps.check_complete)
+def test_steps_to_a_failing_disk(stager: WatchedStager, new_steps: StepsStage, folder: Path, sweep: Sweep) -> None:
+    failure_points(stager, new_steps.job, folder, new_steps.prepare, new_steps.check, new_steps.check_complete, sweep)
 
 
 def test_folders_on_the_way_to_a_destination_are_made_durable(
@@ -160,7 +161,12 @@ def stage_old(address: str, old: Path, output_format: str) -> None:
 @pytest.mark.parametrize("output_format", ["bp5", "hdf5"])
 # crash-matrix: stages | stager, at each change that it makes to the file system, while an output of an older epoch is replaced | what has its name is the old or the new one, whole; the next run completes it
 def test_steps_that_replace_those_of_an_older_epoch(
-    stager: WatchedStager, reservation: str, folder: Path, tmp_path: Path, output_format: str
+    stager: WatchedStager,
+    reservation: str,
+    folder: Path,
+    tmp_path: Path,
+    output_format: str,
+    sweep: Sweep,
 ) -> None:
     address, out, old = f"{reservation}/flow", folder / "out", tmp_path / "old"
     stage_old(address, old, output_format)
@@ -176,13 +182,17 @@ def test_steps_that_replace_those_of_an_older_epoch(
         stage_steps(job, JsonReporter(StringIO()))
         check_complete(address, out, 2)
 
-    changes = crash_points(stager, job, folder, prepare, check)
+    changes = crash_points(stager, job, folder, prepare, check, sweep)
     assert any(change.kind == "remove" and ".replaced-" in change.path for change in changes)
 
 
 # crash-matrix: stages | stager, at each change that it makes to the file system, while it takes up what one left that was killed between an output's rename and its entry in the receipt | what has its name is whole; the next run completes it and leaves nothing behind
 def test_a_run_that_takes_up_what_a_killed_one_left(
-    stager: WatchedStager, reservation: str, folder: Path, tmp_path: Path
+    stager: WatchedStager,
+    reservation: str,
+    folder: Path,
+    tmp_path: Path,
+    sweep: Sweep,
 ) -> None:
     address, out, old = f"{reservation}/flow", folder / "out", tmp_path / "old"
     stage_old(address, old, "bp5")
@@ -200,14 +210,16 @@ def test_a_run_that_takes_up_what_a_killed_one_left(
         stage_steps(job, JsonReporter(StringIO()))
         check_complete(address, out, 2)
 
-    changes = crash_points(stager, job, folder, prepare, check)
+    changes = crash_points(stager, job, folder, prepare, check, sweep)
     assert any(
         change.kind == "remove" and ".000001" in change.path and ".partial-" in change.path for change in changes
     )
 
 
 # crash-matrix: stages | stager with a consumer's name, at each change that it makes to the file system | no step is dropped before its output is there
-def test_a_consumers_steps_wait_until_they_are_staged(stager: WatchedStager, reservation: str, folder: Path) -> None:
+def test_a_consumers_steps_wait_until_they_are_staged(
+    stager: WatchedStager, reservation: str, folder: Path, sweep: Sweep
+) -> None:
     """Acknowledging lets retention drop a step, so a death must never come between that and its output."""
     address, out = f"{reservation}/flow", folder / "out"
     job = StepsJob(address, str(out), format="hdf5", every=2, follow=True, consumer="archive")
@@ -228,4 +240,4 @@ def test_a_consumers_steps_wait_until_they_are_staged(stager: WatchedStager, res
         assert sorted(receipt_entries(out)) == [0, 2]
         check_visible(address, out)
 
-    crash_points(stager, job, folder, prepare, check)
+    crash_points(stager, job, folder, prepare, check, sweep)

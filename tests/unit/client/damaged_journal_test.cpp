@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "base/log.h"
-#include "tests/support/randomness.h"
+#include "tests/support/sweep_points.h"
 #include "tests/unit/client/numbered_content.h"
 #include "tests/unit/client/server_on_disk.h"
 #include "tests/unit/client/stream_fixture.h"
@@ -68,15 +68,15 @@ class DamagedJournal : public ::testing::Test {
     while (used > 0 && journal[used - 1] == 0) --used;
     return used;
   }
-  /// Flips a bit in about `count` of the bytes of the stream's journal in turn; nothing of the other one may suffer.
-  void flip_each(const std::string& stream, std::size_t count, const std::string& other, int steps) {
+  /// Flips a bit in each byte of the stream's journal in turn (this run's share of them); nothing of the other one may
+  /// suffer.
+  void sweep_flips(const std::string& stream, const std::string& other, int steps) {
     std::string path;
     const std::vector<char> whole = journal_of(stream, path);
     const std::size_t used = used_bytes(whole);
     ASSERT_GT(used, 0U);
-    const std::size_t stride = std::max<std::size_t>(1, used / std::max<std::uint64_t>(1, test_count(count)));
-    for (std::size_t at = test_seed() % stride; at < used && !HasFailure(); at += stride) {
-      SCOPED_TRACE(fmt::format("FOREBAY_TEST_SEED={}: byte {} of {}", test_seed(), at, used));
+    sweep_points(used, [&](std::uint64_t at) {
+      SCOPED_TRACE(fmt::format("byte {} of {}", at, used));
       std::vector<char> damaged = whole;
       damaged[at] ^= static_cast<char>(1 << (at % 8));
       std::ofstream(path, std::ios::binary).write(damaged.data(), static_cast<std::streamsize>(damaged.size()));
@@ -90,7 +90,7 @@ class DamagedJournal : public ::testing::Test {
         check_healthy(other, 200, steps);
         server_.stop();
       }
-    }
+    });
   }
   /// All steps of the healthy stream, whose contents begin with this one.
   void check_healthy(const std::string& stream, std::uint64_t first_content, int steps) const {
@@ -122,13 +122,13 @@ class DamagedJournal : public ::testing::Test {
   std::uint64_t ballast_bytes_ = std::uint64_t{3} << 19;  // so that the streams cannot but use the same space
 };
 
-// crash-matrix: a bit flips in a journal | bytes spread over all of it, of a stream whose dropped steps' space has gone to another stream since | every step of the other stream, byte for byte, in this boot and the next, and after the last it is written on
+// crash-matrix: a bit flips in a journal | any byte of it, of a stream whose dropped steps' space has gone to another stream since | every step of the other stream, byte for byte, in this boot and the next, and after the last it is written on
 TEST_F(DamagedJournal, costs_another_stream_nothing) {
   // By its name the damaged stream comes first.
   write("before", 100, 4, Durability::durable, Retention{.last = 1, .consumers = {}, .precious_every = 0});
   write("later", 200, 3, Durability::durable);
   server_.stop();
-  flip_each("before", 60, "later", 3);
+  sweep_flips("before", "later", 3);
   ASSERT_OK(server_.start());
   ballast_bytes_ = 0;
   write("later", 203, 1, Durability::committed);
@@ -141,7 +141,7 @@ TEST_F(DamagedJournal, that_lost_its_end_costs_another_stream_nothing) {
   acknowledge_all("before", 4);
   write("later", 200, 3, Durability::durable);
   server_.stop();
-  flip_each("before", 100, "later", 3);
+  sweep_flips("before", "later", 3);
 }
 
 // crash-matrix: a journal that lost its end | server, dies at any operation of the next start, once in this boot and once in the next | every step of another stream, to which the space of steps had gone that the lost records dropped

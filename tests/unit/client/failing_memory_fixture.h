@@ -119,10 +119,10 @@ class FailingMemoryTest : public ::testing::Test {
 
   /// Each allocation fails, and in a second round all from there on.
   template <class FailAt>
-  static void sweep_failures(std::uint64_t allocations_about, const FailAt& fail_at) {
+  static void sweep_failures(std::uint64_t allocations_min, const FailAt& fail_at) {
     for (const bool lasting : {false, true}) {
       SCOPED_TRACE(lasting ? "lasting" : "once");
-      sweep(allocations_about, [&](std::uint64_t n, Random&) { return fail_at(n, lasting); });
+      sweep(allocations_min, [&](std::uint64_t n, Random&) { return fail_at(n, lasting); });
     }
   }
 

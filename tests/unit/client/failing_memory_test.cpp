@@ -8,7 +8,7 @@ namespace {
 
 // crash-matrix: no memory | writer, any allocation of begin_step, put or end_step, once, and from then on | every step told committed that retention keeps, with its content; the step is there whole or not at all; a new writer goes on behind it
 TEST_F(FailingMemoryTest, in_a_writer_leaves_the_stream_whole) {
-  sweep_failures(25, [&](std::uint64_t n, bool lasting) {
+  sweep_failures(12, [&](std::uint64_t n, bool lasting) {
     auto writing = writer();
     write_whole_step(*writing);
     in_doubt_ = {writing->current_step(), ++content_};
@@ -48,7 +48,7 @@ TEST_F(FailingMemoryTest, in_a_writer_leaves_the_stream_whole) {
 // crash-matrix: no memory | writer, any allocation of put, once, and from then on; the program puts again and ends the step | the step is there whole or not at all
 TEST_F(FailingMemoryTest, in_a_put_never_makes_a_step_that_lacks_something) {
   write_whole_step(*writer());
-  sweep_failures(50, [&](std::uint64_t n, bool lasting) {
+  sweep_failures(25, [&](std::uint64_t n, bool lasting) {
     // A new one, whose tables all grow.
     auto writing = writer();
     in_doubt_ = {writing->current_step(), ++content_};
@@ -80,7 +80,7 @@ TEST_F(FailingMemoryTest, in_ending_a_step_of_many_variables_can_be_followed_by_
       ASSERT_EQ(value, i);
     }
   };
-  sweep_failures(40, [&](std::uint64_t n, bool lasting) {
+  sweep_failures(20, [&](std::uint64_t n, bool lasting) {
     // A new one, whose buffer is small.
     auto writing = writer();
     const std::uint64_t number = writing->current_step();
@@ -108,7 +108,7 @@ TEST_F(FailingMemoryTest, in_ending_a_step_of_many_variables_can_be_followed_by_
 
 // crash-matrix: no memory | writer, any allocation of abort_step, once, and from then on; the program ends the step all the same | the step is there whole or not at all
 TEST_F(FailingMemoryTest, in_giving_a_step_up_never_lets_a_part_of_it_be_committed) {
-  sweep_failures(10, [&](std::uint64_t n, bool lasting) {
+  sweep_failures(5, [&](std::uint64_t n, bool lasting) {
     auto writing = writer();
     write_whole_step(*writing);
     const std::uint64_t number = writing->current_step();
@@ -132,7 +132,7 @@ TEST_F(FailingMemoryTest, in_giving_a_step_up_never_lets_a_part_of_it_be_committ
 TEST_F(FailingMemoryTest, beside_a_write_that_fails_makes_no_step_that_lacks_something) {
   server_.share_with_clients();
   write_whole_step(*writer());
-  sweep_failures(6, [&](std::uint64_t n, bool lasting) {
+  sweep_failures(3, [&](std::uint64_t n, bool lasting) {
     auto writing = writer();
     in_doubt_ = {writing->current_step(), ++content_};
     EXPECT_TRUE(writing->begin_step());
@@ -166,7 +166,7 @@ TEST_F(FailingMemoryTest, in_asking_for_space_loses_none) {
     block.count = shape;
     return writing.put(block, values.data());
   };
-  sweep_failures(35, [&](std::uint64_t n, bool lasting) {
+  sweep_failures(17, [&](std::uint64_t n, bool lasting) {
     auto writing = writer();
     EXPECT_TRUE(writing->begin_step());
     const bool failed = fails_at(n, lasting, [&] { return put(*writing, 2 * mib); });
@@ -181,7 +181,7 @@ TEST_F(FailingMemoryTest, in_asking_for_space_loses_none) {
 // crash-matrix: no memory | reader, any allocation of next, of reading a step or of letting go of it, once, and from then on | every step, with its content; the same reader goes on with this step or the next; another one of the same consumer goes on behind the step that was acknowledged (where the acknowledgement failed: with it or behind it)
 TEST_F(FailingMemoryTest, in_a_reader_leaves_the_stream_whole) {
   std::uint64_t acknowledged = 0;  // steps, by the consumer
-  sweep_failures(70, [&](std::uint64_t n, bool lasting) {
+  sweep_failures(35, [&](std::uint64_t n, bool lasting) {
     write_whole_step(*writer());
     auto reading = reader();
     EXPECT_EQ(reading->position(), acknowledged);

@@ -150,7 +150,7 @@ TEST(FailingOperations, a_failed_read_anywhere_loses_nothing_that_was_committed)
   std::uint64_t reads = 0;
   for (const Programs::Play play : all_plays) {
     SCOPED_TRACE(name_of(play));
-    reads += try_operations(operations_about(play), [&](std::uint64_t n, Random& random) {
+    reads += sweep_operations(6, [&](std::uint64_t n, Random& random) {
       return fail_while_working(play, n, Fault{ErrorCode::io_error, true}, false, random);
     });
   }
@@ -179,7 +179,7 @@ class Image {
  public:
   Image(Programs::Play play, std::uint64_t number) : programs_(server_, told_, play) {
     Random random(test_seed() + 1'000'000 * number);
-    server_.disk().stop_at(1 + below(random, operations_about(play)));
+    server_.disk().stop_at(1 + below(random, 2 * operations_min(play)));
     programs_.run();
     programs_.vanish();
     server_.stop();
@@ -292,7 +292,7 @@ void sweep_images(const FaultAt& fault_at) {
     SCOPED_TRACE("image " + std::to_string(++number));
     log::set_level(log::Level::off);
     Image image(play, number);
-    operations += try_operations(45, [&](std::uint64_t n, Random& random) { return fault_at(image, n, random); });
+    operations += sweep_operations(6, [&](std::uint64_t n, Random& random) { return fault_at(image, n, random); });
   }
   // Few where power was lost early, but not on all of them.
   check_counted(operations, 10 * std::size(plays));

@@ -38,7 +38,7 @@ class FailingReleases : public FailingMemoryTest {
 // crash-matrix: no memory | reader, any allocation of letting go of a step, once, and from then on | nothing stays held; the same reader goes on
 TEST_F(FailingReleases, a_step_that_was_let_go_is_not_held) {
   const auto reading = reader_at_random();
-  sweep_failures(2, [&](std::uint64_t n, bool lasting) {
+  sweep_failures(1, [&](std::uint64_t n, bool lasting) {
     auto step = reading->step(1);
     if (!step) {
       ADD_FAILURE() << step.error().message();
@@ -56,7 +56,7 @@ TEST_F(FailingReleases, a_step_that_was_let_go_is_not_held) {
 // crash-matrix: no memory | reader, any allocation of taking many steps by number, once, and from then on | nothing stays held; the same reader goes on
 TEST_F(FailingReleases, steps_on_their_way_to_a_call_that_has_no_memory_are_not_held) {
   const auto reading = reader_at_random();
-  sweep_failures(200, [&](std::uint64_t n, bool lasting) {
+  sweep_failures(100, [&](std::uint64_t n, bool lasting) {
     const auto visit = [](const std::shared_ptr<const Step>&) -> Result<void> { return {}; };
     const bool failed = fails_at(n, lasting, [&] { return reading->for_each_step(numbers_, visit); });
     check_nothing_is_held(*reading);
@@ -72,7 +72,7 @@ TEST_F(FailingReleases, steps_on_their_way_to_a_call_that_is_interrupted_are_not
   options.interrupt = [&interrupted] { return interrupted; };
   auto reading = Reader::open(address_, options);
   ASSERT_OK(reading);
-  sweep_failures(10, [&](std::uint64_t n, bool lasting) {
+  sweep_failures(5, [&](std::uint64_t n, bool lasting) {
     std::optional<FailingMemory> memory;
     const auto visit = [&](const std::shared_ptr<const Step>& step) -> Result<void> {
       if (step->number() < 2) return {};
@@ -98,7 +98,7 @@ TEST_F(FailingReleases, what_a_reader_has_missed_is_told_with_the_next_step_that
   server_.share_with_clients();
   reader_options_.consumer.clear();
   writer_options_.retention = Retention{.last = 3, .consumers = {}, .precious_every = 0};
-  sweep_failures(20, [&](std::uint64_t n, bool lasting) {
+  sweep_failures(10, [&](std::uint64_t n, bool lasting) {
     write_whole_step(*writer());
     const auto reading = reader();
     const std::uint64_t from = reading->position();

@@ -82,7 +82,7 @@ class FailingSessions : public FailingMemoryTest {
 // crash-matrix: no memory | writer, any allocation of opening or closing, once, and from then on | the stream; another writer opens it and goes on
 TEST_F(FailingSessions, a_writer_that_comes_and_goes_leaves_the_stream_whole) {
   write_whole_step(*writer());
-  sweep_failures(30, [&](std::uint64_t n, bool lasting) {
+  sweep_failures(15, [&](std::uint64_t n, bool lasting) {
     const bool failed = fails_at(n, lasting, [&]() -> Result<void> {
       auto opened = Writer::open(address_, writer_options_);
       if (!opened) return fail(opened.error());
@@ -96,7 +96,7 @@ TEST_F(FailingSessions, a_writer_that_comes_and_goes_leaves_the_stream_whole) {
 // crash-matrix: no memory | reader, any allocation of opening, of looking at a step in place or of letting go of it, once, and from then on | the stream and the consumer's place; the same reader goes on, also with a restarted server; nothing stays held
 TEST_F(FailingSessions, a_reader_that_comes_and_goes_holds_nothing_afterwards) {
   write_whole_step(*writer());
-  sweep_failures(100, [&](std::uint64_t n, bool lasting) {
+  sweep_failures(50, [&](std::uint64_t n, bool lasting) {
     std::unique_ptr<Reader> reading;
     std::shared_ptr<const Step> step;
     std::optional<Step::View> view;
@@ -141,7 +141,7 @@ TEST_F(FailingSessions, memory_that_was_computed_in_is_the_programs_until_it_let
   const std::uint64_t shape[] = {ballast_bytes};
   const std::uint64_t zeros[] = {0};
   const BlockSpec ballast{"ballast", DataType::uint8, ShapeKind::global_array, shape, zeros, shape, {}, {}};
-  sweep_failures(230, [&](std::uint64_t n, bool lasting) {
+  sweep_failures(115, [&](std::uint64_t n, bool lasting) {
     auto writing = writer();
     const std::uint64_t number = writing->current_step();
     const std::uint64_t contents[] = {++content_, ++content_};
@@ -205,7 +205,7 @@ TEST_F(FailingSessions, memory_that_was_computed_in_is_the_programs_until_it_let
 
 // crash-matrix: no memory | any allocation of any administrative call, once, and from then on | the reservation and its streams; the call can be made again, by the same client and by others
 TEST_F(FailingSessions, administration_can_be_asked_again) {
-  sweep_failures(120, [&](std::uint64_t n, bool lasting) {
+  sweep_failures(60, [&](std::uint64_t n, bool lasting) {
     write_whole_step(*writer());
     const std::uint64_t newest = committed_.rbegin()->first;
     std::unique_ptr<Admin> asking;

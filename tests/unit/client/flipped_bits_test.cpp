@@ -12,7 +12,7 @@
 
 #include "base/log.h"
 #include "storage/framing.h"
-#include "tests/support/randomness.h"
+#include "tests/support/sweep_points.h"
 #include "tests/unit/client/numbered_content.h"
 #include "tests/unit/client/server_on_disk.h"
 #include "tests/unit/client/stream_fixture.h"
@@ -181,27 +181,24 @@ class FlippedBits : public ::testing::Test {
       }
     }
   }
-  static void add(std::vector<Spot>& spots, Spot first, std::uint64_t length, std::uint64_t stride) {
+  static void add(std::vector<Spot>& spots, Spot first, std::uint64_t length, std::uint64_t spacing) {
     const std::uint64_t begin = first.offset;
-    for (std::uint64_t i = 0; i < length; i += stride) {
+    for (std::uint64_t i = 0; i < length; i += spacing) {
       first.offset = begin + i;
       spots.push_back(first);
     }
   }
 
-  /// Flips one bit at each of about `count` of the spots, which the seed chooses, and looks at what the server makes of
-  /// it, in the same boot and after another one.
-  void flip_each(const std::vector<Spot>& spots, std::uint64_t count) {
-    const std::uint64_t stride =
-        std::max<std::uint64_t>(1, 2 * spots.size() / std::max<std::uint64_t>(1, test_count(count)));
+  /// Flips one bit at each of the spots (this run's share of them) and looks at what the server makes of it, in the
+  /// same boot and after another one.
+  void sweep_flips(const std::vector<Spot>& spots) {
     std::uint64_t flips = 0;
     damaged_ = 0;
-    for (std::uint64_t i = test_seed() % stride; i < spots.size() && !HasFailure(); i += stride) {
+    sweep_points(spots.size(), [&](std::uint64_t i) {
       for (const bool boot : {false, true}) {
         const Spot& spot = spots[i];
         const auto bit = static_cast<unsigned>((spot.offset + test_seed()) % 8);
-        SCOPED_TRACE(fmt::format("FOREBAY_TEST_SEED={}: {} @ {}, bit {}{}", test_seed(), spot.path, spot.offset, bit,
-                                 boot ? ", after a boot" : ""));
+        SCOPED_TRACE(fmt::format("{} @ {}, bit {}{}", spot.path, spot.offset, bit, boot ? ", after a boot" : ""));
         flip(spot.path, spot.offset, bit);
         if (boot) server_.take_for_another_boot();
         look(spot, boot);
@@ -209,13 +206,11 @@ class FlippedBits : public ::testing::Test {
         restore(spot, bit);
         ++flips;
       }
-    }
+    });
     // Most bytes matter; where none did, the test would have missed its aim.
     if (!HasFailure()) {
       EXPECT_GE(2 * damaged_, flips);
     }
-    std::cout << flips << " flips, " << damaged_ << " of them with consequences, every " << stride << " of "
-              << spots.size() << " bytes.\n";
   }
 
   /// The stream as the records before the flipped byte tell it.
@@ -392,27 +387,27 @@ class FlippedBits : public ::testing::Test {
   std::uint64_t damaged_ = 0;                 // flips after which something was not as before
 };
 
-// crash-matrix: a bit flips in a journal | bytes spread over all of it, found when the server starts | every step whose commit lies before it, byte for byte (without checksums, after a boot: if what makes it durable does, too), and all other streams; what is lost is reported, unless it could not be told from a record in writing or from what power loss takes
+// crash-matrix: a bit flips in a journal | any byte of it, found when the server starts | every step whose commit lies before it, byte for byte (without checksums, after a boot: if what makes it durable does, too), and all other streams; what is lost is reported, unless it could not be told from a record in writing or from what power loss takes
 TEST_F(FlippedBits, in_a_journal_are_noticed) {
-  flip_each(bytes_of_journals(), 300);
+  sweep_flips(bytes_of_journals());
 }
 
-// crash-matrix: a bit flips in a reservation's record | bytes spread over all of it, found when the server starts | the reservation's folder with all its files, moved to quarantine, and a problem that names both
+// crash-matrix: a bit flips in a reservation's record | any byte of it, found when the server starts | the reservation's folder with all its files, moved to quarantine, and a problem that names both
 TEST_F(FlippedBits, in_a_reservations_record_are_noticed) {
   std::vector<Spot> spots;
   for (std::uint64_t offset = 0; offset < small_files_.at(reservation_ + "/reservation").size(); ++offset)
     spots.push_back({Place::record, reservation_ + "/reservation", offset, {}, 0});
-  flip_each(spots, 2 * spots.size());
+  sweep_flips(spots);
 }
 
-// crash-matrix: a bit flips in a step's metadata | bytes spread over that of all steps | all other steps, byte for byte; reading this one is an error, and the audit reports it; after a boot the stream is cut there where it was not durable
+// crash-matrix: a bit flips in a step's metadata | any byte of it, of all steps | all other steps, byte for byte; reading this one is an error, and the audit reports it; after a boot the stream is cut there where it was not durable
 TEST_F(FlippedBits, in_the_metadata_of_a_step_are_noticed) {
-  flip_each(bytes_of_metadata(), 300);
+  sweep_flips(bytes_of_metadata());
 }
 
-// crash-matrix: a bit flips in a step's data | bytes spread over that of all steps | all other steps, byte for byte; this one is what was written, or reading it is an error which the audit reports too (without checksums nothing is promised of it); after a boot the stream is cut there where it was not durable
+// crash-matrix: a bit flips in a step's data | every 61st byte of it, of all steps | all other steps, byte for byte; this one is what was written, or reading it is an error which the audit reports too (without checksums nothing is promised of it); after a boot the stream is cut there where it was not durable
 TEST_F(FlippedBits, in_the_data_of_a_step_are_noticed) {
-  flip_each(bytes_of_data(), 200);
+  sweep_flips(bytes_of_data());
 }
 
 }  // namespace

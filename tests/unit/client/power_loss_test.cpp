@@ -107,11 +107,11 @@ bool lose_what_came_last_at(Programs::Play play, std::uint64_t n, std::uint64_t&
   return stopped;
 }
 
-// crash-matrix: power loss | server and all clients, behind every eighth device operation; every prefix of the changes that were not synced, in their order, also where streams give each other their space | the durable prefix or longer, byte for byte, in one epoch, also of a stream whose durable step has the space of another's, the drop of which was lost; cursors not behind what was durable; writing goes on
+// crash-matrix: power loss | server and all clients, behind each device operation; every prefix of the changes that were not synced, in their order, also where streams give each other their space | the durable prefix or longer, byte for byte, in one epoch, also of a stream whose durable step has the space of another's, the drop of which was lost; cursors not behind what was durable; writing goes on
 TEST(PowerLoss, at_any_operation_with_any_prefix_of_what_was_not_synced) {
   std::uint64_t overtaken = 0;
-  sweep_plays([&](Programs::Play play, std::uint64_t n, Random&) { return lose_what_came_last_at(play, n, overtaken); },
-              8);
+  sweep_plays(
+      [&](Programs::Play play, std::uint64_t n, Random&) { return lose_what_came_last_at(play, n, overtaken); });
   if (sweeps_all() && !HasFailure()) {
     EXPECT_GT(overtaken, 0U) << "no loss of power took back that a step was dropped whose space is another's";
   }

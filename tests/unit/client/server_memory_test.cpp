@@ -59,7 +59,7 @@ TEST_F(ServerMemory, that_runs_out_is_a_death_like_any_other) {
   auto reader = open_reader(reader_options);
   std::uint64_t steps = 0;
   int without_death = 0;
-  sweep(130, [&](std::uint64_t n, Random& random) {
+  sweep(65, [&](std::uint64_t n, Random& random) {
     server_.kill();
     server_.start(n);
     ended_ = false;
