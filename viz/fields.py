@@ -38,6 +38,8 @@ class FlowFields:
         Their radius.
     cylinder_radius : float
         Radius of the tube around the z axis through the middle of the grid; 0: there is none.
+    speed_units, length_units, time_units : str
+        Units that the picture names; empty: none.
     """
 
     step: int
@@ -48,6 +50,9 @@ class FlowFields:
     sphere_centres: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 3)))
     sphere_radius: float = 0.0
     cylinder_radius: float = 0.0
+    speed_units: str = ""
+    length_units: str = ""
+    time_units: str = ""
 
     def __post_init__(self) -> None:
         if self.solid.ndim != 3 or self.velocity.shape != (*self.solid.shape, 3):
@@ -62,7 +67,10 @@ class FlowFields:
     def of_step(
         cls, step: int, arrays: Mapping[str, NDArray[Any]], attributes: Mapping[str, Any], time: float | None = None
     ) -> FlowFields:
-        """Fields from a stream's arrays ``velocity`` and ``solid`` and the attributes that a stream may have."""
+        """Fields from a stream's arrays ``velocity`` and ``solid`` and the attributes that a stream may have.
+
+        ``velocity/units``, ``spacing/units`` and ``time/units`` are the units' names.
+        """
         return cls(
             step=step,
             velocity=np.ascontiguousarray(arrays["velocity"], np.float32),
@@ -72,6 +80,9 @@ class FlowFields:
             sphere_centres=np.asarray(attributes.get("sphere_centres", ()), np.float64).reshape(-1, 3),
             sphere_radius=float(attributes.get("sphere_radius", 0.0)),
             cylinder_radius=float(attributes.get("cylinder_radius", 0.0)),
+            speed_units=str(attributes.get("velocity/units", "")),
+            length_units=str(attributes.get("spacing/units", "")),
+            time_units=str(attributes.get("time/units", "")),
         )
 
     @property
@@ -91,6 +102,7 @@ class FlowFields:
             self.spacing == other.spacing
             and self.sphere_radius == other.sphere_radius
             and self.cylinder_radius == other.cylinder_radius
+            and self.length_units == other.length_units
             and np.array_equal(self.sphere_centres, other.sphere_centres)
             and np.array_equal(self.solid, other.solid)
         )

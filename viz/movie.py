@@ -177,6 +177,7 @@ class _Encoder:
         self._movie = movie
         self._steps: deque[int] = deque()
         self._failure: Exception | None = None
+        self._torn = False
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by finish()
         # fmt: off
         command = [
@@ -205,6 +206,10 @@ class _Encoder:
         except BrokenPipeError:
             self.finish()
             raise MovieError("the encoder ended before its input did") from None
+        except BaseException:
+            # Ctrl-C in the middle of a picture: the encoder drops the rest of it, and its step is not in the movie.
+            self._torn = True
+            raise
 
     def finish(self) -> None:
         """Waits until everything fed is in the movie."""
@@ -218,7 +223,7 @@ class _Encoder:
         self._errors.close()
         if self._failure is not None:
             raise self._failure
-        if status != 0 or self._steps:
+        if status != 0 or (self._steps and not self._torn):
             raise MovieError(f"ffmpeg ended with status {status} and {len(self._steps)} frames not written: {words}")
 
     def _move(self) -> None:

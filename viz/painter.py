@@ -151,12 +151,16 @@ class _Child:
         memory = self._mapped(end)
         for place, array in zip(places, arrays.values(), strict=True):
             np.frombuffer(memory, array.dtype, array.size, place["offset"])[:] = array.ravel()
-        numbers = {
-            name: getattr(fields, name) for name in ("step", "time", "spacing", "sphere_radius", "cylinder_radius")
-        }
+        values = {
+            name: getattr(fields, name)
+            for name in (
+                "step", "time", "spacing", "sphere_radius", "cylinder_radius", "speed_units", "length_units",
+                "time_units",
+            )
+        }  # fmt: skip
         request = {
             "options": dataclasses.asdict(self._options),
-            "numbers": numbers,
+            "values": values,
             "arrays": places,
             "path": str(path),
             "bytes": end,

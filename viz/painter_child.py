@@ -50,7 +50,7 @@ def _save(picture: np.ndarray[Any, np.dtype[np.uint8]], path: Path) -> None:
 
 def _answer(request: dict[str, Any], memory: mmap.mmap, scene: Scene) -> None:
     # The scene keeps what it has drawn last, to compare; the memory is written again for the next step.
-    inputs: dict[str, Any] = request["numbers"]
+    inputs: dict[str, Any] = request["values"]
     for place in request["arrays"]:
         shape = place["shape"]
         flat = np.frombuffer(memory, place["type"], int(np.prod(shape)), place["offset"])

@@ -46,6 +46,14 @@ def render(
     solid: Annotated[
         str, typer.Option("--solid", metavar="NAME", help="Variable (nz, ny, nx), not 0 where solid.")
     ] = "solid",
+    speed_max: Annotated[
+        float | None,
+        typer.Option(
+            "--speed-max",
+            metavar="SPEED",
+            help="Upper end of the colour scale in all frames. Default: a round number above each frame's speeds.",
+        ),
+    ] = None,
     timeout_seconds: Annotated[
         float | None,
         typer.Option("--timeout", min=0.0, metavar="SECONDS", help="Longest wait for a step; default: for ever."),
@@ -57,7 +65,7 @@ def render(
     Steps that were withdrawn by a restart are taken out of both and rendered again. Started again, it goes on where it
     was.
     """
-    options = _scene_options(size, title)
+    options = _scene_options(size, title, speed_max)
     _check_packages()
     from forebay.viz.recorder import Recorder
 
@@ -108,11 +116,11 @@ def _check_packages() -> None:
         raise UnsupportedError(f"rendering needs {' and '.join(missing)}: pip install 'forebay[viz]'")
 
 
-def _scene_options(size: str, title: str) -> SceneOptions:
+def _scene_options(size: str, title: str, speed_max: float | None) -> SceneOptions:
     match = re.fullmatch(r"([0-9]{1,5})x([0-9]{1,5})", size)
     if match is None:
         raise InvalidArgumentError(f"--size is WIDTHxHEIGHT in pixels, for example 960x720, not {size!r}")
-    return SceneOptions(width=int(match[1]), height=int(match[2]), title=title)
+    return SceneOptions(width=int(match[1]), height=int(match[2]), title=title, speed_max=speed_max)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from vtkmodules.vtkRenderingAnnotation import vtkScalarBarActor
 from vtkmodules.vtkRenderingCore import (
     vtkActor,
     vtkPolyDataMapper,
+    vtkProp,
     vtkRenderer,
     vtkRenderWindow,
     vtkTextActor,
@@ -21,6 +22,7 @@ from vtkmodules.vtkRenderingCore import (
     vtkWindowToImageFilter,
 )
 
+from forebay.viz.axes import CornerAxes, FlowArrow, ruler
 from forebay.viz.colors import lookup_table, speed_range
 from forebay.viz.faces import CutFaces
 from forebay.viz.fields import FlowFields
@@ -51,13 +53,19 @@ class Scene:
         self._window.SetMultiSamples(0)  # smoothing below costs half as much without a graphics card
         self._window.SetSize(options.width, options.height)
         self._window.AddRenderer(self._renderer)
+        self._text_height = 0.022 * options.height
+        self._corner = CornerAxes(self._text_height)
+        self._window.SetNumberOfLayers(2)
+        self._window.AddRenderer(self._corner.renderer)
         self._renderer.UseFXAAOn()
         self._title = self._add_text(0.03, 0.935, 0.030, bold=True)
         self._title.SetInput(options.title)
         self._caption = self._add_text(0.03, 0.935 - (0.045 if options.title else 0.0), 0.025, bold=False)
         self._bar = self._add_color_bar()
+        self._bar_title = self._add_text(0.03, 0.105, 0.024, bold=False)
         self._drawn: FlowFields | None = None
-        self._solid_actors: list[vtkActor] = []
+        self._solid_props: list[vtkProp] = []
+        self._arrow: FlowArrow | None = None
         self._faces: CutFaces | None = None
         self._streaks: Streaks | None = None
 
@@ -67,29 +75,35 @@ class Scene:
             self._build(fields)
         assert self._faces is not None
         assert self._streaks is not None
+        assert self._arrow is not None
         speed = np.sqrt(np.einsum("zyxc,zyxc->zyx", fields.velocity, fields.velocity))
-        top = speed_range(speed, fields.solid)
+        top = self._options.speed_max or speed_range(speed, fields.solid)
         self._faces.paint(speed, top)
         self._streaks.trace(fields, speed, top)
+        self._arrow.point(fields.velocity)
         self._bar.GetLookupTable().SetTableRange(0.0, top)
-        self._caption.SetInput(f"step {fields.step}" + ("" if fields.time is None else f"     time {fields.time:g}"))
+        self._bar_title.SetInput("speed" + _unit(fields.speed_units))
+        time = "" if fields.time is None else f"     time {fields.time:g} {fields.time_units}".rstrip()
+        self._caption.SetInput(f"step {fields.step}{time}")
         self._place_camera(fields)
         self._window.Render()
         return self._pixels()
 
     def _build(self, fields: FlowFields) -> None:
         """Everything that depends on the solid alone."""
-        for actor in self._solid_actors:
-            self._renderer.RemoveActor(actor)
+        for prop in self._solid_props:
+            self._renderer.RemoveViewProp(prop)
         self._faces, self._streaks = CutFaces(fields), Streaks(fields)
+        self._arrow = FlowArrow(fields, self._text_height)
         solid = _actor(solid_surface(fields), _SOLID)
         solid.GetProperty().SetSpecular(0.35)
         solid.GetProperty().SetSpecularPower(30)
-        self._solid_actors = [solid, *self._faces.actors, self._streaks.actor]
+        self._solid_props = [solid, *self._faces.actors, self._streaks.actor, *self._arrow.props]
         if fields.cylinder_radius:
-            self._solid_actors.append(_actor(end_rings(fields), _RING))
-        for actor in self._solid_actors:
-            self._renderer.AddActor(actor)
+            self._solid_props.append(_actor(end_rings(fields), _RING))
+        self._solid_props += ruler(fields, self._text_height)
+        for prop in self._solid_props:
+            self._renderer.AddViewProp(prop)
         # Shadows in the gaps give the bed its depth.
         self._renderer.UseSSAOOn()
         self._renderer.SetSSAORadius(0.35 * fields.outer_radius)
@@ -113,13 +127,14 @@ class Scene:
         half_length, reach = 0.5 * fields.extent[2], fields.outer_radius
         aspect = self._options.width / self._options.height
         # Far enough for the tube's length to fit the width and its ends the height.
-        distance = 3.1 * max(half_length * 1.333 / aspect, 1.35 * reach) + 1.2 * reach
+        distance = 3.3 * max(half_length * 1.333 / aspect, 1.35 * reach) + 1.2 * reach
         camera = self._renderer.GetActiveCamera()
         camera.SetFocalPoint(*middle)
         camera.SetPosition(*(middle + distance * turned / np.linalg.norm(turned)))
         camera.SetViewUp(0.0, 1.0, 0.0)
         camera.SetViewAngle(30.0)
         self._renderer.ResetCameraClippingRange()
+        self._corner.look_from(camera)
 
     def _pixels(self) -> NDArray[np.uint8]:
         grab = vtkWindowToImageFilter()
@@ -150,7 +165,6 @@ class Scene:
         bar.SetLabelFormat("{:.3g}")
         bar.UnconstrainedFontSizeOn()
         self._style(bar.GetLabelTextProperty(), 0.022, bold=False)
-        self._add_text(0.03, 0.105, 0.024, bold=False).SetInput("speed")
         self._renderer.AddViewProp(bar)
         return bar
 
@@ -161,6 +175,10 @@ class Scene:
         text.SetBold(bold)
         text.SetItalic(False)
         text.SetShadow(False)
+
+
+def _unit(name: str) -> str:
+    return f", {name}" if name else ""
 
 
 def _actor(surface: vtkPolyData, color: tuple[float, float, float]) -> vtkActor:

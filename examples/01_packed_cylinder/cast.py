@@ -52,7 +52,7 @@ class Cast:
             "render",
             [
                 command, "render", STREAM, "--out", str(self.out), "--size", self._plan.grid.frame_size,
-                "--title", "Packed cylinder",
+                "--title", "Packed cylinder", "--speed-max", f"{self._plan.grid.speed_max:g}",
             ],
             environment,
         )  # fmt: skip

@@ -12,6 +12,9 @@ namespace {
 void define_attributes(adios2::IO& io, const Options& options, const Domain& domain) {
   io.DefineAttribute<std::string>("geometry", options.geometry);
   io.DefineAttribute<std::string>("units", "lattice");
+  io.DefineAttribute<std::string>("spacing/units", "cells");
+  io.DefineAttribute<std::string>("time/units", "iterations");
+  io.DefineAttribute<std::string>("velocity/units", "cells per iteration");
   io.DefineAttribute<double>("spacing", 1.0);
   io.DefineAttribute<double>("viscosity", options.viscosity);
   io.DefineAttribute<double>("force", options.force);

@@ -24,6 +24,7 @@ class Grid:
     cells: int
     iterations: int
     frame_size: str
+    speed_max: float  #: of the settled flow, rounded up: the end of the pictures' colour scale
 
     def step_bytes(self, step: int) -> int:
         """What the simulation writes in a step: velocity, pressure, solid, three single values, maybe populations."""
@@ -31,7 +32,7 @@ class Grid:
         return self.cells * (3 * 4 + 4 + 1 + populations) + 3 * 8
 
 
-DEFAULT_GRID = Grid("48x48x88", (), 48 * 48 * 88, 3000, "960x720")
+DEFAULT_GRID = Grid("48x48x88", (), 48 * 48 * 88, 3000, "960x720", 0.025)
 SMALL_GRID = Grid(
     "24x24x40",
     (
@@ -41,6 +42,7 @@ SMALL_GRID = Grid(
     24 * 24 * 40,
     600,
     "480x360",
+    0.008,
 )  # fmt: skip
 
 

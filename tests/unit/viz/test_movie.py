@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 import pytest
@@ -173,3 +174,36 @@ def test_without_ffmpeg_it_says_what_to_install(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
     with pytest.raises(MovieError, match=r"forebay\[viz\]"):
         find_ffmpeg()
+
+
+def test_ctrl_c_within_a_picture_leaves_a_movie_without_it(tmp_path: Path) -> None:
+    path = tmp_path / "movie.mp4"
+
+    class TornPicture:
+        """Half of its bytes go to the encoder, then Ctrl-C comes."""
+
+        def __init__(self, stdin: BinaryIO) -> None:
+            self._stdin = stdin
+
+        def write(self, data: memoryview) -> None:
+            self._stdin.write(data.cast("B")[: data.nbytes // 2])
+            raise KeyboardInterrupt
+
+        def flush(self) -> None:
+            self._stdin.flush()
+
+        def close(self) -> None:
+            self._stdin.close()
+
+    with Movie(path, WIDTH, HEIGHT) as movie:
+        for step in range(5):
+            movie.append(step, picture(step))
+        assert movie._encoder is not None
+        movie._encoder._process.stdin = cast(Any, TornPicture(cast(BinaryIO, movie._encoder._process.stdin)))
+        with pytest.raises(KeyboardInterrupt):
+            movie.append(5, picture(5))
+    assert decoded_steps(path) == list(range(5))
+    with Movie(path, WIDTH, HEIGHT) as movie:
+        assert movie.last_step == 4
+        movie.append(5, picture(5))
+    assert decoded_steps(path) == list(range(6))

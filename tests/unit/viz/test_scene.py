@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from forebay.errors import InvalidArgumentError
 from forebay.viz.colors import speed_range
@@ -67,3 +70,47 @@ def test_sizes_that_no_movie_takes_are_refused(width: int, height: int) -> None:
 def test_colours_end_at_a_round_number(fastest: float, top: float) -> None:
     speed = np.full((2, 2, 2), fastest)
     assert speed_range(speed, np.zeros((2, 2, 2), np.uint8)) == pytest.approx(top)
+
+
+@pytest.mark.parametrize("speed_max", [0.0, -1.0, float("inf"), float("nan")])
+def test_a_colour_scale_that_does_not_end_above_0_is_refused(speed_max: float) -> None:
+    with pytest.raises(InvalidArgumentError, match="end of the colour scale"):
+        SceneOptions(speed_max=speed_max)
+
+
+def color_bar(picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """The lower left corner, with the bar, its title and its numbers."""
+    return picture[190:, :130]
+
+
+def test_a_colour_scale_that_was_given_stays() -> None:
+    slow, fast = fields_of(1), fields_of(40)
+    free, fixed = Scene(OPTIONS), Scene(dataclasses.replace(OPTIONS, speed_max=0.02))
+    assert not np.array_equal(color_bar(free.render(slow)), color_bar(free.render(fast)))
+    assert np.array_equal(color_bar(fixed.render(slow)), color_bar(fixed.render(fast)))
+
+
+def test_units_of_the_stream_are_shown(scene: Scene) -> None:
+    step = swirling_step(4)
+    units = {"velocity/units": "m/s", "spacing/units": "mm", "time/units": "s"}
+    plain, named = (
+        FlowFields.of_step(4, step.variables, attributes, float(step["time"]))
+        for attributes in (step.attributes, {**step.attributes, **units})
+    )
+    assert (named.speed_units, named.length_units, named.time_units) == ("m/s", "mm", "s")
+    without, shown = scene.render(plain), scene.render(named)
+    assert not np.array_equal(color_bar(without), color_bar(shown)), "the speed's unit"
+    assert not np.array_equal(without[:60], shown[:60]), "the time's unit"
+
+
+@pytest.mark.parametrize("way", [1.0, -1.0])
+def test_the_arrow_points_along_the_flow(scene: Scene, way: float) -> None:
+    step = swirling_step(4, spheres=False)
+    velocity = np.zeros_like(step["velocity"])
+    velocity[..., 2] = 0.01 * way
+    fields = FlowFields.of_step(4, {"velocity": velocity, "solid": step["solid"]}, step.attributes)
+    upper = scene.render(fields)[30:80].astype(int)
+    white = (upper.min(axis=2) > 150) & (upper.max(axis=2) - upper.min(axis=2) < 30)
+    _, columns = np.nonzero(white)
+    # It lies above the end where the fluid comes in: z = 0 is on the right of the picture.
+    assert (columns.mean() > 160) == (way > 0)
