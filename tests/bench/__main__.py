@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from tests.bench import rates
 from tests.bench.measure import Outcome, Suite, run_suite
 from tests.bench.recorded import record, regressions, unrecorded
 from tests.bench.report import POLICY, describe_machine, print_table, save_json, save_plot
@@ -91,6 +92,7 @@ def main() -> int:
         )
     if arguments.record:
         record(verdicts, machine["processor"])
+        rates.keep(verdicts, machine["processor"])
     elif missing := unrecorded(verdicts, machine["processor"]):
         console.print(
             f"{len(missing)} of {len(verdicts)} rows could not be compared: nothing is recorded of them on "

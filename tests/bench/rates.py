@@ -93,7 +93,7 @@ def update(page: str, machines: Mapping[str, Sequence[Figure]]) -> str:
     before, begin, rest = page.partition(_BEGIN)
     _, end, after = rest.partition(_END)
     if not begin or not end:
-        raise ValueError(f"{PAGE} has not the marks {_BEGIN.strip()} and {_END.strip()}")
+        raise ValueError(f"{PAGE} has not the marks {_BEGIN.strip()} and {_END.strip()}: put them back")
     return before + begin + "\n" + table(machines) + "\n" + end + after
 
 
