@@ -16,6 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from scripts.crash_promises import INTRODUCTION, OTHER, PROMISES, promise_of
 from scripts.suites import ROOT, SUITES, Pytest, When
 from scripts.sweeps_in_sources import native_sweeps, python_sweeps
 
@@ -23,26 +24,6 @@ PAGE = Path("docs/crash-matrix.md")
 ROW = re.compile(r"\s*(?:#|//) crash-matrix: (.*)")
 TEST = re.compile(r"\s*(?:def (test_\w+)\(|TEST(?:_F|_P)?\((\w+), (\w+)\))")
 FAIL_POINT = re.compile(r"fail_point\(\"([\w.]+)\"\)")
-
-INTRODUCTION = """# What survives
-
-Who may fail, where, and what is left: each row is tried by the test that it names. The page is made from the tests by
-`scripts/crash_matrix.py --write`, and `./run check` compares them. The last column says when a row is tried:
-
-- *always*: by every `./run test`.
-- *by stride*: the test sweeps over all operations of a disk, all messages, records or changes. Every `./run test` tries
-  at least an eighth of these points, which the seed chooses. Eight seeds in a row try all of them; so do the shards of
-  `./run test deep`, and `./run test sweeps` at once.
-- *in a shard*: by a shard of `./run test deep`, and by `./run test all`.
-
-A test that needs root, as those of full disks do, says so where it is skipped.
-
-"Killed" is SIGKILL, "before" and "behind" are just before and just after. `ARCHITECTURE.md` and `formats/journal.md`
-say what an incarnation, an epoch, a segment, a pin and a roll are. Names like `server.commit.before_append` are fail
-points: places in the code where `FOREBAY_FAIL_POINT=NAME[:COUNT]=kill` ends the process at the COUNT-th passing. Tests
-at random moments print their seed; `FOREBAY_TEST_SEED` replays it, and `FOREBAY_TEST_COUNT` says how many of them there
-are.
-"""
 
 
 @dataclass(frozen=True)
@@ -111,17 +92,22 @@ def missing_fail_points(rows: list[Row]) -> list[str]:
 
 
 def page_of(rows: list[Row]) -> str:
-    """The page."""
-    sections: dict[str, list[Row]] = defaultdict(list)
+    """The page: promise by promise, and in each one operation by operation."""
+    operations: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
-        sections[row.operation].append(row)
+        operations[row.operation].append(row)
     parts = [INTRODUCTION]
-    for operation in sorted(sections, key=str.lower):
-        parts.append(f"## {operation[0].upper()}{operation[1:]}\n")
-        parts.append("| who fails, where | what survives | tried by | when |\n|---|---|---|---|")
-        for row in sorted(sections[operation], key=lambda row: (row.failure, str(row.file), row.test)):
-            parts.append(f"| {row.failure} | {row.survives} | [{row.test}](../{row.file}) | {row.tried} |")
-        parts.append("")
+    for promise in (*PROMISES, OTHER):
+        mine = sorted((operation for operation in operations if promise_of(operation) is promise), key=str.lower)
+        if not mine:
+            continue
+        parts.append(f"## {promise.title}\n\n{promise.text}\n")
+        for operation in mine:
+            parts.append(f"### {operation[0].upper()}{operation[1:]}\n")
+            parts.append("| who fails, where | what survives | tried by | when |\n|---|---|---|---|")
+            for row in sorted(operations[operation], key=lambda row: (row.failure, str(row.file), row.test)):
+                parts.append(f"| {row.failure} | {row.survives} | [{row.test}](../{row.file}) | {row.tried} |")
+            parts.append("")
     return "\n".join(parts)
 
 
