@@ -9,6 +9,7 @@
 #include <forebay/address.h>
 
 #include "base/device.h"
+#include "base/return_error.h"
 
 namespace forebay {
 namespace {
@@ -108,9 +109,8 @@ Result<std::string> server_socket() {
 
 Result<ServerPlace> ServerPlace::find(std::string_view socket_path) {
   if (!socket_path.empty()) return ServerPlace{std::string(socket_path), {}};
-  auto found = server_socket();
-  if (!found) return fail(std::move(found.error()));
-  ServerPlace place{std::move(*found), {}};
+  ASSIGN_OR_RETURN(auto found, server_socket());
+  ServerPlace place{std::move(found), {}};
   if (!environment("FOREBAY_SOCKET").empty()) return place;
   // The program may go to another directory meanwhile.
   std::error_code error;

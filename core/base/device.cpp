@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "base/return_error.h"
 #include "base/system_error.h"
 
 namespace forebay {
@@ -142,25 +143,22 @@ Device& posix_device() {
 }
 
 Result<std::vector<std::byte>> read_whole(Device& device, const std::string& path, std::uint64_t bytes_max) {
-  auto file = device.open(path, OpenMode::read);
-  if (!file) return fail(std::move(file.error()));
-  auto size = (*file)->size();
-  if (!size) return fail(std::move(size.error()));
-  if (*size > bytes_max) return fail(ErrorCode::corrupt, "file is larger than it can be", path);
-  std::vector<std::byte> bytes(*size);
-  if (auto read = (*file)->read_at(0, bytes); !read) return fail(std::move(read.error()));
+  ASSIGN_OR_RETURN(auto file, device.open(path, OpenMode::read));
+  ASSIGN_OR_RETURN(auto size, file->size());
+  if (size > bytes_max) return fail(ErrorCode::corrupt, "file is larger than it can be", path);
+  std::vector<std::byte> bytes(size);
+  RETURN_IF_ERROR(file->read_at(0, bytes));
   return bytes;
 }
 
 Result<void> write_whole(Device& device, const std::string& directory, const std::string& name,
                          std::span<const std::byte> bytes) {
   const std::string temporary = directory + "/." + name + ".new";
-  if (auto removed = device.remove(temporary); !removed) return removed;
-  auto file = device.open(temporary, OpenMode::create_new);
-  if (!file) return fail(std::move(file.error()));
-  if (auto written = (*file)->write_at(0, bytes); !written) return written;
-  if (auto synced = (*file)->sync(); !synced) return synced;
-  if (auto renamed = device.rename(temporary, directory + "/" + name); !renamed) return renamed;
+  RETURN_IF_ERROR(device.remove(temporary));
+  ASSIGN_OR_RETURN(auto file, device.open(temporary, OpenMode::create_new));
+  RETURN_IF_ERROR(file->write_at(0, bytes));
+  RETURN_IF_ERROR(file->sync());
+  RETURN_IF_ERROR(device.rename(temporary, directory + "/" + name));
   return device.sync_directory(directory);
 }
 

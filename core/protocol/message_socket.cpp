@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/return_error.h"
 #include "base/system_error.h"
 
 namespace forebay::protocol {
@@ -74,9 +75,7 @@ Result<void> MessageSocket::send(MessageType type, std::uint32_t request, std::s
 
   std::size_t sent = 0;
   if (unsent_.empty()) {
-    auto count = send_some(header_bytes, body_bytes, descriptors);
-    if (!count) return fail(std::move(count.error()));
-    sent = *count;
+    ASSIGN_OR_RETURN(sent, send_some(header_bytes, body_bytes, descriptors));
     // Descriptors go with the first byte.
     if (sent > 0) descriptors.clear();
     if (sent == header_bytes.size() + body_bytes.size()) return {};
@@ -96,13 +95,12 @@ Result<void> MessageSocket::send(MessageType type, std::uint32_t request, std::s
 Result<bool> MessageSocket::flush() {
   while (!unsent_.empty()) {
     Unsent& front = unsent_.front();
-    auto count = send_some(std::span(front.bytes).subspan(front.sent), {}, front.descriptors);
-    if (!count) return fail(std::move(count.error()));
-    if (*count == 0) return false;
+    ASSIGN_OR_RETURN(auto count, send_some(std::span(front.bytes).subspan(front.sent), {}, front.descriptors));
+    if (count == 0) return false;
     unsent_descriptors_ -= front.descriptors.size();
     front.descriptors.clear();
-    front.sent += *count;
-    unsent_bytes_ -= *count;
+    front.sent += count;
+    unsent_bytes_ -= count;
     if (front.sent == front.bytes.size()) unsent_.pop_front();
   }
   return true;

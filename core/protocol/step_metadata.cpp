@@ -4,6 +4,7 @@
 #include <forebay/writer.h>
 
 #include "base/bounds.h"
+#include "base/return_error.h"
 
 namespace forebay::protocol {
 namespace {
@@ -207,7 +208,7 @@ Result<const format::StepMetadata*> decode_step_metadata(std::span<const std::by
       if (const char* fault = fault_of(*variable)) return corrupt(fault, "variable " + variable->name()->str());
     }
   }
-  if (auto checked = check_attributes(*metadata); !checked) return fail(std::move(checked.error()));
+  RETURN_IF_ERROR(check_attributes(*metadata));
   return metadata;
 }
 

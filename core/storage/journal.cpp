@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/bounds.h"
+#include "base/return_error.h"
 #include "base/uuid.h"
 #include "storage/framing.h"
 
@@ -138,13 +139,11 @@ Result<std::shared_ptr<JournalFile>> make_file(Device& device, const std::string
 
   const std::string unfinished = directory + "/" + unfinished_name(number);
   const auto write = [&]() -> Result<void> {
-    if (auto removed = device.remove(unfinished); !removed) return removed;
-    auto file = device.open(unfinished, OpenMode::create_new);
-    if (!file) return fail(std::move(file.error()));
-    made->file = std::move(*file);
-    if (auto room = made->file->allocate(allocated); !room) return room;
-    if (auto written = made->file->write_at(0, frame); !written) return written;
-    if (auto synced = made->file->sync(); !synced) return synced;
+    RETURN_IF_ERROR(device.remove(unfinished));
+    ASSIGN_OR_RETURN(made->file, device.open(unfinished, OpenMode::create_new));
+    RETURN_IF_ERROR(made->file->allocate(allocated));
+    RETURN_IF_ERROR(made->file->write_at(0, frame));
+    RETURN_IF_ERROR(made->file->sync());
     return device.rename(unfinished, where);
   };
   if (auto written = write(); !written) {
@@ -233,9 +232,8 @@ Journal::~Journal() = default;
 Result<std::unique_ptr<Journal>> Journal::create(Device& device, std::string directory,
                                                  std::span<const std::uint8_t> checkpoint,
                                                  const JournalOptions& options) {
-  auto names = device.list(directory);
-  if (!names) return fail(std::move(names.error()));
-  for (const std::string& name : *names) {
+  ASSIGN_OR_RETURN(auto names, device.list(directory));
+  for (const std::string& name : names) {
     if (parse_file_name(name))
       return fail(ErrorCode::already_exists, "there is a journal already", directory + "/" + name);
   }
@@ -257,10 +255,9 @@ Result<std::unique_ptr<Journal>> Journal::create(Device& device, std::string dir
 Result<std::unique_ptr<Journal>> Journal::open(Device& device, std::string directory, const Visitor& visit,
                                                JournalRecovery& recovery, const JournalOptions& options) {
   recovery = {};
-  auto names = device.list(directory);
-  if (!names) return fail(std::move(names.error()));
+  ASSIGN_OR_RETURN(auto names, device.list(directory));
   std::vector<std::uint32_t> numbers;
-  for (const std::string& name : *names) {
+  for (const std::string& name : names) {
     if (const auto number = parse_file_name(name)) numbers.push_back(*number);
   }
   if (numbers.empty()) return fail(ErrorCode::not_found, "no journal", directory);
@@ -338,11 +335,11 @@ Result<std::unique_ptr<Journal>> Journal::open(Device& device, std::string direc
   }
   if (!superseded.empty()) {
     // A crash may have come between the newest file's renaming and the directory's sync.
-    if (auto synced = device.sync_directory(impl->directory); !synced) return fail(std::move(synced.error()));
+    RETURN_IF_ERROR(device.sync_directory(impl->directory));
   }
-  std::ranges::copy_if(*names, std::back_inserter(superseded), is_unfinished);
+  std::ranges::copy_if(names, std::back_inserter(superseded), is_unfinished);
   for (const std::string& name : superseded) {
-    if (auto removed = device.remove(impl->directory + "/" + name); !removed) return fail(std::move(removed.error()));
+    RETURN_IF_ERROR(device.remove(impl->directory + "/" + name));
   }
   return std::unique_ptr<Journal>(new Journal(std::move(impl)));
 }
@@ -357,7 +354,7 @@ Result<void> Journal::append(RecordType type, std::span<const std::uint8_t> body
     return fail(ErrorCode::invalid_argument, "the record is larger than a journal takes",
                 place(directory, file.number, file.end));
   }
-  if (auto cut = cut_tail(); !cut) return cut;
+  RETURN_IF_ERROR(cut_tail());
   encode_frame({.type = static_cast<std::uint16_t>(type),
                 .sequence = file.sequence,
                 .file = file.number,

@@ -17,6 +17,7 @@
 #include <forebay/address.h>
 
 #include "base/bounds.h"
+#include "base/return_error.h"
 #include "base/system_error.h"
 #include "base/uuid.h"
 #include "storage/directory_tree.h"
@@ -61,9 +62,8 @@ Result<void> in_order(Steps&&... steps) {
 Result<void> delete_whole(const std::string& directory, const std::string& name) {
   while (true) {
     std::size_t entries_left = std::numeric_limits<std::size_t>::max();
-    auto gone = delete_tree(directory, name, entries_left);
-    if (!gone) return fail(std::move(gone.error()));
-    if (*gone) return {};
+    ASSIGN_OR_RETURN(auto gone, delete_tree(directory, name, entries_left));
+    if (gone) return {};
   }
 }
 
@@ -102,17 +102,16 @@ Result<std::unique_ptr<ReservationStore>> ReservationStore::open(Device& device,
   std::unique_ptr<ReservationStore> store(new ReservationStore(device, std::move(root)));
   const std::string reservations = store->reservations_directory();
   const std::string quarantine = store->quarantine_directory();
-  auto made = in_order([&] { return device.make_directory(reservations, private_mode); },
-                       // Root serves other users, who must get to their files/.
-                       [&] { return set_mode(reservations, ::geteuid() == 0 ? passage_mode : private_mode); },
-                       [&] { return device.make_directory(quarantine, private_mode); },
-                       [&] { return device.sync_directory(store->root_); });
-  if (!made) return fail(std::move(made.error()));
+  RETURN_IF_ERROR(in_order([&] { return device.make_directory(reservations, private_mode); },
+                           // Root serves other users, who must get to their files/.
+                           [&] { return set_mode(reservations, ::geteuid() == 0 ? passage_mode : private_mode); },
+                           [&] { return device.make_directory(quarantine, private_mode); },
+                           [&] { return device.sync_directory(store->root_); }));
   return store;
 }
 
 Result<void> ReservationStore::create(const reservation::ReservationT& record) {
-  if (auto checked = check_reservation(record); !checked) return checked;
+  RETURN_IF_ERROR(check_reservation(record));
   const std::string& id = record.id;
   if (auto there = read_record(id); there) {
     flatbuffers::FlatBufferBuilder ours, theirs;
@@ -122,7 +121,7 @@ Result<void> ReservationStore::create(const reservation::ReservationT& record) {
     return fail(std::move(there.error()));
   }
   const std::string unfinished = unfinished_name(id);
-  if (auto removed = delete_whole(reservations_directory(), unfinished); !removed) return removed;
+  RETURN_IF_ERROR(delete_whole(reservations_directory(), unfinished));
   if (auto filled = fill(record, reservations_directory() + "/" + unfinished); !filled) {
     Error error = std::move(filled.error());
     if (auto undone = delete_whole(reservations_directory(), unfinished); !undone) {
@@ -134,7 +133,7 @@ Result<void> ReservationStore::create(const reservation::ReservationT& record) {
   auto placed = device_.rename(reservations_directory() + "/" + unfinished, directory(id));
   if (placed) placed = device_.sync_directory(reservations_directory());
   if (!placed) {
-    // Nobody may find a reservation whose creation was answered with an error.
+    // Nobody may find a reservation whose creation was answered with an error: the first one, whatever becomes of this.
     (void)delete_whole(reservations_directory(), unfinished);
     (void)delete_whole(reservations_directory(), id);
   }
@@ -147,9 +146,8 @@ Result<void> ReservationStore::fill(const reservation::ReservationT& record, con
   const bool foreign_owner = ::geteuid() == 0 && record.owner_uid != 0;
   const auto allocate = [&]() -> Result<void> {
     for (std::uint32_t segment = 0; segment < segments; ++segment) {
-      auto file = device_.open(segments_path + "/" + std::to_string(segment), OpenMode::create_new);
-      if (!file) return fail(std::move(file.error()));
-      if (auto allocated = (*file)->allocate(record.segment_bytes); !allocated) {
+      ASSIGN_OR_RETURN(auto file, device_.open(segments_path + "/" + std::to_string(segment), OpenMode::create_new));
+      if (auto allocated = file->allocate(record.segment_bytes); !allocated) {
         Error error = located(std::move(allocated.error()),
                               "segment " + std::to_string(segment) + " of " + std::to_string(segments));
         return fail(std::move(error));
@@ -160,9 +158,8 @@ Result<void> ReservationStore::fill(const reservation::ReservationT& record, con
   // After all are allocated: the first sync then makes most of the others cheap.
   const auto sync = [&]() -> Result<void> {
     for (std::uint32_t segment = 0; segment < segments; ++segment) {
-      auto file = device_.open(segments_path + "/" + std::to_string(segment), OpenMode::read_write);
-      if (!file) return fail(std::move(file.error()));
-      if (auto synced = (*file)->sync(); !synced) return synced;
+      ASSIGN_OR_RETURN(auto file, device_.open(segments_path + "/" + std::to_string(segment), OpenMode::read_write));
+      RETURN_IF_ERROR(file->sync());
     }
     return device_.sync_directory(segments_path);
   };
@@ -202,13 +199,12 @@ Result<reservation::ReservationT> ReservationStore::read_whole_reservation(const
   auto record = read_record(id);
   if (!record) return record;
   for (const std::string& below : {streams_directory(id), files_directory(id)}) {
-    if (auto listed = device_.list(below); !listed) return fail(std::move(listed.error()));
+    RETURN_IF_ERROR(device_.list(below));
   }
   for (std::uint32_t segment = 0; segment < record->members.front()->segments; ++segment) {
     const std::string path = segment_path(id, segment);
-    auto file = device_.open(path, OpenMode::read);
-    if (!file) return fail(std::move(file.error()));
-    auto size = (*file)->size();
+    ASSIGN_OR_RETURN(auto file, device_.open(path, OpenMode::read));
+    auto size = file->size();
     if (!size) return fail(located(std::move(size.error()), path));
     if (*size != record->segment_bytes) {
       return fail(ErrorCode::corrupt,
@@ -220,10 +216,9 @@ Result<reservation::ReservationT> ReservationStore::read_whole_reservation(const
 
 Result<std::vector<reservation::ReservationT>> ReservationStore::load(std::vector<std::string>& problems,
                                                                       std::vector<std::string>& unread) {
-  auto names = device_.list(reservations_directory());
-  if (!names) return fail(std::move(names.error()));
+  ASSIGN_OR_RETURN(auto names, device_.list(reservations_directory()));
   std::vector<reservation::ReservationT> records;
-  for (const std::string& name : *names) {
+  for (const std::string& name : names) {
     const bool unfinished = name.starts_with('.') && name.ends_with(unfinished_suffix) &&
                             is_uuid(std::string_view(name).substr(1, name.size() - 1 - unfinished_suffix.size()));
     if (unfinished) {
@@ -272,7 +267,7 @@ Result<void> ReservationStore::move_to_quarantine(const std::string& from_direct
   }
   if (!moved) return moved;
   // First the new place: whichever of the two a crash loses, the folder is somewhere.
-  if (auto synced = device_.sync_directory(quarantine_directory()); !synced) return synced;
+  RETURN_IF_ERROR(device_.sync_directory(quarantine_directory()));
   return device_.sync_directory(from_directory);
 }
 
@@ -286,12 +281,11 @@ Result<void> ReservationStore::retire(const std::string& id) {
 }
 
 Result<bool> ReservationStore::purge_quarantine(std::size_t entries_max) {
-  auto names = device_.list(quarantine_directory());
-  if (!names) return fail(std::move(names.error()));
+  ASSIGN_OR_RETURN(auto names, device_.list(quarantine_directory()));
   std::size_t entries_left = entries_max;
   bool empty = true;
   Result<void> first_failure;
-  for (const std::string& name : *names) {
+  for (const std::string& name : names) {
     if (!name.starts_with(destroyed_prefix)) continue;
     if (entries_left == 0) {
       empty = false;
@@ -315,7 +309,7 @@ Result<std::vector<std::string>> ReservationStore::stream_names(const std::strin
 
 Result<void> ReservationStore::make_stream_directory(const std::string& id, const std::string& name) {
   if (!is_valid_name(name)) return fail(ErrorCode::invalid_argument, "\"" + name + "\" is no name for a stream");
-  if (auto made = device_.make_directory(stream_directory(id, name), private_mode); !made) return made;
+  RETURN_IF_ERROR(device_.make_directory(stream_directory(id, name), private_mode));
   return device_.sync_directory(streams_directory(id));
 }
 

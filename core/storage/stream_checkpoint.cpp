@@ -5,6 +5,7 @@
 
 #include <forebay/address.h>
 
+#include "base/return_error.h"
 #include "base/uuid.h"
 #include "storage/record_check.h"
 #include "storage/stream_state.h"
@@ -27,7 +28,7 @@ std::unique_ptr<journal::KeptStepT> kept_of(const StepState& step) {
 /// Takes the step out of `kept`, checked by itself.
 Result<StepState> step_of(std::unique_ptr<journal::KeptStepT>& kept) {
   if (!kept->committed) return bad_checkpoint("a step without its commit");
-  if (auto checked = check_step(*kept->committed); !checked) return fail(std::move(checked.error()));
+  RETURN_IF_ERROR(check_step(*kept->committed));
   return StepState{
       .committed = std::move(*kept->committed), .staged = kept->staged, .receipt = std::move(kept->receipt)};
 }
@@ -140,7 +141,7 @@ Result<void> StreamState::apply(journal::CheckpointT record) {
   loaded.retention = std::move(*kept_rule);
 
   if (record.group) {
-    if (auto checked = check_group(*record.group); !checked) return checked;
+    RETURN_IF_ERROR(check_group(*record.group));
     if (record.group->epoch > record.epoch) return bad_checkpoint("the group's epoch is to come");
     loaded.group = std::move(*record.group);
     for (const std::uint32_t rank : record.closed_ranks) {
@@ -152,7 +153,7 @@ Result<void> StreamState::apply(journal::CheckpointT record) {
     return bad_checkpoint("a live stream without a group");
   }
   for (const auto& cursor : record.cursors) {
-    if (auto checked = check_cursor(*cursor, loaded.epoch); !checked) return checked;
+    RETURN_IF_ERROR(check_cursor(*cursor, loaded.epoch));
     if (!loaded.cursors.emplace(cursor->consumer, CursorState{cursor->epoch, cursor->position}).second) {
       return bad_checkpoint("two cursors of consumer " + cursor->consumer);
     }
@@ -165,22 +166,20 @@ Result<void> StreamState::apply(journal::CheckpointT record) {
     }
   }
   for (auto& kept : record.steps) {
-    auto step = step_of(kept);
-    if (!step) return fail(std::move(step.error()));
-    const std::uint64_t number = step->committed.step;
-    if (number >= loaded.next_step || step->committed.epoch > loaded.epoch)
+    ASSIGN_OR_RETURN(auto step, step_of(kept));
+    const std::uint64_t number = step.committed.step;
+    if (number >= loaded.next_step || step.committed.epoch > loaded.epoch)
       return bad_checkpoint("step " + std::to_string(number) + " is to come");
     if (!loaded.steps.empty() && loaded.steps.rbegin()->first >= number)
       return bad_checkpoint("steps are not in order at " + std::to_string(number));
-    loaded.steps.emplace_hint(loaded.steps.end(), number, std::move(*step));
+    loaded.steps.emplace_hint(loaded.steps.end(), number, std::move(step));
   }
   for (auto& kept : record.retired) {
-    auto step = step_of(kept);
-    if (!step) return fail(std::move(step.error()));
-    const std::pair key(step->committed.epoch, step->committed.step);
+    ASSIGN_OR_RETURN(auto step, step_of(kept));
+    const std::pair key(step.committed.epoch, step.committed.step);
     if (key.first >= loaded.epoch)
       return bad_checkpoint("step " + std::to_string(key.second) + " is withdrawn from an epoch that lasts");
-    if (!loaded.retired.emplace(key, std::move(*step)).second)
+    if (!loaded.retired.emplace(key, std::move(step)).second)
       return bad_checkpoint("step " + std::to_string(key.second) + " is withdrawn twice");
   }
   *this = std::move(loaded);

@@ -5,6 +5,7 @@
 
 #include <forebay/address.h>
 
+#include "base/return_error.h"
 #include "storage/record_body.h"
 #include "storage/record_check.h"
 
@@ -24,9 +25,8 @@ std::string step_text(std::uint64_t step) {
 /// Applies the record in `body` by the overload for its type.
 template <class RecordT>
 Result<void> apply_body(StreamState& state, std::span<const std::byte> body) {
-  auto record = unpack_body<RecordT>(body);
-  if (!record) return fail(std::move(record.error()));
-  return state.apply(std::move(*record));
+  ASSIGN_OR_RETURN(auto record, unpack_body<RecordT>(body));
+  return state.apply(std::move(record));
 }
 
 }  // namespace
@@ -95,7 +95,7 @@ Result<void> StreamState::apply(const journal::GroupFormedT& record) {
     return contradiction("group " + std::to_string(record.incarnation) + " follows group " +
                          std::to_string(group->incarnation));
   }
-  if (auto checked = check_group(record); !checked) return checked;
+  RETURN_IF_ERROR(check_group(record));
   const bool fits = record.withdraws_from ? record.epoch > epoch && *record.withdraws_from <= next_step &&
                                                 record.next_step == *record.withdraws_from
                                           : record.epoch == epoch && record.next_step == next_step;
@@ -152,7 +152,7 @@ Result<void> StreamState::apply(journal::StepCommittedT record) {
                          " is committed where step " + std::to_string(next_step) + " of epoch " +
                          std::to_string(epoch) + " was next");
   }
-  if (auto checked = check_step(record); !checked) return checked;
+  RETURN_IF_ERROR(check_step(record));
   if (record.parts.size() != group->ranks) {
     return contradiction(step_text(record.step) + " has " + std::to_string(record.parts.size()) + " parts of " +
                          std::to_string(group->ranks));
@@ -251,7 +251,7 @@ Result<void> StreamState::apply(const journal::StepsStagedT& record) {
 }
 
 Result<void> StreamState::apply(const journal::CursorMovedT& record) {
-  if (auto checked = check_cursor(record, epoch); !checked) return checked;
+  RETURN_IF_ERROR(check_cursor(record, epoch));
   cursors[record.consumer] = {record.epoch, record.position};
   return {};
 }

@@ -5,6 +5,7 @@
 
 #include <forebay/admin.h>
 
+#include "base/return_error.h"
 #include "client/connection/opened_in.h"
 #include "client/connection/reconnect.h"
 #include "client/connection/wire_conversion.h"
@@ -54,7 +55,7 @@ struct Admin::Impl {
 
   template <class Object>
   Result<Message> ask(MessageType type, const Object& body, MessageType expected, const std::string& where = {}) {
-    if (auto checked = opened_in.check(); !checked) return fail(std::move(checked.error()));
+    RETURN_IF_ERROR(opened_in.check());
     auto answer = connection->call(type, body, expected);
     if (!answer && connection->is_broken()) {
       auto connected = connect([&](const std::shared_ptr<Connection>& fresh) -> Result<void> {
@@ -72,17 +73,15 @@ struct Admin::Impl {
 
   template <class Object>
   Result<void> order(MessageType type, const Object& body, const std::string& where) {
-    auto answer = ask(type, body, MessageType::done, where);
-    if (!answer) return fail(std::move(answer.error()));
+    RETURN_IF_ERROR(ask(type, body, MessageType::done, where));
     return {};
   }
 
   template <class Visit>
   Result<void> each_reservation(const Message& message, Visit&& visit) {
-    auto body = protocol::body_of<wire::ReservationsAnswer>(message);
-    if (!body) return fail(std::move(body.error()));
-    if ((*body)->reservations() == nullptr) return {};
-    for (const wire::Reservation* reservation : *(*body)->reservations()) visit(from_wire(*reservation));
+    ASSIGN_OR_RETURN(auto body, protocol::body_of<wire::ReservationsAnswer>(message));
+    if (body->reservations() == nullptr) return {};
+    for (const wire::Reservation* reservation : *body->reservations()) visit(from_wire(*reservation));
     return {};
   }
 
@@ -91,16 +90,13 @@ struct Admin::Impl {
     wire::StreamsQueryT query;
     query.reservation = reservation;
     query.stream = stream;
-    auto answer = ask(MessageType::streams_query, query, MessageType::streams_answer, where);
-    if (!answer) return fail(std::move(answer.error()));
-    auto body = protocol::body_of<wire::StreamsAnswer>(*answer);
-    if (!body) return fail(std::move(body.error()));
+    ASSIGN_OR_RETURN(auto answer, ask(MessageType::streams_query, query, MessageType::streams_answer, where));
+    ASSIGN_OR_RETURN(auto body, protocol::body_of<wire::StreamsAnswer>(answer));
     std::vector<StreamInfo> streams;
-    if ((*body)->streams() == nullptr) return streams;
-    for (const wire::Stream* each : *(*body)->streams()) {
-      auto info = from_wire(*each);
-      if (!info) return fail(std::move(info.error()));
-      streams.push_back(std::move(*info));
+    if (body->streams() == nullptr) return streams;
+    for (const wire::Stream* each : *body->streams()) {
+      ASSIGN_OR_RETURN(auto info, from_wire(*each));
+      streams.push_back(std::move(info));
     }
     return streams;
   }
@@ -111,9 +107,8 @@ Admin::~Admin() = default;
 
 Result<std::unique_ptr<Admin>> Admin::connect(std::string_view socket_path, InterruptHook interrupt,
                                               std::int64_t reconnect_timeout_ms) {
-  auto place = ServerPlace::find(socket_path);
-  if (!place) return fail(std::move(place.error()));
-  return connect_to(std::move(*place), std::move(interrupt), reconnect_timeout_ms);
+  ASSIGN_OR_RETURN(auto place, ServerPlace::find(socket_path));
+  return connect_to(std::move(place), std::move(interrupt), reconnect_timeout_ms);
 }
 
 Result<std::unique_ptr<Admin>> Admin::connect_to(ServerPlace place, InterruptHook interrupt,
@@ -123,16 +118,15 @@ Result<std::unique_ptr<Admin>> Admin::connect_to(ServerPlace place, InterruptHoo
   impl->interrupt = std::move(interrupt);
   impl->reconnect_timeout_ms = reconnect_timeout_ms;
   const auto at_once = [](const std::shared_ptr<Connection>&) { return Result<void>(); };
-  if (auto connected = impl->connect(at_once); !connected) return fail(std::move(connected.error()));
+  RETURN_IF_ERROR(impl->connect(at_once));
   return std::unique_ptr<Admin>(new Admin(std::move(impl)));
 }
 
 Result<ServerInfo> Admin::server() {
-  auto answer = impl_->ask(MessageType::server_query, wire::ServerQueryT(), MessageType::server_answer);
-  if (!answer) return fail(std::move(answer.error()));
-  auto body = protocol::body_of<wire::ServerAnswer>(*answer);
-  if (!body) return fail(std::move(body.error()));
-  const wire::ServerAnswer& server = **body;
+  ASSIGN_OR_RETURN(auto answer,
+                   impl_->ask(MessageType::server_query, wire::ServerQueryT(), MessageType::server_answer));
+  ASSIGN_OR_RETURN(auto body, protocol::body_of<wire::ServerAnswer>(answer));
+  const wire::ServerAnswer& server = *body;
   return ServerInfo{text_of(server.version()),  text_of(server.root()), server.pid(),
                     server.started_ns(),        server.pool_bytes(),    server.reserved_bytes(),
                     server.granularity_bytes(), server.clients(),       server.reservations()};
@@ -148,11 +142,10 @@ Result<ReservationInfo> Admin::create_reservation(const ReservationSpec& spec) {
   create.owner_uid = spec.owner_uid;
   create.owner_gid = spec.owner_gid;
   const std::string where = "reservation " + spec.name;
-  auto answer = impl_->ask(MessageType::reservation_create, create, MessageType::reservations_answer, where);
-  if (!answer) return fail(std::move(answer.error()));
+  ASSIGN_OR_RETURN(auto answer,
+                   impl_->ask(MessageType::reservation_create, create, MessageType::reservations_answer, where));
   std::optional<ReservationInfo> created;
-  auto read = impl_->each_reservation(*answer, [&](ReservationInfo info) { created = std::move(info); });
-  if (!read) return fail(std::move(read.error()));
+  RETURN_IF_ERROR(impl_->each_reservation(answer, [&](ReservationInfo info) { created = std::move(info); }));
   if (!created) return fail(ErrorCode::protocol, "the server did not say what it created", where);
   return *created;
 }
@@ -165,12 +158,11 @@ Result<void> Admin::destroy_reservation(std::string_view name, bool force) {
 }
 
 Result<std::vector<ReservationInfo>> Admin::reservations() {
-  auto answer =
-      impl_->ask(MessageType::reservations_query, wire::ReservationsQueryT(), MessageType::reservations_answer);
-  if (!answer) return fail(std::move(answer.error()));
+  ASSIGN_OR_RETURN(auto answer, impl_->ask(MessageType::reservations_query, wire::ReservationsQueryT(),
+                                           MessageType::reservations_answer));
   std::vector<ReservationInfo> reservations;
-  auto read = impl_->each_reservation(*answer, [&](ReservationInfo info) { reservations.push_back(std::move(info)); });
-  if (!read) return fail(std::move(read.error()));
+  RETURN_IF_ERROR(
+      impl_->each_reservation(answer, [&](ReservationInfo info) { reservations.push_back(std::move(info)); }));
   return reservations;
 }
 
@@ -178,13 +170,12 @@ Result<ReservationInfo> Admin::reservation(std::string_view name) {
   wire::ReservationsQueryT query;
   query.name = name;
   const std::string where = "reservation " + query.name;
-  auto answer = impl_->ask(MessageType::reservations_query, query, MessageType::reservations_answer, where);
-  if (!answer) return fail(std::move(answer.error()));
+  ASSIGN_OR_RETURN(auto answer,
+                   impl_->ask(MessageType::reservations_query, query, MessageType::reservations_answer, where));
   std::optional<ReservationInfo> found;
-  auto read = impl_->each_reservation(*answer, [&](ReservationInfo info) {
+  RETURN_IF_ERROR(impl_->each_reservation(answer, [&](ReservationInfo info) {
     if (info.name == name) found = std::move(info);
-  });
-  if (!read) return fail(std::move(read.error()));
+  }));
   if (!found)
     return fail(ErrorCode::not_found, "no such reservation; `forebay ls` shows those that you may use", where);
   return *found;
@@ -196,9 +187,8 @@ Result<std::vector<StreamInfo>> Admin::streams(std::string_view reservation) {
 
 Result<StreamInfo> Admin::stream(const Address& address) {
   const std::string where = "stream " + address.path();
-  auto streams = impl_->query_streams(address.reservation, address.stream, where);
-  if (!streams) return fail(std::move(streams.error()));
-  for (StreamInfo& info : *streams) {
+  ASSIGN_OR_RETURN(auto streams, impl_->query_streams(address.reservation, address.stream, where));
+  for (StreamInfo& info : streams) {
     if (info.name == address.stream) return std::move(info);
   }
   return fail(ErrorCode::not_found,
@@ -212,15 +202,14 @@ Result<std::vector<StepSummary>> Admin::steps(const Address& address) {
   query.steps_max = steps_at_once;
   std::vector<StepSummary> steps;
   while (true) {
-    auto answer = impl_->ask(MessageType::steps_query, query, MessageType::steps_answer, "stream " + address.path());
-    if (!answer) return fail(std::move(answer.error()));
-    auto body = protocol::body_of<wire::StepsAnswer>(*answer);
-    if (!body) return fail(std::move(body.error()));
-    const auto* some = (*body)->steps();
+    ASSIGN_OR_RETURN(auto answer, impl_->ask(MessageType::steps_query, query, MessageType::steps_answer,
+                                             "stream " + address.path()));
+    ASSIGN_OR_RETURN(auto body, protocol::body_of<wire::StepsAnswer>(answer));
+    const auto* some = body->steps();
     if (some != nullptr) {
       for (const wire::StepSummary* summary : *some) steps.push_back(from_wire(*summary));
     }
-    if (!(*body)->more() || some == nullptr || some->size() == 0) return steps;
+    if (!body->more() || some == nullptr || some->size() == 0) return steps;
     query.first = steps.back().step + 1;
   }
 }
@@ -273,13 +262,11 @@ Result<void> Admin::set_precious(const Address& address, const std::vector<std::
 Result<std::vector<Finding>> Admin::audit(bool read_data) {
   wire::AuditQueryT query;
   query.read_data = read_data;
-  auto answer = impl_->ask(MessageType::audit_query, query, MessageType::audit_answer);
-  if (!answer) return fail(std::move(answer.error()));
-  auto body = protocol::body_of<wire::AuditAnswer>(*answer);
-  if (!body) return fail(std::move(body.error()));
+  ASSIGN_OR_RETURN(auto answer, impl_->ask(MessageType::audit_query, query, MessageType::audit_answer));
+  ASSIGN_OR_RETURN(auto body, protocol::body_of<wire::AuditAnswer>(answer));
   std::vector<Finding> findings;
-  if ((*body)->findings() == nullptr) return findings;
-  for (const wire::Finding* finding : *(*body)->findings()) {
+  if (body->findings() == nullptr) return findings;
+  for (const wire::Finding* finding : *body->findings()) {
     findings.push_back(
         {static_cast<Finding::Severity>(finding->severity()), text_of(finding->where()), text_of(finding->what())});
   }

@@ -11,6 +11,7 @@
 #include <new>
 
 #include "base/fail_point.h"
+#include "base/return_error.h"
 #include "base/system_error.h"
 #include "client/connection/pause.h"
 
@@ -40,7 +41,7 @@ Result<Descriptor> connect_socket(const std::string& path, Deadline deadline, co
     if (error == EAGAIN) {  // the server's queue of connections is full
       if (deadline.passed())
         return fail(ErrorCode::timeout, "the server does not accept connections; is it stopped or overloaded?", path);
-      if (auto paused = pause_ms(10, interrupt); !paused) return fail(std::move(paused.error()));
+      RETURN_IF_ERROR(pause_ms(10, interrupt));
       continue;
     }
     if (error == EINTR) continue;
@@ -58,10 +59,9 @@ Connection::Connection(Descriptor socket, ServerPlace place, InterruptHook inter
 
 Result<std::shared_ptr<Connection>> Connection::open(const ServerPlace& place, Deadline deadline,
                                                      InterruptHook interrupt) {
-  auto socket = connect_socket(place.socket_path, deadline, interrupt);
-  if (!socket) return fail(std::move(socket.error()));
-  std::shared_ptr<Connection> connection(new Connection(std::move(*socket), place, std::move(interrupt)));
-  if (auto greeted = connection->greet(deadline); !greeted) return fail(std::move(greeted.error()));
+  ASSIGN_OR_RETURN(auto socket, connect_socket(place.socket_path, deadline, interrupt));
+  std::shared_ptr<Connection> connection(new Connection(std::move(socket), place, std::move(interrupt)));
+  RETURN_IF_ERROR(connection->greet(deadline));
   return connection;
 }
 
@@ -76,14 +76,13 @@ Result<void> Connection::greet(Deadline deadline) {
     }
     return fail(std::move(answer.error()));
   }
-  auto welcome = protocol::body_of<wire::Welcome>(*answer);
-  if (!welcome) return fail(std::move(welcome.error()));
-  if ((*welcome)->version() != protocol::protocol_version) {
-    return fail(ErrorCode::unsupported, "the server speaks protocol version " + std::to_string((*welcome)->version()) +
+  ASSIGN_OR_RETURN(auto welcome, protocol::body_of<wire::Welcome>(*answer));
+  if (welcome->version() != protocol::protocol_version) {
+    return fail(ErrorCode::unsupported, "the server speaks protocol version " + std::to_string(welcome->version()) +
                                             ", this client " + std::to_string(protocol::protocol_version) +
                                             "; install the same release on both sides");
   }
-  server_run_ = (*welcome)->server_run();
+  server_run_ = welcome->server_run();
   return {};
 }
 
@@ -131,7 +130,7 @@ Result<void> Connection::receive_some(std::int64_t timeout_ms, std::vector<Messa
   if (ready <= 0) return {};
   if ((poll_entry.revents & POLLOUT) != 0) {
     const std::lock_guard lock(send_mutex_);
-    if (auto flushed = socket_.flush(); !flushed) return fail(std::move(flushed.error()));
+    RETURN_IF_ERROR(socket_.flush());
   }
   if ((poll_entry.revents & ~POLLOUT) == 0) return {};
   const auto received = socket_.receive();

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/return_error.h"
 #include "client/connection/pause.h"
 
 namespace forebay::client {
@@ -49,9 +50,7 @@ Result<std::shared_ptr<Connection>> reconnect_server(const ServerPlace& last_pla
                   last_place.root.empty() ? last_place.socket_path : last_place.root);
     }
     place = last_place.now();
-    if (auto paused = pause_ms(std::min(next_pause_ms, deadline.remaining_ms(pause_longest_ms)), interrupt); !paused) {
-      return fail(std::move(paused.error()));
-    }
+    RETURN_IF_ERROR(pause_ms(std::min(next_pause_ms, deadline.remaining_ms(pause_longest_ms)), interrupt));
     next_pause_ms = std::min(2 * next_pause_ms, pause_longest_ms);
   }
 }

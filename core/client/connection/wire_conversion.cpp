@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/connection/wire_conversion.h"
 
+#include "base/return_error.h"
 #include "protocol/message.h"
 
 namespace forebay::client {
@@ -38,9 +39,7 @@ Result<StreamInfo> from_wire(const wire::Stream& stream) {
   result.size_bytes = stream.size_bytes();
   result.step_open = stream.step_open();
   if (auto text = text_of(stream.retention()); !text.empty()) {
-    auto retention = parse_retention(text);
-    if (!retention) return fail(std::move(retention.error()));
-    result.retention = std::move(*retention);
+    ASSIGN_OR_RETURN(result.retention, parse_retention(text));
   }
   if (stream.consumers() != nullptr) {
     for (const wire::Consumer* consumer : *stream.consumers()) {

@@ -6,6 +6,7 @@
 
 #include "base/bounds.h"
 #include "base/checksum.h"
+#include "base/return_error.h"
 
 namespace forebay::client {
 
@@ -50,9 +51,7 @@ void BlockReader::select(const StepState::BlockReference& block) {
 
 Result<void> BlockReader::read_piece(const format::Piece& piece, std::uint64_t offset, std::span<std::byte> out) {
   if (!segment_ || segment_->number() != piece.segment()) {
-    auto segment = step_.pin().segment(piece.segment());
-    if (!segment) return fail(std::move(segment.error()));
-    segment_ = std::move(*segment);
+    ASSIGN_OR_RETURN(segment_, step_.pin().segment(piece.segment()));
   }
   if (piece.member() != 0)
     return fail(ErrorCode::unsupported, "the block lies on another staging server", segment_->place(piece.offset()));
@@ -79,7 +78,7 @@ Result<void> BlockReader::read_range(std::uint64_t offset, std::span<std::byte> 
       continue;
     }
     const std::size_t bytes = std::min<std::uint64_t>(out.size(), piece.length() - offset);
-    if (auto read = read_piece(piece, offset, out.first(bytes)); !read) return read;
+    RETURN_IF_ERROR(read_piece(piece, offset, out.first(bytes)));
     out = out.subspan(bytes);
     offset = 0;
   }
@@ -103,7 +102,7 @@ Result<void> BlockReader::read_short(std::uint64_t offset, std::span<std::byte> 
     ahead.bytes = 0;
     if (!follows) return read_range(offset, out);
     // This read checks the piece's bounds; the next ones take what lies behind it, which is in the segment as well.
-    if (auto read = read_range(offset, out); !read) return read;
+    RETURN_IF_ERROR(read_range(offset, out));
     if (!ahead.buffer) ahead.buffer = step_.link().buffers().take();
     const std::uint64_t bytes = std::min(read_ahead_bytes, segment_->bytes() - ahead.last_end);
     if (auto read = segment_->file().read_at(ahead.last_end, {ahead.buffer.get(), bytes}); !read) {
@@ -129,12 +128,12 @@ Result<void> BlockReader::read_rows(std::span<const Row> rows, std::uint64_t row
       ++end;
     }
     if (end - first == 1 || row_bytes >= direct_row_bytes) {
-      if (auto read = read_short(from, {rows[first].out, row_bytes}); !read) return read;
+      RETURN_IF_ERROR(read_short(from, {rows[first].out, row_bytes}));
       ++first;
       continue;
     }
     std::byte* gathered = buffer();
-    if (auto read = read_range(from, {gathered, rows[end - 1].offset + row_bytes - from}); !read) return read;
+    RETURN_IF_ERROR(read_range(from, {gathered, rows[end - 1].offset + row_bytes - from}));
     for (; first < end; ++first) std::memcpy(rows[first].out, gathered + (rows[first].offset - from), row_bytes);
   }
   return {};
@@ -149,7 +148,7 @@ Result<void> BlockReader::read_checked(std::byte* out) {
   for (std::uint64_t done = 0; done < place_.bytes;) {
     const std::size_t bytes = std::min<std::uint64_t>(BufferPool::buffer_bytes, place_.bytes - done);
     const std::span<std::byte> chunk(out != nullptr ? out + done : buffer(), bytes);
-    if (auto read = read_range(done, chunk); !read) return read;
+    RETURN_IF_ERROR(read_range(done, chunk));
     checksum = crc32c(chunk, checksum);
     done += bytes;
   }

@@ -9,6 +9,7 @@
 #include <forebay/admin.h>
 #include <forebay/reader.h>
 
+#include "base/return_error.h"
 #include "client/reading/reader_link.h"
 #include "client/reading/step_impl.h"
 
@@ -43,12 +44,10 @@ struct Reader::Impl {
   std::optional<Deadline> reconnect_deadline;  // while the server is away
 
   Result<Admin*> lists() {
-    if (auto checked = link->opened_in().check(); !checked) return fail(std::move(checked.error()));
+    RETURN_IF_ERROR(link->opened_in().check());
     if (!admin) {
-      auto connected = Admin::connect_to(link->current().connection->place(), link->options().interrupt,
-                                         link->options().reconnect_timeout_ms);
-      if (!connected) return fail(std::move(connected.error()));
-      admin = std::move(*connected);
+      ASSIGN_OR_RETURN(admin, Admin::connect_to(link->current().connection->place(), link->options().interrupt,
+                                                link->options().reconnect_timeout_ms));
     }
     return admin.get();
   }
@@ -70,8 +69,7 @@ Result<NextStep> Reader::Impl::take_event(Message message, std::uint64_t generat
   const std::uint64_t position = link->position();
   NextStep next;
   try {
-    if (auto entered = enter_event(std::move(message), generation, moves, next); !entered)
-      return fail(std::move(entered.error()));
+    RETURN_IF_ERROR(enter_event(std::move(message), generation, moves, next));
   } catch (const std::bad_alloc&) {
     // The server has delivered a step that nobody here knows of: the next connection says so, and it comes again (but
     // for one that was this reader's share of a consumer's steps).
@@ -86,11 +84,9 @@ Result<NextStep> Reader::Impl::take_event(Message message, std::uint64_t generat
 }
 
 Result<void> Reader::Impl::enter_event(Message message, std::uint64_t generation, bool moves, NextStep& next) {
-  auto body = protocol::body_of<wire::StepEvent>(message);
-  if (!body) return fail(std::move(body.error()));
-  const wire::StepEvent& event = **body;
-  if (auto added = link->segments().add(event.segments(), std::move(message.descriptors)); !added)
-    return fail(std::move(added.error()));
+  ASSIGN_OR_RETURN(auto body, protocol::body_of<wire::StepEvent>(message));
+  const wire::StepEvent& event = *body;
+  RETURN_IF_ERROR(link->segments().add(event.segments(), std::move(message.descriptors)));
   next.kind = static_cast<NextStep::Kind>(event.kind());
   next.rewound = event.rewound();
   next.skipped = event.skipped();
@@ -149,22 +145,19 @@ Reader::~Reader() {
 }
 
 Result<std::unique_ptr<Reader>> Reader::open(const Address& address, const ReaderOptions& options) {
-  auto place = options.server ? Result<ServerPlace>(*options.server) : ServerPlace::find();
-  if (!place) return fail(std::move(place.error()));
-  auto link = ReaderLink::open(address, options, *place);
-  if (!link) return fail(std::move(link.error()));
+  ASSIGN_OR_RETURN(auto place, options.server ? Result<ServerPlace>(*options.server) : ServerPlace::find());
+  ASSIGN_OR_RETURN(auto link, ReaderLink::open(address, options, place));
   auto impl = std::make_unique<Impl>();
-  impl->link = std::move(*link);
+  impl->link = std::move(link);
   return std::unique_ptr<Reader>(new Reader(std::move(impl)));
 }
 
 // The outstanding wait's answer, or timeout. The server may not have read the wait yet: a step that was committed
 // before somebody polls is to be found, so it is asked to say that it has.
 Result<Message> Reader::Impl::poll(client::Connection& connection) {
-  auto asked = connection.start(MessageType::step_poll, wire::StepPollT());
-  if (!asked) return fail(std::move(asked.error()));
-  if (auto said = connection.wait(*asked, Deadline::after_ms(poll_answer_ms)); !said) {
-    connection.forget(*asked);
+  ASSIGN_OR_RETURN(auto asked, connection.start(MessageType::step_poll, wire::StepPollT()));
+  if (auto said = connection.wait(asked, Deadline::after_ms(poll_answer_ms)); !said) {
+    connection.forget(asked);
     if (said.error().code != ErrorCode::timeout) return fail(std::move(said.error()));
   }
   return connection.wait(wait_request, Deadline::after_ms(0));
@@ -172,7 +165,7 @@ Result<Message> Reader::Impl::poll(client::Connection& connection) {
 
 Result<NextStep> Reader::next(std::int64_t timeout_ms) {
   ReaderLink& link = *impl_->link;
-  if (auto checked = link.opened_in().check(); !checked) return fail(std::move(checked.error()));
+  RETURN_IF_ERROR(link.opened_in().check());
   if (!link.options().follow) {
     return fail(ErrorCode::invalid_argument,
                 "this reader was opened for random access (follow=false); read steps by number", link.where());
@@ -222,10 +215,9 @@ Result<NextStep> Reader::next(std::int64_t timeout_ms) {
 }
 
 Result<std::shared_ptr<const Step>> Reader::Impl::step_of(Message message, std::uint64_t generation) {
-  auto event = take_event(std::move(message), generation, false);
-  if (!event) return fail(std::move(event.error()));
-  if (!event->step) return fail(ErrorCode::protocol, "the server answered without the step", link->where());
-  return event->step;
+  ASSIGN_OR_RETURN(auto event, take_event(std::move(message), generation, false));
+  if (!event.step) return fail(ErrorCode::protocol, "the server answered without the step", link->where());
+  return event.step;
 }
 
 // The answer to a StepGet.
@@ -248,9 +240,8 @@ Result<std::shared_ptr<const Step>> Reader::Impl::step(std::uint64_t number) {
   wire::StepGetT request;
   request.step = number;
   std::uint64_t generation = 0;
-  auto answer = link->ask(MessageType::step_get, request, MessageType::step_event, &generation);
-  if (!answer) return fail(std::move(answer.error()));
-  return step_of(std::move(*answer), generation);
+  ASSIGN_OR_RETURN(auto answer, link->ask(MessageType::step_get, request, MessageType::step_event, &generation));
+  return step_of(std::move(answer), generation);
 }
 
 // `now`: the connection that the requests of the moment went to.
@@ -306,7 +297,7 @@ Result<std::shared_ptr<const Step>> Reader::step(std::uint64_t number) {
 }
 
 Result<void> Reader::for_each_step(std::span<const std::uint64_t> numbers, const StepVisitor& visit) {
-  if (auto checked = impl_->link->opened_in().check(); !checked) return checked;
+  RETURN_IF_ERROR(impl_->link->opened_in().check());
   impl_->release_unwanted();
   ReaderLink::Current now = impl_->link->current();
   try {
@@ -319,9 +310,8 @@ Result<void> Reader::for_each_step(std::span<const std::uint64_t> numbers, const
 }
 
 Result<std::vector<StepSummary>> Reader::steps() {
-  auto lists = impl_->lists();
-  if (!lists) return fail(std::move(lists.error()));
-  auto steps = (*lists)->steps(impl_->link->address());
+  ASSIGN_OR_RETURN(auto lists, impl_->lists());
+  auto steps = lists->steps(impl_->link->address());
   if (steps && impl_->link->options().min_watermark == Watermark::durable) {
     std::erase_if(*steps, [](const StepSummary& summary) { return !summary.durable; });
   }
@@ -329,9 +319,8 @@ Result<std::vector<StepSummary>> Reader::steps() {
 }
 
 Result<StreamInfo> Reader::info() {
-  auto lists = impl_->lists();
-  if (!lists) return fail(std::move(lists.error()));
-  return (*lists)->stream(impl_->link->address());
+  ASSIGN_OR_RETURN(auto lists, impl_->lists());
+  return lists->stream(impl_->link->address());
 }
 
 Result<void> Reader::acknowledge(const Step& step) {
@@ -344,8 +333,7 @@ Result<void> Reader::acknowledge(const Step& step) {
   wire::CursorMoveT request;
   request.epoch = step.epoch();
   request.position = step.number() + 1;
-  auto answer = link.ask(MessageType::cursor_move, request, MessageType::done);
-  if (!answer) return fail(std::move(answer.error()));
+  RETURN_IF_ERROR(link.ask(MessageType::cursor_move, request, MessageType::done));
   return {};
 }
 
@@ -355,8 +343,7 @@ Result<void> Reader::seek(std::uint64_t step) {
   request.epoch = link.epoch();
   request.position = step;
   request.seek = true;
-  auto answer = link.ask(MessageType::cursor_move, request, MessageType::done);
-  if (!answer) return fail(std::move(answer.error()));
+  RETURN_IF_ERROR(link.ask(MessageType::cursor_move, request, MessageType::done));
   link.set_position(request.epoch, step);
   // The server has ended a wait from before; a step that it brought is let go of.
   const ReaderLink::Current now = link.current();

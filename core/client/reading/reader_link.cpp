@@ -5,6 +5,7 @@
 #include <new>
 #include <utility>
 
+#include "base/return_error.h"
 #include "client/connection/reconnect.h"
 #include "client/segments/client_device.h"
 
@@ -61,15 +62,14 @@ Result<void> Pin::check_after_read() const {
   if (pinned_) return check();
   wire::StepCheckT request;
   request.key = std::make_unique<wire::StepKey>(step_, epoch_, 0);
-  auto answer = link_->ask(MessageType::step_check, request, MessageType::done);
-  if (!answer) return fail(std::move(answer.error()));
+  RETURN_IF_ERROR(link_->ask(MessageType::step_check, request, MessageType::done));
   return {};
 }
 
 Result<std::shared_ptr<Segment>> Pin::segment(std::uint32_t number) const {
   auto found = link_->segment(number);
   if (found || pinned_) return found;
-  if (auto checked = check_after_read(); !checked) return fail(std::move(checked.error()));
+  RETURN_IF_ERROR(check_after_read());
   return found;
 }
 
@@ -128,19 +128,17 @@ Result<void> ReaderLink::greet(const std::shared_ptr<Connection>& connection, Pr
       }
     }
   }
-  auto answer = connection->call(MessageType::reader_open, request, MessageType::reader_opened, deadline);
-  if (!answer) return fail(std::move(answer.error()));
-  auto body = protocol::body_of<wire::ReaderOpened>(*answer);
-  if (!body) return fail(std::move(body.error()));
+  ASSIGN_OR_RETURN(auto answer,
+                   connection->call(MessageType::reader_open, request, MessageType::reader_opened, deadline));
+  ASSIGN_OR_RETURN(auto body, protocol::body_of<wire::ReaderOpened>(answer));
 
   std::shared_ptr<const Descriptor> presence;
-  if (!answer->descriptors.empty())
-    presence = std::make_shared<const Descriptor>(std::move(answer->descriptors.front()));
+  if (!answer.descriptors.empty()) presence = std::make_shared<const Descriptor>(std::move(answer.descriptors.front()));
   const std::lock_guard lock(mutex_);
-  session_ = (*body)->session();
-  epoch_ = (*body)->epoch();
-  position_ = (*body)->position();
-  rewound_ |= (*body)->rewound();
+  session_ = body->session();
+  epoch_ = body->epoch();
+  position_ = body->position();
+  rewound_ |= body->rewound();
   current_ = {connection, current_.generation + 1, std::move(presence)};
   if (presented != nullptr) {
     for (const std::shared_ptr<Pin>& pin : *presented) {
@@ -155,8 +153,8 @@ Result<void> ReaderLink::greet(const std::shared_ptr<Connection>& connection, Pr
       return true;
     });
   }
-  if ((*body)->lost_pins() != nullptr) {
-    for (const wire::StepKey* key : *(*body)->lost_pins()) {
+  if (body->lost_pins() != nullptr) {
+    for (const wire::StepKey* key : *body->lost_pins()) {
       const auto found = pins_.find({key->epoch(), key->step()});
       if (found == pins_.end()) continue;
       found->second.first->lost_ = true;
@@ -205,8 +203,7 @@ std::uint32_t ReaderLink::epoch() const {
 }
 
 Result<void> ReaderLink::confirm() {
-  auto answer = ask(MessageType::segments_get, wire::SegmentsGetT(), MessageType::segments_answer);
-  if (!answer) return fail(std::move(answer.error()));
+  RETURN_IF_ERROR(ask(MessageType::segments_get, wire::SegmentsGetT(), MessageType::segments_answer));
   return {};
 }
 
@@ -290,12 +287,9 @@ Result<std::shared_ptr<Segment>> ReaderLink::segment(std::uint32_t number) {
   if (auto found = segments_.find(number)) return found;
   wire::SegmentsGetT request;
   request.segments.push_back(number);
-  auto answer = ask(MessageType::segments_get, request, MessageType::segments_answer);
-  if (!answer) return fail(std::move(answer.error()));
-  auto body = protocol::body_of<wire::SegmentsAnswer>(*answer);
-  if (!body) return fail(std::move(body.error()));
-  if (auto added = segments_.add((*body)->segments(), std::move(answer->descriptors)); !added)
-    return fail(std::move(added.error()));
+  ASSIGN_OR_RETURN(auto answer, ask(MessageType::segments_get, request, MessageType::segments_answer));
+  ASSIGN_OR_RETURN(auto body, protocol::body_of<wire::SegmentsAnswer>(answer));
+  RETURN_IF_ERROR(segments_.add(body->segments(), std::move(answer.descriptors)));
   if (auto found = segments_.find(number)) return found;
   return fail(ErrorCode::corrupt, "the step refers to a segment that the server does not have",
               where() + ", segment " + std::to_string(number));

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/bounds.h"
+#include "base/return_error.h"
 #include "client/reading/block_reader.h"
 #include "client/reading/step_impl.h"
 
@@ -30,8 +31,7 @@ struct Destination {
 Result<Destination> destination(const Box& box, const MemoryLayout& memory, std::span<const std::uint64_t> zeros,
                                 std::size_t element_bytes) {
   if (memory.count.empty() && memory.start.empty()) return Destination{box.count, zeros.first(box.count.size())};
-  auto checked = client::check_box(memory.start, box.count, memory.count, "the memory selection");
-  if (!checked) return fail(std::move(checked.error()));
+  RETURN_IF_ERROR(client::check_box(memory.start, box.count, memory.count, "the memory selection"));
   if (!checked_bytes(memory.count, element_bytes))
     return fail(ErrorCode::invalid_argument, "the memory selection's array is too large");
   return Destination{memory.count, memory.start};
@@ -42,10 +42,10 @@ constexpr std::array<std::uint64_t, protocol::dimensions_max> zeros{};
 // Calls `read`, and where the step is not pinned makes sure afterwards that it was still there.
 template <class Read>
 Result<void> guarded(const StepState& state, const VariableInfo& variable, Read&& read) {
-  if (auto checked = state.pin().check(); !checked) return checked;
+  RETURN_IF_ERROR(state.pin().check());
   Result<void> done = read();
   // A step that is gone explains whatever else went wrong.
-  if (auto checked = state.pin().check_after_read(); !checked) return checked;
+  RETURN_IF_ERROR(state.pin().check_after_read());
   if (!done)
     done.error().where =
         state.where() + ", variable " + variable.name + (done.error().where.empty() ? "" : ", " + done.error().where);
@@ -86,9 +86,8 @@ const std::vector<Attribute>& Step::attributes() const {
 
 Result<void> Step::read(const VariableInfo& variable, const Box& box, void* out, const MemoryLayout& memory) const {
   const StepState& state = *impl_->state;
-  auto index = state.index_of(variable);
-  if (!index) return fail(std::move(index.error()));
-  const VariableInfo& info = state.variables()[*index];
+  ASSIGN_OR_RETURN(auto index, state.index_of(variable));
+  const VariableInfo& info = state.variables()[index];
   if (info.kind == ShapeKind::global_value && box.count.empty() && box.start.empty()) return read_value(info, 0, out);
   if (info.kind == ShapeKind::local_array) {
     return fail(ErrorCode::invalid_argument,
@@ -101,29 +100,28 @@ Result<void> Step::read(const VariableInfo& variable, const Box& box, void* out,
     return fail(ErrorCode::invalid_argument, "variable " + info.name + ": " + checked.error().what, state.where());
   }
   const std::size_t element_bytes = element_size(info.type);
-  auto to = destination(box, memory, zeros, element_bytes);
-  if (!to) return fail(std::move(to.error()));
+  ASSIGN_OR_RETURN(auto to, destination(box, memory, zeros, element_bytes));
   auto* bytes = static_cast<std::byte*>(out);
 
   if (info.kind == ShapeKind::local_value) {
     for (std::uint64_t i = 0; i < box.count[0]; ++i) {
-      const auto value = value_bytes(state.block(*index, box.start[0] + i));
-      std::memcpy(bytes + (to->start[0] + i) * element_bytes, value.data(), value.size());
+      const auto value = value_bytes(state.block(index, box.start[0] + i));
+      std::memcpy(bytes + (to.start[0] + i) * element_bytes, value.data(), value.size());
     }
     return {};
   }
   return guarded(state, info, [&] {
     BlockReader reader(state);
     return state.for_each_block(
-        *index, [&](std::size_t number, const StepState::BlockReference& reference) -> Result<void> {
+        index, [&](std::size_t number, const StepState::BlockReference& reference) -> Result<void> {
           const BlockInfo& block = info.blocks[number];
           const auto shared = client::intersect(block.start, block.count, box.start, box.count);
           if (!shared) return {};
           const std::size_t dimensions = box.count.size();
           std::array<std::uint64_t, protocol::dimensions_max> target{};
-          for (std::size_t d = 0; d < dimensions; ++d) target[d] = to->start[d] + shared->in_box[d];
+          for (std::size_t d = 0; d < dimensions; ++d) target[d] = to.start[d] + shared->in_box[d];
           const BoxPair pair{Extents(shared->count).first(dimensions), block.count,
-                             Extents(shared->in_block).first(dimensions), to->shape, Extents(target).first(dimensions)};
+                             Extents(shared->in_block).first(dimensions), to.shape, Extents(target).first(dimensions)};
           auto read = reader.read_box(reference, pair, bytes);
           if (!read) read.error().where = "block " + std::to_string(number) + ", " + read.error().where;
           return read;
@@ -134,17 +132,15 @@ Result<void> Step::read(const VariableInfo& variable, const Box& box, void* out,
 Result<void> Step::read_block(const VariableInfo& variable, std::size_t block, const Box& box, void* out,
                               const MemoryLayout& memory) const {
   const StepState& state = *impl_->state;
-  auto index = state.index_of(variable);
-  if (!index) return fail(std::move(index.error()));
-  const VariableInfo& info = state.variables()[*index];
+  ASSIGN_OR_RETURN(auto index, state.index_of(variable));
+  const VariableInfo& info = state.variables()[index];
   if (is_single_value(info)) return read_value(info, block, out);
-  if (auto checked = impl_->check_block(info, block, box); !checked) return checked;
-  auto to = destination(box, memory, zeros, element_size(info.type));
-  if (!to) return fail(std::move(to.error()));
+  RETURN_IF_ERROR(impl_->check_block(info, block, box));
+  ASSIGN_OR_RETURN(auto to, destination(box, memory, zeros, element_size(info.type)));
   return guarded(state, info, [&] {
     BlockReader reader(state);
-    const BoxPair pair{box.count, info.blocks[block].count, box.start, to->shape, to->start};
-    auto read = reader.read_box(state.block(*index, block), pair, static_cast<std::byte*>(out));
+    const BoxPair pair{box.count, info.blocks[block].count, box.start, to.shape, to.start};
+    auto read = reader.read_box(state.block(index, block), pair, static_cast<std::byte*>(out));
     if (!read) read.error().where = "block " + std::to_string(block) + ", " + read.error().where;
     return read;
   });
@@ -166,9 +162,8 @@ Result<void> Step::Impl::check_block(const VariableInfo& info, std::size_t block
 }
 
 Result<std::span<const std::byte>> Step::Impl::value(const VariableInfo& variable, std::size_t block) const {
-  auto index = state->index_of(variable);
-  if (!index) return fail(std::move(index.error()));
-  const VariableInfo& info = state->variables()[*index];
+  ASSIGN_OR_RETURN(auto index, state->index_of(variable));
+  const VariableInfo& info = state->variables()[index];
   if (!is_single_value(info))
     return fail(ErrorCode::invalid_argument, "variable " + info.name + " is an array, not a single value",
                 state->where());
@@ -178,26 +173,24 @@ Result<std::span<const std::byte>> Step::Impl::value(const VariableInfo& variabl
                     std::to_string(block),
                 state->where());
   }
-  return value_bytes(state->block(*index, block));
+  return value_bytes(state->block(index, block));
 }
 
 Result<void> Step::read_value(const VariableInfo& variable, std::size_t block, void* out) const {
-  auto value = impl_->value(variable, block);
-  if (!value) return fail(std::move(value.error()));
+  ASSIGN_OR_RETURN(auto value, impl_->value(variable, block));
   if (variable.type == DataType::string)
     return fail(ErrorCode::invalid_argument, "variable " + variable.name + " holds strings; use read_string",
                 impl_->state->where());
-  std::memcpy(out, value->data(), value->size());
+  std::memcpy(out, value.data(), value.size());
   return {};
 }
 
 Result<std::string> Step::read_string(const VariableInfo& variable, std::size_t block) const {
-  auto value = impl_->value(variable, block);
-  if (!value) return fail(std::move(value.error()));
+  ASSIGN_OR_RETURN(auto value, impl_->value(variable, block));
   if (variable.type != DataType::string)
     return fail(ErrorCode::invalid_argument, "variable " + variable.name + " holds no strings; use read_value",
                 impl_->state->where());
-  return std::string(reinterpret_cast<const char*>(value->data()), value->size());
+  return std::string(reinterpret_cast<const char*>(value.data()), value.size());
 }
 
 Result<void> Step::verify(const VariableInfo* variable) const {
@@ -205,23 +198,20 @@ Result<void> Step::verify(const VariableInfo* variable) const {
   std::size_t first = 0;
   std::size_t end = state.variables().size();
   if (variable != nullptr) {
-    auto index = state.index_of(*variable);
-    if (!index) return fail(std::move(index.error()));
-    first = *index;
+    ASSIGN_OR_RETURN(first, state.index_of(*variable));
     end = first + 1;
   }
   for (std::size_t i = first; i < end; ++i) {
     const VariableInfo& info = state.variables()[i];
     if (is_single_value(info)) continue;
-    auto verified = guarded(state, info, [&] {
+    RETURN_IF_ERROR(guarded(state, info, [&] {
       BlockReader reader(state);
       return state.for_each_block(i, [&](std::size_t number, const StepState::BlockReference& reference) {
         auto checked = reader.verify(reference);
         if (!checked) checked.error().where = "block " + std::to_string(number) + ", " + checked.error().where;
         return checked;
       });
-    });
-    if (!verified) return verified;
+    }));
   }
   return {};
 }

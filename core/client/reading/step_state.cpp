@@ -9,6 +9,7 @@
 
 #include "base/bounds.h"
 #include "base/checksum.h"
+#include "base/return_error.h"
 #include "client/connection/wire_conversion.h"
 
 namespace forebay::client {
@@ -102,7 +103,7 @@ Result<std::shared_ptr<const StepState>> StepState::load(std::shared_ptr<Pin> pi
       if (!part) {
         // Bytes of a step that was not pinned may have been written anew.
         if (!state->pin().pinned()) {
-          if (auto checked = state->pin().check_after_read(); !checked) return fail(std::move(checked.error()));
+          RETURN_IF_ERROR(state->pin().check_after_read());
         }
         part.error().where = state->where() + ", metadata of rank " + std::to_string(reference->rank()) +
                              (part.error().where.empty() ? "" : ", " + part.error().where);
@@ -122,13 +123,12 @@ Result<StepState::Part> StepState::load_part(const wire::PartReference& referenc
   std::vector<std::shared_ptr<Segment>> segments;
   if (extents != nullptr) {
     for (const wire::Extent* extent : *extents) {
-      auto segment = pin_->segment(extent->segment());
-      if (!segment) return fail(std::move(segment.error()));
-      if (!range_within(extent->offset(), extent->length(), (*segment)->bytes()) || extent->length() > bytes - total) {
-        return fail(ErrorCode::corrupt, "step metadata lies outside its segment", (*segment)->place(extent->offset()));
+      ASSIGN_OR_RETURN(auto segment, pin_->segment(extent->segment()));
+      if (!range_within(extent->offset(), extent->length(), segment->bytes()) || extent->length() > bytes - total) {
+        return fail(ErrorCode::corrupt, "step metadata lies outside its segment", segment->place(extent->offset()));
       }
       total += extent->length();
-      segments.push_back(std::move(*segment));
+      segments.push_back(std::move(segment));
     }
   }
   if (total != bytes || bytes == 0)
@@ -140,8 +140,7 @@ Result<StepState::Part> StepState::load_part(const wire::PartReference& referenc
   std::uint64_t done = 0;
   for (std::size_t i = 0; i < segments.size(); ++i) {
     const wire::Extent& extent = *extents->Get(static_cast<flatbuffers::uoffset_t>(i));
-    if (auto read = segments[i]->file().read_at(extent.offset(), {part.bytes.get() + done, extent.length()}); !read)
-      return fail(std::move(read.error()));
+    RETURN_IF_ERROR(segments[i]->file().read_at(extent.offset(), {part.bytes.get() + done, extent.length()}));
     done += extent.length();
   }
   const std::span<const std::byte> all(part.bytes.get(), bytes);
@@ -149,9 +148,7 @@ Result<StepState::Part> StepState::load_part(const wire::PartReference& referenc
     return fail(ErrorCode::corrupt, "step metadata does not match its checksum",
                 segments.front()->place(extents->Get(0)->offset()));
   }
-  auto decoded = protocol::decode_step_metadata(all);
-  if (!decoded) return fail(std::move(decoded.error()));
-  part.metadata = *decoded;
+  ASSIGN_OR_RETURN(part.metadata, protocol::decode_step_metadata(all));
   if (part.metadata->rank() != part.rank) return fail(ErrorCode::corrupt, "step metadata is that of another rank");
   return part;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/bounds.h"
+#include "base/return_error.h"
 #include "client/reading/block_reader.h"
 #include "client/reading/step_impl.h"
 #include "client/segments/mapping.h"
@@ -47,7 +48,7 @@ Result<Step::View> Step::Impl::view(std::size_t variable, std::size_t block, con
                 "safe; use read",
                 state->where());
   }
-  if (auto checked = state->pin().check(); !checked) return fail(std::move(checked.error()));
+  RETURN_IF_ERROR(state->pin().check());
   const StepState::BlockReference reference = state->block(variable, block);
   const auto place = protocol::block_place(*reference.variable, reference.block);
   if (place.bytes == 0 || element_count(box.count) == 0)
@@ -66,23 +67,19 @@ Result<Step::View> Step::Impl::view(std::size_t variable, std::size_t block, con
   std::vector<format::Piece> pieces;
   for (std::uint32_t i = 0; i < place.piece_count; ++i) {
     pieces.push_back(protocol::piece_of(*reference.variable, place.first_piece + i));
-    auto segment = state->pin().segment(pieces.back().segment());
-    if (!segment) return fail(std::move(segment.error()));
-    if (!range_within(pieces.back().offset(), pieces.back().length(), (*segment)->bytes())) {
+    ASSIGN_OR_RETURN(auto segment, state->pin().segment(pieces.back().segment()));
+    if (!range_within(pieces.back().offset(), pieces.back().length(), segment->bytes())) {
       return fail(ErrorCode::corrupt, "a block lies outside its segment",
-                  state->where() + ", variable " + info.name + ", " + (*segment)->place(pieces.back().offset()));
+                  state->where() + ", variable " + info.name + ", " + segment->place(pieces.back().offset()));
     }
-    owner->segments.push_back(std::move(*segment));
+    owner->segments.push_back(std::move(segment));
   }
   View view;
-  auto in_place = mapped_in_place(pieces, owner->segments);
-  if (!in_place) return fail(std::move(in_place.error()));
-  view.data = *in_place;
+  ASSIGN_OR_RETURN(view.data, mapped_in_place(pieces, owner->segments));
   if (view.data == nullptr) {
-    auto mapping = client::Mapping::map(state->link().segments(), pieces, false);
-    if (!mapping) return fail(std::move(mapping.error()));
-    view.data = (*mapping)->bytes().data();
-    owner->mapping = std::move(*mapping);
+    ASSIGN_OR_RETURN(auto mapping, client::Mapping::map(state->link().segments(), pieces, false));
+    view.data = mapping->bytes().data();
+    owner->mapping = std::move(mapping);
   }
 
   const Dimensions& extents = info.blocks[block].count;
@@ -98,22 +95,19 @@ Result<Step::View> Step::Impl::view(std::size_t variable, std::size_t block, con
 }
 
 Result<Step::View> Step::view_block(const VariableInfo& variable, std::size_t block, const Box& box) const {
-  auto index = impl_->state->index_of(variable);
-  if (!index) return fail(std::move(index.error()));
-  const VariableInfo& info = impl_->state->variables()[*index];
+  ASSIGN_OR_RETURN(auto index, impl_->state->index_of(variable));
+  const VariableInfo& info = impl_->state->variables()[index];
   if (info.kind == ShapeKind::global_value || info.kind == ShapeKind::local_value) {
-    auto value = impl_->value(info, block);
-    if (!value) return fail(std::move(value.error()));
-    return View{value->data(), {}, impl_->state};
+    ASSIGN_OR_RETURN(auto value, impl_->value(info, block));
+    return View{value.data(), {}, impl_->state};
   }
-  if (auto checked = impl_->check_block(info, block, box); !checked) return fail(std::move(checked.error()));
-  return impl_->view(*index, block, box);
+  RETURN_IF_ERROR(impl_->check_block(info, block, box));
+  return impl_->view(index, block, box);
 }
 
 Result<Step::View> Step::view(const VariableInfo& variable, const Box& box) const {
-  auto index = impl_->state->index_of(variable);
-  if (!index) return fail(std::move(index.error()));
-  const VariableInfo& info = impl_->state->variables()[*index];
+  ASSIGN_OR_RETURN(auto index, impl_->state->index_of(variable));
+  const VariableInfo& info = impl_->state->variables()[index];
   if (info.kind == ShapeKind::global_value && box.count.empty()) return view_block(info, 0, box);
   if (info.kind == ShapeKind::local_array) {
     return fail(ErrorCode::invalid_argument,
@@ -132,9 +126,8 @@ Result<Step::View> Step::view(const VariableInfo& variable, const Box& box) cons
   };
   if (info.kind == ShapeKind::local_value) {
     if (box.count[0] != 1) return merge();
-    auto value = impl_->value(info, box.start[0]);
-    if (!value) return fail(std::move(value.error()));
-    return View{value->data(), {static_cast<std::int64_t>(element_size(info.type))}, impl_->state};
+    ASSIGN_OR_RETURN(auto value, impl_->value(info, box.start[0]));
+    return View{value.data(), {static_cast<std::int64_t>(element_size(info.type))}, impl_->state};
   }
   // Later blocks win, so the last one that has any of it must have all of it.
   for (std::size_t block = info.blocks.size(); block-- > 0;) {
@@ -145,7 +138,7 @@ Result<Step::View> Step::view(const VariableInfo& variable, const Box& box) cons
     Box relative{
         Dimensions(shared->in_block.begin(), shared->in_block.begin() + static_cast<std::ptrdiff_t>(box.count.size())),
         box.count};
-    return impl_->view(*index, block, relative);
+    return impl_->view(index, block, relative);
   }
   return merge();
 }

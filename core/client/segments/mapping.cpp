@@ -6,6 +6,7 @@
 #include <cerrno>
 
 #include "base/bounds.h"
+#include "base/return_error.h"
 #include "base/system_error.h"
 
 namespace forebay::client {
@@ -18,10 +19,9 @@ Result<std::shared_ptr<Mapping>> Mapping::map(const SegmentCache& segments, std:
   // its offset as large pages want it; pieces in further segments, which begin at 0 there, then do as well.
   const bool large = bytes >= large_page_bytes;
   const std::size_t lead = large ? pieces.front().offset() % large_page_bytes : 0;
-  auto range = AddressRange::reserve(lead + bytes, large ? large_page_bytes : 1);
-  if (!range) return fail(std::move(range.error()));
-  std::byte* const address = range->begin() + lead;
-  std::shared_ptr<Mapping> mapping(new Mapping(std::move(*range), address, bytes));
+  ASSIGN_OR_RETURN(auto range, AddressRange::reserve(lead + bytes, large ? large_page_bytes : 1));
+  std::byte* const address = range.begin() + lead;
+  std::shared_ptr<Mapping> mapping(new Mapping(std::move(range), address, bytes));
   std::byte* next = mapping->address_;
   for (const format::Piece& piece : pieces) {
     const auto segment = segments.find(piece.segment());

@@ -7,6 +7,7 @@
 
 #include <cerrno>
 
+#include "base/return_error.h"
 #include "base/system_error.h"
 
 namespace forebay::client {
@@ -81,11 +82,10 @@ Result<void> SegmentCache::add(const flatbuffers::Vector<std::uint32_t>* numbers
   for (std::size_t i = 0; i < count; ++i) {
     const std::uint32_t number = numbers->Get(static_cast<flatbuffers::uoffset_t>(i));
     auto file = device_.adopt(std::move(descriptors[i]));
-    auto bytes = file->size();
-    if (!bytes) return fail(std::move(bytes.error()));
+    ASSIGN_OR_RETURN(auto bytes, file->size());
     const std::lock_guard lock(mutex_);
-    if (!addresses_) addresses_ = std::make_shared<SegmentAddresses>(*bytes);
-    segments_.insert_or_assign(number, std::make_shared<Segment>(number, std::move(file), *bytes, addresses_));
+    if (!addresses_) addresses_ = std::make_shared<SegmentAddresses>(bytes);
+    segments_.insert_or_assign(number, std::make_shared<Segment>(number, std::move(file), bytes, addresses_));
   }
   return {};
 }

@@ -7,6 +7,7 @@
 #include "base/bounds.h"
 #include "base/checksum.h"
 #include "base/fail_point.h"
+#include "base/return_error.h"
 #include "client/writing/statistics.h"
 #include "protocol/step_metadata.h"
 
@@ -81,13 +82,12 @@ Result<BlockDigest> BlockWriter::write(const BlockSource& source, std::span<cons
   BlockDigest result;
   if (source.bytes == 0) return result;
   if (source.bytes >= gathered_bytes_max || pieces.size() > 1) {
-    if (auto written = write_large(source, pieces, result); !written) return fail(std::move(written.error()));
+    RETURN_IF_ERROR(write_large(source, pieces, result));
     return result;
   }
-  auto room = reserve(source.bytes < page_bytes ? small_ : paged_, pieces.front());
-  if (!room) return fail(std::move(room.error()));
-  gather(source, *room);
-  return digest({*room, source.bytes}, source.type);
+  ASSIGN_OR_RETURN(auto room, reserve(source.bytes < page_bytes ? small_ : paged_, pieces.front()));
+  gather(source, room);
+  return digest({room, source.bytes}, source.type);
 }
 
 Result<void> BlockWriter::write_large(const BlockSource& source, std::span<const format::Piece> pieces,
@@ -108,8 +108,7 @@ Result<void> BlockWriter::write_large(const BlockSource& source, std::span<const
       if (with_statistics) min_max.add(chunk);
     }
     fail_point("client.put.before_write");
-    if (auto written = write_at(pieces[piece].segment(), pieces[piece].offset() + in_piece, bytes); !written)
-      return written;
+    RETURN_IF_ERROR(write_at(pieces[piece].segment(), pieces[piece].offset() + in_piece, bytes));
     in_piece += bytes.size();
     if (in_piece == pieces[piece].length()) {
       ++piece;
@@ -121,7 +120,7 @@ Result<void> BlockWriter::write_large(const BlockSource& source, std::span<const
   if (is_contiguous(source)) {
     for (std::span<const std::byte> rest(source.data, source.bytes); !rest.empty();) {
       const std::size_t bytes = next_bytes();
-      if (auto written = write_next(rest.first(bytes)); !written) return written;
+      RETURN_IF_ERROR(write_next(rest.first(bytes)));
       rest = rest.subspan(bytes);
     }
   } else {
@@ -152,13 +151,12 @@ Result<void> BlockWriter::write_large(const BlockSource& source, std::span<const
 
 Result<void> BlockWriter::write_bytes(std::span<const std::byte> bytes, std::span<const format::Piece> pieces) {
   if (pieces.size() == 1 && bytes.size() < gathered_bytes_max) {
-    auto room = reserve(small_, pieces.front());
-    if (!room) return fail(std::move(room.error()));
-    std::memcpy(*room, bytes.data(), bytes.size());
+    ASSIGN_OR_RETURN(auto room, reserve(small_, pieces.front()));
+    std::memcpy(room, bytes.data(), bytes.size());
     return {};
   }
   for (const format::Piece& piece : pieces) {
-    if (auto written = write_at(piece.segment(), piece.offset(), bytes.first(piece.length())); !written) return written;
+    RETURN_IF_ERROR(write_at(piece.segment(), piece.offset(), bytes.first(piece.length())));
     bytes = bytes.subspan(piece.length());
   }
   return {};
@@ -170,14 +168,13 @@ Result<std::byte*> BlockWriter::reserve(Pending& pending, const format::Piece& p
                        piece.offset() - end < page_bytes &&
                        piece.offset() + piece.length() - pending.offset <= bytes_to_window_end(pending.offset);
   if (!follows) {
-    if (auto written = write_out(pending); !written) return fail(std::move(written.error()));
+    RETURN_IF_ERROR(write_out(pending));
     pending.segment = piece.segment();
     pending.offset = piece.offset();
   }
   const std::size_t begin = piece.offset() - pending.offset;
   // A page more, for the zeros that fill the last one.
-  if (auto room = pending.buffer.reserve(begin + piece.length() + page_bytes, pending.bytes); !room)
-    return fail(std::move(room.error()));
+  RETURN_IF_ERROR(pending.buffer.reserve(begin + piece.length() + page_bytes, pending.bytes));
   if (follows) std::memset(pending.buffer.data() + pending.bytes, 0, begin - pending.bytes);
   pending.bytes = begin + piece.length();
   return pending.buffer.data() + begin;
@@ -202,14 +199,14 @@ Result<void> BlockWriter::flush() {
     if (second->offset != end || end - first->offset + second->bytes > window_bytes) continue;
     const std::size_t gap = end - first->offset - first->bytes;
     const std::size_t together = first->bytes + gap + second->bytes;
-    if (auto room = first->buffer.reserve(together + page_bytes, first->bytes); !room) return room;
+    RETURN_IF_ERROR(first->buffer.reserve(together + page_bytes, first->bytes));
     std::memset(first->buffer.data() + first->bytes, 0, gap);
     std::memcpy(first->buffer.data() + first->bytes + gap, second->buffer.data(), second->bytes);
     first->bytes = together;
     second->bytes = 0;
     break;
   }
-  if (auto written = write_out(paged_); !written) return written;
+  RETURN_IF_ERROR(write_out(paged_));
   return write_out(small_);
 }
 

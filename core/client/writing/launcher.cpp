@@ -6,6 +6,8 @@
 
 #include <forebay/writer.h>
 
+#include "base/return_error.h"
+
 namespace forebay {
 namespace {
 
@@ -26,16 +28,14 @@ Result<std::uint32_t> number_in(const char* name) {
 }
 
 Result<LauncherRank> from_variables(const char* rank_name, const char* ranks_name) {
-  auto rank = number_in(rank_name);
-  if (!rank) return fail(std::move(rank.error()));
-  auto ranks = number_in(ranks_name);
-  if (!ranks) return fail(std::move(ranks.error()));
-  if (*rank >= *ranks) {
-    return fail(ErrorCode::invalid_argument, std::string(rank_name) + "=" + std::to_string(*rank) + " is not below " +
-                                                 ranks_name + "=" + std::to_string(*ranks) +
+  ASSIGN_OR_RETURN(auto rank, number_in(rank_name));
+  ASSIGN_OR_RETURN(auto ranks, number_in(ranks_name));
+  if (rank >= ranks) {
+    return fail(ErrorCode::invalid_argument, std::string(rank_name) + "=" + std::to_string(rank) + " is not below " +
+                                                 ranks_name + "=" + std::to_string(ranks) +
                                                  "; set FOREBAY_RANK and FOREBAY_RANKS");
   }
-  return LauncherRank{*rank, *ranks, std::string(rank_name) + "/" + ranks_name, {}};
+  return LauncherRank{rank, ranks, std::string(rank_name) + "/" + ranks_name, {}};
 }
 
 bool both_set(const char* first, const char* second) {

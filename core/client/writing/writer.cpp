@@ -7,6 +7,7 @@
 #include <forebay/writer.h>
 
 #include "base/bounds.h"
+#include "base/return_error.h"
 #include "base/uuid.h"
 #include "client/connection/reconnect.h"
 #include "client/reading/selection.h"
@@ -74,7 +75,7 @@ std::string Writer::Impl::where() const {
 }
 
 Result<void> Writer::Impl::check_usable() const {
-  if (auto checked = opened_in.check(); !checked) return checked;
+  RETURN_IF_ERROR(opened_in.check());
   if (ended_by) return fail(*ended_by);
   if (state == State::closed)
     return fail(ErrorCode::invalid_argument, "the writer is closed; open the stream again", "stream " + address.path());
@@ -82,7 +83,7 @@ Result<void> Writer::Impl::check_usable() const {
 }
 
 Result<void> Writer::Impl::check_in_step() const {
-  if (auto checked = check_usable(); !checked) return checked;
+  RETURN_IF_ERROR(check_usable());
   if (state == State::in_step) return {};
   if (state == State::publishing)
     return fail(ErrorCode::invalid_argument, "the step is being published; call end_step again to learn its fate",
@@ -91,7 +92,7 @@ Result<void> Writer::Impl::check_in_step() const {
 }
 
 Result<void> Writer::Impl::check_step_whole() const {
-  if (auto checked = check_in_step(); !checked) return checked;
+  RETURN_IF_ERROR(check_in_step());
   if (!step_error) return {};
   return fail(step_error->code,
               "this step can only be given up (abort_step), for something in it failed: " + step_error->what, where());
@@ -117,7 +118,7 @@ Result<std::uint64_t> Writer::Impl::check_block(const BlockSpec& block) const {
       break;
     }
     case ShapeKind::joined_array:
-      if (auto checked = check_joined(block); !checked) return fail(std::move(checked.error()));
+      RETURN_IF_ERROR(check_joined(block));
       break;
     case ShapeKind::local_array:
       if (!block.shape.empty()) return invalid(block, "a local array has no shape");
@@ -181,9 +182,8 @@ Result<std::unique_ptr<Writer>> Writer::open(const Address& address, const Write
   }
   auto impl = std::make_unique<Impl>(address, options);
   const std::string where = "stream " + address.path();
-  auto place = options.server ? Result<ServerPlace>(*options.server) : ServerPlace::find();
-  if (!place) return fail(std::move(place.error()));
-  auto connected = client::connect_server(*place, options.interrupt);
+  ASSIGN_OR_RETURN(auto place, options.server ? Result<ServerPlace>(*options.server) : ServerPlace::find());
+  auto connected = client::connect_server(place, options.interrupt);
   if (!connected) return fail(std::move(connected.error()));
   impl->connection = std::move(*connected);
 
@@ -207,14 +207,12 @@ Result<std::unique_ptr<Writer>> Writer::open(const Address& address, const Write
   request.distribution = options.distribution;
   request.opening = random_number();
   const auto greet = [&](const std::shared_ptr<client::Connection>& connection) -> Result<void> {
-    auto answer = connection->call(MessageType::writer_open, request, MessageType::writer_opened,
-                                   client::open_deadline(options.open_timeout_ms));
-    if (!answer) return fail(std::move(answer.error()));
-    auto body = protocol::body_of<wire::WriterOpened>(*answer);
-    if (!body) return fail(std::move(body.error()));
-    impl->epoch = (*body)->epoch();
-    impl->incarnation = (*body)->incarnation();
-    impl->step = (*body)->next_step();
+    ASSIGN_OR_RETURN(auto answer, connection->call(MessageType::writer_open, request, MessageType::writer_opened,
+                                                   client::open_deadline(options.open_timeout_ms)));
+    ASSIGN_OR_RETURN(auto body, protocol::body_of<wire::WriterOpened>(answer));
+    impl->epoch = body->epoch();
+    impl->incarnation = body->incarnation();
+    impl->step = body->next_step();
     return {};
   };
   auto opened = greet(impl->connection);
@@ -233,14 +231,13 @@ Result<std::unique_ptr<Writer>> Writer::open(const Address& address, const Write
 }
 
 Result<std::uint64_t> Writer::begin_step() {
-  if (auto checked = impl_->check_usable(); !checked) return fail(std::move(checked.error()));
+  RETURN_IF_ERROR(impl_->check_usable());
   if (impl_->state != Impl::State::between_steps)
     return fail(ErrorCode::invalid_argument, "a step is open already; call end_step first", impl_->where());
   impl_->look_for_released();
   impl_->unmap_unlikely();
   if (impl_->space.free_bytes() < impl_->expected_bytes) {
-    if (auto requested = impl_->request_space(impl_->expected_bytes, 0); !requested)
-      return fail(std::move(requested.error()));
+    RETURN_IF_ERROR(impl_->request_space(impl_->expected_bytes, 0));
   }
   impl_->metadata.begin(impl_->options.rank, impl_->options.checksums, impl_->options.statistics);
   impl_->step_error.reset();
@@ -249,23 +246,22 @@ Result<std::uint64_t> Writer::begin_step() {
 }
 
 Result<void> Writer::put(const BlockSpec& block, const void* data) {
-  if (auto checked = impl_->check_step_whole(); !checked) return checked;
+  RETURN_IF_ERROR(impl_->check_step_whole());
   const StepChange change(impl_->step_error);
-  auto bytes = impl_->check_block(block);
-  if (!bytes) return fail(std::move(bytes.error()));
-  if (auto checked = impl_->check_against_step(block); !checked) return checked;
-  if (*bytes > 0 && data == nullptr) return invalid(block, "a block with elements needs data");
+  ASSIGN_OR_RETURN(auto bytes, impl_->check_block(block));
+  RETURN_IF_ERROR(impl_->check_against_step(block));
+  if (bytes > 0 && data == nullptr) return invalid(block, "a block with elements needs data");
   if (is_single_value(block.kind)) {
-    impl_->metadata.set_value(impl_->variable_of(block), {static_cast<const std::byte*>(data), *bytes});
+    impl_->metadata.set_value(impl_->variable_of(block), {static_cast<const std::byte*>(data), bytes});
     return {};
   }
 
   impl_->pieces.clear();
-  if (*bytes > 0) {
-    if (auto taken = impl_->take_space(*bytes, *bytes >= protocol::page_bytes); !taken) return taken;
+  if (bytes > 0) {
+    RETURN_IF_ERROR(impl_->take_space(bytes, bytes >= protocol::page_bytes));
   }
   client::BlockSource source{
-      static_cast<const std::byte*>(data), block.count, block.memory_start, block.memory_count, block.type, *bytes};
+      static_cast<const std::byte*>(data), block.count, block.memory_start, block.memory_count, block.type, bytes};
   if (std::ranges::equal(block.memory_count, block.count)) source.memory_count = {};
   auto digest = impl_->blocks.write(source, impl_->pieces);
   if (!digest) {
@@ -278,7 +274,7 @@ Result<void> Writer::put(const BlockSpec& block, const void* data) {
 }
 
 Result<void> Writer::put_string(std::string_view name, ShapeKind kind, std::string_view value) {
-  if (auto checked = impl_->check_step_whole(); !checked) return checked;
+  RETURN_IF_ERROR(impl_->check_step_whole());
   const StepChange change(impl_->step_error);
   BlockSpec block;
   block.name = name;
@@ -286,25 +282,24 @@ Result<void> Writer::put_string(std::string_view name, ShapeKind kind, std::stri
   block.kind = kind;
   if (name.empty() || name.size() > name_bytes_max) return invalid(block, "a variable's name has 1 to 4096 bytes");
   if (!is_single_value(kind)) return invalid(block, "strings can only be single values");
-  if (auto checked = impl_->check_against_step(block); !checked) return checked;
+  RETURN_IF_ERROR(impl_->check_against_step(block));
   impl_->metadata.set_value(impl_->variable_of(block), std::as_bytes(std::span(value)));
   return {};
 }
 
 Result<Writer::Allocation> Writer::allocate(const BlockSpec& block) {
-  if (auto checked = impl_->check_step_whole(); !checked) return fail(std::move(checked.error()));
+  RETURN_IF_ERROR(impl_->check_step_whole());
   const StepChange change(impl_->step_error);
-  auto bytes = impl_->check_block(block);
-  if (!bytes) return fail(std::move(bytes.error()));
+  ASSIGN_OR_RETURN(auto bytes, impl_->check_block(block));
   if (is_single_value(block.kind)) return invalid(block, "single values are written with put");
   if (!block.memory_count.empty())
     return invalid(block, "allocated memory is contiguous; leave the memory selection empty");
-  if (auto checked = impl_->check_against_step(block); !checked) return fail(std::move(checked.error()));
-  return impl_->allocate(block, *bytes);
+  RETURN_IF_ERROR(impl_->check_against_step(block));
+  return impl_->allocate(block, bytes);
 }
 
 Result<void> Writer::set_attribute(std::string_view name, AttributeValue value) {
-  if (auto checked = impl_->check_usable(); !checked) return checked;
+  RETURN_IF_ERROR(impl_->check_usable());
   const std::string where = "attribute " + std::string(name);
   if (name.empty() || name.size() > name_bytes_max)
     return fail(ErrorCode::invalid_argument, "an attribute's name has 1 to 4096 bytes", where);
@@ -330,7 +325,7 @@ Result<void> Writer::set_attribute(std::string_view name, AttributeValue value) 
 }
 
 Result<void> Writer::remove_attribute(std::string_view name) {
-  if (auto checked = impl_->check_usable(); !checked) return checked;
+  RETURN_IF_ERROR(impl_->check_usable());
   const auto found = impl_->attributes.find(name);
   if (found == impl_->attributes.end()) return {};
   impl_->attributes.erase(found);
@@ -339,9 +334,9 @@ Result<void> Writer::remove_attribute(std::string_view name) {
 }
 
 Result<void> Writer::end_step() {
-  if (auto checked = impl_->check_usable(); !checked) return checked;
+  RETURN_IF_ERROR(impl_->check_usable());
   if (impl_->state != Impl::State::publishing) {
-    if (auto checked = impl_->check_step_whole(); !checked) return checked;
+    RETURN_IF_ERROR(impl_->check_step_whole());
     // The answer may bring the next one.
     if (auto taken = impl_->take_grant(true); !taken) return impl_->failed(std::move(taken.error()));
     if (auto completed = impl_->complete_part(); !completed) return impl_->failed(std::move(completed.error()));
@@ -351,10 +346,10 @@ Result<void> Writer::end_step() {
 }
 
 Result<void> Writer::abort_step() {
-  if (auto checked = impl_->check_in_step(); !checked) return checked;
+  RETURN_IF_ERROR(impl_->check_in_step());
   wire::StepAbortT request;
   request.step = impl_->step;
-  if (auto ordered = impl_->order(MessageType::step_abort, request); !ordered) return ordered;
+  RETURN_IF_ERROR(impl_->order(MessageType::step_abort, request));
   // From here on nothing else can become of it.
   if (!impl_->step_error) impl_->step_error = Error{ErrorCode::io_error, "giving it up", {}};
   impl_->blocks.discard();
@@ -369,14 +364,14 @@ Result<void> Writer::abort_step() {
 }
 
 Result<void> Writer::close() {
-  if (auto checked = impl_->opened_in.check(); !checked) return checked;
+  RETURN_IF_ERROR(impl_->opened_in.check());
   if (impl_->state == Impl::State::closed) return {};
-  if (auto checked = impl_->check_usable(); !checked) return checked;
+  RETURN_IF_ERROR(impl_->check_usable());
   if (impl_->state != Impl::State::between_steps) {
     return fail(ErrorCode::invalid_argument, "a step is open; end it or give it up (abort_step) before closing",
                 impl_->where());
   }
-  if (auto ordered = impl_->order(MessageType::writer_close, wire::WriterCloseT()); !ordered) return ordered;
+  RETURN_IF_ERROR(impl_->order(MessageType::writer_close, wire::WriterCloseT()));
   impl_->state = Impl::State::closed;
   impl_->released.clear();
   impl_->holder.reset();

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/bounds.h"
+#include "base/return_error.h"
 #include "client/writing/writer_impl.h"
 #include "protocol/step_metadata.h"
 
@@ -35,7 +36,7 @@ Result<Writer::Allocation> Writer::Impl::allocate(const BlockSpec& block, std::u
     metadata.add_block(variable_of(block), added);
     return Allocation{};
   }
-  if (auto taken = take_space(bytes, true); !taken) return fail(std::move(taken.error()));
+  RETURN_IF_ERROR(take_space(bytes, true));
   std::vector<Extent> extents;
   for (const format::Piece& piece : pieces)
     extents.push_back({piece.segment(), piece.offset(), round_up(piece.length(), page_bytes)});
@@ -67,7 +68,7 @@ Result<void> Writer::Impl::complete_allocated() {
   released.reserve(released.size() + allocated.size());
   for (const Allocated& entry : allocated) {
     // First, so that checksum and statistics are those of what readers get.
-    if (auto protected_now = entry.mapping->make_read_only(); !protected_now) return protected_now;
+    RETURN_IF_ERROR(entry.mapping->make_read_only());
     const client::BlockDigest digest = blocks.digest(entry.mapping->bytes(), entry.type);
     metadata.complete_block(entry.block, digest.checksum, digest.statistics);
   }
@@ -84,11 +85,9 @@ Result<void> Writer::Impl::pin_if_held() {
     reading.open_timeout_ms = 0;
     reading.reconnect_timeout_ms = options.reconnect_timeout_ms;
     reading.interrupt = options.interrupt;
-    auto opened = client::ReaderLink::open(address, reading, connection->place());
-    if (!opened) return fail(std::move(opened.error()));
-    holder = std::move(*opened);
+    ASSIGN_OR_RETURN(holder, client::ReaderLink::open(address, reading, connection->place()));
   } else if (holder->current().connection->is_broken()) {
-    if (auto confirmed = holder->confirm(); !confirmed) return confirmed;
+    RETURN_IF_ERROR(holder->confirm());
   }
   pin_part();
   return {};

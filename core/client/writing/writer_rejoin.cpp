@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/writing/writer_rejoin.h"
 
+#include "base/return_error.h"
+
 namespace forebay {
 
 using client::Extent;
@@ -10,16 +12,15 @@ Result<void> Writer::Impl::rejoin(Deadline deadline) {
   // Answers to what was outstanding went with the old connection.
   space_request = 0;
   part_request = 0;
-  auto connected = client::reconnect_server(connection->place(), deadline, options.interrupt,
+  ASSIGN_OR_RETURN(connection,
+                   client::reconnect_server(connection->place(), deadline, options.interrupt,
                                             [this](const std::shared_ptr<client::Connection>& fresh) -> Result<void> {
                                               // First, for the part may be sent again at once.
                                               if (holder) {
-                                                if (auto confirmed = holder->confirm(); !confirmed) return confirmed;
+                                                RETURN_IF_ERROR(holder->confirm());
                                               }
                                               return send_rejoin(*fresh);
-                                            });
-  if (!connected) return fail(std::move(connected.error()));
-  connection = std::move(*connected);
+                                            }));
   const bool in_flight_committed = state == State::publishing && server_next_step == step + 1;
   if (server_next_step != step && !in_flight_committed) {
     return fail(ErrorCode::group_broken, "the server came back with step " + std::to_string(server_next_step) +
@@ -48,11 +49,9 @@ Result<void> Writer::Impl::send_rejoin(client::Connection& fresh) {
   held.insert(held.end(), kept_back.begin(), kept_back.end());
   for (const Extent& extent : client::merged(std::move(held)))
     request.held.emplace_back(extent.segment, 0, 0, extent.offset, extent.length);
-  auto answer = fresh.call(MessageType::writer_rejoin, request, MessageType::writer_rejoined);
-  if (!answer) return fail(std::move(answer.error()));
-  auto body = protocol::body_of<wire::WriterRejoined>(*answer);
-  if (!body) return fail(std::move(body.error()));
-  server_next_step = (*body)->next_step();
+  ASSIGN_OR_RETURN(auto answer, fresh.call(MessageType::writer_rejoin, request, MessageType::writer_rejoined));
+  ASSIGN_OR_RETURN(auto body, protocol::body_of<wire::WriterRejoined>(answer));
+  server_next_step = body->next_step();
   return {};
 }
 

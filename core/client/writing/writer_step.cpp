@@ -7,6 +7,7 @@
 #include "base/bounds.h"
 #include "base/checksum.h"
 #include "base/fail_point.h"
+#include "base/return_error.h"
 #include "client/writing/writer_rejoin.h"
 #include "protocol/step_metadata.h"
 
@@ -43,7 +44,7 @@ Result<void> Writer::Impl::take_space(std::uint64_t bytes, bool whole_pages) {
     // Small pieces of several pages may not fit although there is room in all: then there must be more.
     const std::uint64_t least = whole_pages ? bytes : std::max(bytes, space.free_bytes() + page_bytes);
     const std::uint64_t ahead = std::clamp(space.used_bytes(), ahead_bytes_least, ahead_bytes_most);
-    if (auto requested = request_space(round_up(least, page_bytes), ahead); !requested) return requested;
+    RETURN_IF_ERROR(request_space(round_up(least, page_bytes), ahead));
   }
 }
 
@@ -55,14 +56,14 @@ Result<void> Writer::Impl::request_space(std::uint64_t bytes, std::uint64_t ahea
     request.step = step;
     request.bytes = bytes - space.free_bytes();
     request.ahead_bytes = ahead;
-    auto answer = ask(space_request, MessageType::space_request, request, MessageType::space_granted, nullptr);
-    if (!answer) return fail(std::move(answer.error()));
-    auto body = protocol::body_of<wire::SpaceGranted>(**answer);
+    ASSIGN_OR_RETURN(auto answer,
+                     ask(space_request, MessageType::space_request, request, MessageType::space_granted, nullptr));
+    auto body = protocol::body_of<wire::SpaceGranted>(*answer);
     if (!body) return failed(std::move(body.error()));
     if ((*body)->extents() == nullptr || (*body)->extents()->size() == 0) {
       return failed({ErrorCode::protocol, "the server granted nothing", {}});
     }
-    grant = Grant{std::move(**answer), (*body)->extents(), (*body)->segments()};
+    grant = Grant{std::move(*answer), (*body)->extents(), (*body)->segments()};
     if (auto taken = take_grant(true); !taken) return failed(std::move(taken.error()));
   }
   return {};
@@ -70,9 +71,8 @@ Result<void> Writer::Impl::request_space(std::uint64_t bytes, std::uint64_t ahea
 
 Result<void> Writer::Impl::take_grant(bool may_ask) {
   if (!grant) return {};
-  auto taken = take(*grant, may_ask);
-  if (!taken) return fail(std::move(taken.error()));
-  if (*taken) grant.reset();
+  ASSIGN_OR_RETURN(auto taken, take(*grant, may_ask));
+  if (taken) grant.reset();
   return {};
 }
 
@@ -100,10 +100,9 @@ Result<bool> Writer::Impl::take(Grant& granted, bool may_ask) {
        !missing.segments.empty() && missing.segments.size() < before;) {
     if (!may_ask) return false;
     before = missing.segments.size();
-    auto fetched = fetch_segments(missing);
-    if (!fetched) return fail(std::move(fetched.error()));
+    ASSIGN_OR_RETURN(auto fetched, fetch_segments(missing));
     // The server was restarted meanwhile, and knows nothing of a grant that this rank did not say it held.
-    if (!*fetched) return true;
+    if (!fetched) return true;
     missing = missing_segments(granted);
   }
   std::vector<Extent> added;
@@ -131,22 +130,19 @@ Result<bool> Writer::Impl::fetch_segments(const wire::SegmentsGetT& missing) {
     return fail(std::move(answer.error()));
   }
   if (!*answer) return false;
-  auto body = protocol::body_of<wire::SegmentsAnswer>(**answer);
-  if (!body) return fail(std::move(body.error()));
-  if (auto added = segments.add((*body)->segments(), std::move((*answer)->descriptors)); !added) {
-    return fail(std::move(added.error()));
-  }
+  ASSIGN_OR_RETURN(auto body, protocol::body_of<wire::SegmentsAnswer>(**answer));
+  RETURN_IF_ERROR(segments.add(body->segments(), std::move((*answer)->descriptors)));
   return true;
 }
 
 Result<void> Writer::Impl::complete_part() {
-  if (auto completed = complete_allocated(); !completed) return completed;
+  RETURN_IF_ERROR(complete_allocated());
   if (attributes_changed) {
     encoded_attributes = protocol::encode_attributes(attributes);
     attributes_changed = false;
   }
   const std::span<const std::byte> encoded = metadata.encode(encoded_attributes);
-  if (auto taken = take_space(encoded.size(), encoded.size() > small_metadata_bytes_max); !taken) return taken;
+  RETURN_IF_ERROR(take_space(encoded.size(), encoded.size() > small_metadata_bytes_max));
   Result<void> written = blocks.write_bytes(encoded, pieces);
   if (written) written = blocks.flush();
   if (!written) {

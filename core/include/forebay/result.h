@@ -46,8 +46,12 @@ struct Error {
   std::string message() const { return where.empty() ? what : what + " (" + where + ")"; }
 };
 
+/// A value or the error in its place; all of tl::expected's interface. Whoever calls what returns one looks at it.
 template <class T = void>
-using Result = tl::expected<T, Error>;
+class [[nodiscard]] Result : public tl::expected<T, Error> {
+ public:
+  using tl::expected<T, Error>::expected;
+};
 
 /// Shorthand for returning an error: `return fail(ErrorCode::not_found, "...")`.
 inline tl::unexpected<Error> fail(ErrorCode code, std::string what, std::string where = {}) {
