@@ -16,11 +16,6 @@ target_include_directories(forebay_spdlog SYSTEM INTERFACE "${SPDLOG_INCLUDE_DIR
 target_compile_definitions(forebay_spdlog INTERFACE SPDLOG_FMT_EXTERNAL)
 target_link_libraries(forebay_spdlog INTERFACE fmt::fmt-header-only Threads::Threads)
 
-find_path(TOMLPLUSPLUS_INCLUDE_DIR toml++/toml.h REQUIRED)
-add_library(forebay_toml INTERFACE)
-target_include_directories(forebay_toml SYSTEM INTERFACE "${TOMLPLUSPLUS_INCLUDE_DIR}")
-target_compile_definitions(forebay_toml INTERFACE TOML_HEADER_ONLY=1)
-
 if(FOREBAY_BUILD_PYTHON OR FOREBAY_BUILD_ADIOS2 OR FOREBAY_BUILD_EXAMPLES)
   # The project's own environment, unless another Python is active or named.
   if(NOT DEFINED Python_EXECUTABLE AND NOT DEFINED ENV{VIRTUAL_ENV} AND EXISTS "${PROJECT_SOURCE_DIR}/.venv/bin/python")

@@ -16,22 +16,45 @@ TEST(ConfigFile, sets_what_it_mentions) {
   EXPECT_FALSE(config->log_level);
 }
 
+TEST(ConfigFile, texts_and_numbers_mean_what_they_mean_in_toml) {
+  const auto config = parse_config(
+      "# of a node\r\n\r\n  root=\"a \\\"b\\\\ # \u00e9\"\r\n\tsocket = 'c:\\d' # here\n"
+      "restart_grace_ms = +60_000\nflush_interval_ms = -1\ncapacity_bytes = 0",
+      "f");
+  ASSERT_TRUE(config) << config.error().message();
+  EXPECT_EQ(config->root, "a \"b\\ # \u00e9");
+  EXPECT_EQ(config->socket, "c:\\d");
+  EXPECT_EQ(config->restart_grace_ms, 60'000);
+  EXPECT_EQ(config->flush_interval_ms, -1);
+  EXPECT_EQ(config->capacity_bytes, 0U);
+}
+
 TEST(ConfigFile, what_it_cannot_mean_is_refused_with_its_line) {
   const std::pair<const char*, const char*> cases[] = {
       {"\ncapacity = 5", "line 2, setting capacity"},  // it is capacity_bytes
       {"capacity_bytes = '2GiB'", "a whole number"},
       {"capacity_bytes = 1.5", "a whole number"},
       {"capacity_bytes = -1", "negative"},
-      {"capacity_bytes = 99999999999999999999", "TOML"},
+      {"capacity_bytes = 99999999999999999999", "a whole number"},
+      {"capacity_bytes = 0xff", "a whole number"},
+      {"capacity_bytes = 1__0", "a whole number"},
+      {"capacity_bytes = 007", "a whole number"},
+      {"capacity_bytes = +-7", "a whole number"},
+      {"capacity_bytes =", "a whole number"},
+      {"capacity_bytes", "name = value"},
       {"root = 5", "text in quotes"},
-      {"[root]\nx = 1", "text in quotes"},
+      {"root = 'a", "closing quote"},
+      {"root = \"a\\\"", "closing quote"},
+      {"root = 'a' 'b'", "follows the value"},
+      {"root = \"\"\"a\"\"\"", "follows the value"},
+      {"root = \"\\ssd\"", "escape"},
+      {"[root]\nx = 1", "line 1"},
       {"log_level = [1]", "text in quotes"},
       {"root = 'a'\nroot = 'b'", "line 2"},
       {"\n\nroot = /ssd", "line 3"},
-      {"[~", "TOML"},
-      // Where the parser asks whether a letter is white space.
-      {"capacity_bytes = 76\u00e0", "TOML"},
-      {"\u00e9 = 1", "TOML"},
+      {"[~", "name = value"},
+      {"capacity_bytes = 76\u00e0", "a whole number"},
+      {"\u00e9 = 1", "name = value"},
   };
   for (const auto& [text, named] : cases) {
     const auto config = parse_config(text, "etc/forebay.toml");
