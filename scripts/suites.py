@@ -130,6 +130,13 @@ SUITES: dict[str, Suite] = {
         seconds_max=900,
         extras=("viz",),
     ),
+    "slurm": Suite(
+        "jobs with #DW lines under a real Slurm on this machine",
+        # One Slurm and one ordinary user for all of them.
+        (Pytest(("tests/slurm",), parallel=False),),
+        seconds_max=900,
+        packages=("slurmctld", "slurmd", "slurm-client", "python3", "python3-venv"),
+    ),
     "physics": Suite(
         "the flow that the packed-cylinder example computes, against known solutions",
         (Pytest(("tests/physics",)),),

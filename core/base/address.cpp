@@ -55,7 +55,14 @@ bool is_valid_name(std::string_view name) noexcept {
 Result<Address> parse_address(std::string_view text) {
   const std::string given(text);
   if (text.starts_with(scheme)) text.remove_prefix(scheme.size());
-  const auto slash = text.find('/');
+  auto slash = text.find('/');
+  std::string in_reservation;
+  if (const std::string reservation = environment("FOREBAY_RESERVATION");
+      slash == std::string_view::npos && is_valid_name(reservation) && is_valid_name(text.substr(0, text.find('@')))) {
+    in_reservation = reservation + "/" + std::string(text);
+    text = in_reservation;
+    slash = reservation.size();
+  }
   if (slash == std::string_view::npos) {
     return fail(ErrorCode::invalid_argument,
                 "not a stream's address: \"" + given + "\"; write RESERVATION/STREAM, for example run1/flow");

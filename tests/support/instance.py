@@ -25,15 +25,16 @@ _COMMAND_SECONDS_MAX = 120
 class CommandLineInstance:
     """An instance below ``root``. A context manager: taken down by force at the end."""
 
-    def __init__(self, root: Path, *, capacity: str = "1GiB") -> None:
+    def __init__(self, root: Path, *, capacity: str = "1GiB", python: Path | None = None) -> None:
         self.root = root
+        self._python = str(python or sys.executable)
         self.files = Instance(root)
         self.environment = {"FOREBAY_ROOT": str(root), "FOREBAY_SERVER_BINARY": str(forebayd())}
         self._capacity = capacity
 
     def command(self, *arguments: str) -> list[str]:
         """The command line ``forebay ARGUMENTS``."""
-        return [sys.executable, "-m", "forebay.cli", *arguments]
+        return [self._python, "-m", "forebay.cli", *arguments]
 
     def run(self, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
         """Runs ``forebay ARGUMENTS``, whatever comes of it."""

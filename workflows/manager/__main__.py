@@ -17,10 +17,13 @@ import signal
 import socket
 import sys
 from collections.abc import Iterator
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import uvicorn
+from fastapi import FastAPI
 
+from forebay.cli.environment import ENVIRONMENT_GROUP
 from forebay.cli.instance import Instance
 from forebay.errors import BusyError, DisconnectedError, ForebayError, NoSpaceError, StorageError
 from forebay.workflows.manager.api import build_api
@@ -29,6 +32,9 @@ from forebay.workflows.manager.peer import PeerProtocol
 from forebay.workflows.manager.reservations import Reservations
 from forebay.workflows.manager.server_link import ServerLink
 from forebay.workflows.manager.supervisor import StageSupervisor
+from forebay.workflows.slurm.calls import build_router
+from forebay.workflows.slurm.jobs import SlurmJobs
+from forebay.workflows.slurm.settings import SlurmSettings, configuration_file
 from forebay.workflows.staging.publication import write_whole
 
 _log = logging.getLogger("forebay.manager")
@@ -77,9 +83,10 @@ async def _serve(instance: Instance, listener: socket.socket, ready_fd: int | No
         server.should_exit = True
 
     settings.app = build_api(database, link, supervisor, instance.root, request_exit)
+    slurm = _serve_slurm(settings.app, database, link, supervisor, reservations, instance)
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, request_exit)
-    watcher = asyncio.create_task(_watch_server(link, reservations, first=await _reconcile(link, reservations)))
+    watcher = asyncio.create_task(_watch_server(link, reservations, slurm, await _reconcile(link, reservations)))
     try:
         await supervisor.start()
         _tell_ready(ready_fd)
@@ -103,10 +110,39 @@ def _tell_ready(ready_fd: int | None) -> None:
     os.close(ready_fd)
 
 
-async def _watch_server(link: ServerLink, reservations: Reservations, first: tuple[int, int] | None) -> None:
-    """Reconciles whenever the server has come back."""
+def _serve_slurm(
+    api: FastAPI,
+    database: Database,
+    link: ServerLink,
+    supervisor: StageSupervisor,
+    reservations: Reservations,
+    instance: Instance,
+) -> SlurmJobs | None:
+    """Takes Slurm's calls, if the centre's configuration has a table [slurm]."""
+    settings = SlurmSettings.load(configuration_file())
+    if settings is None:
+        return None
+    if settings.scheduler_uid is None:
+        _log.warning(
+            "there is no user %s ([slurm] scheduler_user): only administrators' calls count", settings.scheduler_user
+        )
+    jobs = SlurmJobs(database, link, supervisor, reservations, instance.root, settings)
+    variables = {"FOREBAY_ROOT": str(instance.root)}
+    for point in sorted(entry_points(group=ENVIRONMENT_GROUP)):
+        variables.update(point.load()())
+    api.include_router(build_router(jobs, settings, lambda: variables))
+    return jobs
+
+
+async def _watch_server(
+    link: ServerLink, reservations: Reservations, slurm: SlurmJobs | None, first: tuple[int, int] | None
+) -> None:
+    """Reconciles whenever the server has come back, and keeps what Slurm is told up to date."""
     seen = first
     while True:
+        if slurm is not None and seen is not None:
+            with contextlib.suppress(DisconnectedError):
+                await slurm.write_books()
         await asyncio.sleep(_WATCH_INTERVAL_SECONDS)
         now = await asyncio.to_thread(link.incarnation)
         if now == seen:

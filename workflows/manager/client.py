@@ -82,6 +82,10 @@ class ManagerClient:
         """Cancels a stage."""
         return self._ask("POST", f"/stages/{stage_id}/cancel")
 
+    def jobs(self) -> list[Json]:
+        """The caller's jobs of a scheduler."""
+        return self._ask_list("GET", "/jobs")
+
     def shut_down(self, *, force: bool) -> list[str]:
         """Destroys what is not persistent and asks the manager to end; returns what was destroyed."""
         destroyed: list[str] = self._ask("POST", "/shutdown", body={"force": force})["destroyed"]

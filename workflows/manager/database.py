@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the manager remembers, in SQLite: reservations as they were asked for, stages, and their receipts.
+"""What the manager remembers, in SQLite: reservations as they were asked for, stages, and their receipts. Jobs have a
+module of their own, job_table.py.
 
 Every change is one transaction, durable when the call returns. Where the disk is full or fails, calls raise
 NoSpaceError or StorageError, and a change that was not made leaves all as it was.
@@ -22,17 +23,19 @@ from forebay.errors import CorruptError, NoSpaceError, NotFoundError, StorageErr
 from forebay.fail_point import fail_point
 from forebay.workflows.manager.states import ReservationState, StageState
 
-__all__ = ["Database", "ReservationRow", "StageRow"]
+__all__ = ["Database", "ReservationRow", "StageRow", "metadata"]
 
-_SCHEMA_VERSION = 1
+#: 2: jobs. Tables that a database of an older version lacks are made when it is opened.
+_SCHEMA_VERSION = 2
+_OLDEST_VERSION = 1
 
-_metadata = sql.MetaData()
+metadata = sql.MetaData()
 
-_schema = sql.Table("schema", _metadata, sql.Column("version", sql.Integer, nullable=False))
+_schema = sql.Table("schema", metadata, sql.Column("version", sql.Integer, nullable=False))
 
 _reservations = sql.Table(
     "reservations",
-    _metadata,
+    metadata,
     sql.Column("name", sql.String, primary_key=True),
     sql.Column("state", sql.String, nullable=False),
     sql.Column("id", sql.String, nullable=False),
@@ -48,7 +51,7 @@ _reservations = sql.Table(
 
 _stages = sql.Table(
     "stages",
-    _metadata,
+    metadata,
     sql.Column("id", sql.Integer, primary_key=True, autoincrement=True),
     sql.Column("state", sql.String, nullable=False),
     sql.Column("job", sql.JSON, nullable=False),
@@ -69,7 +72,7 @@ _stages = sql.Table(
 
 _receipts = sql.Table(
     "receipts",
-    _metadata,
+    metadata,
     sql.Column("stage", sql.Integer, sql.ForeignKey("stages.id"), primary_key=True),
     sql.Column("path", sql.String, nullable=False),
     sql.Column("crc32c", sql.String, nullable=False),
@@ -123,10 +126,12 @@ class Database:
         self._engine = sql.create_engine(f"sqlite:///{path}")
         event.listen(self._engine, "connect", _configure)
         with self._readable_errors(), self._engine.begin() as connection:
-            _metadata.create_all(connection)
+            metadata.create_all(connection)
             version = connection.scalar(sql.select(_schema.c.version))
             if version is None:
                 connection.execute(_schema.insert().values(version=_SCHEMA_VERSION))
+            elif _OLDEST_VERSION <= version < _SCHEMA_VERSION:
+                connection.execute(_schema.update().values(version=_SCHEMA_VERSION))
             elif version != _SCHEMA_VERSION:
                 raise UnsupportedError(
                     f"the manager's database has version {version}, this forebay knows {_SCHEMA_VERSION}; use the "
@@ -143,40 +148,40 @@ class Database:
 
     def reservations(self) -> list[ReservationRow]:
         """All of them, by name."""
-        with self._look() as connection:
+        with self.look() as connection:
             rows = connection.execute(_reservations.select().order_by(_reservations.c.name)).mappings()
             return [_reservation_row(row) for row in rows]
 
     def reservation(self, name: str) -> ReservationRow | None:
         """One of them."""
-        with self._look() as connection:
+        with self.look() as connection:
             row = connection.execute(_reservations.select().where(_reservations.c.name == name)).mappings().first()
             return None if row is None else _reservation_row(row)
 
     def put_reservation(self, row: ReservationRow) -> None:
         """Enters or replaces one."""
         values = {name: getattr(row, name) for name in _reservations.c.keys()}  # noqa: SIM118 - a column collection
-        with self._change() as connection:
+        with self.change() as connection:
             connection.execute(_reservations.delete().where(_reservations.c.name == row.name))
             connection.execute(_reservations.insert().values(values))
 
     def set_reservation_state(self, name: str, state: ReservationState, *, force: bool = False) -> None:
         """Changes what is to become of one."""
-        with self._change() as connection:
+        with self.change() as connection:
             connection.execute(
                 _reservations.update().where(_reservations.c.name == name).values(state=state, force=force)
             )
 
     def forget_reservation(self, name: str) -> None:
         """Removes one."""
-        with self._change() as connection:
+        with self.change() as connection:
             connection.execute(_reservations.delete().where(_reservations.c.name == name))
 
     # Stages
 
     def add_stage(self, job: dict[str, Any], owner_uid: int, owner_gid: int, umask: int) -> StageRow:
         """Enters a queued stage."""
-        with self._change() as connection:
+        with self.change() as connection:
             inserted = connection.execute(
                 _stages.insert().values(
                     state=StageState.QUEUED,
@@ -200,7 +205,7 @@ class Database:
 
     def stage(self, stage_id: int) -> StageRow:
         """One stage; NotFoundError without it."""
-        with self._look() as connection:
+        with self.look() as connection:
             row = connection.execute(_stages.select().where(_stages.c.id == stage_id)).mappings().first()
         if row is None:
             raise NotFoundError(f"there is no stage {stage_id}; `forebay stages` lists them")
@@ -211,7 +216,7 @@ class Database:
         query = _stages.select().order_by(_stages.c.id)
         if states is not None:
             query = query.where(_stages.c.state.in_(list(states)))
-        with self._look() as connection:
+        with self.look() as connection:
             return [_stage_row(row) for row in connection.execute(query).mappings()]
 
     def change_stage(self, stage_id: int, **values: Any) -> StageRow:
@@ -219,7 +224,7 @@ class Database:
         for name in ("result", "failure"):
             if name in values and values[name] is None:
                 values[name] = sql.null()
-        with self._change() as connection:
+        with self.change() as connection:
             connection.execute(_stages.update().where(_stages.c.id == stage_id).values(**values))
         return self.stage(stage_id)
 
@@ -227,13 +232,13 @@ class Database:
         """Removes the stages that are over, but for the newest ones."""
         final = [state for state in StageState if state.is_final]
         old = sql.select(_stages.c.id).where(_stages.c.state.in_(final)).order_by(_stages.c.id.desc()).offset(kept)
-        with self._change() as connection:
+        with self.change() as connection:
             connection.execute(_receipts.delete().where(_receipts.c.stage.in_(old)))
             connection.execute(_stages.delete().where(_stages.c.id.in_(old)))
 
     def requeue_running_stages(self) -> int:
         """After a start: stages that ran when the manager before this one ended begin again."""
-        with self._change() as connection:
+        with self.change() as connection:
             changed = connection.execute(
                 _stages.update().where(_stages.c.state == StageState.RUNNING).values(state=StageState.QUEUED)
             )
@@ -243,7 +248,7 @@ class Database:
 
     def put_receipt(self, stage_id: int, path: str, crc32c: str) -> None:
         """Remembers where a finished stage left its receipt."""
-        with self._change() as connection:
+        with self.change() as connection:
             connection.execute(_receipts.delete().where(_receipts.c.stage == stage_id))
             connection.execute(
                 _receipts.insert().values(stage=stage_id, path=path, crc32c=crc32c, written_ns=time.time_ns())
@@ -251,7 +256,7 @@ class Database:
 
     def receipt(self, stage_id: int) -> dict[str, Any] | None:
         """Path and checksum of a stage's receipt; None if it has left none."""
-        with self._look() as connection:
+        with self.look() as connection:
             row = connection.execute(_receipts.select().where(_receipts.c.stage == stage_id)).mappings().first()
         return None if row is None else {"path": row["path"], "crc32c": row["crc32c"]}
 
@@ -269,8 +274,8 @@ class Database:
             connection.execute(_schema.update().values(version=_SCHEMA_VERSION))
 
     @contextlib.contextmanager
-    def _change(self) -> Iterator[sql.Connection]:
-        """One transaction: a manager that dies within leaves the rows as they were."""
+    def change(self) -> Iterator[sql.Connection]:
+        """One transaction, also for other modules' tables: a manager that dies within leaves the rows as they were."""
         fail_point("manager.change.before")
         with self._readable_errors(), self._engine.begin() as connection:
             yield connection
@@ -278,7 +283,8 @@ class Database:
         fail_point("manager.change.after")
 
     @contextlib.contextmanager
-    def _look(self) -> Iterator[sql.Connection]:
+    def look(self) -> Iterator[sql.Connection]:
+        """A connection to read from."""
         with self._readable_errors(), self._engine.connect() as connection:
             yield connection
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The states of reservations and stages as the manager keeps them and its clients see them."""
+"""The states of reservations, stages and jobs as the manager keeps them and its clients see them."""
 
 from __future__ import annotations
 
 from enum import StrEnum
 
-__all__ = ["ReservationState", "StageState"]
+__all__ = ["JobState", "ReservationState", "StageState"]
 
 
 class ReservationState(StrEnum):
@@ -30,3 +30,27 @@ class StageState(StrEnum):
     def is_final(self) -> bool:
         """Nothing changes any more."""
         return self in (StageState.SUCCEEDED, StageState.FAILED, StageState.CANCELLED)
+
+
+class JobState(StrEnum):
+    """How far a job of a scheduler has come; the order is that of a job's life."""
+
+    SETUP = "setup"  #: its reservation is being made
+    DATA_IN = "data_in"  #: files are staged in
+    PRE_RUN = "pre_run"  #: all is ready; it may run
+    RUNNING = "running"
+    POST_RUN = "post_run"  #: it is over; its last processes are waited for
+    DATA_OUT = "data_out"  #: what it is to keep is staged out
+    DRAINED = "drained"  #: all of that has its receipts
+    GONE = "gone"  #: its reservation was destroyed
+    KEPT = "kept"  #: the scheduler is through with it, but its data could not be staged out and lies here still
+
+    @property
+    def is_final(self) -> bool:
+        """The scheduler hears no more of it."""
+        return self in (JobState.GONE, JobState.KEPT)
+
+    @property
+    def may_have_run(self) -> bool:
+        """Its processes may have written."""
+        return self in (JobState.RUNNING, JobState.POST_RUN, JobState.DATA_OUT, JobState.DRAINED)

@@ -93,13 +93,17 @@ def sync_tree(path: Path) -> None:
         os.close(descriptor)
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Replaces a small text file: written under another name, synced, renamed, the directory synced."""
+def write_whole(path: Path, text: str, *, mode: int | None = None) -> None:
+    """Replaces a small text file: written under another name, synced, renamed, the directory synced. With these
+    permissions, else as the umask says.
+    """
     partial = partial_path(path)
     try:
         with partial.open("x", encoding="utf-8") as file:
             file.write(text)
             file.flush()
+            if mode is not None:
+                os.fchmod(file.fileno(), mode)
             os.fsync(file.fileno())
         partial.replace(path)
     except BaseException:

@@ -267,11 +267,11 @@ class FullDatabase(Database):
         self.refused, self.changes = set(changes), 0
 
     @contextlib.contextmanager
-    def _change(self) -> Iterator[Connection]:
+    def change(self) -> Iterator[Connection]:
         self.changes += 1
         if self.changes in self.refused:
             raise NoSpaceError("the disk is full")
-        with super()._change() as connection:
+        with super().change() as connection:
             yield connection
 
 

@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A Slurm of one node on this machine: a real slurmctld and slurmd, run without MUNGE, and jobs of an ordinary user."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import site
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+__all__ = ["PERSON", "Cluster", "make_person", "wait_for"]
+
+PERSON = "forebay-person"
+_SLURM = "slurm"
+_SECONDS_MAX = 60.0
+
+_SLURM_CONF = """\
+ClusterName=forebay
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={controller_port}
+SlurmUser={slurm_user}
+SlurmdUser=root
+AuthType=auth/none
+CredType=cred/none
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool.%n
+SlurmctldPidFile={folder}/pid/slurmctld.pid
+SlurmdPidFile={folder}/pid/slurmd.%n.pid
+SlurmctldLogFile={folder}/log/slurmctld.log
+SlurmdLogFile={folder}/log/slurmd.%n.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+SwitchType=switch/none
+MpiDefault=none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+SchedulerType=sched/backfill
+SchedulerParameters=bf_interval=1,sched_interval=2,sched_min_interval=0,batch_sched_delay=1
+ReturnToService=2
+MailProg=/bin/true
+KillWait=2
+BurstBufferType=burst_buffer/datawarp
+DebugFlags=BurstBuffer
+NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={node_port} CPUs=2 RealMemory=512 State=UNKNOWN
+PartitionName=debug Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+"""
+
+_BURST_BUFFER_CONF = """\
+GetSysState={program}
+Flags=EnablePersistent,TeardownFailure
+StageInTimeout=300
+StageOutTimeout=300
+OtherTimeout=280
+"""
+
+
+def wait_for(condition: Callable[[], bool], what: str, seconds_max: float = _SECONDS_MAX) -> None:
+    """Returns when it holds; AssertionError if it does not come to."""
+    deadline = time.monotonic() + seconds_max
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {seconds_max:g} s for {what}"
+        time.sleep(0.1)
+
+
+def make_person() -> pwd.struct_passwd:
+    """The ordinary user whose jobs run: Slurm gives root no burst buffers."""
+    try:
+        return pwd.getpwnam(PERSON)
+    except KeyError:
+        subprocess.run(["useradd", "--create-home", "--shell", "/bin/bash", PERSON], check=True)
+        return pwd.getpwnam(PERSON)
+
+
+def make_python(folder: Path) -> Path:
+    """A Python with forebay that every user can run: this one may lie in somebody's home."""
+    subprocess.run(["/usr/bin/python3", "-m", "venv", "--without-pip", str(folder)], check=True)
+    packages = next((folder / "lib").glob("python*")) / "site-packages"
+    here = next(path for path in site.getsitepackages() if Path(path).is_dir())
+    (packages / "forebay.pth").write_text(f"import site; site.addsitedir({here!r})\n")
+    return folder / "bin" / "python"
+
+
+def python_is_usable() -> bool:
+    """The distribution's Python takes the extension modules that were built for this one."""
+    asked = ["/usr/bin/python3", "-c", "import sys; print(*sys.version_info[:2])"]
+    answer = subprocess.run(asked, capture_output=True, text=True, check=False)
+    return answer.stdout.split() == [str(part) for part in sys.version_info[:2]]
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Cluster:
+    """Slurm below ``folder``. A context manager: jobs are cancelled and both daemons ended."""
+
+    def __init__(self, folder: Path, program: Path, configuration: Path, *, slurm_user: str = _SLURM) -> None:
+        self.folder = folder
+        self.configuration = folder / "etc" / "slurm.conf"
+        self._slurm_user = slurm_user
+        host = socket.gethostname().split(".")[0]
+        values = {"host": host, "folder": folder, "slurm_user": slurm_user, "program": program}
+        for name in ("etc", "state", "pid", "log", "spool.n1"):
+            (folder / name).mkdir(parents=True)
+        for name in ("state", "pid", "log"):
+            shutil.chown(folder / name, slurm_user)
+        self.configuration.write_text(
+            _SLURM_CONF.format(controller_port=_free_port(), node_port=_free_port(), **values)
+        )
+        (folder / "etc" / "burst_buffer.conf").write_text(_BURST_BUFFER_CONF.format(**values))
+        self._environment = os.environ | {"SLURM_CONF": str(self.configuration), "FOREBAY_CONFIG": str(configuration)}
+        self._daemons: list[subprocess.Popen[bytes]] = []
+
+    def __enter__(self) -> Self:
+        self.start_controller()
+        self._start(["slurmd", "-D", "-N", "n1"])
+        wait_for(lambda: self.ask("sinfo", "-h", "-t", "idle", "-o", "%D") == "1", "an idle node")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.run("scancel", "--hurry", "--state=PENDING")
+        self.run("scancel", "--signal=KILL", "--user", PERSON)
+        for daemon in reversed(self._daemons):
+            daemon.terminate()
+            try:
+                daemon.wait(10)
+            except subprocess.TimeoutExpired:
+                daemon.kill()
+                daemon.wait()
+
+    def start_controller(self) -> None:
+        """Starts slurmctld as its own user and waits until it answers."""
+        as_user = [] if self._slurm_user == "root" else ["runuser", "-u", self._slurm_user, "--"]
+        self._controller = self._start([*as_user, "slurmctld", "-D"])
+        wait_for(lambda: "UP" in self.ask("scontrol", "ping"), "slurmctld")
+
+    def kill_controller(self) -> None:
+        """SIGKILL, as by a crash."""
+        pid = int((self.folder / "pid" / "slurmctld.pid").read_text())
+        os.kill(pid, signal.SIGKILL)
+        self._controller.wait()
+
+    def run(self, *command: str, user: str | None = None) -> subprocess.CompletedProcess[str]:
+        """Runs a program of Slurm."""
+        whole = [*(["runuser", "-u", user, "--"] if user else []), *command]
+        return subprocess.run(
+            whole, env=self._environment, cwd="/", capture_output=True, text=True, timeout=_SECONDS_MAX, check=False
+        )
+
+    def ask(self, *command: str) -> str:
+        """What it prints."""
+        return self.run(*command).stdout.strip()
+
+    def submit(self, script: str) -> int:
+        """Submits a job of the ordinary user; its number."""
+        home = Path(pwd.getpwnam(PERSON).pw_dir)
+        path = home / "job.sh"
+        path.write_text(script)
+        shutil.chown(path, PERSON)
+        done = self.run("sbatch", "--parsable", "--output", str(home / "job-%j.out"), str(path), user=PERSON)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return int(done.stdout.split(";")[0])
+
+    def output(self, job: int) -> str:
+        """What the job printed."""
+        path = Path(pwd.getpwnam(PERSON).pw_dir) / f"job-{job}.out"
+        return path.read_text() if path.exists() else "(nothing)"
+
+    def show(self, job: int) -> dict[str, str]:
+        """What `scontrol show job` says."""
+        words = self.ask("scontrol", "--oneliner", "show", "job", str(job)).split()
+        return dict(word.split("=", 1) for word in words if "=" in word)
+
+    def log(self) -> str:
+        """The end of slurmctld's log."""
+        return (self.folder / "log" / "slurmctld.log").read_text(errors="replace")[-6000:]
+
+    def _start(self, command: list[str]) -> subprocess.Popen[bytes]:
+        daemon = subprocess.Popen(
+            command,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.STDOUT,
+        )
+        self._daemons.append(daemon)
+        return daemon

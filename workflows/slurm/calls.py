@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The calls of Slurm's plugin `burst_buffer/datawarp`, as its program `dw_wlm_cli` passes them on.
+
+The program opens the script itself, with its own rights, and sends its bytes: the manager opens no path that it is
+told. An answer is the text that the program prints and its exit status. Contract: docs/operations/slurm.md.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+
+from forebay.errors import ForebayError, InvalidArgumentError, PermissionDeniedError
+from forebay.workflows.manager.peer import CurrentPeer, Peer
+from forebay.workflows.slurm.directives import parse_directives, parse_slurm_size
+from forebay.workflows.slurm.jobs import SlurmJobs
+from forebay.workflows.slurm.settings import SlurmSettings
+
+__all__ = ["build_router"]
+
+_BODY_BYTES_MAX = 4 << 20
+_ARGUMENTS_MAX = 64
+_TOKEN = re.compile(r"[1-9][0-9]{0,18}")
+_NUMBER = re.compile(r"[0-9]{1,10}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """One call of the plugin's program."""
+
+    options: dict[str, str]
+    flags: frozenset[str]
+    script: bytes
+
+    def option(self, name: str) -> str:
+        try:
+            return self.options[name]
+        except KeyError:
+            raise InvalidArgumentError(f"--{name} is missing") from None
+
+    @property
+    def token(self) -> str:
+        token = self.option("token")
+        if _TOKEN.fullmatch(token) is None:
+            raise InvalidArgumentError(f'"{token[:80]}" is no job number')
+        return token
+
+    def number(self, name: str) -> int:
+        text = self.option(name)
+        if _NUMBER.fullmatch(text) is None:
+            raise InvalidArgumentError(f'--{name} "{text[:80]}" is no number')
+        return int(text)
+
+
+def build_router(jobs: SlurmJobs, settings: SlurmSettings, environment: Callable[[], dict[str, str]]) -> APIRouter:
+    """The routes; `environment` gives what a program needs to find the instance and the plugin."""
+    router = APIRouter()
+
+    async def job_process(call: _Call) -> str:
+        parse_directives(call.script)
+        return ""
+
+    async def setup(call: _Call) -> str:
+        pool, colon, size = call.option("capacity").rpartition(":")
+        if colon and pool not in ("", settings.pool):
+            raise InvalidArgumentError(f"there is no pool {pool}; there is {settings.pool}")
+        directives = parse_directives(call.script)
+        await jobs.setup(call.token, call.number("user"), call.number("groupid"), parse_slurm_size(size), directives)
+        return f"created {call.token}\n"
+
+    async def data_in(call: _Call) -> str:
+        await jobs.data_in(call.token)
+        return ""
+
+    async def real_size(call: _Call) -> str:
+        return json.dumps({"units": "bytes", "capacity": await jobs.real_size(call.token)}) + "\n"
+
+    async def paths(call: _Call) -> str:
+        variables = await jobs.environment(call.token)
+        return "".join(f"{name}={value}\n" for name, value in {**environment(), **variables}.items())
+
+    async def pre_run(call: _Call) -> str:
+        await jobs.pre_run(call.token, parse_directives(call.script))
+        return ""
+
+    async def post_run(call: _Call) -> str:
+        await jobs.post_run(call.token)
+        return ""
+
+    async def data_out(call: _Call) -> str:
+        await jobs.data_out(call.token)
+        return ""
+
+    async def teardown(call: _Call) -> str:
+        known = await jobs.teardown(call.token, hurry="hurry" in call.flags)
+        return "" if known else "token not found: nothing is left of this job\n"
+
+    calls: dict[str, Callable[[_Call], Awaitable[str]]] = {
+        call.__name__: call
+        for call in (job_process, setup, data_in, real_size, paths, pre_run, post_run, data_out, teardown)
+    }
+
+    @router.post("/slurm")
+    async def call_slurm(request: Request, peer: CurrentPeer) -> Response:
+        """One call of `dw_wlm_cli`: its arguments are `a=` of the query, the script is the body."""
+        _check_scheduler(peer, settings)
+        try:
+            call, function = await _read(request)
+            if function not in calls:
+                raise InvalidArgumentError(f"invalid function {function[:80]}")
+            return _answer(await calls[function](call), 0)
+        except ForebayError as error:
+            # Slurm shows a person the first line.
+            where = f" ({error.where})" if error.where else ""
+            return _answer(f"{error.what}{where}\n".replace("\0", ""), 1)
+
+    @router.get("/jobs")
+    def list_jobs(peer: CurrentPeer) -> list[dict[str, Any]]:
+        """The caller's jobs; an administrator's request gives all."""
+        return [asdict(job) for job in jobs.jobs() if peer.is_administrator or job.owner_uid == peer.uid]
+
+    return router
+
+
+def _check_scheduler(peer: Peer, settings: SlurmSettings) -> None:
+    if not peer.is_administrator and peer.uid != settings.scheduler_uid:
+        raise PermissionDeniedError(
+            f"user {peer.uid} is not the scheduler; [slurm] scheduler_user of the configuration names it"
+        )
+
+
+async def _read(request: Request) -> tuple[_Call, str]:
+    arguments = request.query_params.getlist("a")
+    if len(arguments) > _ARGUMENTS_MAX:
+        raise InvalidArgumentError("too many arguments")
+    script = b""
+    async for part in request.stream():
+        script += part
+        if len(script) > _BODY_BYTES_MAX:
+            raise InvalidArgumentError(f"the script is larger than {_BODY_BYTES_MAX >> 20} MiB")
+    options: dict[str, str] = {}
+    flags: set[str] = set()
+    at = 0
+    while at < len(arguments):
+        name = arguments[at]
+        if not name.startswith("--") or len(name) < 3:
+            raise InvalidArgumentError(f'"{name[:80]}" is no option')
+        if at + 1 < len(arguments) and not arguments[at + 1].startswith("--"):
+            options[name[2:]] = arguments[at + 1]
+            at += 2
+        else:
+            flags.add(name[2:])
+            at += 1
+    function = options.get("function", "")
+    return _Call(options, frozenset(flags), script), function
+
+
+def _answer(text: str, status: int) -> Response:
+    return Response(text, media_type="text/plain; charset=utf-8", headers={"X-Forebay-Exit-Status": str(status)})
