@@ -40,10 +40,9 @@ def main() -> None:
     reader.SetFileName(str(folder / "bump.000005.vti"))
     reader.Update()
     image = reader.GetOutput()
-    low, high = image.GetCellData().GetArray("density").GetRange()
-    print(
-        f"{image.GetNumberOfCells()} cells from {image.GetBounds()[0]:g} to {image.GetBounds()[1]:g}: at most {high:.2f}"
-    )
+    left, right = image.GetBounds()[:2]
+    highest = image.GetCellData().GetArray("density").GetRange()[1]
+    print(f"{image.GetNumberOfCells()} cells from {left:g} to {right:g}: at most {highest:.2f}")
 
 
 if __name__ == "__main__":

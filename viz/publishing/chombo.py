@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 
 from forebay.errors import UnsupportedError
-from forebay.viz.publishing.grid import Grid
+from forebay.viz.grid import Grid
 
 __all__ = ["write_chombo"]
 

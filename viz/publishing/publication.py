@@ -17,7 +17,7 @@ from xml.sax.saxutils import quoteattr
 
 from forebay import Step
 from forebay.errors import InvalidArgumentError
-from forebay.viz.publishing.grid import Grid
+from forebay.viz.grid import Grid
 from forebay.viz.publishing.vti import write_vti
 
 __all__ = ["Publication", "Viewer"]

@@ -8,7 +8,7 @@ from xml.sax.saxutils import quoteattr
 
 import numpy as np
 
-from forebay.viz.publishing.grid import Grid
+from forebay.viz.grid import Grid
 
 __all__ = ["write_vti"]
 

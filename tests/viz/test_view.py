@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scenes: what a file may say, and what the pictures and movies of a stream show."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import forebay
+from forebay.viz.scenes.description import SliceLayer, SurfaceLayer, load_scene
+from tests.viz.conftest import write_flow
+
+SCENE = """
+title = "A bump"
+size = [320, 240]
+
+[camera]
+direction = [0.0, 0.0, 1.0]
+up = [0.0, 1.0, 0.0]
+
+[[layer]]
+kind = "slice"
+variable = "T"
+axis = "z"
+position = 0.6
+range = [0, 1]
+"""
+
+
+def view(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "forebay.cli", "view", *arguments, "--timeout", "60"]
+    return subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
+
+
+def scene_file(folder: Path, text: str = SCENE) -> str:
+    path = folder / "scene.toml"
+    path.write_text(text)
+    return str(path)
+
+
+def brightest_column(path: Path) -> float:
+    """Where the middle of the picture's yellow (the upper end of viridis) is, from 0 to 1."""
+    pixels = np.asarray(Image.open(path).convert("RGB")).astype(int)
+    pixels = pixels[: int(0.85 * len(pixels))]  # without the colour bar
+    yellow = (pixels[..., 0] > 180) & (pixels[..., 1] > 180) & (pixels[..., 2] < 120)
+    assert yellow.any()
+    return float(np.nonzero(yellow)[1].mean() / pixels.shape[1])
+
+
+def test_picture_shows_the_step_that_is_named(reservation: str, tmp_path: Path) -> None:
+    write_flow(f"{reservation}/flow", 0, 9)
+    places = []
+    for number in (2, 8):
+        out = tmp_path / f"{number}.png"
+        done = view(f"{reservation}/flow@{number}", "--scene", scene_file(tmp_path), "--out", str(out), "--json")
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout) == {"drawn": 1, "last": number, "out": str(out)}
+        assert Image.open(out).size == (320, 240)
+        places.append(brightest_column(out))
+    # The bump moves to larger x.
+    assert places[1] > places[0] + 0.2
+
+
+def test_newest_step_is_drawn_without_a_scene(flow: str, tmp_path: Path) -> None:
+    done = view(flow, "--out", str(tmp_path / "p.png"), "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["last"] == 3
+    assert len(np.unique(np.asarray(Image.open(tmp_path / "p.png")).reshape(-1, 3), axis=0)) > 50
+
+
+def test_surface_and_magnitude_are_drawn(flow: str, tmp_path: Path) -> None:
+    text = """
+    [[layer]]
+    kind = "surface"
+    variable = "velocity"
+    value = 1.5
+    color = [1.0, 0.0, 0.0]
+    [[layer]]
+    kind = "outline"
+    """
+    done = view(flow, "--scene", scene_file(tmp_path, text), "--out", str(tmp_path / "p.png"))
+    assert done.returncode == 0, done.stderr
+    pixels = np.asarray(Image.open(tmp_path / "p.png").convert("RGB")).astype(int)
+    red = (pixels[..., 0] > 2 * pixels[..., 1]) & (pixels[..., 0] > 60)
+    assert 0.001 < red.mean() < 0.5
+
+
+def test_movie_has_all_steps(flow: str, tmp_path: Path) -> None:
+    import imageio_ffmpeg
+
+    movie = tmp_path / "flow.mp4"
+    done = view(flow, "--scene", scene_file(tmp_path), "--movie", str(movie), "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {"drawn": 4, "last": 3, "out": str(movie)}
+    frames = imageio_ffmpeg.read_frames(str(movie))
+    facts = next(frames)
+    assert facts["size"] == (320, 240)
+    assert sum(1 for _ in frames) == 4
+
+
+def test_field_without_numbers_is_drawn_as_empty(reservation: str, tmp_path: Path) -> None:
+    with forebay.open(f"{reservation}/nan", mode="w") as stream, stream.step() as step:
+        step["T"] = np.full((4, 4, 4), np.nan)
+    text = '[[layer]]\nkind = "slice"\nvariable = "T"\n[[layer]]\nkind = "surface"\nvariable = "T"\nvalue = 1\n'
+    done = view(f"{reservation}/nan", "--scene", scene_file(tmp_path, text), "--out", str(tmp_path / "p.png"))
+    assert done.returncode == 0, done.stderr
+
+
+def test_missing_variable_names_the_step(flow: str, tmp_path: Path) -> None:
+    text = '[[layer]]\nkind = "slice"\nvariable = "pressure"\n'
+    done = view(flow, "--scene", scene_file(tmp_path, text), "--out", str(tmp_path / "p.png"))
+    assert done.returncode == 1
+    assert "has no variable pressure" in done.stderr
+    assert f"{flow}@3" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("title = 1\n[[layer]]\nkind = 'outline'", "title is a text"),
+        ("", r"at least one table \[\[layer\]\]"),
+        ("[[layer]]\nkind = 'cloud'", "kind is one of slice, surface, outline"),
+        ("[[layer]]\nkind = 'slice'", r"layer 1 \(slice\) needs variable"),
+        ("[[layer]]\nkind = 'slice'\nvariable = 'T'\ncolour = 'red'", "has no 'colour'; known are variable, axis"),
+        ("[[layer]]\nkind = 'slice'\nvariable = 'T'\naxis = 'w'", "axis is x, y or z"),
+        ("[[layer]]\nkind = 'slice'\nvariable = 'T'\nposition = 1.5", "position is from 0 to 1"),
+        ("[[layer]]\nkind = 'slice'\nvariable = 'T'\nrange = [1, 1]", "range is a smaller and a larger"),
+        ("[[layer]]\nkind = 'surface'\nvariable = 'T'\nvalue = nan", "value is a number"),
+        ("size = [321, 200]\n[[layer]]\nkind = 'outline'", "even width and height"),
+        ("[camera]\ndirection = [0, 0]\n[[layer]]\nkind = 'outline'", "direction is 3 numbers"),
+        ("camera = 1\n[[layer]]\nkind = 'outline'", r"\[camera\] is a table"),
+        ("title = ", "cannot be read"),
+    ],
+)
+def test_bad_scene_names_the_key_and_what_is_known(tmp_path: Path, text: str, told: str) -> None:
+    with pytest.raises(forebay.InvalidArgumentError, match=told):
+        load_scene(Path(scene_file(tmp_path, text)))
+
+
+def test_scene_is_what_the_file_says(tmp_path: Path) -> None:
+    scene = load_scene(Path(scene_file(tmp_path, SCENE + '[[layer]]\nkind = "surface"\nvariable = "p"\nvalue = 2\n')))
+    assert scene.layers == (SliceLayer("T", range=(0.0, 1.0)), SurfaceLayer("p", 2.0))
+    assert scene.variables == ["T", "p"]
+    assert scene.size == (320, 240)
+    with pytest.raises(forebay.InvalidArgumentError, match=r"none\.toml"):
+        load_scene(tmp_path / "none.toml")
+
+
+def test_options_that_do_not_go_together_are_refused(flow: str, tmp_path: Path) -> None:
+    assert "give one of" in view(flow).stderr
+    assert "is one step" in view(f"{flow}@1", "--movie", str(tmp_path / "m.mp4")).stderr
+    assert "--follow goes with --out" in view(flow, "--movie", str(tmp_path / "m.mp4"), "--follow").stderr

@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Serves a scene to browsers of this machine by trame: drawn here, sent as pictures, moved by the mouse there.
+
+All pages of one server share step and camera. A page needs the server's token, which is in the address that is printed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import shlex
+import stat
+import sys
+import tempfile
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+from trame.app import get_server
+from trame.ui.html import DivLayout
+from trame.widgets import html, rca
+from vtkmodules.vtkInteractionStyle import vtkInteractorStyleTrackballCamera
+from vtkmodules.vtkRenderingCore import vtkRenderWindowInteractor
+
+from forebay import Stream
+from forebay.errors import ForebayError, StepNotFoundError, UnsupportedError
+from forebay.viz.grid import Grid
+from forebay.viz.scenes.description import SceneDescription
+from forebay.viz.scenes.picture import ScenePicture
+from forebay.viz.web.live_steps import LiveSteps
+
+__all__ = ["serve"]
+
+_HOST = "127.0.0.1"
+_PAGE_STYLE = (
+    "position: fixed; inset: 0; display: flex; flex-direction: column; background: #0b0f16; color: #dbe3f0; "
+    "font-family: sans-serif"
+)
+_BAR_STYLE = "display: flex; gap: 1.5rem; align-items: center; padding: 0.6rem 1rem"
+
+
+def serve(stream: Stream, scene: SceneDescription, port: int) -> int:
+    """Shows a stream until interrupted, or until standard input ends where that is a pipe; returns the exit status.
+
+    Parameters
+    ----------
+    stream : Stream
+        Has a step already.
+    port : int
+        0: any free one. The address, with the token, is printed on standard output.
+    """
+    with tempfile.TemporaryDirectory(prefix="forebay-view-") as folder:
+        # In a file of this user alone: an argument or variable would be seen by others.
+        token = secrets.token_urlsafe(32)
+        key = Path(folder) / "token"
+        key.touch(0o600)
+        key.write_text(token)
+        # trame reads the command line of the process unless this names its options.
+        os.environ["TRAME_ARGS"] = f"--server --authKeyFile {shlex.quote(str(key))}"
+        viewer = _Viewer(stream, scene, token)
+        try:
+            viewer.run(port)
+        except OSError as error:
+            raise UnsupportedError(f"port {port} cannot be used: {error}; take another, or --port 0") from error
+        finally:
+            viewer.close()
+    return 0
+
+
+class _Viewer:
+    """The page, the window behind it, and what connects them with the stream."""
+
+    def __init__(self, stream: Stream, scene: SceneDescription, token: str) -> None:
+        self._stream, self._scene, self._token = stream, scene, token
+        self._picture = ScenePicture(scene)
+        self._interactor = vtkRenderWindowInteractor()
+        self._interactor.SetRenderWindow(self._picture.window)
+        self._interactor.SetInteractorStyle(vtkInteractorStyleTrackballCamera())
+        self._server: Any = get_server(f"forebay-{secrets.token_hex(4)}", client_type="vue3")
+        self._changed: asyncio.Event | None = None
+        self._live: LiveSteps | None = None
+        # The loop keeps weak references only, and a task that nobody holds may vanish.
+        self._tasks: list[asyncio.Task[None]] = []
+        self._shown: int | None = None
+        info = stream.info
+        if info.oldest is None or info.committed is None:
+            raise StepNotFoundError("the stream has no steps yet", f"stream {stream.address}")
+        state = self._server.state
+        state.trame__title = f"{stream.address}"
+        state.oldest, state.newest, state.step = info.oldest, info.committed, info.committed
+        state.live, state.now, state.message = True, "", ""
+        state.change("step", "live")(self._chosen)
+        self._server.controller.on_server_ready.add(self._ready)
+        self._server.controller.on_server_exited.add(self._finish)
+        self._show(info.committed)
+        self._build_page()
+
+    def run(self, port: int) -> None:
+        """Serves until interrupted."""
+        self._server.start(
+            port=port,
+            host=_HOST,
+            timeout=0,
+            open_browser=False,
+            show_connection_info=False,
+            disable_logging=True,
+        )
+
+    def close(self) -> None:
+        """Stops following."""
+        if self._live is not None:
+            self._live.close()
+
+    def _build_page(self) -> None:
+        # Plain HTML: nothing of the page comes from elsewhere.
+        with DivLayout(self._server, style=_PAGE_STYLE):
+            with html.Div(style=_BAR_STYLE):
+                html.B(str(self._stream.address))
+                html.Span("{{ now }}", id="now")
+                html.Input(
+                    id="step",
+                    type="range",
+                    v_model_number="step",
+                    min=("oldest",),
+                    max=("newest",),
+                    disabled=("live",),
+                    style="flex: 1; max-width: 40rem",
+                )
+                with html.Label():
+                    html.Input(id="live", type="checkbox", v_model="live")
+                    html.Span(" live")
+            html.Div("{{ message }}", id="message", style="color: #ff8080; padding: 0 1rem")
+            with html.Div(style="flex: 1; min-height: 0"):
+                area = rca.RemoteControlledArea(name="scene", display="image", style="width: 100%; height: 100%")
+                self._view = area.create_view_handler(self._picture.window, encoder="jpeg")
+
+    def _ready(self, **_: Any) -> None:
+        loop = asyncio.get_running_loop()
+        changed = self._changed = asyncio.Event()
+        self._live = LiveSteps(self._stream, lambda: loop.call_soon_threadsafe(changed.set))
+        self._tasks.append(loop.create_task(self._draw_changes()))
+        if stat.S_ISFIFO(os.fstat(0).st_mode):
+            Thread(target=self._wait_for_parent, args=(loop,), daemon=True).start()
+        sys.stdout.write(f"http://{_HOST}:{self._server.port}/?secret={self._token}\n")
+        sys.stdout.flush()
+
+    def _wait_for_parent(self, loop: asyncio.AbstractEventLoop) -> None:
+        """A parent that gave a pipe and is gone has closed it."""
+        while os.read(0, 4096):
+            pass
+        loop.call_soon_threadsafe(lambda: self._tasks.append(loop.create_task(self._server.stop())))
+
+    def _chosen(self, **_: Any) -> None:
+        if self._changed is not None:
+            self._changed.set()
+
+    async def _draw_changes(self) -> None:
+        assert self._changed is not None
+        assert self._live is not None
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            with self._server.state as state:
+                if self._live.newest is not None:
+                    state.newest = self._live.newest
+                if state.live:
+                    state.step = state.newest
+                if int(state.step) != self._shown:
+                    self._show(int(state.step))
+                    self._view.update()
+
+    async def _finish(self, **_: Any) -> None:
+        """The server has ended: so do the tasks beside it."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._view.close()
+
+    def _show(self, number: int) -> None:
+        """Puts a step into the window; what is wrong with it is said on the page."""
+        state = self._server.state
+        try:
+            with self._stream[number] as step:
+                self._picture.show(Grid.of_step(step, self._scene.variables or None), number)
+            state.message = ""
+        except ForebayError as error:
+            state.message = str(error)
+        self._shown = number
+        state.now = f"step {number}"
