@@ -122,13 +122,20 @@ SUITES: dict[str, Suite] = {
         "xarray, Dask, Arrow, Zarr and other libraries on streams",
         (Pytest(("tests/connectors",)),),
         seconds_max=900,
-        extras=("xarray", "dask", "arrow", "zarr", "fsspec", "tomography"),
+        extras=("xarray", "dask", "arrow", "zarr", "fsspec", "libraries"),
+    ),
+    "tomography": Suite(
+        "scans as streams, reconstructed while they are taken",
+        (Pytest(("tests/tomography",)),),
+        seconds_max=600,
+        extras=("tomography",),
     ),
     "viz": Suite(
-        "files that VisIt, ParaView and yt follow, read by the real programs",
+        "scenes, also in Chromium, and files that VisIt, ParaView and yt follow, read by VTK and yt",
         (Pytest(("tests/viz",)),),
         seconds_max=900,
-        extras=("viz",),
+        extras=("viz", "web", "viewers"),
+        packages=("chromium", "chromium-driver"),
     ),
     "slurm": Suite(
         "jobs with #DW lines under a real Slurm on this machine",

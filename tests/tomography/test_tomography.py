@@ -21,7 +21,7 @@ from skimage.transform import radon, resize
 import forebay
 from forebay.connectors import tomography
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 COLUMNS = 256
 # Columns that the phantom's axis is away from the detector's middle.
 OFFSET = 7
