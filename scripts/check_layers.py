@@ -24,6 +24,15 @@ ALLOWED = {
     "staging-servers": {"storage", "protocol", "fabric", "base", "public"},
     "examples": {"public"},
 }
+# Within a layer: a folder -> those beside it that it may include.
+WITHIN = {
+    "core/client": {
+        "writing": {"reading", "connection", "segments"},
+        "reading": {"connection", "segments"},
+        "connection": set(),
+        "segments": set(),
+    },
+}
 INTERNAL = {"base", "protocol", "storage", "fabric", "client"}
 GENERATED = re.compile(r"forebay/(protocol|storage)/\w+_generated\.h")
 INCLUDE = re.compile(r'\s*#\s*include\s*(<[^>]+>|"[^"]+")')
@@ -59,6 +68,20 @@ def target_of(include: str) -> str | None:
     return None
 
 
+def within_error(file: Path, layer: str, include: str) -> str | None:
+    """What is wrong with an include of a folder beside the file's own, in layers whose folders have arrows too."""
+    folders: dict[str, set[str]] | None = WITHIN.get(layer)
+    if folders is None:
+        return None
+    own = file.relative_to(layer).parts[0]
+    if own not in folders:
+        return f"not in one of the folders of {layer}: {', '.join(folders)}"
+    path = include.strip('<>"').split("/")
+    if path[0] != Path(layer).name or path[1] == own or path[1] in folders[own]:
+        return None
+    return f"{layer}/{own} must not include {include}"
+
+
 def include_errors(file: Path, layer: str) -> list[str]:
     """Includes of the file that go against the arrows."""
     errors = []
@@ -70,6 +93,8 @@ def include_errors(file: Path, layer: str) -> list[str]:
         target = target_of(include)
         if target is not None and target not in ALLOWED[layer]:
             errors.append(f"{file}:{number}: {layer} must not include {include} of layer {target}")
+        elif wrong := within_error(file, layer, include):
+            errors.append(f"{file}:{number}: {wrong}")
         elif ".." in include:
             errors.append(f"{file}:{number}: {include} climbs out of its folder; include by the layer's name instead")
         elif layer == "core/include" and not PUBLIC_LIBRARIES.fullmatch(include.strip('<>"')):

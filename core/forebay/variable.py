@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from forebay.array_selection import ArraySelection, Index, select
 from forebay.datatypes import CODE_OF_KIND, KINDS, STRING_DTYPE, ShapeKind, dtype_of
 from forebay.errors import CopyNeededError, InvalidArgumentError
 from forebay.memory import array_over
-from forebay.selection import Index, Selection, select
 
 if TYPE_CHECKING:
     from forebay.step import Step
@@ -266,7 +266,7 @@ class Variable:
             )
         return self._shape
 
-    def _view(self, selection: Selection) -> Array | None:
+    def _view(self, selection: ArraySelection) -> Array | None:
         dtype = dtype_of(self._code)
         if 0 in selection.count:
             array = np.empty(selection.count, dtype)
@@ -281,7 +281,7 @@ class Variable:
             array = array_over(memory, selection.count, dtype, strides)
         return array if selection.rest is None else array[selection.rest]
 
-    def _copy(self, selection: Selection) -> Array:
+    def _copy(self, selection: ArraySelection) -> Array:
         native = self._step._native()
         dtype = dtype_of(self._code)
         if dtype is STRING_DTYPE:

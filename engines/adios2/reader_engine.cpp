@@ -15,7 +15,7 @@
 #include "errors.h"
 #include "parameters.h"
 #include "python_gil.h"
-#include "selection.h"
+#include "variable_selection.h"
 
 namespace forebay::engine {
 namespace {

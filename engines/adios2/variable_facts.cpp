@@ -13,7 +13,7 @@
 #include <string>
 #include <type_traits>
 
-#include "selection.h"
+#include "variable_selection.h"
 
 namespace forebay::engine {
 namespace {

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "errors.h"
-#include "selection.h"
+#include "variable_selection.h"
 
 namespace forebay::engine {
 namespace {

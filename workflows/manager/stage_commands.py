@@ -19,7 +19,7 @@ from forebay.workflows.manager.client import ManagerClient
 from forebay.workflows.manager.stage_waiting import await_stage, stage_title
 from forebay.workflows.staging.formats import FORMAT_NAMES
 from forebay.workflows.staging.job import FilesJob, Job, StepsJob
-from forebay.workflows.staging.selection import StepSelection
+from forebay.workflows.staging.step_selection import StepSelection
 
 __all__ = ["stage_in", "stage_out"]
 

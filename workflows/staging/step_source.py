@@ -13,7 +13,7 @@ from forebay.errors import CorruptError, DeadlineExceededError, StepGoneError, S
 from forebay.follower import Follower
 from forebay.step import Step
 from forebay.stream import Stream
-from forebay.workflows.staging.selection import StepSelection
+from forebay.workflows.staging.step_selection import StepSelection
 
 __all__ = ["LeaveDamaged", "Lose", "choose_kept_steps", "followed_steps", "kept_steps"]
 

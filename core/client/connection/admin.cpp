@@ -6,7 +6,7 @@
 #include <forebay/admin.h>
 
 #include "base/return_error.h"
-#include "client/connection/opened_in.h"
+#include "client/connection/opening_process.h"
 #include "client/connection/reconnect.h"
 #include "client/connection/wire_conversion.h"
 
@@ -34,7 +34,7 @@ struct Admin::Impl {
   InterruptHook interrupt;
   std::int64_t reconnect_timeout_ms = 0;
   std::shared_ptr<Connection> connection;
-  client::OpenedIn opened_in;
+  client::OpeningProcess opening_process;
 
   Result<void> connect(const client::Resume& resume) {
     auto opened = client::connect_server(place.now(), interrupt);
@@ -55,7 +55,7 @@ struct Admin::Impl {
 
   template <class Object>
   Result<Message> ask(MessageType type, const Object& body, MessageType expected, const std::string& where = {}) {
-    RETURN_IF_ERROR(opened_in.check());
+    RETURN_IF_ERROR(opening_process.check());
     auto answer = connection->call(type, body, expected);
     if (!answer && connection->is_broken()) {
       auto connected = connect([&](const std::shared_ptr<Connection>& fresh) -> Result<void> {

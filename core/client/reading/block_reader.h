@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "client/reading/selection.h"
+#include "client/reading/boxes.h"
 #include "client/reading/step_state.h"
 
 namespace forebay::client {

@@ -44,7 +44,7 @@ struct Reader::Impl {
   std::optional<Deadline> reconnect_deadline;  // while the server is away
 
   Result<Admin*> lists() {
-    RETURN_IF_ERROR(link->opened_in().check());
+    RETURN_IF_ERROR(link->opening_process().check());
     if (!admin) {
       ASSIGN_OR_RETURN(admin, Admin::connect_to(link->current().connection->place(), link->options().interrupt,
                                                 link->options().reconnect_timeout_ms));
@@ -165,7 +165,7 @@ Result<Message> Reader::Impl::poll(client::Connection& connection) {
 
 Result<NextStep> Reader::next(std::int64_t timeout_ms) {
   ReaderLink& link = *impl_->link;
-  RETURN_IF_ERROR(link.opened_in().check());
+  RETURN_IF_ERROR(link.opening_process().check());
   if (!link.options().follow) {
     return fail(ErrorCode::invalid_argument,
                 "this reader was opened for random access (follow=false); read steps by number", link.where());
@@ -297,7 +297,7 @@ Result<std::shared_ptr<const Step>> Reader::step(std::uint64_t number) {
 }
 
 Result<void> Reader::for_each_step(std::span<const std::uint64_t> numbers, const StepVisitor& visit) {
-  RETURN_IF_ERROR(impl_->link->opened_in().check());
+  RETURN_IF_ERROR(impl_->link->opening_process().check());
   impl_->release_unwanted();
   ReaderLink::Current now = impl_->link->current();
   try {

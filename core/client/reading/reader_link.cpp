@@ -243,7 +243,7 @@ std::shared_ptr<Pin> ReaderLink::delivered(std::uint64_t step, std::uint32_t epo
 
 void ReaderLink::release(Pin& pin) {
   // A process that was forked off has copies of the handles, but the pins are its parent's.
-  if (!pin.pinned_ || !opened_in_.this_process()) return;
+  if (!pin.pinned_ || !opening_process_.is_current()) return;
   std::shared_ptr<Connection> connection;
   wire::StepReleaseT release;
   {
@@ -268,7 +268,7 @@ void ReaderLink::tell_what_is_held(const Connection& broken) {
 }
 
 void ReaderLink::leave() {
-  if (!opened_in_.this_process()) return;
+  if (!opening_process_.is_current()) return;
   std::shared_ptr<Connection> connection;
   {
     const std::lock_guard lock(mutex_);

@@ -13,7 +13,7 @@
 #include <forebay/reader.h>
 
 #include "client/connection/connection.h"
-#include "client/connection/opened_in.h"
+#include "client/connection/opening_process.h"
 #include "client/segments/segment_cache.h"
 
 namespace forebay::client {
@@ -85,7 +85,7 @@ class ReaderLink : public std::enable_shared_from_this<ReaderLink> {
 
   const Address& address() const noexcept { return address_; }
   const ReaderOptions& options() const noexcept { return options_; }
-  const OpenedIn& opened_in() const noexcept { return opened_in_; }
+  const OpeningProcess& opening_process() const noexcept { return opening_process_; }
   std::string where() const { return "stream " + address_.path(); }
 
   Current current() const;
@@ -133,7 +133,7 @@ class ReaderLink : public std::enable_shared_from_this<ReaderLink> {
 
   const Address address_;
   const ReaderOptions options_;
-  const OpenedIn opened_in_;
+  const OpeningProcess opening_process_;
   SegmentCache segments_;
   BufferPool buffers_;
 
@@ -152,7 +152,7 @@ class ReaderLink : public std::enable_shared_from_this<ReaderLink> {
 template <class Object>
 Result<protocol::Message> ReaderLink::ask(protocol::MessageType type, const Object& body,
                                           protocol::MessageType expected, std::uint64_t* generation) {
-  if (auto checked = opened_in_.check(); !checked) return fail(std::move(checked.error()));
+  if (auto checked = opening_process_.check(); !checked) return fail(std::move(checked.error()));
   std::optional<Deadline> deadline;
   while (true) {
     const Current now = current();

@@ -12,7 +12,7 @@
 #include <forebay/protocol/step_metadata_generated.h>
 #include <forebay/types.h>
 
-#include "client/reading/selection.h"
+#include "client/reading/boxes.h"
 #include "client/segments/segment_cache.h"
 #include "client/writing/growing_buffer.h"
 #include "protocol/step_metadata_builder.h"

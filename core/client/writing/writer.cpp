@@ -10,7 +10,7 @@
 #include "base/return_error.h"
 #include "base/uuid.h"
 #include "client/connection/reconnect.h"
-#include "client/reading/selection.h"
+#include "client/reading/boxes.h"
 #include "client/segments/client_device.h"
 #include "client/writing/writer_impl.h"
 #include "client/writing/writer_rejoin.h"
@@ -75,7 +75,7 @@ std::string Writer::Impl::where() const {
 }
 
 Result<void> Writer::Impl::check_usable() const {
-  RETURN_IF_ERROR(opened_in.check());
+  RETURN_IF_ERROR(opening_process.check());
   if (ended_by) return fail(*ended_by);
   if (state == State::closed)
     return fail(ErrorCode::invalid_argument, "the writer is closed; open the stream again", "stream " + address.path());
@@ -364,7 +364,7 @@ Result<void> Writer::abort_step() {
 }
 
 Result<void> Writer::close() {
-  RETURN_IF_ERROR(impl_->opened_in.check());
+  RETURN_IF_ERROR(impl_->opening_process.check());
   if (impl_->state == Impl::State::closed) return {};
   RETURN_IF_ERROR(impl_->check_usable());
   if (impl_->state != Impl::State::between_steps) {

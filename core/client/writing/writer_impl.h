@@ -14,7 +14,7 @@
 #include <forebay/writer.h>
 
 #include "client/connection/connection.h"
-#include "client/connection/opened_in.h"
+#include "client/connection/opening_process.h"
 #include "client/reading/reader_link.h"
 #include "client/segments/mapping.h"
 #include "client/segments/segment_cache.h"
@@ -116,7 +116,7 @@ struct Writer::Impl {
   // Constant after open.
   const Address address;
   const WriterOptions options;
-  const client::OpenedIn opened_in;
+  const client::OpeningProcess opening_process;
   std::uint32_t epoch = 0;
   std::uint32_t incarnation = 0;
 

@@ -16,7 +16,7 @@
 
 #include "base/log.h"
 #include "staging-servers/daemon/server.h"
-#include "tests/unit/client/failing_memory.h"
+#include "tests/unit/client/faults/failing_memory.h"
 
 namespace forebay::testing {
 

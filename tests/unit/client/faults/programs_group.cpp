@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/unit/client/programs.h"
+#include "tests/unit/client/faults/programs.h"
 
 namespace forebay::testing {
 

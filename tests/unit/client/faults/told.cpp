@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/unit/client/told.h"
+#include "tests/unit/client/faults/told.h"
 
 #include <algorithm>
 #include <filesystem>

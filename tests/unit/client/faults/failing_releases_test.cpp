@@ -2,7 +2,7 @@
 // A reader that stays, and gets no memory where it lets go of steps or takes many at once: no step stays held for it.
 #include <vector>
 
-#include "tests/unit/client/failing_memory_fixture.h"
+#include "tests/unit/client/faults/failing_memory_fixture.h"
 
 namespace forebay::testing {
 namespace {

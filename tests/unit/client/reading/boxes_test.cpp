@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows of boxes against a model that walks element by element.
-#include "client/reading/selection.h"
+#include "client/reading/boxes.h"
 
 #include <numeric>
 

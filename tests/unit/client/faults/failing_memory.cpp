@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/unit/client/failing_memory.h"
+#include "tests/unit/client/faults/failing_memory.h"
 
 #include <atomic>
 #include <cstdlib>

@@ -13,11 +13,11 @@
 #include <utility>
 
 #include "base/clock.h"
-#include "tests/unit/client/failing_memory.h"
+#include "tests/unit/client/faults/failing_memory.h"
+#include "tests/unit/client/faults/sweep.h"
 #include "tests/unit/client/numbered_content.h"
 #include "tests/unit/client/server_on_disk.h"
 #include "tests/unit/client/stream_fixture.h"
-#include "tests/unit/client/sweep.h"
 
 namespace forebay::testing {
 

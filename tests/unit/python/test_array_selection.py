@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, basic_indices
 
-from forebay.selection import Selection, select
+from forebay.array_selection import ArraySelection, select
 
 
-def taken(array: np.ndarray[Any, Any], selection: Selection) -> Any:
+def taken(array: np.ndarray[Any, Any], selection: ArraySelection) -> Any:
     places = zip(selection.start, selection.count, strict=True)
     region: tuple[Any, ...] = (*(slice(first, first + length) for first, length in places), ...)
     box = array[region]

@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "base/log.h"
-#include "tests/unit/client/journal_room_fixture.h"
+#include "tests/unit/client/faults/journal_room_fixture.h"
 
 namespace forebay::testing {
 namespace {

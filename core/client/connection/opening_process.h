@@ -8,15 +8,15 @@
 
 namespace forebay::client {
 
-class OpenedIn {
+class OpeningProcess {
  public:
-  OpenedIn() noexcept;
-  ~OpenedIn();
-  OpenedIn(const OpenedIn&) = delete;
-  OpenedIn& operator=(const OpenedIn&) = delete;
+  OpeningProcess() noexcept;
+  ~OpeningProcess();
+  OpeningProcess(const OpeningProcess&) = delete;
+  OpeningProcess& operator=(const OpeningProcess&) = delete;
 
   /// False in a child that was forked off. Cheap: asked at every call.
-  bool this_process() const noexcept;
+  bool is_current() const noexcept;
   /// An error in any other process.
   Result<void> check() const;
 

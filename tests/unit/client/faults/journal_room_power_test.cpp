@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "tests/unit/client/journal_room_fixture.h"
+#include "tests/unit/client/faults/journal_room_fixture.h"
 
 namespace forebay::testing {
 namespace {

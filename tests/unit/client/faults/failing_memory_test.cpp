@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A client that gets no memory, whichever allocation of a call it is: the call says so, the program lives, and the
 // stream is whole.
-#include "tests/unit/client/failing_memory_fixture.h"
+#include "tests/unit/client/faults/failing_memory_fixture.h"
 
 namespace forebay::testing {
 namespace {

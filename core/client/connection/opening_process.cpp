@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "client/connection/opened_in.h"
+#include "client/connection/opening_process.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -13,7 +13,7 @@ constexpr std::size_t mark_bytes = 4096;
 
 }  // namespace
 
-OpenedIn::OpenedIn() noexcept : process_(::getpid()) {
+OpeningProcess::OpeningProcess() noexcept : process_(::getpid()) {
   void* page = ::mmap(nullptr, mark_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (page == MAP_FAILED) return;
   if (::madvise(page, mark_bytes, MADV_WIPEONFORK) != 0) {
@@ -24,16 +24,16 @@ OpenedIn::OpenedIn() noexcept : process_(::getpid()) {
   *mark_ = 1;
 }
 
-OpenedIn::~OpenedIn() {
+OpeningProcess::~OpeningProcess() {
   if (mark_ != nullptr) ::munmap(const_cast<char*>(mark_), mark_bytes);
 }
 
-bool OpenedIn::this_process() const noexcept {
+bool OpeningProcess::is_current() const noexcept {
   return mark_ != nullptr ? *mark_ != 0 : ::getpid() == process_;
 }
 
-Result<void> OpenedIn::check() const {
-  if (this_process()) return {};
+Result<void> OpeningProcess::check() const {
+  if (is_current()) return {};
   return fail(ErrorCode::invalid_argument, "opened in process " + std::to_string(process_) + ", used in its child " +
                                                std::to_string(::getpid()) +
                                                ": a forked process must open streams itself");

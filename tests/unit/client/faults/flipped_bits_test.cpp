@@ -13,10 +13,10 @@
 #include "base/log.h"
 #include "storage/framing.h"
 #include "tests/support/sweep_points.h"
+#include "tests/unit/client/faults/told.h"
 #include "tests/unit/client/numbered_content.h"
 #include "tests/unit/client/server_on_disk.h"
 #include "tests/unit/client/stream_fixture.h"
-#include "tests/unit/client/told.h"
 
 namespace forebay::testing {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What an application selected on a variable: box, block, steps, memory layout. Interface v2 hides most of it from
-// plugins; see selection.cpp for the way to it.
+// plugins; see variable_selection.cpp for the way to it.
 #pragma once
 
 #include <adios2.h>

@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "tests/support/randomness.h"
 #include "tests/support/sweep_points.h"
-#include "tests/unit/client/programs.h"
+#include "tests/unit/client/faults/programs.h"
 
 namespace forebay::testing {
 

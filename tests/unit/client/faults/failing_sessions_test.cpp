@@ -7,7 +7,7 @@
 
 #include <forebay/admin.h>
 
-#include "tests/unit/client/failing_memory_fixture.h"
+#include "tests/unit/client/faults/failing_memory_fixture.h"
 
 namespace forebay::testing {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "client/reading/selection.h"
+#include "client/reading/boxes.h"
 
 #include <algorithm>
 #include <string>

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from types import EllipsisType
 from typing import SupportsIndex, TypeAlias
 
-__all__ = ["Index", "Selection", "select"]
+__all__ = ["ArraySelection", "Index", "select"]
 
 IndexItem: TypeAlias = SupportsIndex | slice | EllipsisType
 Index: TypeAlias = IndexItem | tuple[IndexItem, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class ArraySelection:
     """The smallest box that holds the selected elements, and the index that takes them from it."""
 
     start: tuple[int, ...]
@@ -28,7 +28,7 @@ class Selection:
     is_scalar: bool  #: every dimension was given an int, or there are none and the index was ``()``
 
 
-def select(index: Index, shape: tuple[int, ...]) -> Selection:
+def select(index: Index, shape: tuple[int, ...]) -> ArraySelection:
     """Turns an index into a selection of an array of this shape.
 
     Raises
@@ -37,7 +37,7 @@ def select(index: Index, shape: tuple[int, ...]) -> Selection:
         An int beyond its dimension, too many indices, or anything but ints, slices and one Ellipsis.
     """
     if index is Ellipsis:
-        return Selection((0,) * len(shape), shape, shape, None, False)
+        return ArraySelection((0,) * len(shape), shape, shape, None, False)
     items = _without_ellipsis(index if isinstance(index, tuple) else (index,), len(shape))
     start: list[int] = []
     count: list[int] = []
@@ -66,7 +66,7 @@ def select(index: Index, shape: tuple[int, ...]) -> Selection:
         count.append(length)
     is_scalar = not extents and not (isinstance(index, tuple) and Ellipsis in index)
     # The Ellipsis makes NumPy give an array also where only ints select.
-    return Selection(tuple(start), tuple(count), tuple(extents), None if plain else (*rest, ...), is_scalar)
+    return ArraySelection(tuple(start), tuple(count), tuple(extents), None if plain else (*rest, ...), is_scalar)
 
 
 def _without_ellipsis(items: tuple[IndexItem, ...], dimensions: int) -> list[SupportsIndex | slice]:

@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "storage/record_body.h"
-#include "tests/unit/client/programs.h"
+#include "tests/unit/client/faults/programs.h"
 
 namespace forebay::testing {
 namespace {

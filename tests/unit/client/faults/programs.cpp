@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/unit/client/programs.h"
+#include "tests/unit/client/faults/programs.h"
 
 #include <gtest/gtest.h>
 

@@ -12,8 +12,8 @@
 #include <forebay/reader.h>
 #include <forebay/writer.h>
 
+#include "tests/unit/client/faults/told.h"
 #include "tests/unit/client/server_on_disk.h"
-#include "tests/unit/client/told.h"
 
 namespace forebay::testing {
 

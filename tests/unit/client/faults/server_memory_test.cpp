@@ -4,9 +4,9 @@
 #include <future>
 #include <utility>
 
+#include "tests/unit/client/faults/sweep.h"
 #include "tests/unit/client/numbered_content.h"
 #include "tests/unit/client/stream_fixture.h"
-#include "tests/unit/client/sweep.h"
 
 namespace forebay::testing {
 namespace {

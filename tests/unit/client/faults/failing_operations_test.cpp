@@ -9,8 +9,8 @@
 #include <gtest/gtest.h>
 
 #include "base/log.h"
-#include "tests/unit/client/programs.h"
-#include "tests/unit/client/sweep.h"
+#include "tests/unit/client/faults/programs.h"
+#include "tests/unit/client/faults/sweep.h"
 
 namespace forebay::testing {
 namespace {

@@ -8,8 +8,8 @@
 
 #include "base/log.h"
 #include "tests/support/randomness.h"
-#include "tests/unit/client/programs.h"
-#include "tests/unit/client/sweep.h"
+#include "tests/unit/client/faults/programs.h"
+#include "tests/unit/client/faults/sweep.h"
 
 namespace forebay::testing {
 namespace {

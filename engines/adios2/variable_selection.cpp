@@ -3,7 +3,7 @@
 // private, as adios2::IO does with the core IO. The pointers to those members are named where access is not checked: in
 // explicit template instantiations. This
 // is no promised interface, so it can be compiled out (FOREBAY_ADIOS2_PUBLIC_SELECTION) and is tried at the first open.
-#include "selection.h"
+#include "variable_selection.h"
 
 #include <atomic>
 #include <stdexcept>
