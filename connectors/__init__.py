@@ -8,6 +8,8 @@ xarray     ``xr.open_dataset("forebay://RES/STREAM", engine="forebay", chunks={}
 dask       a function for each step on a cluster: ``map_steps(client, address, func)``
 arrow      blocks as tensors without a copy, particles and steps as tables
 fsspec     the files of a reservation: ``fsspec.open("forebay://RES/files/PATH")``
+ray        the steps as rows: ``read_stream("RES/STREAM")``
+tomography scans as streams, reconstructed while they are taken
 zarr       a stream as a read-only Zarr v3 store
 ========== ==========================================================================
 """

@@ -144,6 +144,12 @@ SUITES: dict[str, Suite] = {
         seconds_max=900,
         packages=("slurmctld", "slurmd", "slurm-client", "python3", "python3-venv"),
     ),
+    "ray": Suite(
+        "Ray datasets over streams; Ray is installed for this suite only",
+        (Pytest(("tests/ray",), parallel=False),),
+        seconds_max=900,
+        extras=("ray",),
+    ),
     "physics": Suite(
         "the flow that the packed-cylinder example computes, against known solutions",
         (Pytest(("tests/physics",)),),
