@@ -160,6 +160,11 @@ SUITES: dict[str, Suite] = {
         (Program(("scripts/test-wheel",)),),
         seconds_max=900,
     ),
+    "dependencies": Suite(
+        "all extras in one environment, with Snakemake, each NumPy and each Python that is installed",
+        (Pytest(("tests/dependencies",), parallel=False),),
+        seconds_max=3600,
+    ),
     "sweeps": Suite(
         "all points of each sweep of unit, integration and fault",
         (
