@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The deep suites cut into shards: `./run test deep --shard K/N`. Together they are the whole of each deep suite. Each is
-to be built and run within six minutes on two cores, also where nothing has been compiled before.
+"""The deep suites cut into shards: `./run test deep --shard K/N`. Together they are the whole of each deep suite. Each
+is to be built and run within six minutes on two cores, also where nothing has been compiled before.
 """
 
 from __future__ import annotations
