@@ -13,6 +13,7 @@ import typer
 from rich.text import Text
 
 import forebay
+from forebay.cli.chosen import chosen
 from forebay.cli.failures import ExitStatus
 from forebay.cli.output import JsonOption, console, error_console, print_json
 from forebay.cli.root import run
@@ -81,7 +82,7 @@ def render(
     rendered = 0
     try:
         with (
-            forebay.open(stream, timeout=timeout_seconds) as source,
+            forebay.open(stream, instance=chosen(), timeout=timeout_seconds) as source,
             Painter(options, on_retry=say) as painter,
             Recorder(out, painter, options, frame_rate=frame_rate, velocity=velocity, solid=solid) as recorder,
         ):

@@ -116,12 +116,16 @@ Result<std::string> server_socket() {
 
 Result<ServerPlace> ServerPlace::find(std::string_view socket_path) {
   if (!socket_path.empty()) return ServerPlace{std::string(socket_path), {}};
-  ASSIGN_OR_RETURN(auto found, server_socket());
-  ServerPlace place{std::move(found), {}};
-  if (!environment("FOREBAY_SOCKET").empty()) return place;
+  if (auto socket = environment("FOREBAY_SOCKET"); !socket.empty()) return ServerPlace{std::move(socket), {}};
+  return of_root(instance_root());
+}
+
+Result<ServerPlace> ServerPlace::of_root(std::string_view root) {
+  ASSIGN_OR_RETURN(auto socket, endpoint_of(std::string(root)));
+  ServerPlace place{std::move(socket), {}};
   // The program may go to another directory meanwhile.
   std::error_code error;
-  if (const auto root = std::filesystem::absolute(instance_root(), error); !error) place.root = root.string();
+  if (const auto absolute = std::filesystem::absolute(root, error); !error) place.root = absolute.string();
   return place;
 }
 

@@ -12,7 +12,7 @@
 
 from typing import Any
 
-from forebay.admin import Admin, instance_root, server_socket
+from forebay.admin import Admin
 from forebay.checksum import crc32c
 from forebay.datatypes import AttributeValue, ShapeKind, joined_dimension
 from forebay.errors import (
@@ -44,7 +44,9 @@ from forebay.errors import (
     UnsupportedError,
     VariableNotFoundError,
 )
+from forebay.file_address import FileAddress
 from forebay.follower import Follower
+from forebay.instance import Instance, instance_root, server_socket
 from forebay.opening import open  # noqa: A004 - forebay.open reads like the builtin
 from forebay.records import (
     AccessMode,
@@ -66,6 +68,7 @@ from forebay.records import (
 )
 from forebay.sizes import format_size, parse_size
 from forebay.step import Step
+from forebay.step_metadata import StepMetadata, StepsMetadata, VariableLayout, VariableMetadata
 from forebay.stream import Steps, Stream
 from forebay.variable import Block, Variable
 from forebay.writable_stream import WritableStream
@@ -88,11 +91,13 @@ __all__ = [
     "DisconnectedError",
     "ErrorCode",
     "FencedError",
+    "FileAddress",
     "Finding",
     "Follower",
     "ForebayError",
     "ForebaySystemError",
     "GroupBrokenError",
+    "Instance",
     "InvalidArgumentError",
     "LauncherRank",
     "Lifetime",
@@ -111,10 +116,12 @@ __all__ = [
     "Step",
     "StepBeingWritten",
     "StepGoneError",
+    "StepMetadata",
     "StepNotFoundError",
     "StepSummary",
     "StepTimeoutError",
     "Steps",
+    "StepsMetadata",
     "StorageError",
     "Stream",
     "StreamFailedError",
@@ -124,6 +131,8 @@ __all__ = [
     "StreamStatus",
     "UnsupportedError",
     "Variable",
+    "VariableLayout",
+    "VariableMetadata",
     "VariableNotFoundError",
     "WritableStream",
     "crc32c",

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from forebay import _core
+from forebay.instance import InstanceLike, server_place
 from forebay.records import (
     AccessMode,
     Address,
@@ -25,23 +26,7 @@ from forebay.records import (
 )
 from forebay.sizes import parse_size
 
-__all__ = ["Admin", "instance_root", "server_socket"]
-
-
-def instance_root() -> str:
-    """The instance's root: ``$FOREBAY_ROOT``, else ``/var/lib/forebay`` for root, else under ``$XDG_STATE_HOME``."""
-    return _core.instance_root()
-
-
-def server_socket() -> str:
-    """Path of the server's socket: ``$FOREBAY_SOCKET``, else what the instance's root says.
-
-    Raises
-    ------
-    NotFoundError
-        No server was ever started there: run ``forebay up``.
-    """
-    return _core.server_socket()
+__all__ = ["Admin"]
 
 
 class Admin:
@@ -52,15 +37,15 @@ class Admin:
 
     Parameters
     ----------
-    socket_path : str
-        The server's socket; empty: :func:`server_socket`. Later calls go to the same instance, whatever the
-        environment names then.
+    instance : Instance or path, optional
+        The instance: an :class:`Instance`, the path of its root, or that of its server's socket. Not given: the one
+        that the environment names now. Later calls go to the same instance, whatever the environment names then.
     reconnect_timeout : float
         Seconds that each call, and this one, waits for a server that is away; 0: one attempt.
     """
 
-    def __init__(self, socket_path: str = "", *, reconnect_timeout: float = 0.0) -> None:
-        self._core = _core.Admin.connect(socket_path, round(reconnect_timeout * 1000))
+    def __init__(self, instance: InstanceLike | None = None, *, reconnect_timeout: float = 0.0) -> None:
+        self._core = _core.Admin.connect(server_place(instance), round(reconnect_timeout * 1000))
 
     def close(self) -> None:
         """Closes the connection; idempotent."""

@@ -10,7 +10,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self, TypeAlias
 
 from forebay import _core
-from forebay.errors import InvalidArgumentError, StepTimeoutError, StreamFailedError, StreamInterruptedError
+from forebay.async_wait import next_step
+from forebay.errors import (
+    CancelledError,
+    InvalidArgumentError,
+    StepTimeoutError,
+    StreamFailedError,
+    StreamInterruptedError,
+)
 from forebay.records import Notice, StreamInfo, StreamStatus
 from forebay.step import Step
 
@@ -40,6 +47,8 @@ def milliseconds(seconds: float | None) -> int:
 class Follower(Iterator[Step]):
     """Iterator over the steps of a stream as they commit; made by :meth:`Stream.follow`. Also a context manager.
 
+    ``async for step in follower`` waits without keeping the event loop busy.
+
     It ends (StopIteration) when the stream has ended. ``next()`` belongs to one thread at a time; ``ack`` of its steps,
     ``seek`` and ``close`` may be called from others meanwhile, and are served within about a tenth of a second.
 
@@ -65,11 +74,14 @@ class Follower(Iterator[Step]):
     ) -> None:
         self._stream = stream
         self._core = native
+        self._uuid = native.stream_uuid
         self._consumer = consumer
         self._timeout_ms = milliseconds(timeout)
         self._acknowledges = bool(consumer) and acknowledge == "auto"
         self._on_notice = on_notice
         self._previous: _core.Step | None = None
+        self._untaken: Step | None = None  # Came when the task that waited for it had been cancelled.
+        self._is_awaited = False
         self._reference = weakref.ref(self)
         self._closed = False
 
@@ -114,6 +126,28 @@ class Follower(Iterator[Step]):
         return self
 
     def __next__(self) -> Step:
+        return self._next(self._on_notice)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Step:
+        """The next step, without keeping the event loop from other work; ``on_notice`` is called by the loop.
+
+        A task that is cancelled while it waits loses no step: the next wait gives it.
+        """
+        if self._is_awaited:
+            raise RuntimeError(f"two tasks wait for steps of {self!r} at once: one follower serves one at a time")
+        self._is_awaited = True
+        try:
+            return await next_step(self)
+        finally:
+            self._is_awaited = False
+
+    def _next(self, on_notice: Callable[[Notice], object] | None) -> Step:
+        if self._untaken is not None:
+            step, self._untaken = self._untaken, None
+            return step
         self._acknowledge_previous()
         timeout_ms = self._timeout_ms
         deadline: float | None = None
@@ -123,11 +157,11 @@ class Follower(Iterator[Step]):
                 assert native is not None
                 if self._acknowledges:
                     self._previous = native
-                return Step(native, self._stream, self, rewound, skipped)
+                return Step(native, self._stream, self._uuid, self, rewound, skipped)
             if kind != _NOTICE:
                 raise self._reason(kind, status, text)
-            if self._on_notice is not None:
-                self._on_notice(Notice(StreamStatus(status), text))
+            if on_notice is not None:
+                on_notice(Notice(StreamStatus(status), text))
             # Notices do not prolong the wait by more than one timeout.
             if timeout_ms > 0:
                 deadline = monotonic() + timeout_ms / 1000 if deadline is None else deadline
@@ -151,7 +185,11 @@ class Follower(Iterator[Step]):
     def _acknowledge_previous(self) -> None:
         if self._previous is not None:
             previous, self._previous = self._previous, None
-            self._core.acknowledge(previous)
+            try:
+                self._core.acknowledge(previous)
+            except CancelledError:
+                self._previous = previous
+                raise
 
     def ack(self, step: Step) -> None:
         """Moves the consumer's cursor behind ``step``.
@@ -182,14 +220,14 @@ class Follower(Iterator[Step]):
             ``step`` lies beyond the one that comes next.
         """
         self._core.seek(step)
-        self._previous = None
+        self._previous = self._untaken = None
 
     def close(self) -> None:
         """Lets the consumer's cursor go, so that another process may take it.
 
         The step in hand is not acknowledged. Idempotent.
         """
-        self._previous = None
+        self._previous = self._untaken = None
         self._closed = True
         self._core.close()
 

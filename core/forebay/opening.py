@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias, overload
 from forebay import _core
 from forebay.errors import DeadlineExceededError, InvalidArgumentError, NotFoundError, StreamNotFoundError
 from forebay.follower import milliseconds
+from forebay.instance import InstanceLike, instance_path, server_place
 from forebay.records import Address, Retention, launcher_rank
 from forebay.stream import Distribution, Mode, Stream, Verify, Watermark
 from forebay.writable_stream import WritableStream
@@ -22,6 +23,7 @@ def open(  # noqa: A001
     address: str | Address,
     mode: Literal["r"] = "r",
     *,
+    instance: InstanceLike | None = None,
     verify: Verify = "none",
     timeout: float | None = 60.0,
     reconnect_timeout: float | None = 60.0,
@@ -31,6 +33,7 @@ def open(  # noqa: A001
     address: str | Address,
     mode: Literal["w", "a"],
     *,
+    instance: InstanceLike | None = None,
     rank: int | None = None,
     ranks: int | None = None,
     group: str | None = None,
@@ -53,6 +56,7 @@ def open(  # noqa: A001 - forebay.open is meant to read like the builtin
     address: str | Address,
     mode: Mode = "r",
     *,
+    instance: InstanceLike | None = None,
     verify: Verify = "none",
     timeout: float | None = 60.0,
     reconnect_timeout: float | None = 60.0,
@@ -66,6 +70,9 @@ def open(  # noqa: A001 - forebay.open is meant to read like the builtin
         ``"RESERVATION/STREAM"`` or ``"forebay://RESERVATION/STREAM"``.
     mode : {"r", "w", "a"}
         Read; replace the stream by a new epoch from step 0; go on after its last committed step, or create it.
+    instance : Instance or path, optional
+        The instance that has the stream: an :class:`Instance`, the path of its root, or that of its server's socket.
+        Not given: the one that the environment names (``$FOREBAY_SOCKET``, ``$FOREBAY_ROOT``, else the user's own).
     verify : {"none", "first", "read"}
         When block checksums are checked by reads: never, the first time a block is touched, always. Views are checked
         by ``variable.verify()``.
@@ -128,13 +135,14 @@ def open(  # noqa: A001 - forebay.open is meant to read like the builtin
         if mode == "r":
             if options:
                 raise InvalidArgumentError(f"option {next(iter(options))!r} is for writing; mode 'r' does not take it")
-            server = _core.ServerPlace.find()
-            return Stream(place, reader_options, server, _core.Reader.open(place.path, server=server, **reader_options))
+            server = server_place(instance)
+            native = _core.Reader.open(place.path, server=server, **reader_options)
+            return Stream(place, reader_options, server, instance_path(instance), native)
         if mode in ("w", "a"):
             native_options = _writer_options(mode, timeout, reconnect_timeout, **options)
-            server = _core.ServerPlace.find()
+            server = server_place(instance)
             writer = _core.Writer.open(place.path, server=server, **native_options)
-            return WritableStream(place, mode, reader_options, server, writer)
+            return WritableStream(place, mode, reader_options, server, instance_path(instance), writer)
     except NotFoundError as error:
         raise StreamNotFoundError(error.what, error.where) from None
     except DeadlineExceededError as error:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from forebay import _core
 from forebay.datatypes import AttributeValue, attribute_from_native
-from forebay.errors import InvalidArgumentError, StepGoneError, VariableNotFoundError
+from forebay.errors import InvalidArgumentError, VariableNotFoundError
 from forebay.records import Address, StepSummary
 from forebay.variable import Variable
 
@@ -26,7 +26,8 @@ class Step(Mapping[str, Variable]):
 
     Holding it (or a view of its data) pins it: its space is not reused. Unnamed readers' pins are bounded; beyond that
     bound ``pinned`` is False and reads are copies, checked afterwards. ``with step:`` releases it at the end. Pickles
-    by address (``RES/STREAM@NUMBER`` and epoch): the other process opens it again.
+    by address (``RES/STREAM@NUMBER``, epoch, and the stream's uuid): the other process opens it again, or gets
+    StepGoneError.
 
     Attributes
     ----------
@@ -42,18 +43,20 @@ class Step(Mapping[str, Variable]):
         How many steps were dropped before this reader got to them.
     """
 
-    __slots__ = ("__weakref__", "_core", "_follower", "_stream", "epoch", "number", "rewound", "skipped")
+    __slots__ = ("__weakref__", "_core", "_follower", "_stream", "_uuid", "epoch", "number", "rewound", "skipped")
 
     def __init__(
         self,
         native: _core.Step,
         stream: Stream,
+        uuid: str,
         follower: Follower | None = None,
         rewound: bool = False,
         skipped: int = 0,
     ) -> None:
         self._core: _core.Step | None = native
         self._stream = stream
+        self._uuid = uuid  # of the stream that the step belongs to
         # The weak reference that the follower keeps of itself: following must not cost one per step.
         self._follower: weakref.ReferenceType[Follower] | None = None if follower is None else follower._reference
         self.number = native.number
@@ -172,19 +175,11 @@ class Step(Mapping[str, Variable]):
         return f"<Step {self.address}, epoch {self.epoch}{state}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _step_of, (self._stream, self.number, self.epoch)
+        from forebay.stream import step_of_pickle  # the two refer to each other
+
+        return step_of_pickle, (*self._stream._origin(self._uuid), self.number, self.epoch)
 
     def _native(self) -> _core.Step:
         if self._core is None:
             raise ValueError(f"step {self.address} was released")
         return self._core
-
-
-def _step_of(stream: Stream, number: int, epoch: int) -> Step:
-    step = stream[number]
-    if step.epoch != epoch:
-        raise StepGoneError(
-            f"the step of epoch {epoch} was withdrawn or replaced; the stream now has one of epoch {step.epoch}",
-            str(step.address),
-        )
-    return step

@@ -4,17 +4,25 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self, SupportsIndex, TypeAlias, overload
 from weakref import WeakValueDictionary
 
 from forebay import _core
 from forebay.admin import stream_of
-from forebay.errors import InvalidArgumentError, NotFoundError, StepNotFoundError
+from forebay.errors import (
+    InvalidArgumentError,
+    NotFoundError,
+    StepGoneError,
+    StepNotFoundError,
+    StreamNotFoundError,
+)
 from forebay.follower import Acknowledge, Follower, StartText
+from forebay.instance import server_place
 from forebay.records import Address, Notice, StepSummary, StreamInfo
 from forebay.step import Step
+from forebay.step_metadata import GatheredSteps, StepsMetadata
 
 __all__ = ["Distribution", "Mode", "Steps", "Stream", "Verify", "Watermark"]
 
@@ -58,7 +66,7 @@ class Stream:
 
     ``stream[17]`` is the step number 17; ``stream.steps()[-1]`` is what is known of the newest one. Handles do not
     survive ``fork()``: open the stream in the child (``multiprocessing`` with "spawn" or "forkserver" pickles it by
-    address).
+    address). A pickle names the stream's uuid too: if the stream was removed and made anew since, loading it fails.
     """
 
     mode: Mode = "r"
@@ -68,12 +76,15 @@ class Stream:
         address: Address,
         reader_options: dict[str, Any],
         server: _core.ServerPlace,
+        instance: str | None,
         native: _core.Reader | None,
     ) -> None:
         self._address = address
         self._options = reader_options
         self._server = server  # Also of what is opened through this handle later.
+        self._instance = instance  # For pickles; None: the one that the environment names.
         self._reader = native
+        self._uuid = "" if native is None else native.stream_uuid  # Of the stream that self._reader reads.
         self._followers: WeakValueDictionary[int, Follower] = WeakValueDictionary()
         self._closed = False
 
@@ -94,6 +105,30 @@ class Stream:
         """The kept steps in order: number, epoch, time, size, watermarks. A snapshot: ask again for newer ones."""
         return Steps(self._random_access().steps())
 
+    def steps_at(self, numbers: Iterable[SupportsIndex] | None = None) -> StepsMetadata:
+        """What many steps say of themselves, in one go: variables, shapes, blocks, attributes and single values.
+
+        Much cheaper than opening step after step, and nothing stays pinned.
+
+        Parameters
+        ----------
+        numbers : iterable of int, optional
+            The steps, by number; not given: all kept ones. Those that are not kept (any more) are left out.
+
+        Raises
+        ------
+        CorruptError
+            A step's metadata does not match its checksum.
+        """
+        reader = self._random_access()
+        if numbers is None:
+            wanted = [summary[0] for summary in reader.steps()]
+        else:
+            wanted = [operator.index(number) for number in numbers]
+            if any(number < 0 for number in wanted):
+                raise InvalidArgumentError("steps are numbered from 0", f"stream {self._address}")
+        return StepsMetadata(GatheredSteps(*reader.metadata(wanted)))
+
     def __getitem__(self, number: SupportsIndex) -> Step:
         """The step of this number.
 
@@ -111,7 +146,7 @@ class Stream:
                 f"stream {self._address}",
             )
         try:
-            return Step(self._random_access().step(wanted), self)
+            return Step(self._random_access().step(wanted), self, self._uuid)
         except NotFoundError as error:
             raise StepNotFoundError(error.what, error.where) from None
 
@@ -231,12 +266,17 @@ class Stream:
         return f"<{type(self).__name__} {self._address}, mode {self.mode!r}{', closed' if self._closed else ''}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopen, (self._address.path, self._options)
+        return _stream_of, self._origin(self._uuid)
+
+    def _origin(self, uuid: str) -> tuple[Any, ...]:
+        """What a pickle names this stream by; ``uuid``: of the reader that gave what is pickled."""
+        return self._address.path, self._options, self._instance, uuid
 
     def _random_access(self) -> _core.Reader:
         self._check_open()
         if self._reader is None:
             self._reader = _core.Reader.open(self._address.path, server=self._server, **self._options)
+            self._uuid = self._reader.stream_uuid
         return self._reader
 
     def _check_open(self) -> None:
@@ -248,12 +288,45 @@ class Stream:
 _reopened: WeakValueDictionary[tuple[Any, ...], Stream] = WeakValueDictionary()
 
 
-def _reopen(path: str, reader_options: dict[str, Any]) -> Stream:
-    key = (_core.server_socket(), path, *sorted(reader_options.items()))
+def _stream_of(path: str, reader_options: dict[str, Any], instance: str | None, uuid: str) -> Stream:
+    """The stream that a pickle names.
+
+    Raises
+    ------
+    StreamNotFoundError
+        It was removed, also if there is another one at its address now.
+    """
+    server = server_place(instance)
+    key = (server.socket_path, path, uuid, *sorted(reader_options.items()))
     stream = _reopened.get(key)
     if stream is None or stream._closed:
-        server = _core.ServerPlace.find()
-        native = _core.Reader.open(path, server=server, **reader_options)
-        stream = Stream(Address.parse(path), reader_options, server, native)
+        try:
+            # The stream existed: one that is made later is another, and not to be waited for.
+            native = _core.Reader.open(path, server=server, **reader_options | {"open_timeout_ms": 0})
+        except NotFoundError as error:
+            raise StreamNotFoundError(error.what, error.where) from None
+        if native.stream_uuid != uuid:
+            native.close()
+            raise StreamNotFoundError(
+                "the stream was removed and made anew since it was pickled: open it again for the new one",
+                f"stream {path}",
+            )
+        stream = Stream(Address.parse(path), reader_options, server, instance, native)
         _reopened[key] = stream
     return stream
+
+
+def step_of_pickle(
+    path: str, reader_options: dict[str, Any], instance: str | None, uuid: str, number: int, epoch: int
+) -> Step:
+    """The step that a pickle names; StepGoneError if the stream has no such step any more."""
+    try:
+        step = _stream_of(path, reader_options, instance, uuid)[number]
+    except (StreamNotFoundError, StepNotFoundError) as error:
+        raise StepGoneError(error.what, f"{error.where}, step {number}") from None
+    if step.epoch != epoch:
+        raise StepGoneError(
+            f"the step of epoch {epoch} was withdrawn or replaced; the stream now has one of epoch {step.epoch}",
+            str(step.address),
+        )
+    return step

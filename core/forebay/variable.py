@@ -15,13 +15,14 @@ from numpy.typing import DTypeLike, NDArray
 
 from forebay.array_selection import ArraySelection, Index, select
 from forebay.datatypes import CODE_OF_KIND, KINDS, STRING_DTYPE, ShapeKind, dtype_of
+from forebay.dimensions import attribute_of, dims_of
 from forebay.errors import CopyNeededError, InvalidArgumentError
 from forebay.memory import array_over
 
 if TYPE_CHECKING:
     from forebay.step import Step
 
-__all__ = ["Block", "Variable"]
+__all__ = ["Block", "Variable", "extreme_of"]
 
 Array = NDArray[Any]
 
@@ -87,6 +88,17 @@ class Variable:
         return self._shape
 
     @property
+    def dims(self) -> tuple[str, ...] | None:
+        """Names of the dimensions, slowest first; None where the writer gave none.
+
+        For local arrays those of each block.
+        """
+        dimensions = self.ndim
+        if self.kind is ShapeKind.LOCAL_ARRAY:
+            dimensions = len(self.blocks[0].count) if self.blocks else 0
+        return dims_of(self._step.attributes.get(attribute_of(self._name)), dimensions)
+
+    @property
     def ndim(self) -> int:
         """Number of dimensions."""
         return len(self._shape)
@@ -113,12 +125,12 @@ class Variable:
     @property
     def min(self) -> Any:
         """Smallest element of all blocks; None where a block has no statistics or there is no element."""
-        return self._extreme(False)
+        return extreme_of(self.blocks, self.dtype, largest=False)
 
     @property
     def max(self) -> Any:
         """Largest element of all blocks; None where a block has no statistics or there is no element."""
-        return self._extreme(True)
+        return extreme_of(self.blocks, self.dtype, largest=True)
 
     def __getitem__(self, index: Index) -> Any:
         selection = select(index, self._whole())
@@ -318,20 +330,22 @@ class Variable:
         low, high = (np.frombuffer(data, self.dtype, 1)[0] for data in statistics)
         return Block(rank, start, count, size_bytes, low, high, checksum)
 
-    def _extreme(self, largest: bool) -> Any:
-        values = []
-        for block in self.blocks:
-            if 0 in block.count:
-                continue
-            if block.min is None:
-                return None
-            values.append(block.max if largest else block.min)
-        if not values:
+
+def extreme_of(blocks: Sequence[Block], dtype: np.dtype[Any], *, largest: bool) -> Any:
+    """Smallest or largest element of these blocks; None where one has no statistics or there is no element."""
+    values = []
+    for block in blocks:
+        if 0 in block.count:
+            continue
+        if block.min is None:
             return None
-        if self.dtype.kind == "S":
-            return max(values) if largest else min(values)
-        # fmax and fmin pass over NaN, as the blocks' own statistics do.
-        return np.fmax.reduce(values) if largest else np.fmin.reduce(values)
+        values.append(block.max if largest else block.min)
+    if not values:
+        return None
+    if dtype.kind == "S":
+        return max(values) if largest else min(values)
+    # fmax and fmin pass over NaN, as the blocks' own statistics do.
+    return np.fmax.reduce(values) if largest else np.fmin.reduce(values)
 
 
 _LOCAL_ARRAY = CODE_OF_KIND[ShapeKind.LOCAL_ARRAY]

@@ -3,10 +3,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
+from numpy.typing import ArrayLike
+
 from forebay import _core
+from forebay.datatypes import ShapeKind
 from forebay.records import Address
 from forebay.stream import Mode, Stream
 from forebay.writing import AttributesBeingWritten, StepBeingWritten
@@ -26,9 +30,10 @@ class WritableStream(Stream):
         mode: Mode,
         reader_options: dict[str, Any],
         server: _core.ServerPlace,
+        instance: str | None,
         writer: _core.Writer,
     ) -> None:
-        super().__init__(address, reader_options, server, None)
+        super().__init__(address, reader_options, server, instance, None)
         self.mode = mode
         self._writer = writer
         self._attributes = AttributesBeingWritten(writer)
@@ -47,6 +52,27 @@ class WritableStream(Stream):
         """
         self._check_open()
         return StepBeingWritten(self, self._writer)
+
+    def write(
+        self,
+        name: str,
+        block: ArrayLike,
+        *,
+        shape: Sequence[int] | None = None,
+        start: Sequence[int] | None = None,
+        kind: ShapeKind | str | None = None,
+        dims: Sequence[str] | None = None,
+    ) -> int:
+        """Writes a step of this one variable: :meth:`step` and :meth:`StepBeingWritten.write` in one.
+
+        Returns
+        -------
+        int
+            The step's number.
+        """
+        with self.step() as step:
+            step.write(name, block, shape=shape, start=start, kind=kind, dims=dims)
+        return step.number
 
     @property
     def attributes(self) -> AttributesBeingWritten:

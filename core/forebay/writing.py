@@ -21,6 +21,7 @@ from forebay.datatypes import (
     joined_dimension,
     kind_of,
 )
+from forebay.dimensions import attribute_of, checked_dims
 from forebay.errors import InvalidArgumentError
 from forebay.memory import array_over
 
@@ -70,6 +71,7 @@ class StepBeingWritten:
         self._stream = stream
         self._core = native
         self._allocations: list[tuple[_core.Memory, NDArray[Any]]] = []
+        self._dims: dict[str, tuple[str, ...]] = {}  # that this rank gave in this step
         self._accepts_blocks = True
         self._over = False
         self.number = native.begin_step()
@@ -103,6 +105,7 @@ class StepBeingWritten:
         shape: Sequence[int] | None = None,
         start: Sequence[int] | None = None,
         kind: ShapeKind | str | None = None,
+        dims: Sequence[str] | None = None,
     ) -> None:
         """Writes one block of a variable. When it returns, the array may be reused.
 
@@ -121,11 +124,14 @@ class StepBeingWritten:
             Not given: ``global_value`` for a scalar, ``joined_array`` if the shape has the joined dimension, else
             ``global_array`` (without ``shape``: of the block's own shape). ``local_array`` and ``joined_array`` take
             blocks that need no place; ``local_value`` takes one scalar or str per rank.
+        dims : sequence of str, optional
+            Names of the dimensions, slowest first, for example ``("z", "y", "x")``; readers get them as
+            ``variable.dims``. They hold for later steps too, until others are given.
 
         Raises
         ------
         InvalidArgumentError
-            Type or dimensions that do not fit each other, or an earlier block of this step.
+            Type, dimensions or their names that do not fit each other, or an earlier block of this step.
         NoSpaceError
             The reservation is full and the stream's options say not to wait, or waiting did not help.
         GroupBrokenError, FencedError
@@ -136,11 +142,14 @@ class StepBeingWritten:
             chosen = kind_of(kind) if kind is not None else ShapeKind.GLOBAL_VALUE
             if chosen not in (ShapeKind.GLOBAL_VALUE, ShapeKind.LOCAL_VALUE):
                 raise InvalidArgumentError("a text is a global_value or a local_value", f"variable {name!r}")
+            self._check_dims(name, dims, 0)
             self._core.put_string(name, CODE_OF_KIND[chosen], block)
             return
         array = np.asarray(block)
         chosen, whole, place = placement(name, array.shape, shape, start, kind)
+        names = self._check_dims(name, dims, array.ndim)
         self._put(name, array, chosen, whole, place)
+        self._set_dims(name, names)
 
     def allocate(
         self,
@@ -151,6 +160,7 @@ class StepBeingWritten:
         start: Sequence[int] | None = None,
         count: Sequence[int] | None = None,
         kind: ShapeKind | str | None = None,
+        dims: Sequence[str] | None = None,
     ) -> NDArray[Any]:
         """A block to compute in place: a writable, page-aligned array on the step's own storage, never copied.
 
@@ -162,6 +172,8 @@ class StepBeingWritten:
             Element type.
         start, count : sequence of int, optional
             Which block of the shape this is; the whole shape if not given.
+        dims : sequence of str, optional
+            Names of the dimensions, as in :meth:`write`.
 
         Returns
         -------
@@ -177,7 +189,9 @@ class StepBeingWritten:
         extents = tuple(shape) if count is None else tuple(count)
         whole_given = None if kind is not None and kind_of(kind) is ShapeKind.LOCAL_ARRAY else shape
         chosen, whole, place = placement(name, extents, whole_given, start, kind)
+        names = self._check_dims(name, dims, len(extents))
         memory = self._core.allocate(name, code, CODE_OF_KIND[chosen], whole, place, extents)
+        self._set_dims(name, names)
         if 0 in extents:
             return np.empty(extents, dtype_of(code))
         array = array_over(memory, extents, dtype_of(code))
@@ -229,6 +243,23 @@ class StepBeingWritten:
         if not self._core.put(name, code, kind_code, shape, start, array):
             # The strides are not those of a box in a C-ordered array.
             self._core.put(name, code, kind_code, shape, start, np.ascontiguousarray(array))
+
+    def _check_dims(self, name: str, dims: Sequence[str] | None, dimensions: int) -> tuple[str, ...] | None:
+        if dims is None:
+            return None
+        names = checked_dims(name, dims, dimensions)
+        before = self._dims.get(name, names)
+        if names != before:
+            raise InvalidArgumentError(f"dims were {before!r} in an earlier block of this step", f"variable {name!r}")
+        return names
+
+    def _set_dims(self, name: str, names: tuple[str, ...] | None) -> None:
+        if not names:
+            return
+        self._dims[name] = names
+        attribute = attribute_of(name)
+        if self.attributes.get(attribute) != names:
+            self.attributes[attribute] = names
 
     def _seal(self) -> None:
         self._accepts_blocks = False

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from forebay.errors import DisconnectedError
-from forebay.workflows.manager.client import ManagerClient
+from forebay.manager.client import ManagerClient
 from tests.fault.workday import Answer, Workday
 from tests.support.instance import CommandLineInstance
 from tests.support.sweeps import Sweep

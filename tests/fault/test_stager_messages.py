@@ -17,8 +17,8 @@ import pytest
 from numpy.typing import NDArray
 
 import forebay
+from forebay.manager.jobs import FilesJob, Job, StepsJob, job_to_json
 from forebay.workflows.staging.files import stage_files
-from forebay.workflows.staging.job import FilesJob, Job, StepsJob, job_to_json
 from forebay.workflows.staging.reporting import JsonReporter
 from forebay.workflows.staging.steps import stage_steps
 from tests.fault.conftest import MESSAGE_PLACES

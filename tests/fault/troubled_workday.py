@@ -17,7 +17,7 @@ import pytest
 
 from forebay.cli.failures import ExitStatus
 from forebay.errors import ForebayError, NoSpaceError, StorageError
-from forebay.workflows.manager.client import ManagerClient
+from forebay.manager.client import ManagerClient
 from tests.fault.workday import Answer, Workday
 from tests.support.instance import CommandLineInstance
 from tests.support.load import until

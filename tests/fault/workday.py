@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 import forebay
-from forebay.workflows.manager.client import ManagerClient
-from forebay.workflows.staging.job import FilesJob, Job, StepsJob
+from forebay.manager.client import ManagerClient
+from forebay.manager.jobs import FilesJob, Job, StepsJob
 from tests.support.instance import CommandLineInstance
 from tests.support.staged_output import check_destination, receipt_entries, stray_names
 

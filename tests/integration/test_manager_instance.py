@@ -22,7 +22,8 @@ import pytest
 import forebay
 from forebay.cli.failures import ExitStatus
 from forebay.errors import DisconnectedError
-from forebay.workflows.manager import client, instance_control
+from forebay.manager import client
+from forebay.workflows.manager import instance_control
 from tests.support.instance import CommandLineInstance
 from tests.support.load import until
 from tests.support.randomness import TEST_SEED, times

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import forebay
-from forebay.cli.instance import Instance
-from forebay.workflows.manager.client import ManagerClient
-from forebay.workflows.staging.job import FilesJob, StepsJob
+from forebay.instance import Instance
+from forebay.manager.client import ManagerClient
+from forebay.manager.jobs import FilesJob, StepsJob
 from tests.support.instance import CommandLineInstance
 from tests.support.other_user import as_user, can_run_python
 

@@ -268,6 +268,81 @@ def test_pickled_step_of_another_epoch_is_gone(address: str) -> None:
         pickle.loads(data)
 
 
+def write_anew(address: str) -> None:
+    """Removes the stream and writes one of the same address, epoch and shapes."""
+    with forebay.Admin() as admin:
+        epoch = admin.stream(address).epoch
+        admin.remove_stream(address)
+        with forebay.open(address, mode="w") as stream:
+            for _ in range(4):
+                with stream.step() as step:
+                    step["T"] = np.full((128, 1024), 99.0)
+        assert admin.stream(address).epoch == epoch
+
+
+@pytest.mark.parametrize("reopened", [False, True])
+def test_pickles_of_a_stream_that_was_made_anew_never_read_the_new_one(address: str, reopened: bool) -> None:
+    stream = forebay.open(address)
+    with stream.follow() as follower:
+        followed = next(follower)
+    pickled_stream = pickle.dumps(stream)
+    pickled_parts = [pickle.dumps(part) for part in (stream[0], followed, stream[0]["T"])]
+    followed.release()  # Nobody may hold a step of a stream that is removed.
+    # A process that loaded it before has a connection of before.
+    kept = pickle.loads(pickled_stream) if reopened else None
+    write_anew(address)
+    for data in pickled_parts:
+        with pytest.raises(forebay.StepGoneError, match="removed"):
+            pickle.loads(data)
+    if not reopened:
+        with pytest.raises(forebay.StreamNotFoundError, match="made anew"):
+            pickle.loads(pickled_stream)
+    assert kept is None or kept.mode == "r"
+
+
+def test_pickle_of_a_step_that_a_handle_of_the_old_stream_followed_is_of_the_new_one(address: str) -> None:
+    stream = forebay.open(address)
+    write_anew(address)
+    with stream.follow() as follower:
+        step = next(follower)
+    assert float(pickle.loads(pickle.dumps(step))["T"][0, 0]) == 99
+
+
+def test_pickle_of_a_stream_that_is_gone_says_so_at_once(address: str) -> None:
+    data = pickle.dumps(forebay.open(address, timeout=600)[0])
+    with forebay.Admin() as admin:
+        admin.remove_stream(address)
+    with pytest.raises(forebay.StepGoneError, match="no such stream"):
+        pickle.loads(data)
+
+
+def test_steps_that_a_writer_reads_travel_too(reservation: str) -> None:
+    with forebay.open(f"{reservation}/flow", mode="w") as stream:
+        with stream.step() as step:
+            step["T"] = 7.0
+        assert pickle.loads(pickle.dumps(stream[0]))["T"].item() == 7
+
+
+def test_reader_does_not_go_on_with_a_stream_that_was_made_anew_while_it_was_away(tmp_path: Path) -> None:
+    with StagingServer(tmp_path / "root") as server, pytest.MonkeyPatch.context() as environment:
+        for name, value in server.environment.items():
+            environment.setenv(name, value)
+        with forebay.Admin() as admin:
+            admin.create("run1", "64MiB")
+        with forebay.open("run1/flow", mode="w") as stream, stream.step() as step:
+            step["T"] = np.zeros((128, 1024))
+        held = forebay.open("run1/flow")
+        with held.follow(start="next") as follower:
+            # Their next calls are the first that the new server hears of them.
+            server.stop()
+            server.start()
+            write_anew("run1/flow")
+            with pytest.raises(forebay.NotFoundError, match="made anew"):
+                next(follower)
+        with pytest.raises(forebay.NotFoundError, match="made anew"):
+            held[0]
+
+
 def test_writers_do_not_pickle(reservation: str) -> None:
     with (
         forebay.open(f"{reservation}/flow", mode="w") as stream,

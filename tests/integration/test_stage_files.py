@@ -22,9 +22,9 @@ from forebay.errors import (
     StorageError,
     UnsupportedError,
 )
+from forebay.manager.jobs import FilesJob
 from forebay.workflows.staging import file_copy
 from forebay.workflows.staging.files import TREE_RECEIPT_NAME, stage_files
-from forebay.workflows.staging.job import FilesJob
 from forebay.workflows.staging.reporting import JsonReporter
 from tests.support.mounted import mounted
 

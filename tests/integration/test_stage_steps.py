@@ -35,7 +35,7 @@ from forebay.errors import (
     UnsupportedError,
     VariableNotFoundError,
 )
-from forebay.workflows.staging.job import StepsJob
+from forebay.manager.jobs import StepsJob
 from forebay.workflows.staging.publication import destination_lock
 from forebay.workflows.staging.reporting import JsonReporter
 from forebay.workflows.staging.steps import stage_steps

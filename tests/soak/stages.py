@@ -15,7 +15,7 @@ from typing import Any
 import adios2
 
 import forebay
-from forebay.workflows.staging.job import StepsJob
+from forebay.manager.jobs import StepsJob
 from tests.soak.cast import Cast
 from tests.soak.content import wrong_in_step
 from tests.support.instance import CommandLineInstance

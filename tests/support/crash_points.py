@@ -16,7 +16,7 @@ import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from forebay.workflows.staging.job import Job
+from forebay.manager.jobs import Job
 from tests.support.file_changes import Accident, Change, Moment, deaths, failures
 from tests.support.sweeps import Sweep
 from tests.support.watched_stager import Run, WatchedStager

@@ -13,8 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from forebay.cli.instance import Instance
-from forebay.workflows.manager.client import ManagerClient
+from forebay.instance import Instance
+from forebay.manager.client import ManagerClient
 from tests.support.staging_server import forebayd
 
 __all__ = ["CommandLineInstance"]

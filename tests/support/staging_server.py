@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from forebay import parse_size
-from forebay.cli.instance import server_binary
+from forebay.instance import server_binary
 
 __all__ = ["StagingServer", "StartError", "forebayd"]
 

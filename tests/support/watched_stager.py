@@ -21,8 +21,8 @@ from typing import Any, Self
 import h5py  # noqa: F401 - loaded before the forks, as bp5 is
 
 import forebay.workflows.staging.bp5  # noqa: F401
+from forebay.manager.jobs import Job, job_to_json
 from forebay.workflows.staging import __main__ as stager
-from forebay.workflows.staging.job import Job, job_to_json
 from tests.support.file_changes import Accident, Change, library, logged_changes
 
 __all__ = ["Run", "WatchedStager"]

@@ -23,9 +23,10 @@ from pathlib import Path
 import uvicorn
 from fastapi import FastAPI
 
+from forebay.admin import Admin
 from forebay.cli.environment import ENVIRONMENT_GROUP
-from forebay.cli.instance import Instance
 from forebay.errors import BusyError, DisconnectedError, ForebayError, NoSpaceError, StorageError
+from forebay.instance import Instance
 from forebay.workflows.manager.api import build_api
 from forebay.workflows.manager.database import Database
 from forebay.workflows.manager.peer import PeerProtocol
@@ -58,7 +59,7 @@ def main() -> int:
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     os.umask(0o077)  # Stages set their own.
-    instance = Instance.enter(arguments.root)
+    instance = Instance.below(arguments.root)
     try:
         with _lock(instance), _socket(instance) as listener:
             asyncio.run(_serve(instance, listener, arguments.ready_fd))
@@ -71,7 +72,7 @@ def main() -> int:
 
 async def _serve(instance: Instance, listener: socket.socket, ready_fd: int | None) -> None:
     database = Database(instance.manager_database)
-    link = ServerLink()
+    link = ServerLink(lambda: Admin(instance))
     supervisor = StageSupervisor(database, instance.root)
     reservations = Reservations(database, link)
     settings = uvicorn.Config(

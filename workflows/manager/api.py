@@ -18,13 +18,13 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
 from forebay.errors import ErrorCode, ForebayError, InvalidArgumentError, NotFoundError, PermissionDeniedError
+from forebay.manager.jobs import job_from_json
 from forebay.sizes import parse_size
 from forebay.workflows.manager.database import Database, ReservationRow, StageRow
 from forebay.workflows.manager.peer import CurrentPeer, Peer
 from forebay.workflows.manager.reservations import Reservations
 from forebay.workflows.manager.server_link import ServerLink
 from forebay.workflows.manager.supervisor import StageSupervisor
-from forebay.workflows.staging.job import job_from_json
 
 __all__ = ["build_api"]
 
@@ -55,7 +55,7 @@ class ReservationRequest(BaseModel):
 class StageRequest(BaseModel):
     """A stage to run."""
 
-    job: dict[str, Any] = Field(description="see forebay.workflows.staging.job")
+    job: dict[str, Any] = Field(description="see forebay.manager.jobs")
     umask: int = Field(default=0o022, ge=0, le=0o777)
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from forebay.cli.instance import Instance
 from forebay.errors import DisconnectedError
+from forebay.instance import Instance
+from forebay.manager.client import ManagerClient
 from forebay.records import Finding, Severity
-from forebay.workflows.manager.client import ManagerClient
 
 __all__ = ["check"]
 

@@ -21,7 +21,8 @@ from sqlalchemy import event
 
 from forebay.errors import CorruptError, NoSpaceError, NotFoundError, StorageError, UnsupportedError
 from forebay.fail_point import fail_point
-from forebay.workflows.manager.states import ReservationState, StageState
+from forebay.manager.stage_state import StageState
+from forebay.workflows.manager.states import ReservationState
 
 __all__ = ["Database", "ReservationRow", "StageRow", "metadata"]
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from forebay.cli.instance import Instance
+from forebay.cli.chosen import chosen_or_current
 from forebay.cli.output import JsonOption, console, print_json
 from forebay.sizes import format_size, parse_size
 from forebay.workflows.manager.instance_control import InstanceControl
@@ -35,7 +35,7 @@ def up(
     as_json: JsonOption = False,
 ) -> None:
     """Start the instance in the background: the staging server and the manager. Returns when both serve; idempotent."""
-    instance = Instance.enter(root)
+    instance = chosen_or_current(root)
     state = InstanceControl(instance).up(None if capacity is None else parse_size(capacity))
     if as_json:
         print_json(
@@ -66,7 +66,7 @@ def down(
     as_json: JsonOption = False,
 ) -> None:
     """End the instance: destroy what is not persistent, end manager and server, keep the rest. Waits; idempotent."""
-    instance = Instance.enter(root)
+    instance = chosen_or_current(root)
     done = InstanceControl(instance).down(force=force)
     if as_json:
         print_json({"root": str(instance.root), **done})

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import forebay
-from forebay.cli.instance import Instance, server_binary
 from forebay.errors import (
     DeadlineExceededError,
     DisconnectedError,
@@ -21,8 +20,9 @@ from forebay.errors import (
     NotFoundError,
     PermissionDeniedError,
 )
+from forebay.instance import Instance, server_binary
+from forebay.manager.client import ManagerClient
 from forebay.records import ServerInfo
-from forebay.workflows.manager.client import ManagerClient
 from forebay.workflows.manager.daemon import Daemon
 from forebay.workflows.manager.states import ReservationState
 
@@ -135,7 +135,7 @@ class InstanceControl:
         deadline = time.monotonic() + _START_SECONDS_MAX
         while True:
             try:
-                with forebay.Admin() as admin:
+                with forebay.Admin(self._instance) as admin:
                     return admin.server()
             except (DisconnectedError, NotFoundError) as error:
                 if not self._server.is_running:

@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from forebay.cli.instance import Instance
+from forebay.cli.chosen import chosen_or_current
 from forebay.cli.output import JsonOption, console, print_json
 from forebay.cli.streams import check_reservation
+from forebay.manager.client import ManagerClient
 from forebay.records import AccessMode, ReservationType
 from forebay.sizes import format_size, parse_size
-from forebay.workflows.manager.client import ManagerClient
 
 __all__ = ["create", "destroy"]
 
@@ -34,7 +34,7 @@ def create(
     as_json: JsonOption = False,
 ) -> None:
     """Create a reservation; idempotent."""
-    with ManagerClient(Instance.current()) as manager:
+    with ManagerClient(chosen_or_current()) as manager:
         info = manager.create(
             name, parse_size(capacity), persistent=persistent, access_mode=access_mode.value, kind=kind.value
         )
@@ -55,7 +55,7 @@ def destroy(
 ) -> None:
     """Destroy a reservation with all its streams and files; idempotent."""
     check_reservation(name)
-    with ManagerClient(Instance.current()) as manager:
+    with ManagerClient(chosen_or_current()) as manager:
         manager.destroy(name, force=force)
     if as_json:
         print_json({"destroyed": name})

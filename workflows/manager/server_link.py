@@ -7,7 +7,6 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator
 
-import forebay
 from forebay.admin import Admin
 from forebay.errors import DisconnectedError, NotFoundError
 from forebay.fail_point import fail_point
@@ -18,7 +17,7 @@ __all__ = ["ServerLink"]
 class ServerLink:
     """Hands out the connection. Usable from several threads; they take turns."""
 
-    def __init__(self, connect: Callable[[], Admin] = forebay.Admin) -> None:
+    def __init__(self, connect: Callable[[], Admin]) -> None:
         self._connect = connect
         self._lock = threading.Lock()  # Guards what follows.
         self._admin: Admin | None = None

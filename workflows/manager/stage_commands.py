@@ -4,29 +4,24 @@
 from __future__ import annotations
 
 import os
-import re
 from typing import Annotated, Any
 
 import typer
 
+from forebay.cli.chosen import chosen_or_current
 from forebay.cli.failures import ExitStatus
-from forebay.cli.instance import Instance
 from forebay.cli.output import JsonOption, console, format_time, print_fields, print_json, print_table
 from forebay.errors import InvalidArgumentError
+from forebay.file_address import FileAddress
+from forebay.manager.client import ManagerClient
+from forebay.manager.jobs import FilesJob, Job, StepsJob
 from forebay.records import Address
 from forebay.sizes import format_size
-from forebay.workflows.manager.client import ManagerClient
 from forebay.workflows.manager.stage_waiting import await_stage, stage_title
 from forebay.workflows.staging.formats import FORMAT_NAMES
-from forebay.workflows.staging.job import FilesJob, Job, StepsJob
 from forebay.workflows.staging.step_selection import StepSelection
 
 __all__ = ["stage_in", "stage_out"]
-
-_PLACE = re.compile(r"(?P<reservation>[A-Za-z][A-Za-z0-9_.-]{0,63}):(?!//)(?P<path>.*)", re.DOTALL)
-_FILES_ADDRESS = re.compile(
-    r"forebay://(?P<reservation>[A-Za-z][A-Za-z0-9_.-]{0,63})/files(?:/(?P<path>.*))?", re.DOTALL
-)
 
 _NoWaitOption = Annotated[bool, typer.Option("--no-wait", help="Do not wait: print the stage's number and return.")]
 
@@ -49,12 +44,12 @@ def stage_in(
     as_json: JsonOption = False,
 ) -> None:
     """Copy a file or a tree into a reservation: verified, atomic, taken up where an earlier run was interrupted."""
-    place = _parse_place(destination)
-    if place is None:
-        raise InvalidArgumentError(
-            f"{destination!r} is no place in a reservation; write RES:PATH, for example run1:inputs"
-        )
-    _run(FilesJob(*place, outside=_absolute(source), inward=True), no_wait=no_wait, as_json=as_json)
+    place = FileAddress.parse(destination)
+    _run(
+        FilesJob(place.reservation, place.path, outside=_absolute(source), inward=True),
+        no_wait=no_wait,
+        as_json=as_json,
+    )
 
 
 @stage_out_app.command(epilog="Example: forebay stage-out run1/flow /data/run1 --every 10 --follow")
@@ -124,13 +119,13 @@ def stage_out(
         "--mark-partial": mark_partial,
         "--replace": replace,
     }
-    place = _parse_place(source)
+    place = FileAddress.find(source)
     job: Job
     if place is not None:
         given = [option for option, is_given in step_options.items() if is_given]
         if given:
             raise InvalidArgumentError(f"{', '.join(given)} is for steps of a stream, and {source!r} names files")
-        job = FilesJob(*place, outside=_absolute(destination), inward=False)
+        job = FilesJob(place.reservation, place.path, outside=_absolute(destination), inward=False)
     else:
         address = Address.parse(source)
         if address.step is not None:
@@ -172,7 +167,7 @@ def stages(context: typer.Context, as_json: JsonOption = False) -> None:
     """List the stages, show one, or cancel one."""
     if context.invoked_subcommand is not None:
         return
-    with ManagerClient(Instance.current()) as manager:
+    with ManagerClient(chosen_or_current()) as manager:
         rows = manager.stages()
     if as_json:
         print_json({"stages": rows})
@@ -196,7 +191,7 @@ def stages(context: typer.Context, as_json: JsonOption = False) -> None:
 @stages_app.command("show", epilog="Example: forebay stages show 7")
 def show_stage(stage: Annotated[int, typer.Argument(help="The stage's number.")], as_json: JsonOption = False) -> None:
     """Show one stage: what it does, how far it is, how it ended."""
-    with ManagerClient(Instance.current()) as manager:
+    with ManagerClient(chosen_or_current()) as manager:
         row = manager.stage(stage)
     if as_json:
         print_json({"stage": row})
@@ -216,7 +211,7 @@ def cancel_stage(
     stage: Annotated[int, typer.Argument(help="The stage's number.")], as_json: JsonOption = False
 ) -> None:
     """Cancel a stage; what it has finished stays. Idempotent."""
-    with ManagerClient(Instance.current()) as manager:
+    with ManagerClient(chosen_or_current()) as manager:
         row = manager.cancel(stage)
     if as_json:
         print_json({"stage": row})
@@ -226,7 +221,7 @@ def cancel_stage(
 
 
 def _run(job: Job, *, no_wait: bool, as_json: bool) -> None:
-    instance = Instance.current()
+    instance = chosen_or_current()
     with ManagerClient(instance) as manager:
         row = manager.submit(job)
     if no_wait:
@@ -238,12 +233,6 @@ def _run(job: Job, *, no_wait: bool, as_json: bool) -> None:
     status = await_stage(instance, row, as_json=as_json)
     if status is not ExitStatus.OK:
         raise typer.Exit(int(status))
-
-
-def _parse_place(text: str) -> tuple[str, str] | None:
-    """Reservation and path of RES:PATH or forebay://RES/files/PATH; None if it is neither."""
-    match = _FILES_ADDRESS.fullmatch(text) or _PLACE.fullmatch(text)
-    return None if match is None else (match["reservation"], match["path"] or "")
 
 
 def _absolute(path: str) -> str:

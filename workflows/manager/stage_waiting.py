@@ -3,27 +3,22 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from typing import Any
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from forebay.cli.failures import ExitStatus, fail_with
-from forebay.cli.instance import Instance
 from forebay.cli.output import console, error_console, print_json
-from forebay.errors import DisconnectedError, ErrorCode, ForebayError
+from forebay.errors import ErrorCode, ForebayError
+from forebay.instance import Instance
+from forebay.manager.client import ManagerClient, follow_stage
+from forebay.manager.stage_state import StageState
 from forebay.sizes import format_size
-from forebay.workflows.manager.client import ManagerClient
-from forebay.workflows.manager.states import StageState
 
 __all__ = ["await_stage", "stage_title"]
 
 Json = dict[str, Any]
-
-_RECONNECT_SECONDS = 60.0
-_WAIT_SECONDS = 10.0
 
 
 class _StageFailedError(ForebayError, RuntimeError):
@@ -67,7 +62,7 @@ def await_stage(instance: Instance, row: Json, *, as_json: bool) -> ExitStatus:
 
         while True:
             try:
-                row = _follow(instance, row, show)
+                row = follow_stage(instance, row["id"], show)
                 break
             except KeyboardInterrupt:
                 cancelled_here = True
@@ -86,26 +81,6 @@ def stage_title(job: Json) -> str:
         return f"{job['stream']} → {job['destination']}{suffix}"
     inside = f"{job['reservation']}:{job['path']}"
     return f"{job['outside']} → {inside}" if job["inward"] else f"{inside} → {job['outside']}"
-
-
-def _follow(instance: Instance, row: Json, show: Callable[[Json], None]) -> Json:
-    """Returns the stage when it is over; a manager that is restarting is waited for."""
-    deadline = time.monotonic() + _RECONNECT_SECONDS
-    while True:
-        try:
-            with ManagerClient(instance) as manager:
-                seen = -1
-                while True:
-                    row = manager.stage(row["id"], seen=seen, wait_seconds=_WAIT_SECONDS)
-                    deadline = time.monotonic() + _RECONNECT_SECONDS
-                    seen = row["version"]
-                    show(row)
-                    if StageState(row["state"]).is_final:
-                        return row
-        except DisconnectedError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.2)
 
 
 def _tell(row: Json, *, cancelled_here: bool, as_json: bool) -> ExitStatus:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The states of reservations, stages and jobs as the manager keeps them and its clients see them."""
+"""The states of reservations and jobs as the manager keeps them."""
 
 from __future__ import annotations
 
 from enum import StrEnum
 
-__all__ = ["JobState", "ReservationState", "StageState"]
+__all__ = ["JobState", "ReservationState"]
 
 
 class ReservationState(StrEnum):
@@ -15,21 +15,6 @@ class ReservationState(StrEnum):
     PRESENT = "present"  #: the server has it
     DESTROYING = "destroying"  #: to be gone; whether it is, is not known yet
     LOST = "lost"  #: should be there, but the server does not have it
-
-
-class StageState(StrEnum):
-    """State of a stage."""
-
-    QUEUED = "queued"
-    RUNNING = "running"
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-
-    @property
-    def is_final(self) -> bool:
-        """Nothing changes any more."""
-        return self in (StageState.SUCCEEDED, StageState.FAILED, StageState.CANCELLED)
 
 
 class JobState(StrEnum):

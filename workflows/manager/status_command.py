@@ -10,10 +10,10 @@ import typer
 from rich.table import Table
 
 import forebay
-from forebay.cli.instance import Instance
+from forebay.cli.chosen import chosen, chosen_or_current
 from forebay.cli.output import JsonOption, console, print_json
+from forebay.manager.client import ManagerClient
 from forebay.sizes import format_size
-from forebay.workflows.manager.client import ManagerClient
 
 __all__ = ["status"]
 
@@ -26,9 +26,9 @@ def status(
     as_json: JsonOption = False,
 ) -> None:
     """Show the pool and your jobs: their state, reservation, and why one stands still."""
-    with ManagerClient(Instance.current()) as manager:
+    with ManagerClient(chosen_or_current()) as manager:
         jobs = [job for job in manager.jobs() if all_jobs or job["state"] != "gone"]
-    with forebay.Admin() as admin:
+    with forebay.Admin(chosen()) as admin:
         server = admin.server()
     if as_json:
         pool = {"bytes": server.pool_bytes, "reserved_bytes": server.reserved_bytes}

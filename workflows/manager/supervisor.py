@@ -25,10 +25,10 @@ from typing import Any
 
 from forebay.errors import NoSpaceError, StorageError
 from forebay.fail_point import fail_point
+from forebay.manager.jobs import Job, StepsJob, job_from_json, job_to_json
+from forebay.manager.stage_state import StageState
 from forebay.workflows.manager.database import Database, StageRow
-from forebay.workflows.manager.states import StageState
 from forebay.workflows.staging.checksum import file_checksum, format_checksum
-from forebay.workflows.staging.job import Job, StepsJob, job_from_json, job_to_json
 
 __all__ = ["StageSupervisor"]
 
@@ -183,6 +183,8 @@ class StageSupervisor:
             "-m",
             "forebay.workflows.staging",
             json.dumps(row.job),
+            "--root",
+            str(self._root),
             "--lifeline",
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,

@@ -24,17 +24,18 @@ from forebay.errors import (
     PermissionDeniedError,
     RefusedError,
 )
+from forebay.manager.jobs import FilesJob, Job, StepsJob
+from forebay.manager.stage_state import StageState
 from forebay.workflows.manager.database import Database, ReservationRow
 from forebay.workflows.manager.job_table import JobRow, JobTable
 from forebay.workflows.manager.reservations import Reservations
 from forebay.workflows.manager.server_link import ServerLink
-from forebay.workflows.manager.states import JobState, StageState
+from forebay.workflows.manager.states import JobState
 from forebay.workflows.manager.supervisor import StageSupervisor
 from forebay.workflows.slurm.books import Books
 from forebay.workflows.slurm.directives import Directives, FileStage
 from forebay.workflows.slurm.processes import wait_until_quiet
 from forebay.workflows.slurm.settings import SlurmSettings
-from forebay.workflows.staging.job import FilesJob, Job, StepsJob
 
 __all__ = ["SlurmJobs"]
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One stage as a process: ``python -m forebay.workflows.staging JOB``, JOB being its JSON; events go to standard
-output.
+"""One stage as a process: ``python -m forebay.workflows.staging JOB [--root DIR]``, JOB being its JSON; events go to
+standard output.
 
 With ``--lifeline`` the process ends when its standard input does, so that it never outlives the manager that started
 it.
@@ -17,8 +17,9 @@ import threading
 from typing import NoReturn
 
 from forebay.errors import ForebayError
+from forebay.instance import Instance
+from forebay.manager.jobs import StepsJob, job_from_json
 from forebay.workflows.staging.files import stage_files
-from forebay.workflows.staging.job import StepsJob, job_from_json
 from forebay.workflows.staging.reporting import JsonReporter, describe_failure
 from forebay.workflows.staging.steps import stage_steps
 
@@ -27,6 +28,7 @@ def main() -> int:
     """Does the stage; 0 if it succeeded, 1 if it failed (the last event says why), 143 if it was told to stop."""
     parser = argparse.ArgumentParser(prog="python -m forebay.workflows.staging", description=__doc__)
     parser.add_argument("job", metavar="JOB", help="the job as JSON")
+    parser.add_argument("--root", help="the instance's root; default: the one that the environment names")
     parser.add_argument("--lifeline", action="store_true", help="end when standard input ends")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, _stop)
@@ -36,7 +38,11 @@ def main() -> int:
     reporter = JsonReporter(sys.stdout)
     try:
         job = job_from_json(json.loads(arguments.job))
-        result = stage_steps(job, reporter) if isinstance(job, StepsJob) else stage_files(job, reporter)
+        instance = Instance.below(arguments.root) if arguments.root else None
+        if isinstance(job, StepsJob):
+            result = stage_steps(job, reporter, instance)
+        else:
+            result = stage_files(job, reporter, instance)
     except (ForebayError, OSError) as error:
         reporter.failed(describe_failure(error))
         return 1

@@ -30,10 +30,11 @@ from forebay.errors import (
     StorageError,
     UnsupportedError,
 )
+from forebay.instance import InstanceLike
+from forebay.manager.jobs import FilesJob
 from forebay.workflows.staging import publication
 from forebay.workflows.staging.checksum import file_checksum, format_checksum
 from forebay.workflows.staging.file_copy import copy_file, copy_status, copy_times
-from forebay.workflows.staging.job import FilesJob
 from forebay.workflows.staging.reporting import Json, Reporter
 
 __all__ = ["TREE_RECEIPT_NAME", "stage_files"]
@@ -54,7 +55,7 @@ class _Entry:
     crc32c: str
 
 
-def stage_files(job: FilesJob, reporter: Reporter) -> Json:
+def stage_files(job: FilesJob, reporter: Reporter, instance: InstanceLike | None = None) -> Json:
     """Does the job and returns its result.
 
     Raises
@@ -68,7 +69,7 @@ def stage_files(job: FilesJob, reporter: Reporter) -> Json:
     CorruptError
         What was written reads back as something else.
     """
-    with forebay.Admin() as admin:
+    with forebay.Admin(instance) as admin:
         files = Path(admin.reservation(job.reservation).files_path)
     with _readable_errors(files if job.inward else Path(job.outside)):
         source, target = _source_and_target(job, files)

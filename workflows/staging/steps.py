@@ -30,13 +30,14 @@ from forebay.errors import (
     UnsupportedError,
     VariableNotFoundError,
 )
+from forebay.instance import InstanceLike
+from forebay.manager.jobs import StepsJob
 from forebay.records import Address
 from forebay.step import Step
 from forebay.stream import Stream
 from forebay.workflows.staging import publication
 from forebay.workflows.staging.destination import Destination
 from forebay.workflows.staging.formats import output_format
-from forebay.workflows.staging.job import StepsJob
 from forebay.workflows.staging.output_making import CHECKED_AT_ONCE, DamagedStepError, Making, OutputMaker
 from forebay.workflows.staging.outputs import type_name, unchecked_variables
 from forebay.workflows.staging.receipt import FileEntry, StepEntry, VariableEntry, files_match
@@ -50,7 +51,7 @@ _MARK_TIMEOUT_SECONDS = 60.0
 _NUMBERS_SHOWN_MAX = 10
 
 
-def stage_steps(job: StepsJob, reporter: Reporter) -> Json:
+def stage_steps(job: StepsJob, reporter: Reporter, instance: InstanceLike | None = None) -> Json:
     """Does the job and returns its result.
 
     Raises
@@ -67,7 +68,7 @@ def stage_steps(job: StepsJob, reporter: Reporter) -> Json:
         raise InvalidArgumentError(f"{address} names a step; write {address.path} --steps {address.step}")
     directory = Path(job.destination)
     open_timeout = None if job.follow else 0.0
-    with forebay.open(address.path, timeout=open_timeout) as stream:
+    with forebay.open(address.path, instance=instance, timeout=open_timeout) as stream:
         Destination.prepare(directory)
         with publication.destination_lock(directory):
             destination = Destination(directory)

@@ -360,4 +360,8 @@ const Address& Reader::address() const {
   return impl_->link->address();
 }
 
+const std::string& Reader::stream_uuid() const {
+  return impl_->link->stream_uuid();
+}
+
 }  // namespace forebay

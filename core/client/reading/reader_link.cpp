@@ -131,9 +131,15 @@ Result<void> ReaderLink::greet(const std::shared_ptr<Connection>& connection, Pr
   ASSIGN_OR_RETURN(auto answer,
                    connection->call(MessageType::reader_open, request, MessageType::reader_opened, deadline));
   ASSIGN_OR_RETURN(auto body, protocol::body_of<wire::ReaderOpened>(answer));
+  std::string uuid = protocol::text_of(body->uuid());
+  if (presented != nullptr && uuid != stream_uuid_) {
+    return fail(ErrorCode::not_found,
+                "the stream was removed and made anew while its server was away: open it again for the new one");
+  }
 
   std::shared_ptr<const Descriptor> presence;
   if (!answer.descriptors.empty()) presence = std::make_shared<const Descriptor>(std::move(answer.descriptors.front()));
+  if (presented == nullptr) stream_uuid_ = std::move(uuid);
   const std::lock_guard lock(mutex_);
   session_ = body->session();
   epoch_ = body->epoch();

@@ -87,6 +87,8 @@ class ReaderLink : public std::enable_shared_from_this<ReaderLink> {
   const ReaderOptions& options() const noexcept { return options_; }
   const OpeningProcess& opening_process() const noexcept { return opening_process_; }
   std::string where() const { return "stream " + address_.path(); }
+  /// Of the stream that was opened; a resume() that finds another one under its name fails.
+  const std::string& stream_uuid() const noexcept { return stream_uuid_; }
 
   Current current() const;
   /// Brings the connection back after `broken` was lost, with position and pins, unless another thread has done so.
@@ -134,6 +136,7 @@ class ReaderLink : public std::enable_shared_from_this<ReaderLink> {
   const Address address_;
   const ReaderOptions options_;
   const OpeningProcess opening_process_;
+  std::string stream_uuid_;  // constant after open()
   SegmentCache segments_;
   BufferPool buffers_;
 

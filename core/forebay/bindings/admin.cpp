@@ -146,11 +146,11 @@ class PythonAdmin {
   Handle<Admin> handle_;
 };
 
-PythonAdmin* connect(const std::string& socket_path, std::int64_t reconnect_timeout_ms) {
+PythonAdmin* connect(const ServerPlace& place, std::int64_t reconnect_timeout_ms) {
   auto attention = std::make_shared<Attention>();
   Result<std::unique_ptr<Admin>> admin = [&] {
     const WithoutGil released;
-    return Admin::connect(socket_path, Attention::hook(attention), reconnect_timeout_ms);
+    return Admin::connect_to(place, Attention::hook(attention), reconnect_timeout_ms);
   }();
   return new PythonAdmin(unwrap(std::move(admin)), std::move(attention));
 }
@@ -160,7 +160,7 @@ PythonAdmin* connect(const std::string& socket_path, std::int64_t reconnect_time
 void bind_admin(nb::module_& module) {
   using namespace nb::literals;
   nb::class_<PythonAdmin>(module, "Admin")
-      .def_static("connect", &connect, "socket_path"_a, "reconnect_timeout_ms"_a)
+      .def_static("connect", &connect, "server"_a, "reconnect_timeout_ms"_a)
       .def("close", &PythonAdmin::close)
       .def("server", &PythonAdmin::server)
       .def("create_reservation", &PythonAdmin::create_reservation, "name"_a, "capacity_bytes"_a, "lifetime"_a,

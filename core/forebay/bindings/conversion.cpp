@@ -87,6 +87,19 @@ nb::list list_of(const std::vector<StepSummary>& summaries) {
   return list;
 }
 
+nb::list list_of(const std::vector<Attribute>& attributes) {
+  nb::list list;
+  for (const Attribute& attribute : attributes) {
+    nb::list texts;
+    for (const std::string& text : attribute.value.strings) {
+      texts.append(text_of(text));
+    }
+    list.append(nb::make_tuple(attribute.name, static_cast<int>(attribute.value.type), attribute.value.is_array,
+                               nb::bytes(attribute.value.bytes.data(), attribute.value.bytes.size()), texts));
+  }
+  return list;
+}
+
 nb::dict dict_of(const StreamInfo& info) {
   nb::list consumers;
   for (const ConsumerInfo& consumer : info.consumers) {

@@ -50,6 +50,8 @@ struct Choice {
 /// number, epoch, incarnation, time_ns, size_bytes, durable, staged, precious, pins: the order of forebay.StepSummary.
 nanobind::tuple tuple_of(const StepSummary& summary);
 nanobind::list list_of(const std::vector<StepSummary>& summaries);
+/// name, type, is it an array, bytes of the elements, texts: what attribute_from_native in forebay.datatypes takes.
+nanobind::list list_of(const std::vector<Attribute>& attributes);
 nanobind::dict dict_of(const StreamInfo& info);
 
 /// An array's memory while a call uses it, through the buffer protocol.

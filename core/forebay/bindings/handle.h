@@ -46,11 +46,15 @@ struct Attention {
   std::atomic<int> wanted{0};
   /// The call that this thread is in makes way. Per thread, because steps ask by the hook of the reader that gave them.
   static inline thread_local bool yields = false;
+  /// Set by another thread where nobody wants the result of this thread's calls any more; null: nobody can.
+  static inline thread_local const std::atomic<bool>* given_up = nullptr;
+
+  static bool is_given_up() { return given_up != nullptr && given_up->load(); }
 
   /// Runs Python's signal handlers on the main thread; also true if a wait that yields should make way.
   static InterruptHook hook(std::shared_ptr<Attention> attention) {
     return [attention = std::move(attention)] {
-      if (yields && attention->wanted.load() > 0) {
+      if (is_given_up() || (yields && attention->wanted.load() > 0)) {
         return true;
       }
       // Other threads have no signals to handle, and must not ask for the GIL when the interpreter ends.
@@ -109,7 +113,7 @@ class Handle {
       if (*result) {
         return std::move(**result);
       }
-      if (result->error().code != ErrorCode::cancelled) {
+      if (result->error().code != ErrorCode::cancelled || Attention::is_given_up()) {
         raise(result->error());
       }
     }

@@ -24,7 +24,13 @@ void bind_addresses(nb::module_& module) {
   module.def("looks_like_address", [](const std::string& text) { return looks_like_address(text); }, "text"_a);
   module.def("instance_root", [] { return text_of(instance_root()); });
   module.def("server_socket", [] { return text_of(unwrap(server_socket())); });
-  nb::class_<ServerPlace>(module, "ServerPlace").def_static("find", [] { return unwrap(ServerPlace::find()); });
+  nb::class_<ServerPlace>(module, "ServerPlace")
+      .def_static("find", [] { return unwrap(ServerPlace::find()); })
+      .def_static(
+          "of_root", [](nb::str root) { return unwrap(ServerPlace::of_root(bytes_of(std::move(root)))); }, "root"_a)
+      .def_static(
+          "at_socket", [](nb::str path) { return ServerPlace{bytes_of(std::move(path)), {}}; }, "path"_a)
+      .def_prop_ro("socket_path", [](const ServerPlace& place) { return text_of(place.socket_path); });
   module.def(
       "crc32c",
       [](nb::handle data, std::uint32_t previous) {

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // forebay._core.Reader: random access to a stream, or a follower of it.
 #include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <span>
 
 #include <forebay/address.h>
 #include <forebay/reader.h>
 
 #include "bindings.h"
 #include "conversion.h"
+#include "gathered_steps.h"
 #include "handle.h"
 
 namespace nb = nanobind;
@@ -22,7 +25,10 @@ constexpr int closed_meanwhile = 5;
 class PythonReader {
  public:
   PythonReader(std::unique_ptr<Reader> reader, std::shared_ptr<Attention> attention)
-      : handle_(std::move(reader), std::move(attention), "a stream open for reading") {}
+      : stream_uuid_(reader->stream_uuid()),
+        handle_(std::move(reader), std::move(attention), "a stream open for reading") {}
+
+  const std::string& stream_uuid() const { return stream_uuid_; }
 
   nb::tuple next(std::int64_t timeout_ms) {
     using std::chrono::steady_clock;
@@ -55,6 +61,24 @@ class PythonReader {
     return list_of(handle_.call([](Reader& reader) { return reader.steps(); }));
   }
 
+  // One call takes so many at a time, so that other threads' calls come in between.
+  nb::tuple metadata(const std::vector<std::uint64_t>& numbers) {
+    constexpr std::size_t steps_at_once = 1024;
+    GatheredSteps gathered;
+    std::span<const std::uint64_t> left(numbers);
+    while (!left.empty()) {
+      const auto some = left.first(std::min(left.size(), steps_at_once));
+      handle_.call([&](Reader& reader) {
+        return reader.for_each_step(some, [&](std::shared_ptr<const Step> step) -> Result<void> {
+          gathered.add(*step);
+          return {};
+        });
+      });
+      left = left.subspan(some.size());
+    }
+    return gathered.to_python();
+  }
+
   nb::dict info() {
     return dict_of(handle_.call([](Reader& reader) { return reader.info(); }));
   }
@@ -75,13 +99,26 @@ class PythonReader {
   void close() { handle_.close(); }
 
  private:
+  const std::string stream_uuid_;
   Handle<Reader> handle_;
+};
+
+// By which one thread ends what another one waits for. Lives at least from `enter` to `exit`, which belong to the
+// latter.
+class Cancellation {
+ public:
+  void enter() { Attention::given_up = &flag_; }
+  void exit() { Attention::given_up = nullptr; }
+  void cancel() { flag_.store(true); }
+
+ private:
+  std::atomic<bool> flag_ = false;
 };
 
 PythonReader* open_reader(const std::string& address, const std::string& verify, std::int64_t open_timeout_ms,
                           std::int64_t reconnect_timeout_ms, std::string consumer, const std::string& start,
                           const std::string& min_watermark, bool latest_only, const std::string& distribution,
-                          bool follow, std::optional<ServerPlace> server) {
+                          bool follow, ServerPlace server) {
   const Address place = unwrap(parse_address(address));
   auto attention = std::make_shared<Attention>();
   ReaderOptions options;
@@ -117,14 +154,20 @@ StepDistribution distribution_of(std::string_view name) {
 
 void bind_reader(nb::module_& module) {
   using namespace nb::literals;
+  nb::class_<Cancellation>(module, "Cancellation")
+      .def(nb::init<>())
+      .def("enter", &Cancellation::enter)
+      .def("exit", &Cancellation::exit)
+      .def("cancel", &Cancellation::cancel);
   nb::class_<PythonReader>(module, "Reader")
       .def_static("open", &open_reader, "address"_a, nb::kw_only(), "verify"_a, "open_timeout_ms"_a,
                   "reconnect_timeout_ms"_a, "consumer"_a = "", "start"_a = "cursor", "min_watermark"_a = "committed",
-                  "latest_only"_a = false, "distribution"_a = "stream_default", "follow"_a = false,
-                  "server"_a = nb::none())
+                  "latest_only"_a = false, "distribution"_a = "stream_default", "follow"_a = false, "server"_a)
+      .def_prop_ro("stream_uuid", &PythonReader::stream_uuid)
       .def("next", &PythonReader::next, "timeout_ms"_a)
       .def("step", &PythonReader::step, "number"_a)
       .def("steps", &PythonReader::steps)
+      .def("metadata", &PythonReader::metadata, "numbers"_a)
       .def("info", &PythonReader::info)
       .def("acknowledge", &PythonReader::acknowledge, "step"_a)
       .def("seek", &PythonReader::seek, "step"_a)

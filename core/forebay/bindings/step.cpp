@@ -124,18 +124,7 @@ class PythonStep {
     return tuple_of(info.blocks[static_cast<std::size_t>(block)].count);
   }
 
-  nb::list attributes() const {
-    nb::list list;
-    for (const Attribute& attribute : step_->attributes()) {
-      nb::list texts;
-      for (const std::string& text : attribute.value.strings) {
-        texts.append(text_of(text));
-      }
-      list.append(nb::make_tuple(attribute.name, static_cast<int>(attribute.value.type), attribute.value.is_array,
-                                 nb::bytes(attribute.value.bytes.data(), attribute.value.bytes.size()), texts));
-    }
-    return list;
-  }
+  nb::list attributes() const { return list_of(step_->attributes()); }
 
   nb::object view(std::size_t variable, nb::handle start, nb::handle count) const {
     const VariableInfo& info = at(variable);

@@ -128,7 +128,7 @@ PythonWriter* open_writer(const std::string& address, bool append, std::uint32_t
                           std::int64_t block_timeout_ms, const std::string& durability, bool statistics, bool checksums,
                           bool force, std::uint32_t rendezvous_readers, std::int64_t open_timeout_ms,
                           std::int64_t reconnect_timeout_ms, std::int64_t grace_ms, const std::string& distribution,
-                          std::optional<ServerPlace> server) {
+                          ServerPlace server) {
   const Address place = unwrap(parse_address(address));
   auto attention = std::make_shared<Attention>();
   WriterOptions options;
@@ -172,7 +172,7 @@ void bind_writer(nb::module_& module) {
       .def_static("open", &open_writer, "address"_a, nb::kw_only(), "append"_a, "rank"_a, "ranks"_a, "ranks_source"_a,
                   "group"_a, "append_after"_a.none(), "retention"_a.none(), "when_full"_a, "block_timeout_ms"_a,
                   "durability"_a, "statistics"_a, "checksums"_a, "force"_a, "rendezvous_readers"_a, "open_timeout_ms"_a,
-                  "reconnect_timeout_ms"_a, "grace_ms"_a, "distribution"_a, "server"_a = nb::none())
+                  "reconnect_timeout_ms"_a, "grace_ms"_a, "distribution"_a, "server"_a)
       .def("begin_step", &PythonWriter::begin_step)
       .def("put", &PythonWriter::put, "name"_a, "data_type"_a, "kind"_a, "shape"_a, "start"_a, "block"_a)
       .def("put_string", &PythonWriter::put_string, "name"_a, "kind"_a, "value"_a)

@@ -13,9 +13,10 @@ import typer
 from rich.text import Text
 
 import forebay
+from forebay.cli.chosen import chosen_or_current
 from forebay.cli.failures import ExitStatus
-from forebay.cli.instance import Instance
 from forebay.cli.output import JsonOption, console, print_json
+from forebay.instance import Instance
 from forebay.records import Finding, Severity
 
 __all__ = ["CHECK_GROUP", "register"]
@@ -35,8 +36,9 @@ def doctor(
     as_json: JsonOption = False,
 ) -> None:
     """Check the instance: journals, space, files, manager. Exit status 0 only when it is clean."""
-    instance = Instance.enter()
-    with forebay.Admin() as admin:
+    # Not $FOREBAY_SOCKET's: what packages check lies below a root.
+    instance = chosen_or_current()
+    with forebay.Admin(instance) as admin:
         findings = admin.audit(read_data)
     for point in sorted(entry_points(group=CHECK_GROUP)):
         findings.extend(point.load()(instance.root))

@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 import forebay
+from forebay.cli.chosen import chosen
 from forebay.cli.output import JsonOption, print_json
 from forebay.records import Address
 
@@ -33,9 +34,11 @@ def print_environment(
     as_json: JsonOption = False,
 ) -> None:
     """Print the export lines that a shell needs before it starts a program that uses Forebay."""
-    variables = {"FOREBAY_ROOT": forebay.instance_root()}
+    instance = chosen()
+    variables = {"FOREBAY_ROOT": forebay.instance_root() if instance is None else str(instance.root)}
     if "FOREBAY_SOCKET" in os.environ:
-        variables["FOREBAY_SOCKET"] = os.environ["FOREBAY_SOCKET"]
+        # Empty is the same as none: another instance's would go before the root.
+        variables["FOREBAY_SOCKET"] = os.environ["FOREBAY_SOCKET"] if instance is None else ""
     for point in sorted(entry_points(group=ENVIRONMENT_GROUP)):
         variables.update(point.load()())
     if stream is not None:

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 import forebay
+from forebay.cli.chosen import chosen
 from forebay.cli.output import JsonOption, format_time, print_fields, print_json, print_table
 from forebay.cli.streams import STREAM_COLUMNS, check_reservation, stream_row
 from forebay.records import ReservationInfo
@@ -26,7 +27,7 @@ def register(app: typer.Typer) -> None:
 
 def list_reservations(as_json: JsonOption = False) -> None:
     """List the reservations and what is left of the pool."""
-    with forebay.Admin() as admin:
+    with forebay.Admin(chosen()) as admin:
         reservations = admin.reservations()
         server = admin.server()
     if as_json:
@@ -57,7 +58,7 @@ def show_reservation(
 ) -> None:
     """Show one reservation and its streams."""
     check_reservation(name)
-    with forebay.Admin() as admin:
+    with forebay.Admin(chosen()) as admin:
         info = admin.reservation(name)
         streams = admin.streams(name)
     if as_json:

@@ -19,8 +19,8 @@ import typer.main
 
 import forebay
 from forebay.cli import doctor, environment, reservations, streams, watch
+from forebay.cli.chosen import choose, one_command_line
 from forebay.cli.failures import ExitStatus, fail_with
-from forebay.cli.instance import Instance
 from forebay.errors import UnsupportedError
 
 __all__ = ["COMMAND_GROUP", "main"]
@@ -96,7 +96,7 @@ def root(
 ) -> None:
     """Forebay stages data in flight: reservations on SSD, streams of steps, and verified movement in and out."""
     if root_folder is not None:
-        Instance.enter(root_folder)
+        choose(root_folder)
     if version:
         sys.stdout.write(f"forebay {forebay.__version__}\n")
     elif context.invoked_subcommand is None:
@@ -111,7 +111,8 @@ def run(arguments: Sequence[str]) -> int:
     """Runs one command line and returns its exit status; nothing but a bug under $FOREBAY_TRACEBACK is raised."""
     as_json = _wants_json(arguments)
     try:
-        status = app(args=list(arguments), prog_name="forebay", standalone_mode=False)
+        with one_command_line():
+            status = app(args=list(arguments), prog_name="forebay", standalone_mode=False)
     except KeyboardInterrupt:
         return int(ExitStatus.CTRL_C)
     except BrokenPipeError:

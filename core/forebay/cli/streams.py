@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 import forebay
+from forebay.cli.chosen import chosen
 from forebay.cli.output import JsonOption, format_time, print_json, print_table
 from forebay.errors import InvalidArgumentError, StepNotFoundError
 from forebay.records import Address, StepSummary, StreamInfo
@@ -32,7 +33,7 @@ def list_streams(
 ) -> None:
     """List the streams of a reservation: status, kept steps, watermarks."""
     check_reservation(reservation)
-    with forebay.Admin() as admin:
+    with forebay.Admin(chosen()) as admin:
         streams = admin.streams(reservation)
     if as_json:
         print_json({"streams": [info.as_dict() for info in streams]})
@@ -46,7 +47,7 @@ def list_steps(
 ) -> None:
     """List the kept steps of a stream: time, watermarks, size."""
     address = Address.parse(stream)
-    with forebay.Admin() as admin:
+    with forebay.Admin(chosen()) as admin:
         info = admin.stream(address.path)
         steps = [step for step in admin.steps(address.path) if address.step is None or step.number == address.step]
     if address.step is not None and not steps:

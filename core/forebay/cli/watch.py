@@ -12,6 +12,7 @@ import typer
 from rich.live import Live
 
 import forebay
+from forebay.cli.chosen import chosen
 from forebay.cli.live import stream_view
 from forebay.cli.output import console
 from forebay.cli.streams import step_text
@@ -39,10 +40,10 @@ def watch(
     """Show a stream live - committed, durable, staged, each consumer's lag - until it ends or Ctrl-C."""
     address = Address.parse(stream).path
     out = console()
-    with forebay.Admin() as admin:
+    with forebay.Admin(chosen()) as admin:
         info = admin.stream(address)
     # From here on a server that is restarted is waited for.
-    with forebay.Admin(reconnect_timeout=_RECONNECT_SECONDS) as admin:
+    with forebay.Admin(chosen(), reconnect_timeout=_RECONNECT_SECONDS) as admin:
         if once or as_json or not out.is_terminal:
             _print_changes(admin, address, info, interval_seconds, once=once, as_json=as_json)
             return

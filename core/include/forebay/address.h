@@ -34,6 +34,8 @@ struct ServerPlace {
 
   /// `socket_path` if it names one, else what server_socket() says now.
   static Result<ServerPlace> find(std::string_view socket_path = {});
+  /// The instance below `root`, whatever the environment says. not_found if no server was ever started there.
+  static Result<ServerPlace> of_root(std::string_view root);
 
   /// The same instance's: a server that was started anew may listen elsewhere.
   ServerPlace now() const;

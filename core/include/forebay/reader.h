@@ -241,6 +241,8 @@ class Reader {
   std::uint64_t position() const;
 
   const Address& address() const;
+  /// Of the stream that was opened. One that is removed and made anew under this address has another.
+  const std::string& stream_uuid() const;
 
  private:
   struct Impl;

@@ -8,7 +8,7 @@ import os
 import time
 from pathlib import Path
 
-from forebay.workflows.staging.job import StepsJob
+from forebay.manager.jobs import StepsJob
 from forebay.workflows.staging.reporting import JsonReporter
 from forebay.workflows.staging.steps import stage_steps
 from tests.bench.engines import bp5, forebay_plugin

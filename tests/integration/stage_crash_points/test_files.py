@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 import forebay
+from forebay.manager.jobs import FilesJob
 from forebay.workflows.staging.files import TREE_RECEIPT_NAME, stage_files
-from forebay.workflows.staging.job import FilesJob
 from forebay.workflows.staging.reporting import JsonReporter
 from tests.support.crash_points import crash_points, failure_points
 from tests.support.file_changes import Change

@@ -17,7 +17,7 @@ import pytest
 from numpy.typing import NDArray
 
 import forebay
-from forebay.workflows.staging.job import StepsJob
+from forebay.manager.jobs import StepsJob
 from forebay.workflows.staging.reporting import JsonReporter
 from forebay.workflows.staging.steps import stage_steps
 from tests.support.crash_points import crash_points, failure_points

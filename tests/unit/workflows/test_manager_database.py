@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from forebay.errors import NotFoundError, UnsupportedError
+from forebay.manager.stage_state import StageState
 from forebay.workflows.manager.database import Database, StageRow
-from forebay.workflows.manager.states import StageState
 
 
 @pytest.fixture

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Talking to the manager over its Unix socket, for commands and tests; errors come back as what the manager raised."""
+"""Talking to the manager over its Unix socket; errors come back as what the manager raised."""
 
 from __future__ import annotations
 
@@ -7,19 +7,24 @@ import http.client
 import json
 import os
 import socket
+import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote, urlencode
 
-from forebay.cli.instance import Instance
 from forebay.errors import DisconnectedError, ProtocolError, error_of_code
-from forebay.workflows.staging.job import Job, job_to_json
+from forebay.instance import Instance
+from forebay.manager.jobs import Job, job_to_json
+from forebay.manager.stage_state import StageState
 
-__all__ = ["ManagerClient"]
+__all__ = ["ManagerClient", "follow_stage"]
 
 Json = dict[str, Any]
 
 _TIMEOUT_SECONDS = 60.0
+_RECONNECT_SECONDS = 60.0
+_WAIT_SECONDS = 10.0
 
 
 class ManagerClient:
@@ -136,6 +141,33 @@ class ManagerClient:
             told = document["error"]
             raise error_of_code(told["code"], told["what"], told["where"])
         raise ProtocolError(f"the manager refused the request: {document}", path)
+
+
+def follow_stage(instance: Instance, stage_id: int, show: Callable[[Json], None] | None = None) -> Json:
+    """The stage when it is over; a manager that is restarting is waited for.
+
+    Parameters
+    ----------
+    show : callable, optional
+        Called with the stage whenever it has changed.
+    """
+    deadline = time.monotonic() + _RECONNECT_SECONDS
+    while True:
+        try:
+            with ManagerClient(instance) as manager:
+                seen = -1
+                while True:
+                    row = manager.stage(stage_id, seen=seen, wait_seconds=_WAIT_SECONDS)
+                    deadline = time.monotonic() + _RECONNECT_SECONDS
+                    seen = row["version"]
+                    if show is not None:
+                        show(row)
+                    if StageState(row["state"]).is_final:
+                        return row
+        except DisconnectedError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
 
 
 class _UnixConnection(http.client.HTTPConnection):

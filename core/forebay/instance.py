@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the parts of an instance lie: its root, what the daemons leave there, and the server's binary."""
+"""Which instance is meant, where its parts lie below its root, and the server's binary."""
 
 from __future__ import annotations
 
@@ -7,35 +7,54 @@ import importlib.resources
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
-import forebay
-from forebay.errors import UnsupportedError
+from forebay import _core
+from forebay.errors import InvalidArgumentError, UnsupportedError
 
-__all__ = ["Instance", "server_binary"]
+__all__ = [
+    "Instance",
+    "InstanceLike",
+    "instance_path",
+    "instance_root",
+    "server_binary",
+    "server_place",
+    "server_socket",
+]
+
+
+def instance_root() -> str:
+    """The instance's root: ``$FOREBAY_ROOT``, else ``/var/lib/forebay`` for root, else under ``$XDG_STATE_HOME``."""
+    return _core.instance_root()
+
+
+def server_socket() -> str:
+    """Path of the server's socket: ``$FOREBAY_SOCKET``, else what the instance's root says.
+
+    Raises
+    ------
+    NotFoundError
+        No server was ever started there: run ``forebay up``.
+    """
+    return _core.server_socket()
 
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """The files of one instance below its root."""
+    """One instance, by its root; its files below that."""
 
     root: Path
 
     @classmethod
     def current(cls) -> Instance:
         """The instance that ``$FOREBAY_ROOT`` or the default names."""
-        # Absolute, because the daemons work elsewhere; links stay as they are.
-        return cls(Path(os.path.abspath(forebay.instance_root())))
+        return cls.below(_core.instance_root())
 
     @classmethod
-    def enter(cls, root: str | Path | None = None) -> Instance:
-        """From here on this process, and those that it starts, are for the instance below ``root``; None or empty: that
-        of :meth:`current`. ``$FOREBAY_SOCKET`` may name another one's server.
-        """
-        instance = cls(Path(os.path.abspath(root))) if root else cls.current()
-        os.environ["FOREBAY_ROOT"] = str(instance.root)
-        if "FOREBAY_SOCKET" in os.environ:
-            os.environ["FOREBAY_SOCKET"] = ""  # The same as none; `forebay env` and `forebay up` pass it on.
-        return instance
+    def below(cls, root: str | os.PathLike[str]) -> Instance:
+        """The instance below this folder."""
+        # Absolute, because the daemons work elsewhere; links stay as they are.
+        return cls(Path(os.path.abspath(root)))
 
     @property
     def endpoint(self) -> Path:
@@ -83,6 +102,36 @@ class Instance:
     def switch_lock(self) -> Path:
         """Held by `forebay up` and `forebay down` while they work."""
         return self.root / "switch.lock"
+
+
+#: An instance, the path of its root, or the path of its server's socket.
+InstanceLike: TypeAlias = Instance | str | os.PathLike[str]
+
+
+def instance_path(instance: InstanceLike | None) -> str | None:
+    """The absolute path of the root or socket, by which another process finds the instance; None: its environment."""
+    if instance is None:
+        return None
+    path = os.fspath(instance.root if isinstance(instance, Instance) else instance)
+    if not path:
+        raise InvalidArgumentError("an instance is named by its root or its server's socket, not by an empty text")
+    return os.path.abspath(path)
+
+
+def server_place(instance: InstanceLike | None) -> _core.ServerPlace:
+    """Where clients of the instance find its server; None: the instance that the environment names.
+
+    Raises
+    ------
+    NotFoundError
+        No server was ever started below that root: run ``forebay up``.
+    """
+    path = instance_path(instance)
+    if path is None:
+        return _core.ServerPlace.find()
+    if isinstance(instance, Instance) or os.path.isdir(path):
+        return _core.ServerPlace.of_root(path)
+    return _core.ServerPlace.at_socket(path)
 
 
 def server_binary() -> Path:

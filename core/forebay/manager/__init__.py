@@ -1,0 +1,11 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The manager as its clients see it: its typed client, the jobs that it is given, the states of stages.
+
+The manager itself is `forebay.workflows.manager`.
+"""
+
+from forebay.manager.client import ManagerClient, follow_stage
+from forebay.manager.jobs import FilesJob, Job, StepsJob
+from forebay.manager.stage_state import StageState
+
+__all__ = ["FilesJob", "Job", "ManagerClient", "StageState", "StepsJob", "follow_stage"]
