@@ -16,7 +16,13 @@ import forebay
 from tests.fault.promises import Ledger
 from tests.support.instance import CommandLineInstance
 from tests.support.load import LoadProcess, follow, until, write
-from tests.support.staged_output import check_destination, read_bp5, receipt_entries, stray_names
+from tests.support.staged_output import (
+    check_destination,
+    read_bp5,
+    receipt_entries,
+    recorded_entries,
+    stray_names,
+)
 
 ADDRESS = "r/flow"
 EVERY = 5
@@ -57,9 +63,7 @@ class LiveStage:
 
     def staged(self) -> set[int]:
         """Steps that the receipt has."""
-        if not (self.destination / "receipt.json").exists():
-            return set()
-        return set(receipt_entries(self.destination))
+        return set(recorded_entries(self.destination))
 
     def kill(self, victim: str) -> None:
         """One accident; afterwards everybody is at work again."""

@@ -30,8 +30,8 @@ def test_names_of_dimensions_travel_with_the_variable(address: str) -> None:
         with stream.step() as step:  # They hold until others are given.
             step["T"] = np.zeros((4, 3))
         assert stream.write("T", np.zeros((4, 3)), dims=("row", "column")) == 2
-    with forebay.open(address) as stream:
-        first = stream[0]
+    with forebay.open(address) as reading:
+        first = reading[0]
         assert first["T"].dims == ("y", "x")
         assert first["p"].dims == ("z", "y", "x")
         assert first["joined"].dims == ("particle", "axis")
@@ -39,10 +39,10 @@ def test_names_of_dimensions_travel_with_the_variable(address: str) -> None:
         assert first["plain"].dims is None
         assert first["time"].dims is None
         assert first.attributes["T/dims"] == ("y", "x")
-        assert stream[1]["T"].dims == ("y", "x")
-        assert stream[2]["T"].dims == ("row", "column")
-        assert [step["T"].dims for step in stream.steps_at()] == [("y", "x"), ("y", "x"), ("row", "column")]
-        assert stream.steps_at([0])[0]["local"].dims == ("cell",)
+        assert reading[1]["T"].dims == ("y", "x")
+        assert reading[2]["T"].dims == ("row", "column")
+        assert [step["T"].dims for step in reading.steps_at()] == [("y", "x"), ("y", "x"), ("row", "column")]
+        assert reading.steps_at([0])[0]["local"].dims == ("cell",)
 
 
 @pytest.mark.parametrize(
@@ -71,8 +71,8 @@ def test_attribute_that_means_something_else_is_no_name(address: str, other: for
     with forebay.open(address, mode="w") as stream, stream.step() as step:
         step["T"] = np.zeros((2, 3))
         step.attributes["T/dims"] = other
-    with forebay.open(address) as stream:
-        assert stream[0]["T"].dims is None
+    with forebay.open(address) as reading:
+        assert reading[0]["T"].dims is None
 
 
 def write_varied(address: str) -> None:
@@ -158,14 +158,14 @@ def test_steps_are_asked_for_by_number_and_those_that_are_gone_are_left_out(addr
         for number in range(6):
             with stream.step() as step:
                 step["n"] = number
-    with forebay.open(address) as stream:
-        steps = stream.steps_at([5, 0, 3, 3, 99])
+    with forebay.open(address) as reading:
+        steps = reading.steps_at([5, 0, 3, 3, 99])
         assert steps.numbers.tolist() == [5, 3, 3]
         assert steps.values("n").tolist() == [5, 3, 3]
-        assert len(stream.steps_at([])) == 0
-        assert stream.steps_at([]).values("n").shape == (0,)
+        assert len(reading.steps_at([])) == 0
+        assert reading.steps_at([]).values("n").shape == (0,)
         with pytest.raises(forebay.InvalidArgumentError, match="numbered from 0"):
-            stream.steps_at([-1])
+            reading.steps_at([-1])
 
 
 def test_steps_that_agree_share_a_layout_and_none_stays_pinned(address: str) -> None:
@@ -175,8 +175,8 @@ def test_steps_that_agree_share_a_layout_and_none_stays_pinned(address: str) -> 
                 step.write("T", np.zeros(4), shape=(8,), start=(0,))
                 step.write("T", np.zeros(4), shape=(8,), start=(4,))
                 step["time"] = number
-    with forebay.open(address) as stream, forebay.Admin() as admin:
-        steps = stream.steps_at()
+    with forebay.open(address) as reading, forebay.Admin() as admin:
+        steps = reading.steps_at()
         assert len(steps) == 3000
         assert steps.values("time").tolist() == list(range(3000))
         (layout,) = steps.layouts
@@ -184,5 +184,5 @@ def test_steps_that_agree_share_a_layout_and_none_stays_pinned(address: str) -> 
         assert [start for _, start, _ in layout["T"].blocks] == [(0,), (4,)]
         assert not steps.layout_numbers.any()
         # A release has no answer: it has arrived when the same connection has been answered again.
-        stream[0].release()
+        reading[0].release()
         assert sum(summary.pins for summary in admin.steps(address)) == 0

@@ -327,7 +327,7 @@ def test_an_output_stays_if_its_mark_fails(
 
     with monkeypatch.context() as patch:
         if failing == "mark":
-            patch.setattr("forebay.workflows.staging.steps._mark_staged", fail)
+            patch.setattr("forebay.Admin.mark_staged", fail)
         else:
             patch.setattr(forebay.Step, "ack", fail)
         with pytest.raises(DisconnectedError):

@@ -19,7 +19,7 @@ from forebay.manager.jobs import StepsJob
 from tests.soak.cast import Cast
 from tests.soak.content import wrong_in_step
 from tests.support.instance import CommandLineInstance
-from tests.support.staged_output import check_destination, receipt_entries, stray_names
+from tests.support.staged_output import check_destination, recorded_entries, stray_names
 
 __all__ = ["StageOuts"]
 
@@ -123,14 +123,14 @@ class StageOuts:
     def _tell(self, stage: _Stage, state: str) -> None:
         destination = Path(stage.job.destination)
         entries = []
-        if (destination / "receipt.json").exists():
-            receipt = receipt_entries(destination)
+        receipt = recorded_entries(destination)
+        if receipt:
             try:
                 check_destination(destination)
                 strays = stray_names(destination)
                 if state != "succeeded":
                     # What a killed stage has left is dealt with by the next that gets to its stream; this one is gone.
-                    strays = {name for name in strays if not _belongs_to_a_stage(destination, name)}
+                    strays = {name for name in strays if not name.startswith(".")}
                 wrong = f"not in the receipt: {strays}" if strays else ""
             except (AssertionError, OSError) as error:
                 wrong = f"what lies there does not match the receipt: {error}"
@@ -154,11 +154,6 @@ class StageOuts:
 def vars_of(job: StepsJob) -> dict[str, Any]:
     """The fields of a job."""
     return {name: getattr(job, name) for name in job.__dataclass_fields__}
-
-
-def _belongs_to_a_stage(destination: Path, name: str) -> bool:
-    """A hidden name, or an output that is on its way into the receipt (docs/formats/receipt.md)."""
-    return name.startswith(".") or (destination / f".{name}.publishing").exists()
 
 
 def _wrong_output(stream: str, destination: Path, entry: dict[str, Any]) -> str:

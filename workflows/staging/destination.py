@@ -2,22 +2,20 @@
 """A directory that steps are staged out to: what lies there, what may be replaced, and how an output and its entry in
 the receipt appear so that a kill at any point leaves what the next run understands.
 
-For one output: the marker, which says what it is going to be; the old entry off the receipt; the rename; the new entry;
-the marker off.
+For one output: its entry in the receipt's log, then the rename. The log's last entry is the only one whose output may
+not have its name; the receipt itself is written at the end.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 from forebay.errors import (
     AlreadyExistsError,
-    CorruptError,
     ForebayError,
     InvalidArgumentError,
     NoSpaceError,
@@ -40,6 +38,7 @@ class Destination:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.receipt = Receipt.load(directory)
+        self._in_doubt = False  # A change of what the receipt says did not end well: the next run looks what is there.
 
     @staticmethod
     def prepare(directory: Path) -> None:
@@ -63,25 +62,30 @@ class Destination:
     def recover(self) -> None:
         """Brings it from wherever an earlier run was killed to a state that the receipt describes."""
         publication.remove_leftovers(self.directory)
-        for marker in sorted(self.directory.glob(".*.publishing")):
-            try:
-                entry = StepEntry.from_json(json.loads(marker.read_text(encoding="utf-8")))
-            except (ValueError, KeyError, TypeError):
-                raise CorruptError(
-                    "this is no marker of a stage-out; move it away, then run the same command again", str(marker)
-                ) from None
-            if files_match(self.directory, entry):
-                self.receipt.entries[entry.output] = entry
-                self.receipt.save()
-            elif entry.output not in self.receipt.entries:
-                # It was to be replaced, and its entry is off the receipt already.
-                publication.remove(self.directory / entry.output)
-            marker.unlink()
+        receipt = self.receipt
+        if receipt.unsure is not None:
+            entry, before = receipt.unsure
+            if not files_match(self.directory, entry):
+                if before is not None and not files_match(self.directory, before):
+                    before = None
+                if before is None:
+                    # It was to be replaced.
+                    publication.remove(self.directory / entry.output)
+                receipt.settle(entry, before)
+        if receipt.has_log:
+            self._save()
 
     def ensure_receipt(self) -> None:
-        """A stage that had nothing to move succeeds with a receipt as well: an empty one, where there is none yet."""
-        if not self.receipt.path.exists():
-            self.receipt.save()
+        """Writes the receipt; a stage that had nothing to move succeeds with one as well."""
+        if self.receipt.has_log or not self.receipt.path.exists():
+            self._save()
+
+    def close(self) -> None:
+        """After a failed stage the receipt gets what is staged; if it was the disk that failed, the log keeps it."""
+        if self.receipt.has_log and not self._in_doubt:
+            with contextlib.suppress(OSError):
+                self.receipt.save()
+        self.receipt.close()
 
     def entry(self, output: Path) -> StepEntry | None:
         """What the receipt says of an output."""
@@ -100,15 +104,16 @@ class Destination:
 
     def publish(self, partial: Path, entry: StepEntry) -> None:
         """Gives a whole, synced and checked output its name, and enters it in the receipt."""
-        output = self.directory / entry.output
-        marker = publication.marker_path(output)
-        publication.write_whole(marker, json.dumps(entry.as_json()))
-        if self.receipt.entries.pop(entry.output, None) is not None:
-            self.receipt.save()
-        publication.publish(partial, output)
+        self._in_doubt = True
+        self.receipt.announce(entry)
+        publication.publish(partial, self.directory / entry.output)
         self.receipt.entries[entry.output] = entry
+        self._in_doubt = False
+
+    def _save(self) -> None:
+        self._in_doubt = True
         self.receipt.save()
-        marker.unlink()
+        self._in_doubt = False
 
     @contextlib.contextmanager
     def readable_errors(self) -> Iterator[None]:

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How outputs appear: under a hidden name until they are whole, synced and checked, then by one rename.
 
-Names in a destination: ``.OUTPUT.partial-TAG`` is being written; ``.OUTPUT.publishing`` says, from before the rename
-until the receipt has it, what OUTPUT is; ``.OUTPUT.replaced-TAG`` is an older output on its way out. Whoever holds the
-destination's lock may remove the first and the last.
+Names in a destination: ``.OUTPUT.partial-TAG`` is being written; ``.OUTPUT.replaced-TAG`` is an older output on its way
+out. Whoever holds the destination's lock may remove both.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ from forebay.workflows.staging.checksum import forget_cached_pages
 __all__ = [
     "destination_lock",
     "make_directory",
-    "marker_path",
     "partial_path",
     "publish",
     "remove",
@@ -40,11 +38,6 @@ _LOCK_NAME = ".forebay-stage.lock"
 def partial_path(output: Path) -> Path:
     """A fresh hidden name beside the output."""
     return output.with_name(f".{output.name}.partial-{secrets.token_hex(4)}")
-
-
-def marker_path(output: Path) -> Path:
-    """Where the output's marker lies while it is being published."""
-    return output.with_name(f".{output.name}.publishing")
 
 
 def sync_directory(directory: Path) -> None:

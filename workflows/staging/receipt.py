@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Receipts: what a stage-out of steps left in a directory, with sizes and checksums. Format: docs/formats/receipt.md.
 
-A receipt is only ever replaced as a whole: written under another name, synced, renamed.
+The file is only ever replaced as a whole: written under another name, synced, renamed. While a stage is at work, a log
+beside it has what came since; at the end the file gets it all.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from typing import Any, Self
 
 from forebay.errors import CorruptError
 from forebay.workflows.staging.checksum import file_checksum, format_checksum
-from forebay.workflows.staging.publication import write_whole
+from forebay.workflows.staging.publication import sync_directory, write_whole
+from forebay.workflows.staging.receipt_log import LOG_NAME, ReceiptLog, read_log
 
 __all__ = ["RECEIPT_NAME", "FileEntry", "Receipt", "StepEntry", "VariableEntry", "describe_files", "files_match"]
 
@@ -77,10 +79,15 @@ class StepEntry:
 
 @dataclass(slots=True)
 class Receipt:
-    """The receipt of a directory, by name of the output."""
+    """The receipt of a directory, by name of the output; used under the destination's lock."""
 
     directory: Path
     entries: dict[str, StepEntry] = field(default_factory=dict)
+    #: The last entry of the log that a killed run left, and what was there before it: its output may lack its name.
+    unsure: tuple[StepEntry, StepEntry | None] | None = None
+    _on_disk: set[str] = field(default_factory=set)  #: outputs that the file names
+    _left_log: bool = False  #: a killed run left a log
+    _log: ReceiptLog | None = None
 
     @property
     def path(self) -> Path:
@@ -89,36 +96,97 @@ class Receipt:
 
     @classmethod
     def load(cls, directory: Path) -> Self:
-        """The directory's receipt, empty where there is none.
+        """The directory's receipt with what a log adds; empty where there is neither.
 
         Raises
         ------
         CorruptError
-            There is a file of that name that is no receipt of this kind.
+            There is a file of one of their names that is no receipt or log of this kind.
         """
-        path = directory / RECEIPT_NAME
+        receipt = cls(directory)
+        for entry in _entries_of_file(receipt.path):
+            receipt.entries[entry.output] = entry
+        receipt._on_disk = set(receipt.entries)
+        logged = read_log(directory)
+        receipt._left_log = logged is not None
         try:
-            text = path.read_text(encoding="utf-8")
-        except FileNotFoundError:
-            return cls(directory)
-        try:
-            document = json.loads(text)
-            if document["format"] != _FORMAT or document["version"] != _VERSION:
-                raise ValueError(f"its format is {document['format']!r}, version {document['version']!r}")
-            entries = [StepEntry.from_json(entry) for entry in document["steps"]]
-        except (ValueError, KeyError, TypeError) as error:
+            for document in logged or ():
+                entry = StepEntry.from_json(document)
+                before = receipt.entries.get(entry.output)
+                # A log may begin with what the file had.
+                receipt.unsure = None if entry == before else (entry, before)
+                receipt.entries[entry.output] = entry
+        except (KeyError, TypeError) as error:
             raise CorruptError(
-                f"this is no receipt that a stage-out of steps wrote ({error}); move it away, or choose another "
-                "destination",
-                str(path),
+                f"the log of a stage-out has an entry that is none ({error}); move it away, then run the same command "
+                "again",
+                str(directory / LOG_NAME),
             ) from None
-        return cls(directory, {entry.output: entry for entry in entries})
+        return receipt
+
+    def settle(self, entry: StepEntry, before: StepEntry | None) -> None:
+        """The output of ``entry``, which was unsure, is what ``before`` says; None: there is none."""
+        if before is None:
+            del self.entries[entry.output]
+        else:
+            self.entries[entry.output] = before
+        self.unsure = None
+
+    def announce(self, entry: StepEntry) -> None:
+        """The output of this entry is whole and about to get its name. Durable when this returns.
+
+        A later entry, or `save`, says that it got it.
+        """
+        if self._log is None:
+            self._log = ReceiptLog.create(self.directory)
+        if entry.output in self._on_disk:
+            # The file must not name what is replaced: the log takes over all of it.
+            self._log.append([known.as_json() for known in self.entries.values()])
+            self.path.unlink()
+            sync_directory(self.directory)
+            self._on_disk.clear()
+        self._log.append([entry.as_json()])
+
+    @property
+    def has_log(self) -> bool:
+        """Not all that it says is in the file."""
+        return self._log is not None or self._left_log
 
     def save(self) -> None:
-        """Replaces the receipt on disk as a whole, synced."""
+        """Replaces the file as a whole, synced; then there is no log any more."""
         ordered = sorted(self.entries.values(), key=lambda entry: (entry.stream, entry.step, entry.output))
         document = {"format": _FORMAT, "version": _VERSION, "steps": [entry.as_json() for entry in ordered]}
         write_whole(self.path, json.dumps(document, indent=1) + "\n")
+        self._on_disk = set(self.entries)
+        if self.has_log:
+            self.close()
+            (self.directory / LOG_NAME).unlink()
+            self._left_log = False
+
+    def close(self) -> None:
+        """Lets the log go as it is; the next run reads it."""
+        if self._log is not None:
+            log, self._log = self._log, None
+            log.close()
+            self._left_log = True
+
+
+def _entries_of_file(path: Path) -> list[StepEntry]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return []
+    try:
+        document = json.loads(text)
+        if document["format"] != _FORMAT or document["version"] != _VERSION:
+            raise ValueError(f"its format is {document['format']!r}, version {document['version']!r}")
+        return [StepEntry.from_json(entry) for entry in document["steps"]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptError(
+            f"this is no receipt that a stage-out of steps wrote ({error}); move it away, or choose another "
+            "destination",
+            str(path),
+        ) from None
 
 
 def describe_files(output: Path) -> tuple[FileEntry, ...]:

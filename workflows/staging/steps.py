@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stage-out of chosen steps of a stream: one verified output per step, then the receipt, then the mark in the stream.
 
-For each step: write the output under a hidden name, sync, read it back and compare with the writer's checksums, rename,
-enter it in the receipt, mark the step staged, acknowledge it. The next step is written while the ones before it are
-synced and compared; they are published in order. A run that is killed at any point is taken up by the next one: what
-the receipt has is checked and kept, what is unfinished is removed and done again.
+For each step: write the output under a hidden name, sync, read it back and compare with the writer's checksums, enter
+it in the receipt's log, rename, mark the step staged, acknowledge it. The next step is written while the ones before it
+are synced and compared; they are published in order. A run that is killed at any point is taken up by the next one:
+what the receipt has is checked and kept, what is unfinished is removed and done again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from pathlib import Path
 import forebay
 from forebay.errors import (
     CorruptError,
-    DisconnectedError,
     ForebayError,
     InvalidArgumentError,
     NoSpaceError,
@@ -47,7 +46,7 @@ from forebay.workflows.staging.step_source import choose_kept_steps, followed_st
 
 __all__ = ["stage_steps"]
 
-_MARK_TIMEOUT_SECONDS = 60.0
+_RECONNECT_SECONDS = 60.0  # that a restarting server is waited for
 _NUMBERS_SHOWN_MAX = 10
 
 
@@ -72,8 +71,12 @@ def stage_steps(job: StepsJob, reporter: Reporter, instance: InstanceLike | None
         Destination.prepare(directory)
         with publication.destination_lock(directory):
             destination = Destination(directory)
-            with destination.readable_errors():
-                return _Stager(job, selection, stream, destination, reporter).run()
+            with (
+                contextlib.closing(destination),
+                destination.readable_errors(),
+                forebay.Admin(instance, reconnect_timeout=_RECONNECT_SECONDS) as admin,
+            ):
+                return _Stager(job, selection, stream, admin, destination, reporter).run()
 
 
 @dataclass(slots=True)
@@ -97,11 +100,18 @@ class _Stager:
     """One run of a job, under the destination's lock."""
 
     def __init__(
-        self, job: StepsJob, selection: StepSelection, stream: Stream, destination: Destination, reporter: Reporter
+        self,
+        job: StepsJob,
+        selection: StepSelection,
+        stream: Stream,
+        admin: forebay.Admin,
+        destination: Destination,
+        reporter: Reporter,
     ) -> None:
         self._job = job
         self._selection = selection
         self._stream = stream
+        self._admin = admin
         self._uuid = stream.info.uuid
         self._format = output_format(job.format)
         self._destination = destination
@@ -296,7 +306,8 @@ class _Stager:
         """The step's output is there: marks it."""
         step = work.step
         if (complete or self._job.mark_partial) and not (already and step.summary.staged):
-            _mark_staged(self._stream.address, step, str(self._destination.receipt.path))
+            receipt = str(self._destination.receipt.path)
+            self._admin.mark_staged(self._stream.address, step.epoch, [step.number], receipt)
         with self._reporting:
             progress = self._reporter.progress
             progress.items_done += 1
@@ -377,22 +388,6 @@ class _Stager:
                 "accept it with --accept-gaps",
                 where,
             )
-
-
-def _mark_staged(address: Address, step: Step, receipt: str) -> None:
-    """Marks the step in the stream; a restarting server is waited for."""
-    deadline = time.monotonic() + _MARK_TIMEOUT_SECONDS
-    pause_seconds = 0.05
-    while True:
-        try:
-            with forebay.Admin() as admin:
-                admin.mark_staged(address, step.epoch, [step.number], receipt)
-            return
-        except DisconnectedError:
-            if time.monotonic() + pause_seconds > deadline:
-                raise
-            time.sleep(pause_seconds)
-            pause_seconds = min(2 * pause_seconds, 2.0)
 
 
 def _listed(numbers: Sequence[int]) -> str:

@@ -22,7 +22,13 @@ from forebay.workflows.staging.reporting import JsonReporter
 from forebay.workflows.staging.steps import stage_steps
 from tests.support.crash_points import crash_points, failure_points
 from tests.support.file_changes import Accident, Change, Moment
-from tests.support.staged_output import check_destination, read_bp5, receipt_entries, stray_names
+from tests.support.staged_output import (
+    check_destination,
+    read_bp5,
+    receipt_entries,
+    recorded_entries,
+    stray_names,
+)
 from tests.support.sweeps import Sweep
 from tests.support.watched_stager import WatchedStager
 
@@ -61,9 +67,8 @@ def check_visible(address: str, out: Path) -> None:
     for path in visible:
         number = int(path.name.split(".")[1])
         assert any(np.array_equal(read(path), field(number, epoch)) for epoch in {1} | epochs(address))
-    entries = receipt_entries(out) if (out / "receipt.json").exists() else {}
-    if entries:
-        check_destination(out)
+    entries = recorded_entries(out)
+    check_destination(out)
     for entry in entries.values():
         np.testing.assert_array_equal(read(out / entry["output"]), field(entry["step"], entry["epoch"]))
     with forebay.Admin() as admin:
@@ -234,7 +239,7 @@ def test_a_consumers_steps_wait_until_they_are_staged(
         check_visible(address, out)
         with forebay.Admin() as admin:
             kept = {step.number for step in admin.steps(address)}
-        known = set(receipt_entries(out)) if (out / "receipt.json").exists() else set()
+        known = set(recorded_entries(out))
         assert {0, 2} <= kept | known
         stage_steps(job, JsonReporter(StringIO()))
         assert sorted(receipt_entries(out)) == [0, 2]

@@ -4,6 +4,9 @@
 from __future__ import annotations
 
 import json
+import resource
+import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +21,7 @@ from forebay.workflows.staging.receipt import (
     describe_files,
     files_match,
 )
+from forebay.workflows.staging.receipt_log import LOG_NAME
 
 
 def entry(directory: Path, output: str, step: int = 40) -> StepEntry:
@@ -54,6 +58,97 @@ def test_a_receipt_reads_back_as_it_was_saved(tmp_path: Path, output: str) -> No
     receipt.save()
     assert Receipt.load(tmp_path).entries == receipt.entries
     assert [path.name for path in tmp_path.glob(".*")] == []
+
+
+def announced(directory: Path, output: str, steps: range) -> Receipt:
+    """A receipt that a run has got so far, and the log on disk. (All entries are of the same output's files.)"""
+    receipt = Receipt.load(directory)
+    for step in steps:
+        receipt.announce(entry(directory, output, step))
+        receipt.entries[output] = entry(directory, output, step)
+    return receipt
+
+
+def test_a_log_counts_as_the_receipt_until_that_is_saved(tmp_path: Path, output: str) -> None:
+    receipt = announced(tmp_path, output, range(3))
+    assert not receipt.path.exists()
+    receipt.close()
+    read = Receipt.load(tmp_path)
+    assert read.entries == receipt.entries
+    assert read.unsure == (entry(tmp_path, output, 2), entry(tmp_path, output, 1))
+    assert read.has_log
+    read.save()
+    assert Receipt.load(tmp_path).entries == receipt.entries
+    assert {path.name for path in tmp_path.iterdir()} == {output, "receipt.json"}
+
+
+def test_an_announced_entry_costs_one_line_however_many_there_are(tmp_path: Path, output: str) -> None:
+    receipt = announced(tmp_path, output, range(10, 20))
+    sizes = []
+    for step in range(20, 90):
+        before = (tmp_path / LOG_NAME).stat().st_size
+        receipt.announce(entry(tmp_path, output, step))
+        sizes.append((tmp_path / LOG_NAME).stat().st_size - before)
+    assert len(set(sizes)) == 1
+    receipt.close()
+
+
+def test_what_was_not_written_whole_at_the_end_of_a_log_is_ignored(tmp_path: Path, output: str) -> None:
+    announced(tmp_path, output, range(3)).close()
+    log = tmp_path / LOG_NAME
+    whole = log.read_bytes()
+    last = whole.rindex(b"\n", 0, -1) + 1
+    for end in range(last, len(whole)):
+        log.write_bytes(whole[:end])
+        assert Receipt.load(tmp_path).entries[output].step == 1
+    # A disk that lost its power may have the length without the content.
+    log.write_bytes(whole[:last] + bytes(len(whole) - last - 1) + b"\n")
+    assert Receipt.load(tmp_path).entries[output].step == 1
+    for end in range(whole.index(b"\n") + 1):
+        log.write_bytes(whole[:end])
+        assert Receipt.load(tmp_path).entries == {}
+
+
+@pytest.mark.parametrize("line", [0, 1, 2])
+def test_a_log_that_is_damaged_before_its_end_is_refused(tmp_path: Path, output: str, line: int) -> None:
+    announced(tmp_path, output, range(3)).close()
+    log = tmp_path / LOG_NAME
+    lines = log.read_bytes().splitlines(keepends=True)
+    lines[line] = lines[line].replace(b"1", b"2", 1)
+    log.write_bytes(b"".join(lines))
+    with pytest.raises(CorruptError, match="move it away"):
+        Receipt.load(tmp_path)
+
+
+def test_a_receipt_does_not_name_what_is_about_to_be_replaced(tmp_path: Path, output: str) -> None:
+    first = announced(tmp_path, output, range(1))
+    first.entries["flow.000041.bp"] = replace(entry(tmp_path, output, 41), output="flow.000041.bp")
+    first.save()
+    receipt = Receipt.load(tmp_path)
+    receipt.announce(entry(tmp_path, output, 7))
+    assert not receipt.path.exists()
+    receipt.close()
+    read = Receipt.load(tmp_path)
+    assert {name: known.step for name, known in read.entries.items()} == {output: 7, "flow.000041.bp": 41}
+    assert read.unsure == (entry(tmp_path, output, 7), entry(tmp_path, output, 0))
+
+
+def test_a_log_ends_before_what_could_not_be_written(tmp_path: Path, output: str) -> None:
+    receipt = announced(tmp_path, output, range(1))
+    size = (tmp_path / LOG_NAME).stat().st_size
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 20, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            receipt.announce(entry(tmp_path, output, 1))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert (tmp_path / LOG_NAME).stat().st_size == size
+    receipt.announce(entry(tmp_path, output, 2))
+    receipt.close()
+    assert Receipt.load(tmp_path).entries[output].step == 2
 
 
 def test_files_have_sizes_and_crc32c(tmp_path: Path, output: str) -> None:

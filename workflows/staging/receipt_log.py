@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The log of a stage that is at work: what the receipt is about to get, one line after another.
+
+A line is the CRC-32C of the rest as eight hexadecimal digits, a space, and JSON; the first one says what file this is.
+Format: docs/formats/receipt.md.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import forebay
+from forebay.errors import CorruptError
+from forebay.workflows.staging.checksum import format_checksum
+from forebay.workflows.staging.publication import sync_directory
+
+__all__ = ["LOG_NAME", "ReceiptLog", "read_log"]
+
+LOG_NAME = ".receipt.log"
+_HEAD = {"format": "forebay.receipt.steps.log", "version": 1}
+
+
+def read_log(directory: Path) -> list[dict[str, Any]] | None:
+    """The entries of a directory's log, the oldest first; None where there is none.
+
+    What was not written whole at its end is left out: the stage was killed there.
+
+    Raises
+    ------
+    CorruptError
+        It is no log of a stage-out of steps, or damaged before its end.
+    """
+    path = directory / LOG_NAME
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except FileNotFoundError:
+        return None
+    # What follows the last line break was not written whole.
+    documents = [_document(line) for line in lines[:-1]]
+    while documents and documents[-1] is None:
+        documents.pop()
+    if not documents:
+        return []
+    if documents[0] != _HEAD or any(document is None for document in documents):
+        raise CorruptError(
+            "this is no log of a stage-out of steps, or it is damaged; move it away, then run the same command again",
+            str(path),
+        )
+    return [document for document in documents[1:] if document is not None]
+
+
+class ReceiptLog:
+    """Open for appending; made anew by `create`, one at a time under the destination's lock."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._size_bytes = 0
+
+    @classmethod
+    def create(cls, directory: Path) -> Self:
+        """A log without entries, whose name is durable."""
+        path = directory / LOG_NAME
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        log = cls(descriptor)
+        try:
+            log.append([_HEAD])
+            sync_directory(directory)
+        except BaseException:
+            log.close()
+            raise
+        return log
+
+    def append(self, documents: Sequence[dict[str, Any]]) -> None:
+        """Adds entries; they are durable when this returns. After an error the log ends before them."""
+        lines = b"".join(_line(document) for document in documents)
+        try:
+            left = memoryview(lines)
+            while left:
+                left = left[os.write(self._descriptor, left) :]
+            os.fsync(self._descriptor)
+        except OSError:
+            # What comes next must not come behind half a line.
+            os.ftruncate(self._descriptor, self._size_bytes)
+            raise
+        self._size_bytes += len(lines)
+
+    def close(self) -> None:
+        """Closes the file, which stays."""
+        os.close(self._descriptor)
+
+
+def _line(document: dict[str, Any]) -> bytes:
+    text = json.dumps(document).encode()
+    return format_checksum(forebay.crc32c(text)).encode() + b" " + text + b"\n"
+
+
+def _document(line: bytes) -> Any:
+    """What a line holds; None if it was not written whole."""
+    checksum, _, text = line.partition(b" ")
+    if checksum != format_checksum(forebay.crc32c(text)).encode():
+        return None
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
