@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <new>
 #include <string>
 #include <utility>
 
@@ -59,14 +58,7 @@ void StepMetadataBuilder::begin(std::uint32_t rank, bool checksums, bool statist
 void StepMetadataBuilder::forget_unused() {
   std::erase_if(entries_, [this](const VariableEntry& entry) { return entry.generation != generation_; });
   by_name_.clear();
-  try {
-    for (std::uint32_t i = 0; i < entries_.size(); ++i) by_name_.emplace(entries_[i].name, i);
-  } catch (const std::bad_alloc&) {
-    // No name is in one of the two only: it would be entered twice.
-    entries_.clear();
-    by_name_.clear();
-    throw;
-  }
+  for (std::uint32_t i = 0; i < entries_.size(); ++i) by_name_.emplace(entries_[i].name, i);
 }
 
 StepMetadataBuilder::VariableEntry* StepMetadataBuilder::lookup(std::string_view name) {
@@ -90,15 +82,10 @@ std::optional<StepMetadataBuilder::Variable> StepMetadataBuilder::find(std::stri
 StepMetadataBuilder::VariableEntry& StepMetadataBuilder::enter(const Variable& variable) {
   VariableEntry* entry = lookup(variable.name);
   if (entry == nullptr) {
-    const auto place = by_name_.emplace(std::string(variable.name), static_cast<std::uint32_t>(entries_.size())).first;
-    try {
-      VariableEntry added;
-      added.name = variable.name;
-      entries_.push_back(std::move(added));
-    } catch (const std::bad_alloc&) {
-      by_name_.erase(place);
-      throw;
-    }
+    by_name_.emplace(std::string(variable.name), static_cast<std::uint32_t>(entries_.size()));
+    VariableEntry added;
+    added.name = variable.name;
+    entries_.push_back(std::move(added));
     expected_ = entries_.size() - 1;
     entry = &entries_.back();
   }
@@ -252,16 +239,6 @@ flatbuffers::Offset<format::Variable> StepMetadataBuilder::encode_variable(const
 }
 
 std::span<const std::byte> StepMetadataBuilder::encode(std::span<const std::uint8_t> attributes) {
-  try {
-    return encode_into_builder(attributes);
-  } catch (const std::bad_alloc&) {
-    // FlatBuffers' buffer has its new size already where it could not grow, and would be written beyond its end.
-    builder_.Reset();
-    throw;
-  }
-}
-
-std::span<const std::byte> StepMetadataBuilder::encode_into_builder(std::span<const std::uint8_t> attributes) {
   builder_.Clear();
   offsets_.clear();
   for (std::uint32_t index : order_) offsets_.push_back(encode_variable(entries_[index]));

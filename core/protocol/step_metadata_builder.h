@@ -97,7 +97,6 @@ class StepMetadataBuilder {
   VariableEntry& enter(const Variable& variable);
   flatbuffers::Offset<format::Variable> encode_variable(const VariableEntry& entry);
   void forget_unused();
-  std::span<const std::byte> encode_into_builder(std::span<const std::uint8_t> attributes);
 
   std::uint32_t rank_ = 0;
   bool checksums_ = true;

@@ -6,6 +6,7 @@
 #include <forebay/admin.h>
 
 #include "base/return_error.h"
+#include "client/connection/connection_guard.h"
 #include "client/connection/opening_process.h"
 #include "client/connection/reconnect.h"
 #include "client/connection/wire_conversion.h"
@@ -56,6 +57,7 @@ struct Admin::Impl {
   template <class Object>
   Result<Message> ask(MessageType type, const Object& body, MessageType expected, const std::string& where = {}) {
     RETURN_IF_ERROR(opening_process.check());
+    const client::ConnectionGuard guard([this] { connection->give_up(); });
     auto answer = connection->call(type, body, expected);
     if (!answer && connection->is_broken()) {
       auto connected = connect([&](const std::shared_ptr<Connection>& fresh) -> Result<void> {

@@ -8,7 +8,6 @@
 
 #include <cerrno>
 #include <cstring>
-#include <new>
 
 #include "base/fail_point.h"
 #include "base/return_error.h"
@@ -101,13 +100,7 @@ Result<std::uint32_t> Connection::send(MessageType type, std::span<const std::ui
   {
     const std::lock_guard lock(send_mutex_);
     fail_point("client.message.before_send");
-    try {
-      sent = socket_.send(type, request, body);
-    } catch (const std::bad_alloc&) {
-      // A part of the message may be on its way, and the next one would be taken for the rest.
-      abandon();
-      throw;
-    }
+    sent = socket_.send(type, request, body);
     fail_point("client.message.after_send");
   }
   if (!sent) {
@@ -163,28 +156,18 @@ Result<Message> Connection::wait(std::uint32_t request, Deadline deadline) {
       receiving_ = true;
       lock.unlock();
       std::vector<Message> messages;
-      try {
-        auto received = receive_some(timeout_ms, messages);
-        lock.lock();
-        receiving_ = false;
-        polled = true;
-        for (Message& message : messages) {
-          if (outstanding_.erase(message.request) > 0) {
-            answers_.emplace(message.request, std::move(message));
-          } else {
-            discard(std::move(message));
-          }
+      auto received = receive_some(timeout_ms, messages);
+      lock.lock();
+      receiving_ = false;
+      polled = true;
+      for (Message& message : messages) {
+        if (outstanding_.erase(message.request) > 0) {
+          answers_.emplace(message.request, std::move(message));
+        } else {
+          discard(std::move(message));
         }
-        if (!received && !broken_) broken_ = std::move(received.error());
-      } catch (const std::bad_alloc&) {
-        // Answers may be lost, and whoever waits for one would wait for ever: the server is to see an end as well.
-        ::shutdown(socket_.descriptor(), SHUT_RDWR);
-        if (!lock.owns_lock()) lock.lock();
-        receiving_ = false;
-        if (!broken_) broken_ = Error{ErrorCode::io_error, "no memory", {}};
-        answered_.notify_all();
-        throw;
       }
+      if (!received && !broken_) broken_ = std::move(received.error());
       answered_.notify_all();
       if (!messages.empty() || broken_) continue;
     }
@@ -198,14 +181,9 @@ Result<Message> Connection::wait(std::uint32_t request, Deadline deadline) {
 }
 
 void Connection::forget(std::uint32_t request) {
-  try {
-    const std::lock_guard lock(mutex_);
-    outstanding_.erase(request);
-    if (auto answer = answers_.extract(request)) discard(std::move(answer.mapped()));
-  } catch (const std::bad_alloc&) {
-    // A step that nobody knows of is held otherwise as long as the connection lasts.
-    abandon();
-  }
+  const std::lock_guard lock(mutex_);
+  outstanding_.erase(request);
+  if (auto answer = answers_.extract(request)) discard(std::move(answer.mapped()));
 }
 
 void Connection::discard(Message message) {
@@ -222,7 +200,7 @@ bool Connection::is_broken() {
   return broken_.has_value();
 }
 
-void Connection::abandon() {
+void Connection::give_up() noexcept {
   ::shutdown(socket_.descriptor(), SHUT_RDWR);
   break_with({ErrorCode::io_error, "no memory", {}});
 }

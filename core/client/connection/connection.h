@@ -66,8 +66,8 @@ class Connection {
   /// Steps that were asked for and then forgotten: the server holds each until it is released.
   std::vector<protocol::Message> take_unwanted_steps();
 
-  /// Ends it. Where there was no memory for what an answer brought, the server hears what is held only from a new one.
-  void abandon();
+  /// Ends it, without memory; see connection_guard.h. Who waits for an answer is told.
+  void give_up() noexcept;
   /// True once the server's end is gone or has sent something that makes no sense.
   bool is_broken();
   std::uint64_t server_run() const noexcept { return server_run_; }
@@ -85,7 +85,7 @@ class Connection {
   Result<void> receive_some(std::int64_t timeout_ms, std::vector<protocol::Message>& messages);
   /// An answer that nobody waits for. Under mutex_.
   void discard(protocol::Message message);
-  void break_with(Error error);
+  void break_with(Error error);  // moves it: no memory is needed
   Error broken_error() const;
 
   // Constant after construction.

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <deque>
 #include <functional>
-#include <new>
 #include <utility>
 
 #include <forebay/admin.h>
@@ -52,8 +51,10 @@ struct Reader::Impl {
     return admin.get();
   }
 
+  auto guard() {
+    return client::ConnectionGuard([this] { link->give_up(); });
+  }
   Result<NextStep> take_event(Message message, std::uint64_t generation, bool moves);
-  Result<void> enter_event(Message message, std::uint64_t generation, bool moves, NextStep& next);
   Result<Message> poll(client::Connection& connection);
   void release_unwanted();
   Result<std::shared_ptr<const Step>> step_of(Message message, std::uint64_t generation);
@@ -63,60 +64,40 @@ struct Reader::Impl {
   void tidy_segments(const NextStep& next);
 };
 
-// What StepWait or StepGet brought. `moves`: the reader's position follows.
+// What StepWait or StepGet brought. `moves`: the reader's position follows, once nothing needs memory any more. Where
+// there is none the step comes again (but for one that was this reader's share of a consumer's steps).
 Result<NextStep> Reader::Impl::take_event(Message message, std::uint64_t generation, bool moves) {
-  const std::uint32_t epoch = link->epoch();
-  const std::uint64_t position = link->position();
-  NextStep next;
-  try {
-    RETURN_IF_ERROR(enter_event(std::move(message), generation, moves, next));
-  } catch (const std::bad_alloc&) {
-    // The server has delivered a step that nobody here knows of: the next connection says so, and it comes again (but
-    // for one that was this reader's share of a consumer's steps).
-    if (moves) {
-      link->set_position(epoch, position);
-      untold_rewound |= next.rewound;
-    }
-    if (const ReaderLink::Current now = link->current(); now.generation == generation) now.connection->abandon();
-    throw;
-  }
-  return next;
-}
-
-Result<void> Reader::Impl::enter_event(Message message, std::uint64_t generation, bool moves, NextStep& next) {
   ASSIGN_OR_RETURN(auto body, protocol::body_of<wire::StepEvent>(message));
   const wire::StepEvent& event = *body;
-  RETURN_IF_ERROR(link->segments().add(event.segments(), std::move(message.descriptors)));
+  NextStep next;
   next.kind = static_cast<NextStep::Kind>(event.kind());
   next.rewound = event.rewound();
   next.skipped = event.skipped();
   next.status = static_cast<StreamStatus>(event.status());
+  // The server does not say it again with the step.
+  if (moves && next.kind == NextStep::Kind::step) untold_rewound |= next.rewound;
+  RETURN_IF_ERROR(link->segments().add(event.segments(), std::move(message.descriptors)));
   next.text = protocol::text_of(event.text());
   if (next.kind == NextStep::Kind::step) {
     if (event.step() == nullptr || event.step()->summary() == nullptr)
       return fail(ErrorCode::protocol, "the server delivered a step without saying which", link->where());
     const wire::StepSummary& summary = *event.step()->summary();
     auto pin = link->delivered(summary.step(), summary.epoch(), event.step()->pinned(), generation);
+    auto state = client::StepState::load(std::move(pin), *event.step());
+    if (state) next.step = std::make_shared<const Step>(std::make_unique<Step::Impl>(Step::Impl{std::move(*state)}));
     if (moves) {
       link->set_position(summary.epoch(), summary.step() + 1);
-      next.rewound |= link->take_rewound();
+      untold_rewound |= link->take_rewound();
+      untold_skipped += next.skipped;
     }
-    auto state = client::StepState::load(std::move(pin), *event.step());
-    if (!state) {
-      if (moves) {
-        untold_rewound |= next.rewound;
-        untold_skipped += next.skipped;
-      }
-      return fail(std::move(state.error()));
-    }
-    next.step = std::make_shared<const Step>(std::make_unique<Step::Impl>(Step::Impl{std::move(*state)}));
+    if (!state) return fail(std::move(state.error()));
     if (moves) {
-      next.rewound |= std::exchange(untold_rewound, false);
-      next.skipped += std::exchange(untold_skipped, 0);
+      next.rewound = std::exchange(untold_rewound, false);
+      next.skipped = std::exchange(untold_skipped, 0);
     }
   }
   tidy_segments(next);
-  return {};
+  return next;
 }
 
 // A segment goes to other writers only when nobody holds its descriptor, so those of earlier incarnations are let go; a
@@ -170,6 +151,7 @@ Result<NextStep> Reader::next(std::int64_t timeout_ms) {
     return fail(ErrorCode::invalid_argument,
                 "this reader was opened for random access (follow=false); read steps by number", link.where());
   }
+  const auto guard = impl_->guard();
   impl_->release_unwanted();
   const Deadline deadline = Deadline::after_ms(timeout_ms);
   while (true) {
@@ -293,20 +275,16 @@ Result<void> Reader::Impl::visit_steps(std::span<const std::uint64_t> numbers, c
 }
 
 Result<std::shared_ptr<const Step>> Reader::step(std::uint64_t number) {
+  const auto guard = impl_->guard();
   return impl_->step(number);
 }
 
 Result<void> Reader::for_each_step(std::span<const std::uint64_t> numbers, const StepVisitor& visit) {
   RETURN_IF_ERROR(impl_->link->opening_process().check());
+  const auto guard = impl_->guard();
   impl_->release_unwanted();
   ReaderLink::Current now = impl_->link->current();
-  try {
-    return impl_->visit_steps(numbers, visit, now);
-  } catch (...) {
-    // Nobody takes the steps that are on their way: the next connection says that they are not held.
-    now.connection->abandon();
-    throw;
-  }
+  return impl_->visit_steps(numbers, visit, now);
 }
 
 Result<std::vector<StepSummary>> Reader::steps() {
@@ -338,6 +316,7 @@ Result<void> Reader::acknowledge(const Step& step) {
 }
 
 Result<void> Reader::seek(std::uint64_t step) {
+  const auto guard = impl_->guard();
   ReaderLink& link = *impl_->link;
   wire::CursorMoveT request;
   request.epoch = link.epoch();

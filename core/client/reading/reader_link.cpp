@@ -47,8 +47,7 @@ Pin::~Pin() {
   try {
     link_->release(*this);
   } catch (const std::bad_alloc&) {
-    // The server is not told by this connection: the next one says what is still held.
-    link_->current().connection->abandon();
+    link_->give_up();
   }
 }
 
@@ -239,7 +238,6 @@ std::shared_ptr<Pin> ReaderLink::delivered(std::uint64_t step, std::uint32_t epo
     ++pin->deliveries_;
     return pin;
   }
-  // Whole before it is entered: where there is no memory for that it is released like any other.
   pin = std::make_shared<Pin>(shared_from_this(), step, epoch, true);
   pin->generation_ = generation;
   pin->deliveries_ = 1;
@@ -285,7 +283,7 @@ void ReaderLink::leave() {
     // Where nobody holds a step, the connection ends now and says the same; where it is gone, resume() does not follow.
     if (!connection->tell(MessageType::reader_leave, wire::ReaderLeaveT())) tell_what_is_held(*connection);
   } catch (const std::bad_alloc&) {
-    // From a destructor; the connection's end will say it.
+    connection->give_up();
   }
 }
 

@@ -13,6 +13,7 @@
 #include <forebay/reader.h>
 
 #include "client/connection/connection.h"
+#include "client/connection/connection_guard.h"
 #include "client/connection/opening_process.h"
 #include "client/segments/segment_cache.h"
 
@@ -114,6 +115,9 @@ class ReaderLink : public std::enable_shared_from_this<ReaderLink> {
 
   /// The reader is gone; the steps that it gave stay as they are.
   void leave();
+  /// Gives the connection up. The next call brings it back with what is held, which the server keeps until then, or
+  /// until nobody holds `presence`.
+  void give_up() noexcept { current().connection->give_up(); }
 
   SegmentCache& segments() noexcept { return segments_; }
   /// A segment by number, asked for where it is not here. corrupt if the server does not know it.
@@ -156,6 +160,7 @@ template <class Object>
 Result<protocol::Message> ReaderLink::ask(protocol::MessageType type, const Object& body,
                                           protocol::MessageType expected, std::uint64_t* generation) {
   if (auto checked = opening_process_.check(); !checked) return fail(std::move(checked.error()));
+  const ConnectionGuard guard([this] { give_up(); });
   std::optional<Deadline> deadline;
   while (true) {
     const Current now = current();

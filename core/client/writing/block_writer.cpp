@@ -186,7 +186,6 @@ Result<void> BlockWriter::write_out(Pending& pending) {
   const std::size_t padded = end - pending.offset;
   std::memset(pending.buffer.data() + pending.bytes, 0, padded - pending.bytes);
   auto written = write_at(pending.segment, pending.offset, {pending.buffer.data(), padded});
-  // Until then it is to be written, also where there was no memory to say why it was not.
   if (written) pending.bytes = 0;
   return written;
 }

@@ -123,7 +123,6 @@ std::optional<format::Piece> Space::take_small(std::uint64_t bytes) {
 void Space::trim() {
   const std::uint64_t first_unused = round_up(small_next_, page_bytes);
   if (first_unused < small_end_) {
-    reserve(1);
     const Extent unused{small_segment_, first_unused, small_end_ - first_unused};
     // The run's end may lie inside a merged entry of used_, with pages of large blocks behind it.
     for (std::size_t i = 0; i < used_.size(); ++i) {

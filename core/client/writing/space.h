@@ -29,8 +29,6 @@ class Space {
  public:
   /// Adds free space; offset and length are multiples of 4096 and nothing of it is held already.
   void grant(const Extent& extent);
-  /// Makes room for so many calls of grant(), which need no memory then.
-  void reserve(std::size_t grants) { free_.reserve(free_.size() + grants); }
 
   /// Takes `bytes` (more than 0) in whole pages and appends the pieces, whose lengths add up to `bytes`. False, with
   /// nothing taken, if there is too little.

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The public calls of Writer and the checks that they make.
 #include <algorithm>
-#include <exception>
-#include <optional>
 
 #include <forebay/writer.h>
 
@@ -46,22 +44,6 @@ Result<void> check_joined(const BlockSpec& block) {
   return {};
 }
 
-/// A change of the open step. Where it finds no memory nobody knows how far it came, and the step can only be given up.
-class StepChange {
- public:
-  explicit StepChange(std::optional<Error>& step_error) noexcept : step_error_(step_error) {}
-  ~StepChange() {
-    // Needs no memory itself.
-    if (std::uncaught_exceptions() > exceptions_before_) step_error_ = Error{ErrorCode::io_error, "no memory", {}};
-  }
-  StepChange(const StepChange&) = delete;
-  StepChange& operator=(const StepChange&) = delete;
-
- private:
-  std::optional<Error>& step_error_;
-  const int exceptions_before_ = std::uncaught_exceptions();
-};
-
 }  // namespace
 
 Writer::Impl::Impl(Address address_, WriterOptions options_)
@@ -70,12 +52,30 @@ Writer::Impl::Impl(Address address_, WriterOptions options_)
       segments(client::client_device()),
       blocks(segments, options.checksums, options.statistics) {}
 
+void Writer::Impl::give_up() noexcept {
+  given_up = true;
+  state = State::between_steps;
+  connection->give_up();
+  if (holder) holder->give_up();
+  // The step may have committed: what the program holds of it stays pinned.
+  if (!part_pin) return;
+  for (const Allocated& entry : allocated) {
+    if (entry.mapping != nullptr) entry.mapping->keep_while_held(part_pin);  // else it is among `released` already
+  }
+}
+
 std::string Writer::Impl::where() const {
   return "stream " + address.path() + ", step " + std::to_string(step);
 }
 
 Result<void> Writer::Impl::check_usable() const {
   RETURN_IF_ERROR(opening_process.check());
+  if (given_up)
+    return fail(
+        ErrorCode::group_broken,
+        "this process ran out of memory, so the writer gave its connection up and its group is interrupted; what "
+        "was committed is safe, open the stream again to go on",
+        "stream " + address.path());
   if (ended_by) return fail(*ended_by);
   if (state == State::closed)
     return fail(ErrorCode::invalid_argument, "the writer is closed; open the stream again", "stream " + address.path());
@@ -231,6 +231,7 @@ Result<std::unique_ptr<Writer>> Writer::open(const Address& address, const Write
 }
 
 Result<std::uint64_t> Writer::begin_step() {
+  const auto guard = impl_->guard();
   RETURN_IF_ERROR(impl_->check_usable());
   if (impl_->state != Impl::State::between_steps)
     return fail(ErrorCode::invalid_argument, "a step is open already; call end_step first", impl_->where());
@@ -246,8 +247,8 @@ Result<std::uint64_t> Writer::begin_step() {
 }
 
 Result<void> Writer::put(const BlockSpec& block, const void* data) {
+  const auto guard = impl_->guard();
   RETURN_IF_ERROR(impl_->check_step_whole());
-  const StepChange change(impl_->step_error);
   ASSIGN_OR_RETURN(auto bytes, impl_->check_block(block));
   RETURN_IF_ERROR(impl_->check_against_step(block));
   if (bytes > 0 && data == nullptr) return invalid(block, "a block with elements needs data");
@@ -274,8 +275,8 @@ Result<void> Writer::put(const BlockSpec& block, const void* data) {
 }
 
 Result<void> Writer::put_string(std::string_view name, ShapeKind kind, std::string_view value) {
+  const auto guard = impl_->guard();
   RETURN_IF_ERROR(impl_->check_step_whole());
-  const StepChange change(impl_->step_error);
   BlockSpec block;
   block.name = name;
   block.type = DataType::string;
@@ -288,8 +289,8 @@ Result<void> Writer::put_string(std::string_view name, ShapeKind kind, std::stri
 }
 
 Result<Writer::Allocation> Writer::allocate(const BlockSpec& block) {
+  const auto guard = impl_->guard();
   RETURN_IF_ERROR(impl_->check_step_whole());
-  const StepChange change(impl_->step_error);
   ASSIGN_OR_RETURN(auto bytes, impl_->check_block(block));
   if (is_single_value(block.kind)) return invalid(block, "single values are written with put");
   if (!block.memory_count.empty())
@@ -299,6 +300,7 @@ Result<Writer::Allocation> Writer::allocate(const BlockSpec& block) {
 }
 
 Result<void> Writer::set_attribute(std::string_view name, AttributeValue value) {
+  const auto guard = impl_->guard();
   RETURN_IF_ERROR(impl_->check_usable());
   const std::string where = "attribute " + std::string(name);
   if (name.empty() || name.size() > name_bytes_max)
@@ -325,6 +327,7 @@ Result<void> Writer::set_attribute(std::string_view name, AttributeValue value) 
 }
 
 Result<void> Writer::remove_attribute(std::string_view name) {
+  const auto guard = impl_->guard();
   RETURN_IF_ERROR(impl_->check_usable());
   const auto found = impl_->attributes.find(name);
   if (found == impl_->attributes.end()) return {};
@@ -334,6 +337,7 @@ Result<void> Writer::remove_attribute(std::string_view name) {
 }
 
 Result<void> Writer::end_step() {
+  const auto guard = impl_->guard();
   RETURN_IF_ERROR(impl_->check_usable());
   if (impl_->state != Impl::State::publishing) {
     RETURN_IF_ERROR(impl_->check_step_whole());
@@ -346,6 +350,7 @@ Result<void> Writer::end_step() {
 }
 
 Result<void> Writer::abort_step() {
+  const auto guard = impl_->guard();
   RETURN_IF_ERROR(impl_->check_in_step());
   wire::StepAbortT request;
   request.step = impl_->step;
@@ -364,6 +369,7 @@ Result<void> Writer::abort_step() {
 }
 
 Result<void> Writer::close() {
+  const auto guard = impl_->guard();
   RETURN_IF_ERROR(impl_->opening_process.check());
   if (impl_->state == Impl::State::closed) return {};
   RETURN_IF_ERROR(impl_->check_usable());

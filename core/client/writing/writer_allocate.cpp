@@ -64,8 +64,6 @@ Result<std::shared_ptr<client::Mapping>> Writer::Impl::map_pieces(const std::vec
 }
 
 Result<void> Writer::Impl::complete_allocated() {
-  // What releases them does not fail half-way: the step may have committed by then.
-  released.reserve(released.size() + allocated.size());
   for (const Allocated& entry : allocated) {
     // First, so that checksum and statistics are those of what readers get.
     RETURN_IF_ERROR(entry.mapping->make_read_only());
@@ -130,7 +128,6 @@ void Writer::Impl::cut(const Extent& extent, std::vector<Extent>& free, std::vec
 void Writer::Impl::place(std::span<const Extent> extents, std::vector<Extent> kept) {
   std::vector<Extent> free;
   for (const Extent& extent : extents) cut(extent, free, kept);
-  space.reserve(free.size());
   for (const Extent& extent : free) space.grant(extent);
   kept_back = std::move(kept);
 }

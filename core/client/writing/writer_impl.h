@@ -14,6 +14,7 @@
 #include <forebay/writer.h>
 
 #include "client/connection/connection.h"
+#include "client/connection/connection_guard.h"
 #include "client/connection/opening_process.h"
 #include "client/reading/reader_link.h"
 #include "client/segments/mapping.h"
@@ -51,6 +52,12 @@ struct Writer::Impl {
   Impl(Address address, WriterOptions options);
 
   // writer.cpp
+  /// Stands first in each public call.
+  auto guard() noexcept {
+    return client::ConnectionGuard([this] { give_up(); });
+  }
+  /// The server sees the rank die. Nothing can be done with the writer any more.
+  void give_up() noexcept;
   Result<void> check_usable() const;
   Result<void> check_in_step() const;
   /// The same, and nothing of the open step has failed so far.
@@ -103,7 +110,7 @@ struct Writer::Impl {
   /// Where the program holds memory that was allocated in the open step, has the part pin it for `holder`.
   Result<void> pin_if_held();
   void pin_part();
-  /// Adds granted space, keeping back what the program still looks at. All of it or, without memory, nothing.
+  /// Adds granted space, keeping back what the program still looks at.
   void add_space(std::span<const client::Extent> extents) { place(extents, kept_back); }
   /// The same; `kept` is what is kept back already.
   void place(std::span<const client::Extent> extents, std::vector<client::Extent> kept);
@@ -130,7 +137,8 @@ struct Writer::Impl {
   std::uint64_t step = 0;                                                // the open one, else the next
   std::uint64_t last_bytes = std::numeric_limits<std::uint64_t>::max();  // what the last step took
   std::uint64_t expected_bytes = 0;                                      // what each of the last two took, at least
-  std::optional<Error> step_error;             // a write failed, or found no memory: the open step can only be given up
+  bool given_up = false;
+  std::optional<Error> step_error;             // a write failed: the open step can only be given up
   std::optional<Error> ended_by;               // group_broken, fenced or failed
   std::uint32_t space_request = 0;             // outstanding, or 0
   std::uint32_t part_request = 0;              // outstanding, or 0

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A step's space, and its way from the last block to the commit.
 #include <algorithm>
-#include <new>
 #include <utility>
 
 #include "base/bounds.h"
@@ -87,7 +86,7 @@ wire::SegmentsGetT Writer::Impl::missing_segments(const Grant& granted) const {
 }
 
 Result<bool> Writer::Impl::take(Grant& granted, bool may_ask) {
-  // Those that a lack of memory loses here are asked for below.
+  // Once: a grant that lacks some is looked at again.
   if (auto added =
           segments.add(std::exchange(granted.segments, nullptr), std::exchange(granted.message.descriptors, {}));
       !added) {
@@ -183,7 +182,8 @@ Result<void> Writer::Impl::publish() {
     } else if (ended_by) {
       // Whether the step is there is not known to all of these errors. The server passes over a pin that it does not
       // hold.
-      release_allocated(std::exchange(part_pin, nullptr));
+      release_allocated(part_pin);
+      part_pin.reset();
     }
     return fail(std::move(answer.error()));
   }
@@ -199,11 +199,8 @@ Result<void> Writer::Impl::publish() {
   step_committed();
   // The step is committed whatever becomes of the space for the next one: what cannot be taken now is taken, or the
   // reason told, when space is needed.
-  try {
-    grant = Grant{std::move(**answer), (*body)->extents(), (*body)->segments()};
-    (void)take_grant(false);
-  } catch (const std::bad_alloc&) {
-  }
+  grant = Grant{std::move(**answer), (*body)->extents(), (*body)->segments()};
+  (void)take_grant(false);
   return {};
 }
 
@@ -214,7 +211,8 @@ void Writer::Impl::step_committed() {
   space.end_step();
   // Where the holder has come back on another connection meanwhile, the server has taken the pin anew.
   if (part_pin && !part_pin->check()) pin_part();
-  release_allocated(std::exchange(part_pin, nullptr));
+  release_allocated(part_pin);
+  part_pin.reset();
   state = State::between_steps;
   ++step;
 }

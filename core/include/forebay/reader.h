@@ -207,6 +207,8 @@ struct NextStep {
   std::string text;
 };
 
+/// Where memory runs out in a call it throws std::bad_alloc and the connection is given up; the next call makes another
+/// and goes on. Steps and views that were handed out stay as they are.
 class Reader {
  public:
   /// Waits until the stream exists. Errors: not_found (reservation), permission_denied, busy (consumer has a holder, by

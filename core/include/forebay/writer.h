@@ -103,6 +103,9 @@ struct BlockSpec {
 /// The marker of the joined dimension in BlockSpec::shape; the same value as adios2::JoinedDim.
 inline constexpr std::uint64_t joined_dimension = static_cast<std::uint64_t>(-2);
 
+/// Where memory runs out in a call it throws std::bad_alloc, and this is for the server as if the rank had died: its
+/// group is interrupted, and every later call is group_broken. What has committed stays, and allocated memory is the
+/// program's until it lets go of it.
 class Writer {
  public:
   /// Joins or forms the writer group and returns when it is whole.

@@ -37,6 +37,7 @@ class FailingMemoryTest : public ::testing::Test {
   }
 
   std::unique_ptr<Writer> writer() {
+    writer_options_.interrupt = patience();
     auto opened = Writer::open(address_, writer_options_);
     EXPECT_TRUE(opened) << opened.error().message();
     return opened ? std::move(*opened) : nullptr;
@@ -44,6 +45,7 @@ class FailingMemoryTest : public ::testing::Test {
   /// Waits where the server has not seen yet that the one before is gone.
   std::unique_ptr<Reader> reader() {
     const Deadline deadline = Deadline::after_ms(10'000);
+    reader_options_.interrupt = patience();
     auto opened = Reader::open(address_, reader_options_);
     while (!opened && opened.error().code == ErrorCode::busy && !deadline.passed()) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
