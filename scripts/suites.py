@@ -150,6 +150,11 @@ SUITES: dict[str, Suite] = {
         seconds_max=900,
         extras=("ray",),
     ),
+    "workflows": Suite(
+        "Snakemake with the storage plugin, in an environment of its own",
+        (Program(("scripts/snakemake-environment",)), Pytest(("tests/workflows",))),
+        seconds_max=900,
+    ),
     "physics": Suite(
         "the flow that the packed-cylinder example computes, against known solutions",
         (Pytest(("tests/physics",)),),
