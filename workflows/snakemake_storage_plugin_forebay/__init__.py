@@ -34,7 +34,7 @@ from snakemake_storage_plugin_forebay.query import Kind, Query, check_pattern, p
 from snakemake_storage_plugin_forebay.snapshot import ReservationSnapshot, Snapshots
 
 import forebay
-from forebay.records import StreamStatus
+from forebay.records import StepSummary, StreamStatus
 
 _NS = 1e9
 
@@ -104,6 +104,7 @@ class StorageObject(StorageObjectRead, StorageObjectWrite, StorageObjectGlob, St
     """One address of a rule."""
 
     provider: StorageProvider
+    query: str
 
     def local_suffix(self) -> str:
         return self.query.removeprefix("forebay://")
@@ -139,7 +140,7 @@ class StorageObject(StorageObjectRead, StorageObjectWrite, StorageObjectGlob, St
         cache.size[key] = size_bytes
 
     def get_inventory_parent(self) -> str | None:
-        return self.cache_key(self._parsed.reservation)
+        return str(self.cache_key(self._parsed.reservation))
 
     def cleanup(self) -> None:
         """Nothing is left where nothing was retrieved."""
@@ -264,7 +265,7 @@ class StorageObject(StorageObjectRead, StorageObjectWrite, StorageObjectGlob, St
         return path
 
     @property
-    def _step(self) -> Any:
+    def _step(self) -> StepSummary:
         query = self._parsed
         try:
             return self.provider.snapshots.steps(query.reservation, query.stream)[query.step]
