@@ -96,7 +96,7 @@ Result<void> Followers::join(ReaderSession& session, const wire::ReaderOpenT& wi
     holders_.emplace(session.consumer, &session);
   if (session.follow && distribution_of(session) != StepDistribution::all_to_all) begin_sharing(session);
   session.told_status = state.status;
-  sessions_.insert(&session);
+  sessions_.emplace(session.number, &session);
   if (moves_cursor) {
     stream_.apply_retention();
     stream_.reservation().space_changed();
@@ -111,7 +111,7 @@ void Followers::stop_following(ReaderSession& session) {
     holders_.erase(holder);
   // Steps that were its turn and that it never got go to the others.
   for (auto& [consumer, sharing] : sharings_) {
-    if (const auto turns = sharing.assigned.find(&session); turns != sharing.assigned.end()) {
+    if (const auto turns = sharing.assigned.find(session.number); turns != sharing.assigned.end()) {
       sharing.returned.merge(turns->second);
       sharing.assigned.erase(turns);
     }
@@ -119,7 +119,7 @@ void Followers::stop_following(ReaderSession& session) {
 }
 
 void Followers::leave(ReaderSession& session, bool holds_on) {
-  if (sessions_.erase(&session) == 0) return;
+  if (sessions_.erase(session.number) == 0) return;
   stop_following(session);
   for (const auto& [key, count] : session.pins) {
     if (holds_on) {
@@ -152,11 +152,10 @@ const storage::StepState* Followers::first_kept(std::uint64_t from, std::uint64_
 
 std::vector<ReaderSession*> Followers::sharers(const std::string& consumer, StepDistribution distribution) const {
   std::vector<ReaderSession*> found;
-  for (ReaderSession* session : sessions_) {
+  for (const auto& [number, session] : sessions_) {
     if (session->follow && session->consumer == consumer && distribution_of(*session) == distribution)
       found.push_back(session);
   }
-  std::ranges::sort(found, {}, [](const ReaderSession* session) { return session->number; });
   return found;
 }
 
@@ -172,7 +171,7 @@ void Followers::set_stream_distribution(StepDistribution distribution) {
   if (distribution == StepDistribution::all_to_all) return;
   // Readers that came before the writer said so go on from the first that any of them stands at.
   std::map<std::string, std::uint64_t> starts;
-  for (const ReaderSession* session : sessions_) {
+  for (const auto& [number, session] : sessions_) {
     if (!session->follow || session->distribution != StepDistribution::stream_default) continue;
     const auto start = starts.emplace(session->consumer, session->position).first;
     start->second = std::min(start->second, session->position);
@@ -183,7 +182,7 @@ void Followers::set_stream_distribution(StepDistribution distribution) {
 
 void Followers::assign(Sharing& sharing, const std::vector<ReaderSession*>& readers, std::uint64_t step) {
   ReaderSession* const reader = readers[sharing.turn++ % readers.size()];
-  std::set<std::uint64_t>& turns = sharing.assigned[reader];
+  std::set<std::uint64_t>& turns = sharing.assigned[reader->number];
   turns.insert(step);
   // A reader that has stopped must not make the server remember steps that were dropped long ago.
   const auto& kept = stream_.state().steps;
@@ -208,7 +207,7 @@ const storage::StepState* Followers::next_shared(ReaderSession& session, StepDis
     sharing.next = step->committed.step + 1;
     assign(sharing, readers, step->committed.step);
   }
-  std::set<std::uint64_t>& turns = sharing.assigned[&session];
+  std::set<std::uint64_t>& turns = sharing.assigned[session.number];
   while (!turns.empty()) {
     const auto found = kept.find(*turns.begin());
     turns.erase(turns.begin());
@@ -272,24 +271,30 @@ void Followers::serve_all() {
   if (deferred_) stream_.reservation().server().loop().cancel(*deferred_);
   deferred_.reset();
   // Serving does not change the set, but what it calls may close connections later: work on a copy.
-  const std::vector<ReaderSession*> sessions(sessions_.begin(), sessions_.end());
-  for (ReaderSession* session : sessions) serve(*session);
+  const auto sessions = sessions_;
+  for (const auto& [number, session] : sessions) serve(*session);
 }
 
 void Followers::serve_deferred() {
   if (deferred_) serve_all();
 }
 
-void Followers::step_committed(std::uint64_t size_bytes, const std::function<void()>& answer_writers) {
-  serve_deferred();
-  const auto serve_one = [this](ReaderSession* session) {
-    const bool waited = session->wait_request.has_value();
-    serve(*session);
-    return waited && !session->wait_request;
-  };
-  if (size_bytes < large_step_bytes) (void)std::ranges::any_of(sessions_, serve_one);
-  answer_writers();
-  if (std::ranges::none_of(sessions_, [](const auto* session) { return session->wait_request.has_value(); })) return;
+void Followers::serve_first(std::uint64_t size_bytes) {
+  if (size_bytes >= large_step_bytes) return;
+  auto next = sessions_.upper_bound(last_served_first_);
+  for (std::size_t tried = 0; tried < sessions_.size(); ++tried, ++next) {
+    if (next == sessions_.end()) next = sessions_.begin();
+    ReaderSession& session = *next->second;
+    if (!session.wait_request) continue;
+    serve(session);
+    if (session.wait_request) continue;
+    last_served_first_ = session.number;
+    return;
+  }
+}
+
+void Followers::serve_rest_later() {
+  if (std::ranges::none_of(sessions_, [](const auto& entry) { return entry.second->wait_request.has_value(); })) return;
   deferred_ = stream_.reservation().server().loop().at(monotonic_ns() + writers_lead_ns, [this] {
     deferred_.reset();
     serve_all();
@@ -297,7 +302,8 @@ void Followers::step_committed(std::uint64_t size_bytes, const std::function<voi
 }
 
 void Followers::status_changed() {
-  for (ReaderSession* session : sessions_) session->status_to_tell = session->told_status != stream_.state().status;
+  for (const auto& [number, session] : sessions_)
+    session->status_to_tell = session->told_status != stream_.state().status;
   serve_all();
 }
 

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -49,10 +48,11 @@ class Followers {
   void serve(ReaderSession& session);
   /// The same for all, after a commit or another change.
   void serve_all();
-  /// Gives a new step to one reader that waits for it, then calls `answer_writers`, and serves the others a moment
-  /// later. A large step goes to all of them a moment later.
-  void step_committed(std::uint64_t size_bytes, const std::function<void()>& answer_writers);
-  /// Those others, now: before steps are dropped.
+  /// A new step: gives it to one reader that waits, each time to the next one in turn. Nobody gets a large one yet.
+  void serve_first(std::uint64_t size_bytes);
+  /// Gives it to all who wait still, a moment after the writers have been answered.
+  void serve_rest_later();
+  /// Those now: before steps are dropped.
   void serve_deferred();
 
   Result<void> get_step(ReaderSession& session, std::uint32_t request, std::uint64_t step);
@@ -97,9 +97,9 @@ class Followers {
   };
   /// Readers that share the steps of one consumer name out among them.
   struct Sharing {
-    std::uint64_t next = 0;                                      ///< first step not given or assigned to anybody
-    std::map<ReaderSession*, std::set<std::uint64_t>> assigned;  ///< round robin: whose turn steps are
-    std::set<std::uint64_t> returned;                            ///< assigned to readers that went before they got them
+    std::uint64_t next = 0;                                     ///< first step not given or assigned to anybody
+    std::map<std::uint64_t, std::set<std::uint64_t>> assigned;  ///< round robin: whose turn steps are, by session
+    std::set<std::uint64_t> returned;                           ///< assigned to readers that went before they got them
     std::size_t turn = 0;
   };
 
@@ -125,8 +125,9 @@ class Followers {
   void end_absent(std::uint64_t session, const std::map<StepKey, std::uint32_t>& kept);
 
   Stream& stream_;
-  std::set<ReaderSession*> sessions_;
-  std::map<std::string, ReaderSession*> holders_;  ///< of named consumers with all_to_all distribution
+  std::map<std::uint64_t, ReaderSession*> sessions_;  ///< by their numbers
+  std::uint64_t last_served_first_ = 0;               ///< whose turn it was at the last commit
+  std::map<std::string, ReaderSession*> holders_;     ///< of named consumers with all_to_all distribution
   std::map<std::string, Sharing> sharings_;
   std::map<StepKey, Pin> pins_;
   struct AbsentPin {

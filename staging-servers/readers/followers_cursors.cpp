@@ -13,8 +13,8 @@ namespace forebay::server {
 
 void Followers::removed() {
   PinTable& table = stream_.reservation().server().pins();
-  for (ReaderSession* session : sessions_) {
-    for (const auto& [key, count] : session->pins) table.remove(session->number, key.first, key.second);
+  for (const auto& [number, session] : sessions_) {
+    for (const auto& [key, count] : session->pins) table.remove(number, key.first, key.second);
     session->stream_removed();
   }
   for (const auto& [session, held] : absent_) {
@@ -87,7 +87,7 @@ void Followers::set_back_cursors(std::uint64_t first) {
 
 void Followers::rewound(std::uint64_t first) {
   set_back_cursors(first);
-  for (ReaderSession* session : sessions_) {
+  for (const auto& [number, session] : sessions_) {
     if (session->position <= first) continue;
     session->position = first;
     session->rewound = true;
@@ -101,12 +101,12 @@ void Followers::rewound(std::uint64_t first) {
 
 std::uint32_t Followers::follower_count() const {
   return static_cast<std::uint32_t>(
-      std::ranges::count_if(sessions_, [](const ReaderSession* session) { return session->follow; }));
+      std::ranges::count_if(sessions_, [](const auto& entry) { return entry.second->follow; }));
 }
 
 bool Followers::waits_for_durable() const {
-  return std::ranges::any_of(sessions_, [](const ReaderSession* session) {
-    return session->wait_request && session->min_watermark == Watermark::durable;
+  return std::ranges::any_of(sessions_, [](const auto& entry) {
+    return entry.second->wait_request && entry.second->min_watermark == Watermark::durable;
   });
 }
 

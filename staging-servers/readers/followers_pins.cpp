@@ -60,8 +60,8 @@ void Followers::release(ReaderSession& session, const StepKey& key) {
 }
 
 ReaderSession* Followers::find(std::uint64_t session) const {
-  const auto found = std::ranges::find(sessions_, session, [](const ReaderSession* other) { return other->number; });
-  return found == sessions_.end() ? nullptr : *found;
+  const auto found = sessions_.find(session);
+  return found == sessions_.end() ? nullptr : found->second;
 }
 
 Result<void> Followers::pin_for_writer(std::uint64_t session, pid_t process, const StepKey& key) {
@@ -78,7 +78,7 @@ Result<void> Followers::pin_for_writer(std::uint64_t session, pid_t process, con
 }
 
 void Followers::revoke(const StepKey& key) {
-  for (ReaderSession* session : sessions_) {
+  for (const auto& [number, session] : sessions_) {
     // When it comes back it is told that the pin is lost.
     if (session->pins.contains(key)) session->connection().close("a step that it holds had been dropped");
   }

@@ -80,8 +80,8 @@ Result<Stream*> Reservation::find_or_make_stream(const std::string& stream) {
   auto journal = storage::Journal::create(server_.device(), server_.store().stream_directory(record_.id, stream),
                                           {body.data(), body.size()}, journal_options());
   if (!journal) return fail(std::move(journal.error()));
-  auto made =
-      std::make_unique<Stream>(*this, server_.next_stream_number(), std::move(state), std::move(*journal), ToldSteps{});
+  auto made = std::make_unique<Stream>(*this, server_.next_stream_number(), std::move(state), std::move(*journal),
+                                       JournalWaste{});
   Stream* raw = made.get();
   streams_.emplace(stream, std::move(made));
   server_.stream_made(raw->path());

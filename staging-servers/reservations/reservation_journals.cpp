@@ -149,7 +149,7 @@ bool Reservation::drops_make_room(const Stream& stream, std::uint64_t bytes) con
 bool Reservation::roll_others(const Stream& asker) {
   bool any = false;
   for (auto& [name, other] : streams_) {
-    if (other.get() != &asker && other->roll_pays() && other->roll_journal()) any = true;
+    if (other.get() != &asker && other->is_worth_rolling() && other->roll_journal()) any = true;
   }
   return any;
 }
@@ -160,9 +160,9 @@ bool Reservation::make_journal_room(Stream* asker, std::uint64_t bytes) {
     return (asker != nullptr && asker->journal().spare_bytes() >= bytes) || may_take(bytes, type);
   };
   if (has_room()) return true;
-  if (asker != nullptr && asker->roll_pays(true) && asker->roll_journal() && has_room()) return true;
+  if (asker != nullptr && asker->is_worth_rolling(true) && asker->roll_journal() && has_room()) return true;
   for (auto& [name, other] : streams_) {
-    if (other.get() != asker && other->roll_pays() && other->roll_journal() && has_room()) return true;
+    if (other.get() != asker && other->is_worth_rolling() && other->roll_journal() && has_room()) return true;
   }
   if (!makes_holes_ || retiring) return false;
   // Emptied segments of groups that write go by a record, which no journal takes while it takes another.
@@ -335,7 +335,7 @@ void Reservation::recover_lent_segments() {
   if (lends_segments()) {
     // Its last server may have died before it rolled those that tell of steps which are gone.
     for (auto& [name, stream] : streams_) {
-      if (stream->roll_pays()) (void)stream->roll_journal();
+      if (stream->is_worth_rolling()) (void)stream->roll_journal();
     }
   }
   journals_shrank();

@@ -21,12 +21,12 @@ std::vector<Extent> extents_of(const journal::StepCommittedT& step) {
 }
 
 Stream::Stream(Reservation& reservation, std::uint64_t number, storage::StreamState state,
-               std::shared_ptr<storage::Journal> journal, const ToldSteps& told)
+               std::shared_ptr<storage::Journal> journal, const JournalWaste& waste)
     : reservation_(reservation),
       number_(number),
       state_(std::move(state)),
       journal_(std::move(journal)),
-      told_(told),
+      waste_(waste),
       group_(*this),
       followers_(*this),
       flusher_(*this) {}
@@ -44,16 +44,17 @@ void Stream::post(std::function<void()> task) {
   });
 }
 
-Result<void> Stream::commit(journal::StepCommittedT step, const std::function<void()>& answer_writers) {
+Result<void> Stream::commit(journal::StepCommittedT step) {
   const std::uint64_t number = step.step;
   const std::uint64_t size_bytes = step.size_bytes;
   fail_point("server.commit.before_append");
   if (auto recorded = record(storage::RecordType::step_committed, std::move(step)); !recorded) return recorded;
   fail_point("server.commit.after_append");
-  followers_.step_committed(size_bytes, [&] {
-    apply_retention();
-    answer_writers();
-  });
+  followers_.serve_deferred();  // with the step before this one
+  followers_.serve_first(size_bytes);
+  apply_retention();
+  group_.answer_commit();
+  followers_.serve_rest_later();
   flusher_.request(group_.waits_for_durable() || followers_.waits_for_durable());
   // What the step was granted is not given back.
   reservation_.less_is_coming();

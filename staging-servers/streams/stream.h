@@ -16,11 +16,11 @@
 #include "daemon/event_loop.h"
 #include "protocol/message.h"
 #include "readers/followers.h"
-#include "readers/told_steps.h"
 #include "reservations/reservation.h"
 #include "storage/journal.h"
 #include "storage/stream_state.h"
 #include "streams/flusher.h"
+#include "streams/journal_waste.h"
 #include "writers/writer_group.h"
 
 namespace forebay::server {
@@ -31,7 +31,7 @@ using StepKey = std::pair<std::uint32_t, std::uint64_t>;
 class Stream {
  public:
   Stream(Reservation& reservation, std::uint64_t number, storage::StreamState state,
-         std::shared_ptr<storage::Journal> journal, const ToldSteps& told);
+         std::shared_ptr<storage::Journal> journal, const JournalWaste& waste);
   ~Stream();
 
   Reservation& reservation() noexcept { return reservation_; }
@@ -54,13 +54,12 @@ class Stream {
     const auto body = protocol::pack(change);
     if (auto appended = append(type, {body.data(), body.size()}); !appended) return appended;
     auto result = applied(state_.apply(std::move(change)));
-    if (wants_roll()) post_roll();
+    if (should_roll()) post_roll();
     return result;
   }
 
-  /// Makes the step visible: followers are told, old steps go.
-  /// `answer_writers` is called once the step has committed: before most readers hear of it.
-  Result<void> commit(journal::StepCommittedT step, const std::function<void()>& answer_writers);
+  /// Makes the step visible: readers get it, old steps go, writers are answered.
+  Result<void> commit(journal::StepCommittedT step);
   /// Withdraws the steps from `first` on in a new epoch; consumers beyond it are set back.
   Result<void> withdraw(std::uint64_t first);
   /// A new group begins, and with one record withdraws the steps from `formed.withdraws_from` on.
@@ -78,7 +77,7 @@ class Stream {
   /// Begins the journal anew with what it says now; false, and all is as it was, if that cannot be.
   bool roll_journal();
   /// Would that make it smaller by a part that is worth it? Less is worth it for what the stream itself wants to write.
-  bool roll_pays(bool for_itself = false) const;
+  bool is_worth_rolling(bool for_itself = false) const;
   /// Would it if steps were dropped?
   bool drops_shorten_journal() const;
 
@@ -138,9 +137,9 @@ class Stream {
   void post(std::function<void()> task);
   Result<void> append(storage::RecordType type, std::span<const std::uint8_t> body);
   Result<void> applied(Result<void> result);
-  bool wants_roll() const;
+  bool should_roll() const;
   /// Would rolling the journal make it smaller by more than that, about? After it could not be done: by some more.
-  bool roll_gives(std::uint64_t bytes) const;
+  bool rolling_frees(std::uint64_t bytes) const;
   void post_roll();
   /// Appends a record that withdraws the steps from `first` on, and frees them.
   template <class Record>
@@ -160,7 +159,7 @@ class Stream {
   std::optional<EventLoop::TimerId> grace_timer_;
   bool grace_over_ = true;
   bool roll_posted_ = false;
-  ToldSteps told_;
+  JournalWaste waste_;
   std::uint64_t roll_refused_below_ = 0;
   WriterGroup group_;
   Followers followers_;

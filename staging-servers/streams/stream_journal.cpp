@@ -26,7 +26,7 @@ Result<void> Stream::append(storage::RecordType type, std::span<const std::uint8
   auto appended = journal_->append(type, body);
   // Records of what is no more may take the room for this one, which may be what makes room itself.
   const auto is_refused = [&] { return !appended && appended.error().code == ErrorCode::no_space; };
-  if (is_refused() && roll_gives(roll_bytes_refused) && roll_journal()) appended = journal_->append(type, body);
+  if (is_refused() && rolling_frees(roll_bytes_refused) && roll_journal()) appended = journal_->append(type, body);
   if (is_refused() && reservation_.roll_others(*this)) appended = journal_->append(type, body);
   if (!appended) {
     const ErrorCode code = appended.error().code;
@@ -44,7 +44,7 @@ Result<void> Stream::append(storage::RecordType type, std::span<const std::uint8
     });
     return fail(failed);
   }
-  told_.add(type, storage::frame_bytes(body.size()));
+  waste_.add(type, storage::frame_bytes(body.size()));
   reservation_.less_is_coming();  // room for records
   fail_point("server.record.after_append");
   return {};
@@ -54,29 +54,29 @@ void Stream::post_roll() {
   if (std::exchange(roll_posted_, true)) return;
   post([this] {
     roll_posted_ = false;
-    if (wants_roll()) (void)roll_journal();
+    if (should_roll()) (void)roll_journal();
   });
 }
 
-bool Stream::roll_gives(std::uint64_t bytes) const {
-  const std::uint64_t gone = told_.gone_bytes(state_.steps.size() + state_.retired.size());
+bool Stream::rolling_frees(std::uint64_t bytes) const {
+  const std::uint64_t gone = waste_.bytes(state_.steps.size() + state_.retired.size());
   return gone > std::max(bytes, roll_refused_below_);
 }
 
-bool Stream::wants_roll() const {
+bool Stream::should_roll() const {
   // Where journals take segments of the space for data, one that tells of steps which are gone takes them for nothing.
   return journal_->wants_checkpoint() ||
-         (reservation_.lends_segments() && roll_gives(std::max(journal_->size_bytes() / 2, roll_bytes_min)));
+         (reservation_.lends_segments() && rolling_frees(std::max(journal_->size_bytes() / 2, roll_bytes_min)));
 }
 
-bool Stream::roll_pays(bool for_itself) const {
+bool Stream::is_worth_rolling(bool for_itself) const {
   const std::uint64_t reserve = reservation_.record().journal_reserve_bytes;
   const std::uint64_t size = std::min(journal_->size_bytes(), reserve);
-  return roll_gives(for_itself ? std::max(roll_bytes_refused, size / 64) : std::max(roll_bytes_min, size / 16));
+  return rolling_frees(for_itself ? std::max(roll_bytes_refused, size / 64) : std::max(roll_bytes_min, size / 16));
 }
 
 bool Stream::drops_shorten_journal() const {
-  return told_.gone_bytes(0) > std::max(roll_bytes_refused, roll_refused_below_);
+  return waste_.bytes(0) > std::max(roll_bytes_refused, roll_refused_below_);
 }
 
 bool Stream::roll_journal() {
@@ -86,13 +86,13 @@ bool Stream::roll_journal() {
   const auto checkpoint = state_.checkpoint_body();
   if (auto rolled = journal_->roll({checkpoint.data(), checkpoint.size()}); !rolled) {
     log::warning("stream {}: the journal could not be rolled: {}", path(), rolled.error().message());
-    roll_refused_below_ = told_.gone_bytes(state_.steps.size() + state_.retired.size()) + roll_bytes_refused;
+    roll_refused_below_ = waste_.bytes(state_.steps.size() + state_.retired.size()) + roll_bytes_refused;
     reservation_.less_is_coming();
     return false;
   }
   fail_point("server.roll.after");
   roll_refused_below_ = 0;
-  told_.begin_file(state_.steps.size() + state_.retired.size(), checkpoint.size());
+  waste_.begin_file(state_.steps.size() + state_.retired.size(), checkpoint.size());
   reservation_.journals_shrank();
   reservation_.space_changed();
   return true;

@@ -67,7 +67,7 @@ Result<void> drop_overtaken(Reservation& reservation, ReadStream& read, std::uin
   if (auto applied = read.state.apply(dropped); !applied) return applied;
   const auto checkpoint = read.state.checkpoint_body();
   auto written = read.journal->roll({checkpoint.data(), checkpoint.size()});
-  if (written) read.told.begin_file(read.state.steps.size() + read.state.retired.size(), checkpoint.size());
+  if (written) read.waste.begin_file(read.state.steps.size() + read.state.retired.size(), checkpoint.size());
   if (!written && written.error().code == ErrorCode::no_space) {
     // A record has room in what the journal has, on a full disk, too.
     const auto body = protocol::pack(dropped);
@@ -130,25 +130,30 @@ Result<std::optional<std::uint64_t>> first_damaged(Reservation& reservation, con
   return std::nullopt;
 }
 
+/// Takes the space of a step that a damaged journal tells of; false if it is another's, or what lies there is not
+/// whole.
+bool take_if_whole(Reservation& reservation, const std::string& stream, const storage::StepState& step) {
+  const std::uint64_t number = step.committed.step;
+  if (!take_step(reservation, step)) {
+    log::warning("stream {}/{}: step {} was dropped, and its space is another's", reservation.name(), stream, number);
+    return false;
+  }
+  // Dropped, and written over since by what is gone as well.
+  const auto checked = check(reservation, step);
+  if (checked || checked.error().code != ErrorCode::corrupt) return true;
+  log::warning("stream {}/{}: step {} is left out: {}", reservation.name(), stream, number, checked.error().message());
+  for (const Extent& extent : extents_of(step.committed)) reservation.space().release(extent);
+  return false;
+}
+
 /// A stream whose journal is damaged, so that nothing can be added: its steps may have been dropped by records that are
 /// gone, and those that power loss has damaged cannot be cut on disk. Takes what is nobody else's and whole.
 Result<void> take_what_is_left(Reservation& reservation, storage::StreamState& state, bool after_boot) {
   forget_released(reservation, state);
-  std::erase_if(state.retired, [&](const auto& entry) { return !take_step(reservation, entry.second); });
-  std::erase_if(state.steps, [&](const auto& entry) {
-    if (!take_step(reservation, entry.second)) {
-      log::warning("stream {}/{}: step {} was dropped, and its space is another's", reservation.name(), state.name,
-                   entry.first);
-      return true;
-    }
-    // Dropped, and written over since by what is gone as well.
-    const auto checked = check(reservation, entry.second);
-    if (checked || checked.error().code != ErrorCode::corrupt) return false;
-    log::warning("stream {}/{}: step {} is left out: {}", reservation.name(), state.name, entry.first,
-                 checked.error().message());
-    for (const Extent& extent : extents_of(entry.second.committed)) reservation.space().release(extent);
-    return true;
-  });
+  for (auto step = state.retired.begin(); step != state.retired.end();)
+    step = take_step(reservation, step->second) ? std::next(step) : state.retired.erase(step);
+  for (auto step = state.steps.begin(); step != state.steps.end();)
+    step = take_if_whole(reservation, state.name, step->second) ? std::next(step) : state.steps.erase(step);
   if (!after_boot) return {};
   const auto damaged = first_damaged(reservation, state);
   if (!damaged) {
@@ -189,9 +194,9 @@ Result<ReadStream> read_stream(Reservation& reservation, const std::string& name
       [&read](storage::RecordType type, std::span<const std::byte> body) {
         auto applied = read.state.apply(type, body);
         if (type == storage::RecordType::checkpoint) {
-          read.told.begin_file(read.state.steps.size() + read.state.retired.size(), body.size());
+          read.waste.begin_file(read.state.steps.size() + read.state.retired.size(), body.size());
         } else {
-          read.told.add(type, storage::frame_bytes(body.size()));
+          read.waste.add(type, storage::frame_bytes(body.size()));
         }
         return applied;
       },
@@ -220,7 +225,7 @@ Result<void> take_certain_space(Reservation& reservation, ReadStream& read, bool
 
 Result<std::unique_ptr<Stream>> recover_stream(Reservation& reservation, ReadStream read, bool after_boot) {
   Server& server = reservation.server();
-  auto& [state, journal, recovery, told] = read;
+  auto& [state, journal, recovery, waste] = read;
   const std::string where = "stream " + reservation.name() + "/" + state.name;
   const bool damaged = recovery.damaged;
   if (damaged) {
@@ -231,7 +236,7 @@ Result<std::unique_ptr<Stream>> recover_stream(Reservation& reservation, ReadStr
     if (after_boot) take_space_not_durable(reservation, state);
   }
   auto stream =
-      std::make_unique<Stream>(reservation, server.next_stream_number(), std::move(state), std::move(journal), told);
+      std::make_unique<Stream>(reservation, server.next_stream_number(), std::move(state), std::move(journal), waste);
   for (const auto& [segment, owner] : stream->state().owners) {
     // Of several streams the one that still writes has the say; an older owner only ever reads its steps there.
     const bool lives = !damaged && stream->state().group && stream->state().group->incarnation == owner.incarnation &&

@@ -7,9 +7,9 @@
 
 #include <forebay/result.h>
 
-#include "readers/told_steps.h"
 #include "storage/journal.h"
 #include "storage/stream_state.h"
+#include "streams/journal_waste.h"
 
 namespace forebay::server {
 
@@ -21,7 +21,7 @@ struct ReadStream {
   storage::StreamState state;
   std::unique_ptr<storage::Journal> journal;
   storage::JournalRecovery recovery;
-  ToldSteps told;
+  JournalWaste waste;
 };
 
 /// Reads the journal.

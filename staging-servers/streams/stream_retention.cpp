@@ -127,35 +127,33 @@ std::uint64_t Stream::unsynced_bytes() const {
 
 void Stream::give_way(const Extent& extent) {
   if (damage_.empty() && !end_cut_) return;
-  journal::StepsDroppedT dropped;
-  std::vector<std::uint64_t> numbers;
-  std::vector<Extent> given_up;
   const auto claims = [&](const auto& entry) {
-    const std::vector<Extent> extents = extents_of(entry.second.committed);
-    const bool overlaps = std::ranges::any_of(extents, [&](const Extent& held) {
+    return std::ranges::any_of(extents_of(entry.second.committed), [&](const Extent& held) {
       return held.segment == extent.segment && held.offset < extent.offset + extent.length &&
              extent.offset < held.offset + held.length;
     });
-    if (!overlaps) return false;
-    const std::uint64_t number = entry.second.committed.step;
-    log::warning("stream {}: step {} was dropped, and its space is another's", path(), number);
-    followers_.revoke({entry.second.committed.epoch, number});
-    given_up.insert(given_up.end(), extents.begin(), extents.end());
-    return true;
   };
+  std::vector<storage::StepState> given_up;
+  for (const auto& entry : state_.retired) {
+    if (claims(entry)) given_up.push_back(entry.second);
+  }
   std::erase_if(state_.retired, claims);
+  journal::StepsDroppedT dropped;
   for (const auto& entry : state_.steps) {
     if (!claims(entry)) continue;
+    given_up.push_back(entry.second);
     dropped.ranges.emplace_back(entry.first, entry.first);
-    numbers.push_back(entry.first);
   }
-  if (!numbers.empty()) {
-    // A damaged journal takes no record, and a start finds the steps again, to be given up again.
-    if (!damage_.empty() || !record(storage::RecordType::steps_dropped, std::move(dropped))) {
-      for (const std::uint64_t number : numbers) state_.steps.erase(number);
-    }
+  for (const storage::StepState& step : given_up) {
+    log::warning("stream {}: step {} was dropped, and its space is another's", path(), step.committed.step);
+    followers_.revoke({step.committed.epoch, step.committed.step});
   }
-  for (const Extent& held : given_up) reservation_.release(held);
+  // A damaged journal takes no record, and a start finds the steps again, to be given up again.
+  if (!dropped.ranges.empty() && (!damage_.empty() || !record(storage::RecordType::steps_dropped, std::move(dropped))))
+    std::erase_if(state_.steps, claims);
+  for (const storage::StepState& step : given_up) {
+    for (const Extent& held : extents_of(step.committed)) reservation_.release(held);
+  }
 }
 
 }  // namespace forebay::server

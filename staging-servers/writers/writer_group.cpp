@@ -129,7 +129,7 @@ void WriterGroup::part(WriterSession& session, std::uint32_t request, const wire
   if (rank == nullptr) return;
   const auto& state = stream_.state();
   const std::string where = fmt::format("stream {}, step {}, rank {}", stream_.path(), part.step, session.rank);
-  const bool durable = static_cast<Durability>(options_.durability) == Durability::durable;
+  const bool durable = waits_till_durable();
   if (durable && state.status == StreamStatus::failed && part.step >= stream_.durable_next()) {
     session.connection().answer_failure(
         request,
@@ -188,15 +188,9 @@ void WriterGroup::commit_if_whole() {
   step.incarnation = incarnation_;
   step.time_ns = wall_clock_ns();
   step.precious = state.retention.precious_every != 0 && step.step % state.retention.precious_every == 0;
-  struct Answer {
-    std::uint32_t request = 0;
-    std::uint64_t next_bytes = 0;
-    std::optional<WriterPin> pin;
-    std::vector<journal::Extent> extents;
-  };
-  std::vector<Answer> answers;
+  committing_.clear();
   for (Rank& rank : ranks_) {
-    answers.push_back({rank.part->request, rank.part->next_bytes, rank.part->pin, rank.part->part.extents});
+    committing_.push_back({rank.part->request, rank.part->next_bytes, rank.part->pin, rank.part->part.extents});
     for (const auto& extent : rank.part->part.extents) step.size_bytes += extent.length();
     // Once more: the holder may have come back on another connection, when there was no step to hold.
     if (const auto& pin = rank.part->pin)
@@ -206,28 +200,32 @@ void WriterGroup::commit_if_whole() {
   }
   const std::uint64_t number = step.step;
   step_order_.reset();
-  const bool durable = static_cast<Durability>(options_.durability) == Durability::durable;
-  if (durable) {
+  if (waits_till_durable()) {
     for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank)
-      durable_waiting_.push_back({ranks_[rank].session, answers[rank].request, number, answers[rank].next_bytes});
+      durable_waiting_.push_back(
+          {ranks_[rank].session, committing_[rank].request, number, committing_[rank].next_bytes});
   }
-  const auto answer_all = [&] {
-    fail_point("server.commit.before_answer");
-    if (durable) return;
-    for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
-      if (ranks_[rank].session != nullptr)
-        answer_committed(*ranks_[rank].session, answers[rank].request, number, answers[rank].next_bytes);
-    }
-  };
-  if (auto committed = stream_.commit(std::move(step), answer_all); !committed) {
-    std::erase_if(durable_waiting_, [number](const DurableWaiter& waiter) { return waiter.step == number; });
-    for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
-      for (const auto& extent : answers[rank].extents)
-        ranks_[rank].granted[extent.segment()].insert(extent.offset(), extent.length());
-      unpin(answers[rank].pin);
-      if (ranks_[rank].session != nullptr)
-        ranks_[rank].session->connection().answer_failure(answers[rank].request, committed.error());
-    }
+  if (auto committed = stream_.commit(std::move(step)); !committed) undo_commit(number, committed.error());
+}
+
+void WriterGroup::answer_commit() {
+  fail_point("server.commit.before_answer");
+  if (waits_till_durable()) return;
+  const std::uint64_t step = stream_.state().next_step - 1;
+  for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+    if (ranks_[rank].session != nullptr)
+      answer_committed(*ranks_[rank].session, committing_[rank].request, step, committing_[rank].next_bytes);
+  }
+}
+
+void WriterGroup::undo_commit(std::uint64_t step, const Error& error) {
+  std::erase_if(durable_waiting_, [step](const DurableWaiter& waiter) { return waiter.step == step; });
+  for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+    for (const auto& extent : committing_[rank].extents)
+      ranks_[rank].granted[extent.segment()].insert(extent.offset(), extent.length());
+    unpin(committing_[rank].pin);
+    if (ranks_[rank].session != nullptr)
+      ranks_[rank].session->connection().answer_failure(committing_[rank].request, error);
   }
 }
 
@@ -320,7 +318,7 @@ Result<void> WriterGroup::end_group() {
 }
 
 void WriterGroup::lost(WriterSession& session, const std::string& reason) {
-  sessions_.erase(&session);
+  std::erase(sessions_, &session);
   drop_candidate(session);
   std::erase_if(durable_waiting_, [&](const DurableWaiter& waiter) { return waiter.session == &session; });
   if (!is_member(session)) return;
@@ -357,7 +355,7 @@ void WriterGroup::fail_waiting(const Error& error) {
   auto waiting = std::exchange(durable_waiting_, {});
   for (const DurableWaiter& waiter : waiting) waiter.session->connection().answer_failure(waiter.request, error);
   stream_.reservation().end_waits(stream_, error);
-  if (static_cast<Durability>(options_.durability) != Durability::durable) return;
+  if (!waits_till_durable()) return;
   // A rank that comes later with its part of the step is refused: it will not be whole.
   for (Rank& rank : ranks_) {
     if (!rank.part) continue;

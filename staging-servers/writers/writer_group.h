@@ -7,7 +7,6 @@
 #include <functional>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -30,7 +29,7 @@ class WriterGroup {
   ~WriterGroup();
 
   /// A connection that is about to ask: it is told when the stream is removed, and must say when it ends (lost).
-  void attach(WriterSession& session) { sessions_.insert(&session); }
+  void attach(WriterSession& session) { sessions_.push_back(&session); }
   /// A rank that asks to open. Answered when the group is whole, or with a failure.
   void open(WriterSession& session, std::uint32_t request, const wire::WriterOpenT& wish);
   /// A rank that comes back after a restart of the server.
@@ -38,6 +37,8 @@ class WriterGroup {
   void request_space(WriterSession& session, std::uint32_t request, std::uint64_t step, std::uint64_t bytes,
                      std::uint64_t ahead_bytes);
   void part(WriterSession& session, std::uint32_t request, const wire::PartT& part);
+  /// The step of the parts at hand has committed: tells the ranks, unless they wait for it to be durable.
+  void answer_commit();
   void abort_step(WriterSession& session, std::uint32_t request, std::uint64_t step);
   void close(WriterSession& session, std::uint32_t request);
   /// The stream is no more.
@@ -97,6 +98,13 @@ class WriterGroup {
     std::optional<PendingPart> part;
     bool closed = false;
   };
+  /// A rank's part in the step that is being committed: what it is to be told, and given back if there is no step.
+  struct CommittingPart {
+    std::uint32_t request = 0;
+    std::uint64_t next_bytes = 0;
+    std::optional<WriterPin> pin;
+    std::vector<journal::Extent> extents;
+  };
   struct DurableWaiter {
     WriterSession* session = nullptr;
     std::uint32_t request = 0;
@@ -118,6 +126,11 @@ class WriterGroup {
   // writer_group.cpp
   Rank* rank_of(WriterSession& session, std::uint32_t request);
   void commit_if_whole();
+  /// The step could not be written down: the ranks have again what they had put into it.
+  void undo_commit(std::uint64_t step, const Error& error);
+  bool waits_till_durable() const noexcept {
+    return static_cast<Durability>(options_.durability) == Durability::durable;
+  }
   void answer_committed(WriterSession& session, std::uint32_t request, std::uint64_t step, std::uint64_t next_bytes);
   /// Answers those that wait for a step to become durable which has been withdrawn.
   void fail_withdrawn_waiters();
@@ -140,13 +153,14 @@ class WriterGroup {
                       std::vector<Descriptor>& descriptors);
 
   Stream& stream_;
-  std::set<WriterSession*> sessions_;              ///< all connections that asked, whatever became of it
+  std::vector<WriterSession*> sessions_;           ///< all connections that asked, whatever became of it
   std::map<std::uint32_t, Candidate> candidates_;  ///< of the group that is forming, by rank
   bool active_ = false;                            ///< a group writes, or is expected back
   bool rejoining_ = false;
   std::uint32_t incarnation_ = 0;
   wire::WriterOpenT options_;
   std::vector<Rank> ranks_;
+  std::vector<CommittingPart> committing_;  ///< by rank, while the step commits
   std::vector<DurableWaiter> durable_waiting_;
   std::optional<std::uint64_t> step_order_;      ///< place of the step at hand in the queue for space
   std::vector<std::function<void()>> deferred_;  ///< requests that wait until all ranks are back
