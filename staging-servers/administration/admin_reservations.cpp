@@ -96,7 +96,7 @@ Result<void> AdminSession::create_reservation(const protocol::Message& message) 
   if (const auto existing = server.reservations().find(wanted.name); existing != server.reservations().end()) {
     const auto& have = existing->second->record();
     const bool same = have.capacity_bytes == record.capacity_bytes && have.lifetime == record.lifetime &&
-                      have.owner_uid == record.owner_uid && !existing->second->retiring;
+                      have.owner_uid == record.owner_uid && !existing->second->retiring();
     if (!same) {
       return fail(
           ErrorCode::already_exists,
@@ -190,7 +190,7 @@ Result<void> AdminSession::destroy_reservation(const protocol::Message& message)
     for (auto& [stream_name, stream] : reservation.streams()) streams.push_back(stream.get());
     if (const auto error = loss_of(streams)) return fail(*error);
   }
-  reservation.retiring = true;
+  reservation.space().segments().retiring = true;
   server.names_in_work.try_emplace(name);
   server.errand_worker().add(
       [&server, this, alive = connection_.alive(), name, id = reservation.record().id, request = message.request] {
@@ -204,8 +204,8 @@ Result<void> AdminSession::destroy_reservation(const protocol::Message& message)
             log::info("reservation {} destroyed", name);
             server.forget_reservation(name);
           } else if (const auto still = server.reservations().find(name); still != server.reservations().end()) {
-            still->second->retiring = false;
-            still->second->space_changed();
+            still->second->space().segments().retiring = false;
+            still->second->space().queue().changed(SpaceChange::more);
           }
           if (!alive.expired()) answer_done_or_failed(request, retired);
         });
@@ -224,7 +224,7 @@ Result<void> AdminSession::query_reservations(const protocol::Message& message) 
     infos.push_back((*reservation)->info(0));
   } else {
     for (auto& [name, reservation] : server.reservations()) {
-      if (!reservation->retiring && reservation->admit(connection_.peer())) infos.push_back(reservation->info(0));
+      if (!reservation->retiring() && reservation->admit(connection_.peer())) infos.push_back(reservation->info(0));
     }
   }
   // Files are counted by walking their trees, which may take long.

@@ -193,8 +193,7 @@ Result<void> AdminSession::remove_consumer(const protocol::Message& message) {
     removed.consumer = (*wish)->consumer;
     if (auto recorded = (*stream)->record(storage::RecordType::cursor_removed, std::move(removed)); !recorded)
       return recorded;
-    (*stream)->apply_retention();
-    (*stream)->reservation().space_changed();
+    (*stream)->what_may_go_changed();
   }
   connection_.answer_done(message.request);
   return {};
@@ -210,8 +209,7 @@ Result<void> AdminSession::set_retention(const protocol::Message& message) {
   journal::RetentionSetT set;
   set.retention = to_string(*retention);
   if (auto recorded = (*stream)->record(storage::RecordType::retention_set, std::move(set)); !recorded) return recorded;
-  (*stream)->apply_retention();
-  (*stream)->reservation().space_changed();
+  (*stream)->what_may_go_changed();
   connection_.answer_done(message.request);
   return {};
 }
@@ -243,8 +241,7 @@ Result<void> AdminSession::set_precious(const protocol::Message& message) {
     }
   }
   if (auto recorded = (*stream)->record(storage::RecordType::precious_set, std::move(set)); !recorded) return recorded;
-  (*stream)->apply_retention();
-  (*stream)->reservation().space_changed();
+  (*stream)->what_may_go_changed();
   connection_.answer_done(message.request);
   return {};
 }

@@ -58,14 +58,14 @@ void audit_space(Reservation& reservation, std::vector<Finding>& findings) {
     }
     held_bytes += stream->group().granted_bytes() + stream->unsynced_bytes();
   }
-  const SpaceMap& space = reservation.space();
+  const SpaceMap& space = reservation.space().map();
   const std::uint64_t used = space.total_bytes() - space.free_bytes() - space.closed_bytes();
   if (used != held_bytes)
     add_problem(findings, where, fmt::format("{} bytes are marked used, but {} are held", used, held_bytes));
 }
 
 void audit_segments(Server& server, Reservation& reservation, std::vector<Finding>& findings) {
-  for (std::uint32_t segment = 0; segment < reservation.space().segment_count(); ++segment) {
+  for (std::uint32_t segment = 0; segment < reservation.space().map().segment_count(); ++segment) {
     const std::string path = server.store().segment_path(reservation.record().id, segment);
     std::error_code error;
     const auto size = std::filesystem::file_size(path, error);
@@ -85,8 +85,9 @@ std::vector<Finding> audit_accounting(Server& server) {
   std::vector<Finding> findings;
   for (const std::string& problem : server.start_problems()) add_problem(findings, server.options().root, problem);
   for (auto& [name, reservation] : server.reservations()) {
-    if (reservation->retiring) continue;
-    for (const std::string& problem : reservation->problems) add_problem(findings, "reservation " + name, problem);
+    if (reservation->retiring()) continue;
+    for (const std::string& problem : reservation->space().problems)
+      add_problem(findings, "reservation " + name, problem);
     for (const auto& [stream_name, why] : reservation->unreadable_streams()) {
       add_problem(findings, "stream " + name + "/" + stream_name,
                   "cannot be opened: " + why + "; mend the disk and restart the server, or remove the stream");
@@ -101,9 +102,9 @@ std::vector<Finding> audit_accounting(Server& server) {
 std::vector<StepToRead> steps_to_read(Server& server) {
   std::vector<StepToRead> steps;
   for (auto& [name, reservation] : server.reservations()) {
-    if (reservation->retiring) continue;
+    if (reservation->retiring()) continue;
     std::vector<std::string> paths;
-    for (std::uint32_t segment = 0; segment < reservation->space().segment_count(); ++segment) {
+    for (std::uint32_t segment = 0; segment < reservation->space().map().segment_count(); ++segment) {
       paths.push_back(server.store().segment_path(reservation->record().id, segment));
     }
     for (auto& [stream_name, stream] : reservation->streams()) {
@@ -142,7 +143,7 @@ std::vector<Finding> still_damaged(Server& server, const std::vector<DamagedStep
   std::vector<Finding> findings;
   for (const DamagedStep& entry : damaged) {
     const auto reservation = server.reservations().find(entry.step.reservation);
-    if (reservation == server.reservations().end() || reservation->second->retiring) continue;
+    if (reservation == server.reservations().end() || reservation->second->retiring()) continue;
     const Stream* stream = reservation->second->find_stream(entry.step.stream);
     if (stream == nullptr) continue;
     const auto kept = stream->state().steps.find(entry.step.step);

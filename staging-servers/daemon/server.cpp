@@ -97,7 +97,7 @@ void Server::remove(Connection& connection) {
   pins_->forget_process(connection.peer().pid);
   connections_.erase(&connection);
   // It may have been the last that could write to a segment.
-  for (auto& [name, reservation] : reservations_) reservation->space_changed();
+  for (auto& [name, reservation] : reservations_) reservation->space().queue().changed(SpaceChange::more);
 }
 
 void Server::run() {
@@ -136,7 +136,7 @@ Result<void> check_reservation_name(const std::string& name) {
 Result<Reservation*> Server::find_reservation(const std::string& name, const Peer& peer) {
   if (auto named = check_reservation_name(name); !named) return fail(std::move(named.error()));
   const auto found = reservations_.find(name);
-  const bool exists = found != reservations_.end() && !found->second->retiring;
+  const bool exists = found != reservations_.end() && !found->second->retiring();
   if (!exists && !peer.administrator) return fail(Reservation::denial(name, peer));
   if (!exists) {
     return fail(ErrorCode::not_found,
@@ -164,7 +164,8 @@ void Server::end_work(const std::string& name) {
 void Server::forget_reservation(const std::string& name) {
   if (const auto found = reservations_.find(name); found != reservations_.end()) {
     for (auto& [stream_name, stream] : found->second->streams()) {
-      found->second->end_waits(*stream, {ErrorCode::not_found, "the reservation was destroyed", "reservation " + name});
+      found->second->space().queue().end_waits(
+          *stream, {ErrorCode::not_found, "the reservation was destroyed", "reservation " + name});
       stream->removed();
     }
   }
@@ -202,8 +203,8 @@ void Server::purge_round() {
       if (!done) log::error("quarantine could not be emptied: {}", done.error().message());
       // On a full device it is only now that there is what removed streams had.
       for (auto& [name, reservation] : reservations_) {
-        reservation->journals_shrank();
-        reservation->space_changed();
+        reservation->space().journal_room().shrank();
+        reservation->space().queue().changed(SpaceChange::more);
       }
     });
   });

@@ -97,10 +97,7 @@ Result<void> Followers::join(ReaderSession& session, const wire::ReaderOpenT& wi
   if (session.follow && distribution_of(session) != StepDistribution::all_to_all) begin_sharing(session);
   session.told_status = state.status;
   sessions_.emplace(session.number, &session);
-  if (moves_cursor) {
-    stream_.apply_retention();
-    stream_.reservation().space_changed();
-  }
+  if (moves_cursor) stream_.what_may_go_changed();
   return {};
 }
 
@@ -132,8 +129,7 @@ void Followers::leave(ReaderSession& session, bool holds_on) {
   }
   session.pins.clear();
   serve_all();
-  stream_.apply_retention();
-  stream_.reservation().space_changed();
+  stream_.what_may_go_changed();
 }
 
 StepDistribution Followers::distribution_of(const ReaderSession& session) const {

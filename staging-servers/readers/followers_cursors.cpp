@@ -63,8 +63,7 @@ Result<void> Followers::move_cursor(ReaderSession& session, const wire::CursorMo
   moved.epoch = state.epoch;
   moved.position = move.position;
   if (auto recorded = stream_.record(storage::RecordType::cursor_moved, std::move(moved)); !recorded) return recorded;
-  stream_.apply_retention();
-  stream_.reservation().space_changed();
+  stream_.what_may_go_changed();
   return {};
 }
 

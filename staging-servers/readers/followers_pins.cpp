@@ -11,7 +11,7 @@
 namespace forebay::server {
 
 bool Followers::pin(ReaderSession& session, const StepKey& key, std::uint64_t size_bytes, bool held) {
-  Reservation& reservation = stream_.reservation();
+  ReservationSpace& space = stream_.space();
   Pin& pin = pins_[key];
   const bool unnamed = session.consumer.empty();
   const auto refuse = [&] {
@@ -20,12 +20,11 @@ bool Followers::pin(ReaderSession& session, const StepKey& key, std::uint64_t si
   };
   if (!session.pins.contains(key)) {
     const bool adds = unnamed && pin.unnamed == 0;
-    if (adds && !held && reservation.unnamed_pinned_bytes + size_bytes > reservation.unnamed_pinned_bytes_max())
+    if (adds && !held && space.unnamed_pinned_bytes + size_bytes > space.unnamed_pinned_bytes_max()) return refuse();
+    if (!stream_.reservation().server().pins().add(session.number, session.connection().peer().pid,
+                                                   stream_.state().uuid, key.first, key.second))
       return refuse();
-    if (!reservation.server().pins().add(session.number, session.connection().peer().pid, stream_.state().uuid,
-                                         key.first, key.second))
-      return refuse();
-    if (adds) reservation.unnamed_pinned_bytes += size_bytes;
+    if (adds) space.unnamed_pinned_bytes += size_bytes;
     ++pin.count;
     if (unnamed) ++pin.unnamed;
     pin.size_bytes = std::max(pin.size_bytes, size_bytes);  // a writer does not say it
@@ -38,7 +37,7 @@ void Followers::unpin(const StepKey& key, bool unnamed) {
   const auto found = pins_.find(key);
   if (found == pins_.end()) return;
   Pin& pin = found->second;
-  if (unnamed && --pin.unnamed == 0) stream_.reservation().unnamed_pinned_bytes -= pin.size_bytes;
+  if (unnamed && --pin.unnamed == 0) stream_.space().unnamed_pinned_bytes -= pin.size_bytes;
   if (--pin.count > 0) return;
   pins_.erase(found);
   stream_.retired_unpinned(key);
@@ -55,8 +54,7 @@ bool Followers::let_go(ReaderSession& session, const StepKey& key) {
 
 void Followers::release(ReaderSession& session, const StepKey& key) {
   if (!let_go(session, key)) return;
-  stream_.apply_retention();
-  stream_.reservation().space_changed();
+  stream_.what_may_go_changed();
 }
 
 ReaderSession* Followers::find(std::uint64_t session) const {
@@ -118,8 +116,7 @@ void Followers::end_absent(std::uint64_t session, const std::map<StepKey, std::u
     unpin(key, unnamed);
   }
   absent_.erase(session);
-  stream_.apply_retention();
-  stream_.reservation().space_changed();
+  stream_.what_may_go_changed();
 }
 
 std::vector<StepKey> Followers::resume_pins(ReaderSession& session, const std::vector<StepKey>& wanted) {

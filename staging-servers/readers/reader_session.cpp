@@ -163,7 +163,7 @@ std::vector<Descriptor> ReaderSession::descriptors_for(const std::vector<std::ui
   for (std::uint32_t segment : wanted) {
     if (descriptors.size() == protocol::descriptors_max) break;
     if (connection_.segments_sent.contains(segment)) continue;
-    auto descriptor = stream_->reservation().open_segment(segment, false);
+    auto descriptor = stream_->space().segments().open(segment, false);
     if (!descriptor) {
       log::error("{}", descriptor.error().message());
       break;
@@ -202,7 +202,7 @@ Result<void> ReaderSession::answer(const protocol::Message& message) {
       return {};
     }
     case MessageType::segments_get: {
-      if (auto stays = stream_->reservation().check_stays(); !stays) return stays;
+      if (auto stays = stream_->space().segments().check_stays(); !stays) return stays;
       auto body = protocol::body_of<wire::SegmentsGet>(message);
       if (!body) return fail(std::move(body.error()));
       std::vector<std::uint32_t> wanted;

@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reservations/reservation.h"
 
-#include <fcntl.h>
-
-#include <algorithm>
-#include <cerrno>
 #include <map>
 
 #include <fmt/format.h>
@@ -12,7 +8,6 @@
 #include "base/clock.h"
 #include "base/fail_point.h"
 #include "base/log.h"
-#include "base/system_error.h"
 #include "base/uuid.h"
 #include "daemon/server.h"
 #include "streams/stream.h"
@@ -21,15 +16,9 @@
 namespace forebay::server {
 
 Reservation::Reservation(Server& server, reservation::ReservationT record)
-    : server_(server),
-      record_(std::move(record)),
-      space_(record_.members.empty() ? 0 : record_.members.front()->segments, record_.segment_bytes) {}
+    : server_(server), record_(std::move(record)), space_(server.loop(), server.device(), server.store(), record_) {}
 
-Reservation::~Reservation() {
-  for (SpaceWaiter& waiter : waiters_) {
-    if (waiter.timer) server_.loop().cancel(*waiter.timer);
-  }
-}
+Reservation::~Reservation() = default;
 
 bool Reservation::owned_by(const Peer& peer) const noexcept {
   return peer.administrator || peer.uid == record_.owner_uid;
@@ -49,16 +38,17 @@ Error Reservation::denial(const std::string& name, const Peer& peer) {
 }
 
 const std::string* Reservation::unreadable(const std::string& stream) const {
-  auto found = unreadable_.find(stream);
-  if (found == unreadable_.end()) found = unreadable_.find(all_streams);
-  return found == unreadable_.end() ? nullptr : &found->second;
+  const auto& unreadable = unreadable_streams();
+  auto found = unreadable.find(stream);
+  if (found == unreadable.end()) found = unreadable.find(all_streams);
+  return found == unreadable.end() ? nullptr : &found->second;
 }
 
 Result<void> Reservation::check_readable(const std::string& stream) const {
   const std::string* why = unreadable(stream);
   if (why == nullptr) return {};
   std::string what = "the stream cannot be opened: " + *why + "; mend the disk and restart the server";
-  if (unreadable_.contains(stream)) what += ", or remove the stream";
+  if (unreadable_streams().contains(stream)) what += ", or remove the stream";
   return fail(ErrorCode::corrupt, std::move(what), "stream " + name() + "/" + stream);
 }
 
@@ -70,7 +60,7 @@ Stream* Reservation::find_stream(const std::string& stream) {
 Result<Stream*> Reservation::find_or_make_stream(const std::string& stream) {
   if (Stream* found = find_stream(stream)) return found;
   if (auto readable = check_readable(stream); !readable) return fail(std::move(readable.error()));
-  if (auto room = make_room_for_stream(); !room) return fail(std::move(room.error()));
+  if (auto room = space_.journal_room().make_room_for_stream(); !room) return fail(std::move(room.error()));
   if (auto made = server_.store().make_stream_directory(record_.id, stream); !made)
     return fail(std::move(made.error()));
   fail_point("server.stream.before_journal");
@@ -78,7 +68,7 @@ Result<Stream*> Reservation::find_or_make_stream(const std::string& stream) {
   const auto checkpoint = state.to_checkpoint();
   const auto body = protocol::pack(checkpoint);
   auto journal = storage::Journal::create(server_.device(), server_.store().stream_directory(record_.id, stream),
-                                          {body.data(), body.size()}, journal_options());
+                                          {body.data(), body.size()}, space_.journal_room().options());
   if (!journal) return fail(std::move(journal.error()));
   auto made = std::make_unique<Stream>(*this, server_.next_stream_number(), std::move(state), std::move(*journal),
                                        JournalWaste{});
@@ -89,22 +79,23 @@ Result<Stream*> Reservation::find_or_make_stream(const std::string& stream) {
 }
 
 void Reservation::recover_streams(bool after_boot, const std::set<std::string>& unchecked) {
-  recovering_ = true;
+  space_.journal_room().begin_recovery();
   read_streams(after_boot, unchecked);
-  recovering_ = false;
   // A stream that was removed took with it who wrote its segments, and that process may live.
-  for (std::uint32_t segment = 0; !after_boot && segment < space_.segment_count(); ++segment) {
-    if (!space_.owner(segment)) space_.set_owner(segment, unknown_owner);
+  SpaceMap& map = space_.map();
+  for (std::uint32_t segment = 0; !after_boot && segment < map.segment_count(); ++segment) {
+    if (!map.owner(segment)) map.set_owner(segment, unknown_owner);
   }
-  recover_lent_segments();
+  space_.journal_room().end_recovery();
 }
 
 void Reservation::read_streams(bool after_boot, const std::set<std::string>& unchecked) {
+  auto& unreadable = space_.segments().unreadable_streams;
   const bool none_checked = after_boot || unchecked.contains(all_streams);
   auto names = server_.store().stream_names(record_.id);
   if (!names) {
     // Nothing may be written over steps that nobody knows of.
-    unreadable_.emplace(all_streams, names.error().message());
+    unreadable.emplace(all_streams, names.error().message());
     unchecked_ = unchecked;
     if (after_boot) unchecked_.insert(all_streams);
     log::error("the streams of {} cannot be listed: {}", name(), names.error().message());
@@ -112,7 +103,7 @@ void Reservation::read_streams(bool after_boot, const std::set<std::string>& unc
   }
   const auto to_check = [&](const std::string& stream) { return none_checked || unchecked.contains(stream); };
   const auto not_recovered = [&](const std::string& stream, const Error& error) {
-    unreadable_.emplace(stream, error.message());
+    unreadable.emplace(stream, error.message());
     if (to_check(stream)) unchecked_.insert(stream);
     log::error("stream {}/{} cannot be opened: {}", name(), stream, error.message());
   };
@@ -157,7 +148,8 @@ void Reservation::read_streams(bool after_boot, const std::set<std::string>& unc
 }
 
 Result<void> Reservation::remove_stream(const std::string& stream) {
-  if (const auto all = unreadable_.find(all_streams); all != unreadable_.end()) {
+  auto& unreadable = space_.segments().unreadable_streams;
+  if (const auto all = unreadable.find(all_streams); all != unreadable.end()) {
     return fail(ErrorCode::io_error,
                 "the reservation's streams cannot be listed: " + all->second + "; mend the disk and restart the server",
                 "stream " + name() + "/" + stream);
@@ -167,7 +159,7 @@ Result<void> Reservation::remove_stream(const std::string& stream) {
     if (unchecked_.erase(stream) == 0) return;
     if (auto noted = server_.note_boot(); !noted) log::warning("{}", noted.error().message());
   };
-  if (unreadable_.contains(stream)) {
+  if (unreadable.contains(stream)) {
     // Which steps they hold only its journal tells, and with it gone these would be anybody's space.
     if (server_.has_unplaced_readers()) {
       return fail(ErrorCode::busy,
@@ -176,12 +168,12 @@ Result<void> Reservation::remove_stream(const std::string& stream) {
                   "stream " + name() + "/" + stream);
     }
     if (auto retired = server_.store().retire_stream(record_.id, stream); !retired) return retired;
-    unreadable_.erase(stream);
+    unreadable.erase(stream);
     no_more_unchecked();
     server_.purge_quarantine();
     // What lies in them is known again.
-    journals_shrank();
-    space_changed();
+    space_.journal_room().shrank();
+    space_.queue().changed(SpaceChange::more);
     return {};
   }
   const auto found = streams_.find(stream);
@@ -193,41 +185,16 @@ Result<void> Reservation::remove_stream(const std::string& stream) {
   if (auto retired = server_.store().retire_stream(record_.id, stream); !retired) return retired;
   fail_point("server.stream.retired");
   const std::vector<Extent> held = found->second->extents_of_steps();
-  end_waits(*found->second, {ErrorCode::not_found, "the stream was removed", "stream " + found->second->path()});
+  space_.queue().end_waits(*found->second,
+                           {ErrorCode::not_found, "the stream was removed", "stream " + found->second->path()});
   found->second->removed();
   streams_.erase(found);
   no_more_unchecked();
-  for (const Extent& extent : held) space_.release(extent);
-  journals_shrank();
-  space_changed();
+  for (const Extent& extent : held) space_.map().release(extent);
+  space_.journal_room().shrank();
+  space_.queue().changed(SpaceChange::more);
   server_.purge_quarantine();
   return {};
-}
-
-Result<void> Reservation::check_stays() const {
-  if (!retiring) return {};
-  return fail(ErrorCode::not_found, "the reservation is being destroyed", "reservation " + name());
-}
-
-Result<Descriptor> Reservation::open_segment(std::uint32_t segment, bool writable) const {
-  if (auto stays = check_stays(); !stays) return fail(std::move(stays.error()));
-  const std::string path = server_.store().segment_path(record_.id, segment);
-  Descriptor descriptor(::open(path.c_str(), (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC));
-  if (!descriptor.valid()) return system_error(errno, "cannot open a segment", path);
-  return descriptor;
-}
-
-void Reservation::segment_failed(std::uint32_t segment, const Error& error) {
-  if (!failed_segments_.insert(segment).second) return;
-  space_.close(segment);
-  problems.push_back(fmt::format("segment {} could not be synced and is out of use until the server is restarted: {}",
-                                 segment, error.message()));
-  for (auto& [stream_name, stream] : streams_) {
-    if (stream->writes_unsynced_in(segment))
-      stream->fail_stream(
-          fmt::format("segment {}, which it shares, could not be synced: {}", segment, error.message()));
-  }
-  space_changed();
 }
 
 ReservationInfo Reservation::info(std::uint64_t files_bytes) const {
@@ -235,7 +202,8 @@ ReservationInfo Reservation::info(std::uint64_t files_bytes) const {
   info.name = name();
   info.id = record_.id;
   info.capacity_bytes = record_.capacity_bytes;
-  info.used_bytes = space_.total_bytes() - space_.free_bytes() - lent_bytes() + journal_bytes();
+  info.used_bytes = space_.map().total_bytes() - space_.map().free_bytes() - space_.journal_room().lent_bytes() +
+                    space_.journal_room().taken_bytes();
   info.files_bytes = files_bytes;
   info.segment_bytes = record_.segment_bytes;
   info.lifetime = static_cast<Lifetime>(record_.lifetime);

@@ -53,13 +53,11 @@ Result<Flusher::SegmentFiles> Flusher::unsynced_segments(Stream& stream) {
     for (const Extent& extent : extents_of(step->second.committed)) numbers.insert(extent.segment);
   }
   SegmentFiles files;
-  Server& server = stream.reservation().server();
   for (std::uint32_t number : numbers) {
-    if (stream.reservation().has_failed(number))
+    if (stream.space().segments().has_failed(number))
       return fail(ErrorCode::io_error, "an earlier sync of it failed", fmt::format("segment {}", number));
     // Opened for reading, which is enough for a sync and does not look like a writer to nobody_writes().
-    auto file =
-        server.device().open(server.store().segment_path(stream.reservation().record().id, number), OpenMode::read);
+    auto file = stream.space().segments().open_file(number, OpenMode::read);
     if (!file) return fail(std::move(file.error()));
     files.push_back({number, std::move(*file)});
   }
@@ -128,7 +126,7 @@ void Flusher::rewind(std::uint64_t first) {
 void Flusher::start() {
   if (nothing_to_do() || running_) return;
   // Segments are opened by name, and theirs have changed by now. Should the reservation stay all the same, it goes on.
-  if (stream_.reservation().retiring) {
+  if (stream_.space().segments().retiring) {
     retry_later();
     return;
   }
@@ -170,7 +168,7 @@ void Flusher::retry_later() {
 
 void Flusher::sync_failed(const SyncFailure& failure) {
   stream_.fail_stream("data could not be synced: " + failure.error.message());
-  stream_.reservation().segment_failed(failure.segment, failure.error);
+  stream_.space().segment_failed(failure.segment, failure.error);
 }
 
 void Flusher::segments_synced(const std::shared_ptr<Job>& job, const std::optional<SyncFailure>& failure) {
@@ -195,7 +193,7 @@ void Flusher::segments_synced(const std::shared_ptr<Job>& job, const std::option
   }
   Server& server = stream_.reservation().server();
   server.sync_worker().add(
-      [this, job, journal = stream_.shared_journal(), &loop = server.loop(), alive = std::weak_ptr<bool>(alive_)] {
+      [this, job, journal = stream_.journal().shared(), &loop = server.loop(), alive = std::weak_ptr<bool>(alive_)] {
         fail_point("server.flush.before_journal_sync");
         auto synced = journal->sync();
         loop.post([this, job, alive, synced = std::move(synced)]() mutable {
@@ -221,11 +219,11 @@ void Flusher::journal_synced(const std::shared_ptr<Job>& job, Result<void> resul
   const bool soon = std::exchange(again_soon_, false);
   if (again || stream_.waits_for_journal_sync())
     request(soon || stream_.group().waits_for_durable() || stream_.followers().waits_for_durable() ||
-            stream_.reservation().anybody_waits());
+            !stream_.space().queue().is_empty());
 }
 
 Result<void> Flusher::flush_now() {
-  if (nothing_to_do() || stream_.reservation().retiring) return {};
+  if (nothing_to_do() || stream_.space().segments().retiring) return {};
   auto segments = unsynced_segments(stream_);
   if (!segments) return fail(std::move(segments.error()));
   if (const auto failure = sync_all(*segments)) {

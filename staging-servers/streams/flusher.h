@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "daemon/event_loop.h"
-#include "reservations/space_map.h"
+#include "space/space_map.h"
 
 namespace forebay::server {
 

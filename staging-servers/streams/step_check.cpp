@@ -18,9 +18,9 @@ constexpr std::size_t chunk_bytes = std::size_t{1} << 20;
 constexpr std::uint64_t metadata_bytes_max = std::uint64_t{1} << 32;
 
 /// The segments that one check has opened.
-class Segments {
+class OpenedSegments {
  public:
-  Segments(std::uint64_t segment_bytes, const SegmentOpener& open) : segment_bytes_(segment_bytes), open_(open) {}
+  OpenedSegments(std::uint64_t segment_bytes, const SegmentOpener& open) : segment_bytes_(segment_bytes), open_(open) {}
 
   Result<void> read(std::uint32_t segment, std::uint64_t offset, std::span<std::byte> bytes) {
     const std::string where = fmt::format("segment {} @ {}", segment, offset);
@@ -41,7 +41,7 @@ class Segments {
   std::map<std::uint32_t, std::unique_ptr<File>> files_;
 };
 
-Result<std::vector<std::byte>> read_metadata(const journal::PartT& part, Segments& segments) {
+Result<std::vector<std::byte>> read_metadata(const journal::PartT& part, OpenedSegments& segments) {
   if (part.metadata_bytes > metadata_bytes_max) return fail(ErrorCode::corrupt, "metadata of an impossible size");
   std::vector<std::byte> bytes(part.metadata_bytes);
   std::size_t done = 0;
@@ -58,7 +58,7 @@ Result<std::vector<std::byte>> read_metadata(const journal::PartT& part, Segment
   return bytes;
 }
 
-Result<void> check_block(const format::Variable& variable, const protocol::BlockPlace& place, Segments& segments,
+Result<void> check_block(const format::Variable& variable, const protocol::BlockPlace& place, OpenedSegments& segments,
                          std::vector<std::byte>& chunk) {
   std::uint32_t checksum = 0;
   for (std::uint32_t i = 0; i < place.piece_count; ++i) {
@@ -81,7 +81,7 @@ Result<void> check_block(const format::Variable& variable, const protocol::Block
 Result<StepCheck> check_step(const journal::StepCommittedT& step, std::uint64_t segment_bytes,
                              const SegmentOpener& open) {
   StepCheck check;
-  Segments segments(segment_bytes, open);
+  OpenedSegments segments(segment_bytes, open);
   std::vector<std::byte> chunk(chunk_bytes);
   for (const auto& part : step.parts) {
     const auto at = [&](Error error) {

@@ -23,24 +23,24 @@ std::vector<Extent> extents_of(const journal::StepCommittedT& step) {
 Stream::Stream(Reservation& reservation, std::uint64_t number, storage::StreamState state,
                std::shared_ptr<storage::Journal> journal, const JournalWaste& waste)
     : reservation_(reservation),
+      space_(reservation.space()),
       number_(number),
       state_(std::move(state)),
-      journal_(std::move(journal)),
-      waste_(waste),
+      journal_(space_, state_, std::move(journal), waste),
       group_(*this),
       followers_(*this),
-      flusher_(*this) {}
+      flusher_(*this) {
+  space_.segments().add(*this);
+}
 
 Stream::~Stream() {
+  space_.segments().remove(*this);
   if (grace_timer_) reservation_.server().loop().cancel(*grace_timer_);
 }
 
 void Stream::post(std::function<void()> task) {
-  reservation_.server().loop().post([&server = reservation_.server(), reservation = reservation_.name(),
-                                     stream = state_.name, number = number_, task = std::move(task)] {
-    const auto found = server.reservations().find(reservation);
-    const Stream* still = found == server.reservations().end() ? nullptr : found->second->find_stream(stream);
-    if (still != nullptr && still->number() == number) task();
+  reservation_.server().loop().post([alive = std::weak_ptr<const bool>(alive_), task = std::move(task)] {
+    if (!alive.expired()) task();
   });
 }
 
@@ -56,8 +56,6 @@ Result<void> Stream::commit(journal::StepCommittedT step) {
   group_.answer_commit();
   followers_.serve_rest_later();
   flusher_.request(group_.waits_for_durable() || followers_.waits_for_durable());
-  // What the step was granted is not given back.
-  reservation_.less_is_coming();
   log::debug("stream {}: step {} committed", path(), number);
   return {};
 }
@@ -81,7 +79,7 @@ Result<void> Stream::record_withdrawal(storage::RecordType type, Record change, 
   followers_.rewound(first);
   log::info("stream {}: steps from {} on withdrawn, epoch {}", path(), first, state_.epoch);
   // Before anybody is told of the new epoch: lost with the power and begun again, it would name other steps.
-  if (auto synced = journal_->sync(); !synced) {
+  if (auto synced = journal_.sync(); !synced) {
     fail_stream("the journal could not be synced: " + synced.error().message());
     return fail(ErrorCode::failed, state_.status_text, "stream " + path());
   }
@@ -102,8 +100,7 @@ Result<void> Stream::form_group(journal::GroupFormedT formed) {
                       : record(storage::RecordType::group_formed, std::move(formed));
   if (!recorded) return recorded;
   // The group may have brought another retention.
-  apply_retention();
-  reservation_.space_changed();
+  what_may_go_changed();
   return {};
 }
 
@@ -129,10 +126,9 @@ Result<void> Stream::group_ended(std::uint32_t incarnation, StreamStatus status,
   }
   log::info("stream {}: {}{}{}", path(), to_string(status), text.empty() ? "" : ": ", text);
   flusher_.request(true);
-  apply_retention();
+  // Its segments are others' to take, too.
+  what_may_go_changed();
   followers_.status_changed();
-  // Its segments are others' to take.
-  reservation_.space_changed();
   return recorded;
 }
 
@@ -149,7 +145,7 @@ void Stream::fail_stream(const std::string& text) {
   }
   group_.fail_waiting({ErrorCode::failed, text, "stream " + path()});
   followers_.status_changed();
-  reservation_.less_is_coming();
+  space_.queue().changed(SpaceChange::less);
 }
 
 void Stream::set_damaged(const std::string& damage) {
@@ -218,8 +214,7 @@ Result<void> Stream::mark_staged(std::uint32_t epoch, const std::vector<std::uin
   }
   if (staged.steps.empty()) return {};
   if (auto recorded = record(storage::RecordType::steps_staged, std::move(staged)); !recorded) return recorded;
-  apply_retention();
-  reservation_.space_changed();
+  what_may_go_changed();
   return {};
 }
 

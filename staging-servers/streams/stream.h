@@ -17,10 +17,11 @@
 #include "protocol/message.h"
 #include "readers/followers.h"
 #include "reservations/reservation.h"
+#include "space/reservation_space.h"
 #include "storage/journal.h"
 #include "storage/stream_state.h"
 #include "streams/flusher.h"
-#include "streams/journal_waste.h"
+#include "streams/stream_journal.h"
 #include "writers/writer_group.h"
 
 namespace forebay::server {
@@ -28,23 +29,25 @@ namespace forebay::server {
 /// A commit of a step: number and the epoch it was made in.
 using StepKey = std::pair<std::uint32_t, std::uint64_t>;
 
-class Stream {
+class Stream final : public SpaceUser {
  public:
   Stream(Reservation& reservation, std::uint64_t number, storage::StreamState state,
          std::shared_ptr<storage::Journal> journal, const JournalWaste& waste);
-  ~Stream();
+  ~Stream() override;
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
 
   Reservation& reservation() noexcept { return reservation_; }
   const Reservation& reservation() const noexcept { return reservation_; }
-  const storage::StreamState& state() const noexcept { return state_; }
-  storage::Journal& journal() noexcept { return *journal_; }
-  const storage::Journal& journal() const noexcept { return *journal_; }
-  const std::shared_ptr<storage::Journal>& shared_journal() const noexcept { return journal_; }
+  ReservationSpace& space() noexcept { return space_; }
+  const storage::StreamState& state() const noexcept override { return state_; }
+  StreamJournal& journal() noexcept { return journal_; }
+  JournalInRoom& journal_in_room() noexcept override { return journal_; }
+  const JournalInRoom& journal_in_room() const noexcept override { return journal_; }
   const std::string& name() const noexcept { return state_.name; }
-  std::string path() const { return reservation_.name() + "/" + state_.name; }
+  std::string path() const override { return space_.reservation() + "/" + state_.name; }
   std::uint64_t number() const noexcept { return number_; }
   WriterGroup& group() noexcept { return group_; }
-  std::size_t rank_count() const noexcept { return group_.rank_count(); }
   Followers& followers() noexcept { return followers_; }
   Flusher& flusher() noexcept { return flusher_; }
 
@@ -54,7 +57,7 @@ class Stream {
     const auto body = protocol::pack(change);
     if (auto appended = append(type, {body.data(), body.size()}); !appended) return appended;
     auto result = applied(state_.apply(std::move(change)));
-    if (should_roll()) post_roll();
+    if (journal_.should_roll()) post_roll();
     return result;
   }
 
@@ -65,39 +68,35 @@ class Stream {
   /// A new group begins, and with one record withdraws the steps from `formed.withdraws_from` on.
   Result<void> form_group(journal::GroupFormedT formed);
   /// Drops what retention allows to go.
-  void apply_retention();
-  /// Drops the oldest step that is neither precious nor needed; false if there is none, or it cannot be dropped now.
-  bool drop_oldest();
-  /// Would drop_oldest() find a step if readers let go of theirs and consumers went on?
-  bool drops_when_let_go() const;
-  /// Could a step's space come free by itself: unpinning, consumers passing, staging, a commit that pushes older ones
-  /// out?
-  bool may_free_space() const;
-
-  /// Begins the journal anew with what it says now; false, and all is as it was, if that cannot be.
-  bool roll_journal();
-  /// Would that make it smaller by a part that is worth it? Less is worth it for what the stream itself wants to write.
-  bool is_worth_rolling(bool for_itself = false) const;
-  /// Would it if steps were dropped?
-  bool drops_shorten_journal() const;
+  void apply_retention() override;
+  /// To be called when what may go has changed, by a pin, a cursor, a receipt or a rule: drops what retention allows to
+  /// go, and whoever waits for space may have what he could not have before.
+  void what_may_go_changed();
+  bool drop_oldest() override;
+  bool drops_when_let_go() const override;
+  bool may_free_space() const override;
+  bool owns(const Owner& owner) const override { return group_.owns(owner); }
+  bool all_grants_known() const override { return group_.is_complete(); }
+  std::uint64_t granted_bytes() const override { return group_.granted_bytes(); }
+  std::uint64_t bytes_that_commits_free() const override;
+  Result<void> note_owned(journal::SegmentsOwnedT owned) override;
+  Result<void> note_left(journal::SegmentsLeftT left) override;
+  std::string describe_holdings() const override;
 
   /// Tells writers and readers that the stream is no more.
   void removed();
   /// The end counts also where it cannot be written down, which is the error returned: nobody waits for a group that
   /// is no more. A restarted server would not know of it, and wait for the group.
   Result<void> group_ended(std::uint32_t incarnation, StreamStatus status, const std::string& text);
-  void fail_stream(const std::string& text);
+  void fail_stream(const std::string& text) override;
   /// Nothing can be added to its journal; the stream fails.
   void set_damaged(const std::string& damage);
   /// What is wrong with the journal, or empty.
   const std::string& damage() const noexcept { return damage_; }
   /// Records at the journal's end are gone since the last start.
   void set_end_cut() noexcept { end_cut_ = true; }
-  /// Where records are gone: steps that claim any of this space, which another has, were dropped by them.
-  void give_way(const Extent& extent);
-
-  /// Something that is not durable lies in this segment, or may come to lie there with the open step.
-  bool writes_unsynced_in(std::uint32_t segment) const;
+  void give_way(const Extent& extent) override;
+  bool writes_unsynced_in(std::uint32_t segment) const override;
 
   /// Newest step that is durable for everyone to see: the journal that says so is synced.
   std::uint64_t durable_next() const noexcept { return flusher_.durable_next(); }
@@ -107,8 +106,7 @@ class Stream {
   std::uint64_t kept_bytes() const;
   /// All space that its steps hold, kept and withdrawn ones.
   std::vector<Extent> extents_of_steps() const;
-  /// Space of dropped steps whose drop is not durable yet.
-  std::uint64_t unsynced_bytes() const;
+  std::uint64_t unsynced_bytes() const override;
   wire::StepsAnswerT list_steps(std::uint64_t first, std::uint32_t steps_max) const;
   /// Steps with a receipt lose their preciousness.
   Result<void> mark_staged(std::uint32_t epoch, const std::vector<std::uint64_t>& steps, const std::string& receipt);
@@ -118,10 +116,11 @@ class Stream {
   /// Space of dropped durable steps whose drop has become durable.
   void release_after_sync(std::vector<Extent> extents);
   bool waits_for_journal_sync() const noexcept { return !unsynced_releases_.empty(); }
-  /// The same, or a sync under way frees space. A failed stream syncs nothing any more.
-  bool frees_with_sync() const {
+  /// A failed stream syncs nothing any more.
+  bool frees_with_sync() const override {
     return state_.status != StreamStatus::failed && (waits_for_journal_sync() || flusher_.bytes_in_release() > 0);
   }
+  void hurry_releases() override;
   std::vector<std::vector<Extent>> take_unsynced_releases();
   /// The sync that was to make these free did not come to its end.
   void put_back_unsynced_releases(std::vector<std::vector<Extent>> releases);
@@ -137,9 +136,6 @@ class Stream {
   void post(std::function<void()> task);
   Result<void> append(storage::RecordType type, std::span<const std::uint8_t> body);
   Result<void> applied(Result<void> result);
-  bool should_roll() const;
-  /// Would rolling the journal make it smaller by more than that, about? After it could not be done: by some more.
-  bool rolling_frees(std::uint64_t bytes) const;
   void post_roll();
   /// Appends a record that withdraws the steps from `first` on, and frees them.
   template <class Record>
@@ -150,20 +146,21 @@ class Stream {
   void free_step(const storage::StepState& step, bool durable);
 
   Reservation& reservation_;
+  ReservationSpace& space_;
   const std::uint64_t number_;
   std::string damage_;
   bool end_cut_ = false;
   storage::StreamState state_;
-  std::shared_ptr<storage::Journal> journal_;  ///< shared with a sync in the worker
+  StreamJournal journal_;
   std::vector<std::vector<Extent>> unsynced_releases_;
   std::optional<EventLoop::TimerId> grace_timer_;
   bool grace_over_ = true;
   bool roll_posted_ = false;
-  JournalWaste waste_;
-  std::uint64_t roll_refused_below_ = 0;
   WriterGroup group_;
   Followers followers_;
   Flusher flusher_;
+  /// Outlives the stream in what was posted.
+  std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
 };
 
 /// All space that a step holds.

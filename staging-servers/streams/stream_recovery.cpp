@@ -17,8 +17,8 @@ namespace {
 bool take_step(Reservation& reservation, const storage::StepState& step) {
   const std::vector<Extent> extents = extents_of(step.committed);
   for (auto extent = extents.begin(); extent != extents.end(); ++extent) {
-    if (reservation.space().take(*extent)) continue;
-    for (auto taken = extents.begin(); taken != extent; ++taken) reservation.space().release(*taken);
+    if (reservation.space().map().take(*extent)) continue;
+    for (auto taken = extents.begin(); taken != extent; ++taken) reservation.space().map().release(*taken);
     return false;
   }
   return true;
@@ -40,7 +40,7 @@ Result<void> take_space(Reservation& reservation, storage::StreamState& state, s
   for (auto step = steps.begin(); step != steps.end(); ++step) {
     if (take_step(reservation, **step)) continue;
     for (auto taken = steps.begin(); taken != step; ++taken) {
-      for (const Extent& extent : extents_of((*taken)->committed)) reservation.space().release(extent);
+      for (const Extent& extent : extents_of((*taken)->committed)) reservation.space().map().release(extent);
     }
     return fail(
         ErrorCode::corrupt,
@@ -56,7 +56,7 @@ Result<void> drop_overtaken(Reservation& reservation, ReadStream& read, std::uin
   journal::StepsDroppedT dropped;
   for (auto step = read.state.steps.begin(); step != read.state.steps.lower_bound(end); ++step) {
     if (take_step(reservation, step->second)) {
-      for (const Extent& extent : extents_of(step->second.committed)) reservation.space().release(extent);
+      for (const Extent& extent : extents_of(step->second.committed)) reservation.space().map().release(extent);
     } else {
       dropped.ranges.emplace_back(step->first, step->first);
     }
@@ -81,7 +81,7 @@ Result<void> drop_overtaken(Reservation& reservation, ReadStream& read, std::uin
 void forget(Reservation& reservation, storage::StreamState& state, std::uint64_t first, bool space_taken) {
   for (auto step = state.steps.lower_bound(first); step != state.steps.end(); step = state.steps.erase(step)) {
     if (!space_taken) continue;
-    for (const Extent& extent : extents_of(step->second.committed)) reservation.space().release(extent);
+    for (const Extent& extent : extents_of(step->second.committed)) reservation.space().map().release(extent);
   }
   state.next_step = first;
 }
@@ -99,9 +99,8 @@ void take_space_not_durable(Reservation& reservation, storage::StreamState& stat
 }
 
 auto check(Reservation& reservation, const storage::StepState& step) {
-  Server& server = reservation.server();
   return check_step(step.committed, reservation.record().segment_bytes, [&](std::uint32_t segment) {
-    return server.device().open(server.store().segment_path(reservation.record().id, segment), OpenMode::read);
+    return reservation.space().segments().open_file(segment, OpenMode::read);
   });
 }
 
@@ -142,7 +141,7 @@ bool take_if_whole(Reservation& reservation, const std::string& stream, const st
   const auto checked = check(reservation, step);
   if (checked || checked.error().code != ErrorCode::corrupt) return true;
   log::warning("stream {}/{}: step {} is left out: {}", reservation.name(), stream, number, checked.error().message());
-  for (const Extent& extent : extents_of(step.committed)) reservation.space().release(extent);
+  for (const Extent& extent : extents_of(step.committed)) reservation.space().map().release(extent);
   return false;
 }
 
@@ -159,7 +158,7 @@ Result<void> take_what_is_left(Reservation& reservation, storage::StreamState& s
   if (!damaged) {
     forget(reservation, state, 0, true);
     for (const auto& [key, step] : state.retired) {
-      for (const Extent& extent : extents_of(step.committed)) reservation.space().release(extent);
+      for (const Extent& extent : extents_of(step.committed)) reservation.space().map().release(extent);
     }
     return fail(damaged.error());
   }
@@ -187,7 +186,7 @@ Result<ReadStream> read_stream(Reservation& reservation, const std::string& name
   Server& server = reservation.server();
   const std::string where = "stream " + reservation.name() + "/" + name;
   ReadStream read;
-  storage::JournalOptions options = reservation.journal_options();
+  storage::JournalOptions options = reservation.space().journal_room().options();
   options.same_boot = !after_boot;
   auto journal = storage::Journal::open(
       server.device(), server.store().stream_directory(reservation.record().id, name),
@@ -209,7 +208,7 @@ Result<ReadStream> read_stream(Reservation& reservation, const std::string& name
   if (read.recovery.bytes_cut > 0)
     log::warning("{}: {} bytes of a torn record are cut from the journal's end", where, read.recovery.bytes_cut);
   for (const auto& [segment, owner] : read.state.owners) {
-    if (segment >= reservation.space().segment_count())
+    if (segment >= reservation.space().map().segment_count())
       return fail(ErrorCode::corrupt, fmt::format("segment {} does not exist", segment), where);
   }
   return read;
@@ -241,8 +240,8 @@ Result<std::unique_ptr<Stream>> recover_stream(Reservation& reservation, ReadStr
     // Of several streams the one that still writes has the say; an older owner only ever reads its steps there.
     const bool lives = !damaged && stream->state().group && stream->state().group->incarnation == owner.incarnation &&
                        stream->state().status == StreamStatus::live;
-    if (lives || !reservation.space().owner(segment))
-      reservation.space().set_owner(segment, Owner{stream->number(), owner.incarnation, owner.rank});
+    if (lives || !reservation.space().map().owner(segment))
+      reservation.space().map().set_owner(segment, Owner{stream->number(), owner.incarnation, owner.rank});
   }
   if (damaged) {
     stream->set_damaged(recovery.damage);
@@ -251,7 +250,7 @@ Result<std::unique_ptr<Stream>> recover_stream(Reservation& reservation, ReadStr
   if (recovery.bytes_cut > 0) stream->set_end_cut();
   if (after_boot) {
     if (auto closed = close_after_boot(*stream); !closed) {
-      for (const Extent& extent : stream->extents_of_steps()) reservation.release(extent);
+      for (const Extent& extent : stream->extents_of_steps()) reservation.space().release(extent);
       stream->removed();
       return fail(std::move(closed.error()));
     }

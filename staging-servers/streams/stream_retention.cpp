@@ -4,9 +4,10 @@
 #include <iterator>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "base/fail_point.h"
 #include "base/log.h"
-#include "reservations/reservation.h"
 #include "streams/stream.h"
 
 namespace forebay::server {
@@ -43,6 +44,11 @@ void Stream::apply_retention() {
   (void)drop(droppable);
 }
 
+void Stream::what_may_go_changed() {
+  apply_retention();
+  space_.queue().changed(SpaceChange::more);
+}
+
 bool Stream::drop_oldest() {
   followers_.serve_deferred();
   if (state_.status == StreamStatus::failed) return false;
@@ -60,6 +66,8 @@ bool Stream::drops_when_let_go() const {
 }
 
 bool Stream::may_free_space() const {
+  // Ranks that come back after a restart say what they hold; until then nobody gets what is free beside it.
+  if (group_.rejoining()) return true;
   if (state_.status == StreamStatus::failed) return false;
   if (!state_.retired.empty()) return true;
   if (state_.steps.empty()) return false;
@@ -72,6 +80,39 @@ bool Stream::may_free_space() const {
   return std::ranges::any_of(state_.steps, [&](const auto& entry) {
     return state_.next_step - entry.first > *retention.last;  // held by a pin or by preciousness only
   });
+}
+
+std::uint64_t Stream::bytes_that_commits_free() const {
+  return group_.may_commit() && !state_.retention.keeps_all() ? kept_bytes() : 0;
+}
+
+std::string Stream::describe_holdings() const {
+  const std::uint64_t granted_bytes = group_.granted_bytes();
+  if (state_.steps.empty() && granted_bytes == 0) return {};
+  std::string text = fmt::format("{}: {} steps, {} bytes, retention {}", name(), state_.steps.size(), kept_bytes(),
+                                 to_string(state_.retention));
+  const auto precious = std::ranges::count_if(state_.steps, [](const auto& entry) { return entry.second.precious(); });
+  if (precious > 0) text += fmt::format(", {} precious and not staged out", precious);
+  const auto pinned = std::ranges::count_if(
+      state_.steps, [&](const auto& entry) { return followers_.pinned({entry.second.committed.epoch, entry.first}); });
+  if (pinned > 0) text += fmt::format(", {} that readers or a writer's arrays hold", pinned);
+  if (granted_bytes > 0) text += fmt::format(", {} bytes of open steps", granted_bytes);
+  for (const ConsumerInfo& consumer : followers_.consumers()) {
+    if (consumer.lag_steps > 0) text += fmt::format(", consumer {} {} steps behind", consumer.name, consumer.lag_steps);
+  }
+  return text;
+}
+
+Result<void> Stream::note_owned(journal::SegmentsOwnedT owned) {
+  return record(storage::RecordType::segments_owned, std::move(owned));
+}
+
+Result<void> Stream::note_left(journal::SegmentsLeftT left) {
+  return record(storage::RecordType::segments_left, std::move(left));
+}
+
+void Stream::hurry_releases() {
+  if (waits_for_journal_sync()) flusher_.request(true);
 }
 
 bool Stream::drop(const std::vector<std::uint64_t>& steps) {
@@ -99,10 +140,10 @@ void Stream::free_step(const storage::StepState& step, bool durable) {
   std::ranges::reverse(extents);
   if (durable) {
     unsynced_releases_.push_back(std::move(extents));
-    flusher_.request(reservation_.anybody_waits());
+    flusher_.request(!space_.queue().is_empty());
     return;
   }
-  for (const Extent& extent : extents) reservation_.release(extent);
+  for (const Extent& extent : extents) space_.release(extent);
 }
 
 std::vector<std::vector<Extent>> Stream::take_unsynced_releases() {
@@ -114,7 +155,7 @@ void Stream::put_back_unsynced_releases(std::vector<std::vector<Extent>> release
 }
 
 void Stream::release_after_sync(std::vector<Extent> extents) {
-  for (const Extent& extent : extents) reservation_.release(extent);
+  for (const Extent& extent : extents) space_.release(extent);
 }
 
 std::uint64_t Stream::unsynced_bytes() const {
@@ -152,7 +193,7 @@ void Stream::give_way(const Extent& extent) {
   if (!dropped.ranges.empty() && (!damage_.empty() || !record(storage::RecordType::steps_dropped, std::move(dropped))))
     std::erase_if(state_.steps, claims);
   for (const storage::StepState& step : given_up) {
-    for (const Extent& held : extents_of(step.committed)) reservation_.release(held);
+    for (const Extent& held : extents_of(step.committed)) space_.release(held);
   }
 }
 

@@ -98,7 +98,7 @@ Result<journal::PartT> WriterGroup::check_part(Rank& rank, std::uint32_t number,
   std::map<std::uint32_t, RangeSet> used;
   for (const wire::Extent& extent : part.extents) {
     const Extent plain{extent.segment(), extent.offset(), extent.length()};
-    if (!stream_.reservation().space().is_valid(plain)) return refuse("the part names space that does not exist");
+    if (!stream_.space().map().is_valid(plain)) return refuse("the part names space that does not exist");
     const auto found = granted.find(plain.segment);
     if (found == granted.end() || !found->second.erase(plain.offset, plain.length))
       return refuse("the part names space that was not granted to this rank");
@@ -239,8 +239,8 @@ void WriterGroup::answer_committed(WriterSession& session, std::uint32_t request
     std::uint64_t held = 0;
     for (const auto& [segment, ranges] : rank.granted) held += ranges.total();
     if (next_bytes > held) {
-      const auto extents = stream_.reservation().allocate_ahead(stream_, {stream_.number(), incarnation_, session.rank},
-                                                                std::min(next_bytes - held, grant_bytes_max()));
+      const auto extents = stream_.space().allocate_ahead(stream_, {stream_.number(), incarnation_, session.rank},
+                                                          std::min(next_bytes - held, grant_bytes_max()));
       grant(rank, extents);
       describe_grant(session, extents, committed.extents, committed.segments, descriptors);
     }
@@ -299,7 +299,7 @@ void WriterGroup::close(WriterSession& session, std::uint32_t request) {
     take_back_part(other);
   }
   // The group commits nothing more.
-  stream_.reservation().less_is_coming();
+  stream_.space().queue().changed(SpaceChange::less);
   // What is answered must survive the server's death.
   if (auto ended = end_group(); !ended) {
     session.connection().answer_failure(request, ended.error());
@@ -337,7 +337,7 @@ void WriterGroup::break_group(const std::string& reason) {
   fail_point("server.group.breaking");
   const std::string where = "stream " + stream_.path();
   const Error broken{ErrorCode::group_broken, reason + "; the open step does not exist: restart the group", where};
-  stream_.reservation().end_waits(stream_, broken);
+  stream_.space().queue().end_waits(stream_, broken);
   for (Rank& rank : ranks_) {
     const std::optional<std::uint32_t> request = rank.part ? std::optional(rank.part->request) : std::nullopt;
     give_back(rank);
@@ -354,7 +354,7 @@ void WriterGroup::break_group(const std::string& reason) {
 void WriterGroup::fail_waiting(const Error& error) {
   auto waiting = std::exchange(durable_waiting_, {});
   for (const DurableWaiter& waiter : waiting) waiter.session->connection().answer_failure(waiter.request, error);
-  stream_.reservation().end_waits(stream_, error);
+  stream_.space().queue().end_waits(stream_, error);
   if (!waits_till_durable()) return;
   // A rank that comes later with its part of the step is refused: it will not be whole.
   for (Rank& rank : ranks_) {

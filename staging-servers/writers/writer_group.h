@@ -16,7 +16,7 @@
 
 #include "daemon/event_loop.h"
 #include "readers/followers.h"
-#include "reservations/space_map.h"
+#include "space/space_map.h"
 
 namespace forebay::server {
 
@@ -62,7 +62,6 @@ class WriterGroup {
   bool step_open() const;
   bool waits_for_durable() const noexcept { return !durable_waiting_.empty(); }
   std::uint32_t incarnation() const noexcept { return incarnation_; }
-  std::size_t rank_count() const noexcept { return ranks_.size(); }
   /// Space granted and not yet part of a step.
   std::uint64_t granted_bytes() const;
   /// The same, any of it in this segment.

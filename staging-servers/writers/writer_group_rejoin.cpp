@@ -66,13 +66,13 @@ void WriterGroup::rejoin(WriterSession& session, std::uint32_t request, const wi
   session.rank = wish.rank;
   session.incarnation = incarnation_;
   session.member = true;
-  SpaceMap& space = stream_.reservation().space();
+  SpaceMap& space = stream_.space().map();
   for (const wire::Extent& extent : wish.held) {
     const Extent plain{extent.segment(), extent.offset(), extent.length()};
     if (!space.is_valid(plain)) continue;
     const auto owner = space.owner(plain.segment);
     if (!owner || !owns(*owner)) continue;
-    stream_.reservation().claim(stream_, plain);
+    stream_.space().claim(stream_, plain);
     // What a part in flight held that has committed is taken already.
     grant(rank, space.take_free(plain));
   }
@@ -105,7 +105,7 @@ void WriterGroup::finish_rejoin_if_whole() {
                      "stream " + stream_.path()});
   }
   for (auto& task : std::exchange(deferred_, {})) task();
-  stream_.reservation().space_changed();
+  stream_.space().queue().changed(SpaceChange::more);
 }
 
 }  // namespace forebay::server

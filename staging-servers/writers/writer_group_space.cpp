@@ -56,7 +56,7 @@ void WriterGroup::give_back(Rank& rank) {
   take_back_part(rank);
   auto granted = std::exchange(rank.granted, {});
   for (const auto& [segment, ranges] : granted) {
-    for (const auto& [offset, length] : ranges.ranges()) stream_.reservation().release({segment, offset, length});
+    for (const auto& [offset, length] : ranges.ranges()) stream_.space().release({segment, offset, length});
   }
 }
 
@@ -67,7 +67,7 @@ void WriterGroup::describe_grant(WriterSession& session, const std::vector<Exten
     wire_extents.emplace_back(extent.segment, 0, 0, extent.offset, extent.length);
     if (session.connection().segments_sent.contains(extent.segment) || descriptors.size() == protocol::descriptors_max)
       continue;
-    auto descriptor = stream_.reservation().open_segment(extent.segment, true);
+    auto descriptor = stream_.space().segments().open(extent.segment, true);
     if (!descriptor) {
       log::error("{}", descriptor.error().message());
       continue;  // the client asks for it when it needs it (SegmentsGet)
@@ -82,8 +82,8 @@ void WriterGroup::request_space(WriterSession& session, std::uint32_t request, s
                                 std::uint64_t ahead_bytes) {
   Rank* rank = rank_of(session, request);
   if (rank == nullptr) return;
-  Reservation& reservation = stream_.reservation();
-  if (auto stays = reservation.check_stays(); !stays) {
+  ReservationSpace& space = stream_.space();
+  if (auto stays = space.segments().check_stays(); !stays) {
     session.connection().answer_failure(request, stays.error());
     return;
   }
@@ -101,22 +101,22 @@ void WriterGroup::request_space(WriterSession& session, std::uint32_t request, s
     });
     return;
   }
-  if (bytes > reservation.space().total_bytes()) {
+  if (bytes > space.map().total_bytes()) {
     // Said at once: what is granted piece by piece would drop steps for a step that never fits.
     session.connection().answer_failure(
         request, {ErrorCode::no_space,
                   fmt::format("{} bytes are asked for, but reservation {} has {} in all; make a larger one", bytes,
-                              reservation.name(), reservation.space().total_bytes()),
+                              space.reservation(), space.map().total_bytes()),
                   "stream " + stream_.path()});
     return;
   }
-  if (!step_order_) step_order_ = reservation.next_order();
+  if (!step_order_) step_order_ = space.queue().next_order();
   const auto answer = [this, number = session.rank, incarnation = incarnation_,
                        request](Result<std::vector<Extent>> result) {
     if (incarnation != incarnation_ || number >= ranks_.size() || ranks_[number].session == nullptr ||
         ranks_[number].closed) {
       if (result) {
-        for (const Extent& extent : *result) stream_.reservation().release(extent);
+        for (const Extent& extent : *result) stream_.space().release(extent);
       }
       return;
     }
@@ -134,16 +134,14 @@ void WriterGroup::request_space(WriterSession& session, std::uint32_t request, s
   const Owner owner{stream_.number(), incarnation_, session.rank};
   const auto when_full = static_cast<WhenFull>(options_.when_full);
   const std::uint64_t wanted = std::min(bytes, grant_bytes_max());
-  if (reservation.is_next(*step_order_)) {
+  if (space.queue().is_next(*step_order_)) {
     const std::uint64_t welcome = std::min(ahead_bytes, grant_bytes_max() - wanted);
-    if (auto extents = reservation.allocate_ahead(stream_, owner, wanted + welcome); !extents.empty()) {
+    if (auto extents = space.allocate_ahead(stream_, owner, wanted + welcome); !extents.empty()) {
       answer(std::move(extents));
       return;
     }
-    if (auto extents = reservation.allocate(stream_, owner, wanted, when_full)) {
+    if (auto extents = space.allocate(stream_, owner, wanted, when_full)) {
       answer(std::move(*extents));
-      // Another rank of this step may wait for more than is left.
-      reservation.less_is_coming();
       return;
     }
   }
@@ -157,10 +155,10 @@ void WriterGroup::request_space(WriterSession& session, std::uint32_t request, s
   waiter.order = *step_order_;
   waiter.bytes = wanted;
   waiter.when_full = when_full;
-  waiter.stream = &stream_;
+  waiter.user = &stream_;
   waiter.owner = owner;
   waiter.answer = answer;
-  reservation.wait_for_space(std::move(waiter), options_.block_timeout_ms);
+  space.queue().wait(std::move(waiter), options_.block_timeout_ms);
 }
 
 }  // namespace forebay::server

@@ -82,11 +82,11 @@ void WriterSession::send_segments(const protocol::Message& message) {
                                                  "this rank's writer group is no more; restart it", ""});
     return;
   }
-  SpaceMap& space = stream_->reservation().space();
+  SpaceMap& space = stream_->space().map();
   for (std::uint32_t segment : *(*body)->segments()) {
     const auto owner = segment < space.segment_count() ? space.owner(segment) : std::nullopt;
     if (!owner || !stream_->group().owns(*owner) || descriptors.size() == protocol::descriptors_max) continue;
-    auto descriptor = stream_->reservation().open_segment(segment, true);
+    auto descriptor = stream_->space().segments().open(segment, true);
     if (!descriptor) {
       connection_.answer_failure(message.request, descriptor.error());
       return;

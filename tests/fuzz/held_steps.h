@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "protocol/message.h"
-#include "staging-servers/reservations/space_map.h"
+#include "staging-servers/space/space_map.h"
 #include "tests/fuzz/input.h"
 
 namespace forebay::fuzz {

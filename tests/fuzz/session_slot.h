@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "protocol/message_socket.h"
-#include "staging-servers/reservations/space_map.h"
+#include "staging-servers/space/space_map.h"
 #include "tests/fuzz/held_steps.h"
 #include "tests/fuzz/unpack.h"
 

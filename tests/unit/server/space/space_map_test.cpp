@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "staging-servers/reservations/space_map.h"
+#include "staging-servers/space/space_map.h"
 
 #include <map>
 #include <set>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "reservations/space_map.h"
+#include "space/space_map.h"
 
 #include <algorithm>
 #include <cassert>

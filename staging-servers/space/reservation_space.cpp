@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "space/reservation_space.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace forebay::server {
+namespace {
+
+/// Grants of more have a longer record than their step was checked for.
+constexpr std::size_t extents_usual = 4;
+
+}  // namespace
+
+ReservationSpace::ReservationSpace(EventLoop& loop, Device& device, storage::ReservationStore& store,
+                                   const reservation::ReservationT& record)
+    : segments_(device, store, record), queue_(loop, *this), journal_room_(segments_, store, queue_) {}
+
+std::optional<std::vector<Extent>> ReservationSpace::take_free(SpaceUser& user, const Owner& owner,
+                                                               std::uint64_t bytes) {
+  if (!segments_.all_known() || map().free_bytes() < bytes) return std::nullopt;
+  JournalInRoom& journal = user.journal_in_room();
+  // Before space is taken: a step that could not be committed would be written for nothing.
+  if (!journal_room_.make_room_for_step(journal)) return std::nullopt;
+  std::vector<std::uint32_t> new_segments;
+  auto extents = map().allocate(owner, bytes, new_segments);
+  if (!extents) return std::nullopt;
+  // Where space is in many pieces their record is longer. What cannot be made is taken from what is kept for commits.
+  if (extents->size() > extents_usual) (void)journal_room_.make_room_for_step(journal, extents->size());
+  // Segments that came over from an older incarnation count as new too: a segment's last owner in the journal holds.
+  journal::SegmentsOwnedT owned;
+  owned.incarnation = owner.incarnation;
+  owned.rank = owner.rank;
+  const auto& owners = user.state().owners;
+  for (const Extent& extent : *extents) {
+    const auto recorded = owners.find(extent.segment);
+    const bool known = recorded != owners.end() && recorded->second.incarnation == owner.incarnation;
+    if (!known && std::ranges::find(owned.segments, extent.segment) == owned.segments.end())
+      owned.segments.push_back(extent.segment);
+  }
+  if (!owned.segments.empty()) {
+    if (auto noted = user.note_owned(std::move(owned)); !noted) {
+      for (const Extent& extent : *extents) map().release(extent);
+      for (const std::uint32_t segment : new_segments) map().set_owner(segment, std::nullopt);
+      return std::nullopt;
+    }
+  }
+  queue_.changed(SpaceChange::less);
+  return extents;
+}
+
+std::optional<std::vector<Extent>> ReservationSpace::allocate(SpaceUser& user, const Owner& owner, std::uint64_t bytes,
+                                                              WhenFull when_full) {
+  if (!segments_.all_known()) return std::nullopt;
+  // What becomes free may lie in segments of an older group, which then are to be adopted: else all that can go would
+  // go.
+  const auto take = [&] {
+    auto extents = take_free(user, owner, bytes);
+    // Whether anybody writes there is asked of the kernel: not in vain after each step that goes.
+    if (!extents && map().free_bytes() >= bytes && journal_room_.has_room_for_step(user.journal_in_room()) &&
+        segments_.adopt(owner, bytes))
+      extents = take_free(user, owner, bytes);
+    return extents;
+  };
+  if (auto extents = take()) return extents;
+  for (SpaceUser* other : segments_.users()) other->apply_retention();
+  if (auto extents = take()) return extents;
+  if (map().free_bytes() < bytes && journal_room_.regain_segments()) {
+    if (auto extents = take()) return extents;
+  }
+  // What was dropped already and comes free with the next sync counts: else all that can go would go at once.
+  while (when_full == WhenFull::drop_oldest && user.unsynced_bytes() < bytes && drops_make_room(user, bytes) &&
+         user.drop_oldest()) {
+    if (auto extents = take()) return extents;
+  }
+  // Dropped durable steps come free with the next sync of the journal.
+  for (SpaceUser* other : segments_.users()) other->hurry_releases();
+  return std::nullopt;
+}
+
+std::vector<Extent> ReservationSpace::allocate_ahead(SpaceUser& user, const Owner& owner, std::uint64_t bytes) {
+  const std::uint64_t kept_free = map().total_bytes() / 4;
+  const bool plenty = map().free_bytes() >= kept_free && bytes <= map().free_bytes() - kept_free;
+  if (bytes == 0 || !queue_.is_empty() || !plenty || !journal_room_.has_plenty(user.journal_in_room())) return {};
+  auto extents = take_free(user, owner, bytes);
+  return extents ? std::move(*extents) : std::vector<Extent>();
+}
+
+void ReservationSpace::release(const Extent& extent) {
+  map().release(extent);
+  queue_.changed(SpaceChange::more);
+}
+
+void ReservationSpace::segment_failed(std::uint32_t segment, const Error& error) {
+  if (!segments_.set_failed(segment)) return;
+  problems.push_back(fmt::format("segment {} could not be synced and is out of use until the server is restarted: {}",
+                                 segment, error.message()));
+  for (SpaceUser* user : segments_.users()) {
+    if (user->writes_unsynced_in(segment))
+      user->fail_stream(fmt::format("segment {}, which it shares, could not be synced: {}", segment, error.message()));
+  }
+  queue_.changed(SpaceChange::more);
+}
+
+void ReservationSpace::claim(const SpaceUser& claimant, const Extent& extent) {
+  for (SpaceUser* user : segments_.users()) {
+    // Its own step that has committed may be a part in flight to its writer.
+    if (user != &claimant) user->give_way(extent);
+  }
+}
+
+bool ReservationSpace::drops_make_room(const SpaceUser& user, std::uint64_t bytes) const {
+  const JournalInRoom& journal = user.journal_in_room();
+  return map().free_bytes() < bytes || journal_room_.has_room_for_step(journal) || journal.shrinks_with_drops();
+}
+
+std::string ReservationSpace::holders() const {
+  std::string text = "Held by";
+  for (const SpaceUser* user : segments_.users()) {
+    const std::string holdings = user->describe_holdings();
+    if (!holdings.empty()) text += " [" + holdings + "]";
+  }
+  if (journal_room_.lends_segments() || journal_room_.is_full())
+    text += fmt::format(" [{} bytes by journals, which have {} kept for them: fewer and larger steps take less]",
+                        journal_room_.taken_bytes(), journal_room_.reserve_bytes());
+  if (segments_.any_failed())
+    text += fmt::format(" [{} bytes in segments whose sync failed: out of use until the server is restarted]",
+                        segments_.failed_bytes());
+  return text;
+}
+
+}  // namespace forebay::server

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// The space of one reservation, as its streams and their writers and readers use it: who gets it, who waits for it, and
+// what journals take of it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <forebay/writer.h>
+
+#include "daemon/event_loop.h"
+#include "space/journal_room.h"
+#include "space/segments.h"
+#include "space/space_queue.h"
+#include "space/space_user.h"
+
+namespace forebay::server {
+
+class ReservationSpace {
+ public:
+  /// All of these outlive it.
+  ReservationSpace(EventLoop& loop, Device& device, storage::ReservationStore& store,
+                   const reservation::ReservationT& record);
+
+  const std::string& reservation() const noexcept { return segments_.reservation(); }
+  Segments& segments() noexcept { return segments_; }
+  const Segments& segments() const noexcept { return segments_; }
+  SpaceMap& map() noexcept { return segments_.map(); }
+  const SpaceMap& map() const noexcept { return segments_.map(); }
+  SpaceQueue& queue() noexcept { return queue_; }
+  JournalRoom& journal_room() noexcept { return journal_room_; }
+  const JournalRoom& journal_room() const noexcept { return journal_room_; }
+
+  /// Space for an owner, now: recycled or fresh, dropping by `when_full` if need be. Nothing if there is none at
+  /// present.
+  std::optional<std::vector<Extent>> allocate(SpaceUser& user, const Owner& owner, std::uint64_t bytes,
+                                              WhenFull when_full);
+  /// Only what is plentiful: a quarter of the reservation stays free for others, and nobody loses anything.
+  std::vector<Extent> allocate_ahead(SpaceUser& user, const Owner& owner, std::uint64_t bytes);
+  /// Gives space back.
+  void release(const Extent& extent);
+
+  /// A living writer of this stream holds the extent: others, whose journals have lost records, do not.
+  void claim(const SpaceUser& claimant, const Extent& extent);
+  /// A sync of this segment failed, after which the kernel takes pages for written that are not, whoever wrote them: a
+  /// later sync that succeeds says nothing. All streams that write there fail, and nobody gets space there again before
+  /// the server is restarted.
+  void segment_failed(std::uint32_t segment, const Error& error);
+  /// Something that a doctor should know.
+  std::vector<std::string> problems;
+
+  /// Could steps of the stream that go make room for that many bytes and their record?
+  bool drops_make_room(const SpaceUser& user, std::uint64_t bytes) const;
+
+  /// Who holds the space, for people.
+  std::string holders() const;
+
+  std::uint64_t unnamed_pinned_bytes = 0;
+  std::uint64_t unnamed_pinned_bytes_max() const noexcept { return map().total_bytes() / 4; }
+
+ private:
+  /// What is free without anybody giving anything up.
+  std::optional<std::vector<Extent>> take_free(SpaceUser& user, const Owner& owner, std::uint64_t bytes);
+
+  Segments segments_;
+  SpaceQueue queue_;
+  JournalRoom journal_room_;
+};
+
+}  // namespace forebay::server

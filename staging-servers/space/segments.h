@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// The segments of a reservation: what of them is free, whose they are, which cannot be used, and how they pass from one
+// writer to another.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <forebay/result.h>
+
+#include "base/descriptor.h"
+#include "base/device.h"
+#include "space/space_map.h"
+#include "space/space_user.h"
+#include "storage/reservation_store.h"
+
+namespace forebay::server {
+
+class Segments {
+ public:
+  Segments(Device& device, storage::ReservationStore& store, const reservation::ReservationT& record);
+
+  const reservation::ReservationT& record() const noexcept { return record_; }
+  const std::string& reservation() const noexcept { return record_.name; }
+  SpaceMap& map() noexcept { return map_; }
+  const SpaceMap& map() const noexcept { return map_; }
+
+  std::string path(std::uint32_t segment) const;
+  /// Opens a segment anew, so that what others do with their descriptors does not meet in one file description.
+  Result<Descriptor> open(std::uint32_t segment, bool writable) const;
+  /// The same, for the server's own use.
+  Result<std::unique_ptr<File>> open_file(std::uint32_t segment, OpenMode mode) const;
+
+  // The streams that share them, by path
+  void add(SpaceUser& user);
+  void remove(SpaceUser& user);
+  const std::vector<SpaceUser*>& users() const noexcept { return users_; }
+  /// A living writer may write in segments of this owner.
+  bool is_living(const Owner& owner) const;
+
+  /// Makes segments of groups that are gone the owner's, until they hold that many free bytes; true if there were any.
+  bool adopt(const Owner& owner, std::uint64_t bytes);
+  /// Takes emptied segments from groups that still write; true if there were any.
+  bool take_emptied(const Owner& owner, std::uint64_t bytes);
+
+  /// Takes a segment out of use whose sync failed; false if it is already.
+  bool set_failed(std::uint32_t segment);
+  bool has_failed(std::uint32_t segment) const { return failed_.contains(segment); }
+  bool any_failed() const noexcept { return !failed_.empty(); }
+  /// What is free in such segments.
+  std::uint64_t failed_bytes() const;
+
+  /// Streams that cannot be opened, with why: which space they hold is not known, so nothing is granted.
+  std::map<std::string, std::string> unreadable_streams;
+  bool all_known() const noexcept { return unreadable_streams.empty(); }
+
+  /// True once the reservation is being destroyed: nothing new is let in, and its files may not be where they were.
+  bool retiring = false;
+  /// not_found from then on.
+  Result<void> check_stays() const;
+
+ private:
+  Device& device_;
+  storage::ReservationStore& store_;
+  const reservation::ReservationT& record_;
+  SpaceMap map_;
+  std::vector<SpaceUser*> users_;
+  std::set<std::uint32_t> failed_;  ///< closed in map_, too
+};
+
+}  // namespace forebay::server
