@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks what no compiler checks: native includes follow the arrows of the layers, and each source names its licence.
 
-The arrows (ARCHITECTURE.md) point down only: servers never see the client, and what stands above the client sees the
-public headers alone.
+The arrows (ARCHITECTURE.md) point down only: servers never see the client, what stands above the client sees the public
+headers alone, and so it is among the folders of the server. A file of staging-servers/ lies in one of them.
 """
 
 import re
@@ -10,6 +10,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+# The staging server's folders, each of which may include those after it, never one before it.
+SERVER_FOLDERS = ["daemon", "administration", "reservations", "streams", "writers", "readers", "space", "loop"]
+BELOW_SERVER = {"storage", "protocol", "fabric", "base", "public"}
 # Folder of a layer -> the internal include folders it may use. "public" is <forebay/...>, core/include.
 ALLOWED = {
     "core/include": {"public"},
@@ -21,7 +24,10 @@ ALLOWED = {
     "core/forebay": {"public"},
     "engines": {"public"},
     "workflows": {"public"},
-    "staging-servers": {"storage", "protocol", "fabric", "base", "public"},
+    **{
+        f"staging-servers/{folder}": BELOW_SERVER | set(SERVER_FOLDERS[place:])
+        for place, folder in enumerate(SERVER_FOLDERS)
+    },
     "examples": {"public"},
 }
 # Within a layer: a folder -> those beside it that it may include.
@@ -33,7 +39,7 @@ WITHIN = {
         "segments": set(),
     },
 }
-INTERNAL = {"base", "protocol", "storage", "fabric", "client"}
+INTERNAL = {"base", "protocol", "storage", "fabric", "client", *SERVER_FOLDERS}
 GENERATED = re.compile(r"forebay/(protocol|storage)/\w+_generated\.h")
 INCLUDE = re.compile(r'\s*#\s*include\s*(<[^>]+>|"[^"]+")')
 # Public headers may use the standard library and tl::expected, nothing else.
@@ -122,6 +128,8 @@ def main() -> int:
     errors = []
     for file in project_files():
         layer = layer_of(file)
+        if layer is None and file.is_relative_to("staging-servers") and file.suffix in {".cpp", ".h"}:
+            errors.append(f"{file}:1: not in one of the server's folders: {', '.join(SERVER_FOLDERS)}")
         if layer is not None and file.suffix in {".cpp", ".h"}:
             errors += include_errors(file, layer)
         if needs_licence(file) and not names_licence(file):

@@ -6,12 +6,12 @@
 
 #include "administration/admin_requests.h"
 #include "administration/admin_session.h"
+#include "administration/administered_server.h"
 #include "base/clock.h"
 #include "base/fail_point.h"
 #include "base/log.h"
 #include "base/size_text.h"
 #include "base/uuid.h"
-#include "daemon/server.h"
 #include "streams/stream.h"
 
 namespace forebay::server {
@@ -39,14 +39,14 @@ wire::ReservationT to_wire(const ReservationInfo& info) {
 }  // namespace
 
 bool AdminSession::postponed(const std::string& name, const protocol::Message& message, bool destroys) {
-  auto& in_work = connection_.server().names_in_work;
+  auto& in_work = server_.reservations().names_in_work;
   const auto found = in_work.find(name);
   if (found == in_work.end()) return false;
   found->second.emplace_back([this, alive = connection_.alive(), name, destroys, type = message.type,
                               request = message.request, body = message.body] {
     // What was asked for before may have taken the name up again.
     if (alive.expired() || postponed(name, {type, request, body, {}}, destroys)) return;
-    if (destroys && !connection_.server().reservations().contains(name)) {
+    if (destroys && !server_.reservations().all().contains(name)) {
       // It was admitted when it was asked for.
       connection_.answer_done(request);
     } else {
@@ -61,7 +61,8 @@ Result<void> AdminSession::create_reservation(const protocol::Message& message) 
   if (!wish) return fail(std::move(wish.error()));
   const wire::ReservationCreateT& wanted = **wish;
   const std::string where = "reservation " + wanted.name;
-  Server& server = connection_.server();
+  AdministeredServer& server = server_;
+  ReservationTable& reservations = server.reservations();
   const Peer& peer = connection_.peer();
   if (auto named = check_reservation_name(wanted.name); !named) return named;
   if (!peer.administrator)
@@ -93,7 +94,7 @@ Result<void> AdminSession::create_reservation(const protocol::Message& message) 
   record.members.push_back(std::make_unique<reservation::MemberT>());
   record.members.front()->segments = layout->segments;
 
-  if (const auto existing = server.reservations().find(wanted.name); existing != server.reservations().end()) {
+  if (const auto existing = reservations.all().find(wanted.name); existing != reservations.all().end()) {
     const auto& have = existing->second->record();
     const bool same = have.capacity_bytes == record.capacity_bytes && have.lifetime == record.lifetime &&
                       have.owner_uid == record.owner_uid && !existing->second->retiring();
@@ -118,35 +119,37 @@ Result<void> AdminSession::create_reservation(const protocol::Message& message) 
                     size_text(pool.pool_bytes), size_text(pool.reserved_bytes), size_text(record.capacity_bytes)),
         where);
   }
-  server.names_in_work.try_emplace(record.name);
-  server.bytes_in_work += record.capacity_bytes;
+  reservations.names_in_work.try_emplace(record.name);
+  reservations.bytes_in_work += record.capacity_bytes;
   auto shared = std::make_shared<reservation::ReservationT>(std::move(record));
-  server.errand_worker().add([&server, this, alive = connection_.alive(), shared, request = message.request] {
-    auto created = server.store().create(*shared);
-    fail_point("server.reservation.created");
-    server.loop().post([&server, this, alive, shared, request, created = std::move(created)] {
-      server.end_work(shared->name);
-      server.bytes_in_work -= shared->capacity_bytes;
-      if (!created) {
-        if (alive.expired()) return;
-        Error error = created.error();
-        if (error.code == ErrorCode::no_space) {
-          error.what = "reservation " + shared->name + ": " + error.what + "; the file system of " +
-                       server.options().root + " has too little room for " + std::to_string(shared->capacity_bytes) +
-                       " bytes: make some, or create a smaller reservation";
-        }
-        connection_.answer_failure(request, error);
-        return;
-      }
-      log::info("reservation {} created: {} bytes in {} segments", shared->name, shared->capacity_bytes,
-                shared->members.front()->segments);
-      Reservation& reservation = server.add_reservation(std::move(*shared));
-      if (alive.expired()) return;
-      wire::ReservationsAnswerT answer;
-      answer.reservations.push_back(std::make_unique<wire::ReservationT>(to_wire(reservation.info(0))));
-      connection_.answer(protocol::MessageType::reservations_answer, request, answer);
-    });
-  });
+  server.errand_worker().add(
+      [&server, &reservations, this, alive = connection_.alive(), shared, request = message.request] {
+        auto created = server.stream_services().store.create(*shared);
+        fail_point("server.reservation.created");
+        server.stream_services().loop.post([&server, &reservations, this, alive, shared, request,
+                                            created = std::move(created)] {
+          reservations.end_work(shared->name);
+          reservations.bytes_in_work -= shared->capacity_bytes;
+          if (!created) {
+            if (alive.expired()) return;
+            Error error = created.error();
+            if (error.code == ErrorCode::no_space) {
+              error.what = "reservation " + shared->name + ": " + error.what + "; the file system of " +
+                           server.info().root + " has too little room for " + std::to_string(shared->capacity_bytes) +
+                           " bytes: make some, or create a smaller reservation";
+            }
+            connection_.answer_failure(request, error);
+            return;
+          }
+          log::info("reservation {} created: {} bytes in {} segments", shared->name, shared->capacity_bytes,
+                    shared->members.front()->segments);
+          Reservation& reservation = reservations.add(std::move(*shared));
+          if (alive.expired()) return;
+          wire::ReservationsAnswerT answer;
+          answer.reservations.push_back(std::make_unique<wire::ReservationT>(to_wire(reservation.info(0))));
+          connection_.answer(protocol::MessageType::reservations_answer, request, answer);
+        });
+      });
   return {};
 }
 
@@ -161,24 +164,25 @@ void AdminSession::answer_done_or_failed(std::uint32_t request, const Result<voi
 Result<void> AdminSession::destroy_reservation(const protocol::Message& message) {
   auto wish = unpacked<wire::ReservationDestroy>(message);
   if (!wish) return fail(std::move(wish.error()));
-  Server& server = connection_.server();
+  AdministeredServer& server = server_;
+  ReservationTable& reservations = server.reservations();
   const std::string name = (*wish)->name;
   const std::string where = "reservation " + name;
   const Peer& peer = connection_.peer();
-  const auto found = server.reservations().find(name);
+  const auto found = reservations.all().find(name);
   // Whoever may not use the reservation is told the same whether there is one, there is none, or it is in work.
-  if (found == server.reservations().end() && !peer.administrator) return fail(Reservation::denial(name, peer));
-  if (found != server.reservations().end()) {
+  if (found == reservations.all().end() && !peer.administrator) return fail(Reservation::denial(name, peer));
+  if (found != reservations.all().end()) {
     if (auto admitted = found->second->admit(peer); !admitted) return admitted;
     if (!found->second->owned_by(peer))
       return fail(ErrorCode::permission_denied, "only its owner may destroy a reservation", where);
   }
   if (postponed(name, message, true)) return {};
-  if (found == server.reservations().end()) {
+  if (found == reservations.all().end()) {
     // An earlier attempt may have failed at just this.
     server.errand_worker().add([&server, this, alive = connection_.alive(), request = message.request] {
-      auto synced = server.store().sync_removals();
-      server.loop().post([this, alive, request, synced = std::move(synced)] {
+      auto synced = server.stream_services().store.sync_removals();
+      server.stream_services().loop.post([this, alive, request, synced = std::move(synced)] {
         if (!alive.expired()) answer_done_or_failed(request, synced);
       });
     });
@@ -191,39 +195,41 @@ Result<void> AdminSession::destroy_reservation(const protocol::Message& message)
     if (const auto error = loss_of(streams)) return fail(*error);
   }
   reservation.space().segments().retiring = true;
-  server.names_in_work.try_emplace(name);
-  server.errand_worker().add(
-      [&server, this, alive = connection_.alive(), name, id = reservation.record().id, request = message.request] {
-        auto retired = server.store().retire(id);
-        const bool stays = !retired && server.store().is_in_place(id);
-        fail_point("server.reservation.retired");
-        server.loop().post([&server, this, alive, name, request, retired = std::move(retired), stays] {
-          server.end_work(name);
+  reservations.names_in_work.try_emplace(name);
+  server.errand_worker().add([&server, &reservations, this, alive = connection_.alive(), name,
+                              id = reservation.record().id, request = message.request] {
+    auto retired = server.stream_services().store.retire(id);
+    const bool stays = !retired && server.stream_services().store.is_in_place(id);
+    fail_point("server.reservation.retired");
+    server.stream_services().loop.post(
+        [&reservations, this, alive, name, request, retired = std::move(retired), stays] {
+          reservations.end_work(name);
           if (!retired) log::error("reservation {} could not be destroyed: {}", name, retired.error().message());
           if (!stays) {
             log::info("reservation {} destroyed", name);
-            server.forget_reservation(name);
-          } else if (const auto still = server.reservations().find(name); still != server.reservations().end()) {
+            reservations.forget(name);
+          } else if (const auto still = reservations.all().find(name); still != reservations.all().end()) {
             still->second->space().segments().retiring = false;
             still->second->space().queue().changed(SpaceChange::more);
           }
           if (!alive.expired()) answer_done_or_failed(request, retired);
         });
-      });
+  });
   return {};
 }
 
 Result<void> AdminSession::query_reservations(const protocol::Message& message) {
   auto wish = unpacked<wire::ReservationsQuery>(message);
   if (!wish) return fail(std::move(wish.error()));
-  Server& server = connection_.server();
+  AdministeredServer& server = server_;
+  ReservationTable& reservations = server.reservations();
   std::vector<ReservationInfo> infos;
   if (!(*wish)->name.empty()) {
-    auto reservation = server.find_reservation((*wish)->name, connection_.peer());
+    auto reservation = reservations.find((*wish)->name, connection_.peer());
     if (!reservation) return fail(std::move(reservation.error()));
     infos.push_back((*reservation)->info(0));
   } else {
-    for (auto& [name, reservation] : server.reservations()) {
+    for (auto& [name, reservation] : reservations.all()) {
       if (!reservation->retiring() && reservation->admit(connection_.peer())) infos.push_back(reservation->info(0));
     }
   }
@@ -231,11 +237,11 @@ Result<void> AdminSession::query_reservations(const protocol::Message& message) 
   server.errand_worker().add(
       [&server, this, alive = connection_.alive(), infos = std::move(infos), request = message.request]() mutable {
         for (ReservationInfo& info : infos) {
-          const auto measured = server.store().files_bytes(info.id);
+          const auto measured = server.stream_services().store.files_bytes(info.id);
           if (!measured) log::warning("files of {} are not counted: {}", info.name, measured.error().message());
           info.files_bytes = measured.value_or(0);
         }
-        server.loop().post([this, alive, infos = std::move(infos), request] {
+        server.stream_services().loop.post([this, alive, infos = std::move(infos), request] {
           if (alive.expired()) return;
           wire::ReservationsAnswerT answer;
           for (const ReservationInfo& info : infos)

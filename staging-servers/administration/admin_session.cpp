@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 
 #include "administration/admin_requests.h"
+#include "administration/administered_server.h"
 #include "administration/audit.h"
-#include "daemon/server.h"
 #include "streams/stream.h"
 
 namespace forebay::server {
@@ -47,16 +47,6 @@ wire::StreamT to_wire(const StreamInfo& info) {
     stream.consumers.push_back(std::move(entry));
   }
   return stream;
-}
-
-Result<Stream*> find_stream(Connection& connection, const std::string& reservation_name, const std::string& name) {
-  auto reservation = connection.server().find_reservation(reservation_name, connection.peer());
-  if (!reservation) return fail(std::move(reservation.error()));
-  Stream* stream = (*reservation)->find_stream(name);
-  if (stream != nullptr) return stream;
-  if (auto readable = (*reservation)->check_readable(name); !readable) return fail(std::move(readable.error()));
-  return fail(ErrorCode::not_found, "no such stream; `forebay streams " + reservation_name + "` lists what is there",
-              "stream " + reservation_name + "/" + name);
 }
 
 }  // namespace
@@ -115,8 +105,18 @@ Result<void> AdminSession::answer(const protocol::Message& message) {
   }
 }
 
+Result<Stream*> AdminSession::find_stream(const std::string& reservation_name, const std::string& name) {
+  auto reservation = server_.reservations().find(reservation_name, connection_.peer());
+  if (!reservation) return fail(std::move(reservation.error()));
+  Stream* stream = (*reservation)->find_stream(name);
+  if (stream != nullptr) return stream;
+  if (auto readable = (*reservation)->check_readable(name); !readable) return fail(std::move(readable.error()));
+  return fail(ErrorCode::not_found, "no such stream; `forebay streams " + reservation_name + "` lists what is there",
+              "stream " + reservation_name + "/" + name);
+}
+
 Result<void> AdminSession::server_query(const protocol::Message& message) {
-  const ServerInfo info = connection_.server().info();
+  const ServerInfo info = server_.info();
   wire::ServerAnswerT answer;
   answer.version = info.version;
   answer.root = info.root;
@@ -134,14 +134,14 @@ Result<void> AdminSession::server_query(const protocol::Message& message) {
 Result<void> AdminSession::query_streams(const protocol::Message& message) {
   auto wish = unpacked<wire::StreamsQuery>(message);
   if (!wish) return fail(std::move(wish.error()));
-  auto reservation = connection_.server().find_reservation((*wish)->reservation, connection_.peer());
+  auto reservation = server_.reservations().find((*wish)->reservation, connection_.peer());
   if (!reservation) return fail(std::move(reservation.error()));
   wire::StreamsAnswerT answer;
   if ((*wish)->stream.empty()) {
     for (auto& [name, stream] : (*reservation)->streams())
       answer.streams.push_back(std::make_unique<wire::StreamT>(to_wire(stream->info())));
   } else {
-    auto stream = find_stream(connection_, (*wish)->reservation, (*wish)->stream);
+    auto stream = find_stream((*wish)->reservation, (*wish)->stream);
     if (!stream) return fail(std::move(stream.error()));
     answer.streams.push_back(std::make_unique<wire::StreamT>(to_wire((*stream)->info())));
   }
@@ -152,7 +152,7 @@ Result<void> AdminSession::query_streams(const protocol::Message& message) {
 Result<void> AdminSession::query_steps(const protocol::Message& message) {
   auto wish = unpacked<wire::StepsQuery>(message);
   if (!wish) return fail(std::move(wish.error()));
-  auto stream = find_stream(connection_, (*wish)->reservation, (*wish)->stream);
+  auto stream = find_stream((*wish)->reservation, (*wish)->stream);
   if (!stream) return fail(std::move(stream.error()));
   connection_.answer(protocol::MessageType::steps_answer, message.request,
                      (*stream)->list_steps((*wish)->first, std::min((*wish)->steps_max, steps_a_message_max)));
@@ -162,7 +162,7 @@ Result<void> AdminSession::query_steps(const protocol::Message& message) {
 Result<void> AdminSession::remove_stream(const protocol::Message& message) {
   auto wish = unpacked<wire::StreamRemove>(message);
   if (!wish) return fail(std::move(wish.error()));
-  auto reservation = connection_.server().find_reservation((*wish)->reservation, connection_.peer());
+  auto reservation = server_.reservations().find((*wish)->reservation, connection_.peer());
   if (!reservation) return fail(std::move(reservation.error()));
   Stream* stream = (*reservation)->find_stream((*wish)->stream);
   if (stream != nullptr && !(*wish)->force) {
@@ -180,7 +180,7 @@ Result<void> AdminSession::remove_stream(const protocol::Message& message) {
 Result<void> AdminSession::remove_consumer(const protocol::Message& message) {
   auto wish = unpacked<wire::ConsumerRemove>(message);
   if (!wish) return fail(std::move(wish.error()));
-  auto stream = find_stream(connection_, (*wish)->reservation, (*wish)->stream);
+  auto stream = find_stream((*wish)->reservation, (*wish)->stream);
   if (!stream) return fail(std::move(stream.error()));
   for (const ConsumerInfo& consumer : (*stream)->followers().consumers()) {
     if (consumer.name == (*wish)->consumer && consumer.connected) {
@@ -202,7 +202,7 @@ Result<void> AdminSession::remove_consumer(const protocol::Message& message) {
 Result<void> AdminSession::set_retention(const protocol::Message& message) {
   auto wish = unpacked<wire::RetentionSet>(message);
   if (!wish) return fail(std::move(wish.error()));
-  auto stream = find_stream(connection_, (*wish)->reservation, (*wish)->stream);
+  auto stream = find_stream((*wish)->reservation, (*wish)->stream);
   if (!stream) return fail(std::move(stream.error()));
   auto retention = parse_retention((*wish)->retention);
   if (!retention) return fail(std::move(retention.error()));
@@ -217,7 +217,7 @@ Result<void> AdminSession::set_retention(const protocol::Message& message) {
 Result<void> AdminSession::mark_staged(const protocol::Message& message) {
   auto wish = unpacked<wire::StagedMark>(message);
   if (!wish) return fail(std::move(wish.error()));
-  auto stream = find_stream(connection_, (*wish)->reservation, (*wish)->stream);
+  auto stream = find_stream((*wish)->reservation, (*wish)->stream);
   if (!stream) return fail(std::move(stream.error()));
   if (auto marked = (*stream)->mark_staged((*wish)->epoch, (*wish)->steps, (*wish)->receipt); !marked) return marked;
   connection_.answer_done(message.request);
@@ -227,7 +227,7 @@ Result<void> AdminSession::mark_staged(const protocol::Message& message) {
 Result<void> AdminSession::set_precious(const protocol::Message& message) {
   auto wish = unpacked<wire::PreciousSet>(message);
   if (!wish) return fail(std::move(wish.error()));
-  auto stream = find_stream(connection_, (*wish)->reservation, (*wish)->stream);
+  auto stream = find_stream((*wish)->reservation, (*wish)->stream);
   if (!stream) return fail(std::move(stream.error()));
   journal::PreciousSetT set;
   set.precious = (*wish)->precious;
@@ -251,7 +251,7 @@ Result<void> AdminSession::audit(const protocol::Message& message) {
   if (!wish) return fail(std::move(wish.error()));
   if (!connection_.peer().administrator)
     return fail(ErrorCode::permission_denied, "only the server's own user may audit it");
-  Server& server = connection_.server();
+  AdministeredServer& server = server_;
   const auto answer = [this](std::uint32_t request, const std::vector<Finding>& findings) {
     wire::AuditAnswerT found;
     for (const Finding& finding : findings) {
@@ -271,7 +271,7 @@ Result<void> AdminSession::audit(const protocol::Message& message) {
   server.errand_worker().add([&server, answer, alive = connection_.alive(), steps = steps_to_read(server),
                               findings = std::move(findings), request = message.request]() mutable {
     auto damaged = read_steps(server, steps);
-    server.loop().post(
+    server.stream_services().loop.post(
         [&server, answer, alive, damaged = std::move(damaged), findings = std::move(findings), request]() mutable {
           if (alive.expired()) return;
           for (Finding& finding : still_damaged(server, damaged)) findings.push_back(std::move(finding));

@@ -2,19 +2,23 @@
 // A connection that asks about reservations, streams and steps, and changes them.
 #pragma once
 
-#include "daemon/connection.h"
+#include "loop/connection.h"
 
 namespace forebay::server {
 
+class AdministeredServer;
+class Stream;
+
 class AdminSession final : public Session {
  public:
-  explicit AdminSession(Connection& connection) : connection_(connection) {}
+  AdminSession(Connection& connection, AdministeredServer& server) : connection_(connection), server_(server) {}
 
   void handle(protocol::Message message) override;
   void closed(const std::string&) override {}
 
  private:
   Result<void> answer(const protocol::Message& message);
+  Result<Stream*> find_stream(const std::string& reservation, const std::string& name);
   Result<void> server_query(const protocol::Message& message);
   void answer_done_or_failed(std::uint32_t request, const Result<void>& done);
   /// Is this reservation being created or destroyed? Then the message is handled again once that is over.
@@ -32,6 +36,7 @@ class AdminSession final : public Session {
   Result<void> audit(const protocol::Message& message);
 
   Connection& connection_;
+  AdministeredServer& server_;
 };
 
 }  // namespace forebay::server

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "daemon/server.h"
+#include "administration/administered_server.h"
 #include "streams/step_check.h"
 #include "streams/stream.h"
 
@@ -64,9 +64,9 @@ void audit_space(Reservation& reservation, std::vector<Finding>& findings) {
     add_problem(findings, where, fmt::format("{} bytes are marked used, but {} are held", used, held_bytes));
 }
 
-void audit_segments(Server& server, Reservation& reservation, std::vector<Finding>& findings) {
+void audit_segments(AdministeredServer& server, Reservation& reservation, std::vector<Finding>& findings) {
   for (std::uint32_t segment = 0; segment < reservation.space().map().segment_count(); ++segment) {
-    const std::string path = server.store().segment_path(reservation.record().id, segment);
+    const std::string path = server.stream_services().store.segment_path(reservation.record().id, segment);
     std::error_code error;
     const auto size = std::filesystem::file_size(path, error);
     if (error) {
@@ -81,10 +81,10 @@ void audit_segments(Server& server, Reservation& reservation, std::vector<Findin
 
 }  // namespace
 
-std::vector<Finding> audit_accounting(Server& server) {
+std::vector<Finding> audit_accounting(AdministeredServer& server) {
   std::vector<Finding> findings;
-  for (const std::string& problem : server.start_problems()) add_problem(findings, server.options().root, problem);
-  for (auto& [name, reservation] : server.reservations()) {
+  for (const std::string& problem : server.start_problems()) add_problem(findings, server.info().root, problem);
+  for (auto& [name, reservation] : server.reservations().all()) {
     if (reservation->retiring()) continue;
     for (const std::string& problem : reservation->space().problems)
       add_problem(findings, "reservation " + name, problem);
@@ -99,13 +99,13 @@ std::vector<Finding> audit_accounting(Server& server) {
   return findings;
 }
 
-std::vector<StepToRead> steps_to_read(Server& server) {
+std::vector<StepToRead> steps_to_read(AdministeredServer& server) {
   std::vector<StepToRead> steps;
-  for (auto& [name, reservation] : server.reservations()) {
+  for (auto& [name, reservation] : server.reservations().all()) {
     if (reservation->retiring()) continue;
     std::vector<std::string> paths;
     for (std::uint32_t segment = 0; segment < reservation->space().map().segment_count(); ++segment) {
-      paths.push_back(server.store().segment_path(reservation->record().id, segment));
+      paths.push_back(server.stream_services().store.segment_path(reservation->record().id, segment));
     }
     for (auto& [stream_name, stream] : reservation->streams()) {
       for (const auto& [number, step] : stream->state().steps) {
@@ -123,13 +123,13 @@ std::vector<StepToRead> steps_to_read(Server& server) {
   return steps;
 }
 
-std::vector<DamagedStep> read_steps(Server& server, const std::vector<StepToRead>& steps) {
+std::vector<DamagedStep> read_steps(AdministeredServer& server, const std::vector<StepToRead>& steps) {
   std::vector<DamagedStep> damaged;
   for (const StepToRead& step : steps) {
     const auto open = [&](std::uint32_t segment) -> Result<std::unique_ptr<File>> {
       if (segment >= step.segment_paths.size())
         return fail(ErrorCode::corrupt, "a step names a segment that does not exist");
-      return server.device().open(step.segment_paths[segment], OpenMode::read);
+      return server.stream_services().device.open(step.segment_paths[segment], OpenMode::read);
     };
     const std::unique_ptr<journal::StepCommittedT> record(
         flatbuffers::GetRoot<journal::StepCommitted>(step.record.data())->UnPack());
@@ -139,11 +139,11 @@ std::vector<DamagedStep> read_steps(Server& server, const std::vector<StepToRead
   return damaged;
 }
 
-std::vector<Finding> still_damaged(Server& server, const std::vector<DamagedStep>& damaged) {
+std::vector<Finding> still_damaged(AdministeredServer& server, const std::vector<DamagedStep>& damaged) {
   std::vector<Finding> findings;
   for (const DamagedStep& entry : damaged) {
-    const auto reservation = server.reservations().find(entry.step.reservation);
-    if (reservation == server.reservations().end() || reservation->second->retiring()) continue;
+    const auto reservation = server.reservations().all().find(entry.step.reservation);
+    if (reservation == server.reservations().all().end() || reservation->second->retiring()) continue;
     const Stream* stream = reservation->second->find_stream(entry.step.stream);
     if (stream == nullptr) continue;
     const auto kept = stream->state().steps.find(entry.step.step);

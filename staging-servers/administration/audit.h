@@ -10,10 +10,10 @@
 
 namespace forebay::server {
 
-class Server;
+class AdministeredServer;
 
 /// Without reading data: streams' states, the accounting of space, segments' sizes, leftovers.
-std::vector<Finding> audit_accounting(Server& server);
+std::vector<Finding> audit_accounting(AdministeredServer& server);
 
 /// A step whose blocks are to be read in a worker, detached from the server's state.
 struct StepToRead {
@@ -25,7 +25,7 @@ struct StepToRead {
   std::vector<std::string> segment_paths;  ///< by segment number
   std::vector<std::uint8_t> record;        ///< StepCommitted
 };
-std::vector<StepToRead> steps_to_read(Server& server);
+std::vector<StepToRead> steps_to_read(AdministeredServer& server);
 
 /// The error of a step whose data does not agree with its checksums.
 struct DamagedStep {
@@ -33,8 +33,8 @@ struct DamagedStep {
   std::string what;
 };
 /// In a worker.
-std::vector<DamagedStep> read_steps(Server& server, const std::vector<StepToRead>& steps);
+std::vector<DamagedStep> read_steps(AdministeredServer& server, const std::vector<StepToRead>& steps);
 /// Back in the loop: steps that were dropped while they were read are not findings.
-std::vector<Finding> still_damaged(Server& server, const std::vector<DamagedStep>& damaged);
+std::vector<Finding> still_damaged(AdministeredServer& server, const std::vector<DamagedStep>& damaged);
 
 }  // namespace forebay::server

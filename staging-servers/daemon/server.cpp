@@ -8,17 +8,17 @@
 
 #include <forebay/address.h>
 
+#include "administration/admin_session.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/uuid.h"
 #include "daemon/version.h"
 #include "readers/reader_session.h"
-#include "streams/stream.h"
+#include "writers/writer_session.h"
 
 namespace forebay::server {
 namespace {
 
-constexpr std::size_t purge_entries_a_round = 256;
 constexpr std::int64_t accept_pause_ms = 200;
 
 /// Why a server does not start, and what its operator can do about what the system said.
@@ -42,7 +42,7 @@ Server::~Server() {
     loop_->run();
   }
   connections_.clear();
-  reservations_.clear();
+  if (reservations_) reservations_->all().clear();
 }
 
 Result<std::unique_ptr<Server>> Server::start(Device& device, const ServerOptions& options) {
@@ -74,7 +74,7 @@ void Server::accept_clients() {
       }
       return;
     }
-    auto connection = Connection::accept(*this, std::move(socket));
+    auto connection = Connection::accept(*loop_, *this, std::move(socket));
     if (!connection) {
       log::error("{}", connection.error().message());
       continue;
@@ -94,10 +94,10 @@ void Server::pause_accepting() {
 }
 
 void Server::remove(Connection& connection) {
-  pins_->forget_process(connection.peer().pid);
+  readers_->pins().forget_process(connection.peer().pid);
   connections_.erase(&connection);
   // It may have been the last that could write to a segment.
-  for (auto& [name, reservation] : reservations_) reservation->space().queue().changed(SpaceChange::more);
+  reservations_->space_may_be_free();
 }
 
 void Server::run() {
@@ -113,107 +113,17 @@ Result<void> Server::flush_everything() {
   // To clients this looks like a crash: they come back to the next server.
   for (auto& [raw, connection] : connections_) connection->abandon();
   // Jobs under way end first; their results are still taken.
-  sync_worker_ = std::make_unique<Worker>();
+  sync_worker_->finish();
   errand_worker_->end();
   loop_->post([this] { loop_->stop(); });
   loop_->run();
   Result<void> all;
-  for (auto& [name, reservation] : reservations_) {
+  for (auto& [name, reservation] : reservations_->all()) {
     for (auto& [stream_name, stream] : reservation->streams()) {
       if (auto flushed = stream->flusher().flush_now(); !flushed && all) all = std::move(flushed);
     }
   }
   return all;
-}
-
-Result<void> check_reservation_name(const std::string& name) {
-  if (is_valid_name(name)) return {};
-  return fail(ErrorCode::invalid_argument,
-              "not a valid name; names begin with a letter and have up to 64 letters, digits, '_', '.', '-'",
-              "reservation \"" + name + "\"");
-}
-
-Result<Reservation*> Server::find_reservation(const std::string& name, const Peer& peer) {
-  if (auto named = check_reservation_name(name); !named) return fail(std::move(named.error()));
-  const auto found = reservations_.find(name);
-  const bool exists = found != reservations_.end() && !found->second->retiring();
-  if (!exists && !peer.administrator) return fail(Reservation::denial(name, peer));
-  if (!exists) {
-    return fail(ErrorCode::not_found,
-                "no such reservation; `forebay ls` lists them, `forebay create " + name + " --capacity 2GiB` makes it",
-                "reservation " + name);
-  }
-  if (auto admitted = found->second->admit(peer); !admitted) return fail(std::move(admitted.error()));
-  return found->second.get();
-}
-
-Reservation& Server::add_reservation(reservation::ReservationT record) {
-  const std::string name = record.name;
-  auto& slot = reservations_[name];
-  slot = std::make_unique<Reservation>(*this, std::move(record));
-  return *slot;
-}
-
-void Server::end_work(const std::string& name) {
-  const auto found = names_in_work.find(name);
-  if (found == names_in_work.end()) return;
-  for (auto& task : found->second) loop_->post(std::move(task));
-  names_in_work.erase(found);
-}
-
-void Server::forget_reservation(const std::string& name) {
-  if (const auto found = reservations_.find(name); found != reservations_.end()) {
-    for (auto& [stream_name, stream] : found->second->streams()) {
-      found->second->space().queue().end_waits(
-          *stream, {ErrorCode::not_found, "the reservation was destroyed", "reservation " + name});
-      stream->removed();
-    }
-  }
-  reservations_.erase(name);
-  const std::string prefix = name + "/";
-  std::vector<ReaderSession*> waiting;
-  std::erase_if(stream_waiters_, [&](const auto& entry) {
-    if (!entry.first.starts_with(prefix)) return false;
-    waiting.push_back(entry.second);
-    return true;
-  });
-  for (ReaderSession* session : waiting) session->reservation_destroyed();
-  purge_quarantine();
-}
-
-void Server::purge_quarantine() {
-  if (purging_) {
-    purge_again_ = true;
-    return;
-  }
-  purging_ = true;
-  purge_round();
-}
-
-void Server::purge_round() {
-  errand_worker_->add([this] {
-    auto done = store_->purge_quarantine(purge_entries_a_round);
-    loop_->post([this, done = std::move(done)] {
-      // What came in since the round began may not have been seen by it.
-      if (std::exchange(purge_again_, false) || (done && !*done)) {
-        purge_round();
-        return;
-      }
-      purging_ = false;
-      if (!done) log::error("quarantine could not be emptied: {}", done.error().message());
-      // On a full device it is only now that there is what removed streams had.
-      for (auto& [name, reservation] : reservations_) {
-        reservation->space().journal_room().shrank();
-        reservation->space().queue().changed(SpaceChange::more);
-      }
-    });
-  });
-}
-
-std::uint64_t Server::reserved_bytes() const {
-  std::uint64_t bytes = bytes_in_work;
-  for (const auto& [name, reservation] : reservations_) bytes += reservation->record().capacity_bytes;
-  return bytes;
 }
 
 ServerInfo Server::info() const {
@@ -223,30 +133,59 @@ ServerInfo Server::info() const {
   info.pid = static_cast<std::uint32_t>(::getpid());
   info.started_ns = started_ns_;
   info.pool_bytes = pool_bytes_;
-  info.reserved_bytes = reserved_bytes();
+  info.reserved_bytes = reservations_->reserved_bytes();
   info.granularity_bytes = storage::granularity_bytes;
   info.clients = static_cast<std::uint32_t>(connections_.size());
-  info.reservations = static_cast<std::uint32_t>(reservations_.size());
+  info.reservations = static_cast<std::uint32_t>(reservations_->all().size());
   return info;
 }
 
-void Server::add_stream_waiter(ReaderSession& session, const std::string& path) {
-  stream_waiters_.emplace(path, &session);
+wire::WelcomeT Server::welcome() const {
+  wire::WelcomeT welcome;
+  welcome.version = protocol::protocol_version;
+  welcome.server_version = version_text;
+  welcome.server_run = run_number_;
+  welcome.pid = static_cast<std::uint32_t>(::getpid());
+  return welcome;
 }
 
-void Server::remove_stream_waiter(ReaderSession& session) {
-  std::erase_if(stream_waiters_, [&](const auto& entry) { return entry.second == &session; });
+std::unique_ptr<Session> Server::make_session(Connection& connection, protocol::MessageType first) {
+  switch (first) {
+    case protocol::MessageType::writer_open:
+    case protocol::MessageType::writer_rejoin:
+      return std::make_unique<WriterSession>(connection, *this);
+    case protocol::MessageType::reader_open:
+      return std::make_unique<ReaderSession>(connection, *this, *readers_);
+    default:
+      return std::make_unique<AdminSession>(connection, *this);
+  }
 }
 
-void Server::stream_made(const std::string& path) {
-  // The stream is in its reservation's map only once its maker returns.
-  loop_->post([this, path] {
-    std::vector<ReaderSession*> waiting;
-    const auto [first, last] = stream_waiters_.equal_range(path);
-    for (auto entry = first; entry != last; ++entry) waiting.push_back(entry->second);
-    stream_waiters_.erase(first, last);
-    for (ReaderSession* session : waiting) session->stream_made();
-  });
+Result<Followers*> Server::find_to_read(const Peer& peer, const std::string& reservation_name,
+                                        const std::string& stream_name) {
+  auto reservation = reservations_->find(reservation_name, peer);
+  if (!reservation) return fail(std::move(reservation.error()));
+  if (auto readable = (*reservation)->check_readable(stream_name); !readable) return fail(std::move(readable.error()));
+  Stream* const stream = (*reservation)->find_stream(stream_name);
+  return stream == nullptr ? nullptr : &stream->followers();
+}
+
+Result<WriterGroup*> Server::find_to_write(const Peer& peer, const std::string& reservation_name,
+                                           const std::string& stream_name, bool make) {
+  auto reservation = reservations_->find(reservation_name, peer);
+  if (!reservation) return fail(std::move(reservation.error()));
+  if (!is_valid_name(stream_name) || stream_name == "files") {
+    return fail(ErrorCode::invalid_argument, "not a valid name for a stream: \"" + stream_name + "\"",
+                "reservation " + reservation_name);
+  }
+  if (make) {
+    auto made = (*reservation)->find_or_make_stream(stream_name);
+    if (!made) return fail(std::move(made.error()));
+    return &(*made)->group();
+  }
+  if (Stream* const stream = (*reservation)->find_stream(stream_name)) return &stream->group();
+  if (auto readable = (*reservation)->check_readable(stream_name); !readable) return fail(std::move(readable.error()));
+  return fail(ErrorCode::not_found, "no such stream", "stream " + reservation_name + "/" + stream_name);
 }
 
 }  // namespace forebay::server

@@ -26,9 +26,6 @@
 namespace forebay::server {
 namespace {
 
-/// How soon the steps of a reader that has gone while the server was away are free.
-constexpr std::int64_t absent_check_ms = 250;
-constexpr std::int64_t absent_first_check_ms = 2;
 constexpr std::size_t small_file_bytes_max = std::size_t{1} << 20;
 
 std::span<const std::byte> bytes_of(const std::string& text) {
@@ -136,35 +133,38 @@ Result<void> Server::learn_capacity() {
 }
 
 Result<void> Server::recover() {
-  auto presence = ReaderPresence::open(options_.root);
-  if (!presence) return fail(std::move(presence.error()));
-  presence_ = std::move(*presence);
-  auto pins = PinTable::open(options_.root + "/pins", after_boot_, *presence_, absent_);
-  if (!pins) return fail(std::move(pins.error()));
-  pins_ = std::move(*pins);
+  auto readers = ReaderRegistry::open(*loop_, options_.root, after_boot_);
+  if (!readers) return fail(std::move(readers.error()));
+  readers_ = std::move(*readers);
+  services_.emplace(StreamServices{*loop_, device_, *store_, *sync_worker_, *readers_, options_.flush_interval_ms,
+                                   options_.restart_grace_ms});
+  reservations_.emplace(*this, *errand_worker_);
   auto records = store_->load(start_problems_, unread_);
   if (!records) return fail(std::move(records.error()));
   for (reservation::ReservationT& record : *records) {
-    if (reservations_.contains(record.name)) {
+    if (reservations_->all().contains(record.name)) {
       start_problems_.push_back("two reservations are called " + record.name + "; the one with id " + record.id +
                                 " is left alone");
       unread_.push_back(record.id);
       continue;
     }
-    Reservation& reservation = add_reservation(std::move(record));
+    Reservation& reservation = reservations_->add(std::move(record));
     reservation.recover_streams(after_boot_, unchecked_[reservation.record().id]);
   }
-  watch_absent_readers();
+  const bool all_read = unread_.empty() && std::ranges::all_of(reservations_->all(), [](const auto& entry) {
+                          return entry.second->unreadable_streams().empty();
+                        });
+  readers_->place_absent(all_read);
   // Nothing may say that this boot was seen before its recovery is whole.
   if (auto noted = note_boot(); !noted) return noted;
   for (const std::string& problem : start_problems_) log::warning("{}", problem);
-  log::info("{} reservations recovered{}", reservations_.size(), after_boot_ ? " after a boot" : "");
+  log::info("{} reservations recovered{}", reservations_->all().size(), after_boot_ ? " after a boot" : "");
   return {};
 }
 
 Result<void> Server::note_boot() {
   BootNote note{boot_id_, {}};
-  for (const auto& [name, reservation] : reservations_) {
+  for (const auto& [name, reservation] : reservations_->all()) {
     for (const std::string& stream : reservation->unchecked_streams())
       note.unchecked[reservation->record().id].insert(stream);
   }
@@ -173,84 +173,6 @@ Result<void> Server::note_boot() {
     for (const std::string& stream : unchecked_[id]) note.unchecked[id].insert(stream);
   }
   return keep_text("boot-id", to_text(note));
-}
-
-void Server::watch_absent_readers() {
-  const bool all_read = unread_.empty() && std::ranges::all_of(reservations_, [](const auto& entry) {
-                          return entry.second->unreadable_streams().empty();
-                        });
-  std::set<std::uint64_t> sessions;
-  for (const PinTable::Absent& reader : std::exchange(absent_, {})) {
-    Stream* stream = nullptr;
-    for (auto& [name, reservation] : reservations_) {
-      for (auto& [stream_name, candidate] : reservation->streams()) {
-        if (candidate->state().uuid == reader.stream_uuid) stream = candidate.get();
-      }
-    }
-    if (stream == nullptr && !all_read) {
-      // It may be one that could not be read. A later start can: its steps must not be dropped under their readers
-      // then.
-      sessions.insert(reader.session);
-      unplaced_readers_.emplace(reader.session, UnplacedReader{ReaderProcess(reader.pid), reader.keys});
-      continue;
-    }
-    if (stream == nullptr) {
-      for (const auto& [epoch, step] : reader.keys) pins_->remove(reader.session, epoch, step);
-      continue;
-    }
-    stream->followers().hold_for_absent(reader.session, reader.keys);
-    watch_absent_reader(reader.session, reader.pid);
-    sessions.insert(reader.session);
-  }
-  presence_->keep_only(sessions);
-}
-
-void Server::watch_absent_reader(std::uint64_t session, pid_t pid) {
-  absent_readers_.emplace(session, ReaderProcess(pid));
-  // Neither a lock that ends nor the last handle of a reader that lives on says so by itself.
-  // A killed process's connection may be seen to end just before its lock, so the first look is soon.
-  if (!std::exchange(absent_check_set_, true))
-    loop_->at(monotonic_ns() + absent_first_check_ms * 1'000'000, [this] { check_absent_readers(); });
-}
-
-void Server::check_absent_readers() {
-  std::vector<std::uint64_t> gone;
-  for (const auto& [session, process] : absent_readers_) {
-    if (is_gone(session, process)) gone.push_back(session);
-  }
-  for (std::uint64_t session : gone) {
-    absent_readers_.erase(session);
-    presence_->forget(session);
-    for (auto& [name, reservation] : reservations_) {
-      for (auto& [stream_name, stream] : reservation->streams()) stream->followers().absent_is_gone(session);
-    }
-  }
-  absent_check_set_ = !absent_readers_.empty();
-  if (absent_check_set_) loop_->at(monotonic_ns() + absent_check_ms * 1'000'000, [this] { check_absent_readers(); });
-}
-
-bool Server::is_gone(std::uint64_t session, const ReaderProcess& process) const {
-  const auto state = presence_->state(session);
-  if (state != ReaderPresence::State::unknown) return state == ReaderPresence::State::gone;
-  return process.has_ended();
-}
-
-bool Server::has_unplaced_readers() {
-  std::erase_if(unplaced_readers_, [this](const auto& entry) {
-    const auto& [session, reader] = entry;
-    if (!is_gone(session, reader.process)) return false;
-    for (const auto& [epoch, step] : reader.keys) pins_->remove(session, epoch, step);
-    presence_->forget(session);
-    return true;
-  });
-  return !unplaced_readers_.empty();
-}
-
-bool Server::held_by_absent(const std::string& stream_uuid, std::uint32_t epoch, std::uint64_t step) const {
-  return std::ranges::any_of(absent_, [&](const PinTable::Absent& reader) {
-    return reader.stream_uuid == stream_uuid &&
-           std::ranges::find(reader.keys, std::pair(epoch, step)) != reader.keys.end();
-  });
 }
 
 Result<void> Server::listen() {

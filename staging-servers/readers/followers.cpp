@@ -8,9 +8,9 @@
 #include "base/clock.h"
 #include "base/fail_point.h"
 #include "base/log.h"
-#include "daemon/server.h"
+#include "readers/reader_registry.h"
 #include "readers/reader_session.h"
-#include "streams/stream.h"
+#include "space/reservation_space.h"
 
 namespace forebay::server {
 namespace {
@@ -26,12 +26,19 @@ constexpr std::uint64_t large_step_bytes = std::uint64_t{256} << 10;
 
 }  // namespace
 
+Followers::Followers(FollowedStream& stream, const storage::StreamState& state, ReservationSpace& space,
+                     EventLoop& loop, ReaderRegistry& registry)
+    : stream_(stream), state_(state), space_(space), loop_(loop), registry_(registry) {
+  registry_.add(*this);
+}
+
 Followers::~Followers() {
-  if (deferred_) stream_.reservation().server().loop().cancel(*deferred_);
+  registry_.remove(*this);
+  if (deferred_) loop_.cancel(*deferred_);
 }
 
 Result<void> Followers::join(ReaderSession& session, const wire::ReaderOpenT& wish) {
-  const auto& state = stream_.state();
+  const storage::StreamState& state = state_;
   const std::string where = "stream " + stream_.path();
   if (!session.consumer.empty() && session.follow && distribution_of(session) == StepDistribution::all_to_all) {
     auto holder = holders_.find(session.consumer);
@@ -90,7 +97,7 @@ Result<void> Followers::join(ReaderSession& session, const wire::ReaderOpenT& wi
     moved.consumer = session.consumer;
     moved.epoch = state.epoch;
     moved.position = passed;
-    if (auto recorded = stream_.record(storage::RecordType::cursor_moved, std::move(moved)); !recorded) return recorded;
+    if (auto recorded = stream_.note_cursor(std::move(moved)); !recorded) return recorded;
   }
   if (!session.consumer.empty() && session.follow && distribution_of(session) == StepDistribution::all_to_all)
     holders_.emplace(session.consumer, &session);
@@ -124,7 +131,7 @@ void Followers::leave(ReaderSession& session, bool holds_on) {
       absent_[session.number].push_back({key, session.consumer.empty()});
       continue;
     }
-    stream_.reservation().server().pins().remove(session.number, key.first, key.second);
+    registry_.pins().remove(session.number, key.first, key.second);
     unpin(key, session.consumer.empty());
   }
   session.pins.clear();
@@ -137,12 +144,12 @@ StepDistribution Followers::distribution_of(const ReaderSession& session) const 
 }
 
 std::uint64_t Followers::visible_limit(const ReaderSession& session) const {
-  return session.min_watermark == Watermark::durable ? stream_.durable_next() : stream_.state().next_step;
+  return session.min_watermark == Watermark::durable ? stream_.durable_next() : state_.next_step;
 }
 
 const storage::StepState* Followers::first_kept(std::uint64_t from, std::uint64_t limit) const {
-  const auto found = stream_.state().steps.lower_bound(from);
-  if (found == stream_.state().steps.end() || found->first >= limit) return nullptr;
+  const auto found = state_.steps.lower_bound(from);
+  if (found == state_.steps.end() || found->first >= limit) return nullptr;
   return &found->second;
 }
 
@@ -181,7 +188,7 @@ void Followers::assign(Sharing& sharing, const std::vector<ReaderSession*>& read
   std::set<std::uint64_t>& turns = sharing.assigned[reader->number];
   turns.insert(step);
   // A reader that has stopped must not make the server remember steps that were dropped long ago.
-  const auto& kept = stream_.state().steps;
+  const auto& kept = state_.steps;
   if (turns.size() <= 2 * kept.size() + assigned_dropped_max) return;
   reader->skipped += std::erase_if(turns, [&](std::uint64_t number) { return !kept.contains(number); });
 }
@@ -189,7 +196,7 @@ void Followers::assign(Sharing& sharing, const std::vector<ReaderSession*>& read
 const storage::StepState* Followers::next_shared(ReaderSession& session, StepDistribution distribution,
                                                  std::uint64_t limit) {
   Sharing& sharing = sharings_[session.consumer];
-  const auto& kept = stream_.state().steps;
+  const auto& kept = state_.steps;
   if (distribution == StepDistribution::on_demand) {
     const storage::StepState* step = first_kept(sharing.next, limit);
     if (step != nullptr) sharing.next = step->committed.step + 1;
@@ -220,7 +227,7 @@ const storage::StepState* Followers::next_for(ReaderSession& session) {
   const storage::StepState* step = first_kept(session.position, limit);
   if (step == nullptr) return nullptr;
   if (session.latest_only) {
-    const auto after = stream_.state().steps.lower_bound(limit);
+    const auto after = state_.steps.lower_bound(limit);
     return &std::prev(after)->second;
   }
   session.skipped += step->committed.step - session.position;
@@ -228,7 +235,7 @@ const storage::StepState* Followers::next_for(ReaderSession& session) {
 }
 
 bool Followers::answer_end(ReaderSession& session) {
-  const auto& state = stream_.state();
+  const storage::StreamState& state = state_;
   const bool over = state.status == StreamStatus::ended || state.status == StreamStatus::failed ||
                     (state.status == StreamStatus::interrupted && stream_.grace_over());
   // Steps that are committed but not durable yet come later.
@@ -260,11 +267,11 @@ void Followers::serve(ReaderSession& session) {
     deliver(session, request, *step, true);
     return;
   }
-  if (!answer_end(session) && session.min_watermark == Watermark::durable) stream_.flusher().request(true);
+  if (!answer_end(session) && session.min_watermark == Watermark::durable) stream_.make_durable_soon();
 }
 
 void Followers::serve_all() {
-  if (deferred_) stream_.reservation().server().loop().cancel(*deferred_);
+  if (deferred_) loop_.cancel(*deferred_);
   deferred_.reset();
   // Serving does not change the set, but what it calls may close connections later: work on a copy.
   const auto sessions = sessions_;
@@ -291,22 +298,21 @@ void Followers::serve_first(std::uint64_t size_bytes) {
 
 void Followers::serve_rest_later() {
   if (std::ranges::none_of(sessions_, [](const auto& entry) { return entry.second->wait_request.has_value(); })) return;
-  deferred_ = stream_.reservation().server().loop().at(monotonic_ns() + writers_lead_ns, [this] {
+  deferred_ = loop_.at(monotonic_ns() + writers_lead_ns, [this] {
     deferred_.reset();
     serve_all();
   });
 }
 
 void Followers::status_changed() {
-  for (const auto& [number, session] : sessions_)
-    session->status_to_tell = session->told_status != stream_.state().status;
+  for (const auto& [number, session] : sessions_) session->status_to_tell = session->told_status != state_.status;
   serve_all();
 }
 
 void Followers::deliver(ReaderSession& session, std::uint32_t request, const storage::StepState& step, bool in_turn) {
   wire::StepEventT event;
   event.kind = static_cast<std::uint8_t>(NextStep::Kind::step);
-  event.status = static_cast<std::uint8_t>(stream_.state().status);
+  event.status = static_cast<std::uint8_t>(state_.status);
   event.step = std::make_unique<wire::StepDescriptorT>();
   event.step->pinned = pin(session, {step.committed.epoch, step.committed.step}, step.committed.size_bytes);
   const StepSummary summary = stream_.summary(step);
@@ -334,17 +340,16 @@ void Followers::deliver(ReaderSession& session, std::uint32_t request, const sto
 }
 
 Result<void> Followers::get_step(ReaderSession& session, std::uint32_t request, std::uint64_t number) {
-  const auto found = stream_.state().steps.find(number);
+  const auto found = state_.steps.find(number);
   const std::string where = fmt::format("stream {}, step {}", stream_.path(), number);
-  if (found == stream_.state().steps.end()) {
-    if (number < stream_.state().next_step) {
+  if (found == state_.steps.end()) {
+    if (number < state_.next_step) {
       return fail(ErrorCode::step_gone,
                   "the step is not kept any more: retention dropped it, or it was withdrawn; list what is kept", where);
     }
-    return fail(
-        ErrorCode::not_found,
-        fmt::format("there is no such step yet; step {} comes next: follow the stream", stream_.state().next_step),
-        where);
+    return fail(ErrorCode::not_found,
+                fmt::format("there is no such step yet; step {} comes next: follow the stream", state_.next_step),
+                where);
   }
   if (number >= visible_limit(session))
     return fail(ErrorCode::not_found, "the step is committed but not durable yet; follow the stream to wait for it",
@@ -354,8 +359,8 @@ Result<void> Followers::get_step(ReaderSession& session, std::uint32_t request, 
 }
 
 Result<void> Followers::check(const StepKey& key) const {
-  const auto found = stream_.state().steps.find(key.second);
-  if (found == stream_.state().steps.end() || found->second.committed.epoch != key.first) {
+  const auto found = state_.steps.find(key.second);
+  if (found == state_.steps.end() || found->second.committed.epoch != key.first) {
     return fail(ErrorCode::step_gone, "the step was dropped while it was read",
                 fmt::format("stream {}, step {}", stream_.path(), key.second));
   }

@@ -15,25 +15,27 @@
 #include <forebay/reader.h>
 #include <forebay/result.h>
 
-#include "daemon/event_loop.h"
-
-namespace forebay::storage {
-struct StepState;
-}
+#include "loop/event_loop.h"
+#include "readers/followed_stream.h"
 
 namespace forebay::server {
 
+class ReaderRegistry;
 class ReaderSession;
-class Stream;
-
-using StepKey = std::pair<std::uint32_t, std::uint64_t>;
+class ReservationSpace;
 
 class Followers {
  public:
-  explicit Followers(Stream& stream) : stream_(stream) {}
+  /// All of these outlive it.
+  Followers(FollowedStream& stream, const storage::StreamState& state, ReservationSpace& space, EventLoop& loop,
+            ReaderRegistry& registry);
   ~Followers();
   Followers(const Followers&) = delete;
   Followers& operator=(const Followers&) = delete;
+
+  const storage::StreamState& state() const noexcept { return state_; }
+  ReservationSpace& space() noexcept { return space_; }
+  FollowedStream& stream() noexcept { return stream_; }
 
   /// Lets a reader in: busy if its consumer has a holder. Sets the session's position.
   Result<void> join(ReaderSession& session, const wire::ReaderOpenT& wish);
@@ -124,7 +126,11 @@ class Followers {
   /// Lets go of what was held for an absent session; `kept`: what it has pinned itself again.
   void end_absent(std::uint64_t session, const std::map<StepKey, std::uint32_t>& kept);
 
-  Stream& stream_;
+  FollowedStream& stream_;
+  const storage::StreamState& state_;
+  ReservationSpace& space_;
+  EventLoop& loop_;
+  ReaderRegistry& registry_;
   std::map<std::uint64_t, ReaderSession*> sessions_;  ///< by their numbers
   std::uint64_t last_served_first_ = 0;               ///< whose turn it was at the last commit
   std::map<std::string, ReaderSession*> holders_;     ///< of named consumers with all_to_all distribution

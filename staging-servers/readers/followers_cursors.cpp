@@ -4,15 +4,15 @@
 
 #include <fmt/format.h>
 
-#include "daemon/server.h"
 #include "readers/followers.h"
+#include "readers/reader_registry.h"
 #include "readers/reader_session.h"
-#include "streams/stream.h"
+#include "space/reservation_space.h"
 
 namespace forebay::server {
 
 void Followers::removed() {
-  PinTable& table = stream_.reservation().server().pins();
+  PinTable& table = registry_.pins();
   for (const auto& [number, session] : sessions_) {
     for (const auto& [key, count] : session->pins) table.remove(number, key.first, key.second);
     session->stream_removed();
@@ -24,7 +24,7 @@ void Followers::removed() {
 }
 
 Result<void> Followers::move_cursor(ReaderSession& session, const wire::CursorMoveT& move) {
-  const auto& state = stream_.state();
+  const storage::StreamState& state = state_;
   const std::string where = fmt::format("stream {}, consumer \"{}\"", stream_.path(), session.consumer);
   if (move.seek) {
     // Retention would drop what a cursor far ahead has passed, and a writer's steps to come with it.
@@ -62,13 +62,13 @@ Result<void> Followers::move_cursor(ReaderSession& session, const wire::CursorMo
   moved.consumer = session.consumer;
   moved.epoch = state.epoch;
   moved.position = move.position;
-  if (auto recorded = stream_.record(storage::RecordType::cursor_moved, std::move(moved)); !recorded) return recorded;
+  if (auto recorded = stream_.note_cursor(std::move(moved)); !recorded) return recorded;
   stream_.what_may_go_changed();
   return {};
 }
 
 void Followers::set_back_cursors(std::uint64_t first) {
-  const auto& state = stream_.state();
+  const storage::StreamState& state = state_;
   std::vector<std::string> beyond;
   for (const auto& [consumer, cursor] : state.cursors) {
     // One of this epoch was put there by its consumer.
@@ -80,7 +80,7 @@ void Followers::set_back_cursors(std::uint64_t first) {
     moved.epoch = state.epoch;
     moved.position = first;
     // Those who read now go back all the same.
-    if (auto recorded = stream_.record(storage::RecordType::cursor_moved, std::move(moved)); !recorded) break;
+    if (auto recorded = stream_.note_cursor(std::move(moved)); !recorded) break;
   }
 }
 
@@ -110,7 +110,7 @@ bool Followers::waits_for_durable() const {
 }
 
 bool Followers::all_passed(const std::vector<std::string>& consumers, std::uint64_t step) const {
-  const auto& cursors = stream_.state().cursors;
+  const auto& cursors = state_.cursors;
   return std::ranges::all_of(consumers, [&](const std::string& consumer) {
     const auto cursor = cursors.find(consumer);
     return cursor != cursors.end() && cursor->second.position > step;
@@ -118,12 +118,12 @@ bool Followers::all_passed(const std::vector<std::string>& consumers, std::uint6
 }
 
 bool Followers::any_cursor_needs(std::uint64_t step) const {
-  return std::ranges::any_of(stream_.state().cursors, [&](const auto& entry) { return entry.second.position <= step; });
+  return std::ranges::any_of(state_.cursors, [&](const auto& entry) { return entry.second.position <= step; });
 }
 
 std::vector<ConsumerInfo> Followers::consumers() const {
   std::vector<ConsumerInfo> found;
-  const auto& state = stream_.state();
+  const storage::StreamState& state = state_;
   for (const auto& [name, cursor] : state.cursors) {
     ConsumerInfo info;
     info.name = name;

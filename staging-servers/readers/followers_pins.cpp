@@ -3,15 +3,14 @@
 // has cut off.
 #include <algorithm>
 
-#include "daemon/server.h"
 #include "readers/followers.h"
+#include "readers/reader_registry.h"
 #include "readers/reader_session.h"
-#include "streams/stream.h"
+#include "space/reservation_space.h"
 
 namespace forebay::server {
 
 bool Followers::pin(ReaderSession& session, const StepKey& key, std::uint64_t size_bytes, bool held) {
-  ReservationSpace& space = stream_.space();
   Pin& pin = pins_[key];
   const bool unnamed = session.consumer.empty();
   const auto refuse = [&] {
@@ -20,11 +19,10 @@ bool Followers::pin(ReaderSession& session, const StepKey& key, std::uint64_t si
   };
   if (!session.pins.contains(key)) {
     const bool adds = unnamed && pin.unnamed == 0;
-    if (adds && !held && space.unnamed_pinned_bytes + size_bytes > space.unnamed_pinned_bytes_max()) return refuse();
-    if (!stream_.reservation().server().pins().add(session.number, session.connection().peer().pid,
-                                                   stream_.state().uuid, key.first, key.second))
+    if (adds && !held && space_.unnamed_pinned_bytes + size_bytes > space_.unnamed_pinned_bytes_max()) return refuse();
+    if (!registry_.pins().add(session.number, session.connection().peer().pid, state_.uuid, key.first, key.second))
       return refuse();
-    if (adds) space.unnamed_pinned_bytes += size_bytes;
+    if (adds) space_.unnamed_pinned_bytes += size_bytes;
     ++pin.count;
     if (unnamed) ++pin.unnamed;
     pin.size_bytes = std::max(pin.size_bytes, size_bytes);  // a writer does not say it
@@ -37,17 +35,17 @@ void Followers::unpin(const StepKey& key, bool unnamed) {
   const auto found = pins_.find(key);
   if (found == pins_.end()) return;
   Pin& pin = found->second;
-  if (unnamed && --pin.unnamed == 0) stream_.space().unnamed_pinned_bytes -= pin.size_bytes;
+  if (unnamed && --pin.unnamed == 0) space_.unnamed_pinned_bytes -= pin.size_bytes;
   if (--pin.count > 0) return;
   pins_.erase(found);
-  stream_.retired_unpinned(key);
+  stream_.unpinned(key);
 }
 
 bool Followers::let_go(ReaderSession& session, const StepKey& key) {
   const auto held = session.pins.find(key);
   if (held == session.pins.end() || --held->second > 0) return false;
   session.pins.erase(held);
-  stream_.reservation().server().pins().remove(session.number, key.first, key.second);
+  registry_.pins().remove(session.number, key.first, key.second);
   unpin(key, session.consumer.empty());
   return true;
 }
@@ -89,13 +87,13 @@ void Followers::unpin_for_writer(std::uint64_t session, const StepKey& key) {
 
 void Followers::hold_for_absent(std::uint64_t session, const std::vector<StepKey>& keys) {
   for (const StepKey& key : keys) {
-    const auto& state = stream_.state();
+    const storage::StreamState& state = state_;
     const auto kept = state.steps.find(key.second);
     const bool exists =
         (kept != state.steps.end() && kept->second.committed.epoch == key.first) || state.retired.contains(key);
     if (!exists) {
       // The server died before the step's record, or lost it with the power.
-      stream_.reservation().server().pins().remove(session, key.first, key.second);
+      registry_.pins().remove(session, key.first, key.second);
       continue;
     }
     ++pins_[key].count;
@@ -110,9 +108,9 @@ void Followers::absent_is_gone(std::uint64_t session) {
 void Followers::end_absent(std::uint64_t session, const std::map<StepKey, std::uint32_t>& kept) {
   const auto found = absent_.find(session);
   if (found == absent_.end()) return;
-  stream_.reservation().server().absent_returned(session);
+  registry_.absent_returned(session);
   for (const auto& [key, unnamed] : std::exchange(found->second, {})) {
-    if (!kept.contains(key)) stream_.reservation().server().pins().remove(session, key.first, key.second);
+    if (!kept.contains(key)) registry_.pins().remove(session, key.first, key.second);
     unpin(key, unnamed);
   }
   absent_.erase(session);
@@ -122,7 +120,7 @@ void Followers::end_absent(std::uint64_t session, const std::map<StepKey, std::u
 std::vector<StepKey> Followers::resume_pins(ReaderSession& session, const std::vector<StepKey>& wanted) {
   std::vector<StepKey> lost;
   for (const StepKey& key : wanted) {
-    const auto& state = stream_.state();
+    const storage::StreamState& state = state_;
     const auto kept = state.steps.find(key.second);
     const storage::StepState* step = nullptr;
     if (kept != state.steps.end() && kept->second.committed.epoch == key.first) step = &kept->second;

@@ -9,8 +9,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/uuid.h"
-#include "daemon/server.h"
-#include "streams/stream.h"
+#include "readers/reader_registry.h"
+#include "space/reservation_space.h"
 
 namespace forebay::server {
 namespace {
@@ -19,26 +19,25 @@ constexpr std::size_t pins_max = 65536;
 
 }  // namespace
 
-ReaderSession::ReaderSession(Connection& connection) : connection_(connection) {}
+ReaderSession::ReaderSession(Connection& connection, StreamsToRead& streams, ReaderRegistry& registry)
+    : connection_(connection), streams_(streams), registry_(registry) {}
 
 ReaderSession::~ReaderSession() {
-  if (open_timer_) connection_.server().loop().cancel(*open_timer_);
-  connection_.server().reader_sessions.erase(number);
+  if (open_timer_) connection_.loop().cancel(*open_timer_);
+  registry_.give_back_number(number);
 }
 
 void ReaderSession::take_number() {
-  auto& taken = connection_.server().reader_sessions;
-  if (std::exchange(admitted_, false)) connection_.server().presence().forget(number);
-  taken.erase(number);
+  if (std::exchange(admitted_, false)) registry_.presence().forget(number);
+  registry_.give_back_number(number);
   // A living reader's number would give this one a say over the other's pins.
   const bool keeps = wish_.resume && wish_.session != 0;
-  number = keeps ? wish_.session : random_number();
-  while (!taken.insert(number).second) number = random_number();
+  number = registry_.take_number(keeps ? wish_.session : random_number());
 }
 
 void ReaderSession::open(const protocol::Message& message) {
   auto body = protocol::body_of<wire::ReaderOpen>(message);
-  if (!body || stream_ != nullptr || waiting_for_stream_) {
+  if (!body || followers_ != nullptr || waiting_for_stream_) {
     connection_.answer_failure(message.request, {ErrorCode::protocol, "malformed or repeated open of a reader", ""});
     connection_.close("protocol error");
     return;
@@ -47,9 +46,9 @@ void ReaderSession::open(const protocol::Message& message) {
   wish_ = std::move(*wish);
   open_request_ = message.request;
   const std::string where = "stream " + wish_.reservation + "/" + wish_.stream;
-  auto reservation = connection_.server().find_reservation(wish_.reservation, connection_.peer());
-  if (!reservation) {
-    connection_.answer_failure(open_request_, reservation.error());
+  const auto found = streams_.find_to_read(connection_.peer(), wish_.reservation, wish_.stream);
+  if (!found) {
+    connection_.answer_failure(open_request_, found.error());
     return;
   }
   const bool sane = is_valid_name(wish_.stream) && wish_.stream != "files" &&
@@ -69,23 +68,19 @@ void ReaderSession::open(const protocol::Message& message) {
   distribution = static_cast<StepDistribution>(wish_.distribution);
   follow = wish_.follow;
   take_number();
-  if (auto readable = (*reservation)->check_readable(wish_.stream); !readable) {
-    connection_.answer_failure(open_request_, readable.error());
-    return;
-  }
-  stream_ = (*reservation)->find_stream(wish_.stream);
-  if (stream_ != nullptr) {
+  followers_ = *found;
+  if (followers_ != nullptr) {
     join();
     return;
   }
   const Deadline deadline = Deadline::after_ms(wish_.open_timeout_ms);
   waiting_for_stream_ = true;
-  connection_.server().add_stream_waiter(*this, wanted_path());
+  registry_.add_stream_waiter(*this, wanted_path());
   if (deadline.is_never()) return;
-  open_timer_ = connection_.server().loop().at(deadline.at_ns(), [this, where] {
+  open_timer_ = connection_.loop().at(deadline.at_ns(), [this, where] {
     open_timer_.reset();
     waiting_for_stream_ = false;
-    connection_.server().remove_stream_waiter(*this);
+    registry_.remove_stream_waiter(*this);
     const ErrorCode code = wish_.open_timeout_ms == 0 ? ErrorCode::not_found : ErrorCode::timeout;
     connection_.answer_failure(open_request_,
                                {code,
@@ -96,57 +91,56 @@ void ReaderSession::open(const protocol::Message& message) {
 }
 
 void ReaderSession::stream_made() {
-  auto reservation = connection_.server().find_reservation(wish_.reservation, connection_.peer());
-  if (reservation) stream_ = (*reservation)->find_stream(wish_.stream);
-  if (stream_ == nullptr) {
+  followers_ = streams_.find_to_read(connection_.peer(), wish_.reservation, wish_.stream).value_or(nullptr);
+  if (followers_ == nullptr) {
     // Removed again meanwhile: the next one of this name is waited for.
-    connection_.server().add_stream_waiter(*this, wanted_path());
+    registry_.add_stream_waiter(*this, wanted_path());
     return;
   }
   waiting_for_stream_ = false;
-  if (open_timer_) connection_.server().loop().cancel(*open_timer_);
+  if (open_timer_) connection_.loop().cancel(*open_timer_);
   open_timer_.reset();
   join();
 }
 
 void ReaderSession::reservation_destroyed() {
   waiting_for_stream_ = false;
-  if (open_timer_) connection_.server().loop().cancel(*open_timer_);
+  if (open_timer_) connection_.loop().cancel(*open_timer_);
   open_timer_.reset();
   connection_.answer_failure(
       open_request_, {ErrorCode::not_found, "the reservation was destroyed", "reservation " + wish_.reservation});
 }
 
 void ReaderSession::join() {
-  if (auto joined = stream_->followers().join(*this, wish_); !joined) {
-    stream_ = nullptr;
+  if (auto joined = followers_->join(*this, wish_); !joined) {
+    followers_ = nullptr;
     connection_.answer_failure(open_request_, joined.error());
     return;
   }
   wire::ReaderOpenedT opened;
-  opened.uuid = stream_->state().uuid;
-  opened.epoch = stream_->state().epoch;
+  opened.uuid = followers_->state().uuid;
+  opened.epoch = followers_->state().epoch;
   opened.position = position;
-  opened.segment_bytes = stream_->reservation().record().segment_bytes;
+  opened.segment_bytes = followers_->space().segments().record().segment_bytes;
   opened.session = number;
   opened.rewound = rewound;
   if (wish_.resume) {
     std::vector<StepKey> wanted;
     for (const wire::StepKey& key : wish_.pins) wanted.emplace_back(key.epoch(), key.step());
-    for (const StepKey& key : stream_->followers().resume_pins(*this, wanted))
+    for (const StepKey& key : followers_->resume_pins(*this, wanted))
       opened.lost_pins.emplace_back(key.second, key.first, 0);
   }
   admitted_ = true;
   std::vector<Descriptor> descriptors;
-  if (Descriptor presence = connection_.server().presence().admit(number); presence.valid())
+  if (Descriptor presence = registry_.presence().admit(number); presence.valid())
     descriptors.push_back(std::move(presence));
   connection_.answer(protocol::MessageType::reader_opened, open_request_, opened, std::move(descriptors));
   // A writer may wait for its readers.
-  if (follow) stream_->group().readers_changed();
+  if (follow) followers_->stream().readers_changed();
 }
 
 void ReaderSession::stream_removed() {
-  stream_ = nullptr;
+  followers_ = nullptr;
   pins.clear();
   if (!wait_request) return;
   wire::StepEventT event;
@@ -163,7 +157,7 @@ std::vector<Descriptor> ReaderSession::descriptors_for(const std::vector<std::ui
   for (std::uint32_t segment : wanted) {
     if (descriptors.size() == protocol::descriptors_max) break;
     if (connection_.segments_sent.contains(segment)) continue;
-    auto descriptor = stream_->space().segments().open(segment, false);
+    auto descriptor = followers_->space().segments().open(segment, false);
     if (!descriptor) {
       log::error("{}", descriptor.error().message());
       break;
@@ -182,34 +176,34 @@ Result<void> ReaderSession::answer(const protocol::Message& message) {
       if (wait_request) return fail(ErrorCode::protocol, "a wait for a step is outstanding already");
       if (!follow) return fail(ErrorCode::invalid_argument, "this reader was opened for random access only");
       wait_request = message.request;
-      stream_->followers().serve(*this);
+      followers_->serve(*this);
       return {};
     case MessageType::step_poll:
-      stream_->followers().serve(*this);
+      followers_->serve(*this);
       connection_.answer_done(message.request);
       return {};
     case MessageType::step_get: {
       auto body = protocol::body_of<wire::StepGet>(message);
       if (!body) return fail(std::move(body.error()));
-      return stream_->followers().get_step(*this, message.request, (*body)->step());
+      return followers_->get_step(*this, message.request, (*body)->step());
     }
     case MessageType::cursor_move: {
       auto body = protocol::body_of<wire::CursorMove>(message);
       if (!body) return fail(std::move(body.error()));
       const std::unique_ptr<wire::CursorMoveT> move((*body)->UnPack());
-      if (auto moved = stream_->followers().move_cursor(*this, *move); !moved) return moved;
+      if (auto moved = followers_->move_cursor(*this, *move); !moved) return moved;
       connection_.answer_done(message.request);
       return {};
     }
     case MessageType::segments_get: {
-      if (auto stays = stream_->space().segments().check_stays(); !stays) return stays;
+      if (auto stays = followers_->space().segments().check_stays(); !stays) return stays;
       auto body = protocol::body_of<wire::SegmentsGet>(message);
       if (!body) return fail(std::move(body.error()));
       std::vector<std::uint32_t> wanted;
       if ((*body)->segments() != nullptr) {
         // A segment that this stream has never written is none of the reader's business.
         for (std::uint32_t segment : *(*body)->segments()) {
-          if (stream_->state().owners.contains(segment)) wanted.push_back(segment);
+          if (followers_->state().owners.contains(segment)) wanted.push_back(segment);
           connection_.segments_sent.erase(segment);
         }
       }
@@ -222,8 +216,7 @@ Result<void> ReaderSession::answer(const protocol::Message& message) {
       auto body = protocol::body_of<wire::StepCheck>(message);
       if (!body) return fail(std::move(body.error()));
       if ((*body)->key() == nullptr) return fail(ErrorCode::protocol, "a step check without a key");
-      if (auto checked = stream_->followers().check({(*body)->key()->epoch(), (*body)->key()->step()}); !checked)
-        return checked;
+      if (auto checked = followers_->check({(*body)->key()->epoch(), (*body)->key()->step()}); !checked) return checked;
       connection_.answer_done(message.request);
       return {};
     }
@@ -238,15 +231,15 @@ void ReaderSession::handle(protocol::Message message) {
     open(message);
     return;
   }
-  if (stream_ == nullptr) {
+  if (followers_ == nullptr) {
     if (message.request != 0)
       connection_.answer_failure(
           message.request, {ErrorCode::not_found, "the stream was removed, or not opened by this connection", ""});
     return;
   }
   if (message.type == protocol::MessageType::reader_leave) {
-    stream_->followers().stop_following(*this);
-    stream_->followers().serve_all();
+    followers_->stop_following(*this);
+    followers_->serve_all();
     return;
   }
   if (message.type == protocol::MessageType::step_release) {
@@ -255,7 +248,7 @@ void ReaderSession::handle(protocol::Message message) {
       connection_.close("malformed release");
       return;
     }
-    for (const wire::StepKey* key : *(*body)->steps()) stream_->followers().release(*this, {key->epoch(), key->step()});
+    for (const wire::StepKey* key : *(*body)->steps()) followers_->release(*this, {key->epoch(), key->step()});
     return;
   }
   if (auto answered = answer(message); !answered) {
@@ -265,22 +258,21 @@ void ReaderSession::handle(protocol::Message message) {
 }
 
 void ReaderSession::closed(const std::string&) {
-  Server& server = connection_.server();
-  if (waiting_for_stream_) server.remove_stream_waiter(*this);
+  if (waiting_for_stream_) registry_.remove_stream_waiter(*this);
   if (!admitted_) return;
   // A forked child has a copy of the presence, but not of a connection from after the fork; and a client may give a
   // connection up for another one.
   const bool holds_on =
-      stream_ != nullptr && !pins.empty() && server.presence().state(number) == ReaderPresence::State::present;
-  if (stream_ != nullptr) stream_->followers().leave(*this, holds_on);
+      followers_ != nullptr && !pins.empty() && registry_.presence().state(number) == ReaderPresence::State::present;
+  if (followers_ != nullptr) followers_->leave(*this, holds_on);
   if (holds_on) {
-    server.watch_absent_reader(number, connection_.peer().pid);
+    registry_.watch_absent(number, connection_.peer().pid);
   } else {
-    server.presence().forget(number);
+    registry_.presence().forget(number);
   }
   // It may be said twice: a consumer's next reader does not wait for the end to be handled.
   admitted_ = false;
-  stream_ = nullptr;
+  followers_ = nullptr;
 }
 
 }  // namespace forebay::server

@@ -8,14 +8,14 @@
 
 #include <forebay/reader.h>
 
-#include "daemon/connection.h"
+#include "loop/connection.h"
 #include "readers/followers.h"
 
 namespace forebay::server {
 
 class ReaderSession final : public Session {
  public:
-  explicit ReaderSession(Connection& connection);
+  ReaderSession(Connection& connection, StreamsToRead& streams, ReaderRegistry& registry);
   ~ReaderSession() override;
 
   void handle(protocol::Message message) override;
@@ -58,12 +58,14 @@ class ReaderSession final : public Session {
   void take_number();
 
   Connection& connection_;
+  StreamsToRead& streams_;
+  ReaderRegistry& registry_;
   wire::ReaderOpenT wish_;
   std::uint32_t open_request_ = 0;
   bool waiting_for_stream_ = false;
   bool admitted_ = false;  ///< has joined a stream, and has a file that says that it is present
   std::optional<EventLoop::TimerId> open_timer_;
-  Stream* stream_ = nullptr;
+  Followers* followers_ = nullptr;  ///< of its stream
 };
 
 }  // namespace forebay::server

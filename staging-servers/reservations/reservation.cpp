@@ -9,14 +9,17 @@
 #include "base/fail_point.h"
 #include "base/log.h"
 #include "base/uuid.h"
-#include "daemon/server.h"
+#include "loop/connection.h"
 #include "streams/stream.h"
 #include "streams/stream_recovery.h"
 
 namespace forebay::server {
 
-Reservation::Reservation(Server& server, reservation::ReservationT record)
-    : server_(server), record_(std::move(record)), space_(server.loop(), server.device(), server.store(), record_) {}
+Reservation::Reservation(ReservationHost& host, reservation::ReservationT record)
+    : host_(host),
+      services_(host.stream_services()),
+      record_(std::move(record)),
+      space_(services_.loop, services_.device, services_.store, record_) {}
 
 Reservation::~Reservation() = default;
 
@@ -61,20 +64,20 @@ Result<Stream*> Reservation::find_or_make_stream(const std::string& stream) {
   if (Stream* found = find_stream(stream)) return found;
   if (auto readable = check_readable(stream); !readable) return fail(std::move(readable.error()));
   if (auto room = space_.journal_room().make_room_for_stream(); !room) return fail(std::move(room.error()));
-  if (auto made = server_.store().make_stream_directory(record_.id, stream); !made)
+  if (auto made = services_.store.make_stream_directory(record_.id, stream); !made)
     return fail(std::move(made.error()));
   fail_point("server.stream.before_journal");
   auto state = storage::StreamState::fresh(random_uuid(), stream, wall_clock_ns());
   const auto checkpoint = state.to_checkpoint();
   const auto body = protocol::pack(checkpoint);
-  auto journal = storage::Journal::create(server_.device(), server_.store().stream_directory(record_.id, stream),
+  auto journal = storage::Journal::create(services_.device, services_.store.stream_directory(record_.id, stream),
                                           {body.data(), body.size()}, space_.journal_room().options());
   if (!journal) return fail(std::move(journal.error()));
-  auto made = std::make_unique<Stream>(*this, server_.next_stream_number(), std::move(state), std::move(*journal),
-                                       JournalWaste{});
+  auto made = std::make_unique<Stream>(services_, space_, host_.next_stream_number(), std::move(state),
+                                       std::move(*journal), JournalWaste{});
   Stream* raw = made.get();
   streams_.emplace(stream, std::move(made));
-  server_.stream_made(raw->path());
+  services_.readers.stream_made(raw->path());
   return raw;
 }
 
@@ -92,7 +95,7 @@ void Reservation::recover_streams(bool after_boot, const std::set<std::string>& 
 void Reservation::read_streams(bool after_boot, const std::set<std::string>& unchecked) {
   auto& unreadable = space_.segments().unreadable_streams;
   const bool none_checked = after_boot || unchecked.contains(all_streams);
-  auto names = server_.store().stream_names(record_.id);
+  auto names = services_.store.stream_names(record_.id);
   if (!names) {
     // Nothing may be written over steps that nobody knows of.
     unreadable.emplace(all_streams, names.error().message());
@@ -109,14 +112,14 @@ void Reservation::read_streams(bool after_boot, const std::set<std::string>& unc
   };
   std::map<std::string, ReadStream> read_streams;
   for (const std::string& stream : *names) {
-    auto read = read_stream(*this, stream, to_check(stream));
+    auto read = read_stream(services_, space_, stream, to_check(stream));
     if (read) {
       read_streams.emplace(stream, std::move(*read));
       continue;
     }
     if (read.error().code == ErrorCode::not_found) {
       // A crash came between its folder and its journal: nobody was told that it exists.
-      if (auto retired = server_.store().retire_stream(record_.id, stream); retired) continue;
+      if (auto retired = services_.store.retire_stream(record_.id, stream); retired) continue;
     }
     not_recovered(stream, read.error());
   }
@@ -126,7 +129,7 @@ void Reservation::read_streams(bool after_boot, const std::set<std::string>& unc
       auto& [stream_name, read] = *stream;
       Result<void> taken;
       if (!read.recovery.damaged && (read.recovery.bytes_cut > 0) == cut)
-        taken = take_certain_space(*this, read, to_check(stream_name));
+        taken = take_certain_space(services_, space_, read, to_check(stream_name));
       if (!taken) not_recovered(stream_name, taken.error());
       stream = taken ? std::next(stream) : read_streams.erase(stream);
     }
@@ -135,7 +138,7 @@ void Reservation::read_streams(bool after_boot, const std::set<std::string>& unc
   for (const bool damaged : {false, true}) {
     for (auto& [stream, read] : read_streams) {
       if (read.recovery.damaged != damaged) continue;
-      auto recovered = recover_stream(*this, std::move(read), to_check(stream));
+      auto recovered = recover_stream(services_, space_, host_.next_stream_number(), std::move(read), to_check(stream));
       if (!recovered) {
         not_recovered(stream, recovered.error());
         continue;
@@ -157,20 +160,21 @@ Result<void> Reservation::remove_stream(const std::string& stream) {
   // Else a new stream of this name would be taken for it at the next start.
   const auto no_more_unchecked = [&] {
     if (unchecked_.erase(stream) == 0) return;
-    if (auto noted = server_.note_boot(); !noted) log::warning("{}", noted.error().message());
+    if (auto noted = host_.note_boot(); !noted) log::warning("{}", noted.error().message());
   };
   if (unreadable.contains(stream)) {
     // Which steps they hold only its journal tells, and with it gone these would be anybody's space.
-    if (server_.has_unplaced_readers()) {
+    services_.readers.forget_gone_unplaced();
+    if (services_.readers.has_unplaced()) {
       return fail(ErrorCode::busy,
                   "readers of before the server's start may hold steps of this stream, which cannot be read; end them "
                   "first",
                   "stream " + name() + "/" + stream);
     }
-    if (auto retired = server_.store().retire_stream(record_.id, stream); !retired) return retired;
+    if (auto retired = services_.store.retire_stream(record_.id, stream); !retired) return retired;
     unreadable.erase(stream);
     no_more_unchecked();
-    server_.purge_quarantine();
+    host_.purge_quarantine();
     // What lies in them is known again.
     space_.journal_room().shrank();
     space_.queue().changed(SpaceChange::more);
@@ -182,7 +186,7 @@ Result<void> Reservation::remove_stream(const std::string& stream) {
     return fail(ErrorCode::busy, "readers hold steps of this stream; end them first",
                 "stream " + found->second->path());
   }
-  if (auto retired = server_.store().retire_stream(record_.id, stream); !retired) return retired;
+  if (auto retired = services_.store.retire_stream(record_.id, stream); !retired) return retired;
   fail_point("server.stream.retired");
   const std::vector<Extent> held = found->second->extents_of_steps();
   space_.queue().end_waits(*found->second,
@@ -193,7 +197,7 @@ Result<void> Reservation::remove_stream(const std::string& stream) {
   for (const Extent& extent : held) space_.map().release(extent);
   space_.journal_room().shrank();
   space_.queue().changed(SpaceChange::more);
-  server_.purge_quarantine();
+  host_.purge_quarantine();
   return {};
 }
 
@@ -213,7 +217,7 @@ ReservationInfo Reservation::info(std::uint64_t files_bytes) const {
   info.owner_gid = record_.owner_gid;
   info.created_ns = record_.created_ns;
   info.streams = static_cast<std::uint32_t>(streams_.size());
-  info.files_path = server_.store().files_directory(record_.id);
+  info.files_path = services_.store.files_directory(record_.id);
   return info;
 }
 

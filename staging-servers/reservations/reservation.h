@@ -15,17 +15,28 @@
 namespace forebay::server {
 
 struct Peer;
-class Server;
 class Stream;
+struct StreamServices;
+
+/// What a reservation asks of its server.
+class ReservationHost {
+ public:
+  virtual ~ReservationHost() = default;
+  virtual const StreamServices& stream_services() = 0;
+  virtual std::uint64_t next_stream_number() = 0;
+  /// Writes down which streams could not be checked since the boot.
+  virtual Result<void> note_boot() = 0;
+  /// Deletes in the background what lies in quarantine.
+  virtual void purge_quarantine() = 0;
+};
 
 class Reservation {
  public:
-  Reservation(Server& server, reservation::ReservationT record);
+  Reservation(ReservationHost& host, reservation::ReservationT record);
   ~Reservation();
 
   const reservation::ReservationT& record() const noexcept { return record_; }
   const std::string& name() const noexcept { return record_.name; }
-  Server& server() noexcept { return server_; }
   ReservationSpace& space() noexcept { return space_; }
 
   /// permission_denied unless the peer is the owner, in the owning group, or an administrator.
@@ -62,7 +73,8 @@ class Reservation {
  private:
   void read_streams(bool after_boot, const std::set<std::string>& unchecked);
 
-  Server& server_;
+  ReservationHost& host_;
+  const StreamServices& services_;
   const reservation::ReservationT record_;
   ReservationSpace space_;
   std::map<std::string, std::unique_ptr<Stream>> streams_;

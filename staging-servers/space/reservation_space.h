@@ -10,7 +10,7 @@
 
 #include <forebay/writer.h>
 
-#include "daemon/event_loop.h"
+#include "loop/event_loop.h"
 #include "space/journal_room.h"
 #include "space/segments.h"
 #include "space/space_queue.h"

@@ -15,7 +15,7 @@
 #include <forebay/result.h>
 #include <forebay/writer.h>
 
-#include "daemon/event_loop.h"
+#include "loop/event_loop.h"
 #include "space/space_user.h"
 
 namespace forebay::server {

@@ -8,7 +8,6 @@
 #include "base/clock.h"
 #include "base/fail_point.h"
 #include "base/log.h"
-#include "daemon/server.h"
 #include "streams/stream.h"
 
 namespace forebay::server {
@@ -75,7 +74,7 @@ Flusher::Flusher(Stream& stream)
     : stream_(stream), durable_next_(stream.state().durable_next), alive_(std::make_shared<bool>(true)) {}
 
 Flusher::~Flusher() {
-  if (timer_) stream_.reservation().server().loop().cancel(*timer_);
+  if (timer_) stream_.services().loop.cancel(*timer_);
 }
 
 bool Flusher::nothing_to_do() const {
@@ -90,15 +89,15 @@ void Flusher::request(bool soon) {
     again_soon_ = again_soon_ || soon;
     return;
   }
-  Server& server = stream_.reservation().server();
-  const std::int64_t interval_ms = server.options().flush_interval_ms;
+  EventLoop& loop = stream_.services().loop;
+  const std::int64_t interval_ms = stream_.services().flush_interval_ms;
   if (!soon && interval_ms < 0) return;
   if (timer_) {
     if (timer_soon_ || !soon) return;
-    server.loop().cancel(*timer_);
+    loop.cancel(*timer_);
   }
   timer_soon_ = soon;
-  timer_ = server.loop().at(monotonic_ns() + (soon ? 0 : interval_ms * 1'000'000), [this] {
+  timer_ = loop.at(monotonic_ns() + (soon ? 0 : interval_ms * 1'000'000), [this] {
     timer_.reset();
     start();
   });
@@ -141,8 +140,8 @@ void Flusher::start() {
   job->segments = std::move(*segments);
   job->releases = stream_.take_unsynced_releases();
   running_ = job;
-  Server& server = stream_.reservation().server();
-  server.sync_worker().add([this, job, &loop = server.loop(), alive = std::weak_ptr<bool>(alive_)] {
+  const StreamServices& services = stream_.services();
+  services.sync_worker.add([this, job, &loop = services.loop, alive = std::weak_ptr<bool>(alive_)] {
     fail_point("server.flush.before_sync");
     auto failure = sync_all(job->segments);
     loop.post([this, job, alive, failure = std::move(failure)] {
@@ -157,7 +156,7 @@ void Flusher::give_up(Job& job) {
 }
 
 void Flusher::retry_later() {
-  EventLoop& loop = stream_.reservation().server().loop();
+  EventLoop& loop = stream_.services().loop;
   if (timer_) loop.cancel(*timer_);
   timer_soon_ = false;
   timer_ = loop.at(monotonic_ns() + retry_pause_ms * 1'000'000, [this] {
@@ -191,9 +190,9 @@ void Flusher::segments_synced(const std::shared_ptr<Job>& job, const std::option
       return;
     }
   }
-  Server& server = stream_.reservation().server();
-  server.sync_worker().add(
-      [this, job, journal = stream_.journal().shared(), &loop = server.loop(), alive = std::weak_ptr<bool>(alive_)] {
+  const StreamServices& services = stream_.services();
+  services.sync_worker.add(
+      [this, job, journal = stream_.journal().shared(), &loop = services.loop, alive = std::weak_ptr<bool>(alive_)] {
         fail_point("server.flush.before_journal_sync");
         auto synced = journal->sync();
         loop.post([this, job, alive, synced = std::move(synced)]() mutable {

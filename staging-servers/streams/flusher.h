@@ -8,7 +8,7 @@
 #include <optional>
 #include <vector>
 
-#include "daemon/event_loop.h"
+#include "loop/event_loop.h"
 #include "space/space_map.h"
 
 namespace forebay::server {

@@ -7,7 +7,6 @@
 
 #include "base/clock.h"
 #include "base/fail_point.h"
-#include "daemon/server.h"
 
 namespace forebay::server {
 
@@ -20,26 +19,26 @@ std::vector<Extent> extents_of(const journal::StepCommittedT& step) {
   return extents;
 }
 
-Stream::Stream(Reservation& reservation, std::uint64_t number, storage::StreamState state,
-               std::shared_ptr<storage::Journal> journal, const JournalWaste& waste)
-    : reservation_(reservation),
-      space_(reservation.space()),
+Stream::Stream(const StreamServices& services, ReservationSpace& space, std::uint64_t number,
+               storage::StreamState state, std::shared_ptr<storage::Journal> journal, const JournalWaste& waste)
+    : services_(services),
+      space_(space),
       number_(number),
       state_(std::move(state)),
       journal_(space_, state_, std::move(journal), waste),
-      group_(*this),
-      followers_(*this),
+      followers_(*this, state_, space_, services.loop, services.readers),
+      group_(*this, number_, state_, space_, services.loop, followers_),
       flusher_(*this) {
   space_.segments().add(*this);
 }
 
 Stream::~Stream() {
   space_.segments().remove(*this);
-  if (grace_timer_) reservation_.server().loop().cancel(*grace_timer_);
+  if (grace_timer_) services_.loop.cancel(*grace_timer_);
 }
 
 void Stream::post(std::function<void()> task) {
-  reservation_.server().loop().post([alive = std::weak_ptr<const bool>(alive_), task = std::move(task)] {
+  services_.loop.post([alive = std::weak_ptr<const bool>(alive_), task = std::move(task)] {
     if (!alive.expired()) task();
   });
 }
@@ -102,6 +101,14 @@ Result<void> Stream::form_group(journal::GroupFormedT formed) {
   // The group may have brought another retention.
   what_may_go_changed();
   return {};
+}
+
+Result<void> Stream::note_rank_closed(journal::RankClosedT closed) {
+  return record(storage::RecordType::rank_closed, std::move(closed));
+}
+
+Result<void> Stream::note_cursor(journal::CursorMovedT moved) {
+  return record(storage::RecordType::cursor_moved, std::move(moved));
 }
 
 void Stream::removed() {
@@ -176,7 +183,7 @@ bool Stream::writes_unsynced_in(std::uint32_t segment) const {
 }
 
 void Stream::begin_grace(std::int64_t grace_ms) {
-  EventLoop& loop = reservation_.server().loop();
+  EventLoop& loop = services_.loop;
   if (grace_timer_) loop.cancel(*grace_timer_);
   grace_timer_.reset();
   const Deadline deadline = Deadline::after_ms(grace_ms);

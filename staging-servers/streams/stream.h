@@ -13,10 +13,11 @@
 #include <forebay/reader.h>
 
 #include "base/log.h"
-#include "daemon/event_loop.h"
+#include "loop/event_loop.h"
+#include "loop/worker.h"
 #include "protocol/message.h"
 #include "readers/followers.h"
-#include "reservations/reservation.h"
+#include "readers/reader_registry.h"
 #include "space/reservation_space.h"
 #include "storage/journal.h"
 #include "storage/stream_state.h"
@@ -26,19 +27,26 @@
 
 namespace forebay::server {
 
-/// A commit of a step: number and the epoch it was made in.
-using StepKey = std::pair<std::uint32_t, std::uint64_t>;
+/// What streams use of their server. All of it outlives them.
+struct StreamServices {
+  EventLoop& loop;
+  Device& device;
+  storage::ReservationStore& store;
+  Worker& sync_worker;  ///< syncs, in order
+  ReaderRegistry& readers;
+  std::int64_t flush_interval_ms = 0;  ///< how long a committed step may wait to be made durable; < 0: only on request
+  std::int64_t restart_grace_ms = 0;   ///< how long writer groups have to come back after a restart of the server
+};
 
-class Stream final : public SpaceUser {
+class Stream final : public WrittenStream, public FollowedStream {
  public:
-  Stream(Reservation& reservation, std::uint64_t number, storage::StreamState state,
+  Stream(const StreamServices& services, ReservationSpace& space, std::uint64_t number, storage::StreamState state,
          std::shared_ptr<storage::Journal> journal, const JournalWaste& waste);
   ~Stream() override;
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
-  Reservation& reservation() noexcept { return reservation_; }
-  const Reservation& reservation() const noexcept { return reservation_; }
+  const StreamServices& services() const noexcept { return services_; }
   ReservationSpace& space() noexcept { return space_; }
   const storage::StreamState& state() const noexcept override { return state_; }
   StreamJournal& journal() noexcept { return journal_; }
@@ -61,17 +69,17 @@ class Stream final : public SpaceUser {
     return result;
   }
 
-  /// Makes the step visible: readers get it, old steps go, writers are answered.
-  Result<void> commit(journal::StepCommittedT step);
+  Result<void> commit(journal::StepCommittedT step) override;
   /// Withdraws the steps from `first` on in a new epoch; consumers beyond it are set back.
   Result<void> withdraw(std::uint64_t first);
-  /// A new group begins, and with one record withdraws the steps from `formed.withdraws_from` on.
-  Result<void> form_group(journal::GroupFormedT formed);
+  Result<void> form_group(journal::GroupFormedT formed) override;
+  Result<void> note_rank_closed(journal::RankClosedT closed) override;
+  Result<void> note_cursor(journal::CursorMovedT moved) override;
   /// Drops what retention allows to go.
   void apply_retention() override;
   /// To be called when what may go has changed, by a pin, a cursor, a receipt or a rule: drops what retention allows to
   /// go, and whoever waits for space may have what he could not have before.
-  void what_may_go_changed();
+  void what_may_go_changed() override;
   bool drop_oldest() override;
   bool drops_when_let_go() const override;
   bool may_free_space() const override;
@@ -85,9 +93,7 @@ class Stream final : public SpaceUser {
 
   /// Tells writers and readers that the stream is no more.
   void removed();
-  /// The end counts also where it cannot be written down, which is the error returned: nobody waits for a group that
-  /// is no more. A restarted server would not know of it, and wait for the group.
-  Result<void> group_ended(std::uint32_t incarnation, StreamStatus status, const std::string& text);
+  Result<void> group_ended(std::uint32_t incarnation, StreamStatus status, const std::string& text) override;
   void fail_stream(const std::string& text) override;
   /// Nothing can be added to its journal; the stream fails.
   void set_damaged(const std::string& damage);
@@ -98,11 +104,13 @@ class Stream final : public SpaceUser {
   void give_way(const Extent& extent) override;
   bool writes_unsynced_in(std::uint32_t segment) const override;
 
-  /// Newest step that is durable for everyone to see: the journal that says so is synced.
-  std::uint64_t durable_next() const noexcept { return flusher_.durable_next(); }
+  /// The journal that says so is synced.
+  std::uint64_t durable_next() const noexcept override { return flusher_.durable_next(); }
+  void make_durable_soon() override { flusher_.request(true); }
+  void readers_changed() override { group_.readers_changed(); }
 
   StreamInfo info() const;
-  StepSummary summary(const storage::StepState& step) const;
+  StepSummary summary(const storage::StepState& step) const override;
   std::uint64_t kept_bytes() const;
   /// All space that its steps hold, kept and withdrawn ones.
   std::vector<Extent> extents_of_steps() const;
@@ -111,8 +119,7 @@ class Stream final : public SpaceUser {
   /// Steps with a receipt lose their preciousness.
   Result<void> mark_staged(std::uint32_t epoch, const std::vector<std::uint64_t>& steps, const std::string& receipt);
 
-  /// A withdrawn step was unpinned for the last time.
-  void retired_unpinned(const StepKey& key);
+  void unpinned(const StepKey& key) override;
   /// Space of dropped durable steps whose drop has become durable.
   void release_after_sync(std::vector<Extent> extents);
   bool waits_for_journal_sync() const noexcept { return !unsynced_releases_.empty(); }
@@ -126,8 +133,8 @@ class Stream final : public SpaceUser {
   void put_back_unsynced_releases(std::vector<std::vector<Extent>> releases);
 
   /// Grace time after a group was lost, over which followers wait for a restart.
-  bool grace_over() const noexcept { return grace_over_; }
-  void begin_grace(std::int64_t grace_ms);
+  bool grace_over() const noexcept override { return grace_over_; }
+  void begin_grace(std::int64_t grace_ms) override;
   /// After a restart of the server: what is left of the lost group's grace.
   void resume_grace();
 
@@ -145,7 +152,7 @@ class Stream final : public SpaceUser {
   bool drop(const std::vector<std::uint64_t>& steps);
   void free_step(const storage::StepState& step, bool durable);
 
-  Reservation& reservation_;
+  const StreamServices& services_;
   ReservationSpace& space_;
   const std::uint64_t number_;
   std::string damage_;
@@ -156,8 +163,8 @@ class Stream final : public SpaceUser {
   std::optional<EventLoop::TimerId> grace_timer_;
   bool grace_over_ = true;
   bool roll_posted_ = false;
-  WriterGroup group_;
   Followers followers_;
+  WriterGroup group_;
   Flusher flusher_;
   /// Outlives the stream in what was posted.
   std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);

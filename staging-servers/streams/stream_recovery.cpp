@@ -5,7 +5,6 @@
 
 #include "base/fail_point.h"
 #include "base/log.h"
-#include "daemon/server.h"
 #include "storage/framing.h"
 #include "streams/step_check.h"
 #include "streams/stream.h"
@@ -14,56 +13,57 @@ namespace forebay::server {
 namespace {
 
 /// Takes the space of a step; nothing if another holds any of it.
-bool take_step(Reservation& reservation, const storage::StepState& step) {
+bool take_step(ReservationSpace& space, const storage::StepState& step) {
   const std::vector<Extent> extents = extents_of(step.committed);
   for (auto extent = extents.begin(); extent != extents.end(); ++extent) {
-    if (reservation.space().map().take(*extent)) continue;
-    for (auto taken = extents.begin(); taken != extent; ++taken) reservation.space().map().release(*taken);
+    if (space.map().take(*extent)) continue;
+    for (auto taken = extents.begin(); taken != extent; ++taken) space.map().release(*taken);
     return false;
   }
   return true;
 }
 
 /// Withdrawn steps that nobody holds were given back before the restart, and their space may be somebody else's now.
-void forget_released(Reservation& reservation, storage::StreamState& state) {
+void forget_released(const StreamServices& services, storage::StreamState& state) {
   std::erase_if(state.retired, [&](const auto& entry) {
-    return !reservation.server().held_by_absent(state.uuid, entry.first.first, entry.first.second);
+    return !services.readers.held_by_absent(state.uuid, entry.first.first, entry.first.second);
   });
 }
 
 /// Space that steps below `end` hold. corrupt, with nothing taken, if two of them claim the same bytes.
-Result<void> take_space(Reservation& reservation, storage::StreamState& state, std::uint64_t end) {
-  forget_released(reservation, state);
+Result<void> take_space(const StreamServices& services, ReservationSpace& space, storage::StreamState& state,
+                        std::uint64_t end) {
+  forget_released(services, state);
   std::vector<const storage::StepState*> steps;
   for (auto step = state.steps.begin(); step != state.steps.lower_bound(end); ++step) steps.push_back(&step->second);
   for (const auto& [key, step] : state.retired) steps.push_back(&step);
   for (auto step = steps.begin(); step != steps.end(); ++step) {
-    if (take_step(reservation, **step)) continue;
+    if (take_step(space, **step)) continue;
     for (auto taken = steps.begin(); taken != step; ++taken) {
-      for (const Extent& extent : extents_of((*taken)->committed)) reservation.space().map().release(extent);
+      for (const Extent& extent : extents_of((*taken)->committed)) space.map().release(extent);
     }
     return fail(
         ErrorCode::corrupt,
         fmt::format("step {} claims space that another one holds or that does not exist", (*step)->committed.step),
-        fmt::format("stream {}/{}", reservation.name(), state.name));
+        fmt::format("stream {}/{}", space.reservation(), state.name));
   }
   return {};
 }
 
 /// What is cut from the journal's end may have dropped steps whose space is another's by now: they are dropped again,
 /// and in one with the cut, for once it is made no start could tell that these steps give way.
-Result<void> drop_overtaken(Reservation& reservation, ReadStream& read, std::uint64_t end) {
+Result<void> drop_overtaken(ReservationSpace& space, ReadStream& read, std::uint64_t end) {
   journal::StepsDroppedT dropped;
   for (auto step = read.state.steps.begin(); step != read.state.steps.lower_bound(end); ++step) {
-    if (take_step(reservation, step->second)) {
-      for (const Extent& extent : extents_of(step->second.committed)) reservation.space().map().release(extent);
+    if (take_step(space, step->second)) {
+      for (const Extent& extent : extents_of(step->second.committed)) space.map().release(extent);
     } else {
       dropped.ranges.emplace_back(step->first, step->first);
     }
   }
   if (dropped.ranges.empty()) return {};
   log::warning("stream {}/{}: {} steps were dropped by records that are gone, and their space is another's",
-               reservation.name(), read.state.name, dropped.ranges.size());
+               space.reservation(), read.state.name, dropped.ranges.size());
   if (auto applied = read.state.apply(dropped); !applied) return applied;
   const auto checkpoint = read.state.checkpoint_body();
   auto written = read.journal->roll({checkpoint.data(), checkpoint.size()});
@@ -78,38 +78,37 @@ Result<void> drop_overtaken(Reservation& reservation, ReadStream& read, std::uin
 }
 
 /// Steps from `first` on are no more, in what this server knows; no record says so yet.
-void forget(Reservation& reservation, storage::StreamState& state, std::uint64_t first, bool space_taken) {
+void forget(ReservationSpace& space, storage::StreamState& state, std::uint64_t first, bool space_taken) {
   for (auto step = state.steps.lower_bound(first); step != state.steps.end(); step = state.steps.erase(step)) {
     if (!space_taken) continue;
-    for (const Extent& extent : extents_of(step->second.committed)) reservation.space().map().release(extent);
+    for (const Extent& extent : extents_of(step->second.committed)) space.map().release(extent);
   }
   state.next_step = first;
 }
 
 /// Space of the steps behind the durable watermark, which a loss of power may have called back from the dead: those
 /// from the first whose space is another's by now are forgotten.
-void take_space_not_durable(Reservation& reservation, storage::StreamState& state) {
+void take_space_not_durable(ReservationSpace& space, storage::StreamState& state) {
   for (auto step = state.steps.lower_bound(state.durable_next); step != state.steps.end(); ++step) {
-    if (take_step(reservation, step->second)) continue;
+    if (take_step(space, step->second)) continue;
     log::warning("stream {}/{}: step {} was dropped before the loss of power, and its space is another's: cut there",
-                 reservation.name(), state.name, step->first);
-    forget(reservation, state, step->first, false);
+                 space.reservation(), state.name, step->first);
+    forget(space, state, step->first, false);
     return;
   }
 }
 
-auto check(Reservation& reservation, const storage::StepState& step) {
-  return check_step(step.committed, reservation.record().segment_bytes, [&](std::uint32_t segment) {
-    return reservation.space().segments().open_file(segment, OpenMode::read);
-  });
+auto check(ReservationSpace& space, const storage::StepState& step) {
+  return check_step(step.committed, space.segments().record().segment_bytes,
+                    [&](std::uint32_t segment) { return space.segments().open_file(segment, OpenMode::read); });
 }
 
 /// The first step behind the durable watermark that power loss has damaged. An error if that cannot be told now: a disk
 /// that does not answer, or a server without descriptors, has not lost a step.
-Result<std::optional<std::uint64_t>> first_damaged(Reservation& reservation, const storage::StreamState& state) {
-  const std::string where = "stream " + reservation.name() + "/" + state.name;
+Result<std::optional<std::uint64_t>> first_damaged(ReservationSpace& space, const storage::StreamState& state) {
+  const std::string where = "stream " + space.reservation() + "/" + state.name;
   for (auto step = state.steps.lower_bound(state.durable_next); step != state.steps.end(); ++step) {
-    auto checked = check(reservation, step->second);
+    auto checked = check(space, step->second);
     if (!checked && checked.error().code != ErrorCode::corrupt) {
       // Never not_found, which says of a stream that it was not made whole.
       return fail(ErrorCode::io_error,
@@ -131,43 +130,44 @@ Result<std::optional<std::uint64_t>> first_damaged(Reservation& reservation, con
 
 /// Takes the space of a step that a damaged journal tells of; false if it is another's, or what lies there is not
 /// whole.
-bool take_if_whole(Reservation& reservation, const std::string& stream, const storage::StepState& step) {
+bool take_if_whole(ReservationSpace& space, const std::string& stream, const storage::StepState& step) {
   const std::uint64_t number = step.committed.step;
-  if (!take_step(reservation, step)) {
-    log::warning("stream {}/{}: step {} was dropped, and its space is another's", reservation.name(), stream, number);
+  if (!take_step(space, step)) {
+    log::warning("stream {}/{}: step {} was dropped, and its space is another's", space.reservation(), stream, number);
     return false;
   }
   // Dropped, and written over since by what is gone as well.
-  const auto checked = check(reservation, step);
+  const auto checked = check(space, step);
   if (checked || checked.error().code != ErrorCode::corrupt) return true;
-  log::warning("stream {}/{}: step {} is left out: {}", reservation.name(), stream, number, checked.error().message());
-  for (const Extent& extent : extents_of(step.committed)) reservation.space().map().release(extent);
+  log::warning("stream {}/{}: step {} is left out: {}", space.reservation(), stream, number, checked.error().message());
+  for (const Extent& extent : extents_of(step.committed)) space.map().release(extent);
   return false;
 }
 
 /// A stream whose journal is damaged, so that nothing can be added: its steps may have been dropped by records that are
 /// gone, and those that power loss has damaged cannot be cut on disk. Takes what is nobody else's and whole.
-Result<void> take_what_is_left(Reservation& reservation, storage::StreamState& state, bool after_boot) {
-  forget_released(reservation, state);
+Result<void> take_what_is_left(const StreamServices& services, ReservationSpace& space, storage::StreamState& state,
+                               bool after_boot) {
+  forget_released(services, state);
   for (auto step = state.retired.begin(); step != state.retired.end();)
-    step = take_step(reservation, step->second) ? std::next(step) : state.retired.erase(step);
+    step = take_step(space, step->second) ? std::next(step) : state.retired.erase(step);
   for (auto step = state.steps.begin(); step != state.steps.end();)
-    step = take_if_whole(reservation, state.name, step->second) ? std::next(step) : state.steps.erase(step);
+    step = take_if_whole(space, state.name, step->second) ? std::next(step) : state.steps.erase(step);
   if (!after_boot) return {};
-  const auto damaged = first_damaged(reservation, state);
+  const auto damaged = first_damaged(space, state);
   if (!damaged) {
-    forget(reservation, state, 0, true);
+    forget(space, state, 0, true);
     for (const auto& [key, step] : state.retired) {
-      for (const Extent& extent : extents_of(step.committed)) reservation.space().map().release(extent);
+      for (const Extent& extent : extents_of(step.committed)) space.map().release(extent);
     }
     return fail(damaged.error());
   }
-  if (*damaged) forget(reservation, state, **damaged, true);
+  if (*damaged) forget(space, state, **damaged, true);
   return {};
 }
 
 Result<void> close_after_boot(Stream& stream) {
-  const auto damaged = first_damaged(stream.reservation(), stream.state());
+  const auto damaged = first_damaged(stream.space(), stream.state());
   if (!damaged) return fail(damaged.error());
   // Commits may be lost with the journal's tail, without a trace: what is written from now on must not go by their
   // names.
@@ -182,14 +182,14 @@ Result<void> close_after_boot(Stream& stream) {
 
 }  // namespace
 
-Result<ReadStream> read_stream(Reservation& reservation, const std::string& name, bool after_boot) {
-  Server& server = reservation.server();
-  const std::string where = "stream " + reservation.name() + "/" + name;
+Result<ReadStream> read_stream(const StreamServices& services, ReservationSpace& space, const std::string& name,
+                               bool after_boot) {
+  const std::string where = "stream " + space.reservation() + "/" + name;
   ReadStream read;
-  storage::JournalOptions options = reservation.space().journal_room().options();
+  storage::JournalOptions options = space.journal_room().options();
   options.same_boot = !after_boot;
   auto journal = storage::Journal::open(
-      server.device(), server.store().stream_directory(reservation.record().id, name),
+      services.device, services.store.stream_directory(space.segments().record().id, name),
       [&read](storage::RecordType type, std::span<const std::byte> body) {
         auto applied = read.state.apply(type, body);
         if (type == storage::RecordType::checkpoint) {
@@ -208,40 +208,41 @@ Result<ReadStream> read_stream(Reservation& reservation, const std::string& name
   if (read.recovery.bytes_cut > 0)
     log::warning("{}: {} bytes of a torn record are cut from the journal's end", where, read.recovery.bytes_cut);
   for (const auto& [segment, owner] : read.state.owners) {
-    if (segment >= reservation.space().map().segment_count())
+    if (segment >= space.map().segment_count())
       return fail(ErrorCode::corrupt, fmt::format("segment {} does not exist", segment), where);
   }
   return read;
 }
 
-Result<void> take_certain_space(Reservation& reservation, ReadStream& read, bool after_boot) {
+Result<void> take_certain_space(const StreamServices& services, ReservationSpace& space, ReadStream& read,
+                                bool after_boot) {
   const std::uint64_t end = after_boot ? read.state.durable_next : read.state.next_step;
   if (read.recovery.bytes_cut > 0) {
-    if (auto dropped = drop_overtaken(reservation, read, end); !dropped) return dropped;
+    if (auto dropped = drop_overtaken(space, read, end); !dropped) return dropped;
   }
-  return take_space(reservation, read.state, end);
+  return take_space(services, space, read.state, end);
 }
 
-Result<std::unique_ptr<Stream>> recover_stream(Reservation& reservation, ReadStream read, bool after_boot) {
-  Server& server = reservation.server();
+Result<std::unique_ptr<Stream>> recover_stream(const StreamServices& services, ReservationSpace& space,
+                                               std::uint64_t number, ReadStream read, bool after_boot) {
   auto& [state, journal, recovery, waste] = read;
-  const std::string where = "stream " + reservation.name() + "/" + state.name;
+  const std::string where = "stream " + space.reservation() + "/" + state.name;
   const bool damaged = recovery.damaged;
   if (damaged) {
-    if (auto taken = take_what_is_left(reservation, state, after_boot); !taken) return fail(std::move(taken.error()));
+    if (auto taken = take_what_is_left(services, space, state, after_boot); !taken)
+      return fail(std::move(taken.error()));
   } else {
     // All streams have the space that is certainly theirs: what gives way to them is told from here on by records.
     if (auto cut = journal->cut_tail(); !cut) return fail(std::move(cut.error()));
-    if (after_boot) take_space_not_durable(reservation, state);
+    if (after_boot) take_space_not_durable(space, state);
   }
-  auto stream =
-      std::make_unique<Stream>(reservation, server.next_stream_number(), std::move(state), std::move(journal), waste);
+  auto stream = std::make_unique<Stream>(services, space, number, std::move(state), std::move(journal), waste);
   for (const auto& [segment, owner] : stream->state().owners) {
     // Of several streams the one that still writes has the say; an older owner only ever reads its steps there.
     const bool lives = !damaged && stream->state().group && stream->state().group->incarnation == owner.incarnation &&
                        stream->state().status == StreamStatus::live;
-    if (lives || !reservation.space().map().owner(segment))
-      reservation.space().map().set_owner(segment, Owner{stream->number(), owner.incarnation, owner.rank});
+    if (lives || !space.map().owner(segment))
+      space.map().set_owner(segment, Owner{stream->number(), owner.incarnation, owner.rank});
   }
   if (damaged) {
     stream->set_damaged(recovery.damage);
@@ -250,7 +251,7 @@ Result<std::unique_ptr<Stream>> recover_stream(Reservation& reservation, ReadStr
   if (recovery.bytes_cut > 0) stream->set_end_cut();
   if (after_boot) {
     if (auto closed = close_after_boot(*stream); !closed) {
-      for (const Extent& extent : stream->extents_of_steps()) reservation.space().release(extent);
+      for (const Extent& extent : stream->extents_of_steps()) space.release(extent);
       stream->removed();
       return fail(std::move(closed.error()));
     }
@@ -258,7 +259,7 @@ Result<std::unique_ptr<Stream>> recover_stream(Reservation& reservation, ReadStr
   // A crash may have come between a withdrawal and the cursors' way back: consumers would miss the steps to come.
   stream->followers().set_back_cursors(stream->state().next_step);
   const StreamStatus status = stream->state().status;
-  if (status == StreamStatus::live) stream->group().expect_rejoin(server.options().restart_grace_ms);
+  if (status == StreamStatus::live) stream->group().expect_rejoin(services.restart_grace_ms);
   if (status == StreamStatus::interrupted && stream->state().group) stream->resume_grace();
   return stream;
 }

@@ -12,7 +12,7 @@
 
 namespace forebay::server {
 
-void Stream::retired_unpinned(const StepKey& key) {
+void Stream::unpinned(const StepKey& key) {
   const auto found = state_.retired.find(key);
   if (found == state_.retired.end()) return;
   // Whether the step was durable is not known any more: wait for the sync in any case.

@@ -8,17 +8,19 @@
 #include "base/bounds.h"
 #include "base/clock.h"
 #include "base/fail_point.h"
-#include "daemon/server.h"
-#include "streams/stream.h"
+#include "space/reservation_space.h"
 #include "writers/writer_session.h"
 
 namespace forebay::server {
 
+WriterGroup::WriterGroup(WrittenStream& stream, std::uint64_t number, const storage::StreamState& state,
+                         ReservationSpace& space, EventLoop& loop, Followers& followers)
+    : stream_(stream), stream_number_(number), state_(state), space_(space), loop_(loop), followers_(followers) {}
+
 WriterGroup::~WriterGroup() {
-  EventLoop& loop = stream_.reservation().server().loop();
-  if (rejoin_timer_) loop.cancel(*rejoin_timer_);
+  if (rejoin_timer_) loop_.cancel(*rejoin_timer_);
   for (auto& [rank, candidate] : candidates_) {
-    if (candidate.has_timer) loop.cancel(candidate.timer);
+    if (candidate.has_timer) loop_.cancel(candidate.timer);
   }
 }
 
@@ -42,7 +44,7 @@ bool WriterGroup::is_member(const WriterSession& session) const noexcept {
 }
 
 bool WriterGroup::owns(const Owner& owner) const noexcept {
-  return active_ && owner.stream == stream_.number() && owner.incarnation == incarnation_;
+  return active_ && owner.stream == stream_number_ && owner.incarnation == incarnation_;
 }
 
 bool WriterGroup::step_open() const {
@@ -55,7 +57,7 @@ bool WriterGroup::is_complete() const {
 }
 
 bool WriterGroup::may_commit() const {
-  return active_ && stream_.state().status != StreamStatus::failed &&
+  return active_ && state_.status != StreamStatus::failed &&
          std::ranges::none_of(ranks_, [](const Rank& rank) { return rank.closed; });
 }
 
@@ -98,7 +100,7 @@ Result<journal::PartT> WriterGroup::check_part(Rank& rank, std::uint32_t number,
   std::map<std::uint32_t, RangeSet> used;
   for (const wire::Extent& extent : part.extents) {
     const Extent plain{extent.segment(), extent.offset(), extent.length()};
-    if (!stream_.space().map().is_valid(plain)) return refuse("the part names space that does not exist");
+    if (!space_.map().is_valid(plain)) return refuse("the part names space that does not exist");
     const auto found = granted.find(plain.segment);
     if (found == granted.end() || !found->second.erase(plain.offset, plain.length))
       return refuse("the part names space that was not granted to this rank");
@@ -127,7 +129,7 @@ Result<journal::PartT> WriterGroup::check_part(Rank& rank, std::uint32_t number,
 void WriterGroup::part(WriterSession& session, std::uint32_t request, const wire::PartT& part) {
   Rank* rank = rank_of(session, request);
   if (rank == nullptr) return;
-  const auto& state = stream_.state();
+  const storage::StreamState& state = state_;
   const std::string where = fmt::format("stream {}, step {}, rank {}", stream_.path(), part.step, session.rank);
   const bool durable = waits_till_durable();
   if (durable && state.status == StreamStatus::failed && part.step >= stream_.durable_next()) {
@@ -140,7 +142,7 @@ void WriterGroup::part(WriterSession& session, std::uint32_t request, const wire
     // Sent again after a crash: that the step has committed does not say that it is durable.
     if (durable && part.step >= stream_.durable_next()) {
       durable_waiting_.push_back({&session, request, part.step, part.next_bytes});
-      stream_.flusher().request(true);
+      stream_.make_durable_soon();
       return;
     }
     answer_committed(session, request, part.step, part.next_bytes);
@@ -168,7 +170,7 @@ void WriterGroup::part(WriterSession& session, std::uint32_t request, const wire
   if (part.holder != 0) {
     // Before the commit, so that a server that is killed after it finds the pin in its table.
     const WriterPin pin{part.holder, session.connection().peer().pid, {state.epoch, part.step}};
-    if (auto pinned = stream_.followers().pin_for_writer(pin.session, pin.process, pin.key); !pinned) {
+    if (auto pinned = followers_.pin_for_writer(pin.session, pin.process, pin.key); !pinned) {
       take_back_part(*rank);
       session.connection().answer_failure(request, {pinned.error().code, pinned.error().what, where});
       return;
@@ -181,7 +183,7 @@ void WriterGroup::part(WriterSession& session, std::uint32_t request, const wire
 
 void WriterGroup::commit_if_whole() {
   if (!std::ranges::all_of(ranks_, [](const Rank& rank) { return rank.part.has_value(); })) return;
-  const auto& state = stream_.state();
+  const storage::StreamState& state = state_;
   journal::StepCommittedT step;
   step.step = state.next_step;
   step.epoch = state.epoch;
@@ -193,8 +195,7 @@ void WriterGroup::commit_if_whole() {
     committing_.push_back({rank.part->request, rank.part->next_bytes, rank.part->pin, rank.part->part.extents});
     for (const auto& extent : rank.part->part.extents) step.size_bytes += extent.length();
     // Once more: the holder may have come back on another connection, when there was no step to hold.
-    if (const auto& pin = rank.part->pin)
-      (void)stream_.followers().pin_for_writer(pin->session, pin->process, pin->key);
+    if (const auto& pin = rank.part->pin) (void)followers_.pin_for_writer(pin->session, pin->process, pin->key);
     step.parts.push_back(std::make_unique<journal::PartT>(std::move(rank.part->part)));
     rank.part.reset();
   }
@@ -211,7 +212,7 @@ void WriterGroup::commit_if_whole() {
 void WriterGroup::answer_commit() {
   fail_point("server.commit.before_answer");
   if (waits_till_durable()) return;
-  const std::uint64_t step = stream_.state().next_step - 1;
+  const std::uint64_t step = state_.next_step - 1;
   for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
     if (ranks_[rank].session != nullptr)
       answer_committed(*ranks_[rank].session, committing_[rank].request, step, committing_[rank].next_bytes);
@@ -239,8 +240,8 @@ void WriterGroup::answer_committed(WriterSession& session, std::uint32_t request
     std::uint64_t held = 0;
     for (const auto& [segment, ranges] : rank.granted) held += ranges.total();
     if (next_bytes > held) {
-      const auto extents = stream_.space().allocate_ahead(stream_, {stream_.number(), incarnation_, session.rank},
-                                                          std::min(next_bytes - held, grant_bytes_max()));
+      const auto extents = space_.allocate_ahead(stream_, {stream_number_, incarnation_, session.rank},
+                                                 std::min(next_bytes - held, grant_bytes_max()));
       grant(rank, extents);
       describe_grant(session, extents, committed.extents, committed.segments, descriptors);
     }
@@ -263,7 +264,7 @@ void WriterGroup::durable_moved() {
 void WriterGroup::abort_step(WriterSession& session, std::uint32_t request, std::uint64_t step) {
   Rank* rank = rank_of(session, request);
   if (rank == nullptr) return;
-  if (step == stream_.state().next_step) take_back_part(*rank);
+  if (step == state_.next_step) take_back_part(*rank);
   session.connection().answer_done(request);
 }
 
@@ -280,7 +281,7 @@ void WriterGroup::close(WriterSession& session, std::uint32_t request) {
     journal::RankClosedT closed;
     closed.incarnation = incarnation_;
     closed.rank = session.rank;
-    if (auto recorded = stream_.record(storage::RecordType::rank_closed, std::move(closed)); !recorded) {
+    if (auto recorded = stream_.note_rank_closed(std::move(closed)); !recorded) {
       session.connection().answer_failure(request, recorded.error());
       return;
     }
@@ -299,7 +300,7 @@ void WriterGroup::close(WriterSession& session, std::uint32_t request) {
     take_back_part(other);
   }
   // The group commits nothing more.
-  stream_.space().queue().changed(SpaceChange::less);
+  space_.queue().changed(SpaceChange::less);
   // What is answered must survive the server's death.
   if (auto ended = end_group(); !ended) {
     session.connection().answer_failure(request, ended.error());
@@ -332,12 +333,12 @@ void WriterGroup::lost(WriterSession& session, const std::string& reason) {
 void WriterGroup::break_group(const std::string& reason) {
   active_ = false;
   rejoining_ = false;
-  if (rejoin_timer_) stream_.reservation().server().loop().cancel(*rejoin_timer_);
+  if (rejoin_timer_) loop_.cancel(*rejoin_timer_);
   rejoin_timer_.reset();
   fail_point("server.group.breaking");
   const std::string where = "stream " + stream_.path();
   const Error broken{ErrorCode::group_broken, reason + "; the open step does not exist: restart the group", where};
-  stream_.space().queue().end_waits(stream_, broken);
+  space_.queue().end_waits(stream_, broken);
   for (Rank& rank : ranks_) {
     const std::optional<std::uint32_t> request = rank.part ? std::optional(rank.part->request) : std::nullopt;
     give_back(rank);
@@ -354,7 +355,7 @@ void WriterGroup::break_group(const std::string& reason) {
 void WriterGroup::fail_waiting(const Error& error) {
   auto waiting = std::exchange(durable_waiting_, {});
   for (const DurableWaiter& waiter : waiting) waiter.session->connection().answer_failure(waiter.request, error);
-  stream_.space().queue().end_waits(stream_, error);
+  space_.queue().end_waits(stream_, error);
   if (!waits_till_durable()) return;
   // A rank that comes later with its part of the step is refused: it will not be whole.
   for (Rank& rank : ranks_) {
@@ -367,7 +368,7 @@ void WriterGroup::fail_waiting(const Error& error) {
 void WriterGroup::fail_withdrawn_waiters() {
   const Error gone{ErrorCode::fenced, "a newer writer group has withdrawn the step before it was durable",
                    "stream " + stream_.path()};
-  const std::uint64_t first = stream_.state().next_step;
+  const std::uint64_t first = state_.next_step;
   for (const DurableWaiter& waiter : durable_waiting_) {
     if (waiter.step >= first) waiter.session->connection().answer_failure(waiter.request, gone);
   }

@@ -14,19 +14,24 @@
 #include <forebay/storage/journal_generated.h>
 #include <forebay/writer.h>
 
-#include "daemon/event_loop.h"
+#include "loop/event_loop.h"
 #include "readers/followers.h"
 #include "space/space_map.h"
+#include "writers/written_stream.h"
 
 namespace forebay::server {
 
-class Stream;
+class ReservationSpace;
 class WriterSession;
 
 class WriterGroup {
  public:
-  explicit WriterGroup(Stream& stream) : stream_(stream) {}
+  /// All of these outlive it. `number`: the server's for the stream.
+  WriterGroup(WrittenStream& stream, std::uint64_t number, const storage::StreamState& state, ReservationSpace& space,
+              EventLoop& loop, Followers& followers);
   ~WriterGroup();
+
+  ReservationSpace& space() noexcept { return space_; }
 
   /// A connection that is about to ask: it is told when the stream is removed, and must say when it ends (lost).
   void attach(WriterSession& session) { sessions_.push_back(&session); }
@@ -151,7 +156,12 @@ class WriterGroup {
                       std::vector<wire::Extent>& wire_extents, std::vector<std::uint32_t>& segments,
                       std::vector<Descriptor>& descriptors);
 
-  Stream& stream_;
+  WrittenStream& stream_;
+  const std::uint64_t stream_number_;
+  const storage::StreamState& state_;
+  ReservationSpace& space_;
+  EventLoop& loop_;
+  Followers& followers_;
   std::vector<WriterSession*> sessions_;           ///< all connections that asked, whatever became of it
   std::map<std::uint32_t, Candidate> candidates_;  ///< of the group that is forming, by rank
   bool active_ = false;                            ///< a group writes, or is expected back

@@ -8,9 +8,8 @@
 #include "base/clock.h"
 #include "base/fail_point.h"
 #include "base/log.h"
-#include "daemon/server.h"
+#include "space/reservation_space.h"
 #include "storage/record_check.h"
-#include "streams/stream.h"
 #include "writers/writer_group.h"
 #include "writers/writer_session.h"
 
@@ -114,8 +113,7 @@ void WriterGroup::open(WriterSession& session, std::uint32_t request, const wire
   const Deadline deadline = Deadline::after_ms(wish.open_timeout_ms);
   if (!deadline.is_never()) {
     candidate.has_timer = true;
-    candidate.timer = stream_.reservation().server().loop().at(deadline.at_ns(),
-                                                               [this, rank = wish.rank] { candidate_timed_out(rank); });
+    candidate.timer = loop_.at(deadline.at_ns(), [this, rank = wish.rank] { candidate_timed_out(rank); });
   }
   candidates_.emplace(wish.rank, std::move(candidate));
   form_if_whole();
@@ -124,7 +122,7 @@ void WriterGroup::open(WriterSession& session, std::uint32_t request, const wire
 void WriterGroup::fail_candidates(const Error& error) {
   auto candidates = std::exchange(candidates_, {});
   for (auto& [rank, candidate] : candidates) {
-    if (candidate.has_timer) stream_.reservation().server().loop().cancel(candidate.timer);
+    if (candidate.has_timer) loop_.cancel(candidate.timer);
     candidate.session->connection().answer_failure(candidate.request, error);
   }
 }
@@ -148,7 +146,7 @@ void WriterGroup::candidate_timed_out(std::uint32_t rank) {
     text = "the group that wrote this stream before the server was restarted may still come back";
   } else {
     text = fmt::format("{} readers were waited for (RendezvousReaderCount), {} came", wish.rendezvous_readers,
-                       stream_.followers().follower_count());
+                       followers_.follower_count());
   }
   fail_candidates({ErrorCode::timeout, text, "stream " + stream_.path()});
 }
@@ -156,7 +154,7 @@ void WriterGroup::candidate_timed_out(std::uint32_t rank) {
 void WriterGroup::drop_candidate(const WriterSession& session) {
   for (auto candidate = candidates_.begin(); candidate != candidates_.end(); ++candidate) {
     if (candidate->second.session != &session) continue;
-    if (candidate->second.has_timer) stream_.reservation().server().loop().cancel(candidate->second.timer);
+    if (candidate->second.has_timer) loop_.cancel(candidate->second.timer);
     candidates_.erase(candidate);
     return;
   }
@@ -170,7 +168,7 @@ void WriterGroup::form_if_whole() {
   if (active_ || candidates_.empty()) return;
   // Rank 0's wishes hold for all.
   const wire::WriterOpenT wish = candidates_.begin()->second.wish;
-  if (candidates_.size() < wish.ranks || stream_.followers().follower_count() < wish.rendezvous_readers) return;
+  if (candidates_.size() < wish.ranks || followers_.follower_count() < wish.rendezvous_readers) return;
   if (auto begun = begin_incarnation(wish); !begun) {
     fail_candidates(begun.error());
     return;
@@ -180,10 +178,10 @@ void WriterGroup::form_if_whole() {
   ranks_.clear();
   ranks_.resize(wish.ranks);
   for (auto& [number, candidate] : candidates) {
-    if (candidate.has_timer) stream_.reservation().server().loop().cancel(candidate.timer);
+    if (candidate.has_timer) loop_.cancel(candidate.timer);
     join(number, *candidate.session, candidate.request);
   }
-  stream_.followers().status_changed();
+  followers_.status_changed();
 }
 
 void WriterGroup::join(std::uint32_t number, WriterSession& session, std::uint32_t request) {
@@ -191,16 +189,16 @@ void WriterGroup::join(std::uint32_t number, WriterSession& session, std::uint32
   session.member = true;
   session.incarnation = incarnation_;
   wire::WriterOpenedT opened;
-  opened.uuid = stream_.state().uuid;
-  opened.epoch = stream_.state().epoch;
+  opened.uuid = state_.uuid;
+  opened.epoch = state_.epoch;
   opened.incarnation = incarnation_;
-  opened.next_step = stream_.state().next_step;
-  opened.segment_bytes = stream_.reservation().record().segment_bytes;
+  opened.next_step = state_.next_step;
+  opened.segment_bytes = space_.segments().record().segment_bytes;
   session.connection().answer(protocol::MessageType::writer_opened, request, opened);
 }
 
 Result<void> WriterGroup::begin_incarnation(const wire::WriterOpenT& wish) {
-  const auto& state = stream_.state();
+  const storage::StreamState& state = state_;
   const std::string where = "stream " + stream_.path();
   if (state.status == StreamStatus::failed) {
     return fail(ErrorCode::failed, "the stream has failed and takes no more steps: " + state.status_text, where);
@@ -253,8 +251,7 @@ Result<void> WriterGroup::begin_incarnation(const wire::WriterOpenT& wish) {
   options_ = wish;
   active_ = true;
   step_order_.reset();
-  if (wish.distribution != 0)
-    stream_.followers().set_stream_distribution(static_cast<StepDistribution>(wish.distribution));
+  if (wish.distribution != 0) followers_.set_stream_distribution(static_cast<StepDistribution>(wish.distribution));
   log::info("stream {}: incarnation {} of {} ranks writes from step {}", stream_.path(), incarnation_, wish.ranks,
             state.next_step);
   return {};

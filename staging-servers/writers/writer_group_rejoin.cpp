@@ -5,15 +5,14 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "daemon/server.h"
-#include "streams/stream.h"
+#include "space/reservation_space.h"
 #include "writers/writer_group.h"
 #include "writers/writer_session.h"
 
 namespace forebay::server {
 
 void WriterGroup::expect_rejoin(std::int64_t grace_ms) {
-  const auto& group = *stream_.state().group;
+  const auto& group = *state_.group;
   active_ = true;
   rejoining_ = true;
   incarnation_ = group.incarnation;
@@ -22,12 +21,11 @@ void WriterGroup::expect_rejoin(std::int64_t grace_ms) {
   options_.durability = group.durability;
   options_.grace_ms = group.grace_ms;
   options_.ranks = group.ranks;
-  if (group.distribution != 0)
-    stream_.followers().set_stream_distribution(static_cast<StepDistribution>(group.distribution));
+  if (group.distribution != 0) followers_.set_stream_distribution(static_cast<StepDistribution>(group.distribution));
   ranks_.clear();
   ranks_.resize(group.ranks);
-  for (const std::uint32_t rank : stream_.state().closed_ranks) ranks_[rank].closed = true;
-  rejoin_timer_ = stream_.reservation().server().loop().at(Deadline::after_ms(grace_ms).at_ns(), [this] {
+  for (const std::uint32_t rank : state_.closed_ranks) ranks_[rank].closed = true;
+  rejoin_timer_ = loop_.at(Deadline::after_ms(grace_ms).at_ns(), [this] {
     rejoin_timer_.reset();
     std::string missing;
     for (std::uint32_t number = 0; number < ranks_.size(); ++number) {
@@ -40,7 +38,7 @@ void WriterGroup::expect_rejoin(std::int64_t grace_ms) {
 
 void WriterGroup::rejoin(WriterSession& session, std::uint32_t request, const wire::WriterRejoinT& wish) {
   const std::string where = fmt::format("stream {}, rank {}", stream_.path(), wish.rank);
-  const auto& state = stream_.state();
+  const storage::StreamState& state = state_;
   if (!state.group || wish.incarnation < state.group->incarnation || wish.epoch != state.epoch) {
     session.connection().answer_failure(request, {ErrorCode::fenced, "a newer writer group has taken over", where});
     return;
@@ -66,13 +64,13 @@ void WriterGroup::rejoin(WriterSession& session, std::uint32_t request, const wi
   session.rank = wish.rank;
   session.incarnation = incarnation_;
   session.member = true;
-  SpaceMap& space = stream_.space().map();
+  SpaceMap& space = space_.map();
   for (const wire::Extent& extent : wish.held) {
     const Extent plain{extent.segment(), extent.offset(), extent.length()};
     if (!space.is_valid(plain)) continue;
     const auto owner = space.owner(plain.segment);
     if (!owner || !owns(*owner)) continue;
-    stream_.space().claim(stream_, plain);
+    space_.claim(stream_, plain);
     // What a part in flight held that has committed is taken already.
     grant(rank, space.take_free(plain));
   }
@@ -84,7 +82,7 @@ void WriterGroup::rejoin(WriterSession& session, std::uint32_t request, const wi
 
 bool WriterGroup::take_place(WriterSession& session, std::uint32_t request, const wire::WriterOpenT& wish) {
   if (!rejoining_ || wish.opening == 0 || wish.rank >= ranks_.size()) return false;
-  const auto& openings = stream_.state().group->openings;
+  const auto& openings = state_.group->openings;
   if (wish.rank >= openings.size() || openings[wish.rank] != wish.opening) return false;
   if (ranks_[wish.rank].session != nullptr || ranks_[wish.rank].closed) return false;
   session.rank = wish.rank;
@@ -96,7 +94,7 @@ bool WriterGroup::take_place(WriterSession& session, std::uint32_t request, cons
 void WriterGroup::finish_rejoin_if_whole() {
   if (!std::ranges::all_of(ranks_, [](const Rank& rank) { return rank.session != nullptr || rank.closed; })) return;
   rejoining_ = false;
-  if (rejoin_timer_) stream_.reservation().server().loop().cancel(*rejoin_timer_);
+  if (rejoin_timer_) loop_.cancel(*rejoin_timer_);
   rejoin_timer_.reset();
   log::info("stream {}: all {} ranks of incarnation {} are back", stream_.path(), ranks_.size(), incarnation_);
   if (!candidates_.empty()) {
@@ -105,7 +103,7 @@ void WriterGroup::finish_rejoin_if_whole() {
                      "stream " + stream_.path()});
   }
   for (auto& task : std::exchange(deferred_, {})) task();
-  stream_.space().queue().changed(SpaceChange::more);
+  space_.queue().changed(SpaceChange::more);
 }
 
 }  // namespace forebay::server

@@ -3,8 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/log.h"
-#include "daemon/server.h"
-#include "streams/stream.h"
+#include "space/reservation_space.h"
 #include "writers/writer_group.h"
 #include "writers/writer_session.h"
 
@@ -31,7 +30,7 @@ bool WriterGroup::holds_space_in(std::uint32_t segment) const {
 }
 
 std::uint64_t WriterGroup::grant_bytes_max() const {
-  const std::uint64_t message_bytes = protocol::descriptors_max * stream_.reservation().record().segment_bytes / 2;
+  const std::uint64_t message_bytes = protocol::descriptors_max * space_.segments().record().segment_bytes / 2;
   return std::max(message_bytes, space_unit_bytes);
 }
 
@@ -49,14 +48,14 @@ void WriterGroup::take_back_part(Rank& rank) {
 }
 
 void WriterGroup::unpin(const std::optional<WriterPin>& pin) {
-  if (pin) stream_.followers().unpin_for_writer(pin->session, pin->key);
+  if (pin) followers_.unpin_for_writer(pin->session, pin->key);
 }
 
 void WriterGroup::give_back(Rank& rank) {
   take_back_part(rank);
   auto granted = std::exchange(rank.granted, {});
   for (const auto& [segment, ranges] : granted) {
-    for (const auto& [offset, length] : ranges.ranges()) stream_.space().release({segment, offset, length});
+    for (const auto& [offset, length] : ranges.ranges()) space_.release({segment, offset, length});
   }
 }
 
@@ -67,7 +66,7 @@ void WriterGroup::describe_grant(WriterSession& session, const std::vector<Exten
     wire_extents.emplace_back(extent.segment, 0, 0, extent.offset, extent.length);
     if (session.connection().segments_sent.contains(extent.segment) || descriptors.size() == protocol::descriptors_max)
       continue;
-    auto descriptor = stream_.space().segments().open(extent.segment, true);
+    auto descriptor = space_.segments().open(extent.segment, true);
     if (!descriptor) {
       log::error("{}", descriptor.error().message());
       continue;  // the client asks for it when it needs it (SegmentsGet)
@@ -82,16 +81,15 @@ void WriterGroup::request_space(WriterSession& session, std::uint32_t request, s
                                 std::uint64_t ahead_bytes) {
   Rank* rank = rank_of(session, request);
   if (rank == nullptr) return;
-  ReservationSpace& space = stream_.space();
-  if (auto stays = space.segments().check_stays(); !stays) {
+  if (auto stays = space_.segments().check_stays(); !stays) {
     session.connection().answer_failure(request, stays.error());
     return;
   }
-  if (step != stream_.state().next_step || bytes == 0) {
+  if (step != state_.next_step || bytes == 0) {
     session.connection().answer_failure(
-        request, {ErrorCode::protocol,
-                  fmt::format("space asked for step {}, but step {} is next", step, stream_.state().next_step),
-                  "stream " + stream_.path()});
+        request,
+        {ErrorCode::protocol, fmt::format("space asked for step {}, but step {} is next", step, state_.next_step),
+         "stream " + stream_.path()});
     return;
   }
   if (rejoining_) {
@@ -101,22 +99,22 @@ void WriterGroup::request_space(WriterSession& session, std::uint32_t request, s
     });
     return;
   }
-  if (bytes > space.map().total_bytes()) {
+  if (bytes > space_.map().total_bytes()) {
     // Said at once: what is granted piece by piece would drop steps for a step that never fits.
     session.connection().answer_failure(
         request, {ErrorCode::no_space,
                   fmt::format("{} bytes are asked for, but reservation {} has {} in all; make a larger one", bytes,
-                              space.reservation(), space.map().total_bytes()),
+                              space_.reservation(), space_.map().total_bytes()),
                   "stream " + stream_.path()});
     return;
   }
-  if (!step_order_) step_order_ = space.queue().next_order();
+  if (!step_order_) step_order_ = space_.queue().next_order();
   const auto answer = [this, number = session.rank, incarnation = incarnation_,
                        request](Result<std::vector<Extent>> result) {
     if (incarnation != incarnation_ || number >= ranks_.size() || ranks_[number].session == nullptr ||
         ranks_[number].closed) {
       if (result) {
-        for (const Extent& extent : *result) stream_.space().release(extent);
+        for (const Extent& extent : *result) space_.release(extent);
       }
       return;
     }
@@ -131,23 +129,23 @@ void WriterGroup::request_space(WriterSession& session, std::uint32_t request, s
     describe_grant(asker, *result, granted.extents, granted.segments, descriptors);
     asker.connection().answer(protocol::MessageType::space_granted, request, granted, std::move(descriptors));
   };
-  const Owner owner{stream_.number(), incarnation_, session.rank};
+  const Owner owner{stream_number_, incarnation_, session.rank};
   const auto when_full = static_cast<WhenFull>(options_.when_full);
   const std::uint64_t wanted = std::min(bytes, grant_bytes_max());
-  if (space.queue().is_next(*step_order_)) {
+  if (space_.queue().is_next(*step_order_)) {
     const std::uint64_t welcome = std::min(ahead_bytes, grant_bytes_max() - wanted);
-    if (auto extents = space.allocate_ahead(stream_, owner, wanted + welcome); !extents.empty()) {
+    if (auto extents = space_.allocate_ahead(stream_, owner, wanted + welcome); !extents.empty()) {
       answer(std::move(extents));
       return;
     }
-    if (auto extents = space.allocate(stream_, owner, wanted, when_full)) {
+    if (auto extents = space_.allocate(stream_, owner, wanted, when_full)) {
       answer(std::move(*extents));
       return;
     }
   }
-  if (stream_.state().status == StreamStatus::failed) {
-    // Before, or just now when the grant was to be written down. What is missing is not space.
-    answer(fail(ErrorCode::failed, "the stream has failed and gets no more space: " + stream_.state().status_text,
+  if (state_.status == StreamStatus::failed) {
+    // Before, or just now when the grant was to be written down. What is missing is not space_.
+    answer(fail(ErrorCode::failed, "the stream has failed and gets no more space: " + state_.status_text,
                 "stream " + stream_.path()));
     return;
   }
@@ -158,7 +156,7 @@ void WriterGroup::request_space(WriterSession& session, std::uint32_t request, s
   waiter.user = &stream_;
   waiter.owner = owner;
   waiter.answer = answer;
-  space.queue().wait(std::move(waiter), options_.block_timeout_ms);
+  space_.queue().wait(std::move(waiter), options_.block_timeout_ms);
 }
 
 }  // namespace forebay::server

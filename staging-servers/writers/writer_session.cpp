@@ -1,31 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "writers/writer_session.h"
 
-#include <forebay/address.h>
-
-#include "daemon/server.h"
-#include "streams/stream.h"
+#include "space/reservation_space.h"
+#include "writers/writer_group.h"
 
 namespace forebay::server {
-namespace {
 
-/// The stream that a writer names, made if need be.
-Result<Stream*> stream_for(Connection& connection, const std::string& reservation_name, const std::string& stream_name,
-                           bool make) {
-  auto reservation = connection.server().find_reservation(reservation_name, connection.peer());
-  if (!reservation) return fail(std::move(reservation.error()));
-  if (!is_valid_name(stream_name) || stream_name == "files") {
-    return fail(ErrorCode::invalid_argument, "not a valid name for a stream: \"" + stream_name + "\"",
-                "reservation " + reservation_name);
-  }
-  if (make) return (*reservation)->find_or_make_stream(stream_name);
-  Stream* stream = (*reservation)->find_stream(stream_name);
-  if (stream != nullptr) return stream;
-  if (auto readable = (*reservation)->check_readable(stream_name); !readable) return fail(std::move(readable.error()));
-  return fail(ErrorCode::not_found, "no such stream", "stream " + reservation_name + "/" + stream_name);
+WriterSession::WriterSession(Connection& connection, StreamsToWrite& streams)
+    : connection_(connection), streams_(streams) {
+  // A writer's lease ends with the process although a forked child keeps the socket.
+  connection_.end_with_process();
 }
-
-}  // namespace
 
 void WriterSession::open(const protocol::Message& message) {
   auto body = protocol::body_of<wire::WriterOpen>(message);
@@ -41,14 +26,14 @@ void WriterSession::open(const protocol::Message& message) {
                                {ErrorCode::protocol, "an option of the open has a value that does not exist", ""});
     return;
   }
-  auto stream = stream_for(connection_, wish->reservation, wish->stream, true);
-  if (!stream) {
-    connection_.answer_failure(message.request, stream.error());
+  auto group = streams_.find_to_write(connection_.peer(), wish->reservation, wish->stream, true);
+  if (!group) {
+    connection_.answer_failure(message.request, group.error());
     return;
   }
-  stream_ = *stream;
-  stream_->group().attach(*this);
-  stream_->group().open(*this, message.request, *wish);
+  group_ = *group;
+  group_->attach(*this);
+  group_->open(*this, message.request, *wish);
 }
 
 void WriterSession::rejoin(const protocol::Message& message) {
@@ -58,14 +43,14 @@ void WriterSession::rejoin(const protocol::Message& message) {
     return;
   }
   const std::unique_ptr<wire::WriterRejoinT> wish((*body)->UnPack());
-  auto stream = stream_for(connection_, wish->reservation, wish->stream, false);
-  if (!stream) {
-    connection_.answer_failure(message.request, stream.error());
+  auto group = streams_.find_to_write(connection_.peer(), wish->reservation, wish->stream, false);
+  if (!group) {
+    connection_.answer_failure(message.request, group.error());
     return;
   }
-  stream_ = *stream;
-  stream_->group().attach(*this);
-  stream_->group().rejoin(*this, message.request, *wish);
+  group_ = *group;
+  group_->attach(*this);
+  group_->rejoin(*this, message.request, *wish);
 }
 
 void WriterSession::send_segments(const protocol::Message& message) {
@@ -76,17 +61,17 @@ void WriterSession::send_segments(const protocol::Message& message) {
   }
   wire::SegmentsAnswerT answer;
   std::vector<Descriptor> descriptors;
-  if (incarnation != stream_->group().incarnation() || !broken.empty()) {
+  if (incarnation != group_->incarnation() || !broken.empty()) {
     // Nobody gets to write where a newer group does.
     connection_.answer_failure(message.request, {broken.empty() ? ErrorCode::fenced : ErrorCode::group_broken,
                                                  "this rank's writer group is no more; restart it", ""});
     return;
   }
-  SpaceMap& space = stream_->space().map();
+  SpaceMap& space = group_->space().map();
   for (std::uint32_t segment : *(*body)->segments()) {
     const auto owner = segment < space.segment_count() ? space.owner(segment) : std::nullopt;
-    if (!owner || !stream_->group().owns(*owner) || descriptors.size() == protocol::descriptors_max) continue;
-    auto descriptor = stream_->space().segments().open(segment, true);
+    if (!owner || !group_->owns(*owner) || descriptors.size() == protocol::descriptors_max) continue;
+    auto descriptor = group_->space().segments().open(segment, true);
     if (!descriptor) {
       connection_.answer_failure(message.request, descriptor.error());
       return;
@@ -116,12 +101,12 @@ void WriterSession::handle(protocol::Message message) {
     }
     return;
   }
-  if (stream_ == nullptr) {
+  if (group_ == nullptr) {
     connection_.answer_failure(message.request,
                                {ErrorCode::not_found, "the stream was removed, or not opened by this connection", ""});
     return;
   }
-  WriterGroup& group = stream_->group();
+  WriterGroup& group = *group_;
   switch (message.type) {
     case MessageType::space_request:
       if (auto body = protocol::body_of<wire::SpaceRequest>(message)) {
@@ -159,7 +144,7 @@ void WriterSession::handle(protocol::Message message) {
 }
 
 void WriterSession::closed(const std::string& reason) {
-  if (stream_ != nullptr) stream_->group().lost(*this, reason);
+  if (group_ != nullptr) group_->lost(*this, reason);
 }
 
 }  // namespace forebay::server

@@ -4,15 +4,16 @@
 
 #include <string>
 
-#include "daemon/connection.h"
+#include "loop/connection.h"
 
 namespace forebay::server {
 
-class Stream;
+class StreamsToWrite;
+class WriterGroup;
 
 class WriterSession final : public Session {
  public:
-  explicit WriterSession(Connection& connection) : connection_(connection) {}
+  WriterSession(Connection& connection, StreamsToWrite& streams);
 
   void handle(protocol::Message message) override;
   void closed(const std::string& reason) override;
@@ -28,7 +29,7 @@ class WriterSession final : public Session {
   std::string broken;  ///< why the group is no more; empty while it is whole
 
   /// The stream was removed or the reservation destroyed, or this rank counts as lost already.
-  void stream_removed() { stream_ = nullptr; }
+  void stream_removed() { group_ = nullptr; }
 
  private:
   void open(const protocol::Message& message);
@@ -36,8 +37,9 @@ class WriterSession final : public Session {
   void send_segments(const protocol::Message& message);
 
   Connection& connection_;
-  bool has_asked_ = false;  ///< to open or to rejoin: once for each connection
-  Stream* stream_ = nullptr;
+  StreamsToWrite& streams_;
+  bool has_asked_ = false;        ///< to open or to rejoin: once for each connection
+  WriterGroup* group_ = nullptr;  ///< of its stream
 };
 
 }  // namespace forebay::server

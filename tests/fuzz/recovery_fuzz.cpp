@@ -215,7 +215,7 @@ void open_in_server(const JournalFile& file, std::uint8_t options) {
 
   require(server.start().has_value());
   server.settle();
-  server::Reservation& reservation = *server.server().reservations().at("res");
+  server::Reservation& reservation = *server.server().reservations().all().at("res");
   const auto& stream = reservation.find_stream("flow");
   if (stream != nullptr && (options & 2) != 0 && !file.is_damaged()) {
     // The withdrawn steps are nobody's any more.
@@ -237,17 +237,17 @@ void open_in_server(const JournalFile& file, std::uint8_t options) {
     server.crash();
     require(server.start().has_value());
     server.settle();
-    server::Stream* again = server.server().reservations().at("res")->find_stream("flow");
+    server::Stream* again = server.server().reservations().all().at("res")->find_stream("flow");
     require((again == nullptr) == before.empty(), "a second recovery has another outcome");
     if (again != nullptr) require(bytes_of_state(again->state()) == before, "a second recovery has another state");
   }
-  server::Reservation& last = *server.server().reservations().at("res");
+  server::Reservation& last = *server.server().reservations().all().at("res");
   (void)server.has_problem();
   require(last.remove_stream("flow").has_value());
   server.settle();
-  last.problems.clear();
+  last.space().problems.clear();
   require(!server.has_problem(), server.problem());
-  require(last.space().free_bytes() == last.space().total_bytes(), "space is lost with the stream");
+  require(last.space().map().free_bytes() == last.space().map().total_bytes(), "space is lost with the stream");
 }
 
 }  // namespace

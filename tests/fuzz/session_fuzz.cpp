@@ -41,7 +41,7 @@ class Session {
     admin.send(MessageType::reservation_create, {body.data(), body.size()}, true);
     server_.turn();
     server_.settle(1);
-    require(server_.server().reservations().contains("res"));
+    require(server_.server().reservations().all().contains("res"));
   }
 
   void run() {
@@ -126,7 +126,7 @@ class Session {
     for (Slot& slot : slots_) check_grants(slot);
   }
   server::Stream* find_stream(const auto& is_it) {
-    for (auto& [name, reservation] : server_.server().reservations()) {
+    for (auto& [name, reservation] : server_.server().reservations().all()) {
       for (auto& [stream_name, stream] : reservation->streams()) {
         if (is_it(*stream)) return stream.get();
       }
@@ -153,7 +153,7 @@ class Session {
     for (auto entry = steps.begin(); entry != steps.end();) {
       auto& [key, held] = *entry;
       if (held.reservation.empty()) {
-        const auto* stream =
+        server::Stream* const stream =
             find_stream([&](const server::Stream& other) { return other.state().uuid == reader.reads_uuid; });
         const storage::StepState* step = stream == nullptr ? nullptr : step_of(stream->state(), key);
         if (step == nullptr) {
@@ -162,7 +162,7 @@ class Session {
           continue;
         }
         held.extents = server::extents_of(step->committed);
-        held.reservation = stream->reservation().record().id;
+        held.reservation = stream->space().segments().record().id;
       }
       ++entry;
     }
@@ -175,7 +175,7 @@ class Session {
     return retired == state.retired.end() ? nullptr : &retired->second;
   }
   void check_grants(Slot& writer) {
-    const auto& reservations = server_.server().reservations();
+    const auto& reservations = server_.server().reservations().all();
     const auto reservation = reservations.find(writer.writes_in);
     for (const wire::Extent& extent : std::exchange(writer.just_granted, {})) {
       if (reservation == reservations.end()) continue;
@@ -201,7 +201,7 @@ class Session {
   /// What a restart must bring back: all but withdrawn steps, which readers that are gone no longer hold.
   States states() {
     States all;
-    for (auto& [name, reservation] : server_.server().reservations()) {
+    for (auto& [name, reservation] : server_.server().reservations().all()) {
       for (auto& [stream_name, stream] : reservation->streams()) {
         journal::CheckpointT checkpoint = stream->state().to_checkpoint();
         checkpoint.retired.clear();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/event_loop.h"
+#include "loop/event_loop.h"
 
 #include <poll.h>
 #include <sys/epoll.h>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One client's connection: who the peer is, messages in and out, and the session that answers them.
+// Knows its server only as a ConnectionHost.
 #pragma once
 
 #include <sys/types.h>
@@ -10,13 +11,12 @@
 #include <string>
 #include <vector>
 
-#include "daemon/event_loop.h"
+#include "loop/event_loop.h"
 #include "protocol/message_socket.h"
 
 namespace forebay::server {
 
 class Connection;
-class Server;
 
 /// The peer as the kernel knows it.
 struct Peer {
@@ -38,13 +38,25 @@ class Session {
   virtual void closed(const std::string& reason) = 0;
 };
 
+/// What connections ask of the server that they lead to.
+class ConnectionHost {
+ public:
+  virtual ~ConnectionHost() = default;
+  /// The session that answers what this first message, after the greeting, asks for.
+  virtual std::unique_ptr<Session> make_session(Connection& connection, protocol::MessageType first) = 0;
+  /// What clients are greeted with.
+  virtual wire::WelcomeT welcome() const = 0;
+  /// Destroys the connection.
+  virtual void remove(Connection& connection) = 0;
+};
+
 class Connection {
  public:
-  static Result<std::unique_ptr<Connection>> accept(Server& server, Descriptor socket);
+  static Result<std::unique_ptr<Connection>> accept(EventLoop& loop, ConnectionHost& host, Descriptor socket);
   ~Connection();
 
   const Peer& peer() const noexcept { return peer_; }
-  Server& server() noexcept { return server_; }
+  EventLoop& loop() noexcept { return loop_; }
 
   template <class Table>
   void answer(protocol::MessageType type, std::uint32_t request, const Table& table,
@@ -54,6 +66,8 @@ class Connection {
   }
   void answer_done(std::uint32_t request);
   void answer_failure(std::uint32_t request, const Error& error);
+  /// The connection ends also when the peer's process does, although a forked child may keep the socket open.
+  void end_with_process();
 
   /// Ends the connection once the message at hand has been dealt with.
   void close(const std::string& reason);
@@ -69,17 +83,18 @@ class Connection {
   std::set<std::uint32_t> segments_sent;
 
  private:
-  Connection(Server& server, Descriptor socket, Peer peer);
+  Connection(EventLoop& loop, ConnectionHost& host, Descriptor socket, Peer peer);
   void send(protocol::MessageType type, std::uint32_t request, std::span<const std::uint8_t> body,
             std::vector<Descriptor> descriptors);
   void on_events(std::uint32_t events);
   void dispatch(protocol::Message message);
   void greet(const protocol::Message& message);
 
-  Server& server_;
+  EventLoop& loop_;
+  ConnectionHost& host_;
   protocol::MessageSocket socket_;
   Peer peer_;
-  Descriptor process_;  ///< pidfd: a writer's lease ends with the process although a forked child keeps the socket
+  Descriptor process_;  ///< pidfd, once the connection is to end with the process
   std::unique_ptr<Session> session_;
   std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
   bool greeted_ = false;

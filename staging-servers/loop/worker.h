@@ -20,6 +20,8 @@ class Worker {
 
   /// Nothing happens once the worker is ending.
   void add(std::function<void()> job);
+  /// Waits until the jobs that were added are finished.
+  void finish();
   /// Finishes the jobs that were added, and takes no more.
   void end();
 

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/worker.h"
+#include "loop/worker.h"
+
+#include <future>
 
 namespace forebay::server {
 
@@ -17,6 +19,17 @@ void Worker::end() {
   }
   changed_.notify_one();
   thread_.join();
+}
+
+void Worker::finish() {
+  std::promise<void> finished;
+  {
+    const std::lock_guard lock(mutex_);
+    if (ending_) return;
+    jobs_.emplace_back([&finished] { finished.set_value(); });
+  }
+  changed_.notify_one();
+  finished.get_future().wait();
 }
 
 void Worker::add(std::function<void()> job) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "staging-servers/daemon/worker.h"
+#include "staging-servers/loop/worker.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/connection.h"
+#include "loop/connection.h"
 
 #include <poll.h>
 #include <sys/epoll.h>
@@ -10,13 +10,8 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "administration/admin_session.h"
 #include "base/fail_point.h"
 #include "base/system_error.h"
-#include "daemon/server.h"
-#include "daemon/version.h"
-#include "readers/reader_session.h"
-#include "writers/writer_session.h"
 
 namespace forebay::server {
 namespace {
@@ -27,17 +22,13 @@ constexpr std::size_t unsent_descriptors_max = 1024;
 // No message of a client carries any.
 constexpr std::size_t received_descriptors_max = 0;
 
-bool opens_writer(protocol::MessageType type) {
-  return type == protocol::MessageType::writer_open || type == protocol::MessageType::writer_rejoin;
-}
-
 }  // namespace
 
 bool Peer::in_group(gid_t group) const noexcept {
   return gid == group || std::ranges::find(groups, group) != groups.end();
 }
 
-Result<std::unique_ptr<Connection>> Connection::accept(Server& server, Descriptor socket) {
+Result<std::unique_ptr<Connection>> Connection::accept(EventLoop& loop, ConnectionHost& host, Descriptor socket) {
   ucred credentials{};
   socklen_t length = sizeof credentials;
   if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0)
@@ -52,20 +43,20 @@ Result<std::unique_ptr<Connection>> Connection::accept(Server& server, Descripto
     peer.groups.resize(length / sizeof(gid_t));
     if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERGROUPS, peer.groups.data(), &length) != 0) peer.groups.clear();
   }
-  std::unique_ptr<Connection> connection(new Connection(server, std::move(socket), std::move(peer)));
+  std::unique_ptr<Connection> connection(new Connection(loop, host, std::move(socket), std::move(peer)));
   Connection* raw = connection.get();
-  auto watched = server.loop().watch(raw->socket_.descriptor(), EPOLLIN | EPOLLRDHUP,
-                                     [raw](std::uint32_t events) { raw->on_events(events); });
+  auto watched = loop.watch(raw->socket_.descriptor(), EPOLLIN | EPOLLRDHUP,
+                            [raw](std::uint32_t events) { raw->on_events(events); });
   if (!watched) return fail(std::move(watched.error()));
   return connection;
 }
 
-Connection::Connection(Server& server, Descriptor socket, Peer peer)
-    : server_(server), socket_(std::move(socket), received_descriptors_max), peer_(std::move(peer)) {}
+Connection::Connection(EventLoop& loop, ConnectionHost& host, Descriptor socket, Peer peer)
+    : loop_(loop), host_(host), socket_(std::move(socket), received_descriptors_max), peer_(std::move(peer)) {}
 
 Connection::~Connection() {
-  server_.loop().forget(socket_.descriptor());
-  if (process_.valid()) server_.loop().forget(process_.get());
+  loop_.forget(socket_.descriptor());
+  if (process_.valid()) loop_.forget(process_.get());
 }
 
 void Connection::send(protocol::MessageType type, std::uint32_t request, std::span<const std::uint8_t> body,
@@ -82,7 +73,7 @@ void Connection::send(protocol::MessageType type, std::uint32_t request, std::sp
   }
   if (socket_.has_unsent() && !watching_writable_) {
     watching_writable_ = true;
-    server_.loop().change(socket_.descriptor(), EPOLLIN | EPOLLRDHUP | EPOLLOUT);
+    loop_.change(socket_.descriptor(), EPOLLIN | EPOLLRDHUP | EPOLLOUT);
   }
 }
 
@@ -106,18 +97,25 @@ bool Connection::peer_gone() const noexcept {
   return process_.valid() && ::poll(&ended, 1, 0) > 0;
 }
 
+void Connection::end_with_process() {
+  process_ = Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, peer_.pid, 0)));
+  if (!process_.valid()) return;
+  auto watched = loop_.watch(process_.get(), EPOLLIN, [this](std::uint32_t) { close("the process ended"); });
+  if (!watched) process_.reset();
+}
+
 void Connection::abandon() {
   closing_ = true;
-  server_.loop().forget(socket_.descriptor());
-  if (process_.valid()) server_.loop().forget(process_.get());
+  loop_.forget(socket_.descriptor());
+  if (process_.valid()) loop_.forget(process_.get());
 }
 
 void Connection::close(const std::string& reason) {
   if (closing_) return;
   abandon();
-  server_.loop().post([this, reason] {
+  loop_.post([this, reason] {
     if (session_) session_->closed(reason);
-    server_.remove(*this);
+    host_.remove(*this);
   });
 }
 
@@ -130,7 +128,7 @@ void Connection::on_events(std::uint32_t events) {
     }
     if (*flushed && watching_writable_) {
       watching_writable_ = false;
-      server_.loop().change(socket_.descriptor(), EPOLLIN | EPOLLRDHUP);
+      loop_.change(socket_.descriptor(), EPOLLIN | EPOLLRDHUP);
     }
   }
   if ((events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) == 0) return;
@@ -161,12 +159,7 @@ void Connection::greet(const protocol::Message& message) {
     return;
   }
   greeted_ = true;
-  wire::WelcomeT welcome;
-  welcome.version = protocol::protocol_version;
-  welcome.server_version = version_text;
-  welcome.server_run = server_.run_number();
-  welcome.pid = static_cast<std::uint32_t>(::getpid());
-  answer(protocol::MessageType::welcome, message.request, welcome);
+  answer(protocol::MessageType::welcome, message.request, host_.welcome());
 }
 
 void Connection::dispatch(protocol::Message message) {
@@ -178,21 +171,7 @@ void Connection::dispatch(protocol::Message message) {
     close("malformed header");
     return;
   }
-  if (!session_) {
-    if (opens_writer(message.type)) {
-      process_ = Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, peer_.pid, 0)));
-      if (process_.valid()) {
-        auto watched =
-            server_.loop().watch(process_.get(), EPOLLIN, [this](std::uint32_t) { close("the process ended"); });
-        if (!watched) process_.reset();
-      }
-      session_ = std::make_unique<WriterSession>(*this);
-    } else if (message.type == protocol::MessageType::reader_open) {
-      session_ = std::make_unique<ReaderSession>(*this);
-    } else {
-      session_ = std::make_unique<AdminSession>(*this);
-    }
-  }
+  if (!session_) session_ = host_.make_session(*this, message.type);
   session_->handle(std::move(message));
 }
 

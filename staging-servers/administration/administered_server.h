@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// What administrators' requests and audits ask of the server. The server stands above and implements it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <forebay/admin.h>
+
+#include "loop/worker.h"
+#include "reservations/reservation_table.h"
+
+namespace forebay::server {
+
+struct StreamServices;
+
+class AdministeredServer {
+ public:
+  virtual ~AdministeredServer() = default;
+  virtual ServerInfo info() const = 0;
+  /// What was found and set aside at start.
+  virtual const std::vector<std::string>& start_problems() const = 0;
+  virtual ReservationTable& reservations() = 0;
+  /// Loop, disk and store.
+  virtual const StreamServices& stream_services() = 0;
+  /// For whatever takes long, but syncs.
+  virtual Worker& errand_worker() = 0;
+};
+
+}  // namespace forebay::server

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "readers/reader_registry.h"
+
+#include <algorithm>
+
+#include "base/clock.h"
+#include "base/uuid.h"
+#include "readers/followers.h"
+#include "readers/reader_session.h"
+
+namespace forebay::server {
+namespace {
+
+/// How soon the steps of a reader that has gone while the server was away are free.
+constexpr std::int64_t absent_check_ms = 250;
+constexpr std::int64_t absent_first_check_ms = 2;
+
+}  // namespace
+
+Result<std::unique_ptr<ReaderRegistry>> ReaderRegistry::open(EventLoop& loop, const std::string& root,
+                                                             bool after_boot) {
+  auto presence = ReaderPresence::open(root);
+  if (!presence) return fail(std::move(presence.error()));
+  std::unique_ptr<ReaderRegistry> registry(new ReaderRegistry(loop, std::move(*presence)));
+  auto pins = PinTable::open(root + "/pins", after_boot, registry->presence_, registry->before_);
+  if (!pins) return fail(std::move(pins.error()));
+  registry->pins_ = std::move(*pins);
+  return registry;
+}
+
+std::uint64_t ReaderRegistry::take_number(std::uint64_t wanted) {
+  while (!numbers_.insert(wanted).second) wanted = random_number();
+  return wanted;
+}
+
+bool ReaderRegistry::held_by_absent(const std::string& stream_uuid, std::uint32_t epoch, std::uint64_t step) const {
+  return std::ranges::any_of(before_, [&](const PinTable::Absent& reader) {
+    return reader.stream_uuid == stream_uuid &&
+           std::ranges::find(reader.keys, std::pair(epoch, step)) != reader.keys.end();
+  });
+}
+
+void ReaderRegistry::place_absent(bool all_read) {
+  std::set<std::uint64_t> sessions;
+  for (const PinTable::Absent& reader : std::exchange(before_, {})) {
+    const auto found = std::ranges::find_if(
+        followers_, [&](const Followers* followers) { return followers->state().uuid == reader.stream_uuid; });
+    if (found == followers_.end() && !all_read) {
+      // Its stream may be one that could not be read. A later start can: its steps must not be dropped under their
+      // readers then.
+      sessions.insert(reader.session);
+      unplaced_.emplace(reader.session, UnplacedReader{ReaderProcess(reader.pid), reader.keys});
+      continue;
+    }
+    if (found == followers_.end()) {
+      for (const auto& [epoch, step] : reader.keys) pins_->remove(reader.session, epoch, step);
+      continue;
+    }
+    (*found)->hold_for_absent(reader.session, reader.keys);
+    watch_absent(reader.session, reader.pid);
+    sessions.insert(reader.session);
+  }
+  presence_.keep_only(sessions);
+}
+
+void ReaderRegistry::watch_absent(std::uint64_t session, pid_t pid) {
+  absent_.emplace(session, ReaderProcess(pid));
+  // Neither a lock that ends nor the last handle of a reader that lives on says so by itself.
+  // A killed process's connection may be seen to end just before its lock, so the first look is soon.
+  if (!std::exchange(absent_check_set_, true))
+    loop_.at(monotonic_ns() + absent_first_check_ms * 1'000'000, [this] { check_absent(); });
+}
+
+void ReaderRegistry::check_absent() {
+  std::vector<std::uint64_t> gone;
+  for (const auto& [session, process] : absent_) {
+    if (is_gone(session, process)) gone.push_back(session);
+  }
+  for (const std::uint64_t session : gone) {
+    absent_.erase(session);
+    presence_.forget(session);
+    for (Followers* followers : followers_) followers->absent_is_gone(session);
+  }
+  absent_check_set_ = !absent_.empty();
+  if (absent_check_set_) loop_.at(monotonic_ns() + absent_check_ms * 1'000'000, [this] { check_absent(); });
+}
+
+bool ReaderRegistry::is_gone(std::uint64_t session, const ReaderProcess& process) const {
+  const auto state = presence_.state(session);
+  if (state != ReaderPresence::State::unknown) return state == ReaderPresence::State::gone;
+  return process.has_ended();
+}
+
+void ReaderRegistry::forget_gone_unplaced() {
+  for (auto reader = unplaced_.begin(); reader != unplaced_.end();) {
+    const std::uint64_t session = reader->first;
+    if (!is_gone(session, reader->second.process)) {
+      ++reader;
+      continue;
+    }
+    for (const auto& [epoch, step] : reader->second.keys) pins_->remove(session, epoch, step);
+    presence_.forget(session);
+    reader = unplaced_.erase(reader);
+  }
+}
+
+void ReaderRegistry::add_stream_waiter(ReaderSession& session, const std::string& path) {
+  stream_waiters_.emplace(path, &session);
+}
+
+void ReaderRegistry::remove_stream_waiter(ReaderSession& session) {
+  std::erase_if(stream_waiters_, [&](const auto& entry) { return entry.second == &session; });
+}
+
+void ReaderRegistry::stream_made(const std::string& path) {
+  loop_.post([this, path] {
+    std::vector<ReaderSession*> waiting;
+    const auto [first, last] = stream_waiters_.equal_range(path);
+    for (auto entry = first; entry != last; ++entry) waiting.push_back(entry->second);
+    stream_waiters_.erase(first, last);
+    for (ReaderSession* session : waiting) session->stream_made();
+  });
+}
+
+void ReaderRegistry::reservation_destroyed(const std::string& reservation) {
+  const std::string prefix = reservation + "/";
+  std::vector<ReaderSession*> waiting;
+  for (auto entry = stream_waiters_.begin(); entry != stream_waiters_.end();) {
+    if (!entry->first.starts_with(prefix)) {
+      ++entry;
+      continue;
+    }
+    waiting.push_back(entry->second);
+    entry = stream_waiters_.erase(entry);
+  }
+  for (ReaderSession* session : waiting) session->reservation_destroyed();
+}
+
+}  // namespace forebay::server

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// All readers of a server: their numbers, the steps that they hold over a restart, those without a connection, and
+// those that wait for a stream to come into being.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "loop/event_loop.h"
+#include "readers/pin_table.h"
+#include "readers/reader_presence.h"
+
+namespace forebay::server {
+
+class Followers;
+class ReaderSession;
+
+class ReaderRegistry {
+ public:
+  /// Opens ROOT/readers and ROOT/pins. Readers of before the start are absent until they come back or are gone.
+  static Result<std::unique_ptr<ReaderRegistry>> open(EventLoop& loop, const std::string& root, bool after_boot);
+  ReaderRegistry(const ReaderRegistry&) = delete;
+  ReaderRegistry& operator=(const ReaderRegistry&) = delete;
+
+  PinTable& pins() noexcept { return *pins_; }
+  const ReaderPresence& presence() const noexcept { return presence_; }
+
+  // The streams' followers
+  void add(Followers& followers) { followers_.push_back(&followers); }
+  void remove(Followers& followers) { std::erase(followers_, &followers); }
+
+  /// This number if no living reader has it, else another one.
+  std::uint64_t take_number(std::uint64_t wanted);
+  void give_back_number(std::uint64_t number) { numbers_.erase(number); }
+
+  // During recovery
+  /// Is this withdrawn step held by a reader of before the restart?
+  bool held_by_absent(const std::string& stream_uuid, std::uint32_t epoch, std::uint64_t step) const;
+  /// Once the streams are there: they hold what absent readers do. `all_read`: no stream is missing that could not be
+  /// read.
+  void place_absent(bool all_read);
+
+  /// A reader that holds steps, but has no connection: until it comes back, or is gone.
+  void watch_absent(std::uint64_t session, pid_t pid);
+  /// It has come back, or let go.
+  void absent_returned(std::uint64_t session) { absent_.erase(session); }
+  /// Forgets readers of streams that could not be read which are gone.
+  void forget_gone_unplaced();
+  /// Are there readers of before the start that may hold steps of a stream that could not be read at it?
+  bool has_unplaced() const noexcept { return !unplaced_.empty(); }
+
+  // Readers that wait for a stream to come into being, by its path
+  void add_stream_waiter(ReaderSession& session, const std::string& path);
+  void remove_stream_waiter(ReaderSession& session);
+  /// They are told soon: the stream can be found only once its maker returns.
+  void stream_made(const std::string& path);
+  void reservation_destroyed(const std::string& reservation);
+
+ private:
+  ReaderRegistry(EventLoop& loop, ReaderPresence presence) : loop_(loop), presence_(std::move(presence)) {}
+  void check_absent();
+  /// Nobody holds what that reader held, whose process this is.
+  bool is_gone(std::uint64_t session, const ReaderProcess& process) const;
+
+  struct UnplacedReader {
+    ReaderProcess process;
+    std::vector<std::pair<std::uint32_t, std::uint64_t>> keys;  ///< epochs and steps
+  };
+
+  EventLoop& loop_;
+  ReaderPresence presence_;
+  std::unique_ptr<PinTable> pins_;
+  std::vector<Followers*> followers_;
+  std::set<std::uint64_t> numbers_;                ///< of the readers that are connected
+  std::vector<PinTable::Absent> before_;           ///< readers of before the restart; during recovery only
+  std::map<std::uint64_t, ReaderProcess> absent_;  ///< by session
+  bool absent_check_set_ = false;
+  std::map<std::uint64_t, UnplacedReader> unplaced_;  ///< of streams that are not known, by session
+  std::multimap<std::string, ReaderSession*> stream_waiters_;
+};
+
+}  // namespace forebay::server

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reservations/reservation_table.h"
+
+#include <utility>
+
+#include <forebay/address.h>
+
+#include "base/log.h"
+#include "streams/stream.h"
+
+namespace forebay::server {
+namespace {
+
+constexpr std::size_t purge_entries_a_round = 256;
+
+}  // namespace
+
+Result<void> check_reservation_name(const std::string& name) {
+  if (is_valid_name(name)) return {};
+  return fail(ErrorCode::invalid_argument,
+              "not a valid name; names begin with a letter and have up to 64 letters, digits, '_', '.', '-'",
+              "reservation \"" + name + "\"");
+}
+
+Result<Reservation*> ReservationTable::find(const std::string& name, const Peer& peer) {
+  if (auto named = check_reservation_name(name); !named) return fail(std::move(named.error()));
+  const auto found = reservations_.find(name);
+  const bool exists = found != reservations_.end() && !found->second->retiring();
+  if (!exists && !peer.administrator) return fail(Reservation::denial(name, peer));
+  if (!exists) {
+    return fail(ErrorCode::not_found,
+                "no such reservation; `forebay ls` lists them, `forebay create " + name + " --capacity 2GiB` makes it",
+                "reservation " + name);
+  }
+  if (auto admitted = found->second->admit(peer); !admitted) return fail(std::move(admitted.error()));
+  return found->second.get();
+}
+
+Reservation& ReservationTable::add(reservation::ReservationT record) {
+  const std::string name = record.name;
+  auto& slot = reservations_[name];
+  slot = std::make_unique<Reservation>(host_, std::move(record));
+  return *slot;
+}
+
+void ReservationTable::end_work(const std::string& name) {
+  const auto found = names_in_work.find(name);
+  if (found == names_in_work.end()) return;
+  for (auto& task : found->second) host_.stream_services().loop.post(std::move(task));
+  names_in_work.erase(found);
+}
+
+void ReservationTable::forget(const std::string& name) {
+  if (const auto found = reservations_.find(name); found != reservations_.end()) {
+    for (auto& [stream_name, stream] : found->second->streams()) {
+      found->second->space().queue().end_waits(
+          *stream, {ErrorCode::not_found, "the reservation was destroyed", "reservation " + name});
+      stream->removed();
+    }
+  }
+  reservations_.erase(name);
+  host_.stream_services().readers.reservation_destroyed(name);
+  purge_quarantine();
+}
+
+std::uint64_t ReservationTable::reserved_bytes() const {
+  std::uint64_t bytes = bytes_in_work;
+  for (const auto& [name, reservation] : reservations_) bytes += reservation->record().capacity_bytes;
+  return bytes;
+}
+
+void ReservationTable::space_may_be_free() {
+  for (auto& [name, reservation] : reservations_) reservation->space().queue().changed(SpaceChange::more);
+}
+
+void ReservationTable::purge_quarantine() {
+  if (purging_) {
+    purge_again_ = true;
+    return;
+  }
+  purging_ = true;
+  purge_round();
+}
+
+void ReservationTable::purge_round() {
+  errand_worker_.add([this, &services = host_.stream_services()] {
+    auto done = services.store.purge_quarantine(purge_entries_a_round);
+    services.loop.post([this, done = std::move(done)] {
+      // What came in since the round began may not have been seen by it.
+      if (std::exchange(purge_again_, false) || (done && !*done)) {
+        purge_round();
+        return;
+      }
+      purging_ = false;
+      if (!done) log::error("quarantine could not be emptied: {}", done.error().message());
+      // On a full device it is only now that there is what removed streams had.
+      for (auto& [name, reservation] : reservations_) reservation->space().journal_room().shrank();
+      space_may_be_free();
+    });
+  });
+}
+
+}  // namespace forebay::server

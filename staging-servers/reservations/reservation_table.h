@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// All reservations of a server, by name: those that are there, and those that are being created or destroyed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <forebay/result.h>
+
+#include "loop/worker.h"
+#include "reservations/reservation.h"
+
+namespace forebay::server {
+
+/// invalid_argument, with the rule, if this cannot be a reservation's name.
+Result<void> check_reservation_name(const std::string& name);
+
+class ReservationTable {
+ public:
+  using Map = std::map<std::string, std::unique_ptr<Reservation>>;
+
+  /// `host` is asked when reservations are added, not before.
+  ReservationTable(ReservationHost& host, Worker& errand_worker) : host_(host), errand_worker_(errand_worker) {}
+
+  Map& all() noexcept { return reservations_; }
+  const Map& all() const noexcept { return reservations_; }
+  /// invalid_argument for what cannot be a name; not_found, or permission_denied with the same words for those that may
+  /// not know.
+  Result<Reservation*> find(const std::string& name, const Peer& peer);
+  /// After the folder is whole on disk.
+  Reservation& add(reservation::ReservationT record);
+  /// It is destroyed: its clients are told.
+  void forget(const std::string& name);
+
+  /// Names of reservations that are being created or destroyed right now, and what waits for the end of that.
+  std::map<std::string, std::vector<std::function<void()>>> names_in_work;
+  void end_work(const std::string& name);
+  /// Bytes of creations in work, so that two at once do not overcommit the pool.
+  std::uint64_t bytes_in_work = 0;
+  std::uint64_t reserved_bytes() const;
+
+  /// Something outside of them may have made space: a client's end, or what was deleted.
+  void space_may_be_free();
+  /// Deletes in the background what lies in quarantine.
+  void purge_quarantine();
+
+ private:
+  void purge_round();
+
+  ReservationHost& host_;
+  Worker& errand_worker_;
+  Map reservations_;
+  bool purging_ = false;
+  bool purge_again_ = false;
+};
+
+}  // namespace forebay::server
