@@ -38,14 +38,14 @@ wire::ReservationT to_wire(const ReservationInfo& info) {
 
 }  // namespace
 
-bool AdminSession::postponed(const std::string& name, const protocol::Message& message, bool destroys) {
+bool AdminSession::postpone_if_in_work(const std::string& name, const protocol::Message& message, bool destroys) {
   auto& in_work = server_.reservations().names_in_work;
   const auto found = in_work.find(name);
   if (found == in_work.end()) return false;
   found->second.emplace_back([this, alive = connection_.alive(), name, destroys, type = message.type,
                               request = message.request, body = message.body] {
     // What was asked for before may have taken the name up again.
-    if (alive.expired() || postponed(name, {type, request, body, {}}, destroys)) return;
+    if (alive.expired() || postpone_if_in_work(name, {type, request, body, {}}, destroys)) return;
     if (destroys && !server_.reservations().all().contains(name)) {
       // It was admitted when it was asked for.
       connection_.answer_done(request);
@@ -76,7 +76,7 @@ Result<void> AdminSession::create_reservation(const protocol::Message& message) 
   }
   auto layout = storage::layout_for(wanted.capacity_bytes);
   if (!layout) return fail(std::move(layout.error()));
-  if (postponed(wanted.name, message, false)) return {};
+  if (postpone_if_in_work(wanted.name, message, false)) return {};
 
   reservation::ReservationT record;
   record.id = random_uuid();
@@ -177,7 +177,7 @@ Result<void> AdminSession::destroy_reservation(const protocol::Message& message)
     if (!found->second->owned_by(peer))
       return fail(ErrorCode::permission_denied, "only its owner may destroy a reservation", where);
   }
-  if (postponed(name, message, true)) return {};
+  if (postpone_if_in_work(name, message, true)) return {};
   if (found == reservations.all().end()) {
     // An earlier attempt may have failed at just this.
     server.errand_worker().add([&server, this, alive = connection_.alive(), request = message.request] {

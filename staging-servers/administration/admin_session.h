@@ -21,8 +21,8 @@ class AdminSession final : public Session {
   Result<Stream*> find_stream(const std::string& reservation, const std::string& name);
   Result<void> server_query(const protocol::Message& message);
   void answer_done_or_failed(std::uint32_t request, const Result<void>& done);
-  /// Is this reservation being created or destroyed? Then the message is handled again once that is over.
-  bool postponed(const std::string& name, const protocol::Message& message, bool destroys);
+  /// True if this reservation is being created or destroyed: the message is handled again once that is over.
+  bool postpone_if_in_work(const std::string& name, const protocol::Message& message, bool destroys);
   Result<void> create_reservation(const protocol::Message& message);
   Result<void> destroy_reservation(const protocol::Message& message);
   Result<void> query_reservations(const protocol::Message& message);

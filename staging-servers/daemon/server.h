@@ -90,6 +90,7 @@ class Server final : public ConnectionHost,
   Result<void> listen();
   void accept_clients();
   void pause_accepting();
+
   Device& device_;
   ServerOptions options_;
   std::string socket_path_;

@@ -146,17 +146,17 @@ bool JournalRoom::roll_others(const JournalInRoom& asker) {
 
 bool JournalRoom::make_room(JournalInRoom* asker, std::uint64_t bytes) {
   constexpr auto type = storage::RecordType::segments_owned;
-  const auto has_room = [&] { return (asker != nullptr && asker->spare_bytes() >= bytes) || find_room(bytes, type); };
-  if (has_room()) return true;
-  if (asker != nullptr && asker->is_worth_rolling(true) && asker->roll() && has_room()) return true;
+  const auto finds_room = [&] { return (asker != nullptr && asker->spare_bytes() >= bytes) || find_room(bytes, type); };
+  if (finds_room()) return true;
+  if (asker != nullptr && asker->is_worth_rolling(true) && asker->roll() && finds_room()) return true;
   for (SpaceUser* user : segments_.users()) {
     JournalInRoom& other = user->journal_in_room();
-    if (&other != asker && other.is_worth_rolling() && other.roll() && has_room()) return true;
+    if (&other != asker && other.is_worth_rolling() && other.roll() && finds_room()) return true;
   }
   if (!makes_holes_ || segments_.retiring) return false;
   // Emptied segments of groups that write go by a record, which no journal takes while it takes another.
   const Owner nobody{.stream = std::numeric_limits<std::uint64_t>::max()};
-  return segments_.take_emptied(nobody, segments_.record().segment_bytes) && has_room();
+  return segments_.take_emptied(nobody, segments_.record().segment_bytes) && finds_room();
 }
 
 bool JournalRoom::make_room_for_step(JournalInRoom& journal, std::size_t extents) {

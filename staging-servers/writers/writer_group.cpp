@@ -5,7 +5,6 @@
 
 #include <fmt/format.h>
 
-#include "base/bounds.h"
 #include "base/clock.h"
 #include "base/fail_point.h"
 #include "space/reservation_space.h"
@@ -15,18 +14,21 @@ namespace forebay::server {
 
 WriterGroup::WriterGroup(WrittenStream& stream, std::uint64_t number, const storage::StreamState& state,
                          ReservationSpace& space, EventLoop& loop, Followers& followers)
-    : stream_(stream), stream_number_(number), state_(state), space_(space), loop_(loop), followers_(followers) {}
+    : stream_(stream),
+      stream_number_(number),
+      state_(state),
+      space_(space),
+      loop_(loop),
+      followers_(followers),
+      forming_(loop, stream.path()) {}
 
 WriterGroup::~WriterGroup() {
   if (rejoin_timer_) loop_.cancel(*rejoin_timer_);
-  for (auto& [rank, candidate] : candidates_) {
-    if (candidate.has_timer) loop_.cancel(candidate.timer);
-  }
 }
 
 void WriterGroup::removed() {
   const Error gone{ErrorCode::not_found, "the stream was removed", "stream " + stream_.path()};
-  fail_candidates(gone);
+  forming_.fail_all(gone);
   fail_waiting(gone);
   for (Rank& rank : ranks_) {
     if (rank.part && rank.session != nullptr) rank.session->connection().answer_failure(rank.part->request, gone);
@@ -89,43 +91,6 @@ WriterGroup::Rank* WriterGroup::rank_of(WriterSession& session, std::uint32_t re
   return &ranks_[session.rank];
 }
 
-Result<journal::PartT> WriterGroup::check_part(Rank& rank, std::uint32_t number, const wire::PartT& part) const {
-  const auto refuse = [&](const std::string& what) {
-    return fail(ErrorCode::protocol, what,
-                fmt::format("stream {}, step {}, rank {}", stream_.path(), part.step, number));
-  };
-  // Work on a copy: a part that is refused changes nothing.
-  auto granted = rank.granted;
-  journal::PartT checked;
-  std::map<std::uint32_t, RangeSet> used;
-  for (const wire::Extent& extent : part.extents) {
-    const Extent plain{extent.segment(), extent.offset(), extent.length()};
-    if (!space_.map().is_valid(plain)) return refuse("the part names space that does not exist");
-    const auto found = granted.find(plain.segment);
-    if (found == granted.end() || !found->second.erase(plain.offset, plain.length))
-      return refuse("the part names space that was not granted to this rank");
-    used[plain.segment].insert(plain.offset, plain.length);
-    checked.extents.emplace_back(plain.segment, extent.member(), 0, plain.offset, plain.length);
-  }
-  std::uint64_t metadata_bytes = 0;
-  for (const wire::Extent& extent : part.metadata) {
-    const auto found = used.find(extent.segment());
-    if (extent.length() == 0 || !checked_add(extent.offset(), extent.length()) || found == used.end() ||
-        !found->second.contains(extent.offset(), extent.length())) {
-      return refuse("the part's metadata lies outside its space");
-    }
-    metadata_bytes += extent.length();
-    checked.metadata.emplace_back(extent.segment(), extent.member(), 0, extent.offset(), extent.length());
-  }
-  if (metadata_bytes != part.metadata_bytes || metadata_bytes == 0)
-    return refuse("the lengths of the part's metadata do not agree");
-  checked.rank = number;
-  checked.metadata_bytes = part.metadata_bytes;
-  checked.metadata_crc = part.metadata_crc;
-  rank.granted = std::move(granted);
-  return checked;
-}
-
 void WriterGroup::part(WriterSession& session, std::uint32_t request, const wire::PartT& part) {
   Rank* rank = rank_of(session, request);
   if (rank == nullptr) return;
@@ -160,9 +125,9 @@ void WriterGroup::part(WriterSession& session, std::uint32_t request, const wire
                   fmt::format("rank {} has closed the stream: no step can be whole any more", number), where});
     return;
   }
-  auto checked = check_part(*rank, session.rank, part);
+  auto checked = rank->granted.take(space_.map(), session.rank, part);
   if (!checked) {
-    session.connection().answer_failure(request, checked.error());
+    session.connection().answer_failure(request, {checked.error().code, checked.error().what, where});
     return;
   }
   fail_point("server.part.received");
@@ -222,8 +187,7 @@ void WriterGroup::answer_commit() {
 void WriterGroup::undo_commit(std::uint64_t step, const Error& error) {
   std::erase_if(durable_waiting_, [step](const DurableWaiter& waiter) { return waiter.step == step; });
   for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
-    for (const auto& extent : committing_[rank].extents)
-      ranks_[rank].granted[extent.segment()].insert(extent.offset(), extent.length());
+    ranks_[rank].granted.add(committing_[rank].extents);
     unpin(committing_[rank].pin);
     if (ranks_[rank].session != nullptr)
       ranks_[rank].session->connection().answer_failure(committing_[rank].request, error);
@@ -237,12 +201,11 @@ void WriterGroup::answer_committed(WriterSession& session, std::uint32_t request
   std::vector<Descriptor> descriptors;
   if (active_ && !rejoining_ && is_member(session)) {
     Rank& rank = ranks_[session.rank];
-    std::uint64_t held = 0;
-    for (const auto& [segment, ranges] : rank.granted) held += ranges.total();
+    const std::uint64_t held = rank.granted.total();
     if (next_bytes > held) {
       const auto extents = space_.allocate_ahead(stream_, {stream_number_, incarnation_, session.rank},
                                                  std::min(next_bytes - held, grant_bytes_max()));
-      grant(rank, extents);
+      rank.granted.add(extents);
       describe_grant(session, extents, committed.extents, committed.segments, descriptors);
     }
   }
@@ -320,7 +283,7 @@ Result<void> WriterGroup::end_group() {
 
 void WriterGroup::lost(WriterSession& session, const std::string& reason) {
   std::erase(sessions_, &session);
-  drop_candidate(session);
+  forming_.drop(session);
   std::erase_if(durable_waiting_, [&](const DurableWaiter& waiter) { return waiter.session == &session; });
   if (!is_member(session)) return;
   Rank& rank = ranks_[session.rank];

@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,6 +16,8 @@
 #include "loop/event_loop.h"
 #include "readers/followers.h"
 #include "space/space_map.h"
+#include "writers/granted_space.h"
+#include "writers/group_forming.h"
 #include "writers/written_stream.h"
 
 namespace forebay::server {
@@ -77,13 +78,6 @@ class WriterGroup {
   bool owns(const Owner& owner) const noexcept;
 
  private:
-  struct Candidate {
-    WriterSession* session = nullptr;
-    std::uint32_t request = 0;
-    wire::WriterOpenT wish;
-    EventLoop::TimerId timer;
-    bool has_timer = false;
-  };
   /// A pin on the step at hand, for who holds memory that was allocated in it.
   struct WriterPin {
     std::uint64_t session = 0;
@@ -98,7 +92,7 @@ class WriterGroup {
   };
   struct Rank {
     WriterSession* session = nullptr;
-    std::map<std::uint32_t, RangeSet> granted;
+    GrantedSpace granted;
     std::optional<PendingPart> part;
     bool closed = false;
   };
@@ -121,9 +115,8 @@ class WriterGroup {
   std::optional<Error> refusal(const wire::WriterOpenT& wish) const;
   void form_if_whole();
   Result<void> begin_incarnation(const wire::WriterOpenT& wish);
-  void fail_candidates(const Error& error);
-  void candidate_timed_out(std::uint32_t rank);
-  void drop_candidate(const WriterSession& session);
+  /// A rank has waited for the others, for readers or for an older group as long as it wants to.
+  void forming_timed_out(const wire::WriterOpenT& wish);
   /// The session becomes this rank of the group that has formed, and is told.
   void join(std::uint32_t number, WriterSession& session, std::uint32_t request);
 
@@ -141,7 +134,6 @@ class WriterGroup {
   bool is_member(const WriterSession& session) const noexcept;
   /// Descriptors of as much fit into one answer, also where it lies in pieces.
   std::uint64_t grant_bytes_max() const;
-  void grant(Rank& rank, const std::vector<Extent>& extents);
   void take_back_part(Rank& rank);
   void unpin(const std::optional<WriterPin>& pin);
   void give_back(Rank& rank);
@@ -151,7 +143,6 @@ class WriterGroup {
   bool take_place(WriterSession& session, std::uint32_t request, const wire::WriterOpenT& wish);
   /// Once all ranks have closed. The error of an end that is not in the journal.
   Result<void> end_group();
-  Result<journal::PartT> check_part(Rank& rank, std::uint32_t number, const wire::PartT& part) const;
   void describe_grant(WriterSession& session, const std::vector<Extent>& extents,
                       std::vector<wire::Extent>& wire_extents, std::vector<std::uint32_t>& segments,
                       std::vector<Descriptor>& descriptors);
@@ -162,9 +153,9 @@ class WriterGroup {
   ReservationSpace& space_;
   EventLoop& loop_;
   Followers& followers_;
-  std::vector<WriterSession*> sessions_;           ///< all connections that asked, whatever became of it
-  std::map<std::uint32_t, Candidate> candidates_;  ///< of the group that is forming, by rank
-  bool active_ = false;                            ///< a group writes, or is expected back
+  std::vector<WriterSession*> sessions_;  ///< all connections that asked, whatever became of it
+  GroupForming forming_;
+  bool active_ = false;  ///< a group writes, or is expected back
   bool rejoining_ = false;
   std::uint32_t incarnation_ = 0;
   wire::WriterOpenT options_;

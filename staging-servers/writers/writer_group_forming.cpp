@@ -14,55 +14,20 @@
 #include "writers/writer_session.h"
 
 namespace forebay::server {
-namespace {
-
-constexpr std::size_t group_bytes_max = 4096;
-
-std::string list_ranks(const std::vector<std::uint32_t>& ranks) {
-  constexpr std::size_t listed_max = 16;
-  std::string text;
-  for (std::size_t i = 0; i < ranks.size() && i < listed_max; ++i)
-    text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
-  if (ranks.size() > listed_max) text += fmt::format(" and {} more", ranks.size() - listed_max);
-  return text;
-}
-
-}  // namespace
 
 std::optional<Error> WriterGroup::refusal(const wire::WriterOpenT& wish) const {
-  const std::string where = "stream " + stream_.path();
-  if (wish.ranks == 0 || wish.ranks > storage::ranks_max || wish.rank >= wish.ranks) {
-    return Error{
-        ErrorCode::invalid_argument,
-        fmt::format("rank {} of {} is impossible (number of ranks from {})", wish.rank, wish.ranks, wish.ranks_source),
-        where};
+  if (auto refused = forming_.refusal(wish)) return refused;
+  if (!active_ || rejoining_) return std::nullopt;
+  std::string pids;
+  for (const Rank& rank : ranks_) {
+    if (rank.session != nullptr)
+      pids += fmt::format("{}{}", pids.empty() ? "" : ", ", rank.session->connection().peer().pid);
   }
-  if (wish.group.size() > group_bytes_max) {
-    return Error{ErrorCode::invalid_argument,
-                 fmt::format("a group id has at most {} bytes, this one {}", group_bytes_max, wish.group.size()),
-                 where};
-  }
-  if (active_ && !rejoining_) {
-    std::string pids;
-    for (const Rank& rank : ranks_) {
-      if (rank.session != nullptr)
-        pids += fmt::format("{}{}", pids.empty() ? "" : ", ", rank.session->connection().peer().pid);
-    }
-    return Error{ErrorCode::busy,
-                 fmt::format("another writer group writes this stream (incarnation {}, {} ranks, pids {}); wait for it "
-                             "to close, or end it",
-                             incarnation_, ranks_.size(), pids),
-                 where};
-  }
-  if (candidates_.empty()) return std::nullopt;
-  const wire::WriterOpenT& first = candidates_.begin()->second.wish;
-  if (first.group != wish.group) {
-    return Error{ErrorCode::busy,
-                 fmt::format("another writer group (\"{}\") is forming for this stream; this rank is of group \"{}\"",
-                             first.group, wish.group),
-                 where};
-  }
-  return std::nullopt;
+  return Error{ErrorCode::busy,
+               fmt::format("another writer group writes this stream (incarnation {}, {} ranks, pids {}); wait for it "
+                           "to close, or end it",
+                           incarnation_, ranks_.size(), pids),
+               "stream " + stream_.path()};
 }
 
 void WriterGroup::notice_lost_ranks() {
@@ -83,104 +48,48 @@ void WriterGroup::open(WriterSession& session, std::uint32_t request, const wire
     session.connection().answer_failure(request, *error);
     return;
   }
-  const std::string where = "stream " + stream_.path();
-  if (!candidates_.empty()) {
-    const wire::WriterOpenT& first = candidates_.begin()->second.wish;
-    std::optional<std::string> conflict;
-    if (first.ranks != wish.ranks) {
-      conflict = fmt::format("ranks do not agree on their number: rank {} says {} (from {}), rank {} says {} (from {})",
-                             first.rank, first.ranks, first.ranks_source, wish.rank, wish.ranks, wish.ranks_source);
-    } else if (first.mode != wish.mode) {
-      conflict = fmt::format("ranks do not agree on the mode: rank {} opens to {}, rank {} to {}", first.rank,
-                             first.mode == 1 ? "write" : "append", wish.rank, wish.mode == 1 ? "write" : "append");
-    } else if (candidates_.contains(wish.rank)) {
-      conflict = fmt::format("two processes are rank {} of {} (pids {} and {}); ranks come from {}", wish.rank,
-                             wish.ranks, candidates_.at(wish.rank).session->connection().peer().pid,
-                             session.connection().peer().pid, wish.ranks_source);
-    }
-    if (conflict) {
-      const Error error{ErrorCode::invalid_argument, *conflict, where};
-      session.connection().answer_failure(request, error);
-      fail_candidates(error);
-      return;
-    }
+  if (const auto error = forming_.conflict(session, wish)) {
+    session.connection().answer_failure(request, *error);
+    forming_.fail_all(*error);
+    return;
   }
-  Candidate candidate;
-  candidate.session = &session;
-  candidate.request = request;
-  candidate.wish = wish;
   session.rank = wish.rank;
-  const Deadline deadline = Deadline::after_ms(wish.open_timeout_ms);
-  if (!deadline.is_never()) {
-    candidate.has_timer = true;
-    candidate.timer = loop_.at(deadline.at_ns(), [this, rank = wish.rank] { candidate_timed_out(rank); });
-  }
-  candidates_.emplace(wish.rank, std::move(candidate));
+  forming_.add(session, request, wish, [this](const wire::WriterOpenT& late) { forming_timed_out(late); });
   form_if_whole();
 }
 
-void WriterGroup::fail_candidates(const Error& error) {
-  auto candidates = std::exchange(candidates_, {});
-  for (auto& [rank, candidate] : candidates) {
-    if (candidate.has_timer) loop_.cancel(candidate.timer);
-    candidate.session->connection().answer_failure(candidate.request, error);
-  }
-}
-
-void WriterGroup::candidate_timed_out(std::uint32_t rank) {
-  const auto found = candidates_.find(rank);
-  if (found == candidates_.end()) return;
-  found->second.has_timer = false;
-  const wire::WriterOpenT& wish = found->second.wish;
-  std::vector<std::uint32_t> missing;
-  for (std::uint32_t number = 0; number < wish.ranks; ++number) {
-    if (!candidates_.contains(number)) missing.push_back(number);
-  }
+void WriterGroup::forming_timed_out(const wire::WriterOpenT& wish) {
+  const std::string missing = forming_.describe_missing();
   std::string text;
   if (!missing.empty()) {
     text = fmt::format(
         "rank {} of {} did not open the stream within {} s; the number of ranks came from {}: set Ranks (or "
         "FOREBAY_RANKS) if it is wrong",
-        list_ranks(missing), wish.ranks, static_cast<double>(wish.open_timeout_ms) / 1000, wish.ranks_source);
+        missing, wish.ranks, static_cast<double>(wish.open_timeout_ms) / 1000, wish.ranks_source);
   } else if (rejoining_) {
     text = "the group that wrote this stream before the server was restarted may still come back";
   } else {
     text = fmt::format("{} readers were waited for (RendezvousReaderCount), {} came", wish.rendezvous_readers,
                        followers_.follower_count());
   }
-  fail_candidates({ErrorCode::timeout, text, "stream " + stream_.path()});
-}
-
-void WriterGroup::drop_candidate(const WriterSession& session) {
-  for (auto candidate = candidates_.begin(); candidate != candidates_.end(); ++candidate) {
-    if (candidate->second.session != &session) continue;
-    if (candidate->second.has_timer) loop_.cancel(candidate->second.timer);
-    candidates_.erase(candidate);
-    return;
-  }
+  forming_.fail_all({ErrorCode::timeout, text, "stream " + stream_.path()});
 }
 
 void WriterGroup::readers_changed() {
-  if (!candidates_.empty()) form_if_whole();
+  if (!forming_.is_empty()) form_if_whole();
 }
 
 void WriterGroup::form_if_whole() {
-  if (active_ || candidates_.empty()) return;
-  // Rank 0's wishes hold for all.
-  const wire::WriterOpenT wish = candidates_.begin()->second.wish;
-  if (candidates_.size() < wish.ranks || followers_.follower_count() < wish.rendezvous_readers) return;
+  if (active_ || !forming_.is_whole() || followers_.follower_count() < forming_.wish().rendezvous_readers) return;
+  const wire::WriterOpenT wish = forming_.wish();
   if (auto begun = begin_incarnation(wish); !begun) {
-    fail_candidates(begun.error());
+    forming_.fail_all(begun.error());
     return;
   }
   fail_withdrawn_waiters();
-  auto candidates = std::exchange(candidates_, {});
   ranks_.clear();
   ranks_.resize(wish.ranks);
-  for (auto& [number, candidate] : candidates) {
-    if (candidate.has_timer) loop_.cancel(candidate.timer);
-    join(number, *candidate.session, candidate.request);
-  }
+  for (const auto& [number, candidate] : forming_.take()) join(number, *candidate.session, candidate.request);
   followers_.status_changed();
 }
 
@@ -239,9 +148,7 @@ Result<void> WriterGroup::begin_incarnation(const wire::WriterOpenT& wish) {
   formed.distribution = wish.distribution;
   formed.block_timeout_ms = wish.block_timeout_ms;
   formed.durability = wish.durability;
-  if (candidates_.size() <= storage::openings_max) {
-    for (const auto& [number, candidate] : candidates_) formed.openings.push_back(candidate.wish.opening);
-  }
+  if (wish.ranks <= storage::openings_max) formed.openings = forming_.openings();
   const std::uint32_t incarnation = formed.incarnation;
   fail_point("server.form.before_group");
   // One record: a crash leaves either the old stream or the new group, and nothing is withdrawn for a group that is

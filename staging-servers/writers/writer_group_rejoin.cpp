@@ -72,7 +72,7 @@ void WriterGroup::rejoin(WriterSession& session, std::uint32_t request, const wi
     if (!owner || !owns(*owner)) continue;
     space_.claim(stream_, plain);
     // What a part in flight held that has committed is taken already.
-    grant(rank, space.take_free(plain));
+    rank.granted.add(space.take_free(plain));
   }
   wire::WriterRejoinedT rejoined;
   rejoined.next_step = state.next_step;
@@ -97,10 +97,10 @@ void WriterGroup::finish_rejoin_if_whole() {
   if (rejoin_timer_) loop_.cancel(*rejoin_timer_);
   rejoin_timer_.reset();
   log::info("stream {}: all {} ranks of incarnation {} are back", stream_.path(), ranks_.size(), incarnation_);
-  if (!candidates_.empty()) {
-    fail_candidates({ErrorCode::busy,
-                     "another writer group writes this stream and has come back after the server was restarted",
-                     "stream " + stream_.path()});
+  if (!forming_.is_empty()) {
+    forming_.fail_all({ErrorCode::busy,
+                       "another writer group writes this stream and has come back after the server was restarted",
+                       "stream " + stream_.path()});
   }
   for (auto& task : std::exchange(deferred_, {})) task();
   space_.queue().changed(SpaceChange::more);

@@ -12,7 +12,7 @@ namespace forebay::server {
 std::uint64_t WriterGroup::granted_bytes() const {
   std::uint64_t bytes = 0;
   for (const Rank& rank : ranks_) {
-    for (const auto& [segment, ranges] : rank.granted) bytes += ranges.total();
+    bytes += rank.granted.total();
     if (rank.part) {
       for (const auto& extent : rank.part->part.extents) bytes += extent.length();
     }
@@ -22,8 +22,7 @@ std::uint64_t WriterGroup::granted_bytes() const {
 
 bool WriterGroup::holds_space_in(std::uint32_t segment) const {
   return std::ranges::any_of(ranks_, [segment](const Rank& rank) {
-    const auto found = rank.granted.find(segment);
-    if (found != rank.granted.end() && found->second.total() > 0) return true;
+    if (rank.granted.any_in(segment)) return true;
     return rank.part && std::ranges::any_of(rank.part->part.extents,
                                             [segment](const auto& extent) { return extent.segment() == segment; });
   });
@@ -34,14 +33,9 @@ std::uint64_t WriterGroup::grant_bytes_max() const {
   return std::max(message_bytes, space_unit_bytes);
 }
 
-void WriterGroup::grant(Rank& rank, const std::vector<Extent>& extents) {
-  for (const Extent& extent : extents) rank.granted[extent.segment].insert(extent.offset, extent.length);
-}
-
 void WriterGroup::take_back_part(Rank& rank) {
   if (!rank.part) return;
-  for (const auto& extent : rank.part->part.extents)
-    rank.granted[extent.segment()].insert(extent.offset(), extent.length());
+  rank.granted.add(rank.part->part.extents);
   const auto pin = rank.part->pin;
   rank.part.reset();
   unpin(pin);
@@ -53,10 +47,7 @@ void WriterGroup::unpin(const std::optional<WriterPin>& pin) {
 
 void WriterGroup::give_back(Rank& rank) {
   take_back_part(rank);
-  auto granted = std::exchange(rank.granted, {});
-  for (const auto& [segment, ranges] : granted) {
-    for (const auto& [offset, length] : ranges.ranges()) space_.release({segment, offset, length});
-  }
+  for (const Extent& extent : rank.granted.take_all()) space_.release(extent);
 }
 
 void WriterGroup::describe_grant(WriterSession& session, const std::vector<Extent>& extents,
@@ -123,7 +114,7 @@ void WriterGroup::request_space(WriterSession& session, std::uint32_t request, s
       asker.connection().answer_failure(request, result.error());
       return;
     }
-    grant(ranks_[number], *result);
+    ranks_[number].granted.add(*result);
     wire::SpaceGrantedT granted;
     std::vector<Descriptor> descriptors;
     describe_grant(asker, *result, granted.extents, granted.segments, descriptors);

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "writers/granted_space.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/bounds.h"
+
+namespace forebay::server {
+
+void GrantedSpace::add(const std::vector<Extent>& extents) {
+  for (const Extent& extent : extents) add(extent);
+}
+
+void GrantedSpace::add(const std::vector<journal::Extent>& extents) {
+  for (const journal::Extent& extent : extents) add(Extent{extent.segment(), extent.offset(), extent.length()});
+}
+
+std::uint64_t GrantedSpace::total() const {
+  std::uint64_t bytes = 0;
+  for (const auto& [segment, ranges] : segments_) bytes += ranges.total();
+  return bytes;
+}
+
+bool GrantedSpace::any_in(std::uint32_t segment) const {
+  const auto found = segments_.find(segment);
+  return found != segments_.end() && found->second.total() > 0;
+}
+
+Result<journal::PartT> GrantedSpace::take(const SpaceMap& map, std::uint32_t rank, const wire::PartT& part) {
+  const auto refuse = [](const char* what) { return fail(ErrorCode::protocol, what); };
+  // Work on a copy: a part that is refused changes nothing.
+  auto left = segments_;
+  journal::PartT checked;
+  std::map<std::uint32_t, RangeSet> used;
+  for (const wire::Extent& extent : part.extents) {
+    const Extent plain{extent.segment(), extent.offset(), extent.length()};
+    if (!map.is_valid(plain)) return refuse("the part names space that does not exist");
+    const auto found = left.find(plain.segment);
+    if (found == left.end() || !found->second.erase(plain.offset, plain.length))
+      return refuse("the part names space that was not granted to this rank");
+    used[plain.segment].insert(plain.offset, plain.length);
+    checked.extents.emplace_back(plain.segment, extent.member(), 0, plain.offset, plain.length);
+  }
+  std::uint64_t metadata_bytes = 0;
+  for (const wire::Extent& extent : part.metadata) {
+    const auto found = used.find(extent.segment());
+    if (extent.length() == 0 || !checked_add(extent.offset(), extent.length()) || found == used.end() ||
+        !found->second.contains(extent.offset(), extent.length())) {
+      return refuse("the part's metadata lies outside its space");
+    }
+    metadata_bytes += extent.length();
+    checked.metadata.emplace_back(extent.segment(), extent.member(), 0, extent.offset(), extent.length());
+  }
+  if (metadata_bytes != part.metadata_bytes || metadata_bytes == 0)
+    return refuse("the lengths of the part's metadata do not agree");
+  checked.rank = rank;
+  checked.metadata_bytes = part.metadata_bytes;
+  checked.metadata_crc = part.metadata_crc;
+  segments_ = std::move(left);
+  return checked;
+}
+
+std::vector<Extent> GrantedSpace::take_all() {
+  std::vector<Extent> extents;
+  for (const auto& [segment, ranges] : std::exchange(segments_, {})) {
+    for (const auto& [offset, length] : ranges.ranges()) extents.push_back({segment, offset, length});
+  }
+  return extents;
+}
+
+}  // namespace forebay::server

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// The space that a rank has been granted and has not written a part to yet.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include <forebay/protocol/messages_generated.h>
+#include <forebay/result.h>
+#include <forebay/storage/journal_generated.h>
+
+#include "space/space_map.h"
+
+namespace forebay::server {
+
+class GrantedSpace {
+ public:
+  void add(const Extent& extent) { segments_[extent.segment].insert(extent.offset, extent.length); }
+  void add(const std::vector<Extent>& extents);
+  /// What a part had taken comes back.
+  void add(const std::vector<journal::Extent>& extents);
+
+  std::uint64_t total() const;
+  bool any_in(std::uint32_t segment) const;
+
+  /// Takes the space of a part that a client has sent, and describes the part for the journal. protocol, and nothing is
+  /// taken, if it names space that is not here, or metadata outside its space.
+  Result<journal::PartT> take(const SpaceMap& map, std::uint32_t rank, const wire::PartT& part);
+  std::vector<Extent> take_all();
+
+ private:
+  std::map<std::uint32_t, RangeSet> segments_;
+};
+
+}  // namespace forebay::server

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "writers/group_forming.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/clock.h"
+#include "storage/record_check.h"
+#include "writers/writer_session.h"
+
+namespace forebay::server {
+namespace {
+
+constexpr std::size_t group_bytes_max = 4096;
+constexpr std::size_t missing_listed_max = 16;
+
+const char* verb_of(std::uint8_t mode) {
+  return mode == 1 ? "write" : "append";
+}
+
+}  // namespace
+
+GroupForming::~GroupForming() {
+  (void)take();
+}
+
+std::optional<Error> GroupForming::refusal(const wire::WriterOpenT& wish) const {
+  const std::string where = "stream " + stream_;
+  if (wish.ranks == 0 || wish.ranks > storage::ranks_max || wish.rank >= wish.ranks) {
+    return Error{
+        ErrorCode::invalid_argument,
+        fmt::format("rank {} of {} is impossible (number of ranks from {})", wish.rank, wish.ranks, wish.ranks_source),
+        where};
+  }
+  if (wish.group.size() > group_bytes_max) {
+    return Error{ErrorCode::invalid_argument,
+                 fmt::format("a group id has at most {} bytes, this one {}", group_bytes_max, wish.group.size()),
+                 where};
+  }
+  if (!is_empty() && this->wish().group != wish.group) {
+    return Error{ErrorCode::busy,
+                 fmt::format("another writer group (\"{}\") is forming for this stream; this rank is of group \"{}\"",
+                             this->wish().group, wish.group),
+                 where};
+  }
+  return std::nullopt;
+}
+
+std::optional<Error> GroupForming::conflict(const WriterSession& session, const wire::WriterOpenT& wish) const {
+  if (is_empty()) return std::nullopt;
+  const wire::WriterOpenT& first = this->wish();
+  const auto error = [this](std::string what) {
+    return Error{ErrorCode::invalid_argument, std::move(what), "stream " + stream_};
+  };
+  if (first.ranks != wish.ranks) {
+    return error(fmt::format("ranks do not agree on their number: rank {} says {} (from {}), rank {} says {} (from {})",
+                             first.rank, first.ranks, first.ranks_source, wish.rank, wish.ranks, wish.ranks_source));
+  }
+  if (first.mode != wish.mode) {
+    return error(fmt::format("ranks do not agree on the mode: rank {} opens to {}, rank {} to {}", first.rank,
+                             verb_of(first.mode), wish.rank, verb_of(wish.mode)));
+  }
+  if (const auto same = candidates_.find(wish.rank); same != candidates_.end()) {
+    return error(fmt::format("two processes are rank {} of {} (pids {} and {}); ranks come from {}", wish.rank,
+                             wish.ranks, same->second.session->connection().peer().pid, session.connection().peer().pid,
+                             wish.ranks_source));
+  }
+  return std::nullopt;
+}
+
+void GroupForming::add(WriterSession& session, std::uint32_t request, const wire::WriterOpenT& wish,
+                       std::function<void(const wire::WriterOpenT&)> timed_out) {
+  Candidate candidate;
+  candidate.session = &session;
+  candidate.request = request;
+  candidate.wish = wish;
+  const Deadline deadline = Deadline::after_ms(wish.open_timeout_ms);
+  if (!deadline.is_never()) {
+    candidate.timer = loop_.at(deadline.at_ns(), [this, rank = wish.rank, timed_out = std::move(timed_out)] {
+      Candidate& late = candidates_.at(rank);
+      late.timer.reset();
+      timed_out(late.wish);
+    });
+  }
+  candidates_.emplace(wish.rank, std::move(candidate));
+}
+
+void GroupForming::drop(const WriterSession& session) {
+  for (auto candidate = candidates_.begin(); candidate != candidates_.end(); ++candidate) {
+    if (candidate->second.session != &session) continue;
+    if (candidate->second.timer) loop_.cancel(*candidate->second.timer);
+    candidates_.erase(candidate);
+    return;
+  }
+}
+
+std::map<std::uint32_t, GroupForming::Candidate> GroupForming::take() {
+  auto candidates = std::exchange(candidates_, {});
+  for (auto& [rank, candidate] : candidates) {
+    if (candidate.timer) loop_.cancel(*candidate.timer);
+    candidate.timer.reset();
+  }
+  return candidates;
+}
+
+void GroupForming::fail_all(const Error& error) {
+  for (const auto& [rank, candidate] : take()) candidate.session->connection().answer_failure(candidate.request, error);
+}
+
+std::string GroupForming::describe_missing() const {
+  std::string text;
+  std::size_t missing = 0;
+  for (std::uint32_t rank = 0; !is_empty() && rank < wish().ranks; ++rank) {
+    if (candidates_.contains(rank) || ++missing > missing_listed_max) continue;
+    text += (text.empty() ? "" : ", ") + std::to_string(rank);
+  }
+  if (missing > missing_listed_max) text += fmt::format(" and {} more", missing - missing_listed_max);
+  return text;
+}
+
+std::vector<std::uint64_t> GroupForming::openings() const {
+  std::vector<std::uint64_t> openings;
+  for (const auto& [rank, candidate] : candidates_) openings.push_back(candidate.wish.opening);
+  return openings;
+}
+
+}  // namespace forebay::server

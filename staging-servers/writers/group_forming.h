@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ranks that have asked to write a stream together and wait until all of them are there.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <forebay/protocol/messages_generated.h>
+#include <forebay/result.h>
+
+#include "loop/event_loop.h"
+
+namespace forebay::server {
+
+class WriterSession;
+
+class GroupForming {
+ public:
+  struct Candidate {
+    WriterSession* session = nullptr;
+    std::uint32_t request = 0;
+    wire::WriterOpenT wish;
+    std::optional<EventLoop::TimerId> timer;
+  };
+
+  /// `stream`: its path, for errors.
+  GroupForming(EventLoop& loop, std::string stream) : loop_(loop), stream_(std::move(stream)) {}
+  ~GroupForming();
+  GroupForming(const GroupForming&) = delete;
+  GroupForming& operator=(const GroupForming&) = delete;
+
+  bool is_empty() const noexcept { return candidates_.empty(); }
+  bool is_whole() const noexcept { return !is_empty() && candidates_.size() >= wish().ranks; }
+  /// What the group wants: rank 0's wishes hold for all, once it is there.
+  const wire::WriterOpenT& wish() const { return candidates_.begin()->second.wish; }
+
+  /// Why this rank cannot take part; nothing if it can.
+  std::optional<Error> refusal(const wire::WriterOpenT& wish) const;
+  /// Why nobody can: this rank and one of the others contradict each other.
+  std::optional<Error> conflict(const WriterSession& session, const wire::WriterOpenT& wish) const;
+  /// `timed_out` is called with its wish when the rank has waited as long as it wants to.
+  void add(WriterSession& session, std::uint32_t request, const wire::WriterOpenT& wish,
+           std::function<void(const wire::WriterOpenT&)> timed_out);
+  /// The connection has ended.
+  void drop(const WriterSession& session);
+  /// Answers all with this error.
+  void fail_all(const Error& error);
+  /// Which ranks have not come, for people; empty if all have.
+  std::string describe_missing() const;
+  /// The numbers that the ranks gave their opens, in order of ranks.
+  std::vector<std::uint64_t> openings() const;
+  /// All of them, by rank; nobody waits any more.
+  std::map<std::uint32_t, Candidate> take();
+
+ private:
+  EventLoop& loop_;
+  const std::string stream_;
+  std::map<std::uint32_t, Candidate> candidates_;  ///< by rank
+};
+
+}  // namespace forebay::server
