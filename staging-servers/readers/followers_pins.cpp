@@ -2,6 +2,7 @@
 // Who holds which step: readers, writers whose programs hold allocated memory, and readers that a restart of the server
 // has cut off.
 #include <algorithm>
+#include <set>
 
 #include "readers/followers.h"
 #include "readers/reader_registry.h"
@@ -119,6 +120,10 @@ void Followers::end_absent(std::uint64_t session, const std::map<StepKey, std::u
 
 std::vector<StepKey> Followers::resume_pins(ReaderSession& session, const std::vector<StepKey>& wanted) {
   std::vector<StepKey> lost;
+  std::set<StepKey> held_all_along;
+  if (const auto absent = absent_.find(session.number); absent != absent_.end()) {
+    for (const AbsentPin& pin : absent->second) held_all_along.insert(pin.key);
+  }
   for (const StepKey& key : wanted) {
     const storage::StreamState& state = state_;
     const auto kept = state.steps.find(key.second);
@@ -126,9 +131,7 @@ std::vector<StepKey> Followers::resume_pins(ReaderSession& session, const std::v
     if (kept != state.steps.end() && kept->second.committed.epoch == key.first) step = &kept->second;
     if (const auto retired = state.retired.find(key); retired != state.retired.end()) step = &retired->second;
     // Only what was held for it all the time is sure not to have been written over.
-    const auto absent = absent_.find(session.number);
-    const bool held =
-        absent != absent_.end() && std::ranges::find(absent->second, key, &AbsentPin::key) != absent->second.end();
+    const bool held = held_all_along.contains(key);
     // Others may have come back before it, and pinned what the limit of unnamed readers allows.
     if (step == nullptr || !held || !pin(session, key, step->committed.size_bytes, true)) lost.push_back(key);
   }
