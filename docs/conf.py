@@ -27,3 +27,5 @@ napoleon_use_ivar = True  # what a class lists as attributes are its properties,
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 autodoc_member_order = "bysource"
+# A word such as dtype in a signature is the name of members of several classes; none of them is meant.
+suppress_warnings = ["ref.python"]

@@ -97,7 +97,7 @@ class FlowFields:
         return self.cylinder_radius or 0.5 * min(self.extent[:2])
 
     def same_solid(self, other: FlowFields) -> bool:
-        """True where what was drawn of the other's solid need not be drawn anew."""
+        """True if what was drawn of the other's solid need not be drawn again."""
         return (
             self.spacing == other.spacing
             and self.sphere_radius == other.sphere_radius

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An H.264 movie that can be watched while it grows, survives any crash, and can be cut back and gone on with.
+"""An H.264 movie that can be watched while it grows, survives any crash, and can be cut back and continued.
 
 It is a fragmented MP4 with one fragment per frame, appended whole. A fragment carries the number of its step, so the
 file alone says what it shows: after a crash a torn tail is cut off; when steps are withdrawn, the movie is cut back to
-the frame before them and goes on from there, so it always shows each step once and in order. Steps that were never seen
+the frame before them and continues there, so it always shows each step once and in order. Steps that were never seen
 leave their place on the time axis: the frame before them stays on show for as long as they would have, but not longer
 than a second.
 """
@@ -54,7 +54,7 @@ class Movie:
     Parameters
     ----------
     path : Path
-        Made when the first frame comes; an existing movie is gone on with.
+        Made when the first frame comes. An existing movie is continued.
     width, height : int
         Of the frames; even.
     frame_rate : int
@@ -134,7 +134,7 @@ class Movie:
             return walk_file(self._file)
         except FormatError as error:
             self._file.close()
-            raise MovieError(f"{self._path} is no movie of this program ({error}): move it away") from error
+            raise MovieError(f"{self._path} is not a movie that forebay wrote ({error}): move it away") from error
 
     def _finish_encoder(self) -> None:
         if self._encoder is not None:
@@ -151,8 +151,8 @@ class Movie:
             self._beginning = beginning
         elif beginning != self._beginning:
             raise MovieError(
-                f"{self._path} was begun with another picture size, frame rate or ffmpeg: delete it, and it is made "
-                "anew from the frames"
+                f"{self._path} was written with another picture size, frame rate or ffmpeg: delete it, and it is made "
+                "again from the frames"
             )
 
     def add(self, step: int, moof: Box, mdat: Box) -> None:

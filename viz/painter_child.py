@@ -22,7 +22,7 @@ __all__ = ["main"]
 
 
 class _Memory:
-    """The parent's memory file, mapped anew when it has grown."""
+    """The parent's memory file, mapped again when it has grown."""
 
     def __init__(self, file: int) -> None:
         self._file = file

@@ -31,7 +31,7 @@ class Recorder:
     Parameters
     ----------
     folder : Path
-        Gone on with where it has frames of an earlier run.
+        Continued if it has frames of an earlier run.
     painter : Painter
         Draws pictures of the size that ``options`` say.
     options : SceneOptions
@@ -121,7 +121,7 @@ class Recorder:
             with Image.open(self.frame_path(number)) as image:
                 if image.size != size:
                     raise InvalidArgumentError(
-                        f"{self.frame_path(number)} is {image.size[0]}x{image.size[1]}, not {size[0]}x{size[1]}: go on "
-                        "with the size that the folder was begun with, or take another folder"
+                        f"{self.frame_path(number)} is {image.size[0]}x{image.size[1]}, not {size[0]}x{size[1]}: use "
+                        "the size of the frames in this folder, or another folder"
                     )
                 self._movie.append(number, np.asarray(image.convert("RGB")))

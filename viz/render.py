@@ -31,14 +31,16 @@ app = typer.Typer(add_completion=False)
 def render(
     stream: Annotated[str, typer.Argument(metavar="RES/STREAM", help="The stream, for example run1/flow.")],
     out: Annotated[
-        Path, typer.Option("--out", metavar="DIR", help="Takes frames/NNNNNN.png and movie.mp4; is gone on with.")
+        Path, typer.Option("--out", metavar="DIR", help="Output directory. An existing movie is continued.")
     ],
     consumer: Annotated[
-        str, typer.Option("--consumer", metavar="NAME", help="Name that the position is kept under.")
+        str, typer.Option("--consumer", metavar="NAME", help="Name under which the server keeps the position.")
     ] = "render",
-    size: Annotated[str, typer.Option("--size", metavar="WxH", help="Pixels of a frame; even.")] = "960x720",
+    size: Annotated[
+        str, typer.Option("--size", metavar="WxH", help="Size of a frame in pixels; even numbers.")
+    ] = "960x720",
     frame_rate: Annotated[
-        int, typer.Option("--frame-rate", min=1, max=120, help="Of the movie, frames per second.")
+        int, typer.Option("--frame-rate", min=1, max=120, help="Frames per second of the movie.")
     ] = 12,
     title: Annotated[str, typer.Option("--title", metavar="TEXT", help="First line of each frame.")] = "",
     velocity: Annotated[
@@ -57,14 +59,14 @@ def render(
     ] = None,
     timeout_seconds: Annotated[
         float | None,
-        typer.Option("--timeout", min=0.0, metavar="SECONDS", help="Longest wait for a step; default: for ever."),
+        typer.Option("--timeout", min=0.0, metavar="SECONDS", help="Longest wait for a step. Default: no limit."),
     ] = None,
     as_json: JsonOption = False,
 ) -> int:
     """Render every step of a flow to images and a movie that can be watched while it grows, until the stream ends.
 
-    Steps that were withdrawn by a restart are taken out of both and rendered again. Started again, it goes on where it
-    was.
+    Steps that a restart of the producer takes back are removed from both and rendered again. Started again, it
+    continues where it stopped.
     """
     options = _scene_options(size, title, speed_max)
     _check_packages()
@@ -90,7 +92,7 @@ def render(
                 for step in source.follow(consumer, timeout=timeout_seconds, ack="manual", on_notice=notice):
                     with step:
                         if step.rewound:
-                            say(f"{stream} goes on from step {step.number}: frames from there on are rendered again")
+                            say(f"{stream} was taken back to step {step.number}: its frames are rendered again")
                         recorder.record(step)
                         rendered += 1
             except (StreamInterruptedError, StreamFailedError) as error:

@@ -17,7 +17,7 @@ __all__ = ["end_rings", "solid_surface"]
 def solid_surface(fields: FlowFields) -> vtkPolyData:
     """Surface of the solid without the quarter of larger x and y.
 
-    Spheres are drawn as such where the attributes tell of them; any other solid as the surface of its cells, without
+    Spheres are drawn as such if the attributes name them; any other solid as the surface of its cells, without
     the wall around a cylinder.
     """
     if len(fields.sphere_centres):

@@ -23,6 +23,6 @@ def crc32c(data: Buffer | NDArray[Any], previous: int = 0) -> int:
         Anything with C-contiguous memory: bytes, memoryview, ndarray. Of an array its elements in C order:
         ``crc32c(variable.block(i)) == variable.blocks[i].checksum``.
     previous : int
-        The result of an earlier call, to go on with more bytes.
+        The result of an earlier call, to continue it with more bytes.
     """
     return _core.crc32c(data, previous)

@@ -36,7 +36,7 @@ class FileAddress(Record):
         found = cls.find(text)
         if found is None:
             raise InvalidArgumentError(
-                f"{text!r} is no place in a reservation; write RES:PATH, for example run1:inputs"
+                f"{text!r} is not a place in a reservation; write RES:PATH, for example run1:inputs"
             )
         return found
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Following a stream: an iterator over its steps as they commit, with a consumer's cursor behind it."""
+"""Following a stream: an iterator over its steps as they commit, and keeps a consumer's cursor."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Follower(Iterator[Step]):
     StepTimeoutError
         No step came within ``timeout``. The follower stays usable: ask again.
     StreamInterruptedError
-        The writer group was lost and not restarted within the stream's grace time. Following again goes on from there.
+        The writer group was lost and not restarted within the stream's grace time. Following again continues there.
     StreamFailedError
         A sync failed on the server; nothing after this is promised.
     """
@@ -108,7 +108,7 @@ class Follower(Iterator[Step]):
     def position(self) -> int:
         """The number that the next step is looked for from: one after the step that came last.
 
-        A step that came but could not be read, as its metadata is damaged, counts: iterating goes on behind it.
+        A step that came but could not be read, as its metadata is damaged, counts: iterating continues after it.
         """
         return self._core.position()
 

@@ -69,7 +69,8 @@ def open(  # noqa: A001 - forebay.open is meant to read like the builtin
     address : str or Address
         ``"RESERVATION/STREAM"`` or ``"forebay://RESERVATION/STREAM"``.
     mode : {"r", "w", "a"}
-        Read; replace the stream by a new epoch from step 0; go on after its last committed step, or create it.
+        ``"r"`` reads. ``"w"`` replaces the stream by a new epoch from step 0. ``"a"`` continues after the last
+        step, or creates the stream.
     instance : Instance or path, optional
         The instance that has the stream: an :class:`Instance`, the path of its root, or that of its server's socket.
         Not given: the one that the environment names (``$FOREBAY_SOCKET``, ``$FOREBAY_ROOT``, else the user's own).

@@ -36,7 +36,7 @@ class StreamStatus(StrEnum):
     WAITING = "waiting"  #: exists, but no group has written yet
     LIVE = "live"  #: a writer group is at work
     ENDED = "ended"  #: closed by all ranks
-    INTERRUPTED = "interrupted"  #: a rank was lost; a restart may go on
+    INTERRUPTED = "interrupted"  #: a rank was lost; a restart may continue
     FAILED = "failed"  #: a sync failed: what was durable stays
 
 

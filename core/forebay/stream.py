@@ -176,7 +176,7 @@ class Stream:
         Parameters
         ----------
         consumer : str
-            Name under which the position is kept durably: a process that comes back after a crash goes on from there.
+            Name under which the position is kept durably: a process that comes back after a crash continues there.
             One holder at a time. Without a name nothing is kept and nobody waits for this reader.
         timeout : float, optional
             Seconds that one wait for the next step may take (then StepTimeoutError); None: for ever.
@@ -221,7 +221,7 @@ class Stream:
         return follower
 
     def seek(self, step: int, *, consumer: str = "") -> None:
-        """Makes a follower go on at number ``step`` (or the first kept one after it); a consumer's cursor moves with
+        """Makes a follower continue at number ``step`` (or the first kept one after it); a consumer's cursor moves with
         it.
 
         Parameters

@@ -201,7 +201,7 @@ class StepBeingWritten:
     def end(self) -> None:
         """Publishes this rank's part; returns when the step has committed (or is durable) for all ranks.
 
-        After an interrupt (Ctrl-C) it may be called again: it goes on waiting.
+        After an interrupt (Ctrl-C) it may be called again: it continues to wait.
         """
         if self._over:
             self._check_open()

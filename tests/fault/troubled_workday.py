@@ -214,7 +214,7 @@ class InterruptedWorkday(TroubledWorkday):
         if not self.instance.files.manager_identity.exists():
             return True
         with contextlib.suppress(ForebayError), self.instance.manager() as manager:
-            return any("goes on by itself" in note for row in manager.stages() for note in row["notes"])
+            return any("continues by itself" in note for row in manager.stages() for note in row["notes"])
         return False
 
 

@@ -169,7 +169,7 @@ def _draw_movie(
     timeout_seconds: float | None,
     drawn: list[int],
 ) -> None:
-    """A movie of all steps that the stream has and gets, begun anew."""
+    """A movie of all steps that the stream has and gets, from the beginning."""
     from forebay.viz.movie import Movie, MovieError
 
     picture: ScenePicture | None = None

@@ -230,7 +230,7 @@ class Database:
         return self.stage(stage_id)
 
     def forget_old_stages(self, kept: int) -> None:
-        """Removes the stages that are over, but for the newest ones."""
+        """Removes the stages that have ended, except the newest ones."""
         final = [state for state in StageState if state.is_final]
         old = sql.select(_stages.c.id).where(_stages.c.state.in_(final)).order_by(_stages.c.id.desc()).offset(kept)
         with self.change() as connection:

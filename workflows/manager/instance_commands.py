@@ -18,7 +18,9 @@ __all__ = ["down", "up"]
 
 _RootOption = Annotated[
     str | None,
-    typer.Option("--root", metavar="DIR", help="Where the instance lies; default: $FOREBAY_ROOT, else the user's own."),
+    typer.Option(
+        "--root", metavar="DIR", help="Root directory of the instance. Default: $FOREBAY_ROOT, else your own."
+    ),
 ]
 
 up_app = typer.Typer(add_completion=False)
@@ -29,7 +31,9 @@ down_app = typer.Typer(add_completion=False)
 def up(
     capacity: Annotated[
         str | None,
-        typer.Option(help="What reservations may take together, for example 200GiB; default: 80 % of the free space."),
+        typer.Option(
+            help="What all reservations may take together, for example 200GiB. Default: 80 % of the free space."
+        ),
     ] = None,
     root: _RootOption = None,
     as_json: JsonOption = False,
@@ -60,12 +64,15 @@ def up(
 @down_app.command(epilog="Example: forebay down")
 def down(
     force: Annotated[
-        bool, typer.Option("--force", help="Also destroy reservations that have writers or unstaged precious steps.")
+        bool,
+        typer.Option(
+            "--force", help="Also destroy reservations with active writers or precious steps that are not staged out."
+        ),
     ] = False,
     root: _RootOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """End the instance: destroy what is not persistent, end manager and server, keep the rest. Waits; idempotent."""
+    """Stop the instance: destroy reservations that are not persistent, end manager and server. Waits; idempotent."""
     instance = chosen_or_current(root)
     done = InstanceControl(instance).down(force=force)
     if as_json:

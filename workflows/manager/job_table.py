@@ -111,7 +111,7 @@ class JobTable:
             return [_row(row) for row in connection.execute(query).mappings()]
 
     def forget_old(self, kept: int) -> None:
-        """Removes the runs of which nothing is left, but for the newest ones."""
+        """Removes the runs of which nothing is left, except the newest ones."""
         old = sql.select(_jobs.c.id).where(_jobs.c.state == JobState.GONE).order_by(_jobs.c.id.desc()).offset(kept)
         with self._database.change() as connection:
             connection.execute(_jobs.delete().where(_jobs.c.id.in_(old)))

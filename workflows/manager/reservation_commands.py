@@ -27,10 +27,10 @@ def create(
     ],
     capacity: Annotated[str, typer.Option(help="How much it may hold, for example 2GiB.")],
     persistent: Annotated[
-        bool, typer.Option("--persistent", help="Keep it over `forebay down`, until it is destroyed.")
+        bool, typer.Option("--persistent", help="Keep it until it is destroyed, also after `forebay down`.")
     ] = False,
-    access_mode: Annotated[AccessMode, typer.Option(help="How it lies on its servers.")] = AccessMode.STRIPED,
-    kind: Annotated[ReservationType, typer.Option("--type", help="What it is for.")] = ReservationType.SCRATCH,
+    access_mode: Annotated[AccessMode, typer.Option(help="Layout on the servers.")] = AccessMode.STRIPED,
+    kind: Annotated[ReservationType, typer.Option("--type", help="Kind of reservation.")] = ReservationType.SCRATCH,
     as_json: JsonOption = False,
 ) -> None:
     """Create a reservation; idempotent."""
@@ -49,7 +49,8 @@ def create(
 def destroy(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The reservation's name.")],
     force: Annotated[
-        bool, typer.Option("--force", help="Also with writers at work or precious steps that are not staged out.")
+        bool,
+        typer.Option("--force", help="Destroy it despite active writers or precious steps that are not staged out."),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:

@@ -117,7 +117,7 @@ class Reservations:
 
     def reconcile(self) -> None:
         """Brings what was asked for and what the server has together: at each start, when the server is back, and
-        before findings are told.
+        before findings are reported.
 
         Raises
         ------
@@ -136,7 +136,7 @@ class Reservations:
                     self._adopt(info)
 
     def findings(self) -> list[Finding]:
-        """What `forebay doctor` should say about reservations, compared anew with what the server has.
+        """What `forebay doctor` should say about reservations, compared again with what the server has.
 
         Raises
         ------
@@ -152,8 +152,8 @@ class Reservations:
             Finding(
                 Severity.PROBLEM,
                 f"reservation {row.name}",
-                "it should exist, but the server does not have it: its data was removed past the manager. "
-                f"`forebay destroy {row.name}` forgets it, `forebay create {row.name} …` makes it anew, empty",
+                "it should exist, but the server does not have it: somebody removed its data without the manager. "
+                f"`forebay destroy {row.name}` forgets it, `forebay create {row.name} …` creates it again, empty",
             )
             for row in self._database.reservations()
             if row.state is ReservationState.LOST
@@ -181,7 +181,7 @@ class Reservations:
             _log.error("reservation %s should exist, but the server does not have it", row.name)
             self._database.set_reservation_state(row.name, ReservationState.LOST)
         elif existing is not None and (row.state is ReservationState.LOST or row.id != existing.id):
-            # It was made anew past the manager.
+            # It was created again without the manager.
             self._adopt(existing)
 
     def _ask_for(self, wish: ReservationRow) -> ReservationInfo:

@@ -37,13 +37,13 @@ def stage_in(
         str,
         typer.Argument(
             metavar="RES:PATH",
-            help="What it is to be in the reservation; with a slash at the end: the folder to put it into.",
+            help="Name of the copy in the reservation. With a slash at the end: the folder to copy into.",
         ),
     ],
     no_wait: _NoWaitOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Copy a file or a tree into a reservation: verified, atomic, taken up where an earlier run was interrupted."""
+    """Copy a file or a tree into a reservation, verified. An interrupted copy continues when it is run again."""
     place = FileAddress.parse(destination)
     _run(
         FilesJob(place.reservation, place.path, outside=_absolute(source), inward=True),
@@ -58,10 +58,14 @@ def stage_out(
         str, typer.Argument(metavar="RES/STREAM|RES:PATH", help="A stream, or a file or directory of a reservation.")
     ],
     destination: Annotated[
-        str, typer.Argument(metavar="DEST", help="For steps: a directory. For files: as the target of stage-in.")
+        str,
+        typer.Argument(
+            metavar="DEST",
+            help="For steps: a directory. For files: name of the copy, or a folder with a slash at the end.",
+        ),
     ],
     every: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Only the steps whose number N divides.")
+        int | None, typer.Option(min=1, metavar="N", help="Only steps whose number is a multiple of N.")
     ] = None,
     steps: Annotated[
         str, typer.Option(metavar="LIST", help="Only these steps, for example 0,5,10:20 (10 to 19) or 100:200:10.")
@@ -69,43 +73,43 @@ def stage_out(
     variables: Annotated[
         str | None,
         typer.Option(
-            metavar="NAMES", help="Only these variables, separated by commas; the steps then do not count as staged."
+            metavar="NAMES", help="Only these variables, separated by commas. The steps then do not count as staged."
         ),
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", help="Go on until the stream ends.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="Continue until the stream ends.")] = False,
     output_format: Annotated[
         str | None,
         typer.Option(
             "--format",
             metavar="|".join(FORMAT_NAMES),
-            help="What to write for each step.",
+            help="Format of the outputs.",
             show_default=FORMAT_NAMES[0],
         ),
     ] = None,
     consumer: Annotated[
         str,
         typer.Option(
-            metavar="NAME", help="With --follow: read under this name, which the stream's retention can wait for."
+            metavar="NAME", help="With --follow: read under this name, so that the stream's retention can wait for it."
         ),
     ] = "",
     accept_unchecked: Annotated[
-        bool, typer.Option("--accept-unchecked", help="Also take steps that were written without checksums.")
+        bool, typer.Option("--accept-unchecked", help="Also copy steps that were written without checksums.")
     ] = False,
     accept_gaps: Annotated[
-        bool, typer.Option("--accept-gaps", help="Chosen steps that retention dropped too early are no failure.")
+        bool, typer.Option("--accept-gaps", help="Do not fail if retention dropped chosen steps before they were read.")
     ] = False,
     mark_partial: Annotated[
-        bool, typer.Option("--mark-partial", help="With --variables: the steps count as staged all the same.")
+        bool, typer.Option("--mark-partial", help="With --variables: the steps count as staged.")
     ] = False,
     replace: Annotated[
-        bool, typer.Option("--replace", help="Outputs in DEST that come from elsewhere may be replaced.")
+        bool, typer.Option("--replace", help="Replace outputs in DEST that come from another stream.")
     ] = False,
     no_wait: _NoWaitOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Copy chosen steps of a stream, or files, out of a reservation: verified, atomic, with a receipt.
+    """Copy chosen steps of a stream, or files, out of a reservation, verified and with a receipt.
 
-    Run again, it takes up where an earlier run was interrupted.
+    An interrupted copy continues when it is run again.
     """
     step_options = {
         "--every": every is not None,
@@ -190,7 +194,7 @@ def stages(context: typer.Context, as_json: JsonOption = False) -> None:
 
 @stages_app.command("show", epilog="Example: forebay stages show 7")
 def show_stage(stage: Annotated[int, typer.Argument(help="The stage's number.")], as_json: JsonOption = False) -> None:
-    """Show one stage: what it does, how far it is, how it ended."""
+    """Show one stage: what it copies, its progress, how it ended."""
     with ManagerClient(chosen_or_current()) as manager:
         row = manager.stage(stage)
     if as_json:
@@ -210,13 +214,13 @@ def show_stage(stage: Annotated[int, typer.Argument(help="The stage's number.")]
 def cancel_stage(
     stage: Annotated[int, typer.Argument(help="The stage's number.")], as_json: JsonOption = False
 ) -> None:
-    """Cancel a stage; what it has finished stays. Idempotent."""
+    """Cancel a stage. What it has finished stays. Idempotent."""
     with ManagerClient(chosen_or_current()) as manager:
         row = manager.cancel(stage)
     if as_json:
         print_json({"stage": row})
         return
-    word = "is over already" if row["finished_ns"] and not row["cancel"] else "is cancelled"
+    word = "has already ended" if row["finished_ns"] and not row["cancel"] else "is cancelled"
     console().print(f"stage {stage} {word}", markup=False)
 
 

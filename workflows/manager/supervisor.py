@@ -61,7 +61,7 @@ class StageSupervisor:
         self._processes: dict[int, asyncio.subprocess.Process] = {}
         self._following: set[int] = set()
         self._progress: dict[int, dict[str, Any]] = {}
-        self._unwritten: dict[int, str] = {}  # what users are told of stages that cannot be written down
+        self._unwritten: dict[int, str] = {}  # notes for users on stages that cannot be written down
         self._not_before: dict[int, float] = {}
         self._versions: dict[int, int] = {}
         self._changed = asyncio.Condition()
@@ -293,7 +293,7 @@ class StageSupervisor:
                     _log.warning("stage %d waits: %s", stage_id, error)
                     trouble = "is full" if isinstance(error, NoSpaceError) else "fails"
                     self._unwritten[stage_id] = (
-                        f"the disk of the manager's database {trouble} ({error.where}); the stage goes on by itself "
+                        f"the disk of the manager's database {trouble} ({error.where}); the stage continues by itself "
                         "when that has passed"
                     )
                     await self._announce(stage_id)

@@ -134,7 +134,7 @@ class Destination:
                     str(self.directory),
                 ) from error
             raise StorageError(
-                f"the destination failed: {error.strerror or error}; mend it, then run the same command again",
+                f"the destination failed: {error.strerror or error}; repair it, then run the same command again",
                 str(error.filename or self.directory),
             ) from error
 
@@ -158,7 +158,7 @@ class Destination:
                 ) from error
             reason = " ".join(str(error).split())
             raise StorageError(
-                f"writing step {number} failed: {reason}. Steps before it are staged and safe; mend the destination "
+                f"writing step {number} failed: {reason}. Steps before it are staged and safe; repair the destination "
                 "and run the same command again",
                 str(output),
             ) from error

@@ -52,7 +52,7 @@ def copy_file(source: Path, target: Path, advance: Callable[[int], None]) -> Cop
             )
         if file_checksum(partial) != (before.st_size, checksum):
             raise CorruptError(
-                "what was written reads back as something else; the destination's storage may be failing", str(target)
+                "what was written reads back differently; the destination's storage may be failing", str(target)
             )
         copy_status(source, partial)
         partial.replace(target)

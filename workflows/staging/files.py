@@ -74,7 +74,7 @@ def stage_files(job: FilesJob, reporter: Reporter, instance: InstanceLike | None
     with _readable_errors(files if job.inward else Path(job.outside)):
         source, target = _source_and_target(job, files)
         if target == source or target.is_relative_to(source) or source.is_relative_to(target):
-            raise InvalidArgumentError("source and destination lie within one another", f"{source}, {target}")
+            raise InvalidArgumentError("one of source and destination contains the other", f"{source}, {target}")
         publication.make_directory(target.parent)
         # The parent of a tree that is there already need not be writable.
         locked = target.parent if os.access(target.parent, os.W_OK) else target
@@ -91,7 +91,7 @@ def _readable_errors(written: Path) -> Iterator[None]:
         raise
     except PermissionError as error:
         raise PermissionDeniedError(
-            "this may not be read or written; have its permissions changed", str(error.filename or written)
+            "no permission to read or write this; have its permissions changed", str(error.filename or written)
         ) from error
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -99,7 +99,7 @@ def _readable_errors(written: Path) -> Iterator[None]:
                 "the destination is full; what was copied stays: make room and run the same command again", str(written)
             ) from error
         raise StorageError(
-            f"{error.strerror or error}; mend it, then run the same command again",
+            f"{error.strerror or error}; repair it, then run the same command again",
             # Where there are two, the second is the one that was to be made.
             str(error.filename2 or error.filename or written),
         ) from error

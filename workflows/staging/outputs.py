@@ -49,7 +49,7 @@ class OutputFormat(Protocol):
         """Writes these variables and all attributes to a path that does not exist."""
 
     def compare(self, step: Step, checksums: BlockChecksums, path: Path, advance: Advance) -> None:
-        """Reads the output anew; CorruptError if it is not what `step` and `checksums` say.
+        """Reads the output back; CorruptError if it is not what `step` and `checksums` say.
 
         That the stream's bytes themselves match the checksums is checked by it, too.
         """

@@ -158,7 +158,7 @@ def destination_lock(directory: Path) -> Iterator[None]:
             os.close(descriptor)
             if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
                 raise BusyError(
-                    "another stage works in this destination; wait for it (`forebay stages`) or choose another",
+                    "another stage is writing to this destination; wait for it (`forebay stages`) or choose another",
                     str(directory),
                 ) from None
             raise

@@ -183,8 +183,7 @@ def _entries_of_file(path: Path) -> list[StepEntry]:
         return [StepEntry.from_json(entry) for entry in document["steps"]]
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptError(
-            f"this is no receipt that a stage-out of steps wrote ({error}); move it away, or choose another "
-            "destination",
+            f"this is not the receipt of a stage-out of steps ({error}); move it away, or choose another destination",
             str(path),
         ) from None
 

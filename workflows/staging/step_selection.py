@@ -34,7 +34,7 @@ class StepSelection:
             ``every`` below 1, or ``steps`` is not such a list.
         """
         if every is not None and every < 1:
-            raise InvalidArgumentError(f"--every takes a number from 1 on, not {every}")
+            raise InvalidArgumentError(f"--every takes a number of 1 or more, not {every}")
         ranges: list[tuple[int, int | None, int]] = []
         named: set[int] = set()
         for term in (term.strip() for term in steps.split(",") if term.strip()):
@@ -47,7 +47,7 @@ class StepSelection:
             match = _RANGE.fullmatch(term)
             if match is None:
                 raise InvalidArgumentError(
-                    f"{term!r} is no step number or range: write for example --steps 0,5,10:20 (10 to 19) or 100:200:10"
+                    f"{term!r} is not a step number or range: write for example 0,5,10:20 (10 to 19) or 100:200:10"
                 )
             start = int(match["start"] or 0)
             stop = int(match["stop"]) if match["stop"] else None

@@ -29,7 +29,7 @@ def register(app: typer.Typer) -> None:
 
 def print_environment(
     stream: Annotated[
-        str | None, typer.Argument(metavar="RES/STREAM", help="The stream that $FOREBAY_STREAM should name.")
+        str | None, typer.Argument(metavar="RES/STREAM", help="Also set $FOREBAY_STREAM to this stream.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -89,7 +89,7 @@ def root(
         typer.Option(
             "--root",
             metavar="DIR",
-            help="The instance to talk to; default: $FOREBAY_SOCKET's, $FOREBAY_ROOT, else the user's own.",
+            help="Root directory of the instance. Default: $FOREBAY_SOCKET, $FOREBAY_ROOT, else your own.",
         ),
     ] = None,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,

@@ -79,8 +79,7 @@ def check_reservation(name: str) -> None:
     """InvalidArgumentError if this is nothing, or a stream's address, where a reservation is to be named."""
     if not name or "/" in name:
         raise InvalidArgumentError(
-            f"{name!r} is no reservation's name; what lies in a stream is shown by `forebay steps RES/STREAM` and "
-            "`forebay watch RES/STREAM`"
+            f"{name!r} is not a reservation; `forebay steps RES/STREAM` and `forebay watch RES/STREAM` show a stream"
         )
 
 

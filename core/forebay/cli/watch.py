@@ -32,7 +32,7 @@ def register(app: typer.Typer) -> None:
 def watch(
     stream: Annotated[str, typer.Argument(metavar="RES/STREAM", help="The stream, for example run1/flow.")],
     interval_seconds: Annotated[
-        float, typer.Option("--interval", min=0.05, metavar="SECONDS", help="Time between two looks.")
+        float, typer.Option("--interval", min=0.05, metavar="SECONDS", help="Time between two updates.")
     ] = 0.5,
     once: Annotated[bool, typer.Option("--once", help="Show the state once instead of until the stream ends.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document per line for each change.")] = False,

@@ -20,7 +20,7 @@ class StepsJob:
     every: int | None = None
     steps: str = ""  #: numbers and ranges; empty: all
     variables: tuple[str, ...] = ()  #: empty: all
-    follow: bool = False  #: go on until the stream ends
+    follow: bool = False  #: continue until the stream ends
     format: str = "bp5"
     consumer: str = ""  #: follow under this name, so that retention can wait for the stage
     accept_unchecked: bool = False  #: also take steps whose writer took no checksums

@@ -165,7 +165,7 @@ def test_findings_see_what_was_removed_past_the_manager_since_the_start(
     assert reservations.findings() == []
     del server.existing["one"]
     (finding,) = reservations.findings()
-    assert "removed past the manager" in finding.what
+    assert "removed its data without the manager" in finding.what
 
 
 def test_a_change_that_a_lost_server_left_undone_is_done_before_findings_are_told(
