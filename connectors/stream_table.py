@@ -9,13 +9,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 import forebay
-from forebay import Address, ShapeKind, Step, StepGoneError, StepNotFoundError, Stream, Variable
+from forebay import (
+    Address,
+    ShapeKind,
+    Step,
+    StepGoneError,
+    StepNotFoundError,
+    StepsMetadata,
+    Stream,
+    Variable,
+    VariableMetadata,
+)
 
 __all__ = ["ArrayOverSteps", "StepTable", "StreamTable", "block_grid", "dimension_names", "group_of"]
 
@@ -25,7 +34,7 @@ Array = NDArray[Any]
 class StepTable:
     """The steps that a table is of. Pickles by identity; the other process opens the stream for itself.
 
-    Attributes
+    Parameters
     ----------
     stream : Stream
         Where steps are taken from.
@@ -33,14 +42,19 @@ class StepTable:
         Of the stream.
     numbers, epochs, times_ns : array of int64
         Number, epoch and commit time (nanoseconds since the Unix epoch) of each step.
+    owns_stream : bool
+        Whether :meth:`close` closes the stream. What was unpickled shares its stream with others and leaves it open.
     """
 
-    def __init__(self, stream: Stream, uuid: str, numbers: Array, epochs: Array, times_ns: Array) -> None:
+    def __init__(
+        self, stream: Stream, uuid: str, numbers: Array, epochs: Array, times_ns: Array, owns_stream: bool = False
+    ) -> None:
         self.stream = stream
         self.uuid = uuid
         self.numbers = numbers
         self.epochs = epochs
         self.times_ns = times_ns
+        self._owns_stream = owns_stream
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -67,14 +81,16 @@ class StepTable:
         return step
 
     def close(self) -> None:
-        """Closes the stream's handle. Arrays that were read stay."""
-        self.stream.close()
+        """Closes the stream if it was opened for this table. Arrays that were read stay."""
+        if self._owns_stream:
+            self.stream.close()
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         return ("forebay", self.uuid, self.numbers.tobytes(), self.epochs.tobytes())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopened_table, (self.stream.address.path, self.uuid, self.numbers, self.epochs, self.times_ns)
+        # The stream's own pickle names its uuid, and refuses another stream of the name.
+        return StepTable, (self.stream, self.uuid, self.numbers, self.epochs, self.times_ns)
 
     def _advice(self) -> str:
         retention = self.stream.info.retention
@@ -82,26 +98,6 @@ class StepTable:
             f"the stream's retention is {str(retention)!r}: to keep steps while they are read, set one that waits for "
             "a consumer (consumers:NAME) or keeps more of them (last:N), then open the stream again"
         )
-
-
-# Streams that unpickled tables brought to this process: those of one stream share one connection.
-_streams: WeakValueDictionary[tuple[str, str, str], Stream] = WeakValueDictionary()
-
-
-def _reopened_table(path: str, uuid: str, numbers: Array, epochs: Array, times_ns: Array) -> StepTable:
-    key = (forebay.server_socket(), path, uuid)
-    stream = _streams.get(key)
-    if stream is None:
-        stream = forebay.open(path, timeout=0)
-        found = stream.info.uuid
-        if found != uuid:
-            raise StepGoneError(
-                f"the stream of uuid {uuid} was removed; another one of that name exists now (uuid {found}): open the "
-                "stream again",
-                f"stream {path}",
-            )
-        _streams[key] = stream
-    return StepTable(stream, uuid, numbers, epochs, times_ns)
 
 
 @dataclass(frozen=True)
@@ -206,107 +202,75 @@ class StreamTable:
             It has no steps yet.
         """
         stream = address if isinstance(address, Stream) else forebay.open(address, timeout=0)
-        looks = []
-        for summary in stream.steps():
-            try:
-                looks.append(_Look(stream[summary.number]))
-            except StepGoneError:
-                continue  # dropped since the list was made
-        if not looks:
+        found = stream.steps_at()
+        if not found:
             raise StepNotFoundError(
                 "the stream has no steps yet, so its variables are not known: open it when a step has committed, or "
                 "follow it",
                 f"stream {stream.address}",
             )
-        return cls._of_looks(stream, looks)
-
-    @classmethod
-    def _of_looks(cls, stream: Stream, looks: list[_Look]) -> StreamTable:
         steps = StepTable(
             stream,
             stream.info.uuid,
-            np.array([look.number for look in looks], np.int64),
-            np.array([look.epoch for look in looks], np.int64),
-            np.array([look.time_ns for look in looks], np.int64),
+            found.numbers.astype(np.int64),
+            found.epochs.astype(np.int64),
+            found.times_ns.astype(np.int64),
+            owns_stream=stream is not address,
         )
-        newest, last = looks[-1], steps.step(len(looks) - 1)
-        of_variable: dict[str, dict[str, Any]] = {name: {} for look in looks for name in look.variables}
+        first, last = found[0], found[-1]
+        names = list(dict.fromkeys([*last, *(name for layout in found.layouts for name in layout)]))
+        of_variable: dict[str, dict[str, Any]] = {name: {} for name in names}
         attributes: dict[str, Any] = {}
         for name, value in last.attributes.items():
             owner = _owner(name, of_variable)
             if owner is None:
                 attributes[name] = value
-            else:
+            elif (
+                name != f"{owner}/dims" or owner not in last or last[owner].dims is None
+            ):  # the dimensions have their names from it
                 of_variable[owner][name[len(owner) + 1 :]] = value
         arrays: dict[str, ArrayOverSteps] = {}
         values: dict[str, Array] = {}
         left_out: dict[str, str] = {}
-        first = steps.step(0)
-        for name in of_variable:
-            reason = _reason_to_leave_out(name, looks)
+        for name in names:
+            reason = _reason_to_leave_out(name, found)
             if reason:
                 left_out[name] = reason
-            elif newest.variables[name].shape:
-                facts = newest.variables[name]
+            elif last[name].shape:
+                grid = block_grid(last[name])
                 arrays[name] = ArrayOverSteps(
                     steps,
                     name,
-                    facts.shape,
-                    facts.dtype,
-                    dimension_names(last[name]),
-                    _common_grid(first[name], last[name]),
+                    last[name].shape,
+                    last[name].dtype,
+                    dimension_names(last[name], last.attributes),
+                    grid if grid == block_grid(first[name]) else None,
                     of_variable[name],
                 )
             else:
-                values[name] = np.array([look.values[name] for look in looks], newest.value_dtype(name))
+                column = found.values(name)
+                values[name] = column.astype(object) if column.dtype.kind == "T" else column
         value_attributes = {name: of_variable[name] for name in values}
         return cls(steps, arrays, values, value_attributes, left_out, attributes)
 
 
-@dataclass(frozen=True)
-class _Facts:
-    """What must be the same in all steps."""
-
-    kind: ShapeKind
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-
-
-class _Look:
-    """What one step has: a plain record, so that the step is let go."""
-
-    def __init__(self, step: Step) -> None:
-        with step:
-            self.number, self.epoch, self.time_ns = step.number, step.epoch, step.time_ns
-            self.variables = {
-                name: _Facts(variable.kind, variable.dtype, variable.shape) for name, variable in step.items()
-            }
-            self.values = {
-                name: step[name].item()
-                for name, facts in self.variables.items()
-                if not facts.shape and facts.kind is not ShapeKind.LOCAL_ARRAY
-            }
-
-    def value_dtype(self, name: str) -> np.dtype[Any]:
-        dtype = self.variables[name].dtype
-        return np.dtype(object) if dtype.kind == "T" else dtype
-
-
-def _reason_to_leave_out(name: str, looks: list[_Look]) -> str:
+def _reason_to_leave_out(name: str, steps: StepsMetadata) -> str:
     """Why a variable is no array over all steps; empty where it is."""
-    having = [look for look in looks if name in look.variables]
-    if len(having) < len(looks):
-        missing = next(look.number for look in looks if name not in look.variables)
-        return f"{len(looks) - len(having)} of {len(looks)} steps do not have it, step {missing} first"
-    expected = having[0].variables[name]
+    numbers, layouts = steps.layout_numbers, steps.layouts
+    lacking = np.isin(numbers, [number for number, layout in enumerate(layouts) if name not in layout])
+    if lacking.any():
+        missing = steps.numbers[np.flatnonzero(lacking)[0]]
+        return f"{lacking.sum()} of {len(steps)} steps do not have it, step {missing} first"
+    expected = layouts[numbers[0]][name]
     if expected.kind is ShapeKind.LOCAL_ARRAY:
         return "a local array has no global shape: read its blocks by step[name].block(number)"
-    for look in having:
-        facts = look.variables[name]
-        if facts != expected:
+    for number, layout in enumerate(layouts):
+        found = layout[name]
+        if (found.kind, found.dtype, found.shape) != (expected.kind, expected.dtype, expected.shape):
+            other = steps.numbers[np.flatnonzero(numbers == number)[0]]
             return (
-                f"it is {expected.kind} of {expected.dtype} {expected.shape} in step {having[0].number}, but "
-                f"{facts.kind} of {facts.dtype} {facts.shape} in step {look.number}"
+                f"it is {expected.kind} of {expected.dtype} {expected.shape} in step {steps.numbers[0]}, but "
+                f"{found.kind} of {found.dtype} {found.shape} in step {other}"
             )
     if expected.dtype.kind == "T" and expected.shape:
         return "it is an array of texts, one per rank: read it step by step"
@@ -329,15 +293,28 @@ def group_of(name: str) -> tuple[str, str]:
     return group, own
 
 
-def dimension_names(variable: Variable) -> tuple[str, ...]:
-    """The variable's dimensions; one without a name is called by its place and extent, for example ``dim_0_64``.
+def dimension_names(variable: Variable | VariableMetadata, attributes: Mapping[str, Any]) -> tuple[str, ...]:
+    """The variable's dimensions (docs/formats/conventions.md): its own names, else openPMD's, else made ones.
 
-    So variables of one shape share their dimensions and can be computed with each other.
+    Names are made of place and extent, for example ``dim_0_64``, so that variables of one shape share their dimensions
+    and can be computed with each other.
+
+    Parameters
+    ----------
+    attributes : mapping
+        Of the variable's step.
     """
+    if variable.dims is not None:
+        return variable.dims
+    # openPMD has them at the mesh, which is the variable itself or what its components lie below.
+    for mesh in (variable.name, variable.name.rpartition("/")[0]):
+        labels = attributes.get(f"{mesh}/axisLabels")
+        if isinstance(labels, tuple) and len(labels) == len(set(labels)) == len(variable.shape) and all(labels):
+            return labels
     return tuple(f"dim_{axis}_{extent}" for axis, extent in enumerate(variable.shape))
 
 
-def block_grid(variable: Variable) -> tuple[tuple[int, ...], ...] | None:
+def block_grid(variable: Variable | VariableMetadata) -> tuple[tuple[int, ...], ...] | None:
     """Extents of the blocks along each dimension, if they cover the variable as a grid without gap and overlap."""
     blocks = [block for block in variable.blocks if 0 not in block.count]
     if variable.kind is not ShapeKind.GLOBAL_ARRAY or not blocks:
@@ -361,8 +338,3 @@ def block_grid(variable: Variable) -> tuple[tuple[int, ...], ...] | None:
     if number != len(blocks) or len({block.start for block in blocks}) != number:
         return None
     return tuple(tuple(along[start] for start in sorted(along)) for along in extents)
-
-
-def _common_grid(first: Variable, last: Variable) -> tuple[tuple[int, ...], ...] | None:
-    grid = block_grid(last)
-    return grid if grid == block_grid(first) else None

@@ -6,7 +6,7 @@ Needs the extra ``forebay[xarray]``; chunks also need ``forebay[dask]``.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -59,8 +59,7 @@ class ForebayBackend(BackendEntrypoint):
         """
         table = StreamTable.read(filename_or_obj)
         dataset = _dataset(table, _names(drop_variables), group)
-        if not isinstance(filename_or_obj, Stream):
-            dataset.set_close(table.steps.close)
+        dataset.set_close(table.steps.close)
         return dataset
 
     def open_groups_as_dict(
@@ -109,13 +108,24 @@ def dataset_of_step(step: Step) -> xr.Dataset:
     """One step as a Dataset, without the dimension ``step``."""
     variables: dict[Hashable, Any] = {}
     left_out: list[str] = []
+    sizes: dict[str, int] = {}
+    step_attributes = step.attributes
     for name, variable in step.items():
         if variable.kind is ShapeKind.LOCAL_ARRAY:
             left_out.append(f"{name}: a local array has no global shape: read its blocks by step[name].block(number)")
             continue
+        dims = dimension_names(variable, step_attributes)
+        reason = _reason_not_beside(dims, variable.shape, sizes)
+        if not reason and name in dims and len(dims) > 1:
+            reason = "it has the name of one of its dimensions, but more than that one"
+        if reason:
+            left_out.append(f"{name}: {reason}")
+            continue
+        sizes.update(zip(dims, variable.shape, strict=True))
         prefix = f"{name}/"
-        attributes = {key[len(prefix) :]: value for key, value in step.attributes.items() if key.startswith(prefix)}
-        dims = dimension_names(variable)
+        attributes = {key[len(prefix) :]: value for key, value in step_attributes.items() if key.startswith(prefix)}
+        if variable.dims is not None:
+            attributes.pop("dims", None)
         data = variable[...]
         variables[name] = xr.Variable(dims, data.astype(object) if data.dtype.kind == "T" else data, attributes)
     time = variables.pop("time", None)
@@ -190,10 +200,25 @@ class _StreamVariable(xr.Variable):
 def _dataset(table: StreamTable, dropped: set[str], group: str | None) -> xr.Dataset:
     wanted = None if group is None else group.strip("/")
     variables: dict[Hashable, Any] = {}
+    coordinates: dict[Hashable, Any] = {}
+    left_out = dict(table.left_out)
+    sizes = {"step": len(table.steps)}
     for name, array in table.arrays.items():
         own = _own_name(name, wanted)
         if own is None or own in dropped:
             continue
+        reason = _reason_not_beside(array.dims, array.extents, sizes)
+        if not reason and own in array.dims:
+            # The places along a dimension: one coordinate for all steps.
+            places, last = (array.read([index], (slice(None),) * len(array.extents))[0] for index in (0, -1))
+            if places.ndim == 1 and np.array_equal(places, last, equal_nan=places.dtype.kind in "fc"):
+                coordinates[own] = xr.Variable(array.dims, places, dict(array.attributes))
+                continue
+            reason = "it has the name of a dimension, but it is no coordinate that stays the same in all steps"
+        if reason:
+            left_out[name] = reason
+            continue
+        sizes.update(zip(array.dims, array.extents, strict=True))
         variable = _StreamVariable(
             ("step", *array.dims), indexing.LazilyIndexedArray(_LazyArray(array)), dict(array.attributes)
         )
@@ -211,14 +236,24 @@ def _dataset(table: StreamTable, dropped: set[str], group: str | None) -> xr.Dat
     time = variables.pop("time", None)
     if time is not None and time.dims != ("step",):
         variables["time"], time = time, None
-    coordinates: dict[Hashable, Any] = {"step": ("step", steps.numbers), "commit_time": commit_time}
+    coordinates |= {"step": ("step", steps.numbers), "commit_time": commit_time}
     if "time" not in variables:
         coordinates["time"] = commit_time if time is None else time
     attributes: dict[str, Any] = {} if wanted else dict(table.attributes)
     attributes["forebay_address"] = steps.stream.address.path
     attributes["forebay_uuid"] = steps.uuid
-    attributes["forebay_left_out"] = [f"{name}: {reason}" for name, reason in table.left_out.items()]
+    attributes["forebay_left_out"] = [f"{name}: {reason}" for name, reason in left_out.items()]
     return xr.Dataset(variables, coordinates, attributes)
+
+
+def _reason_not_beside(dims: tuple[str, ...], extents: tuple[int, ...], sizes: Mapping[str, int]) -> str:
+    """Why a variable cannot be in one Dataset with dimensions of these sizes; empty if it can."""
+    if "step" in dims:
+        return "one of its dimensions is called step, as that of the steps is"
+    for dimension, extent in zip(dims, extents, strict=True):
+        if sizes.get(dimension, extent) != extent:
+            return f"its dimension {dimension} has {extent} elements, that of other variables {sizes[dimension]}"
+    return ""
 
 
 def _own_name(name: str, group: str | None) -> str | None:

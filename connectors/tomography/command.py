@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
+import forebay
+from forebay.cli.chosen import chosen
 from forebay.cli.failures import ExitStatus
 from forebay.cli.output import JsonOption, console, error_console, print_json
 from forebay.errors import InvalidArgumentError, StreamFailedError, StreamInterruptedError, UnsupportedError
@@ -56,7 +58,7 @@ def reconstruct_command(
         raise UnsupportedError("reconstruction needs scikit-image: pip install 'forebay[tomography]'")
     from forebay.connectors.tomography.live import reconstruct
 
-    chosen = _rows(rows)
+    detector_rows = _rows(rows)
     if filter_name not in ("ramp", "shepp-logan", "cosine", "hamming", "hann"):
         raise InvalidArgumentError(
             f"--filter is ramp, shepp-logan, cosine, hamming or hann, not {filter_name!r}", f"stream {stream}"
@@ -67,15 +69,21 @@ def reconstruct_command(
     written: list[Path] = []
     status = ExitStatus.OK
     try:
-        for latest in reconstruct(
-            stream, rows=chosen, center=center, consumer=consumer, timeout=timeout_seconds, filter_name=filter_name
-        ):
-            _write_preview(latest, out / "preview.png")
-            messages.print(
-                Text(f"step {latest.step}: {latest.angles} projections, centre {latest.center:.2f}"), soft_wrap=True
-            )
-            # At each batch: what has come is kept if the scan is interrupted, and the cursor moves after the last one.
-            written = _write_slices(latest, out)
+        with forebay.open(stream, instance=chosen(), timeout=timeout_seconds) as scan:
+            for latest in reconstruct(
+                scan,
+                rows=detector_rows,
+                center=center,
+                consumer=consumer,
+                timeout=timeout_seconds,
+                filter_name=filter_name,
+            ):
+                _write_preview(latest, out / "preview.png")
+                messages.print(
+                    Text(f"step {latest.step}: {latest.angles} projections, centre {latest.center:.2f}"), soft_wrap=True
+                )
+                # At each batch: what has come is kept if the scan is interrupted, and the cursor moves after the last.
+                written = _write_slices(latest, out)
     except (StreamInterruptedError, StreamFailedError) as error:
         messages.print(Text(str(error)), soft_wrap=True)
         status = ExitStatus.INTERRUPTED_STREAM

@@ -7,6 +7,7 @@ Filtered back-projection is a sum over angles: a batch of projections adds its p
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import forebay
-from forebay import Address, Step, VariableNotFoundError
+from forebay import Address, Step, Stream, VariableNotFoundError
 from forebay.connectors.tomography.center import find_center
 from forebay.connectors.tomography.projections import minus_log, normalize
 from forebay.connectors.tomography.reconstruction import recon
@@ -122,7 +123,7 @@ class LiveReconstruction:
 
 
 def reconstruct(
-    address: str | Address,
+    address: str | Address | Stream,
     *,
     rows: Sequence[int] | None = None,
     center: float | None = None,
@@ -136,7 +137,7 @@ def reconstruct(
 
     Parameters
     ----------
-    address : str or Address
+    address : str, Address or Stream
         A stream that :class:`ScanWriter` or :func:`ingest` writes, or has written.
     rows : sequence of int, optional
         Detector rows; None: the middle one.
@@ -157,7 +158,7 @@ def reconstruct(
     white: NDArray[Any] | None = None
     dark: NDArray[Any] | None = None
     with (
-        forebay.open(address) as stream,
+        nullcontext(address) if isinstance(address, Stream) else forebay.open(address) as stream,
         stream.follow(consumer, timeout=timeout, start="oldest", ack="manual") as follower,
     ):
         last: Step | None = None

@@ -116,7 +116,7 @@ def test_pickle_never_reads_another_stream_of_the_name(flow: str) -> None:
         for number in range(6):
             with stream.step() as step:
                 step["T"] = -temperature(number)
-    with pytest.raises(forebay.StepGoneError, match="another one of that name"):
+    with pytest.raises(forebay.StreamNotFoundError, match="removed and made anew"):
         pickle.loads(pickled)
     with pytest.raises(forebay.ForebayError):
         _ = dataset["T"].values
@@ -174,3 +174,44 @@ def test_blocks_that_are_no_grid_are_not_taken_for_one(reservation: str) -> None
         assert block_grid(step_read["uneven"]) == ((3, 1),)
     with xr.open_dataset(f"forebay://{reservation}/uneven", engine="forebay", chunks={}) as dataset:
         assert dataset["brick"].chunks == ((1,), (4,), (4,))
+
+
+def test_named_dimensions_are_the_stream_s_and_give_coordinates(reservation: str) -> None:
+    address = f"{reservation}/named"
+    with forebay.open(address, mode="w") as stream:
+        for number in range(3):
+            with stream.step() as step:
+                step.write("T", np.full((4, 5), float(number)), dims=("y", "x"))
+                step.write("p", np.ones((4, 5)), dims=("y", "x"))
+                step.write("x", np.linspace(0.0, 1.0, 5), dims=("x",))
+                step.write("y", np.arange(4.0) + number, dims=("y",))
+                step.write("coarse", np.zeros(2), dims=("x",))
+                step.write("odd", np.zeros(3), dims=("step",))
+    with xr.open_dataset(f"forebay://{address}", engine="forebay", chunks={}) as dataset:
+        assert dataset["T"].dims == ("step", "y", "x")
+        assert "dims" not in dataset["T"].attrs
+        assert dataset["x"].dims == ("x",)
+        assert float((dataset["T"] + dataset["p"]).sel(x=0.75).isel(step=2, y=1)) == 3.0
+        left_out = dataset.attrs["forebay_left_out"]
+    assert left_out == [
+        "y: it has the name of a dimension, but it is no coordinate that stays the same in all steps",
+        "coarse: its dimension x has 2 elements, that of other variables 5",
+        "odd: one of its dimensions is called step, as that of the steps is",
+    ]
+    steps = list(forebay.connectors.xarray.follow(address, timeout=30))
+    assert [float(step["y"][0]) for step in steps] == [0.0, 1.0, 2.0]
+    assert steps[1]["T"].dims == ("y", "x")
+
+
+def test_thousands_of_steps_open_in_one_look(reservation: str) -> None:
+    address = f"{reservation}/many"
+    with forebay.open(address, mode="w") as stream:
+        for number in range(2000):
+            with stream.step() as step:
+                step["time"] = 0.5 * number
+                step["T"] = np.full(4, float(number))
+    with xr.open_dataset(f"forebay://{address}", engine="forebay") as dataset:
+        assert dataset.sizes["step"] == 2000
+        assert float(dataset["time"][-1]) == 999.5
+        assert float(dataset["T"].isel(step=1234)[0]) == 1234.0
+        assert len(pickle.dumps(dataset)) < 200_000

@@ -17,6 +17,7 @@ from vtkmodules.vtkIOXML import vtkXMLImageDataReader
 
 import forebay
 from forebay.viz.publishing.publication import Publication, Viewer
+from tests.support.staging_server import StagingServer
 from tests.viz.conftest import SHAPE, field, write_flow
 
 
@@ -135,3 +136,16 @@ def test_what_cannot_be_published_says_why(reservation: str, tmp_path: Path) -> 
     done = publish(f"{reservation}/flow", tmp_path, "--for", "paraview", "--variables", "spectrum,T", "--consumer", "x")
     assert done.returncode == 1
     assert "spectrum cannot be published" in done.stderr
+
+
+def test_commands_are_for_the_instance_that_is_named(
+    flow: str, server: StagingServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FOREBAY_ROOT", str(tmp_path / "another"))
+    command = [sys.executable, "-m", "forebay.cli", "--root", str(server.root)]
+    for arguments in (
+        ("publish", flow, str(tmp_path / "plots"), "--for", "yt"),
+        ("view", flow, "--out", str(tmp_path / "now.png")),
+    ):
+        done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=110, check=False)
+        assert done.returncode == 0, done.stderr

@@ -145,7 +145,7 @@ def test_bad_scene_names_the_key_and_what_is_known(tmp_path: Path, text: str, to
 
 def test_scene_is_what_the_file_says(tmp_path: Path) -> None:
     scene = load_scene(Path(scene_file(tmp_path, SCENE + '[[layer]]\nkind = "surface"\nvariable = "p"\nvalue = 2\n')))
-    assert scene.layers == (SliceLayer("T", range=(0.0, 1.0)), SurfaceLayer("p", 2.0))
+    assert scene.layers == (SliceLayer("T", position=0.6, range=(0.0, 1.0)), SurfaceLayer("p", 2.0))
     assert scene.variables == ["T", "p"]
     assert scene.size == (320, 240)
     with pytest.raises(forebay.InvalidArgumentError, match=r"none\.toml"):

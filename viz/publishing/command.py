@@ -11,6 +11,7 @@ import typer
 from rich.text import Text
 
 import forebay
+from forebay.cli.chosen import chosen
 from forebay.cli.failures import ExitStatus
 from forebay.cli.output import JsonOption, console, error_console, print_json
 from forebay.errors import StreamFailedError, StreamInterruptedError, UnsupportedError
@@ -49,7 +50,7 @@ def publish(
     status = ExitStatus.OK
     published = 0
     told: set[str] = set()
-    with forebay.open(stream, timeout=timeout_seconds) as source:
+    with forebay.open(stream, instance=chosen(), timeout=timeout_seconds) as source:
         publication = Publication(folder, viewer, source.address.stream, variables.split(",") if variables else None)
         try:
             for step in source.follow(consumer, timeout=timeout_seconds, ack="manual"):

@@ -14,6 +14,7 @@ from rich.text import Text
 
 import forebay
 from forebay import Address, Step, Stream
+from forebay.cli.chosen import chosen
 from forebay.cli.failures import ExitStatus
 from forebay.cli.output import JsonOption, console, error_console, print_json
 from forebay.errors import (
@@ -74,7 +75,7 @@ def view(
         raise InvalidArgumentError("--follow goes with --out; --movie and --web follow by themselves")
     _check_packages(["vtkmodules", "PIL", "matplotlib", *(["trame", "trame_rca"] if web else [])])
     scene = None if scene_file is None else load_scene(scene_file)
-    with forebay.open(place.path, timeout=timeout_seconds) as source:
+    with forebay.open(place.path, instance=chosen(), timeout=timeout_seconds) as source:
         if web:
             from forebay.viz.web.server import serve
 
