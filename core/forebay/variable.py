@@ -250,6 +250,28 @@ class Variable:
             return array.astype(dtype)
         return array.copy() if copy else array
 
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """The elements for ``from_dlpack`` of another library: the step's own bytes where one block covers them.
+
+        They are flagged as read-only, which takes DLPack 1.0: a consumer that does not ask for it gets BufferError, and
+        so does one that refuses a copy where several blocks have to be put together.
+        """
+        try:
+            array = self.view() if copy is False else self[...]
+        except CopyNeededError as error:
+            raise BufferError(str(error)) from None
+        return array.__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0  # the processor's memory
+
     def __len__(self) -> int:
         if not self._shape:
             raise TypeError("len() of a variable without dimensions")

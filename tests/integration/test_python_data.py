@@ -313,3 +313,26 @@ def test_wide_blocks_do_not_depend_on_size_to_be_seen(reservation: str) -> None:
     tensor = np.from_dlpack(view)
     assert np.shares_memory(tensor, view)
     assert not tensor.flags.writeable
+
+
+def test_dlpack_shares_the_step_s_bytes_read_only(reservation: str) -> None:
+    address = f"{reservation}/flow"
+    with forebay.open(address, mode="w") as stream, stream.step() as step:
+        step["T"] = np.arange(24.0).reshape(4, 6)
+        step.write("parts", np.zeros((2, 6)), shape=(4, 6), start=(0, 0))
+        step.write("parts", np.ones((2, 6)), shape=(4, 6), start=(2, 0))
+    read = forebay.open(address)[0]
+    shared = np.from_dlpack(read["T"])
+    assert shared.ctypes.data == read["T"].view().ctypes.data
+    assert not shared.flags.writeable
+    read.release()
+    with forebay.Admin() as admin:
+        assert admin.steps(address)[0].pins == 1
+    np.testing.assert_array_equal(shared, np.arange(24.0).reshape(4, 6))
+    again = forebay.open(address)[0]
+    assert again["T"].__dlpack_device__() == (1, 0)
+    assert np.from_dlpack(again["parts"])[3, 0] == 1.0
+    with pytest.raises(BufferError, match="needs one block that covers"):
+        np.from_dlpack(again["parts"], copy=False)
+    with pytest.raises(BufferError):  # a consumer from before DLPack 1.0, which cannot know what is read-only
+        again["T"].__dlpack__()
