@@ -18,8 +18,8 @@ from forebay.cli.failures import ExitStatus
 from tests.support.instance import CommandLineInstance
 
 COMMANDS = (
-    "create", "destroy", "doctor", "down", "env", "ls", "render", "show", "stage-in", "stage-out", "stages", "steps",
-    "streams", "up", "watch",
+    "create", "destroy", "doctor", "down", "dump", "env", "inspect", "ls", "publish", "reconstruct", "render", "show",
+    "stage-in", "stage-out", "stages", "steps", "streams", "up", "view", "watch",
 )  # fmt: skip
 
 

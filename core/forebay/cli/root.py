@@ -18,7 +18,7 @@ import typer.core
 import typer.main
 
 import forebay
-from forebay.cli import doctor, environment, reservations, streams, watch
+from forebay.cli import contents, doctor, environment, reservations, streams, watch
 from forebay.cli.chosen import choose, one_command_line
 from forebay.cli.failures import ExitStatus, fail_with
 from forebay.errors import UnsupportedError
@@ -103,8 +103,8 @@ def root(
         sys.stdout.write(context.get_help() + "\n")
 
 
-for register in (reservations.register, streams.register, watch.register, environment.register, doctor.register):
-    register(app)
+for commands in (reservations, streams, contents, watch, environment, doctor):
+    commands.register(app)
 
 
 def run(arguments: Sequence[str]) -> int:
