@@ -14,6 +14,7 @@ from forebay.connectors.tomography.data_exchange import ingest
 from forebay.connectors.tomography.live import LiveReconstruction, Slices, reconstruct
 from forebay.connectors.tomography.projections import minus_log, normalize
 from forebay.connectors.tomography.reconstruction import recon
+from forebay.connectors.tomography.rings import remove_rings
 from forebay.connectors.tomography.scan_writer import ScanWriter
 
 __all__ = [
@@ -26,4 +27,5 @@ __all__ = [
     "normalize",
     "recon",
     "reconstruct",
+    "remove_rings",
 ]
