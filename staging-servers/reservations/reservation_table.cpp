@@ -6,6 +6,7 @@
 #include <forebay/address.h>
 
 #include "base/log.h"
+#include "loop/connection.h"
 #include "streams/stream.h"
 
 namespace forebay::server {
