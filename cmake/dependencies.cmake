@@ -50,7 +50,7 @@ if(FOREBAY_BUILD_ADIOS2 OR FOREBAY_BUILD_EXAMPLES)
     endif()
   endif()
   # Without COMPONENTS an MPI build of ADIOS2 would ask for MPI as well.
-  find_package(ADIOS2 2.12 COMPONENTS CXX)
+  find_package(ADIOS2 2.12 COMPONENTS C CXX)
   if(NOT ADIOS2_FOUND)
     message(FATAL_ERROR "ADIOS2 2.12 was not found for ${Python_EXECUTABLE}. Run ./run build once (it makes .venv), or "
       "pip install 'adios2>=2.12.1,<2.13', or set ADIOS2_DIR, or configure with -DFOREBAY_BUILD_ADIOS2=OFF "
@@ -60,6 +60,7 @@ if(FOREBAY_BUILD_ADIOS2 OR FOREBAY_BUILD_EXAMPLES)
   get_filename_component(bundled_dir "${ADIOS2_DIR}/../../../adios2.libs" ABSOLUTE)
   if(IS_DIRECTORY "${bundled_dir}")
     target_link_options(adios2::cxx INTERFACE "LINKER:-rpath-link,${bundled_dir}")
+    target_link_options(adios2::c INTERFACE "LINKER:-rpath-link,${bundled_dir}")
   endif()
 endif()
 

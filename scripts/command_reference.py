@@ -62,7 +62,11 @@ def section(command: Any, name: str, depth: int) -> list[str]:
         for parameter in command.params
         if parameter.param_type_name == "option" and parameter.name not in SHARED and not parameter.hidden
     ]
-    usage = [name, *(declaration(argument) for argument in arguments), *(["[OPTIONS]"] if options else [])]
+    usage = [name, *(declaration(argument) for argument in arguments)]
+    if options:
+        # A command line of another program ends all options.
+        ends_options = bool(arguments) and arguments[0].nargs == -1
+        usage.insert(1 if ends_options else len(usage), "[OPTIONS]")
     lines = ["#" * depth + f" {name}", "", (command.help or "").strip(), "", "```text", " ".join(usage), "```", ""]
     if arguments or options:
         lines += ["| argument or option | default | meaning |", "|---|---|---|"]

@@ -15,7 +15,7 @@ from forebay.writable_stream import WritableStream
 
 __all__ = ["open"]
 
-WhenFull: TypeAlias = Literal["block", "drop_oldest", "error"]
+WhenFull: TypeAlias = Literal["block", "drop_oldest", "drop-oldest", "error"]
 
 
 @overload

@@ -2,64 +2,20 @@
 #include "parameters.h"
 
 #include <algorithm>
-#include <array>
 #include <cctype>
-#include <charconv>
-#include <cmath>
+#include <cstdlib>
 #include <stdexcept>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "errors.h"
+#include "foreign_parameters.h"
+#include "parameter_values.h"
+#include "stream_name.h"
 
 namespace forebay::engine {
 namespace {
-
-std::string lower_case(std::string_view text) {
-  std::string lower(text);
-  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
-  return lower;
-}
-
-// What a value must look like; becomes part of the error's text.
-[[noreturn]] void expected(const std::string& what) {
-  throw std::invalid_argument("expected " + what);
-}
-
-template <class Integer>
-Integer parse_integer(const std::string& text, const std::string& what) {
-  Integer value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (text.empty() || error != std::errc{} || end != text.data() + text.size()) expected(what);
-  return value;
-}
-
-bool parse_bool(const std::string& text) {
-  const std::string lower = lower_case(text);
-  if (lower == "true" || lower == "yes" || lower == "on" || lower == "1") return true;
-  if (lower == "false" || lower == "no" || lower == "off" || lower == "0") return false;
-  expected("true or false");
-}
-
-// Seconds with fractions, as milliseconds; negative (for ever) becomes -1.
-std::int64_t parse_seconds(const std::string& text) {
-  double seconds{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
-  const bool number = !text.empty() && error == std::errc{} && end == text.data() + text.size();
-  if (!number || !std::isfinite(seconds) || seconds > 1e12)
-    expected("seconds, for example 60 or 0.5; negative: for ever");
-  return seconds < 0 ? -1 : static_cast<std::int64_t>(std::ceil(seconds * 1000));
-}
-
-template <class Choice, std::size_t size>
-Choice parse_choice(const std::string& text, const std::array<std::pair<const char*, Choice>, size>& choices) {
-  std::string names;
-  for (const auto& [name, choice] : choices) {
-    if (lower_case(text) == lower_case(name)) return choice;
-    names += (names.empty() ? "" : ", ") + std::string(name);
-  }
-  expected("one of " + names);
-}
 
 template <class T>
 T parsed(Result<T> result) {
@@ -71,6 +27,18 @@ StepDistribution parse_distribution(const std::string& text) {
   return parse_choice<StepDistribution, 3>(text, {{{"AllToAll", StepDistribution::all_to_all},
                                                    {"RoundRobin", StepDistribution::round_robin},
                                                    {"OnDemand", StepDistribution::on_demand}}});
+}
+
+// Terms compare without case; names of consumers, which follow the colon, do not.
+std::string lower_terms(std::string_view text) {
+  std::string lower;
+  while (!text.empty()) {
+    const std::string_view term = text.substr(0, std::min(text.find(','), text.size() - 1) + 1);
+    text.remove_prefix(term.size());
+    const std::string_view word = term.substr(0, term.find(':'));
+    lower += normalized(word) + std::string(term.substr(word.size()));
+  }
+  return lower;
 }
 
 struct Parameter {
@@ -107,6 +75,10 @@ const Parameter table[] = {
        s.reader.distribution = parse_distribution(text);
        s.writer.distribution = static_cast<std::uint8_t>(s.reader.distribution);
      }},
+
+    {"OwnOutput", "true, false", "false", "both",
+     "true: an IO may read a stream that it writes itself, which is a mistake as a rule.",
+     [](Settings& s, const std::string& text) { s.own_output = parse_bool(text); }},
 
     {"Rank", "integer", "the launcher's", "writer", "This process's rank in the writer group.",
      [](Settings& s, const std::string& text) { s.rank = parse_integer<std::uint32_t>(text, "a number from 0"); },
@@ -146,13 +118,13 @@ const Parameter table[] = {
      "Which steps the stream keeps: the last N, those that named consumers have not passed, every Nth until it is "
      "staged out. "
      "Terms are separated by commas.",
-     [](Settings& s, const std::string& text) { s.writer.retention = parsed(parse_retention(text)); }},
-    {"WhenFull", "block, drop-oldest, error", "block", "writer",
+     [](Settings& s, const std::string& text) { s.writer.retention = parsed(parse_retention(lower_terms(text))); }},
+    {"WhenFull", "block, drop_oldest, error", "block", "writer",
      "What a step does when the reservation is full (BeginStep, or Put where it grows): wait, drop the oldest steps "
      "that nobody needs, or fail.",
      [](Settings& s, const std::string& text) {
        s.writer.when_full = parse_choice<WhenFull, 3>(
-           text, {{{"block", WhenFull::block}, {"drop-oldest", WhenFull::drop_oldest}, {"error", WhenFull::error}}});
+           text, {{{"block", WhenFull::block}, {"drop_oldest", WhenFull::drop_oldest}, {"error", WhenFull::error}}});
      }},
     {"BlockTimeoutSecs", "seconds", "60", "writer",
      "The longest wait for space with `WhenFull=block`. Negative: for ever.",
@@ -192,7 +164,7 @@ const Parameter table[] = {
      "The first step: where the consumer left off (else the oldest kept), the oldest kept, the newest, only those to "
      "come, "
      "or the step of that number.",
-     [](Settings& s, const std::string& text) { s.reader.start = parsed(parse_start(text)); }},
+     [](Settings& s, const std::string& text) { s.reader.start = parsed(parse_start(normalized(text))); }},
     {"AlwaysProvideLatestTimestep", "true, false", "false", "reader",
      "BeginStep gives the newest step and skips those before it.",
      [](Settings& s, const std::string& text) { s.reader.latest_only = parse_bool(text); }},
@@ -212,11 +184,16 @@ const Parameter table[] = {
      "false: the steps that are there at Open, then the end of the stream, without waiting for more. Takes no "
      "`Consumer`.",
      [](Settings& s, const std::string& text) { s.reader.follow = parse_bool(text); }},
-    {"RandomAccess", "true, false", "false", "reader",
-     "What `Mode::ReadRandomAccess` means to file engines: no BeginStep; all variables of all steps that are there at "
-     "Open; "
-     "SetStepSelection chooses.",
-     [](Settings& s, const std::string& text) { s.random_access = parse_bool(text); }},
+    {"RandomAccess", "auto, true, false", "auto", "reader",
+     "true: what `Mode::ReadRandomAccess` means to file engines: no BeginStep; all variables of all steps that are "
+     "there "
+     "at Open; SetStepSelection chooses. auto: the same until the first BeginStep, if the stream has ended; `forebay "
+     "run` knows the mode and goes by it.",
+     [](Settings& s, const std::string& text) {
+       s.access = normalized(text) == "auto" ? AccessMode::automatic
+                  : parse_bool(text)         ? AccessMode::random
+                                             : AccessMode::streaming;
+     }},
     {"VariableFacts", "true, false", "true", "reader",
      "false: ADIOS2's own variables are left alone, where the engine else writes what `Steps` and `Min`/`Max` answer.",
      [](Settings& s, const std::string& text) { s.variable_facts = parse_bool(text); }},
@@ -236,31 +213,70 @@ std::string environment_name(std::string_view parameter) {
 
 const Parameter* find_parameter(const std::string& name) {
   const auto* found = std::find_if(std::begin(table), std::end(table), [&](const Parameter& parameter) {
-    return lower_case(parameter.name) == lower_case(name);
+    return normalized(parameter.name) == normalized(name);
   });
   return found == std::end(table) ? nullptr : found;
 }
 
 bool is_adios2_parameter(const std::string& name) {
   return std::any_of(std::begin(adios2_parameters), std::end(adios2_parameters),
-                     [&](const char* known) { return lower_case(known) == lower_case(name); });
+                     [&](const char* known) { return normalized(known) == normalized(name); });
 }
 
-[[noreturn]] void throw_unknown(const std::string& name) {
-  std::string message = "Forebay: there is no engine parameter " + name + ".";
-  const std::string lower = lower_case(name);
-  if (lower == "queuelimit" || lower == "queuefullpolicy" || lower == "reservequeuelimit") {
-    message +=
-        " A stream has no queue: Retention says which steps it keeps, WhenFull what happens when space runs out.";
-  } else if (lower == "firsttimestepprecious") {
-    message += " Retention says which steps are kept for readers that come late; by default all are.";
-  } else if (lower == "beginsteppollingfrequencysecs") {
-    message += " Nothing is polled here: readers are told of each step. Remove it.";
-  }
-  message += " The parameters are:";
-  for (const Parameter& parameter : table) message += std::string(" ") + parameter.name;
-  throw std::invalid_argument(message);
+// An unknown name as the error shows it: not longer than anyone would read, and with what was probably meant.
+std::string with_nearest(const std::string& name) {
+  constexpr std::size_t shown_max = 64;
+  std::vector<std::string_view> known = foreign_parameter_names();
+  for (const Parameter& parameter : table) known.emplace_back(parameter.name);
+  const std::string_view nearest = nearest_name(name, known);
+  const std::string shown = name.size() > shown_max ? name.substr(0, shown_max) + "..." : name;
+  return nearest.empty() ? shown : shown + " (did you mean " + std::string(nearest) + "?)";
 }
+
+// Other engines' parameters and misspelt names, told all at once.
+class NameCheck {
+ public:
+  explicit NameCheck(Settings& settings) : settings_(settings) {}
+
+  void add(const std::string& name, const std::string& text) {
+    const ForeignParameter* parameter = find_foreign_parameter(name);
+    if (parameter == nullptr) {
+      unknown_.push_back(with_nearest(name));
+    } else if (parameter->treatment == Treatment::translated) {
+      note_value(*parameter, text);
+    } else if (parameter->treatment == Treatment::ignored || is_harmless(*parameter, text)) {
+      settings_.ignored.emplace_back(parameter->name);
+    } else {
+      refused_.push_back(std::string(parameter->name) + ": " + std::string(parameter->meaning));
+    }
+  }
+
+  void check() const {
+    if (unknown_.empty() && refused_.empty()) return;
+    std::string message = "Forebay:";
+    if (!unknown_.empty()) {
+      message += " no engine of ADIOS2 has these parameters:";
+      for (const std::string& name : unknown_) message += (&name == unknown_.data() ? " " : ", ") + name;
+      message += ".";
+    }
+    if (!refused_.empty()) {
+      message += " These parameters would change which data is written or read, and are not supported:";
+      for (const std::string& name : refused_) message += " " + name;
+    }
+    throw std::invalid_argument(message + " See docs/adios2-parameters.md.");
+  }
+
+  const std::map<std::string, std::string>& translated() const { return translated_; }
+
+ private:
+  void note_value(const ForeignParameter& parameter, const std::string& text) {
+    translated_.insert_or_assign(normalized(parameter.name), text);
+  }
+
+  Settings& settings_;
+  std::vector<std::string> unknown_, refused_;
+  std::map<std::string, std::string> translated_;  // values by normalized name
+};
 
 void store(const Parameter& parameter, const std::string& text, const std::string& origin, Settings& settings) {
   try {
@@ -274,25 +290,48 @@ void store(const Parameter& parameter, const std::string& text, const std::strin
 
 Settings read_settings(const std::map<std::string, std::string>& parameters, const Environment& environment) {
   Settings settings;
-  std::vector<const Parameter*> fixed;
+  NameCheck foreign(settings);
+  std::map<const Parameter*, const std::string*> fixed;
   for (const auto& [name, text] : parameters) {
     if (is_adios2_parameter(name)) continue;
     const Parameter* parameter = find_parameter(name);
-    if (parameter == nullptr) throw_unknown(name);
-    store(*parameter, text, std::string("engine parameter ") + parameter->name, settings);
-    fixed.push_back(parameter);
+    if (parameter == nullptr) {
+      foreign.add(name, text);
+    } else if (const auto [known, first] = fixed.try_emplace(parameter, &text); !first && *known->second != text) {
+      throw std::invalid_argument("Forebay: engine parameter " + std::string(parameter->name) +
+                                  " is given twice, with different values: \"" + *known->second + "\" and \"" + text +
+                                  "\"");
+    }
   }
+  foreign.check();
+  for (const auto& [parameter, text] : fixed)
+    store(*parameter, *text, std::string("engine parameter ") + parameter->name, settings);
   for (const Parameter& parameter : table) {
-    if (parameter.launcher || std::find(fixed.begin(), fixed.end(), &parameter) != fixed.end()) continue;
+    if (parameter.launcher || fixed.contains(&parameter)) continue;
     const std::string variable = environment_name(parameter.name);
     const char* text = environment(variable.c_str());
     if (text == nullptr || *text == '\0') continue;
     store(parameter, text, "environment variable " + variable, settings);
   }
+  translate_foreign_parameters(foreign.translated(), settings);
   return settings;
 }
 
-Address stream_address(const Settings& settings, const std::string& plugin_name) {
+std::string foreign_notice(const Settings& settings, const std::string& path, bool writes) {
+  std::string text;
+  if (writes) {
+    for (const std::string& translation : settings.translated) text += (text.empty() ? "" : ", ") + translation;
+    if (!text.empty()) text = "translates " + text;
+  }
+  if (!settings.ignored.empty()) {
+    text += text.empty() ? "ignores" : "; ignores";
+    for (const std::string& name : settings.ignored) text += (&name == settings.ignored.data() ? " " : ", ") + name;
+  }
+  return text.empty() ? text : "Forebay: stream " + path + " " + text;
+}
+
+Address stream_address(const Settings& settings, const std::string& plugin_name,
+                       const std::optional<std::string>& opened_name) {
   std::string text;
   if (settings.stream) {
     text = *settings.stream;
@@ -304,10 +343,27 @@ Address stream_address(const Settings& settings, const std::string& plugin_name)
         "environment "
         "variable FOREBAY_STREAM, or give the address as PluginName.");
   }
+  if (has_placeholder(text)) {
+    if (!opened_name) {
+      throw std::invalid_argument("Forebay: Stream=" + text +
+                                  " stands for the name that the program opens, which only `forebay run` can see; "
+                                  "start the program by it, or name the stream");
+    }
+    text = fill_placeholders(std::move(text), *opened_name);
+  }
   return value_or_throw(parse_address(text), "reading the stream's address");
 }
 
-void take_rank(const Settings& settings, WriterOptions& options) {
+Result<LauncherRank> found_rank(const std::optional<LauncherRank>& communicator) {
+  Result<LauncherRank> launcher = launcher_rank();
+  const bool chosen = std::getenv("FOREBAY_RANK") != nullptr || std::getenv("FOREBAY_RANKS") != nullptr;
+  if (!communicator || chosen) return launcher;
+  LauncherRank found = *communicator;
+  if (const char* group = std::getenv("FOREBAY_GROUP"); group != nullptr && *group != '\0') found.group = group;
+  return found;
+}
+
+void take_rank(const Settings& settings, const std::optional<LauncherRank>& communicator, WriterOptions& options) {
   if (settings.ranks && (settings.rank || *settings.ranks == 1) && settings.group) {
     options.rank = settings.rank.value_or(0);
     options.ranks = *settings.ranks;
@@ -315,7 +371,7 @@ void take_rank(const Settings& settings, WriterOptions& options) {
     options.ranks_source = "engine parameters";
   } else {
     const bool alone = settings.ranks == 1U;
-    const Result<LauncherRank> launcher = launcher_rank();
+    const Result<LauncherRank> launcher = found_rank(communicator);
     // Whoever gives both numbers, or writes alone, does not depend on what the launcher's variables say.
     const bool complete = settings.ranks && (settings.rank || alone);
     if (!launcher && !complete) throw_error(launcher.error(), "finding this process's rank");

@@ -7,12 +7,20 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <forebay/address.h>
 #include <forebay/reader.h>
 #include <forebay/writer.h>
 
 namespace forebay::engine {
+
+/// Whether a reader offers all steps at once.
+enum class AccessMode : std::uint8_t {
+  automatic,  ///< until the first BeginStep, if the stream has ended and nothing says how to follow it
+  random,
+  streaming,
+};
 
 /// What the parameters and the environment say; members that nobody set hold the defaults.
 struct Settings {
@@ -23,25 +31,39 @@ struct Settings {
   std::optional<std::uint64_t> append_after;  ///< number of the last step to keep
   std::optional<std::int64_t>
       append_after_steps;  ///< how many steps to keep; negative: counted from the end, -1 keeps all
-  bool random_access = false;
-  bool variable_facts = true;        ///< see variable_facts.h
-  bool attributes_each_step = true;  ///< false: only those of the first EndStep
-  WriterOptions writer;              ///< all but mode, rank, ranks and group
+  AccessMode access = AccessMode::automatic;
+  bool own_output = false;                    ///< one IO may read a stream that it writes
+  bool variable_facts = true;                 ///< see variable_facts.h
+  bool attributes_each_step = true;           ///< false: only those of the first EndStep
+  WriterOptions writer;                       ///< all but mode, rank, ranks and group
+  std::optional<Retention> retention_if_new;  ///< where no retention is given and the stream is created or replaced
   ReaderOptions reader;
+  std::vector<std::string> ignored;     ///< names of other engines' parameters that have no meaning here
+  std::vector<std::string> translated;  ///< what became of those that have, for writers
 };
 
 /// A variable's value, or null; std::getenv but in tests.
 using Environment = std::function<const char*(const char*)>;
 
 /// Reads an IO's parameters, and the environment for those that the IO does not fix. Throws std::invalid_argument for
-/// an unknown parameter (the text lists the known ones) and for a value that does not parse.
+/// parameters that no engine has (all of them, with the nearest known name), for those of other engines that would
+/// change what is written or read, and for a value that does not parse.
 Settings read_settings(const std::map<std::string, std::string>& parameters, const Environment& environment);
 
-/// The stream: parameter or environment, else the plugin's name if that is an address. Throws std::invalid_argument.
-Address stream_address(const Settings& settings, const std::string& plugin_name);
+/// What became of other engines' parameters, as one line; empty if there is nothing to tell.
+std::string foreign_notice(const Settings& settings, const std::string& path, bool writes);
 
-/// Rank, ranks, their source and the group id: parameters first, else the launcher's.
-void take_rank(const Settings& settings, WriterOptions& options);
+/// The stream: parameter or environment, else the plugin's name if that is an address. `opened_name` is what the
+/// program opens, where that is known: {name} and {path} in the address stand for it. Throws std::invalid_argument.
+Address stream_address(const Settings& settings, const std::string& plugin_name,
+                       const std::optional<std::string>& opened_name);
+
+/// The rank where no parameter says it: FOREBAY_RANK and FOREBAY_RANKS, then the communicator of the Open where it is
+/// known, then the launcher's.
+Result<LauncherRank> found_rank(const std::optional<LauncherRank>& communicator);
+
+/// Rank, ranks, their source and the group id: parameters first, else found_rank().
+void take_rank(const Settings& settings, const std::optional<LauncherRank>& communicator, WriterOptions& options);
 
 /// How many of the stream's steps AppendAfterSteps=`wanted` keeps if it has steps 0 to `available` - 1.
 std::uint64_t steps_to_keep(std::int64_t wanted, std::uint64_t available);

@@ -6,6 +6,7 @@
 #include <adios2.h>
 #include <adios2/plugin/PluginEngineInterface.h>
 
+#include "foreign_parameters.h"
 #include "parameters.h"
 #include "reader_engine.h"
 #include "writer_engine.h"
@@ -36,5 +37,10 @@ FOREBAY_EXPORT void EngineDestroy(adios2::plugin::PluginEngineInterface* engine)
 
 FOREBAY_EXPORT const char* forebay_adios2_parameter_table() {
   static const std::string table = forebay::engine::parameter_table();
+  return table.c_str();
+}
+
+FOREBAY_EXPORT const char* forebay_adios2_foreign_parameter_table() {
+  static const std::string table = forebay::engine::foreign_parameter_table();
   return table.c_str();
 }

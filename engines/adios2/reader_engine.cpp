@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "errors.h"
+#include "open_context.h"
 #include "parameters.h"
 #include "python_gil.h"
 #include "variable_selection.h"
@@ -50,6 +51,24 @@ Result<std::vector<std::uint64_t>> kept_steps(Reader& reader, const Start& start
   return numbers;
 }
 
+// To look through the metadata of so many takes about a tenth of a second.
+constexpr std::size_t offered_steps_max = 1'000;
+
+// Says once in a process what ADIOS2 answers where they cannot.
+bool facts_can_be_shown(adios2::IO io) {
+  if (check_facts(io)) return true;
+  static const bool told = [] {
+    std::cerr << "Forebay: Variable::Min, Max and Steps answer 0 with this build of ADIOS2, which is not one that the "
+                 "plugin was tried with. Engine::BlocksInfo is right. VariableFacts=false silences this line.\n";
+    return true;
+  }();
+  return !told;
+}
+
+bool is_same_stream(const StreamInfo& left, const StreamInfo& right) {
+  return left.uuid == right.uuid && left.epoch == right.epoch;
+}
+
 }  // namespace
 
 ReaderEngine::ReaderEngine(adios2::IO io, const std::string& name, adios2::Mode mode)
@@ -58,48 +77,116 @@ ReaderEngine::ReaderEngine(adios2::IO io, const std::string& name, adios2::Mode 
   const Settings settings =
       read_settings(m_IO.Parameters(), [](const char* variable) { return std::getenv(variable); });
   show_facts_ = settings.variable_facts;
-  if (show_facts_) check_facts(m_IO);
-  const Address address = stream_address(settings, name);
+  if (show_facts_) show_facts_ = facts_can_be_shown(m_IO);
+  const std::optional<OpenContext> open = current_open();
+  const Address address = stream_address(settings, name, open ? std::optional(open->name) : std::nullopt);
   path_ = address.path();
   consumer_ = settings.reader.consumer;
+  // Readers are independent of each other, but those of one program need not all say the same.
+  const std::string notice = foreign_notice(settings, path_, false);
+  if (!notice.empty() &&
+      settings.rank.value_or(found_rank(open ? open->communicator : std::nullopt).value_or(LauncherRank{}).rank) == 0)
+    std::cerr << notice + "\n";
+  AccessMode access = settings.access;
+  if (open && access == AccessMode::automatic)
+    access = open->mode == adios2::Mode::ReadRandomAccess ? AccessMode::random : AccessMode::streaming;
   ReaderOptions options = settings.reader;
   options.interrupt = interrupt_requested;
-  if (settings.random_access || address.step) options.follow = false;
+  if (access == AccessMode::random || address.step) options.follow = false;
   if (!options.follow && !consumer_.empty()) {
     throw std::invalid_argument("Forebay: Consumer=" + consumer_ + " keeps a position while it follows stream " +
                                 path_ +
                                 "; it cannot be combined with RandomAccess, Follow=false or the address of one step.");
   }
+  open_stream_ = OpenStream(path_, OpenStream::Side::reads, 0, identity_of(m_IO), settings.own_output);
   const std::string action = doing("opening") + " for reading";
   {
     const GilReleased others_run;
     reader_ = value_or_throw(Reader::open(address, options), action);
-    if (options.follow) return;
-    std::vector<std::uint64_t> numbers;
+  }
+  if (options.follow) {
+    if (access == AccessMode::automatic) offer_finished_stream(settings);
+    return;
+  }
+  std::vector<std::uint64_t> numbers;
+  {
+    const GilReleased others_run;
     if (address.step) {
       numbers.push_back(*address.step);
       value_or_throw(reader_->step(*address.step), action);
     } else {
       numbers = value_or_throw(kept_steps(*reader_, options.start, options.latest_only), action);
     }
-    if (settings.random_access) {
-      random_access_ = value_or_throw(RandomAccess::open(*reader_, numbers), action);
-    } else {
-      listed_.emplace(numbers.begin(), numbers.end());
-      listed_steps_ = numbers.size();
-    }
   }
-  if (random_access_) {
-    VariableMirror::FactsOf facts;
-    if (show_facts_) facts = [this](const VariableInfo& variable) { return random_access_->facts(variable.name); };
-    variables_.show(m_IO, random_access_->variables(), facts);
-    attributes_.show(m_IO, random_access_->attributes());
+  if (access == AccessMode::random) {
+    offer_all_steps(numbers);
+  } else {
+    listed_.emplace(numbers.begin(), numbers.end());
+    listed_steps_ = numbers.size();
   }
+}
+
+void ReaderEngine::offer_all_steps(const std::vector<std::uint64_t>& numbers) {
+  {
+    const GilReleased others_run;
+    random_access_ = value_or_throw(RandomAccess::open(*reader_, numbers), doing("opening") + " for reading");
+  }
+  VariableMirror::FactsOf facts;
+  if (show_facts_) facts = [this](const VariableInfo& variable) { return random_access_->facts(variable.name); };
+  variables_.show(m_IO, random_access_->variables(), facts);
+  attributes_.show(m_IO, random_access_->attributes());
+}
+
+void ReaderEngine::offer_finished_stream(const Settings& settings) {
+  const ReaderOptions& reader = settings.reader;
+  const bool told_how = !reader.consumer.empty() || reader.start.kind != Start::Kind::cursor || reader.latest_only ||
+                        reader.distribution != StepDistribution::stream_default;
+  if (told_how) return;
+  const std::string action = doing("opening") + " for reading";
+  std::vector<std::uint64_t> numbers;
+  StreamInfo info;
+  {
+    const GilReleased others_run;
+    info = value_or_throw(reader_->info(), action);
+    if (info.status != StreamStatus::ended) return;
+    numbers = value_or_throw(kept_steps(*reader_, reader.start, false), action);
+    // A group that forms in between makes another stream of it.
+    const StreamInfo after = value_or_throw(reader_->info(), action);
+    if (after.status != StreamStatus::ended || !is_same_stream(info, after)) return;
+    // With MinWatermark=durable, steps may still be on their way.
+    if (numbers.size() != after.steps) return;
+  }
+  if (numbers.size() > offered_steps_max) {
+    std::cerr << "Forebay: stream " + path_ + " has ended with " + std::to_string(numbers.size()) +
+                     " steps, more than are looked through at Open; it is read step by step. RandomAccess=true offers "
+                     "them all at once.\n";
+    return;
+  }
+  offer_all_steps(numbers);
+  offered_ = std::move(info);
+  listed_.emplace(numbers.begin(), numbers.end());
+  listed_steps_ = numbers.size();
+}
+
+void ReaderEngine::go_on_step_by_step() {
+  const std::string action = doing("BeginStep of");
+  StreamInfo now;
+  {
+    const GilReleased others_run;
+    now = value_or_throw(reader_->info(), action);
+  }
+  if (!is_same_stream(*offered_, now)) {
+    throw std::runtime_error("Forebay, " + action + ": the stream was written anew since it was opened; open it again");
+  }
+  variables_.keep(m_IO);
+  random_access_.reset();
+  offered_.reset();
 }
 
 ReaderEngine::~ReaderEngine() = default;
 
 adios2::StepStatus ReaderEngine::BeginStep(adios2::StepMode mode, float timeout_seconds) {
+  if (offered_) go_on_step_by_step();
   if (random_access_) throw_misuse(doing("BeginStep of"), "with RandomAccess there are no steps to begin");
   if (step_) throw_misuse(doing("BeginStep of"), "BeginStep is called a second time without EndStep");
   if (mode != adios2::StepMode::Read) {
@@ -112,7 +199,7 @@ adios2::StepStatus ReaderEngine::BeginStep(adios2::StepMode mode, float timeout_
     step = listed_ ? next_listed(status) : follow(timeout_seconds, status);
   }
   if (!step) {
-    if (status != adios2::StepStatus::NotReady) variables_.clear(m_IO);
+    if (status != adios2::StepStatus::NotReady) variables_.show(m_IO, {}, {});
     return status;
   }
   // If showing it throws, it is this step again that the next BeginStep is about.
@@ -157,6 +244,10 @@ std::shared_ptr<const Step> ReaderEngine::follow(float timeout_seconds, adios2::
         }
         return nullptr;
       case NextStep::Kind::notice:
+        // The wait that begins now may be as long as the writer's GraceSecs says.
+        if (next->status == StreamStatus::interrupted)
+          std::cerr << "Forebay: stream " + path_ + " is interrupted: " + next->text +
+                           ". A restart is waited for as long as the writer's GraceSecs says.\n";
         break;
     }
     if (timeout_ms < 0) continue;
@@ -218,7 +309,8 @@ std::shared_ptr<const Step> ReaderEngine::step_for(const std::string& name, std:
   }
   if (!step_) {
     throw_misuse(std::string(call) + " " + name + " of stream " + path_,
-                 "it belongs between BeginStep and EndStep. To read without steps, open with RandomAccess=true.");
+                 "it belongs between BeginStep and EndStep. To read without steps, open a stream that has ended, or "
+                 "set RandomAccess=true.");
   }
   return step_;
 }
@@ -293,6 +385,7 @@ void ReaderEngine::DoClose(int) {
   const GilReleased others_run;
   random_access_.reset();
   reader_.reset();
+  open_stream_ = OpenStream();
 }
 
 }  // namespace forebay::engine

@@ -17,6 +17,8 @@
 
 #include "attributes.h"
 #include "blocks_info.h"
+#include "open_streams.h"
+#include "parameters.h"
 #include "random_access.h"
 #include "read_selection.h"
 #include "variables.h"
@@ -62,6 +64,12 @@ class ReaderEngine final : public adios2::plugin::PluginEngineInterface {
   std::size_t get_step(const Step& step, const std::string& name, const Selected& selected, std::uint64_t room,
                        T* values);
 
+  /// Shows the variables of all steps in the IO.
+  void offer_all_steps(const std::vector<std::uint64_t>& numbers);
+  /// Without being told to: only a stream that has ended, and of which nothing is left to decide.
+  void offer_finished_stream(const Settings& settings);
+  /// The first BeginStep after that: the same steps, one after another.
+  void go_on_step_by_step();
   /// The step that BeginStep returns next, null at the end of the stream or, with `status` NotReady, for now.
   std::shared_ptr<const Step> follow(float timeout_seconds, adios2::StepStatus& status);
   std::shared_ptr<const Step> next_listed(adios2::StepStatus& status);
@@ -71,9 +79,11 @@ class ReaderEngine final : public adios2::plugin::PluginEngineInterface {
 
   std::string path_;
   std::string consumer_;
+  OpenStream open_stream_;
   std::unique_ptr<Reader> reader_;
   bool show_facts_ = true;
   std::unique_ptr<RandomAccess> random_access_;
+  std::optional<StreamInfo> offered_;                // as it was when it was offered unasked; until the first BeginStep
   std::optional<std::deque<std::uint64_t>> listed_;  // the steps to come, where the stream is not followed
   std::size_t listed_steps_ = 0;
   std::shared_ptr<const Step> step_;     // between BeginStep and EndStep

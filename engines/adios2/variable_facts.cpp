@@ -13,7 +13,11 @@
 #include <string>
 #include <type_traits>
 
+#include "known_versions.h"
 #include "variable_selection.h"
+
+// Of ADIOS2's core, declared in a header that it does not install.
+extern "C" __attribute__((weak)) const char adios2_version_str[];
 
 namespace forebay::engine {
 namespace {
@@ -202,15 +206,17 @@ void set_facts(const adios2::Variable<T>& variable, const VariableFacts& facts) 
   store<T>(core, offset, facts);
 }
 
-void check_facts(adios2::IO io) {
+bool check_facts(adios2::IO io) {
   // Where this throws, the next one tries again.
-  static const std::size_t checked = [&] {
+  static const std::size_t checked = [&]() -> std::size_t {
+    if (&adios2_version_str == nullptr || !forebay_knows_adios2(adios2_version_str)) return 0;
     const std::size_t offset = find_tail(io);
     const bool right = offset != 0 && answers<double>(io, offset) && answers<std::int8_t>(io, offset) &&
                        answers<std::uint32_t>(io, offset) && answers<long double>(io, offset);
     return right ? offset : 0;
   }();
   tail_offset.store(checked, std::memory_order_release);
+  return checked != 0;
 }
 
 #define FOREBAY_INSTANTIATE(T) template void set_facts(const adios2::Variable<T>&, const VariableFacts&);

@@ -39,8 +39,9 @@ void widen(VariableFacts& facts, const VariableFacts& other, DataType type);
 template <class T>
 void set_facts(const adios2::Variable<T>& variable, const VariableFacts& facts);
 
-/// Tries out, once in a process, whether set_facts works with the ADIOS2 that is loaded; uses a variable of `io` that
-/// exists only meanwhile.
-void check_facts(adios2::IO io);
+/// Finds out, once in a process, whether set_facts may be used with the ADIOS2 that is loaded: its version is one that
+/// this was tried with, and a trial succeeds, on a variable of `io` that exists only meanwhile. False: set_facts does
+/// nothing.
+bool check_facts(adios2::IO io);
 
 }  // namespace forebay::engine

@@ -168,15 +168,17 @@ void VariableMirror::show(adios2::IO io, const std::vector<VariableInfo>& variab
       if (found != shown_.end()) known = &*found;
     }
     if (known != nullptr) {
-      const bool same = known->second.type == wanted.type && known->second.form == wanted.form &&
-                        known->second.dimensions == wanted.dimensions;
-      if (same && reset(io, variable, wanted.form, facts)) {
-        known->second = wanted;
+      Shown& shown = known->second;
+      if (shown.hidden) shown.hidden = !hidden_.unhide(io, variable.name);
+      const bool same = shown.type == wanted.type && shown.form == wanted.form && shown.dimensions == wanted.dimensions;
+      if (!shown.hidden && same && reset(io, variable, wanted.form, facts)) {
+        wanted.kept = shown.kept;
+        shown = wanted;
         order_.push_back(known);
         continue;
       }
       last.clear();
-      hide(io, variable.name);
+      remove(io, variable.name, shown);
       shown_.erase(variable.name);
     }
     if (io.VariableType(variable.name).empty()) {
@@ -191,19 +193,43 @@ void VariableMirror::show(adios2::IO io, const std::vector<VariableInfo>& variab
     order_.push_back(&*shown_.emplace(variable.name, wanted).first);
   }
   if (shown_.size() == variables.size()) return;
-  std::erase_if(shown_, [&](const auto& entry) {
-    if (entry.second.round == round_) return false;
-    hide(io, entry.first);
-    return true;
-  });
+  for (auto entry = shown_.begin(); entry != shown_.end();) {
+    auto& [name, shown] = *entry;
+    if (shown.round == round_ || shown.hidden) {
+      ++entry;
+    } else if (shown.kept && Owners::instance().count(io_, name) == 1) {
+      // Where it cannot be hidden it stays in sight, for its handles must stay valid.
+      shown.hidden = hidden_.hide(io, name);
+      ++entry;
+    } else {
+      remove(io, name, shown);
+      entry = shown_.erase(entry);
+    }
+  }
 }
 
-void VariableMirror::hide(adios2::IO io, const std::string& name) {
-  if (Owners::instance().remove(io_, name)) io.RemoveVariable(name);
+void VariableMirror::remove(adios2::IO io, const std::string& name, const Shown& shown) {
+  if (!Owners::instance().remove(io_, name) || shown.hidden) return;
+  // One that is replaced by another of its name, of another type: the handles of it stay valid as well.
+  if (shown.kept && hidden_.hide(io, name)) return;
+  io.RemoveVariable(name);
+}
+
+void VariableMirror::keep(adios2::IO io) {
+  for (auto& [name, shown] : shown_) {
+    shown.kept = true;
+    with_type(shown.type, [&]<class T>() {
+      if (adios2::Variable<T> variable = io.InquireVariable<T>(name)) variable.SetStepSelection({0, 1});
+    });
+  }
 }
 
 void VariableMirror::clear(adios2::IO io) {
-  for (const auto& [name, shown] : shown_) hide(io, name);
+  for (auto& [name, shown] : shown_) {
+    shown.kept = false;
+    remove(io, name, shown);
+  }
+  hidden_.clear(io);
   shown_.clear();
   order_.clear();
 }

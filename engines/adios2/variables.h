@@ -15,6 +15,7 @@
 
 #include <forebay/reader.h>
 
+#include "hidden_variables.h"
 #include "variable_facts.h"
 
 namespace forebay::engine {
@@ -32,6 +33,10 @@ class VariableMirror {
   /// application or by another reader's variable that differs in kind; nothing of ours is shown then.
   void show(adios2::IO io, const std::vector<VariableInfo>& variables, const FactsOf& facts);
 
+  /// Handles of what is shown now stay valid until clear(), also over steps that do not have it. Step selections are
+  /// undone.
+  void keep(adios2::IO io);
+
   /// Removes all of them.
   void clear(adios2::IO io);
 
@@ -42,6 +47,8 @@ class VariableMirror {
     Form form;
     std::size_t dimensions;
     std::size_t round;  // the last call of show() that had it
+    bool kept = false;
+    bool hidden = false;  // kept, and not in this step
   };
   using Entry = std::pair<const std::string, Shown>;
   static Shown describe(const VariableInfo& variable);
@@ -49,12 +56,13 @@ class VariableMirror {
   /// False if there is no such variable any more.
   static bool reset(adios2::IO io, const VariableInfo& variable, Form form, const FactsOf& facts);
   bool share(adios2::IO io, const VariableInfo& variable, Form form, const FactsOf& facts);
-  void hide(adios2::IO io, const std::string& name);
+  void remove(adios2::IO io, const std::string& name, const Shown& shown);
 
   const void* io_ = nullptr;  // for telling apart readers of one IO
   std::unordered_map<std::string, Shown> shown_;
   std::vector<Entry*> order_;  // of `shown_`, as the last step had them
   std::size_t round_ = 0;
+  HiddenVariables hidden_;
 };
 
 }  // namespace forebay::engine

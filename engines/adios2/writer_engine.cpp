@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 #include <exception>
+#include <iostream>
 #include <new>
 #include <optional>
 #include <stdexcept>
@@ -12,6 +13,7 @@
 #include <forebay/admin.h>
 
 #include "errors.h"
+#include "open_context.h"
 #include "parameters.h"
 #include "python_gil.h"
 #include "variable_selection.h"
@@ -41,6 +43,17 @@ ShapeKind kind_of(adios2::ShapeID shape_id, const std::string& name) {
                               ": the variable has no known shape; define it as a value or with shape, start and count");
 }
 
+// True if opening makes the stream, or makes it anew. Rank 0's wishes hold for the group, so ranks need not see the
+// same.
+bool begins_anew(const Address& address, const WriterOptions& options) {
+  if (options.mode == WriteMode::replace) return true;
+  const std::string action = "looking up stream " + address.path();
+  auto admin = value_or_throw(Admin::connect({}, options.interrupt), action);
+  const Result<StreamInfo> stream = admin->stream(address);
+  if (!stream && stream.error().code != ErrorCode::not_found) throw_error(stream.error(), action);
+  return !stream;
+}
+
 // AppendAfterSteps counts steps; the stream wants the number of the last one to keep.
 void resolve_append_after(const Settings& settings, const Address& address, WriterOptions& options) {
   if (settings.append_after) {
@@ -68,7 +81,8 @@ WriterEngine::WriterEngine(adios2::IO io, const std::string& name, adios2::Mode 
   check_selections(m_IO);
   const Settings settings =
       read_settings(m_IO.Parameters(), [](const char* variable) { return std::getenv(variable); });
-  const Address address = stream_address(settings, name);
+  const std::optional<OpenContext> open = current_open();
+  const Address address = stream_address(settings, name, open ? std::optional(open->name) : std::nullopt);
   path_ = address.path();
   if (address.step) {
     throw std::invalid_argument("Forebay: stream " + path_ + "@" + std::to_string(*address.step) +
@@ -76,15 +90,19 @@ WriterEngine::WriterEngine(adios2::IO io, const std::string& name, adios2::Mode 
   }
   WriterOptions options = settings.writer;
   options.interrupt = interrupt_requested;
-  take_rank(settings, options);
+  take_rank(settings, open ? open->communicator : std::nullopt, options);
   const bool append = mode == adios2::Mode::Append;
   options.mode = append || settings.append_after ? WriteMode::append : WriteMode::replace;
   ranks_ = options.ranks;
+  open_stream_ = OpenStream(path_, OpenStream::Side::writes, options.rank, identity_of(m_IO), settings.own_output);
+  if (const std::string notice = foreign_notice(settings, path_, true); options.rank == 0 && !notice.empty())
+    std::cerr << notice + "\n";
   attributes_each_step_ = settings.attributes_each_step;
   const std::string action = doing("opening") + " for writing";
   const GilReleased others_run;
   if (append || settings.append_after) resolve_append_after(settings, address, options);
   replaces_ = options.mode == WriteMode::replace;
+  if (settings.retention_if_new && begins_anew(address, options)) options.retention = settings.retention_if_new;
   writer_ = value_or_throw(Writer::open(address, options), action);
 }
 
@@ -263,6 +281,7 @@ void WriterEngine::DoClose(int) {
     const GilReleased others_run;
     if (whole) result = writer_->close();
     writer_.reset();
+    open_stream_ = OpenStream();
   }
   in_step_ = false;
   if (!result && !cancelled(result.error())) throw_error(result.error(), doing("closing"));

@@ -14,6 +14,7 @@
 #include <forebay/writer.h>
 
 #include "attributes.h"
+#include "open_streams.h"
 
 namespace forebay::engine {
 
@@ -66,6 +67,7 @@ class WriterEngine final : public adios2::plugin::PluginEngineInterface {
   std::string path_;
   bool replaces_ = true;
   std::uint32_t ranks_ = 1;
+  OpenStream open_stream_;
   std::unique_ptr<Writer> writer_;
   AttributeSource attributes_;
   bool attributes_due_ = true;

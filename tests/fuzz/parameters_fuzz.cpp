@@ -39,10 +39,11 @@ std::string text_of(const Settings& settings) {
   std::string text = settings.stream.value_or("-") + "\n" + settings.group.value_or("-") + "\n" + r.consumer + "\n";
   for (const std::string& entry :
        {number(settings.rank), number(settings.ranks), number(settings.append_after),
-        number(settings.append_after_steps), w.retention ? to_string(*w.retention) : std::string("-")})
+        number(settings.append_after_steps), w.retention ? to_string(*w.retention) : std::string("-"),
+        settings.retention_if_new ? to_string(*settings.retention_if_new) : std::string("-")})
     text += entry + " ";
   return text + fmt::format("{} {} {} | {} {} {} {} {} {} {} {} {} {} {} | {} {} {} {} {} {} {} {} {}",
-                            settings.random_access, settings.variable_facts, settings.attributes_each_step,
+                            static_cast<int>(settings.access), settings.variable_facts, settings.attributes_each_step,
                             static_cast<int>(w.when_full), w.block_timeout_ms, static_cast<int>(w.durability), w.force,
                             w.rendezvous_readers, w.open_timeout_ms, w.grace_ms, w.reconnect_timeout_ms, w.statistics,
                             w.checksums, w.distribution, static_cast<int>(r.start.kind), r.start.step,
@@ -78,13 +79,13 @@ void check_limits(const Settings& settings) {
         settings.writer.reconnect_timeout_ms, settings.reader.open_timeout_ms, settings.reader.reconnect_timeout_ms})
     require(time >= -1);
   try {
-    (void)engine::stream_address(settings, "forebay");
+    (void)engine::stream_address(settings, "forebay", "out/run.bp");
   } catch (const std::invalid_argument&) {
     // It is none.
   }
   WriterOptions options;
   try {
-    engine::take_rank(settings, options);
+    engine::take_rank(settings, std::nullopt, options);
     require(options.rank < options.ranks && !options.ranks_source.empty());
   } catch (const std::invalid_argument&) {
     require(settings.rank || settings.ranks, "nothing was said of ranks, and it is refused");

@@ -22,6 +22,7 @@ SUITES = [
     "EngineSteps",
     "EngineSeveral",
     "EngineRandomAccess",
+    "EngineFinishedStream",
     "EngineParameters",
 ]
 

@@ -216,7 +216,9 @@ def test_lost_group_ends_the_stream_with_other_error_after_its_grace_time(
         rank.send(signal.SIGKILL)
         assert reader.begin_step(timeout=30) == adios2.bindings.StepStatus.OtherError
     reader.close()
-    assert "interrupted" in capfd.readouterr().err
+    told, ended = (line for line in capfd.readouterr().err.splitlines() if "is interrupted" in line)
+    assert "GraceSecs" in told
+    assert "GraceSecs" not in ended
 
 
 def test_steps_after_a_restart_point_are_withdrawn_and_written_again(reservation: str) -> None:
@@ -346,3 +348,55 @@ def test_engine_is_used_by_children_of_the_process_that_configured_it(reservatio
     assert "FOREBAY_STREAM" not in os.environ
     with forebay.open(f"{reservation}/flow") as stream:
         assert stream[0]["x"][...] == 1
+
+
+# Reads a stream that may just be ending, by the steps that it sees; a line starts each round.
+RACING_READER = """
+    import sys, adios2, forebay.adios2
+    print("ready")
+    for name in sys.stdin:
+        io = adios2.Adios().declare_io("reader")
+        forebay.adios2.configure(io, name.strip())
+        with adios2.Stream(io, "flow", "r") as stream:
+            print(*(int(step.read("number")) for step in stream))
+"""
+
+
+def test_readers_that_race_the_writers_close_see_the_same_steps(reservation: str) -> None:
+    # Some find the stream running and follow it, some find it ended and are offered its variables at Open.
+    with ExitStack() as stack:
+        readers = [stack.enter_context(PythonProcess(RACING_READER)) for _ in range(4)]
+        for reader in readers:
+            assert reader.line() == "ready"
+        for number in range(10):
+            address = f"{reservation}/flow{number}"
+            io = adios2.Adios().declare_io("writer")
+            forebay.adios2.configure(io, address)
+            with adios2.Stream(io, "flow", "w") as stream:
+                for step in range(4):
+                    stream.begin_step()
+                    stream.write("number", step)
+                    stream.end_step()
+                for reader in readers:
+                    reader.tell(address)
+            for reader in readers:
+                assert reader.line() == "0 1 2 3"
+
+
+def test_stream_of_forebay_adios2_is_adios2s(reservation: str) -> None:
+    with forebay.adios2.open(f"{reservation}/flow", "w", retention="last:2") as stream:
+        assert isinstance(stream, adios2.Stream)
+        for number in range(3):
+            stream.begin_step()
+            stream.write("number", number)
+            stream.end_step()
+    with forebay.adios2.open(f"{reservation}/flow") as stream:
+        assert [int(step.read("number")) for step in stream] == [1, 2]
+    with forebay.adios2.open(f"{reservation}/flow", "rra") as stream:
+        assert stream.num_steps() == 2
+    with forebay.adios2.open(f"{reservation}/flow", "a") as stream:
+        stream.begin_step()
+        stream.write("number", 9)
+        stream.end_step()
+    with pytest.raises(forebay.InvalidArgumentError, match="mode"):
+        forebay.adios2.open(f"{reservation}/flow", "x")

@@ -363,8 +363,8 @@ def test_configure_takes_parameters_in_either_spelling(reservation: str, streams
 
 
 def test_errors_are_pythons_own(reservation: str, streams: Streams) -> None:
-    with pytest.raises(ValueError, match="QueueLimit"):
-        streams.io(f"{reservation}/flow", QueueLimit=3).open("flow", WRITE)
+    with pytest.raises(ValueError, match=r"QueueLimt \(did you mean QueueLimit"):
+        streams.io(f"{reservation}/flow", QueueLimt=3).open("flow", WRITE)
     with pytest.raises(RuntimeError, match=f"{reservation}/none"):
         streams.io(f"{reservation}/none", open_timeout_secs=0).open("none", READ)
     with pytest.raises(RuntimeError, match="nowhere"):

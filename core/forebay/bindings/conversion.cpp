@@ -66,6 +66,14 @@ std::string bytes_of(nb::str text) {
   return {encoded.c_str(), encoded.size()};
 }
 
+bool is_same_choice(std::string_view left, std::string_view right) {
+  const auto normalized = [](char c) {
+    if (c == '-') return '_';
+    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  };
+  return std::ranges::equal(left, right, {}, normalized, normalized);
+}
+
 void raise_unknown_choice(std::string_view option, std::string_view name, const std::vector<std::string_view>& known) {
   std::string what = std::string(option) + " is one of";
   for (const std::string_view text : known) {

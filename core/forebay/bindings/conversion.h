@@ -44,6 +44,8 @@ struct Choice {
   Enumeration value;
 };
 
+/// Choices compare without case, and '-' is the same as '_'.
+bool is_same_choice(std::string_view left, std::string_view right);
 [[noreturn]] void raise_unknown_choice(std::string_view option, std::string_view name,
                                        const std::vector<std::string_view>& known);
 
@@ -81,7 +83,7 @@ template <class Enumeration, std::size_t count>
 Enumeration choice(std::string_view option, std::string_view name, const Choice<Enumeration> (&known)[count]) {
   std::vector<std::string_view> names;
   for (const auto& [text, value] : known) {
-    if (text == name) {
+    if (is_same_choice(text, name)) {
       return value;
     }
     names.push_back(text);

@@ -11,6 +11,27 @@
 Programs that are configured by XML or YAML need no Python: see docs/adios2.md.
 """
 
-from forebay.adios2.plugin import IO, LIBRARY_NAME, configure, environment, parameter_table, plugin_library
+from forebay.adios2.plugin import (
+    IO,
+    LIBRARY_NAME,
+    configure,
+    environment,
+    hook_library,
+    open_stream,
+    parameter_table,
+    plugin_library,
+)
 
-__all__ = ["IO", "LIBRARY_NAME", "configure", "environment", "parameter_table", "plugin_library"]
+#: The same as `open_stream`, for ``forebay.adios2.open("run1/flow")``.
+open = open_stream  # noqa: A001 - named after what users know
+
+__all__ = [
+    "IO",
+    "LIBRARY_NAME",
+    "configure",
+    "environment",
+    "hook_library",
+    "open",
+    "parameter_table",
+    "plugin_library",
+]

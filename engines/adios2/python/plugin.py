@@ -6,11 +6,21 @@ from __future__ import annotations
 import ctypes
 import os
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import forebay
 
-__all__ = ["IO", "LIBRARY_NAME", "configure", "environment", "parameter_table", "plugin_library"]
+__all__ = [
+    "IO",
+    "LIBRARY_NAME",
+    "configure",
+    "environment",
+    "foreign_parameter_table",
+    "hook_library",
+    "open_stream",
+    "parameter_table",
+    "plugin_library",
+]
 
 #: What ``PluginLibrary`` says where ``ADIOS2_PLUGIN_PATH`` names the library's folder.
 LIBRARY_NAME = "forebay_adios2"
@@ -18,6 +28,7 @@ LIBRARY_NAME = "forebay_adios2"
 #: ADIOS2 keeps loaded plugins under this name, one for all streams.
 _PLUGIN_NAME = "forebay"
 _SEARCH_PATH = "ADIOS2_PLUGIN_PATH"
+_MODES = ("r", "rra", "w", "a")
 
 
 class IO(Protocol):
@@ -49,6 +60,24 @@ def plugin_library() -> Path:
             f"there is no ADIOS2 plugin at {library} ({origin}); build it with ./run build, or install the wheel"
         )
     return library.absolute()
+
+
+def hook_library() -> Path:
+    """The library that ``forebay run`` preloads, as an absolute path: beside the plugin, else in the package.
+
+    Raises
+    ------
+    NotFoundError
+        It is in neither place.
+    """
+    name = f"lib{LIBRARY_NAME}_hook.so"
+    folders = [plugin_library().parent, Path(forebay.__file__).parent / "lib"]
+    for folder in folders:
+        if (folder / name).is_file():
+            return (folder / name).absolute()
+    raise forebay.NotFoundError(
+        f"there is no {name} in {folders[0]} or {folders[1]}; install the wheel, or ./run build"
+    )
 
 
 def environment() -> dict[str, str]:
@@ -88,11 +117,56 @@ def configure(io: IO, stream: str, **parameters: str | float | bool) -> None:
         io.set_parameter(_parameter_name(name), _parameter_value(value))
 
 
+def open_stream(stream: str, mode: str = "r", **parameters: str | float | bool) -> Any:
+    """Opens a stream (``RESERVATION/STREAM``) as an ``adios2.Stream``, with an IO of its own.
+
+    Parameters
+    ----------
+    stream : str
+        The stream's address.
+    mode : {"r", "rra", "w", "a"}
+        As ADIOS2 has them: read step by step, read all steps at once, write anew, append.
+    parameters : str, float or bool
+        As for `configure`.
+
+    Raises
+    ------
+    InvalidArgumentError
+        The address or the mode is none.
+    ValueError, RuntimeError
+        What ADIOS2 makes of the engine's errors: a wrong parameter, a reservation that does not exist, a deadline.
+
+    Examples
+    --------
+    >>> with forebay.adios2.open("run1/flow", "r", consumer="render") as stream:
+    ...     for step in stream:
+    ...         temperature = step.read("T")
+    """
+    import adios2
+
+    if mode not in _MODES:
+        raise forebay.InvalidArgumentError(f"the mode is one of {', '.join(_MODES)}, not {mode!r}")
+    io = adios2.Adios().declare_io("forebay")
+    if mode == "rra":
+        parameters.setdefault("RandomAccess", True)
+    configure(io, stream, **parameters)
+    return adios2.Stream(io, stream, mode)
+
+
 def parameter_table() -> str:
     """The engine's parameters as a Markdown table, from the plugin itself."""
+    return _text_of("forebay_adios2_parameter_table")
+
+
+def foreign_parameter_table() -> str:
+    """Other engines' parameters as a Markdown table: what becomes of each."""
+    return _text_of("forebay_adios2_foreign_parameter_table")
+
+
+def _text_of(function_name: str) -> str:
     import adios2  # noqa: F401 - the plugin's own libraries are those that adios2 has loaded
 
-    function = ctypes.CDLL(str(plugin_library())).forebay_adios2_parameter_table
+    function = getattr(ctypes.CDLL(str(plugin_library())), function_name)
     function.restype = ctypes.c_char_p
     table = function()
     assert isinstance(table, bytes)

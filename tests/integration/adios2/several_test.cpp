@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Several engines at once, in one IO and in threads; random access; parameters from the IO and from the environment.
+// Several engines at once, in one IO and in threads; parameters from the IO and from the environment.
 #include <atomic>
 #include <numeric>
 #include <thread>
@@ -77,7 +77,7 @@ TEST_F(EngineSeveral, two_readers_of_one_io_share_variables_of_one_name) {
 }
 
 TEST_F(EngineSeveral, reader_does_not_take_over_a_variable_of_the_application) {
-  adios2::IO io = make_io("both");
+  adios2::IO io = make_io("both", {{"OwnOutput", "true"}});
   auto mine = io.DefineVariable<int>("mine");
   adios2::Engine writer = io.Open("writer", Mode::Write);
   writer.BeginStep();
@@ -142,117 +142,28 @@ TEST_F(EngineSeveral, pairs_of_writer_and_reader_run_in_threads) {
   EXPECT_EQ(wrong, 0);
 }
 
-class EngineRandomAccess : public EngineTest {
- protected:
-  void SetUp() override {
-    EngineTest::SetUp();
-    if (IsSkipped()) return;
-    out_ = make_io("out");
-    auto always = out_.DefineVariable<int>("always", {4}, {0}, {4});
-    auto even = out_.DefineVariable<double>("even");
-    out_.DefineAttribute<std::string>("title", "numbers");
-    writer_ = out_.Open("numbers", Mode::Write);
-    for (int step = 0; step < 6; ++step) {
-      const std::vector<int> data{step, step + 10, step + 20, step + 30};
-      writer_.BeginStep();
-      writer_.Put(always, data.data());
-      if (step % 2 == 0) writer_.Put(even, step / 2.0);
-      writer_.EndStep();
-    }
-  }
-  void TearDown() override {
-    if (writer_) writer_.Close();
-  }
-
-  adios2::IO out_;
-  adios2::Engine writer_;
-};
-
-TEST_F(EngineRandomAccess, step_selection_works_on_a_running_and_on_a_finished_stream) {
-  for (const bool finished : {false, true}) {
-    if (finished) writer_.Close();
-    adios2::IO in = make_io(finished ? "finished" : "running", {{"RandomAccess", "true"}});
-    adios2::Engine reader = in.Open("numbers", Mode::ReadRandomAccess);
-    EXPECT_EQ(reader.Steps(), 6U);
-    auto always = in.InquireVariable<int>("always");
-    auto even = in.InquireVariable<double>("even");
-    ASSERT_TRUE(always && even);
-    EXPECT_EQ(in.InquireAttribute<std::string>("title").Data().at(0), "numbers");
-    always.SetStepSelection({4, 2});
-    always.SetSelection({{1}, {2}});
-    std::vector<int> read;
-    reader.Get(always, read, Mode::Sync);
-    EXPECT_EQ(read, (std::vector<int>{14, 24, 15, 25}));
-    // The steps of a variable are counted among those that have it.
-    even.SetStepSelection({0, 3});
-    std::vector<double> values;
-    reader.Get(even, values, Mode::Deferred);
-    reader.PerformGets();
-    EXPECT_EQ(values, (std::vector<double>{0, 1, 2}));
-    even.SetStepSelection({3, 1});
-    EXPECT_TRUE(throws<std::invalid_argument>([&] { reader.Get(even, values, Mode::Sync); }, "3 steps have it"));
-    const auto blocks = reader.BlocksInfo(always, 5);
-    ASSERT_EQ(blocks.size(), 1U);
-    EXPECT_EQ(blocks[0].Step, 5U);
-    EXPECT_EQ(blocks[0].Min, 5);
-    EXPECT_EQ(blocks[0].Max, 35);
-    EXPECT_TRUE(throws<std::logic_error>([&] { reader.BeginStep(); }, "RandomAccess"));
-    reader.Close();
-  }
-}
-
-TEST_F(EngineRandomAccess, variable_knows_its_steps_and_the_range_of_all_of_them) {
-  adios2::IO in = make_io("in", {{"RandomAccess", "true"}});
-  adios2::Engine reader = in.Open("numbers", Mode::ReadRandomAccess);
-  auto always = in.InquireVariable<int>("always");
-  auto even = in.InquireVariable<double>("even");
-  EXPECT_EQ(always.Steps(), 6U);
-  EXPECT_EQ(even.Steps(), 3U);
-  EXPECT_EQ(always.MinMax(), std::make_pair(0, 35));
-  EXPECT_EQ(even.MinMax(), std::make_pair(0.0, 2.0));
-  EXPECT_EQ(in.AvailableVariables().at("even").at("AvailableStepsCount"), "3");
-  EXPECT_EQ(reader.GetAbsoluteSteps(even), (std::vector<std::size_t>{0, 2, 4}));
-  reader.Close();
-}
-
-TEST_F(EngineRandomAccess, selected_step_has_its_own_shape) {
-  adios2::IO out = make_io("growing", {}, stream_ + "2");
-  auto grid = out.DefineVariable<float>("grid", {1}, {0}, {1});
-  adios2::Engine writer = out.Open("growing", Mode::Write);
-  for (std::size_t size = 1; size <= 3; ++size) {
-    const std::vector<float> data(size, static_cast<float>(size));
-    writer.BeginStep();
-    grid.SetShape({size});
-    grid.SetSelection({{0}, {size}});
-    writer.Put(grid, data.data());
-    writer.EndStep();
-  }
+TEST_F(EngineSeveral, two_writers_of_one_process_on_one_stream_are_told_so) {
+  adios2::IO first = make_io("first"), second = make_io("second");
+  adios2::Engine writer = first.Open("first", Mode::Write);
+  EXPECT_TRUE(throws<std::invalid_argument>([&] { second.Open("second", Mode::Write); },
+                                            "is being written by another engine of this process"));
   writer.Close();
-  adios2::IO in = make_io("in", {{"RandomAccess", "true"}}, stream_ + "2");
-  adios2::Engine reader = in.Open("growing", Mode::ReadRandomAccess);
-  auto shown = in.InquireVariable<float>("grid");
-  for (std::size_t size = 3; size >= 1; --size) {
-    shown.SetStepSelection({size - 1, 1});
-    ASSERT_EQ(shown.Shape(), adios2::Dims{size});
-    shown.SetSelection({{0}, shown.Shape()});
-    std::vector<float> read;
-    reader.Get(shown, read, Mode::Sync);
-    EXPECT_EQ(read, std::vector<float>(size, static_cast<float>(size)));
-  }
-  reader.Close();
+  writer = second.Open("second", Mode::Write);
+  writer.Close();
 }
 
-TEST_F(EngineRandomAccess, selection_objects_choose_steps) {
-  adios2::IO in = make_io("in", {{"RandomAccess", "true"}});
-  adios2::Engine reader = in.Open("numbers", Mode::ReadRandomAccess);
-  auto always = in.InquireVariable<int>("always");
-  std::vector<int> read(4);
-  reader.Get(always, read.data(), adios2::Selection::Block(0).WithSteps(3, 1), Mode::Sync);
-  EXPECT_EQ(read, (std::vector<int>{3, 13, 23, 33}));
-  read.resize(2);
-  reader.Get(always, read.data(), adios2::Selection::BoundingBox({2}, {1}).WithSteps(0, 2), Mode::Sync);
-  EXPECT_EQ(read, (std::vector<int>{20, 21}));
+TEST_F(EngineSeveral, io_does_not_read_its_own_output_by_mistake) {
+  adios2::IO io = make_io("both");
+  adios2::Engine writer = io.Open("out", Mode::Write);
+  EXPECT_TRUE(throws<std::invalid_argument>([&] { io.Open("in", Mode::Read); }, "which it writes itself"));
+  io.SetParameter("OwnOutput", "true");
+  adios2::Engine reader = io.Open("in", Mode::Read);
   reader.Close();
+  // Another IO may, as the same program may use both ends.
+  adios2::IO other = make_io("other");
+  reader = other.Open("in", Mode::Read);
+  reader.Close();
+  writer.Close();
 }
 
 class EngineParameters : public EngineTest {
@@ -263,10 +174,57 @@ class EngineParameters : public EngineTest {
   }
 };
 
-TEST_F(EngineParameters, unknown_one_is_an_error_that_lists_the_known_ones) {
-  adios2::IO io = make_io("io", {{"NoSuch", "x"}});
+TEST_F(EngineParameters, unknown_ones_are_an_error_that_names_all_of_them) {
+  adios2::IO io = make_io("io", {{"NoSuch", "x"}, {"RandomAcess", "true"}});
   EXPECT_TRUE(throws<std::invalid_argument>([&] { io.Open("x", Mode::Write); }, "NoSuch"));
   EXPECT_TRUE(throws<std::invalid_argument>([&] { io.Open("x", Mode::Write); }, "RandomAccess"));
+}
+
+TEST_F(EngineParameters, those_of_other_engines_do_not_keep_a_program_from_running) {
+  // As XML files for SST, BP4 and BP5 set them.
+  const adios2::Params foreign{{"DataTransport", "WAN"},       {"MarshalMethod", "BP5"},      {"OpenTimeOutSecs", "10"},
+                               {"NumAggregators", "2"},        {"BurstBufferPath", "/tmp/x"}, {"StreamReader", "On"},
+                               {"QueueFullPolicy", "Discard"}, {"queuelimit", "2"},           {"Profile", "Off"}};
+  adios2::IO out = make_io("out", foreign);
+  auto number = out.DefineVariable<int>("number");
+  adios2::Engine writer = out.Open("x", Mode::Write);
+  for (int step = 0; step < 5; ++step) {
+    writer.BeginStep();
+    writer.Put(number, step);
+    writer.EndStep();
+  }
+  writer.Close();
+  // QueueLimit with Discard is the retention of the stream that this writer made.
+  adios2::IO in = make_io("in", foreign);
+  adios2::Engine reader = in.Open("x", Mode::Read);
+  std::vector<int> seen;
+  for (int value = 0; reader.BeginStep() == StepStatus::OK; reader.EndStep()) {
+    reader.Get("number", value);
+    seen.push_back(value);
+  }
+  EXPECT_EQ(seen, (std::vector<int>{3, 4}));
+}
+
+TEST_F(EngineParameters, queue_limit_leaves_the_retention_of_a_stream_that_goes_on) {
+  adios2::IO out = make_io("out", {{"Retention", "last:4"}});
+  auto number = out.DefineVariable<int>("number");
+  const auto write = [&](adios2::IO io, Mode mode) {
+    adios2::Engine writer = io.Open("x", mode);
+    for (int step = 0; step < 5; ++step) {
+      writer.BeginStep();
+      writer.Put(number, step);
+      writer.EndStep();
+    }
+    writer.Close();
+  };
+  write(out, Mode::Write);
+  out.ClearParameters();
+  configure(out, stream_);
+  out.SetParameters("QueueLimit=1,QueueFullPolicy=Discard");
+  write(out, Mode::Append);
+  adios2::IO in = make_io("in", {{"RandomAccess", "true"}});
+  adios2::Engine reader = in.Open("x", Mode::Read);
+  EXPECT_EQ(reader.Steps(), 4U);
 }
 
 TEST_F(EngineParameters, stream_comes_from_parameter_environment_or_plugin_name) {

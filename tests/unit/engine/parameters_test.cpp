@@ -12,11 +12,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "foreign_parameters.h"
+
 namespace forebay::engine {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 using Parameters = std::map<std::string, std::string>;
 
@@ -39,7 +42,7 @@ std::string error_of(const Parameters& parameters, const Parameters& environment
 TEST(EngineParameters, nothing_set_means_the_client_defaults) {
   const Settings settings = settings_of({{"PluginName", "x"}, {"PluginLibrary", "y"}, {"verbose", "5"}});
   EXPECT_FALSE(settings.stream || settings.rank || settings.ranks || settings.group || settings.append_after);
-  EXPECT_FALSE(settings.random_access);
+  EXPECT_EQ(settings.access, AccessMode::automatic);
   EXPECT_EQ(settings.writer.rendezvous_readers, WriterOptions{}.rendezvous_readers);
   EXPECT_EQ(settings.writer.statistics, WriterOptions{}.statistics);
   EXPECT_FALSE(settings.writer.retention);
@@ -66,7 +69,7 @@ TEST(EngineParameters, what_the_table_calls_a_default_is_what_happens_without_it
                                     {"MinWatermark", "committed"},
                                     {"Verify", "none"},
                                     {"Follow", "true"},
-                                    {"RandomAccess", "false"}});
+                                    {"RandomAccess", "auto"}});
   EXPECT_EQ(set.writer.open_timeout_ms, unset.writer.open_timeout_ms);
   EXPECT_EQ(set.reader.open_timeout_ms, unset.reader.open_timeout_ms);
   EXPECT_EQ(set.writer.reconnect_timeout_ms, unset.writer.reconnect_timeout_ms);
@@ -85,7 +88,7 @@ TEST(EngineParameters, what_the_table_calls_a_default_is_what_happens_without_it
   EXPECT_EQ(set.reader.min_watermark, unset.reader.min_watermark);
   EXPECT_EQ(set.reader.verify, unset.reader.verify);
   EXPECT_EQ(set.reader.follow, unset.reader.follow);
-  EXPECT_EQ(set.random_access, unset.random_access);
+  EXPECT_EQ(set.access, unset.access);
 }
 
 TEST(EngineParameters, names_and_choices_are_accepted_in_any_case) {
@@ -120,11 +123,76 @@ TEST(EngineParameters, environment_gives_what_the_io_does_not_fix) {
               AllOf(HasSubstr("FOREBAY_APPEND_AFTER"), HasSubstr("last")));
 }
 
-TEST(EngineParameters, unknown_name_is_an_error_that_lists_the_known_ones) {
-  EXPECT_THAT(error_of({{"Colour", "red"}}),
-              AllOf(HasSubstr("Colour"), HasSubstr("Stream"), HasSubstr("RandomAccess")));
-  EXPECT_THAT(error_of({{"QueueLimit", "3"}}), HasSubstr("Retention says"));
-  EXPECT_THAT(error_of({{"BeginStepPollingFrequencySecs", "1"}}), HasSubstr("Nothing is polled"));
+TEST(EngineParameters, unknown_names_are_refused_all_at_once_with_the_nearest_known_ones) {
+  EXPECT_THAT(error_of({{"Colour", "red"}, {"Retentoin", "last:3"}, {"queuelimt", "3"}}),
+              AllOf(HasSubstr("Colour"), HasSubstr("Retentoin (did you mean Retention?)"),
+                    HasSubstr("queuelimt (did you mean QueueLimit?)"), Not(HasSubstr("Colour ("))));
+}
+
+TEST(EngineParameters, unknown_name_of_any_length_makes_a_short_error) {
+  EXPECT_LT(error_of({{std::string(100'000, 'x'), ""}}).size(), 300U);
+}
+
+TEST(EngineParameters, what_would_change_the_data_is_refused_unless_it_asks_for_nothing) {
+  EXPECT_THAT(error_of({{"SelectSteps", "0:10:2"}, {"flattensteps", "true"}}),
+              AllOf(HasSubstr("SelectSteps"), HasSubstr("FlattenSteps")));
+  EXPECT_EQ(settings_of({{"SelectSteps", ""}, {"FlattenSteps", "Off"}, {"CompressionMethod", "NONE"}}).ignored.size(),
+            3U);
+}
+
+TEST(EngineParameters, parameters_of_other_engines_are_ignored_in_any_case_and_told) {
+  const Settings settings = settings_of({{"MARSHALMETHOD", "BP5"}, {"node-local", "true"}, {"S3SecretKey", "hush"}});
+  const std::string notice = foreign_notice(settings, "run1/flow", false);
+  EXPECT_THAT(notice, AllOf(HasSubstr("run1/flow ignores"), HasSubstr("MarshalMethod"), HasSubstr("Node-Local"),
+                            HasSubstr("S3SecretKey"), Not(HasSubstr("hush"))));
+  EXPECT_EQ(foreign_notice(settings_of({{"Retention", "all"}}), "run1/flow", true), "");
+}
+
+TEST(EngineParameters, queue_limit_with_discard_becomes_retention_of_a_new_stream) {
+  const Settings settings = settings_of({{"queuelimit", "2"}, {"QueueFullPolicy", "discard"}});
+  EXPECT_FALSE(settings.writer.retention);
+  EXPECT_EQ(settings.retention_if_new->last, 2U);
+  EXPECT_THAT(foreign_notice(settings, "run1/flow", true), HasSubstr("Retention=last:2"));
+  EXPECT_EQ(foreign_notice(settings, "run1/flow", false), "");
+  // ReserveQueueLimit is a lower bound.
+  EXPECT_EQ(settings_of({{"QueueLimit", "2"}, {"QueueFullPolicy", "Discard"}, {"ReserveQueueLimit", "5"}})
+                .retention_if_new->last,
+            5U);
+}
+
+TEST(EngineParameters, queue_limit_gives_way_to_retention_and_zero_is_no_limit) {
+  const Parameters discard{{"QueueLimit", "2"}, {"QueueFullPolicy", "Discard"}};
+  EXPECT_FALSE(settings_of(discard, {{"FOREBAY_RETENTION", "last:7"}}).retention_if_new);
+  Parameters unlimited = discard;
+  unlimited["QueueLimit"] = "0";
+  EXPECT_FALSE(settings_of(unlimited).retention_if_new);
+  for (const auto& [name, value] : Parameters{{"QueueLimit", "few"}, {"QueueFullPolicy", "wait"}}) {
+    EXPECT_THAT(error_of({{name, value}}), AllOf(HasSubstr(name), HasSubstr("\"" + value + "\"")));
+  }
+}
+
+TEST(EngineParameters, one_parameter_with_two_values_is_an_error) {
+  EXPECT_THAT(error_of({{"Stream", "a/b"}, {"stream", "a/c"}}), AllOf(HasSubstr("a/b"), HasSubstr("a/c")));
+  EXPECT_EQ(settings_of({{"Stream", "a/b"}, {"stream", "a/b"}}).stream, "a/b");
+}
+
+TEST(EngineParameters, nothing_stands_in_both_tables) {
+  for (const std::string_view name : foreign_parameter_names())
+    EXPECT_EQ(parameter_table().find("| `" + std::string(name) + "` |"), std::string::npos) << name;
+  EXPECT_THAT(foreign_parameter_table(), HasSubstr("| `SelectSteps` | BP5 | refused |"));
+}
+
+TEST(EngineParameters, values_compare_without_case_but_names_of_consumers_do_not) {
+  const Settings settings = settings_of({{"Retention", "Last:3,CONSUMERS:Viz+archive"},
+                                         {"Start", "Latest"},
+                                         {"WhenFull", "DROP-OLDEST"},
+                                         {"Attributes", "first_step"}});
+  EXPECT_EQ(settings.writer.retention->last, 3U);
+  EXPECT_EQ(settings.writer.retention->consumers, (std::vector<std::string>{"Viz", "archive"}));
+  EXPECT_EQ(settings.reader.start.kind, Start::Kind::latest);
+  EXPECT_EQ(settings.writer.when_full, WhenFull::drop_oldest);
+  EXPECT_FALSE(settings.attributes_each_step);
+  EXPECT_THAT(error_of({{"Retention", "last:3,"}}), HasSubstr("last:3,"));
 }
 
 TEST(EngineParameters, malformed_values_are_errors_that_say_what_is_expected) {
@@ -146,11 +214,18 @@ TEST(EngineParameters, malformed_values_are_errors_that_say_what_is_expected) {
 }
 
 TEST(EngineParameters, address_comes_from_the_stream_or_from_a_plugin_name_that_is_one) {
-  EXPECT_EQ(stream_address(settings_of({{"Stream", "run1/flow"}}), "other/name").path(), "run1/flow");
-  EXPECT_EQ(stream_address(settings_of({}), "forebay://run1/flow").path(), "run1/flow");
-  EXPECT_EQ(stream_address(settings_of({{"Stream", "run1/flow@17"}}), "x").step, 17U);
-  EXPECT_THROW(stream_address(settings_of({}), "forebay"), std::invalid_argument);
-  EXPECT_THROW(stream_address(settings_of({{"Stream", "flow"}}), "run1/flow"), std::invalid_argument);
+  EXPECT_EQ(stream_address(settings_of({{"Stream", "run1/flow"}}), "other/name", {}).path(), "run1/flow");
+  EXPECT_EQ(stream_address(settings_of({}), "forebay://run1/flow", {}).path(), "run1/flow");
+  EXPECT_EQ(stream_address(settings_of({{"Stream", "run1/flow@17"}}), "x", {}).step, 17U);
+  EXPECT_THROW(stream_address(settings_of({}), "forebay", {}), std::invalid_argument);
+  EXPECT_THROW(stream_address(settings_of({{"Stream", "flow"}}), "run1/flow", {}), std::invalid_argument);
+}
+
+TEST(EngineParameters, address_with_a_placeholder_takes_the_name_that_is_opened) {
+  const Settings settings = settings_of({{"Stream", "run1/{name}"}});
+  EXPECT_EQ(stream_address(settings, "x", "out/gs.bp").path(), "run1/gs");
+  EXPECT_EQ(stream_address(settings_of({{"Stream", "run1/{path}"}}), "x", "out/gs.bp").path(), "run1/out__gs");
+  EXPECT_THROW(stream_address(settings, "x", {}), std::invalid_argument);
 }
 
 TEST(EngineParameters, append_after_steps_counts_from_either_end) {
@@ -171,9 +246,10 @@ class EngineRank : public ::testing::Test {
     for (const char* variable : variables) unsetenv(variable);
   }
   void TearDown() override { SetUp(); }
-  static WriterOptions rank_of(const Parameters& parameters) {
+  static WriterOptions rank_of(const Parameters& parameters,
+                               const std::optional<LauncherRank>& communicator = std::nullopt) {
     WriterOptions options;
-    take_rank(settings_of(parameters), options);
+    take_rank(settings_of(parameters), communicator, options);
     return options;
   }
 
@@ -206,6 +282,23 @@ TEST_F(EngineRank, one_rank_writes_alone_whatever_the_launcher_says) {
   setenv("FOREBAY_RANKS", "8", 1);
   EXPECT_EQ(rank_of({{"Ranks", "1"}}).rank, 0U);
   EXPECT_EQ(rank_of({{"Ranks", "1"}}).ranks, 1U);
+}
+
+TEST_F(EngineRank, communicator_goes_between_forebays_variables_and_the_launcher) {
+  const LauncherRank communicator{1, 3, "the program's MPI communicator", "mpi-1"};
+  setenv("PMI_RANK", "5", 1);
+  setenv("PMI_SIZE", "6", 1);
+  EXPECT_EQ(rank_of({}).rank, 5U);
+  EXPECT_EQ(rank_of({}, communicator).rank, 1U);
+  EXPECT_EQ(rank_of({}, communicator).ranks, 3U);
+  EXPECT_EQ(rank_of({}, communicator).group, "mpi-1");
+  EXPECT_EQ(rank_of({{"Ranks", "1"}}, communicator).rank, 0U);
+  setenv("FOREBAY_GROUP", "job7", 1);
+  EXPECT_EQ(rank_of({}, communicator).group, "job7");
+  setenv("FOREBAY_RANK", "2", 1);
+  EXPECT_THROW(rank_of({}, communicator), std::invalid_argument) << "FOREBAY_RANKS is missing";
+  setenv("FOREBAY_RANKS", "4", 1);
+  EXPECT_EQ(rank_of({}, communicator).ranks, 4U);
 }
 
 TEST_F(EngineRank, impossible_numbers_are_refused) {

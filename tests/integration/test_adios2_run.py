@@ -1,0 +1,374 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`forebay run`: programs that know nothing of Forebay, in Python, C++ and C, whose files become streams."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+import forebay
+import forebay.adios2
+from forebay.adios2.run import EXIT_NONE_OPENED, prepared_environment
+from tests.support.plugin import plugin_library
+
+FOREBAY_RUN = [sys.executable, "-m", "forebay.cli", "run"]
+
+
+def run(
+    options: Sequence[str],
+    command: Sequence[str],
+    folder: Path,
+    environment: Mapping[str, str] | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """Runs a program under `forebay run` in ``folder``."""
+    return subprocess.run(
+        [*FOREBAY_RUN, *options, "--", *command],
+        cwd=folder,
+        env={**os.environ, "FOREBAY_ADIOS2_LIBRARY": str(plugin_library()), **(environment or {})},
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+
+
+def python(program: str, *arguments: str) -> list[str]:
+    """A command: a Python program that imports nothing of Forebay."""
+    return [sys.executable, "-c", textwrap.dedent(program), *arguments]
+
+
+def built(name: str) -> str:
+    """A program that CMake built."""
+    build = os.environ.get("FOREBAY_BUILD_DIR")
+    if not build:
+        pytest.skip("FOREBAY_BUILD_DIR does not say where the test programs are; ./run test sets it")
+    return str(Path(build) / "tests" / "integration" / "adios2" / name)
+
+
+def numbers_of(stream: str, variable: str = "number") -> list[int]:
+    """The single value of each step."""
+    with forebay.open(stream, mode="r", timeout=10) as reader:
+        return [int(reader[summary.number][variable][()]) for summary in reader.steps()]
+
+
+# Two names in one IO, of which one is asked for; and what the IO looks like in between.
+TWO_NAMES = """
+    import adios2
+    from adios2 import bindings
+    adios = bindings.ADIOS()
+    io = adios.DeclareIO("both")
+    io.SetEngine("BP5")
+    io.SetParameters({"Profile": "Off"})
+    number = io.DefineVariable("number", __import__("numpy").zeros((), "i4"))
+    engines = [io.Open(name, bindings.Mode.Write) for name in ("asked.bp", "left.bp")]
+    assert io.EngineType() == "BP5", io.EngineType()
+    assert io.Parameters() == {"Profile": "Off"}, io.Parameters()
+    print(*(engine.Type() for engine in engines))
+    for step in range(3):
+        for factor, engine in enumerate(engines, 1):
+            engine.BeginStep()
+            engine.Put(number, __import__("numpy").array(factor * step, "i4"), bindings.Mode.Sync)
+            engine.EndStep()
+    for engine in engines:
+        engine.Close()
+"""
+
+
+def test_of_two_names_in_one_io_the_one_that_is_asked_for_becomes_a_stream(reservation: str, tmp_path: Path) -> None:
+    result = run(["--reservation", reservation, "--engine-for", "asked.bp"], python(TWO_NAMES), tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.split() == ["Plugin", "BP5Writer"]
+    assert numbers_of(f"{reservation}/asked") == [0, 1, 2]
+    assert (tmp_path / "left.bp").is_dir()
+    assert not (tmp_path / "asked.bp").exists()
+    with forebay.Admin() as admin:
+        assert [stream.name for stream in admin.streams(reservation)] == ["asked"]
+
+
+def test_io_is_asked_for_by_its_name(reservation: str, tmp_path: Path) -> None:
+    result = run(["--reservation", reservation, "--engine-for-io", "bo*"], python(TWO_NAMES), tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert numbers_of(f"{reservation}/asked") == [0, 1, 2]
+    assert numbers_of(f"{reservation}/left") == [0, 2, 4]
+    assert not list(tmp_path.iterdir())
+
+
+def test_patterns_fit_the_full_name_or_its_last_part(reservation: str, tmp_path: Path) -> None:
+    program = """
+        import adios2
+        for name in ("x/one.bp", "y/one.bp", "y/two.bp"):
+            with adios2.Stream(name, "w") as stream:
+                stream.write("number", 1)
+    """
+    options = ["--reservation", reservation, "--engine-for", "y/o*", "--engine-for", "two.*"]
+    result = run(options, python(program), tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert (tmp_path / "x" / "one.bp").is_dir()
+    assert not (tmp_path / "y").exists()
+    with forebay.Admin() as admin:
+        assert sorted(stream.name for stream in admin.streams(reservation)) == ["one", "two"]
+
+
+def test_programs_couple_in_both_directions(reservation: str, tmp_path: Path) -> None:
+    program = """
+        import sys, adios2
+        mine, theirs = sys.argv[1:]
+        out, back = adios2.Adios(), adios2.Adios()
+        writer = adios2.Stream(mine, "w")
+        reader = None
+        total = 0
+        for step in range(4):
+            writer.begin_step()
+            writer.write("number", 10 * step + len(mine))
+            writer.end_step()
+            reader = reader or adios2.Stream(theirs, "r")
+            assert reader.begin_step()
+            total += int(reader.read("number"))
+            reader.end_step()
+        writer.close()
+        reader.close()
+        print(total)
+    """
+    options = ["--reservation", reservation, "--engine-for", "*"]
+    environment = {**os.environ, "FOREBAY_ADIOS2_LIBRARY": str(plugin_library())}
+    pair = [
+        subprocess.Popen(
+            [*FOREBAY_RUN, *options, "--", *python(program, *names)],
+            cwd=tmp_path,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for names in (("a.bp", "bb.bp"), ("bb.bp", "a.bp"))
+    ]
+    try:
+        outcomes = [process.communicate(timeout=100) for process in pair]
+    finally:
+        for process in pair:
+            process.kill()
+    assert [process.returncode for process in pair] == [0, 0], outcomes
+    assert [int(output) for output, _ in outcomes] == [60 + 4 * 5, 60 + 4 * 4]
+
+
+def test_three_streams_of_one_io_share_its_variables(reservation: str, tmp_path: Path) -> None:
+    program = """
+        import numpy as np
+        from adios2 import bindings
+        adios = bindings.ADIOS()
+        io = adios.DeclareIO("all")
+        io.SetEngine("SST")
+        io.SetParameters({"RendezvousReaderCount": "0", "QueueLimit": "0", "DataTransport": "WAN"})
+        number = io.DefineVariable("number", np.zeros((), "i4"))
+        field = io.DefineVariable("field", np.zeros(4), [4], [0], [4], True)
+        engines = [io.Open(name, bindings.Mode.Write) for name in ("one", "two", "three")]
+        for step in range(2):
+            for engine in engines:
+                engine.BeginStep()
+            for index, engine in enumerate(engines):
+                engine.Put(number, np.array(10 * index + step, "i4"), bindings.Mode.Sync)
+                engine.Put(field, np.full(4, float(index)), bindings.Mode.Sync)
+            for engine in reversed(engines):
+                engine.EndStep()
+        for engine in engines:
+            engine.Close()
+    """
+    result = run(["--reservation", reservation, "--engine-for", "*"], python(program), tmp_path)
+    assert result.returncode == 0, result.stderr
+    for index, name in enumerate(("one", "two", "three")):
+        assert numbers_of(f"{reservation}/{name}") == [10 * index, 10 * index + 1]
+    # Other engines' parameters are told once for each engine.
+    assert result.stderr.count("ignores DataTransport") == 3
+
+
+def test_open_that_throws_leaves_the_io_as_it_was(reservation: str, tmp_path: Path) -> None:
+    command = [built("stock_cxx_program"), "asked.bp", "left.bp"]
+    result = run(["--reservation", "no-such", "--engine-for", "asked.bp"], command, tmp_path)
+    assert result.returncode == 0, result.stdout + result.stderr
+    failed, written = result.stdout.splitlines()
+    assert "asked.bp failed" in failed
+    assert "no-such" in failed
+    assert written == "left.bp BP4Writer"
+    assert (tmp_path / "left.bp").is_dir()
+    result = run(["--reservation", reservation, "--engine-for", "asked.bp"], command, tmp_path)
+    assert result.stdout.splitlines() == ["asked.bp Plugin", "left.bp BP4Writer"]
+    assert numbers_of(f"{reservation}/asked") == [0, 1, 2]
+
+
+def test_program_in_c_needs_no_cxx_face_of_its_own(reservation: str, tmp_path: Path) -> None:
+    program = built("stock_c_program")
+    loaded = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
+    assert "libadios2_c.so" in loaded
+    assert "libadios2_cxx" not in loaded
+    options = ["--reservation", reservation, "--engine-for", "c.bp"]
+    result = run(options, [program, "write", "c.bp"], tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert numbers_of(f"{reservation}/c") == [10, 11, 12]
+    result = run(options, [program, "read", "out/c.bp"], tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.split() == ["10", "11", "12"]
+
+
+def test_processes_of_one_launcher_write_one_stream(reservation: str, tmp_path: Path) -> None:
+    program = """
+        import os, numpy as np, adios2
+        rank = int(os.environ["PMI_RANK"])
+        with adios2.Stream("all.bp", "w") as stream:
+            for step in range(3):
+                stream.begin_step()
+                stream.write("field", np.full(2, 10.0 * step + rank), [4], [2 * rank], [2])
+                stream.end_step()
+    """
+    options = ["--reservation", reservation, "--engine-for", "all.bp"]
+    ranks = [
+        subprocess.Popen(
+            [*FOREBAY_RUN, *options, "--", *python(program)],
+            cwd=tmp_path,
+            env={
+                **os.environ,
+                "FOREBAY_ADIOS2_LIBRARY": str(plugin_library()),
+                "PMI_RANK": str(rank),
+                "PMI_SIZE": "2",
+                "PMI_JOBID": "job",
+            },
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    try:
+        errors = [process.communicate(timeout=100)[1] for process in ranks]
+    finally:
+        for process in ranks:
+            process.kill()
+    assert [process.returncode for process in ranks] == [0, 0], errors
+    with forebay.open(f"{reservation}/all", mode="r") as stream:
+        assert [list(stream[number]["field"][...]) for number in range(3)] == [
+            [10.0 * step, 10.0 * step, 10.0 * step + 1, 10.0 * step + 1] for step in range(3)
+        ]
+
+
+def test_program_that_opens_nothing_is_told_so(reservation: str, tmp_path: Path) -> None:
+    options = ["--reservation", reservation, "--engine-for", "x.bp"]
+    result = run(options, ["true"], tmp_path)
+    assert result.returncode == EXIT_NONE_OPENED
+    assert "no ADIOS2 Open was seen in true" in result.stderr
+    assert run([*options, "--allow-none"], ["true"], tmp_path).returncode == 0
+    # What the program says goes first.
+    assert run(options, ["sh", "-c", "exit 5"], tmp_path).returncode == 5
+    assert run(options, ["sh", "-c", "kill -TERM $$"], tmp_path).returncode == 128 + signal.SIGTERM
+    assert run(options, [str(tmp_path / "nothing")], tmp_path).returncode == 127
+    assert run(options, [str(tmp_path)], tmp_path).returncode == 126
+
+
+def test_pattern_that_fits_nothing_is_told_at_the_end(reservation: str, tmp_path: Path) -> None:
+    options = ["--reservation", reservation, "--engine-for", "asked.bp", "--engine-for", "other.*"]
+    result = run([*options, "--engine-for-io", "none"], python(TWO_NAMES), tmp_path)
+    assert result.returncode == 0
+    assert "nothing was opened that fits other.*, none" in result.stderr
+
+
+def test_hook_passes_through_shells(reservation: str, tmp_path: Path) -> None:
+    script = f"{shutil.which('env')} true && {built('stock_c_program')} write c.bp"
+    result = run(["--reservation", reservation, "--engine-for", "c.bp"], ["sh", "-c", script], tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert numbers_of(f"{reservation}/c") == [10, 11, 12]
+
+
+def test_hook_links_neither_adios2_nor_forebay_nor_the_cxx_library() -> None:
+    library = plugin_library().parent / "libforebay_adios2_hook.so"
+    needed = subprocess.run(["ldd", library], capture_output=True, text=True, check=True).stdout
+    for name in ("adios2", "forebay", "stdc++", "gcc_s"):
+        assert name not in needed.replace(str(library), "")
+
+
+def test_unknown_version_of_adios2_fails_with_the_reason(reservation: str, tmp_path: Path) -> None:
+    # A core that says it is another version, otherwise the same.
+    import adios2
+
+    package = Path(adios2.__file__).parent
+    others = tmp_path / "other" / "adios2"
+    others.mkdir(parents=True)
+    for library in package.glob("libadios2_*.so.2.12"):
+        (others / library.name).symlink_to(library.resolve())
+    (others.parent / "adios2.libs").symlink_to(package.parent / "adios2.libs")
+    core = others / "libadios2_core.so.2.12"
+    content = core.read_bytes()
+    core.unlink()
+    assert content.count(b"2.12.1.1001\0") >= 1
+    core.write_bytes(content.replace(b"2.12.1.1001\0", b"2.13.7.1001\0"))
+    environment = {"LD_LIBRARY_PATH": f"{others}"}
+    command = [built("stock_cxx_program"), "asked.bp", "left.bp"]
+    result = run(["--reservation", reservation, "--engine-for", "asked.bp"], command, tmp_path, environment)
+    assert result.returncode == 0, result.stderr
+    assert "asked.bp failed" in result.stdout
+    assert "2.13.7" in result.stdout
+    assert not (tmp_path / "asked.bp").exists()
+    # What was not asked for is none of its business.
+    assert (tmp_path / "left.bp").is_dir()
+
+
+def test_missing_plugin_fails_with_the_reason_and_never_writes_files(reservation: str, tmp_path: Path) -> None:
+    broken = tmp_path / "libforebay_adios2.so"
+    broken.write_text("no library")
+    command = [built("stock_cxx_program"), "asked.bp", "left.bp"]
+    result = run(
+        ["--reservation", reservation, "--engine-for", "asked.bp"],
+        command,
+        tmp_path,
+        {"FOREBAY_ADIOS2_LIBRARY": str(broken)},
+    )
+    assert "asked.bp failed: Forebay: Open of asked.bp was asked for, but the plugin cannot be loaded" in result.stdout
+    assert not (tmp_path / "asked.bp").exists()
+
+
+def test_terminating_the_command_terminates_the_program(reservation: str, tmp_path: Path) -> None:
+    program = python("import signal, sys; print('ready', flush=True); signal.pause()")
+    process = subprocess.Popen(
+        [*FOREBAY_RUN, "--reservation", reservation, "--engine-for", "x", "--", *program],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.terminate()
+        assert process.wait(60) == 128 + signal.SIGTERM
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.usefixtures("server")
+class TestEnvironment:
+    def test_names_the_hook_first_and_keeps_what_was_preloaded(self) -> None:
+        variables = prepared_environment({"LD_PRELOAD": "/usr/lib/other.so"}, ["a"], [], "run1")
+        hook = str(forebay.adios2.hook_library())
+        assert variables["LD_PRELOAD"] == f"{hook}:/usr/lib/other.so"
+        assert variables["FOREBAY_STREAM"] == "run1/{name}"
+
+    def test_keeps_a_stream_of_the_users_own(self) -> None:
+        variables = prepared_environment({"FOREBAY_STREAM": "run1/{path}"}, [], ["io"], None)
+        assert variables["FOREBAY_STREAM"] == "run1/{path}"
+        assert variables["FOREBAY_RUN_ENGINE_FOR_IO"] == "io"
+
+    @pytest.mark.parametrize(
+        ("names", "reservation", "part"),
+        [
+            ([], "run1", "--engine-for"),
+            (["a"], None, "--reservation"),
+            (["a\nb"], "run1", "pattern"),
+            (["a"], "1", "1"),
+        ],
+    )
+    def test_is_refused_where_something_is_missing(self, names: list[str], reservation: str | None, part: str) -> None:
+        with pytest.raises(forebay.InvalidArgumentError, match=part):
+            prepared_environment({}, names, [], reservation)
