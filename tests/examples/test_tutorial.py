@@ -65,6 +65,8 @@ def test_the_tutorial_works_by_its_words_alone(tmp_path: Path) -> None:
     for name, place in ((".venv", ROOT / ".venv"), ("examples", ROOT / "examples"), ("build/dev", build)):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).symlink_to(place)
+    program = build / "examples/01_packed_cylinder/packed_cylinder"
+    assert program.exists(), f"{program} is missing: `./run build` makes it"
     pictures = tmp_path / "build/tutorial/pictures"
     terminal = Terminal(tmp_path)
     begin = "".join(blocks("Terminal 1: start Forebay and a simulation"))
@@ -82,8 +84,7 @@ def test_the_tutorial_works_by_its_words_alone(tmp_path: Path) -> None:
         terminal.run(again)
         assert len(list((pictures / "frames").glob("*.png"))) == 30
         assert (pictures / "movie.mp4").stat().st_size > 0
-        program = "".join(blocks("Read the stream from Python"))
-        (tmp_path / "program.py").write_text(program, encoding="utf-8")
+        (tmp_path / "program.py").write_text("".join(blocks("Read the stream from Python")), encoding="utf-8")
         assert "newest step:" in terminal.run("python program.py")
         terminal.run("".join(blocks("Keep a checkpoint")))
         assert (tmp_path / "build/tutorial/checkpoints/flow.000020.bp").is_dir()
