@@ -18,12 +18,12 @@ import tempfile
 from collections import deque
 from pathlib import Path
 from threading import Thread
-from types import TracebackType
-from typing import BinaryIO, Self, cast
+from typing import BinaryIO, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from forebay.closing import Closing
 from forebay.viz.fragments import Box, FormatError, Fragment, read_box, renumber, timescale, walk_file
 
 __all__ = ["Movie", "MovieError", "find_ffmpeg"]
@@ -48,7 +48,7 @@ def find_ffmpeg() -> str:
         ) from error
 
 
-class Movie:
+class Movie(Closing):
     """A movie file. Belongs to one process and thread at a time.
 
     Parameters
@@ -115,14 +115,6 @@ class Movie:
             self._finish_encoder()
         finally:
             self._file.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _open(self) -> BinaryIO:
         self._path.parent.mkdir(parents=True, exist_ok=True)

@@ -17,12 +17,12 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from forebay.closing import Closing
 from forebay.viz.fields import FlowFields
 from forebay.viz.scene_options import SceneOptions
 
@@ -40,7 +40,7 @@ class _ChildFailedError(Exception):
     """The child crashed, hung or could not start: worth another attempt."""
 
 
-class Painter:
+class Painter(Closing):
     """Renders steps to image files, one at a time. Use it in one thread and by ``with``.
 
     Parameters
@@ -105,14 +105,6 @@ class Painter:
         if self._child is not None:
             child, self._child = self._child, None
             child.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 class _Child:

@@ -8,13 +8,13 @@ start.
 from __future__ import annotations
 
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from forebay.closing import Closing
 from forebay.errors import InvalidArgumentError
 from forebay.viz.fields import FlowFields
 from forebay.viz.following import FollowedStep
@@ -25,7 +25,7 @@ from forebay.viz.scene_options import SceneOptions
 __all__ = ["Recorder"]
 
 
-class Recorder:
+class Recorder(Closing):
     """Keeps ``FOLDER/frames/NNNNNN.png`` and ``FOLDER/movie.mp4``. Use it by ``with``; one per folder at a time.
 
     Parameters
@@ -87,14 +87,6 @@ class Recorder:
     def close(self) -> None:
         """Writes the end of the movie. Idempotent."""
         self._movie.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _fields(self, step: FollowedStep) -> FlowFields:
         arrays: dict[str, NDArray[Any]] = {

@@ -30,8 +30,8 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
 
 tl::unexpected<Error> bad_term(std::string_view term) {
   return fail(ErrorCode::invalid_argument, "cannot read the retention term \"" + std::string(term) +
-                                               "\"; write all, or terms joined by commas: last:N, consumers:NAME+NAME, "
-                                               "precious:N (for example consumers:render+post,precious:10)");
+                                               "\"; write all, or terms joined by commas: last:N, first:N, "
+                                               "consumers:NAME+NAME, precious:N (for example last:10,first:1)");
 }
 
 }  // namespace
@@ -44,11 +44,13 @@ Result<Retention> parse_retention(std::string_view text) {
     if (colon == std::string_view::npos) return bad_term(term);
     const std::string_view key = term.substr(0, colon);
     const std::string_view value = term.substr(colon + 1);
-    if (key == "last" || key == "precious") {
+    if (key == "last" || key == "first" || key == "precious") {
       const auto number = parse_number(value);
       if (!number || *number == 0) return bad_term(term);
       if (key == "last") {
         retention.last = *number;
+      } else if (key == "first") {
+        retention.first = *number;
       } else {
         retention.precious_every = *number;
       }
@@ -74,6 +76,7 @@ std::string to_string(const Retention& retention) {
     add("consumers:" + names);
   }
   if (text.empty()) add("all");
+  if (retention.first != 0) add("first:" + std::to_string(retention.first));
   if (retention.precious_every != 0) add("precious:" + std::to_string(retention.precious_every));
   return text;
 }

@@ -4,32 +4,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from types import TracebackType
-from typing import Any, Self
 
 from forebay import _core
+from forebay.closing import Closing
 from forebay.instance import InstanceLike, server_place
 from forebay.records import (
     AccessMode,
     Address,
-    ConsumerInfo,
     Finding,
     Lifetime,
     ReservationInfo,
     ReservationType,
     Retention,
     ServerInfo,
-    Severity,
     StepSummary,
     StreamInfo,
-    StreamStatus,
 )
 from forebay.sizes import parse_size
 
 __all__ = ["Admin"]
 
 
-class Admin:
+class Admin(Closing):
     """Connection to a staging server for administration. One call at a time, from any thread; a context manager.
 
     Every method raises DisconnectedError when the server cannot be reached, and PermissionDeniedError where the caller
@@ -51,23 +47,16 @@ class Admin:
         """Closes the connection; idempotent."""
         self._core.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def server(self) -> ServerInfo:
         """The server's version, root, pid and pool."""
-        return ServerInfo(**self._core.server())
+        return ServerInfo.from_native(self._core.server())
 
     def create(
         self,
         name: str,
         capacity: int | str,
         *,
+        files: int | str = 0,
         persistent: bool = False,
         access_mode: AccessMode | str = AccessMode.STRIPED,
         type: ReservationType | str = ReservationType.SCRATCH,  # noqa: A002 - the vocabulary's word
@@ -81,7 +70,10 @@ class Admin:
         name : str
             ``[A-Za-z][A-Za-z0-9_.-]{0,63}``.
         capacity : int or str
-            Bytes or a text such as ``"2GiB"`` (see :func:`parse_size`); rounded up to the pool's granularity.
+            For streams: bytes or a text such as ``"2GiB"`` (see :func:`parse_size`); rounded up to the pool's
+            granularity. 0 makes a reservation of files only.
+        files : int or str
+            For ``files/``, beside that.
         persistent : bool
             Survives the end of the instance.
         owner_uid, owner_gid : int, optional
@@ -97,13 +89,14 @@ class Admin:
         info = self._core.create_reservation(
             name,
             parse_size(capacity),
+            parse_size(files),
             Lifetime.PERSISTENT if persistent else Lifetime.JOB,
             AccessMode(access_mode),
             ReservationType(type),
             owner_uid,
             owner_gid,
         )
-        return reservation_of(info)
+        return ReservationInfo.from_native(info)
 
     def destroy(self, name: str, *, force: bool = False) -> None:
         """Destroys a reservation with all that lies in it; destroying what does not exist succeeds.
@@ -119,19 +112,19 @@ class Admin:
 
     def reservations(self) -> list[ReservationInfo]:
         """All reservations that the caller may see."""
-        return [reservation_of(info) for info in self._core.reservations()]
+        return [ReservationInfo.from_native(info) for info in self._core.reservations()]
 
     def reservation(self, name: str) -> ReservationInfo:
         """One reservation; NotFoundError without it."""
-        return reservation_of(self._core.reservation(name))
+        return ReservationInfo.from_native(self._core.reservation(name))
 
     def streams(self, reservation: str) -> list[StreamInfo]:
         """The streams of a reservation."""
-        return [stream_of(info) for info in self._core.streams(reservation)]
+        return [StreamInfo.from_native(info) for info in self._core.streams(reservation)]
 
     def stream(self, address: str | Address) -> StreamInfo:
         """One stream; NotFoundError without it."""
-        return stream_of(self._core.stream(str(address)))
+        return StreamInfo.from_native(self._core.stream(str(address)))
 
     def steps(self, address: str | Address) -> list[StepSummary]:
         """The kept steps of a stream in order."""
@@ -147,8 +140,7 @@ class Admin:
 
     def set_retention(self, address: str | Address, retention: Retention | str) -> None:
         """Changes which steps the stream keeps."""
-        kept = retention if isinstance(retention, Retention) else Retention.parse(retention)
-        self._core.set_retention(str(address), (kept.last, list(kept.consumers), kept.precious_every))
+        self._core.set_retention(str(address), str(retention))
 
     def mark_staged(self, address: str | Address, epoch: int, steps: Iterable[int], receipt: str) -> None:
         """Records that these steps of ``epoch`` have a receipt; they lose their preciousness.
@@ -171,21 +163,4 @@ class Admin:
 
     def audit(self, read_data: bool = False) -> list[Finding]:
         """Cross-checks journals, space maps, descriptors and what lies on disk; ``read_data``: and every checksum."""
-        return [Finding(Severity(severity), where, what) for severity, where, what in self._core.audit(read_data)]
-
-
-def reservation_of(info: dict[str, Any]) -> ReservationInfo:
-    """The record of what ``_core`` tells of a reservation."""
-    info["lifetime"] = Lifetime(info["lifetime"])
-    info["access_mode"] = AccessMode(info["access_mode"])
-    info["type"] = ReservationType(info["type"])
-    return ReservationInfo(**info)
-
-
-def stream_of(info: dict[str, Any]) -> StreamInfo:
-    """The record of what ``_core`` tells of a stream."""
-    last, consumers, precious_every = info["retention"]
-    info["status"] = StreamStatus(info["status"])
-    info["retention"] = Retention(last, tuple(consumers), precious_every)
-    info["consumers"] = tuple(ConsumerInfo(*consumer) for consumer in info["consumers"])
-    return StreamInfo(**info)
+        return [Finding.from_native(finding) for finding in self._core.audit(read_data)]

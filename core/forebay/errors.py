@@ -40,6 +40,9 @@ __all__ = [
     "VariableNotFoundError",
 ]
 
+#: What the operating system says when a disk or a quota is full.
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+
 
 class ErrorCode(StrEnum):
     """The kind of a failure; the same names as in C++, JSON and the documentation."""
@@ -273,3 +276,24 @@ _CLASS_OF_CODE: dict[str, type[ForebayError]] = {
 def error_of_code(code: str, what: str, where: str) -> ForebayError:
     """The exception for a native error; called by ``forebay._core``."""
     return _CLASS_OF_CODE[code](what, where)
+
+
+def description_of(error: ForebayError | OSError) -> tuple[str, str, str]:
+    """Code, what happened, and where, as JSON has them."""
+    if isinstance(error, ForebayError):
+        return error.code.value, error.what, error.where
+    what = error.strerror or str(error) or type(error).__name__
+    return ErrorCode.IO_ERROR.value, what, str(error.filename or "")
+
+
+def error_of_system(error: OSError, place: object, *, full: str, denied: str, failed: str) -> ForebaySystemError:
+    """The error for what the operating system refused: each text says what to do, ``failed`` after the reason.
+
+    ``place`` is where the operation worked, unless the system names another file.
+    """
+    if error.errno in NO_ROOM:
+        return NoSpaceError(full, str(place))
+    if isinstance(error, PermissionError):
+        return PermissionDeniedError(denied, str(error.filename or place))
+    # Where there are two files, the second is the one that was to be made.
+    return StorageError(f"{error.strerror or error}; {failed}", str(error.filename2 or error.filename or place))

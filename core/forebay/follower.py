@@ -6,11 +6,11 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator
 from time import monotonic
-from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self, TypeAlias
 
 from forebay import _core
 from forebay.async_wait import next_step
+from forebay.closing import Closing
 from forebay.errors import (
     CancelledError,
     InvalidArgumentError,
@@ -44,7 +44,7 @@ def milliseconds(seconds: float | None) -> int:
     return round(seconds * 1000)
 
 
-class Follower(Iterator[Step]):
+class Follower(Closing, Iterator[Step]):
     """Iterator over the steps of a stream as they commit; made by :meth:`Stream.follow`. Also a context manager.
 
     ``async for step in follower`` waits without keeping the event loop busy.
@@ -230,14 +230,6 @@ class Follower(Iterator[Step]):
         self._previous = self._untaken = None
         self._closed = True
         self._core.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         consumer = f" as {self._consumer!r}" if self._consumer else ""

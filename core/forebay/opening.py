@@ -3,19 +3,40 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias, overload
+import dataclasses
+from typing import Any, Literal, TypeAlias, TypedDict, Unpack, overload
 
 from forebay import _core
 from forebay.errors import DeadlineExceededError, InvalidArgumentError, NotFoundError, StreamNotFoundError
 from forebay.follower import milliseconds
 from forebay.instance import InstanceLike, instance_path, server_place
-from forebay.records import Address, Retention, launcher_rank
+from forebay.records import Address, LauncherRank, Retention, launcher_rank
 from forebay.stream import Distribution, Mode, Stream, Verify, Watermark
 from forebay.writable_stream import WritableStream
 
-__all__ = ["open"]
+__all__ = ["WriterOptions", "open"]
 
 WhenFull: TypeAlias = Literal["block", "drop_oldest", "drop-oldest", "error"]
+
+
+class WriterOptions(TypedDict, total=False):
+    """Options of the modes ``"w"`` and ``"a"``; what they mean and their defaults: :func:`open`."""
+
+    rank: int | None
+    ranks: int | None
+    group: str | None
+    run: str
+    append_after: int | None
+    retention: Retention | str | None
+    when_full: WhenFull
+    block_timeout: float | None
+    durability: Watermark
+    statistics: bool
+    checksums: bool
+    force: bool
+    rendezvous_readers: int
+    distribution: Distribution
+    grace: float
 
 
 @overload
@@ -34,23 +55,10 @@ def open(  # noqa: A001
     mode: Literal["w", "a"],
     *,
     instance: InstanceLike | None = None,
-    rank: int | None = None,
-    ranks: int | None = None,
-    group: str | None = None,
-    append_after: int | None = None,
-    retention: Retention | str | None = None,
-    when_full: WhenFull = "block",
-    block_timeout: float | None = 60.0,
-    durability: Watermark = "committed",
-    statistics: bool = True,
-    checksums: bool = True,
-    force: bool = False,
-    rendezvous_readers: int = 0,
-    distribution: Distribution = "stream_default",
-    grace: float = 10.0,
     verify: Verify = "none",
     timeout: float | None = 60.0,
     reconnect_timeout: float | None = 60.0,
+    **options: Unpack[WriterOptions],
 ) -> WritableStream: ...
 def open(  # noqa: A001 - forebay.open is meant to read like the builtin
     address: str | Address,
@@ -89,12 +97,16 @@ def open(  # noqa: A001 - forebay.open is meant to read like the builtin
         This process in the writer group; both or none. Not given: from the launcher (:func:`launcher_rank`).
     group : str
         What the ranks of one group share; not given: the launcher's job, step and restart.
+    run : str
+        The run that the steps belong to, recorded with the writer group.
     append_after : int
         Mode ``"a"``: withdraw the steps after this one.
     retention : Retention or str
         Which steps the stream keeps, for example ``"last:10,precious:100"``; not given: as it is, or all.
     when_full : {"block", "drop_oldest", "error"}
-        What a step does when the reservation is full; ``block`` waits at most ``block_timeout`` seconds.
+        What a step does when the reservation is full.
+    block_timeout : float, optional
+        Seconds that ``when_full="block"`` waits at most; None: for ever.
     durability : {"committed", "durable"}
         What the end of a step waits for.
     statistics, checksums : bool
@@ -140,9 +152,20 @@ def open(  # noqa: A001 - forebay.open is meant to read like the builtin
             native = _core.Reader.open(place.path, server=server, **reader_options)
             return Stream(place, reader_options, server, instance_path(instance), native)
         if mode in ("w", "a"):
-            native_options = _writer_options(mode, timeout, reconnect_timeout, **options)
+            options = {"timeout": timeout, "reconnect_timeout": reconnect_timeout, **options}
+            found = _place_in_group(options.pop("rank", None), options.pop("ranks", None), options.pop("group", None))
+            texts = _texts_of(options)
             server = server_place(instance)
-            writer = _core.Writer.open(place.path, server=server, **native_options)
+            writer = _core.Writer.open(
+                place.path,
+                append=mode == "a",
+                rank=found.rank,
+                ranks=found.ranks,
+                ranks_source=found.source,
+                group=found.group,
+                options=texts,
+                server=server,
+            )
             return WritableStream(place, mode, reader_options, server, instance_path(instance), writer)
     except NotFoundError as error:
         raise StreamNotFoundError(error.what, error.where) from None
@@ -153,48 +176,25 @@ def open(  # noqa: A001 - forebay.open is meant to read like the builtin
     raise InvalidArgumentError(f"mode is 'r', 'w' or 'a', not {mode!r}")
 
 
-def _writer_options(
-    mode: Mode,
-    timeout: float | None,
-    reconnect_timeout: float | None,
-    *,
-    rank: int | None = None,
-    ranks: int | None = None,
-    group: str | None = None,
-    append_after: int | None = None,
-    retention: Retention | str | None = None,
-    when_full: WhenFull = "block",
-    block_timeout: float | None = 60.0,
-    durability: Watermark = "committed",
-    statistics: bool = True,
-    checksums: bool = True,
-    force: bool = False,
-    rendezvous_readers: int = 0,
-    distribution: Distribution = "stream_default",
-    grace: float = 10.0,
-) -> dict[str, Any]:
+def _place_in_group(rank: int | None, ranks: int | None, group: str | None) -> LauncherRank:
     if (rank is None) != (ranks is None) and ranks != 1:
         raise InvalidArgumentError("give both rank and ranks, or neither (then the launcher says)")
     found = launcher_rank()
-    source = found.source if ranks is None else "the options rank and ranks"
-    kept = Retention.parse(retention) if isinstance(retention, str) else retention
-    return {
-        "append": mode == "a",
-        "rank": found.rank if ranks is None else rank or 0,
-        "ranks": found.ranks if ranks is None else ranks,
-        "ranks_source": source,
-        "group": found.group if group is None else group,
-        "append_after": append_after,
-        "retention": None if kept is None else (kept.last, list(kept.consumers), kept.precious_every),
-        "when_full": when_full,
-        "block_timeout_ms": milliseconds(block_timeout),
-        "durability": durability,
-        "statistics": statistics,
-        "checksums": checksums,
-        "force": force,
-        "rendezvous_readers": rendezvous_readers,
-        "open_timeout_ms": milliseconds(timeout),
-        "reconnect_timeout_ms": milliseconds(reconnect_timeout),
-        "grace_ms": milliseconds(grace),
-        "distribution": distribution,
-    }
+    if ranks is not None:
+        found = dataclasses.replace(found, rank=rank or 0, ranks=ranks, source="the options rank and ranks")
+    return found if group is None else dataclasses.replace(found, group=group)
+
+
+def _texts_of(options: dict[str, Any]) -> list[tuple[str, str]]:
+    """Options as the native table of them reads them; None leaves one as it is, or waits for ever."""
+    values = {name: values for name, values, _ in _core.writer_options()}
+    texts = []
+    for name, value in options.items():
+        if name not in values:
+            raise TypeError(f"open() got an unexpected keyword argument {name!r}; known are {', '.join(values)}")
+        if values[name] == "seconds":
+            texts.append((name, str(milliseconds(value) / 1000)))
+        elif value is not None:
+            texts.append((name, str(value)))
+    _core.check_writer_options(texts)
+    return texts

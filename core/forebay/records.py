@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Self
+from typing import Any, Self, get_args, get_origin, get_type_hints
 
 from forebay import _core
 
@@ -73,9 +73,25 @@ class Record:
 
     __slots__ = ()
 
+    @classmethod
+    def from_native(cls, fields: dict[str, Any]) -> Self:
+        """The record of what ``_core`` tells by name; it and this class have the same fields."""
+        kinds = get_type_hints(cls)
+        return cls(**{name: _typed(kinds[name], value) for name, value in fields.items()})
+
     def as_dict(self) -> dict[str, Any]:
         """The fields as plain JSON types (texts, numbers, lists, dicts, None)."""
         return {field.name: _plain(getattr(self, field.name)) for field in dataclasses.fields(self)}  # type: ignore[arg-type]
+
+
+def _typed(kind: Any, value: Any) -> Any:
+    if get_origin(kind) is tuple:
+        return tuple(_typed(get_args(kind)[0], item) for item in value)
+    if isinstance(kind, type) and issubclass(kind, Record):
+        return kind.from_native(value)
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        return kind(value)
+    return value
 
 
 def _plain(value: Any) -> Any:
@@ -112,20 +128,23 @@ class Address(Record):
 
 @dataclass(frozen=True, slots=True)
 class Retention(Record):
-    """Which steps a stream keeps. All conditions that are set must allow a step to go; none set: every step is kept."""
+    """Which steps a stream keeps.
+
+    Both of the first two conditions must allow a step to go where both are set; neither set: every step is kept.
+    """
 
     last: int | None = None  #: a step may go when this many newer ones are committed
     consumers: tuple[str, ...] = ()  #: a step may go when all of these have passed it
+    first: int = 0  #: steps below this number stay until the stream has ended; 0: none
     precious_every: int = 0  #: steps whose number this divides stay until staged out; 0: none
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Takes ``"all"`` or comma-separated terms ``last:N``, ``consumers:NAME+NAME``, ``precious:N``."""
-        last, consumers, precious_every = _core.parse_retention(text)
-        return cls(last, tuple(consumers), precious_every)
+        """Takes ``"all"`` or comma-separated terms ``last:N``, ``first:N``, ``consumers:NAME+NAME``, ``precious:N``."""
+        return cls.from_native(_core.parse_retention(text))
 
     def __str__(self) -> str:
-        return _core.format_retention(self.last, list(self.consumers), self.precious_every)
+        return _core.format_retention(self.as_dict())
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +202,7 @@ class StreamInfo(Record):
     epoch: int
     incarnation: int
     ranks: int
+    run: str  #: that the last group said it belongs to; empty: none
     status: StreamStatus
     status_text: str  #: why interrupted or failed
     oldest: int | None  #: oldest kept step
@@ -210,9 +230,10 @@ class ReservationInfo(Record):
 
     name: str
     id: str  #: uuid
-    capacity_bytes: int  #: what was granted
+    capacity_bytes: int  #: granted for streams
     used_bytes: int  #: space that steps and journals hold
-    files_bytes: int  #: what lies in files/
+    files_bytes: int  #: granted for files/
+    files_used_bytes: int  #: what lies in files/
     segment_bytes: int
     lifetime: Lifetime
     access_mode: AccessMode
@@ -237,6 +258,8 @@ class ServerInfo(Record):
     granularity_bytes: int
     clients: int
     reservations: int
+    uuid: str  #: of the root
+    storage_incarnation: int  #: another one after a boot, when unsynced bytes may have been lost
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from types import TracebackType
-from typing import Any, Literal, Self, SupportsIndex, TypeAlias, overload
+from typing import Any, Literal, SupportsIndex, TypeAlias, overload
 from weakref import WeakValueDictionary
 
 from forebay import _core
-from forebay.admin import stream_of
+from forebay.closing import Closing
 from forebay.errors import (
     InvalidArgumentError,
     NotFoundError,
@@ -61,7 +60,7 @@ class Steps(Sequence[StepSummary]):
         )
 
 
-class Stream:
+class Stream(Closing):
     """An open stream; made by :func:`forebay.open`. Context manager; pickles by address (mode ``"r"``).
 
     ``stream[17]`` is the step number 17; ``stream.steps()[-1]`` is what is known of the newest one. Handles do not
@@ -99,7 +98,7 @@ class Stream:
 
         Status, watermarks (``committed``, ``durable``, ``staged``), retention, consumers with their lag.
         """
-        return stream_of(self._random_access().info())
+        return StreamInfo.from_native(self._random_access().info())
 
     def steps(self) -> Steps:
         """The kept steps in order: number, epoch, time, size, watermarks. A snapshot: ask again for newer ones."""
@@ -253,14 +252,6 @@ class Stream:
             follower.close()
         if self._reader is not None:
             self._reader.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._address}, mode {self.mode!r}{', closed' if self._closed else ''}>"

@@ -61,6 +61,12 @@ inline std::string text_of(const flatbuffers::String* text) {
   return text == nullptr ? std::string() : text->str();
 }
 
+/// Numbers of an optional vector field.
+inline std::vector<std::uint32_t> numbers_of(const flatbuffers::Vector<std::uint32_t>* numbers) {
+  return numbers == nullptr ? std::vector<std::uint32_t>()
+                            : std::vector<std::uint32_t>(numbers->begin(), numbers->end());
+}
+
 /// Serializes an object-API table.
 template <class Object>
 flatbuffers::DetachedBuffer pack(const Object& object) {

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <bit>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <forebay/address.h>
 #include <forebay/admin.h>
@@ -36,16 +38,24 @@ tl::unexpected<Error> bad_reservation(const std::string& what) {
 
 }  // namespace
 
-Result<ReservationLayout> layout_for(std::uint64_t capacity_bytes) {
-  if (capacity_bytes < capacity_bytes_min) {
-    return fail(ErrorCode::invalid_argument, "a reservation has at least " + std::to_string(capacity_bytes_min >> 20) +
-                                                 " MiB; " + size_text(capacity_bytes) + " were asked for");
-  }
-  if (capacity_bytes > capacity_bytes_max) {
-    return fail(ErrorCode::invalid_argument,
-                "a reservation has at most " + std::to_string(capacity_bytes_max >> 40) + " TiB on one server");
+std::uint64_t granted_bytes(const reservation::ReservationT& record) noexcept {
+  return record.capacity_bytes + record.files_bytes;
+}
+
+Result<ReservationLayout> layout_for(std::uint64_t capacity_bytes, std::uint64_t files_bytes) {
+  if (capacity_bytes > capacity_bytes_max || files_bytes > capacity_bytes_max) {
+    return fail(ErrorCode::invalid_argument, "a reservation has at most " + std::to_string(capacity_bytes_max >> 40) +
+                                                 " TiB for streams on one server, and as much for files");
   }
   ReservationLayout layout;
+  layout.files_bytes = round_up(files_bytes, granularity_bytes);
+  layout.segment_bytes = segment_bytes_min;
+  if (capacity_bytes == 0 && files_bytes > 0) return layout;
+  if (capacity_bytes < capacity_bytes_min) {
+    return fail(ErrorCode::invalid_argument, "a reservation has at least " + std::to_string(capacity_bytes_min >> 20) +
+                                                 " MiB for streams (or none, " + "and a capacity for files); " +
+                                                 size_text(capacity_bytes) + " were asked for");
+  }
   layout.capacity_bytes = round_up(capacity_bytes, granularity_bytes);
   layout.segment_bytes =
       std::clamp(std::bit_floor(layout.capacity_bytes / segments_wanted), segment_bytes_min, segment_bytes_max);
@@ -54,6 +64,12 @@ Result<ReservationLayout> layout_for(std::uint64_t capacity_bytes) {
   layout.segments =
       static_cast<std::uint32_t>((layout.capacity_bytes - layout.journal_reserve_bytes) / layout.segment_bytes);
   return layout;
+}
+
+SegmentLayout layout_of(const reservation::ReservationT& record) {
+  std::vector<std::uint32_t> segments;
+  for (const auto& member : record.members) segments.push_back(member->segments);
+  return SegmentLayout(std::move(segments));
 }
 
 Result<void> check_reservation(const reservation::ReservationT& record) {
@@ -66,8 +82,12 @@ Result<void> check_reservation(const reservation::ReservationT& record) {
   if (record.members.size() != 1)
     return bad_reservation("members are " + std::to_string(record.members.size()) + "; this version takes one");
   const std::uint32_t segments = record.members.front()->segments;
+  if (record.files_bytes > capacity_bytes_max || record.capacity_bytes > capacity_bytes_max)
+    return bad_reservation("capacity of " + std::to_string(record.capacity_bytes) + " bytes for streams and " +
+                           std::to_string(record.files_bytes) + " for files cannot be");
+  const bool for_files_only = record.capacity_bytes == 0 && record.files_bytes > 0;
   const auto taken = checked_add(segments * record.segment_bytes, record.journal_reserve_bytes);
-  if (segments == 0 || segments > segments_max || !taken || *taken > record.capacity_bytes) {
+  if ((segments == 0) != for_files_only || segments > segments_max || !taken || *taken > record.capacity_bytes) {
     return bad_reservation(std::to_string(segments) + " segments and the journals' reserve do not fit into " +
                            std::to_string(record.capacity_bytes) + " bytes");
   }
@@ -82,13 +102,17 @@ Result<reservation::ReservationT> decode_reservation(std::span<const std::byte> 
   FrameReader reader(bytes, 0);
   const auto frame = reader.next();
   if (!frame) return fail(ErrorCode::corrupt, "the file does not hold a whole record");
-  if (frame->header.version != frame_version || frame->header.type != reservation_record_type) {
+  const bool known =
+      frame->header.type == reservation_record_type || frame->header.type == reservation_with_files_record_type;
+  if (frame->header.version != frame_version || !known) {
     return fail(ErrorCode::unsupported, "the file was written by a newer Forebay; start that version or a later one");
   }
   auto record = unpack_body<reservation::ReservationT>(frame->body);
   if (!record) return record;
   if (auto checked = check_reservation(*record); !checked)
     return fail(ErrorCode::corrupt, std::move(checked.error().what));
+  if (frame->header.type != record_type_for(*record))
+    return fail(ErrorCode::corrupt, "the record's type does not agree with its capacity for files");
   if (reader.next() || reader.end() != FrameEnd::end)
     return fail(ErrorCode::corrupt, "something follows the file's record");
   return record;

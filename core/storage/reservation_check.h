@@ -11,8 +11,13 @@
 
 namespace forebay::storage {
 
-/// Type of the one record in the file. On disk: never renumber.
+/// Type of the one record in the file. On disk: never renumber. Versions that know nothing of files' capacity do not
+/// read a reservation that has one.
 inline constexpr std::uint16_t reservation_record_type = 1;
+inline constexpr std::uint16_t reservation_with_files_record_type = 2;
+constexpr std::uint16_t record_type_for(const reservation::ReservationT& record) {
+  return record.files_bytes == 0 ? reservation_record_type : reservation_with_files_record_type;
+}
 inline constexpr std::uint64_t reservation_file_bytes_max = std::uint64_t{1} << 20;
 /// More segments than that are not handled; 256 MiB each.
 inline constexpr std::uint32_t segments_max = std::uint32_t{1} << 20;

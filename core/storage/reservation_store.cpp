@@ -174,7 +174,7 @@ Result<void> ReservationStore::fill(const reservation::ReservationT& record, con
   const auto write_record = [&]() -> Result<void> {
     flatbuffers::FlatBufferBuilder builder;
     std::vector<std::byte> frame;
-    encode_frame({.type = reservation_record_type}, std::as_bytes(pack_body(builder, record)), frame);
+    encode_frame({.type = record_type_for(record)}, std::as_bytes(pack_body(builder, record)), frame);
     return write_whole(device_, path, "reservation", frame);
   };
   return in_order([&] { return device_.make_directory(path, private_mode); },

@@ -13,20 +13,28 @@
 #include <forebay/storage/reservation_generated.h>
 
 #include "base/device.h"
+#include "base/segment_layout.h"
 
 namespace forebay::storage {
 
 /// Layout chosen for a capacity: see docs/formats/reservation.md.
 struct ReservationLayout {
-  std::uint64_t capacity_bytes = 0;  ///< rounded up to the granularity
+  std::uint64_t capacity_bytes = 0;  ///< for streams, rounded up to the granularity
+  std::uint64_t files_bytes = 0;     ///< for files/, rounded up as well
   std::uint64_t segment_bytes = 0;   ///< power of two, 1 MiB to 256 MiB, about a 32nd of the capacity
   std::uint32_t segments = 0;
   std::uint64_t journal_reserve_bytes = 0;  ///< kept for journals, so that ends, drops and withdrawals always have room
 };
 inline constexpr std::uint64_t granularity_bytes = std::uint64_t{1} << 20;
 inline constexpr std::uint64_t capacity_bytes_min = std::uint64_t{8} << 20;
-/// invalid_argument below capacity_bytes_min.
-Result<ReservationLayout> layout_for(std::uint64_t capacity_bytes);
+/// invalid_argument for a capacity below capacity_bytes_min, unless it is 0 and there is one for files.
+Result<ReservationLayout> layout_for(std::uint64_t capacity_bytes, std::uint64_t files_bytes = 0);
+
+/// What the reservation takes of the pool: for streams and for files.
+std::uint64_t granted_bytes(const reservation::ReservationT& record) noexcept;
+
+/// On which member each segment lies.
+SegmentLayout layout_of(const reservation::ReservationT& record);
 
 class ReservationStore {
  public:

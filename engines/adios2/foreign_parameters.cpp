@@ -173,7 +173,7 @@ void translate_foreign_parameters(const std::map<std::string, std::string>& by_n
   const auto limit = value_of(by_name, "QueueLimit", std::uint32_t{0}, count);
   const auto reserve = value_of(by_name, "ReserveQueueLimit", std::uint32_t{0}, count);
   const auto policy = value_of(by_name, "QueueFullPolicy", QueueFull::block, [](const std::string& text) {
-    return parse_choice<QueueFull, 2>(text, {{{"Block", QueueFull::block}, {"Discard", QueueFull::discard}}});
+    return parse_choice<QueueFull>(text, {{"Block", QueueFull::block}, {"Discard", QueueFull::discard}});
   });
   if (limit == 0 || policy == QueueFull::block || settings.writer.retention) return;
   Retention retention;

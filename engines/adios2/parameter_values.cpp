@@ -2,8 +2,6 @@
 #include "parameter_values.h"
 
 #include <algorithm>
-#include <cctype>
-#include <cmath>
 #include <numeric>
 #include <vector>
 
@@ -44,19 +42,7 @@ void expected(const std::string& what) {
 }
 
 bool parse_bool(const std::string& text) {
-  const std::string value = normalized(text);
-  if (value == "true" || value == "yes" || value == "on" || value == "1") return true;
-  if (value == "false" || value == "no" || value == "off" || value == "0") return false;
-  expected("true or false");
-}
-
-std::int64_t parse_seconds(const std::string& text) {
-  double seconds{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
-  const bool number = !text.empty() && error == std::errc{} && end == text.data() + text.size();
-  if (!number || !std::isfinite(seconds) || seconds > 1e12)
-    expected("seconds, for example 60 or 0.5; negative: for ever");
-  return seconds < 0 ? -1 : static_cast<std::int64_t>(std::ceil(seconds * 1000));
+  return parsed(forebay::parse_bool(text));
 }
 
 std::string_view nearest_name(std::string_view name, std::span<const std::string_view> candidates) {

@@ -3,15 +3,15 @@
 // throws std::invalid_argument that says what was expected.
 #pragma once
 
-#include <array>
-#include <charconv>
-#include <cstdint>
+#include <initializer_list>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
-#include <system_error>
+#include <type_traits>
 #include <utility>
+
+#include <forebay/writer_options.h>
 
 namespace forebay::engine {
 
@@ -20,27 +20,23 @@ std::string normalized(std::string_view text);
 
 [[noreturn]] void expected(const std::string& what);
 
+/// What the client's parsers give.
+template <class T>
+T parsed(Result<T> result) {
+  if (!result) throw std::invalid_argument(result.error().message());
+  if constexpr (!std::is_void_v<T>) return std::move(*result);
+}
+
 template <class Integer>
 Integer parse_integer(const std::string& text, const std::string& what) {
-  Integer value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (text.empty() || error != std::errc{} || end != text.data() + text.size()) expected(what);
-  return value;
+  return parsed(forebay::parse_integer<Integer>(text, what));
 }
 
 bool parse_bool(const std::string& text);
 
-/// Seconds with fractions, as milliseconds; negative (for ever) becomes -1.
-std::int64_t parse_seconds(const std::string& text);
-
-template <class Choice, std::size_t size>
-Choice parse_choice(const std::string& text, const std::array<std::pair<const char*, Choice>, size>& choices) {
-  std::string names;
-  for (const auto& [name, choice] : choices) {
-    if (normalized(text) == normalized(name)) return choice;
-    names += (names.empty() ? "" : ", ") + std::string(name);
-  }
-  expected("one of " + names);
+template <class Choice>
+Choice parse_choice(const std::string& text, std::initializer_list<std::pair<std::string_view, Choice>> choices) {
+  return parsed(forebay::parse_choice<Choice>(text, choices));
 }
 
 /// The candidate that `name` is most likely a misspelling of; empty if none is near.

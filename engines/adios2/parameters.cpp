@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include <forebay/writer_options.h>
+
 #include "errors.h"
 #include "foreign_parameters.h"
 #include "parameter_values.h"
@@ -17,64 +19,21 @@
 namespace forebay::engine {
 namespace {
 
-template <class T>
-T parsed(Result<T> result) {
-  if (!result) throw std::invalid_argument(result.error().message());
-  return std::move(*result);
-}
-
-StepDistribution parse_distribution(const std::string& text) {
-  return parse_choice<StepDistribution, 3>(text, {{{"AllToAll", StepDistribution::all_to_all},
-                                                   {"RoundRobin", StepDistribution::round_robin},
-                                                   {"OnDemand", StepDistribution::on_demand}}});
-}
-
-// Terms compare without case; names of consumers, which follow the colon, do not.
-std::string lower_terms(std::string_view text) {
-  std::string lower;
-  while (!text.empty()) {
-    const std::string_view term = text.substr(0, std::min(text.find(','), text.size() - 1) + 1);
-    text.remove_prefix(term.size());
-    const std::string_view word = term.substr(0, term.find(':'));
-    lower += normalized(word) + std::string(term.substr(word.size()));
-  }
-  return lower;
-}
-
 struct Parameter {
-  const char* name;
-  const char* values;
-  const char* default_value;
-  const char* side;  // who heeds it
-  const char* meaning;
-  void (*store)(Settings& settings, const std::string& text);
+  std::string name;
+  std::string values;
+  std::string default_value;
+  std::string side;  // who heeds it
+  std::string meaning;
+  std::function<void(Settings& settings, const std::string& text)> store;
   bool launcher = false;  // launcher_rank() looks into the environment for it
 };
 
-// The order is that of the docs.
-const Parameter table[] = {
+// The engine's own, beside the writer's options of the core.
+const Parameter own_parameters[] = {
     {"Stream", "address", "", "both",
      "The stream, `RESERVATION/STREAM`. A reader may ask for one step: `RESERVATION/STREAM@17`.",
      [](Settings& s, const std::string& text) { s.stream = text; }},
-    {"OpenTimeoutSecs", "seconds", "60", "both",
-     "How long Open waits: a reader for the stream to exist, a writer for all ranks and for `RendezvousReaderCount` "
-     "readers. "
-     "Negative: for ever.",
-     [](Settings& s, const std::string& text) {
-       s.reader.open_timeout_ms = s.writer.open_timeout_ms = parse_seconds(text);
-     }},
-    {"ReconnectTimeoutSecs", "seconds", "60", "both", "How long a server that restarts is waited for.",
-     [](Settings& s, const std::string& text) {
-       s.reader.reconnect_timeout_ms = s.writer.reconnect_timeout_ms = parse_seconds(text);
-     }},
-    {"StepDistributionMode", "AllToAll, RoundRobin, OnDemand", "AllToAll", "both",
-     "How steps are shared out among readers of one `Consumer` name, or among those without a name: all to everyone, "
-     "in "
-     "turns, or each to whoever asks first. What a reader sets wins over what the writer sets.",
-     [](Settings& s, const std::string& text) {
-       s.reader.distribution = parse_distribution(text);
-       s.writer.distribution = static_cast<std::uint8_t>(s.reader.distribution);
-     }},
 
     {"OwnOutput", "true, false", "false", "both",
      "true: an IO may read a stream that it writes itself, which is a mistake as a rule.",
@@ -93,10 +52,6 @@ const Parameter table[] = {
     {"Group", "text", "the launcher's job, step and restart", "writer",
      "Ranks that belong together give the same text; another text is another group.",
      [](Settings& s, const std::string& text) { s.group = text; }, true},
-    {"RendezvousReaderCount", "integer", "0", "writer", "Open waits until this many readers have opened the stream.",
-     [](Settings& s, const std::string& text) {
-       s.writer.rendezvous_readers = parse_integer<std::uint32_t>(text, "a number from 0");
-     }},
     {"AppendAfterSteps", "integer", "-1", "writer",
      "With `Mode::Append`: how many steps to keep, counted from step 0. Negative counts from the end: -1 keeps all, -2 "
      "all "
@@ -104,52 +59,12 @@ const Parameter table[] = {
      [](Settings& s, const std::string& text) {
        s.append_after_steps = parse_integer<std::int64_t>(text, "a whole number");
      }},
-    {"AppendAfter", "integer", "", "writer",
-     "Number of the last step to keep; the steps after it are withdrawn. With `Mode::Write`, too, the stream goes on "
-     "after "
-     "that step instead of being replaced, so that a program which always writes can be restarted.",
-     [](Settings& s, const std::string& text) {
-       s.append_after = parse_integer<std::uint64_t>(text, "the number of a step");
-     }},
-    {"Force", "true, false", "false", "writer",
-     "Replace or withdraw steps although precious ones among them are not staged yet.",
-     [](Settings& s, const std::string& text) { s.writer.force = parse_bool(text); }},
-    {"Retention", "all, or terms last:N, consumers:NAME+NAME, precious:N", "the stream's; all for a new one", "writer",
-     "Which steps the stream keeps: the last N, those that named consumers have not passed, every Nth until it is "
-     "staged out. "
-     "Terms are separated by commas.",
-     [](Settings& s, const std::string& text) { s.writer.retention = parsed(parse_retention(lower_terms(text))); }},
-    {"WhenFull", "block, drop_oldest, error", "block", "writer",
-     "What a step does when the reservation is full (BeginStep, or Put where it grows): wait, drop the oldest steps "
-     "that nobody needs, or fail.",
-     [](Settings& s, const std::string& text) {
-       s.writer.when_full = parse_choice<WhenFull, 3>(
-           text, {{{"block", WhenFull::block}, {"drop_oldest", WhenFull::drop_oldest}, {"error", WhenFull::error}}});
-     }},
-    {"BlockTimeoutSecs", "seconds", "60", "writer",
-     "The longest wait for space with `WhenFull=block`. Negative: for ever.",
-     [](Settings& s, const std::string& text) { s.writer.block_timeout_ms = parse_seconds(text); }},
-    {"Durability", "committed, durable", "committed", "writer",
-     "What EndStep waits for: the step survives the death of any process (committed) or power loss (durable).",
-     [](Settings& s, const std::string& text) {
-       s.writer.durability = parse_choice<Durability, 2>(
-           text, {{{"committed", Durability::committed}, {"durable", Durability::durable}}});
-     }},
-    {"GraceSecs", "seconds", "10", "writer",
-     "How long readers wait for a restart when this group is lost, before their stream ends with OtherError.",
-     [](Settings& s, const std::string& text) { s.writer.grace_ms = parse_seconds(text); }},
-    {"StatsLevel", "integer", "1", "writer", "0 leaves out the minimum and maximum of every block.",
-     [](Settings& s, const std::string& text) {
-       s.writer.statistics = parse_integer<std::uint32_t>(text, "a number from 0") > 0;
-     }},
-    {"Checksums", "true, false", "true", "writer", "The CRC-32C of every block.",
-     [](Settings& s, const std::string& text) { s.writer.checksums = parse_bool(text); }},
     {"Attributes", "each-step, first-step", "each-step", "writer",
      "When EndStep looks for new and changed attributes. ADIOS2 tells plugins of no change, so looking costs about 4 "
      "µs for "
      "each attribute; a program with thousands that never change may say first-step.",
      [](Settings& s, const std::string& text) {
-       s.attributes_each_step = parse_choice<bool, 2>(text, {{{"each-step", true}, {"first-step", false}}});
+       s.attributes_each_step = parse_choice<bool>(text, {{"each-step", true}, {"first-step", false}});
      }},
 
     {"Consumer", "name", "", "reader",
@@ -172,13 +87,13 @@ const Parameter table[] = {
      "Which steps are seen: as soon as they are committed, or only when they survive power loss.",
      [](Settings& s, const std::string& text) {
        s.reader.min_watermark =
-           parse_choice<Watermark, 2>(text, {{{"committed", Watermark::committed}, {"durable", Watermark::durable}}});
+           parse_choice<Watermark>(text, {{"committed", Watermark::committed}, {"durable", Watermark::durable}});
      }},
     {"Verify", "none, first, read", "none", "reader",
      "When a block's checksum is checked: never, at this reader's first touch, at every Get.",
      [](Settings& s, const std::string& text) {
        s.reader.verify =
-           parse_choice<Verify, 3>(text, {{{"none", Verify::none}, {"first", Verify::first}, {"read", Verify::read}}});
+           parse_choice<Verify>(text, {{"none", Verify::none}, {"first", Verify::first}, {"read", Verify::read}});
      }},
     {"Follow", "true, false", "true", "reader",
      "false: the steps that are there at Open, then the end of the stream, without waiting for more. Takes no "
@@ -199,6 +114,50 @@ const Parameter table[] = {
      [](Settings& s, const std::string& text) { s.variable_facts = parse_bool(text); }},
 };
 
+/// A row of the core, with what it means to ADIOS2 beyond that. Readers have the first three as well.
+Parameter shared(const WriterOption& option) {
+  Parameter parameter{std::string(option.parameter),
+                      std::string(option.values),
+                      std::string(option.default_text),
+                      "writer",
+                      std::string(option.meaning),
+                      [&option](Settings& s, const std::string& text) { parsed(option.set(s.writer, text)); },
+                      false};
+  const auto with_reader = [&](auto copy) {
+    parameter.side = "both";
+    parameter.store = [store = parameter.store, copy](Settings& s, const std::string& text) {
+      store(s, text);
+      copy(s);
+    };
+  };
+  if (option.name == "timeout") {
+    with_reader([](Settings& s) { s.reader.open_timeout_ms = s.writer.open_timeout_ms; });
+  } else if (option.name == "reconnect_timeout") {
+    with_reader([](Settings& s) { s.reader.reconnect_timeout_ms = s.writer.reconnect_timeout_ms; });
+  } else if (option.name == "distribution") {
+    with_reader([](Settings& s) { s.reader.distribution = static_cast<StepDistribution>(s.writer.distribution); });
+  } else if (option.name == "append_after") {
+    parameter.meaning +=
+        " With `Mode::Write`, too, the stream goes on after that step instead of being replaced, so that a program "
+        "which always writes can be restarted.";
+  }
+  return parameter;
+}
+
+/// Those of both sides, of writers and of readers: the order of the docs.
+const std::vector<Parameter>& table() {
+  static const std::vector<Parameter> parameters = [] {
+    std::vector<Parameter> all(std::begin(own_parameters), std::end(own_parameters));
+    for (const WriterOption& option : writer_options()) all.push_back(shared(option));
+    const auto place = [](const Parameter& parameter) {
+      return parameter.side == "both" ? 0 : parameter.side == "writer" ? 1 : 2;
+    };
+    std::ranges::stable_sort(all, {}, place);
+    return all;
+  }();
+  return parameters;
+}
+
 // ADIOS2's own, on their way to its plugin manager.
 constexpr const char* adios2_parameters[] = {"PluginName", "PluginLibrary", "verbose"};
 
@@ -212,10 +171,9 @@ std::string environment_name(std::string_view parameter) {
 }
 
 const Parameter* find_parameter(const std::string& name) {
-  const auto* found = std::find_if(std::begin(table), std::end(table), [&](const Parameter& parameter) {
-    return normalized(parameter.name) == normalized(name);
-  });
-  return found == std::end(table) ? nullptr : found;
+  const auto found = std::ranges::find_if(
+      table(), [&](const Parameter& parameter) { return normalized(parameter.name) == normalized(name); });
+  return found == table().end() ? nullptr : &*found;
 }
 
 bool is_adios2_parameter(const std::string& name) {
@@ -227,7 +185,7 @@ bool is_adios2_parameter(const std::string& name) {
 std::string with_nearest(const std::string& name) {
   constexpr std::size_t shown_max = 64;
   std::vector<std::string_view> known = foreign_parameter_names();
-  for (const Parameter& parameter : table) known.emplace_back(parameter.name);
+  for (const Parameter& parameter : table()) known.emplace_back(parameter.name);
   const std::string_view nearest = nearest_name(name, known);
   const std::string shown = name.size() > shown_max ? name.substr(0, shown_max) + "..." : name;
   return nearest.empty() ? shown : shown + " (did you mean " + std::string(nearest) + "?)";
@@ -298,15 +256,14 @@ Settings read_settings(const std::map<std::string, std::string>& parameters, con
     if (parameter == nullptr) {
       foreign.add(name, text);
     } else if (const auto [known, first] = fixed.try_emplace(parameter, &text); !first && *known->second != text) {
-      throw std::invalid_argument("Forebay: engine parameter " + std::string(parameter->name) +
+      throw std::invalid_argument("Forebay: engine parameter " + parameter->name +
                                   " is given twice, with different values: \"" + *known->second + "\" and \"" + text +
                                   "\"");
     }
   }
   foreign.check();
-  for (const auto& [parameter, text] : fixed)
-    store(*parameter, *text, std::string("engine parameter ") + parameter->name, settings);
-  for (const Parameter& parameter : table) {
+  for (const auto& [parameter, text] : fixed) store(*parameter, *text, "engine parameter " + parameter->name, settings);
+  for (const Parameter& parameter : table()) {
     if (parameter.launcher || fixed.contains(&parameter)) continue;
     const std::string variable = environment_name(parameter.name);
     const char* text = environment(variable.c_str());
@@ -402,8 +359,8 @@ std::string parameter_table() {
   std::string text =
       "| parameter | values | default | for | meaning | environment |\n"
       "|---|---|---|---|---|---|\n";
-  for (const Parameter& parameter : table) {
-    text += "| `" + std::string(parameter.name) + "` | " + parameter.values + " | " + parameter.default_value + " | " +
+  for (const Parameter& parameter : table()) {
+    text += "| `" + parameter.name + "` | " + parameter.values + " | " + parameter.default_value + " | " +
             parameter.side + " | " + parameter.meaning + " | `" + environment_name(parameter.name) + "` |\n";
   }
   return text;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine's parameters: one table from which parsing, the list in error messages and docs/adios2-parameters.md come.
+// The engine's parameters: the writer's options of the core and its own rows, one table from which parsing, the list in
+// error messages and docs/adios2-parameters.md come.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +29,6 @@ struct Settings {
   std::optional<std::uint32_t> rank;
   std::optional<std::uint32_t> ranks;
   std::optional<std::string> group;
-  std::optional<std::uint64_t> append_after;  ///< number of the last step to keep
   std::optional<std::int64_t>
       append_after_steps;  ///< how many steps to keep; negative: counted from the end, -1 keeps all
   AccessMode access = AccessMode::automatic;

@@ -56,10 +56,7 @@ bool begins_anew(const Address& address, const WriterOptions& options) {
 
 // AppendAfterSteps counts steps; the stream wants the number of the last one to keep.
 void resolve_append_after(const Settings& settings, const Address& address, WriterOptions& options) {
-  if (settings.append_after) {
-    options.append_after = settings.append_after;
-    return;
-  }
+  if (options.append_after) return;
   if (!settings.append_after_steps || *settings.append_after_steps == -1) return;
   const std::string action = "looking up stream " + address.path() + " for AppendAfterSteps";
   auto admin = value_or_throw(Admin::connect({}, options.interrupt), action);
@@ -92,7 +89,7 @@ WriterEngine::WriterEngine(adios2::IO io, const std::string& name, adios2::Mode 
   options.interrupt = interrupt_requested;
   take_rank(settings, open ? open->communicator : std::nullopt, options);
   const bool append = mode == adios2::Mode::Append;
-  options.mode = append || settings.append_after ? WriteMode::append : WriteMode::replace;
+  options.mode = append || options.append_after ? WriteMode::append : WriteMode::replace;
   ranks_ = options.ranks;
   open_stream_ = OpenStream(path_, OpenStream::Side::writes, options.rank, identity_of(m_IO), settings.own_output);
   if (const std::string notice = foreign_notice(settings, path_, true); options.rank == 0 && !notice.empty())
@@ -100,7 +97,7 @@ WriterEngine::WriterEngine(adios2::IO io, const std::string& name, adios2::Mode 
   attributes_each_step_ = settings.attributes_each_step;
   const std::string action = doing("opening") + " for writing";
   const GilReleased others_run;
-  if (append || settings.append_after) resolve_append_after(settings, address, options);
+  if (append || options.append_after) resolve_append_after(settings, address, options);
   replaces_ = options.mode == WriteMode::replace;
   if (settings.retention_if_new && begins_anew(address, options)) options.retention = settings.retention_if_new;
   writer_ = value_or_throw(Writer::open(address, options), action);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Creating, destroying and listing reservations.
 #include <algorithm>
+#include <array>
 
 #include <fmt/format.h>
 
@@ -12,28 +13,18 @@
 #include "base/log.h"
 #include "base/size_text.h"
 #include "base/uuid.h"
+#include "protocol/record_conversion.h"
 #include "streams/stream.h"
 
 namespace forebay::server {
 namespace {
 
-wire::ReservationT to_wire(const ReservationInfo& info) {
-  wire::ReservationT reservation;
-  reservation.name = info.name;
-  reservation.id = info.id;
-  reservation.capacity_bytes = info.capacity_bytes;
-  reservation.used_bytes = info.used_bytes;
-  reservation.files_bytes = info.files_bytes;
-  reservation.segment_bytes = info.segment_bytes;
-  reservation.lifetime = static_cast<std::uint8_t>(info.lifetime);
-  reservation.access_mode = static_cast<std::uint8_t>(info.access_mode);
-  reservation.type = static_cast<std::uint8_t>(info.type);
-  reservation.owner_uid = info.owner_uid;
-  reservation.owner_gid = info.owner_gid;
-  reservation.created_ns = info.created_ns;
-  reservation.streams = info.streams;
-  reservation.files_path = info.files_path;
-  return reservation;
+template <class Infos>
+wire::ReservationsAnswerT answer_of(const Infos& infos) {
+  wire::ReservationsAnswerT answer;
+  for (const ReservationInfo& info : infos)
+    answer.reservations.push_back(std::make_unique<wire::ReservationT>(protocol::to_wire<wire::ReservationT>(info)));
+  return answer;
 }
 
 }  // namespace
@@ -56,10 +47,8 @@ bool AdminSession::postpone_if_in_work(const std::string& name, const protocol::
   return true;
 }
 
-Result<void> AdminSession::create_reservation(const protocol::Message& message) {
-  auto wish = unpacked<wire::ReservationCreate>(message);
-  if (!wish) return fail(std::move(wish.error()));
-  const wire::ReservationCreateT& wanted = **wish;
+Result<void> AdminSession::create_reservation(const protocol::Message& message,
+                                              const wire::ReservationCreateT& wanted) {
   const std::string where = "reservation " + wanted.name;
   AdministeredServer& server = server_;
   ReservationTable& reservations = server.reservations();
@@ -74,7 +63,7 @@ Result<void> AdminSession::create_reservation(const protocol::Message& message) 
       wanted.type != static_cast<std::uint8_t>(ReservationType::scratch)) {
     return fail(ErrorCode::unsupported, "only striped scratch reservations exist so far", where);
   }
-  auto layout = storage::layout_for(wanted.capacity_bytes);
+  auto layout = storage::layout_for(wanted.capacity_bytes, wanted.files_bytes);
   if (!layout) return fail(std::move(layout.error()));
   if (postpone_if_in_work(wanted.name, message, false)) return {};
 
@@ -82,6 +71,7 @@ Result<void> AdminSession::create_reservation(const protocol::Message& message) 
   record.id = random_uuid();
   record.name = wanted.name;
   record.capacity_bytes = layout->capacity_bytes;
+  record.files_bytes = layout->files_bytes;
   record.segment_bytes = layout->segment_bytes;
   record.journal_reserve_bytes = layout->journal_reserve_bytes;
   record.stripe_bytes = layout->segment_bytes;
@@ -92,35 +82,37 @@ Result<void> AdminSession::create_reservation(const protocol::Message& message) 
   record.owner_gid = wanted.owner_gid.value_or(peer.gid);
   record.created_ns = wall_clock_ns();
   record.members.push_back(std::make_unique<reservation::MemberT>());
+  record.members.front()->server = server.info().uuid;
   record.members.front()->segments = layout->segments;
 
   if (const auto existing = reservations.all().find(wanted.name); existing != reservations.all().end()) {
     const auto& have = existing->second->record();
-    const bool same = have.capacity_bytes == record.capacity_bytes && have.lifetime == record.lifetime &&
-                      have.owner_uid == record.owner_uid && !existing->second->retiring();
+    const bool same = have.capacity_bytes == record.capacity_bytes && have.files_bytes == record.files_bytes &&
+                      have.lifetime == record.lifetime && have.owner_uid == record.owner_uid &&
+                      !existing->second->retiring();
     if (!same) {
       return fail(
           ErrorCode::already_exists,
-          fmt::format("a reservation of this name exists with {} for user {}; destroy it first, or take another name",
-                      size_text(have.capacity_bytes), have.owner_uid),
+          fmt::format("a reservation of this name exists with {} for streams and {} for files, for user {}; destroy it "
+                      "first, or take another name",
+                      size_text(have.capacity_bytes), size_text(have.files_bytes), have.owner_uid),
           where);
     }
-    wire::ReservationsAnswerT answer;
-    answer.reservations.push_back(std::make_unique<wire::ReservationT>(to_wire(existing->second->info(0))));
-    connection_.answer(protocol::MessageType::reservations_answer, message.request, answer);
+    connection_.answer(protocol::MessageType::reservations_answer, message.request,
+                       answer_of(std::array{existing->second->info()}));
     return {};
   }
   const ServerInfo pool = server.info();
-  if (record.capacity_bytes > pool.pool_bytes - std::min(pool.pool_bytes, pool.reserved_bytes)) {
-    return fail(
-        ErrorCode::no_space,
-        fmt::format("the pool has {}, of which {} are reserved: {} more do not fit; destroy a reservation, or "
-                    "run `forebay down`, then `forebay up` with a larger --capacity",
-                    size_text(pool.pool_bytes), size_text(pool.reserved_bytes), size_text(record.capacity_bytes)),
-        where);
+  const std::uint64_t granted_bytes = storage::granted_bytes(record);
+  if (granted_bytes > pool.pool_bytes - std::min(pool.pool_bytes, pool.reserved_bytes)) {
+    return fail(ErrorCode::no_space,
+                fmt::format("the pool has {}, of which {} are reserved: {} more do not fit; destroy a reservation, or "
+                            "run `forebay down`, then `forebay up` with a larger --capacity",
+                            size_text(pool.pool_bytes), size_text(pool.reserved_bytes), size_text(granted_bytes)),
+                where);
   }
   reservations.names_in_work.try_emplace(record.name);
-  reservations.bytes_in_work += record.capacity_bytes;
+  reservations.bytes_in_work += granted_bytes;
   auto shared = std::make_shared<reservation::ReservationT>(std::move(record));
   server.errand_worker().add(
       [&server, &reservations, this, alive = connection_.alive(), shared, request = message.request] {
@@ -129,7 +121,7 @@ Result<void> AdminSession::create_reservation(const protocol::Message& message) 
         server.stream_services().loop.post([&server, &reservations, this, alive, shared, request,
                                             created = std::move(created)] {
           reservations.end_work(shared->name);
-          reservations.bytes_in_work -= shared->capacity_bytes;
+          reservations.bytes_in_work -= storage::granted_bytes(*shared);
           if (!created) {
             if (alive.expired()) return;
             Error error = created.error();
@@ -145,9 +137,8 @@ Result<void> AdminSession::create_reservation(const protocol::Message& message) 
                     shared->members.front()->segments);
           Reservation& reservation = reservations.add(std::move(*shared));
           if (alive.expired()) return;
-          wire::ReservationsAnswerT answer;
-          answer.reservations.push_back(std::make_unique<wire::ReservationT>(to_wire(reservation.info(0))));
-          connection_.answer(protocol::MessageType::reservations_answer, request, answer);
+          connection_.answer(protocol::MessageType::reservations_answer, request,
+                             answer_of(std::array{reservation.info()}));
         });
       });
   return {};
@@ -161,12 +152,11 @@ void AdminSession::answer_done_or_failed(std::uint32_t request, const Result<voi
   }
 }
 
-Result<void> AdminSession::destroy_reservation(const protocol::Message& message) {
-  auto wish = unpacked<wire::ReservationDestroy>(message);
-  if (!wish) return fail(std::move(wish.error()));
+Result<void> AdminSession::destroy_reservation(const protocol::Message& message,
+                                               const wire::ReservationDestroyT& wish) {
   AdministeredServer& server = server_;
   ReservationTable& reservations = server.reservations();
-  const std::string name = (*wish)->name;
+  const std::string name = wish.name;
   const std::string where = "reservation " + name;
   const Peer& peer = connection_.peer();
   const auto found = reservations.all().find(name);
@@ -189,7 +179,7 @@ Result<void> AdminSession::destroy_reservation(const protocol::Message& message)
     return {};
   }
   Reservation& reservation = *found->second;
-  if (!(*wish)->force) {
+  if (!wish.force) {
     std::vector<Stream*> streams;
     for (auto& [stream_name, stream] : reservation.streams()) streams.push_back(stream.get());
     if (const auto error = loss_of(streams)) return fail(*error);
@@ -218,19 +208,17 @@ Result<void> AdminSession::destroy_reservation(const protocol::Message& message)
   return {};
 }
 
-Result<void> AdminSession::query_reservations(const protocol::Message& message) {
-  auto wish = unpacked<wire::ReservationsQuery>(message);
-  if (!wish) return fail(std::move(wish.error()));
+Result<void> AdminSession::query_reservations(const protocol::Message& message, const wire::ReservationsQueryT& wish) {
   AdministeredServer& server = server_;
   ReservationTable& reservations = server.reservations();
   std::vector<ReservationInfo> infos;
-  if (!(*wish)->name.empty()) {
-    auto reservation = reservations.find((*wish)->name, connection_.peer());
+  if (!wish.name.empty()) {
+    auto reservation = reservations.find(wish.name, connection_.peer());
     if (!reservation) return fail(std::move(reservation.error()));
-    infos.push_back((*reservation)->info(0));
+    infos.push_back((*reservation)->info());
   } else {
     for (auto& [name, reservation] : reservations.all()) {
-      if (!reservation->retiring() && reservation->admit(connection_.peer())) infos.push_back(reservation->info(0));
+      if (!reservation->retiring() && reservation->admit(connection_.peer())) infos.push_back(reservation->info());
     }
   }
   // Files are counted by walking their trees, which may take long.
@@ -239,14 +227,11 @@ Result<void> AdminSession::query_reservations(const protocol::Message& message) 
         for (ReservationInfo& info : infos) {
           const auto measured = server.stream_services().store.files_bytes(info.id);
           if (!measured) log::warning("files of {} are not counted: {}", info.name, measured.error().message());
-          info.files_bytes = measured.value_or(0);
+          info.files_used_bytes = measured.value_or(0);
         }
         server.stream_services().loop.post([this, alive, infos = std::move(infos), request] {
           if (alive.expired()) return;
-          wire::ReservationsAnswerT answer;
-          for (const ReservationInfo& info : infos)
-            answer.reservations.push_back(std::make_unique<wire::ReservationT>(to_wire(info)));
-          connection_.answer(protocol::MessageType::reservations_answer, request, answer);
+          connection_.answer(protocol::MessageType::reservations_answer, request, answer_of(infos));
         });
       });
   return {};

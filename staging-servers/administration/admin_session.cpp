@@ -8,46 +8,13 @@
 #include "administration/admin_requests.h"
 #include "administration/administered_server.h"
 #include "administration/audit.h"
+#include "protocol/record_conversion.h"
 #include "streams/stream.h"
 
 namespace forebay::server {
 namespace {
 
 constexpr std::uint32_t steps_a_message_max = 4096;
-
-template <class Number>
-flatbuffers::Optional<Number> to_wire(const std::optional<Number>& number) {
-  return number ? flatbuffers::Optional<Number>(*number) : flatbuffers::nullopt;
-}
-
-wire::StreamT to_wire(const StreamInfo& info) {
-  wire::StreamT stream;
-  stream.name = info.name;
-  stream.uuid = info.uuid;
-  stream.epoch = info.epoch;
-  stream.incarnation = info.incarnation;
-  stream.ranks = info.ranks;
-  stream.status = static_cast<std::uint8_t>(info.status);
-  stream.status_text = info.status_text;
-  stream.oldest = to_wire(info.oldest);
-  stream.committed = to_wire(info.committed);
-  stream.durable = to_wire(info.durable);
-  stream.staged = to_wire(info.staged);
-  stream.steps = info.steps;
-  stream.size_bytes = info.size_bytes;
-  stream.step_open = info.step_open;
-  stream.retention = to_string(info.retention);
-  for (const ConsumerInfo& consumer : info.consumers) {
-    auto entry = std::make_unique<wire::ConsumerT>();
-    entry->name = consumer.name;
-    entry->position = consumer.position;
-    entry->lag_steps = consumer.lag_steps;
-    entry->connected = consumer.connected;
-    entry->holder_pid = consumer.holder_pid;
-    stream.consumers.push_back(std::move(entry));
-  }
-  return stream;
-}
 
 }  // namespace
 
@@ -73,33 +40,51 @@ void AdminSession::handle(protocol::Message message) {
   if (auto answered = answer(message); !answered) connection_.answer_failure(message.request, answered.error());
 }
 
+template <class Table>
+Result<void> AdminSession::on(const protocol::Message& message, Handler<Table> handler) {
+  auto body = protocol::body_of<Table>(message);
+  if (!body) return fail(std::move(body.error()));
+  const std::unique_ptr<typename Table::NativeTableType> wish((*body)->UnPack());
+  return (this->*handler)(message, *wish);
+}
+
+template <class Table>
+Result<void> AdminSession::on_stream(const protocol::Message& message, StreamHandler<Table> handler) {
+  auto body = protocol::body_of<Table>(message);
+  if (!body) return fail(std::move(body.error()));
+  const std::unique_ptr<typename Table::NativeTableType> wish((*body)->UnPack());
+  auto stream = find_stream(wish->reservation, wish->stream);
+  if (!stream) return fail(std::move(stream.error()));
+  return (this->*handler)(message, *wish, **stream);
+}
+
 Result<void> AdminSession::answer(const protocol::Message& message) {
   using protocol::MessageType;
   switch (message.type) {
     case MessageType::server_query:
       return server_query(message);
     case MessageType::reservation_create:
-      return create_reservation(message);
+      return on<wire::ReservationCreate>(message, &AdminSession::create_reservation);
     case MessageType::reservation_destroy:
-      return destroy_reservation(message);
+      return on<wire::ReservationDestroy>(message, &AdminSession::destroy_reservation);
     case MessageType::reservations_query:
-      return query_reservations(message);
+      return on<wire::ReservationsQuery>(message, &AdminSession::query_reservations);
     case MessageType::streams_query:
-      return query_streams(message);
+      return on<wire::StreamsQuery>(message, &AdminSession::query_streams);
     case MessageType::steps_query:
-      return query_steps(message);
+      return on_stream<wire::StepsQuery>(message, &AdminSession::query_steps);
     case MessageType::stream_remove:
-      return remove_stream(message);
+      return on<wire::StreamRemove>(message, &AdminSession::remove_stream);
     case MessageType::consumer_remove:
-      return remove_consumer(message);
+      return on_stream<wire::ConsumerRemove>(message, &AdminSession::remove_consumer);
     case MessageType::retention_set:
-      return set_retention(message);
+      return on_stream<wire::RetentionSet>(message, &AdminSession::set_retention);
     case MessageType::staged_mark:
-      return mark_staged(message);
+      return on_stream<wire::StagedMark>(message, &AdminSession::mark_staged);
     case MessageType::precious_set:
-      return set_precious(message);
+      return on_stream<wire::PreciousSet>(message, &AdminSession::set_precious);
     case MessageType::audit_query:
-      return audit(message);
+      return on<wire::AuditQuery>(message, &AdminSession::audit);
     default:
       return fail(ErrorCode::protocol, std::string("unexpected message: ") + wire::EnumNameMessageType(message.type));
   }
@@ -116,160 +101,127 @@ Result<Stream*> AdminSession::find_stream(const std::string& reservation_name, c
 }
 
 Result<void> AdminSession::server_query(const protocol::Message& message) {
-  const ServerInfo info = server_.info();
-  wire::ServerAnswerT answer;
-  answer.version = info.version;
-  answer.root = info.root;
-  answer.pid = info.pid;
-  answer.started_ns = info.started_ns;
-  answer.pool_bytes = info.pool_bytes;
-  answer.reserved_bytes = info.reserved_bytes;
-  answer.granularity_bytes = info.granularity_bytes;
-  answer.clients = info.clients;
-  answer.reservations = info.reservations;
-  connection_.answer(protocol::MessageType::server_answer, message.request, answer);
+  connection_.answer(protocol::MessageType::server_answer, message.request,
+                     protocol::to_wire<wire::ServerAnswerT>(server_.info()));
   return {};
 }
 
-Result<void> AdminSession::query_streams(const protocol::Message& message) {
-  auto wish = unpacked<wire::StreamsQuery>(message);
-  if (!wish) return fail(std::move(wish.error()));
-  auto reservation = server_.reservations().find((*wish)->reservation, connection_.peer());
+Result<void> AdminSession::query_streams(const protocol::Message& message, const wire::StreamsQueryT& wish) {
+  auto reservation = server_.reservations().find(wish.reservation, connection_.peer());
   if (!reservation) return fail(std::move(reservation.error()));
   wire::StreamsAnswerT answer;
-  if ((*wish)->stream.empty()) {
+  if (wish.stream.empty()) {
     for (auto& [name, stream] : (*reservation)->streams())
-      answer.streams.push_back(std::make_unique<wire::StreamT>(to_wire(stream->info())));
+      answer.streams.push_back(std::make_unique<wire::StreamT>(protocol::to_wire<wire::StreamT>(stream->info())));
   } else {
-    auto stream = find_stream((*wish)->reservation, (*wish)->stream);
+    auto stream = find_stream(wish.reservation, wish.stream);
     if (!stream) return fail(std::move(stream.error()));
-    answer.streams.push_back(std::make_unique<wire::StreamT>(to_wire((*stream)->info())));
+    answer.streams.push_back(std::make_unique<wire::StreamT>(protocol::to_wire<wire::StreamT>((*stream)->info())));
   }
   connection_.answer(protocol::MessageType::streams_answer, message.request, answer);
   return {};
 }
 
-Result<void> AdminSession::query_steps(const protocol::Message& message) {
-  auto wish = unpacked<wire::StepsQuery>(message);
-  if (!wish) return fail(std::move(wish.error()));
-  auto stream = find_stream((*wish)->reservation, (*wish)->stream);
-  if (!stream) return fail(std::move(stream.error()));
+Result<void> AdminSession::query_steps(const protocol::Message& message, const wire::StepsQueryT& wish,
+                                       Stream& stream) {
   connection_.answer(protocol::MessageType::steps_answer, message.request,
-                     (*stream)->list_steps((*wish)->first, std::min((*wish)->steps_max, steps_a_message_max)));
+                     stream.list_steps(wish.first, std::min(wish.steps_max, steps_a_message_max)));
   return {};
 }
 
-Result<void> AdminSession::remove_stream(const protocol::Message& message) {
-  auto wish = unpacked<wire::StreamRemove>(message);
-  if (!wish) return fail(std::move(wish.error()));
-  auto reservation = server_.reservations().find((*wish)->reservation, connection_.peer());
+Result<void> AdminSession::remove_stream(const protocol::Message& message, const wire::StreamRemoveT& wish) {
+  auto reservation = server_.reservations().find(wish.reservation, connection_.peer());
   if (!reservation) return fail(std::move(reservation.error()));
-  Stream* stream = (*reservation)->find_stream((*wish)->stream);
-  if (stream != nullptr && !(*wish)->force) {
+  Stream* stream = (*reservation)->find_stream(wish.stream);
+  if (stream != nullptr && !wish.force) {
     if (const auto error = loss_of({stream})) return fail(*error);
   }
-  if ((*reservation)->unreadable((*wish)->stream) != nullptr && !(*wish)->force) {
+  if ((*reservation)->unreadable(wish.stream) != nullptr && !wish.force) {
     return fail(ErrorCode::refused, "it cannot be opened, but its steps may be whole; mend the disk, or force it",
-                "stream " + (*wish)->reservation + "/" + (*wish)->stream);
+                "stream " + wish.reservation + "/" + wish.stream);
   }
-  if (auto removed = (*reservation)->remove_stream((*wish)->stream); !removed) return removed;
+  if (auto removed = (*reservation)->remove_stream(wish.stream); !removed) return removed;
   connection_.answer_done(message.request);
   return {};
 }
 
-Result<void> AdminSession::remove_consumer(const protocol::Message& message) {
-  auto wish = unpacked<wire::ConsumerRemove>(message);
-  if (!wish) return fail(std::move(wish.error()));
-  auto stream = find_stream((*wish)->reservation, (*wish)->stream);
-  if (!stream) return fail(std::move(stream.error()));
-  for (const ConsumerInfo& consumer : (*stream)->followers().consumers()) {
-    if (consumer.name == (*wish)->consumer && consumer.connected) {
+Result<void> AdminSession::remove_consumer(const protocol::Message& message, const wire::ConsumerRemoveT& wish,
+                                           Stream& stream) {
+  for (const ConsumerInfo& consumer : stream.followers().consumers()) {
+    if (consumer.name == wish.consumer && consumer.connected) {
       return fail(ErrorCode::busy, fmt::format("process {} reads as this consumer; end it first", consumer.holder_pid),
                   "consumer " + consumer.name);
     }
   }
-  if ((*stream)->state().cursors.contains((*wish)->consumer)) {
+  if (stream.state().cursors.contains(wish.consumer)) {
     journal::CursorRemovedT removed;
-    removed.consumer = (*wish)->consumer;
-    if (auto recorded = (*stream)->record(storage::RecordType::cursor_removed, std::move(removed)); !recorded)
+    removed.consumer = wish.consumer;
+    if (auto recorded = stream.record(storage::RecordType::cursor_removed, std::move(removed)); !recorded)
       return recorded;
-    (*stream)->what_may_go_changed();
+    stream.what_may_go_changed();
   }
   connection_.answer_done(message.request);
   return {};
 }
 
-Result<void> AdminSession::set_retention(const protocol::Message& message) {
-  auto wish = unpacked<wire::RetentionSet>(message);
-  if (!wish) return fail(std::move(wish.error()));
-  auto stream = find_stream((*wish)->reservation, (*wish)->stream);
-  if (!stream) return fail(std::move(stream.error()));
-  auto retention = parse_retention((*wish)->retention);
+Result<void> AdminSession::set_retention(const protocol::Message& message, const wire::RetentionSetT& wish,
+                                         Stream& stream) {
+  auto retention = parse_retention(wish.retention);
   if (!retention) return fail(std::move(retention.error()));
   journal::RetentionSetT set;
   set.retention = to_string(*retention);
-  if (auto recorded = (*stream)->record(storage::RecordType::retention_set, std::move(set)); !recorded) return recorded;
-  (*stream)->what_may_go_changed();
+  if (auto recorded = stream.record(storage::RecordType::retention_set, std::move(set)); !recorded) return recorded;
+  stream.what_may_go_changed();
   connection_.answer_done(message.request);
   return {};
 }
 
-Result<void> AdminSession::mark_staged(const protocol::Message& message) {
-  auto wish = unpacked<wire::StagedMark>(message);
-  if (!wish) return fail(std::move(wish.error()));
-  auto stream = find_stream((*wish)->reservation, (*wish)->stream);
-  if (!stream) return fail(std::move(stream.error()));
-  if (auto marked = (*stream)->mark_staged((*wish)->epoch, (*wish)->steps, (*wish)->receipt); !marked) return marked;
+Result<void> AdminSession::mark_staged(const protocol::Message& message, const wire::StagedMarkT& wish,
+                                       Stream& stream) {
+  if (auto marked = stream.mark_staged(wish.epoch, wish.steps, wish.receipt); !marked) return marked;
   connection_.answer_done(message.request);
   return {};
 }
 
-Result<void> AdminSession::set_precious(const protocol::Message& message) {
-  auto wish = unpacked<wire::PreciousSet>(message);
-  if (!wish) return fail(std::move(wish.error()));
-  auto stream = find_stream((*wish)->reservation, (*wish)->stream);
-  if (!stream) return fail(std::move(stream.error()));
+Result<void> AdminSession::set_precious(const protocol::Message& message, const wire::PreciousSetT& wish,
+                                        Stream& stream) {
   journal::PreciousSetT set;
-  set.precious = (*wish)->precious;
-  for (std::uint64_t step : (*wish)->steps) {
-    if ((*stream)->state().steps.contains(step)) {
+  set.precious = wish.precious;
+  for (std::uint64_t step : wish.steps) {
+    if (stream.state().steps.contains(step)) {
       set.steps.push_back(step);
-    } else if (set.precious || step >= (*stream)->state().next_step) {
+    } else if (set.precious || step >= stream.state().next_step) {
       // One that need not be kept any more may have gone by this very wish, whose answer was lost.
-      return fail(ErrorCode::not_found, "no such step is kept",
-                  fmt::format("stream {}, step {}", (*stream)->path(), step));
+      return fail(ErrorCode::not_found, "no such step is kept", fmt::format("stream {}, step {}", stream.path(), step));
     }
   }
-  if (auto recorded = (*stream)->record(storage::RecordType::precious_set, std::move(set)); !recorded) return recorded;
-  (*stream)->what_may_go_changed();
+  if (auto recorded = stream.record(storage::RecordType::precious_set, std::move(set)); !recorded) return recorded;
+  stream.what_may_go_changed();
   connection_.answer_done(message.request);
   return {};
 }
 
-Result<void> AdminSession::audit(const protocol::Message& message) {
-  auto wish = unpacked<wire::AuditQuery>(message);
-  if (!wish) return fail(std::move(wish.error()));
+Result<void> AdminSession::audit(const protocol::Message& message, const wire::AuditQueryT& wish) {
   if (!connection_.peer().administrator)
     return fail(ErrorCode::permission_denied, "only the server's own user may audit it");
   AdministeredServer& server = server_;
   const auto answer = [this](std::uint32_t request, const std::vector<Finding>& findings) {
     wire::AuditAnswerT found;
-    for (const Finding& finding : findings) {
-      auto entry = std::make_unique<wire::FindingT>();
-      entry->severity = static_cast<std::uint8_t>(finding.severity);
-      entry->where = finding.where;
-      entry->what = finding.what;
-      found.findings.push_back(std::move(entry));
-    }
+    for (const Finding& finding : findings)
+      found.findings.push_back(std::make_unique<wire::FindingT>(protocol::to_wire<wire::FindingT>(finding)));
     connection_.answer(protocol::MessageType::audit_answer, request, found);
   };
   std::vector<Finding> findings = audit_accounting(server);
-  if (!(*wish)->read_data) {
+  auto files = files_to_measure(server);
+  auto steps = wish.read_data ? steps_to_read(server) : std::vector<StepToRead>();
+  if (files.empty() && steps.empty()) {
     answer(message.request, findings);
     return {};
   }
-  server.errand_worker().add([&server, answer, alive = connection_.alive(), steps = steps_to_read(server),
-                              findings = std::move(findings), request = message.request]() mutable {
+  server.errand_worker().add([&server, answer, alive = connection_.alive(), files = std::move(files),
+                              steps = std::move(steps), findings = std::move(findings),
+                              request = message.request]() mutable {
+    for (Finding& finding : audit_files(server, files)) findings.push_back(std::move(finding));
     auto damaged = read_steps(server, steps);
     server.stream_services().loop.post(
         [&server, answer, alive, damaged = std::move(damaged), findings = std::move(findings), request]() mutable {

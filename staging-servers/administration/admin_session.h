@@ -2,6 +2,8 @@
 // A connection that asks about reservations, streams and steps, and changes them.
 #pragma once
 
+#include <forebay/protocol/messages_generated.h>
+
 #include "loop/connection.h"
 
 namespace forebay::server {
@@ -17,23 +19,35 @@ class AdminSession final : public Session {
   void closed(const std::string&) override {}
 
  private:
+  template <class Table>
+  using Handler = Result<void> (AdminSession::*)(const protocol::Message&, const typename Table::NativeTableType&);
+  template <class Table>
+  using StreamHandler = Result<void> (AdminSession::*)(const protocol::Message&, const typename Table::NativeTableType&,
+                                                       Stream&);
+
   Result<void> answer(const protocol::Message& message);
+  /// Hands the message's table to its handler.
+  template <class Table>
+  Result<void> on(const protocol::Message& message, Handler<Table> handler);
+  /// The same, with the stream that the table names.
+  template <class Table>
+  Result<void> on_stream(const protocol::Message& message, StreamHandler<Table> handler);
   Result<Stream*> find_stream(const std::string& reservation, const std::string& name);
   Result<void> server_query(const protocol::Message& message);
   void answer_done_or_failed(std::uint32_t request, const Result<void>& done);
   /// True if this reservation is being created or destroyed: the message is handled again once that is over.
   bool postpone_if_in_work(const std::string& name, const protocol::Message& message, bool destroys);
-  Result<void> create_reservation(const protocol::Message& message);
-  Result<void> destroy_reservation(const protocol::Message& message);
-  Result<void> query_reservations(const protocol::Message& message);
-  Result<void> query_streams(const protocol::Message& message);
-  Result<void> query_steps(const protocol::Message& message);
-  Result<void> remove_stream(const protocol::Message& message);
-  Result<void> remove_consumer(const protocol::Message& message);
-  Result<void> set_retention(const protocol::Message& message);
-  Result<void> mark_staged(const protocol::Message& message);
-  Result<void> set_precious(const protocol::Message& message);
-  Result<void> audit(const protocol::Message& message);
+  Result<void> create_reservation(const protocol::Message& message, const wire::ReservationCreateT& wanted);
+  Result<void> destroy_reservation(const protocol::Message& message, const wire::ReservationDestroyT& wish);
+  Result<void> query_reservations(const protocol::Message& message, const wire::ReservationsQueryT& wish);
+  Result<void> query_streams(const protocol::Message& message, const wire::StreamsQueryT& wish);
+  Result<void> query_steps(const protocol::Message& message, const wire::StepsQueryT& wish, Stream& stream);
+  Result<void> remove_stream(const protocol::Message& message, const wire::StreamRemoveT& wish);
+  Result<void> remove_consumer(const protocol::Message& message, const wire::ConsumerRemoveT& wish, Stream& stream);
+  Result<void> set_retention(const protocol::Message& message, const wire::RetentionSetT& wish, Stream& stream);
+  Result<void> mark_staged(const protocol::Message& message, const wire::StagedMarkT& wish, Stream& stream);
+  Result<void> set_precious(const protocol::Message& message, const wire::PreciousSetT& wish, Stream& stream);
+  Result<void> audit(const protocol::Message& message, const wire::AuditQueryT& wish);
 
   Connection& connection_;
   AdministeredServer& server_;

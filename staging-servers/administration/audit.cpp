@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "administration/administered_server.h"
+#include "base/size_text.h"
 #include "streams/step_check.h"
 #include "streams/stream.h"
 
@@ -99,6 +100,36 @@ std::vector<Finding> audit_accounting(AdministeredServer& server) {
   return findings;
 }
 
+std::vector<FilesToMeasure> files_to_measure(AdministeredServer& server) {
+  std::vector<FilesToMeasure> files;
+  for (auto& [name, reservation] : server.reservations().all()) {
+    if (!reservation->retiring()) files.push_back({name, reservation->record().id, reservation->record().files_bytes});
+  }
+  return files;
+}
+
+std::vector<Finding> audit_files(AdministeredServer& server, const std::vector<FilesToMeasure>& files) {
+  std::vector<Finding> findings;
+  for (const FilesToMeasure& entry : files) {
+    // One that is destroyed meanwhile has no files to find fault with.
+    const auto used = server.stream_services().store.files_bytes(entry.id);
+    if (!used || *used <= entry.granted_bytes) continue;
+    const std::string where = "reservation " + entry.reservation;
+    if (entry.granted_bytes == 0) {
+      findings.push_back({Finding::Severity::note, where,
+                          fmt::format("files/ takes {}, and no capacity was granted for files; a reservation that is "
+                                      "created with --files has one",
+                                      size_text(*used))});
+    } else {
+      add_problem(findings, where,
+                  fmt::format("files/ takes {}, but {} were granted for files; remove some, or move them to a "
+                              "reservation that is created with more --files",
+                              size_text(*used), size_text(entry.granted_bytes)));
+    }
+  }
+  return findings;
+}
+
 std::vector<StepToRead> steps_to_read(AdministeredServer& server) {
   std::vector<StepToRead> steps;
   for (auto& [name, reservation] : server.reservations().all()) {
@@ -114,6 +145,7 @@ std::vector<StepToRead> steps_to_read(AdministeredServer& server) {
                          stream_name,
                          step.committed.epoch,
                          number,
+                         reservation->space().segments().layout(),
                          reservation->record().segment_bytes,
                          paths,
                          {record.data(), record.data() + record.size()}});
@@ -133,7 +165,7 @@ std::vector<DamagedStep> read_steps(AdministeredServer& server, const std::vecto
     };
     const std::unique_ptr<journal::StepCommittedT> record(
         flatbuffers::GetRoot<journal::StepCommitted>(step.record.data())->UnPack());
-    auto checked = check_step(*record, step.segment_bytes, open);
+    auto checked = check_step(*record, step.layout, step.segment_bytes, open);
     if (!checked) damaged.push_back({step, checked.error().message()});
   }
   return damaged;

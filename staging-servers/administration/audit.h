@@ -8,6 +8,8 @@
 #include <forebay/admin.h>
 #include <forebay/storage/journal_generated.h>
 
+#include "base/segment_layout.h"
+
 namespace forebay::server {
 
 class AdministeredServer;
@@ -15,12 +17,23 @@ class AdministeredServer;
 /// Without reading data: streams' states, the accounting of space, segments' sizes, leftovers.
 std::vector<Finding> audit_accounting(AdministeredServer& server);
 
+/// A reservation whose files are to be measured in a worker.
+struct FilesToMeasure {
+  std::string reservation;
+  std::string id;
+  std::uint64_t granted_bytes = 0;
+};
+std::vector<FilesToMeasure> files_to_measure(AdministeredServer& server);
+/// In a worker: what takes more than it was granted.
+std::vector<Finding> audit_files(AdministeredServer& server, const std::vector<FilesToMeasure>& files);
+
 /// A step whose blocks are to be read in a worker, detached from the server's state.
 struct StepToRead {
   std::string reservation;
   std::string stream;
   std::uint32_t epoch = 0;
   std::uint64_t step = 0;
+  SegmentLayout layout;
   std::uint64_t segment_bytes = 0;
   std::vector<std::string> segment_paths;  ///< by segment number
   std::vector<std::uint8_t> record;        ///< StepCommitted

@@ -3,7 +3,12 @@
 
 #include <charconv>
 #include <sstream>
+#include <string_view>
 #include <system_error>
+
+#include <fmt/format.h>
+
+#include "base/uuid.h"
 
 namespace forebay::server {
 
@@ -35,6 +40,26 @@ std::string to_text(const BootNote& note) {
     for (const std::string& stream : streams) text += id + "/" + stream + "\n";
   }
   return text;
+}
+
+Result<RootIdentity> parse_identity(const std::string& text, const std::string& path) {
+  RootIdentity identity;
+  const auto space = text.find(' ');
+  identity.uuid = text.substr(0, space);
+  const std::string_view number =
+      space == std::string::npos ? std::string_view() : std::string_view(text).substr(space + 1);
+  const auto [end, error] =
+      std::from_chars(number.data(), number.data() + number.size(), identity.storage_incarnation, 16);
+  if (!is_uuid(identity.uuid) || error != std::errc() || end != number.data() + number.size() ||
+      identity.storage_incarnation == 0) {
+    return fail(ErrorCode::corrupt,
+                "the root's identity cannot be read; restore the file: its reservations name the root's uuid", path);
+  }
+  return identity;
+}
+
+std::string to_text(const RootIdentity& identity) {
+  return fmt::format("{} {:016x}\n", identity.uuid, identity.storage_incarnation);
 }
 
 }  // namespace forebay::server

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a server's small text files in its root say: `pool` and `boot-id` (docs/formats/pins.md).
+// What a server's small text files in its root say: `pool`, `boot-id` and `identity` (docs/formats/pins.md).
 #pragma once
 
 #include <cstdint>
@@ -22,5 +22,15 @@ struct BootNote {
 /// Of any text: what is no line of a note is left out.
 BootNote parse_boot_note(const std::string& text);
 std::string to_text(const BootNote& note);
+
+/// Which root this is, and how often its storage may have lost what was not synced.
+struct RootIdentity {
+  std::string uuid;
+  std::uint64_t storage_incarnation = 0;  ///< drawn anew at each boot; not 0
+};
+/// `path` for the error.
+Result<RootIdentity> parse_identity(const std::string& text, const std::string& path);
+/// Of the same length for every identity.
+std::string to_text(const RootIdentity& identity);
 
 }  // namespace forebay::server

@@ -56,6 +56,7 @@ Result<std::unique_ptr<Server>> Server::start(Device& device, const ServerOption
   auto store = storage::ReservationStore::open(device, server->options_.root);
   if (!store) return refusal(std::move(store.error()));
   server->store_ = std::move(*store);
+  if (auto learned = server->learn_identity(); !learned) return refusal(std::move(learned.error()));
   if (auto learned = server->learn_capacity(); !learned) return refusal(std::move(learned.error()));
   if (auto recovered = server->recover(); !recovered) return refusal(std::move(recovered.error()));
   if (auto listening = server->listen(); !listening) return refusal(std::move(listening.error()));
@@ -137,6 +138,8 @@ ServerInfo Server::info() const {
   info.granularity_bytes = storage::granularity_bytes;
   info.clients = static_cast<std::uint32_t>(connections_.size());
   info.reservations = static_cast<std::uint32_t>(reservations_->all().size());
+  info.uuid = identity_.uuid;
+  info.storage_incarnation = identity_.storage_incarnation;
   return info;
 }
 

@@ -15,6 +15,7 @@
 
 #include "administration/administered_server.h"
 #include "base/device.h"
+#include "daemon/root_files.h"
 #include "loop/connection.h"
 #include "loop/event_loop.h"
 #include "loop/worker.h"
@@ -83,6 +84,8 @@ class Server final : public ConnectionHost,
  private:
   Server(Device& device, ServerOptions options);
   Result<void> prepare_root();
+  /// The root's uuid, drawn at its first start, and its storage incarnation, drawn at the first start after a boot.
+  Result<void> learn_identity();
   Result<void> learn_capacity();
   /// Makes a small file of the root hold this text. Takes no space where it does already.
   Result<void> keep_text(const std::string& name, const std::string& text);
@@ -96,6 +99,7 @@ class Server final : public ConnectionHost,
   std::string socket_path_;
   std::uint64_t run_number_ = 0;
   std::int64_t started_ns_ = 0;
+  RootIdentity identity_;
   std::uint64_t pool_bytes_ = 0;
   std::uint64_t stream_numbers_ = 0;
   bool after_boot_ = false;

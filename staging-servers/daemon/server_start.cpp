@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "base/size_text.h"
 #include "base/system_error.h"
+#include "base/uuid.h"
 #include "daemon/root_files.h"
 #include "daemon/server.h"
 #include "daemon/version.h"
@@ -106,6 +107,24 @@ Result<void> Server::keep_text(const std::string& name, const std::string& text)
   return written;
 }
 
+Result<void> Server::learn_identity() {
+  const std::string path = options_.root + "/identity";
+  const auto text = read_text(device_, path);
+  if (text) {
+    auto identity = parse_identity(*text, path);
+    if (!identity) return fail(std::move(identity.error()));
+    identity_ = std::move(*identity);
+    if (!after_boot_) return {};
+  } else if (text.error().code != ErrorCode::not_found) {
+    return fail(text.error());
+  } else {
+    identity_.uuid = random_uuid();
+  }
+  // Kept before anything can be written under it.
+  identity_.storage_incarnation = random_number();
+  return keep_text("identity", to_text(identity_));
+}
+
 Result<void> Server::learn_capacity() {
   const std::string path = options_.root + "/pool";
   std::optional<std::uint64_t> capacity = options_.capacity_bytes;
@@ -136,8 +155,8 @@ Result<void> Server::recover() {
   auto readers = ReaderRegistry::open(*loop_, options_.root, after_boot_);
   if (!readers) return fail(std::move(readers.error()));
   readers_ = std::move(*readers);
-  services_.emplace(StreamServices{*loop_, device_, *store_, *sync_worker_, *readers_, options_.flush_interval_ms,
-                                   options_.restart_grace_ms});
+  services_.emplace(StreamServices{*loop_, device_, *store_, *sync_worker_, *readers_, identity_.storage_incarnation,
+                                   options_.flush_interval_ms, options_.restart_grace_ms});
   reservations_.emplace(*this, *errand_worker_);
   auto records = store_->load(start_problems_, unread_);
   if (!records) return fail(std::move(records.error()));
@@ -145,6 +164,13 @@ Result<void> Server::recover() {
     if (reservations_->all().contains(record.name)) {
       start_problems_.push_back("two reservations are called " + record.name + "; the one with id " + record.id +
                                 " is left alone");
+      unread_.push_back(record.id);
+      continue;
+    }
+    const std::string& server = record.members.front()->server;
+    if (!server.empty() && server != identity_.uuid) {
+      start_problems_.push_back("reservation " + record.name + " (id " + record.id + ") belongs to root " + server +
+                                ", this one is " + identity_.uuid + "; it is left alone: move it back there");
       unread_.push_back(record.id);
       continue;
     }

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/fail_point.h"
 #include "base/log.h"
+#include "protocol/record_conversion.h"
 #include "readers/reader_registry.h"
 #include "readers/reader_session.h"
 #include "space/reservation_space.h"
@@ -315,10 +316,7 @@ void Followers::deliver(ReaderSession& session, std::uint32_t request, const sto
   event.status = static_cast<std::uint8_t>(state_.status);
   event.step = std::make_unique<wire::StepDescriptorT>();
   event.step->pinned = pin(session, {step.committed.epoch, step.committed.step}, step.committed.size_bytes);
-  const StepSummary summary = stream_.summary(step);
-  event.step->summary = std::make_unique<wire::StepSummary>(summary.step, summary.time_ns, summary.size_bytes,
-                                                            summary.epoch, summary.incarnation, summary.pins,
-                                                            summary.durable, summary.staged, summary.precious, 0);
+  event.step->summary = std::make_unique<wire::StepSummary>(protocol::to_wire(stream_.summary(step)));
   std::vector<std::uint32_t> wanted;
   for (const auto& part : step.committed.parts) {
     auto reference = std::make_unique<wire::PartReferenceT>();

@@ -122,6 +122,7 @@ void ReaderSession::join() {
   opened.epoch = followers_->state().epoch;
   opened.position = position;
   opened.segment_bytes = followers_->space().segments().record().segment_bytes;
+  opened.member_segments = followers_->space().segments().layout().member_segments();
   opened.session = number;
   opened.rewound = rewound;
   if (wish_.resume) {

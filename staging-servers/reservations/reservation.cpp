@@ -63,6 +63,11 @@ Stream* Reservation::find_stream(const std::string& stream) {
 Result<Stream*> Reservation::find_or_make_stream(const std::string& stream) {
   if (Stream* found = find_stream(stream)) return found;
   if (auto readable = check_readable(stream); !readable) return fail(std::move(readable.error()));
+  if (space_.map().segment_count() == 0) {
+    return fail(ErrorCode::no_space,
+                "the reservation has no capacity for streams, only for files; create another with --capacity",
+                "reservation " + name());
+  }
   if (auto room = space_.journal_room().make_room_for_stream(); !room) return fail(std::move(room.error()));
   if (auto made = services_.store.make_stream_directory(record_.id, stream); !made)
     return fail(std::move(made.error()));
@@ -201,14 +206,14 @@ Result<void> Reservation::remove_stream(const std::string& stream) {
   return {};
 }
 
-ReservationInfo Reservation::info(std::uint64_t files_bytes) const {
+ReservationInfo Reservation::info() const {
   ReservationInfo info;
   info.name = name();
   info.id = record_.id;
   info.capacity_bytes = record_.capacity_bytes;
   info.used_bytes = space_.map().total_bytes() - space_.map().free_bytes() - space_.journal_room().lent_bytes() +
                     space_.journal_room().taken_bytes();
-  info.files_bytes = files_bytes;
+  info.files_bytes = record_.files_bytes;
   info.segment_bytes = record_.segment_bytes;
   info.lifetime = static_cast<Lifetime>(record_.lifetime);
   info.access_mode = static_cast<AccessMode>(record_.access_mode);

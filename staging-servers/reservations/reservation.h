@@ -68,7 +68,8 @@ class Reservation {
 
   /// True once the reservation is being destroyed.
   bool retiring() const noexcept { return space_.segments().retiring; }
-  ReservationInfo info(std::uint64_t files_bytes) const;
+  /// But for what lies in files/, which takes a walk.
+  ReservationInfo info() const;
 
  private:
   void read_streams(bool after_boot, const std::set<std::string>& unchecked);

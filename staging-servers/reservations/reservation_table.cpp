@@ -66,7 +66,7 @@ void ReservationTable::forget(const std::string& name) {
 
 std::uint64_t ReservationTable::reserved_bytes() const {
   std::uint64_t bytes = bytes_in_work;
-  for (const auto& [name, reservation] : reservations_) bytes += reservation->record().capacity_bytes;
+  for (const auto& [name, reservation] : reservations_) bytes += storage::granted_bytes(reservation->record());
   return bytes;
 }
 

@@ -16,6 +16,7 @@ Segments::Segments(Device& device, storage::ReservationStore& store, const reser
     : device_(device),
       store_(store),
       record_(record),
+      layout_(storage::layout_of(record)),
       map_(record.members.empty() ? 0 : record.members.front()->segments, record.segment_bytes) {}
 
 std::string Segments::path(std::uint32_t segment) const {

@@ -14,6 +14,7 @@
 
 #include "base/descriptor.h"
 #include "base/device.h"
+#include "base/segment_layout.h"
 #include "space/space_map.h"
 #include "space/space_user.h"
 #include "storage/reservation_store.h"
@@ -26,6 +27,7 @@ class Segments {
 
   const reservation::ReservationT& record() const noexcept { return record_; }
   const std::string& reservation() const noexcept { return record_.name; }
+  const SegmentLayout& layout() const noexcept { return layout_; }
   SpaceMap& map() noexcept { return map_; }
   const SpaceMap& map() const noexcept { return map_; }
 
@@ -67,6 +69,7 @@ class Segments {
   Device& device_;
   storage::ReservationStore& store_;
   const reservation::ReservationT& record_;
+  const SegmentLayout layout_;
   SpaceMap map_;
   std::vector<SpaceUser*> users_;
   std::set<std::uint32_t> failed_;  ///< closed in map_, too

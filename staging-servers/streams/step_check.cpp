@@ -20,10 +20,21 @@ constexpr std::uint64_t metadata_bytes_max = std::uint64_t{1} << 32;
 /// The segments that one check has opened.
 class OpenedSegments {
  public:
-  OpenedSegments(std::uint64_t segment_bytes, const SegmentOpener& open) : segment_bytes_(segment_bytes), open_(open) {}
+  OpenedSegments(const SegmentLayout& layout, std::uint64_t segment_bytes, const SegmentOpener& open)
+      : layout_(layout), segment_bytes_(segment_bytes), open_(open) {}
 
-  Result<void> read(std::uint32_t segment, std::uint64_t offset, std::span<std::byte> bytes) {
+  /// `extent` of the journal or of a step's metadata; `done` of its bytes were read before.
+  template <class AnyExtent>
+  Result<void> read(const AnyExtent& extent, std::uint64_t done, std::span<std::byte> bytes) {
+    const std::uint32_t segment = extent.segment();
+    const std::uint64_t offset = extent.offset() + done;
     const std::string where = fmt::format("segment {} @ {}", segment, offset);
+    if (layout_.member_of(segment) != extent.member()) {
+      return fail(
+          ErrorCode::corrupt,
+          fmt::format("an extent names member {} of the reservation, which does not have its segment", extent.member()),
+          where);
+    }
     if (!range_within(offset, bytes.size(), segment_bytes_))
       return fail(ErrorCode::corrupt, "a piece lies outside its segment", where);
     auto found = files_.find(segment);
@@ -36,6 +47,7 @@ class OpenedSegments {
   }
 
  private:
+  const SegmentLayout& layout_;
   std::uint64_t segment_bytes_;
   const SegmentOpener& open_;
   std::map<std::uint32_t, std::unique_ptr<File>> files_;
@@ -48,8 +60,7 @@ Result<std::vector<std::byte>> read_metadata(const journal::PartT& part, OpenedS
   for (const journal::Extent& extent : part.metadata) {
     if (extent.length() > bytes.size() - done)
       return fail(ErrorCode::corrupt, "the lengths of the metadata do not agree");
-    if (auto read = segments.read(extent.segment(), extent.offset(), std::span(bytes).subspan(done, extent.length()));
-        !read)
+    if (auto read = segments.read(extent, 0, std::span(bytes).subspan(done, extent.length())); !read)
       return fail(std::move(read.error()));
     done += extent.length();
   }
@@ -66,7 +77,7 @@ Result<void> check_block(const format::Variable& variable, const protocol::Block
     std::uint64_t done = 0;
     while (done < piece.length()) {
       const auto part = std::span(chunk).first(std::min<std::uint64_t>(chunk.size(), piece.length() - done));
-      if (auto read = segments.read(piece.segment(), piece.offset() + done, part); !read) return read;
+      if (auto read = segments.read(piece, done, part); !read) return read;
       checksum = crc32c(part, checksum);
       done += part.size();
     }
@@ -78,10 +89,10 @@ Result<void> check_block(const format::Variable& variable, const protocol::Block
 
 }  // namespace
 
-Result<StepCheck> check_step(const journal::StepCommittedT& step, std::uint64_t segment_bytes,
-                             const SegmentOpener& open) {
+Result<StepCheck> check_step(const journal::StepCommittedT& step, const SegmentLayout& layout,
+                             std::uint64_t segment_bytes, const SegmentOpener& open) {
   StepCheck check;
-  OpenedSegments segments(segment_bytes, open);
+  OpenedSegments segments(layout, segment_bytes, open);
   std::vector<std::byte> chunk(chunk_bytes);
   for (const auto& part : step.parts) {
     const auto at = [&](Error error) {

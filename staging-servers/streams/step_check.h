@@ -9,6 +9,7 @@
 #include <forebay/storage/journal_generated.h>
 
 #include "base/device.h"
+#include "base/segment_layout.h"
 
 namespace forebay::server {
 
@@ -21,7 +22,7 @@ struct StepCheck {
 };
 
 /// corrupt names variable, block and place of the first mismatch.
-Result<StepCheck> check_step(const journal::StepCommittedT& step, std::uint64_t segment_bytes,
-                             const SegmentOpener& open);
+Result<StepCheck> check_step(const journal::StepCommittedT& step, const SegmentLayout& layout,
+                             std::uint64_t segment_bytes, const SegmentOpener& open);
 
 }  // namespace forebay::server

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/fail_point.h"
+#include "protocol/record_conversion.h"
 
 namespace forebay::server {
 
@@ -203,9 +204,7 @@ wire::StepsAnswerT Stream::list_steps(std::uint64_t first, std::uint32_t steps_m
       answer.more = true;
       break;
     }
-    const StepSummary line = summary(step->second);
-    answer.steps.emplace_back(line.step, line.time_ns, line.size_bytes, line.epoch, line.incarnation, line.pins,
-                              line.durable, line.staged, line.precious, 0);
+    answer.steps.push_back(protocol::to_wire(summary(step->second)));
   }
   return answer;
 }
@@ -262,6 +261,7 @@ StreamInfo Stream::info() const {
   info.epoch = state_.epoch;
   info.incarnation = state_.group ? state_.group->incarnation : 0;
   info.ranks = state_.group ? state_.group->ranks : 0;
+  info.run = state_.group ? state_.group->run : std::string();
   info.status = state_.status;
   info.status_text = state_.status_text;
   if (!state_.steps.empty()) info.oldest = state_.steps.begin()->first;

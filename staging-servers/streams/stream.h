@@ -34,6 +34,7 @@ struct StreamServices {
   storage::ReservationStore& store;
   Worker& sync_worker;  ///< syncs, in order
   ReaderRegistry& readers;
+  std::uint64_t storage_incarnation = 0;  ///< of the server's root (daemon/root_files.h)
   std::int64_t flush_interval_ms = 0;  ///< how long a committed step may wait to be made durable; < 0: only on request
   std::int64_t restart_grace_ms = 0;   ///< how long writer groups have to come back after a restart of the server
 };
@@ -105,6 +106,7 @@ class Stream final : public WrittenStream, public FollowedStream {
   bool writes_unsynced_in(std::uint32_t segment) const override;
 
   /// The journal that says so is synced.
+  std::uint64_t storage_incarnation() const noexcept override { return services_.storage_incarnation; }
   std::uint64_t durable_next() const noexcept override { return flusher_.durable_next(); }
   void make_durable_soon() override { flusher_.request(true); }
   void readers_changed() override { group_.readers_changed(); }
@@ -148,6 +150,8 @@ class Stream final : public WrittenStream, public FollowedStream {
   template <class Record>
   Result<void> record_withdrawal(storage::RecordType type, Record change, std::uint64_t first);
   bool may_drop(const storage::StepState& step, bool when_full) const;
+  /// Of the first steps, which retention keeps until the stream has ended.
+  bool is_kept_first(std::uint64_t number) const;
   /// False if that could not be written down: then they stay.
   bool drop(const std::vector<std::uint64_t>& steps);
   void free_step(const storage::StepState& step, bool durable);

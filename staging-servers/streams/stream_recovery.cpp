@@ -98,9 +98,36 @@ void take_space_not_durable(ReservationSpace& space, storage::StreamState& state
   }
 }
 
+/// corrupt if a step's extent names a member that does not have its segment.
+Result<void> check_members(const SegmentLayout& layout, const storage::StreamState& state) {
+  const auto check_all = [&](const journal::StepCommittedT& step) -> Result<void> {
+    for (const auto& part : step.parts) {
+      for (const auto* extents : {&part->extents, &part->metadata}) {
+        for (const journal::Extent& extent : *extents) {
+          const auto member = layout.member_of(extent.segment());
+          if (!member || *member == extent.member()) continue;
+          return fail(ErrorCode::corrupt,
+                      fmt::format("an extent names member {} of the reservation, but segment {} lies on {}",
+                                  extent.member(), extent.segment(), *member),
+                      fmt::format("step {}, rank {}", step.step, part->rank));
+        }
+      }
+    }
+    return {};
+  };
+  for (const auto& [number, step] : state.steps) {
+    if (auto checked = check_all(step.committed); !checked) return checked;
+  }
+  for (const auto& [key, step] : state.retired) {
+    if (auto checked = check_all(step.committed); !checked) return checked;
+  }
+  return {};
+}
+
 auto check(ReservationSpace& space, const storage::StepState& step) {
-  return check_step(step.committed, space.segments().record().segment_bytes,
-                    [&](std::uint32_t segment) { return space.segments().open_file(segment, OpenMode::read); });
+  const Segments& segments = space.segments();
+  return check_step(step.committed, segments.layout(), segments.record().segment_bytes,
+                    [&](std::uint32_t segment) { return segments.open_file(segment, OpenMode::read); });
 }
 
 /// The first step behind the durable watermark that power loss has damaged. An error if that cannot be told now: a disk
@@ -210,6 +237,10 @@ Result<ReadStream> read_stream(const StreamServices& services, ReservationSpace&
   for (const auto& [segment, owner] : read.state.owners) {
     if (segment >= space.map().segment_count())
       return fail(ErrorCode::corrupt, fmt::format("segment {} does not exist", segment), where);
+  }
+  if (auto checked = check_members(space.segments().layout(), read.state); !checked) {
+    checked.error().where = where + ", " + checked.error().where;
+    return fail(std::move(checked.error()));
   }
   return read;
 }

@@ -21,9 +21,13 @@ void Stream::unpinned(const StepKey& key) {
   flusher_.request(false);
 }
 
+bool Stream::is_kept_first(std::uint64_t number) const {
+  return number < state_.retention.first && state_.status != StreamStatus::ended;
+}
+
 bool Stream::may_drop(const storage::StepState& step, bool when_full) const {
   const std::uint64_t number = step.committed.step;
-  if (step.precious() || followers_.pinned({step.committed.epoch, number})) return false;
+  if (step.precious() || is_kept_first(number) || followers_.pinned({step.committed.epoch, number})) return false;
   if (when_full) return !followers_.any_cursor_needs(number);
   const Retention& retention = state_.retention;
   if (retention.keeps_all()) return false;
@@ -61,8 +65,9 @@ bool Stream::drop_oldest() {
 
 bool Stream::drops_when_let_go() const {
   // A failed stream drops nothing.
-  return state_.status != StreamStatus::failed &&
-         std::ranges::any_of(state_.steps, [](const auto& entry) { return !entry.second.precious(); });
+  return state_.status != StreamStatus::failed && std::ranges::any_of(state_.steps, [this](const auto& entry) {
+           return !entry.second.precious() && !is_kept_first(entry.first);
+         });
 }
 
 bool Stream::may_free_space() const {
@@ -78,7 +83,8 @@ bool Stream::may_free_space() const {
   }
   if (!retention.consumers.empty()) return true;
   return std::ranges::any_of(state_.steps, [&](const auto& entry) {
-    return state_.next_step - entry.first > *retention.last;  // held by a pin or by preciousness only
+    // Held by a pin or by preciousness only.
+    return state_.next_step - entry.first > *retention.last && !is_kept_first(entry.first);
   });
 }
 

@@ -27,7 +27,8 @@ bool GrantedSpace::any_in(std::uint32_t segment) const {
   return found != segments_.end() && found->second.total() > 0;
 }
 
-Result<journal::PartT> GrantedSpace::take(const SpaceMap& map, std::uint32_t rank, const wire::PartT& part) {
+Result<journal::PartT> GrantedSpace::take(const SpaceMap& map, const SegmentLayout& layout, std::uint32_t rank,
+                                          const wire::PartT& part) {
   const auto refuse = [](const char* what) { return fail(ErrorCode::protocol, what); };
   // Work on a copy: a part that is refused changes nothing.
   auto left = segments_;
@@ -36,6 +37,8 @@ Result<journal::PartT> GrantedSpace::take(const SpaceMap& map, std::uint32_t ran
   for (const wire::Extent& extent : part.extents) {
     const Extent plain{extent.segment(), extent.offset(), extent.length()};
     if (!map.is_valid(plain)) return refuse("the part names space that does not exist");
+    if (layout.member_of(plain.segment) != extent.member())
+      return refuse("the part names a member of the reservation that does not have the segment");
     const auto found = left.find(plain.segment);
     if (found == left.end() || !found->second.erase(plain.offset, plain.length))
       return refuse("the part names space that was not granted to this rank");
@@ -46,7 +49,8 @@ Result<journal::PartT> GrantedSpace::take(const SpaceMap& map, std::uint32_t ran
   for (const wire::Extent& extent : part.metadata) {
     const auto found = used.find(extent.segment());
     if (extent.length() == 0 || !checked_add(extent.offset(), extent.length()) || found == used.end() ||
-        !found->second.contains(extent.offset(), extent.length())) {
+        !found->second.contains(extent.offset(), extent.length()) ||
+        layout.member_of(extent.segment()) != extent.member()) {
       return refuse("the part's metadata lies outside its space");
     }
     metadata_bytes += extent.length();

@@ -10,6 +10,7 @@
 #include <forebay/result.h>
 #include <forebay/storage/journal_generated.h>
 
+#include "base/segment_layout.h"
 #include "space/space_map.h"
 
 namespace forebay::server {
@@ -25,8 +26,9 @@ class GrantedSpace {
   bool any_in(std::uint32_t segment) const;
 
   /// Takes the space of a part that a client has sent, and describes the part for the journal. protocol, and nothing is
-  /// taken, if it names space that is not here, or metadata outside its space.
-  Result<journal::PartT> take(const SpaceMap& map, std::uint32_t rank, const wire::PartT& part);
+  /// taken, if it names space that is not here, a member that does not have it, or metadata outside its space.
+  Result<journal::PartT> take(const SpaceMap& map, const SegmentLayout& layout, std::uint32_t rank,
+                              const wire::PartT& part);
   std::vector<Extent> take_all();
 
  private:

@@ -13,6 +13,7 @@ namespace forebay::server {
 namespace {
 
 constexpr std::size_t group_bytes_max = 4096;
+constexpr std::size_t run_bytes_max = 4096;
 constexpr std::size_t missing_listed_max = 16;
 
 const char* verb_of(std::uint8_t mode) {
@@ -37,6 +38,10 @@ std::optional<Error> GroupForming::refusal(const wire::WriterOpenT& wish) const 
     return Error{ErrorCode::invalid_argument,
                  fmt::format("a group id has at most {} bytes, this one {}", group_bytes_max, wish.group.size()),
                  where};
+  }
+  if (wish.run.size() > run_bytes_max) {
+    return Error{ErrorCode::invalid_argument,
+                 fmt::format("a run's name has at most {} bytes, this one {}", run_bytes_max, wish.run.size()), where};
   }
   if (!is_empty() && this->wish().group != wish.group) {
     return Error{ErrorCode::busy,

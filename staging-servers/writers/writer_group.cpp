@@ -125,11 +125,12 @@ void WriterGroup::part(WriterSession& session, std::uint32_t request, const wire
                   fmt::format("rank {} has closed the stream: no step can be whole any more", number), where});
     return;
   }
-  auto checked = rank->granted.take(space_.map(), session.rank, part);
+  auto checked = rank->granted.take(space_.map(), space_.segments().layout(), session.rank, part);
   if (!checked) {
     session.connection().answer_failure(request, {checked.error().code, checked.error().what, where});
     return;
   }
+  checked->storage_incarnation = stream_.storage_incarnation();
   fail_point("server.part.received");
   rank->part = PendingPart{request, part.next_bytes, {}, std::move(*checked)};
   if (part.holder != 0) {

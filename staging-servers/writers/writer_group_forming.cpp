@@ -103,6 +103,7 @@ void WriterGroup::join(std::uint32_t number, WriterSession& session, std::uint32
   opened.incarnation = incarnation_;
   opened.next_step = state_.next_step;
   opened.segment_bytes = space_.segments().record().segment_bytes;
+  opened.member_segments = space_.segments().layout().member_segments();
   session.connection().answer(protocol::MessageType::writer_opened, request, opened);
 }
 
@@ -141,6 +142,7 @@ Result<void> WriterGroup::begin_incarnation(const wire::WriterOpenT& wish) {
   formed.incarnation = (state.group ? state.group->incarnation : 0) + 1;
   formed.ranks = wish.ranks;
   formed.group = wish.group;
+  formed.run = wish.run;
   formed.epoch = formed.withdraws_from ? state.epoch + 1 : state.epoch;
   formed.next_step = formed.withdraws_from.value_or(state.next_step);
   formed.when_full = wish.when_full;

@@ -65,9 +65,10 @@ void WriterGroup::rejoin(WriterSession& session, std::uint32_t request, const wi
   session.incarnation = incarnation_;
   session.member = true;
   SpaceMap& space = space_.map();
+  const SegmentLayout& layout = space_.segments().layout();
   for (const wire::Extent& extent : wish.held) {
     const Extent plain{extent.segment(), extent.offset(), extent.length()};
-    if (!space.is_valid(plain)) continue;
+    if (!space.is_valid(plain) || layout.member_of(plain.segment) != extent.member()) continue;
     const auto owner = space.owner(plain.segment);
     if (!owner || !owns(*owner)) continue;
     space_.claim(stream_, plain);

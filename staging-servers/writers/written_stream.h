@@ -18,6 +18,8 @@ struct Peer;
 
 class WrittenStream : public SpaceUser {
  public:
+  /// How often the storage may have lost what was not synced: each part carries it.
+  virtual std::uint64_t storage_incarnation() const = 0;
   /// The first step that is not durable for everyone to see.
   virtual std::uint64_t durable_next() const = 0;
   /// Somebody waits for what is committed to become durable.

@@ -38,7 +38,7 @@ std::string text_of(const Settings& settings) {
   const ReaderOptions& r = settings.reader;
   std::string text = settings.stream.value_or("-") + "\n" + settings.group.value_or("-") + "\n" + r.consumer + "\n";
   for (const std::string& entry :
-       {number(settings.rank), number(settings.ranks), number(settings.append_after),
+       {number(settings.rank), number(settings.ranks), number(settings.writer.append_after),
         number(settings.append_after_steps), w.retention ? to_string(*w.retention) : std::string("-"),
         settings.retention_if_new ? to_string(*settings.retention_if_new) : std::string("-")})
     text += entry + " ";

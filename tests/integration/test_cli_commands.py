@@ -115,6 +115,19 @@ def test_doctor_is_content_with_a_sound_instance(instance: CommandLineInstance) 
     assert instance.ask("doctor", "--read-data")["clean"] is True
 
 
+def test_files_have_a_capacity_of_their_own(instance: CommandLineInstance) -> None:
+    made = instance.ask("create", "both", "--capacity", "32MiB", "--files", "16MiB")["reservation"]
+    assert (made["capacity_bytes"], made["files_bytes"]) == (32 << 20, 16 << 20)
+    (Path(made["files_path"]) / "data").write_bytes(bytes(1 << 20))
+    shown = instance.run("show", "both").stdout
+    assert "1 MiB of 16 MiB" in shown
+    assert "0 B of 16 MiB" not in shown
+    assert "1 MiB of 16 MiB" in instance.run("ls").stdout
+    instance.ask("create", "only", "--capacity", "0", "--files", "8MiB")
+    instance.run("destroy", "only")
+    instance.run("destroy", "both")
+
+
 def test_create_and_destroy_are_idempotent(instance: CommandLineInstance) -> None:
     first = instance.ask("create", "again", "--capacity", "32MiB")["reservation"]
     second = instance.ask("create", "again", "--capacity", "32MiB")["reservation"]

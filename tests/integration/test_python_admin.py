@@ -60,6 +60,59 @@ def test_pool_is_not_overbooked(admin: forebay.Admin) -> None:
         admin.create("giant", "2G")
 
 
+def test_files_have_a_capacity_of_their_own(admin: forebay.Admin) -> None:
+    before = admin.server().reserved_bytes
+    info = admin.create("both", "64MiB", files="16MiB")
+    assert (info.capacity_bytes, info.files_bytes, info.files_used_bytes) == (64 << 20, 16 << 20, 0)
+    assert admin.server().reserved_bytes == before + (80 << 20)
+    assert admin.create("both", "64MiB", files=16 << 20).id == info.id
+    with pytest.raises(forebay.AlreadyExistsError, match="16 MiB for files"):
+        admin.create("both", "64MiB", files="17MiB")
+    data = Path(info.files_path) / "data"
+    data.write_bytes(bytes(1 << 20))
+    assert admin.reservation("both").files_used_bytes >= 1 << 20
+    assert admin.audit() == []
+    data.write_bytes(bytes(17 << 20))
+    [finding] = admin.audit()
+    assert finding.severity is forebay.Severity.PROBLEM
+    assert "16 MiB were granted for files" in finding.what
+    data.unlink()
+    assert admin.audit() == []
+    admin.destroy("both")
+    assert admin.server().reserved_bytes == before
+
+
+def test_files_without_a_capacity_are_noted(admin: forebay.Admin) -> None:
+    info = admin.create("streams", "64MiB")
+    (Path(info.files_path) / "data").write_bytes(bytes(1 << 20))
+    [finding] = admin.audit()
+    assert finding.severity is forebay.Severity.NOTE
+    assert "no capacity was granted for files" in finding.what
+    admin.destroy("streams")
+
+
+def test_a_reservation_may_be_of_files_only(server: StagingServer, admin: forebay.Admin) -> None:
+    info = admin.create("inputs", 0, files="8MiB", persistent=True)
+    assert (info.capacity_bytes, info.files_bytes, info.used_bytes) == (0, 8 << 20, 0)
+    with pytest.raises(forebay.NoSpaceError, match="no capacity for streams"):
+        forebay.open("inputs/flow", mode="w")
+    (Path(info.files_path) / "mesh").write_bytes(b"mesh")
+    server.kill()
+    server.start()
+    with forebay.Admin(reconnect_timeout=30) as later:
+        assert later.reservation("inputs").files_bytes == 8 << 20
+        assert later.audit(read_data=True) == []
+        later.destroy("inputs")
+
+
+def test_capacities_that_overflow_or_are_none_are_refused(admin: forebay.Admin) -> None:
+    for capacity, files in ((0, 0), ("64MiB", 2**63 - 1), (2**63 - 1, 2**63 - 1), (1, "1MiB")):
+        with pytest.raises(forebay.InvalidArgumentError):
+            admin.create("giant", capacity, files=files)
+    with pytest.raises(forebay.NoSpaceError):
+        admin.create("giant", "64MiB", files="2TiB")
+
+
 def test_streams_steps_and_marks(admin: forebay.Admin, reservation: str) -> None:
     address = f"{reservation}/flow"
     with forebay.open(address, mode="w", durability="durable", retention="precious:2") as stream:

@@ -193,7 +193,9 @@ def test_precious_steps_are_not_replaced_unless_forced(reservation: str) -> None
 
 
 def test_bad_options_name_what_is_known(reservation: str) -> None:
-    with pytest.raises(forebay.InvalidArgumentError, match="'block', 'drop_oldest', 'error', not 'wait'"):
+    with pytest.raises(
+        forebay.InvalidArgumentError, match="when_full='wait': expected one of block, drop_oldest, error"
+    ):
         forebay.open(f"{reservation}/flow", mode="w", when_full="wait")  # type: ignore[call-overload]
     with pytest.raises(forebay.InvalidArgumentError, match="not 'x'"):
         forebay.open(f"{reservation}/flow", mode="x")  # type: ignore[call-overload]

@@ -46,7 +46,8 @@ class ReservationRequest(BaseModel):
     """A reservation to create."""
 
     name: str
-    capacity: int | str = Field(description='bytes, or a text such as "2GiB"')
+    capacity: int | str = Field(description='for streams: bytes, or a text such as "2GiB"')
+    files: int | str = Field(default=0, description="for files/, beside that")
     persistent: bool = False
     access_mode: Literal["striped", "private"] = "striped"
     type: Literal["scratch", "cache"] = "scratch"
@@ -107,6 +108,7 @@ def build_api(
         wish = ReservationRow(
             name=request.name,
             capacity_bytes=parse_size(request.capacity),
+            files_bytes=parse_size(request.files),
             persistent=request.persistent,
             access_mode=request.access_mode,
             type=request.type,

@@ -26,8 +26,8 @@ from forebay.workflows.manager.states import ReservationState
 
 __all__ = ["Database", "ReservationRow", "StageRow", "metadata"]
 
-#: 2: jobs. Tables that a database of an older version lacks are made when it is opened.
-_SCHEMA_VERSION = 2
+#: 2: jobs; 3: capacity for files. Tables that a database of an older version lacks are made when it is opened.
+_SCHEMA_VERSION = 3
 _OLDEST_VERSION = 1
 
 metadata = sql.MetaData()
@@ -48,6 +48,7 @@ _reservations = sql.Table(
     sql.Column("owner_gid", sql.Integer, nullable=False),
     sql.Column("force", sql.Boolean, nullable=False),
     sql.Column("created_ns", sql.BigInteger, nullable=False),
+    sql.Column("files_bytes", sql.BigInteger, nullable=False),
 )
 
 _stages = sql.Table(
@@ -96,6 +97,7 @@ class ReservationRow:
     id: str = ""  #: the server's, once it is known
     force: bool = False  #: of a destroy
     created_ns: int = 0
+    files_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +134,9 @@ class Database:
             if version is None:
                 connection.execute(_schema.insert().values(version=_SCHEMA_VERSION))
             elif _OLDEST_VERSION <= version < _SCHEMA_VERSION:
+                connection.execute(
+                    sql.text("ALTER TABLE reservations ADD COLUMN files_bytes BIGINT NOT NULL DEFAULT 0")
+                )
                 connection.execute(_schema.update().values(version=_SCHEMA_VERSION))
             elif version != _SCHEMA_VERSION:
                 raise UnsupportedError(

@@ -20,12 +20,15 @@ create_app = typer.Typer(add_completion=False)
 destroy_app = typer.Typer(add_completion=False)
 
 
-@create_app.command(epilog="Example: forebay create run1 --capacity 2GiB --persistent")
+@create_app.command(epilog="Example: forebay create run1 --capacity 2GiB --files 1GiB --persistent")
 def create(
     name: Annotated[
         str, typer.Argument(metavar="NAME", help="A letter, then up to 63 letters, digits, '_', '.' or '-'.")
     ],
-    capacity: Annotated[str, typer.Option(help="How much it may hold, for example 2GiB.")],
+    capacity: Annotated[
+        str, typer.Option(help="How much its streams may hold, for example 2GiB; 0 with --files: files only.")
+    ],
+    files: Annotated[str, typer.Option(help="How much its files/ may hold, beside that, for example 1GiB.")] = "0",
     persistent: Annotated[
         bool, typer.Option("--persistent", help="Keep it until it is destroyed, also after `forebay down`.")
     ] = False,
@@ -36,13 +39,21 @@ def create(
     """Create a reservation; idempotent."""
     with ManagerClient(chosen_or_current()) as manager:
         info = manager.create(
-            name, parse_size(capacity), persistent=persistent, access_mode=access_mode.value, kind=kind.value
+            name,
+            parse_size(capacity),
+            files=parse_size(files),
+            persistent=persistent,
+            access_mode=access_mode.value,
+            kind=kind.value,
         )
     if as_json:
         print_json({"reservation": info})
         return
     until = "until it is destroyed" if persistent else "until it is destroyed or the instance goes down"
-    console().print(f"{name}: {format_size(info['capacity_bytes'])}, kept {until}", markup=False, soft_wrap=True)
+    size = format_size(info["capacity_bytes"])
+    if info["files_bytes"]:
+        size += f" for streams, {format_size(info['files_bytes'])} for files"
+    console().print(f"{name}: {size}, kept {until}", markup=False, soft_wrap=True)
 
 
 @destroy_app.command(epilog="Example: forebay destroy run1")

@@ -190,6 +190,7 @@ class Reservations:
             return admin.create(
                 wish.name,
                 wish.capacity_bytes,
+                files=wish.files_bytes,
                 persistent=wish.persistent,
                 access_mode=wish.access_mode,
                 type=wish.type,
@@ -241,6 +242,7 @@ class Reservations:
         row = ReservationRow(
             name=info.name,
             capacity_bytes=info.capacity_bytes,
+            files_bytes=info.files_bytes,
             persistent=info.lifetime is Lifetime.PERSISTENT,
             access_mode=info.access_mode.value,
             type=info.type.value,

@@ -9,27 +9,24 @@ not have its name; the receipt itself is written at the end.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 from forebay.errors import (
+    NO_ROOM,
     AlreadyExistsError,
     ForebayError,
     InvalidArgumentError,
     NoSpaceError,
-    PermissionDeniedError,
     StorageError,
+    error_of_system,
 )
 from forebay.sizes import format_size
 from forebay.workflows.staging import publication
 from forebay.workflows.staging.receipt import RECEIPT_NAME, Receipt, StepEntry, files_match
 
 __all__ = ["Destination"]
-
-#: A full file system, and a quota that is used up.
-_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class Destination:
@@ -50,7 +47,7 @@ class Destination:
         try:
             publication.make_directory(directory)
         except OSError as error:
-            if error.errno in _NO_ROOM:
+            if error.errno in NO_ROOM:
                 raise NoSpaceError(
                     "the disk of the destination is full; make room and run the same command again", str(directory)
                 ) from error
@@ -122,20 +119,13 @@ class Destination:
             yield
         except ForebayError:
             raise
-        except PermissionError as error:
-            raise PermissionDeniedError(
-                "the destination cannot be written; choose another, or have its permissions changed",
-                str(error.filename or self.directory),
-            ) from error
         except OSError as error:
-            if error.errno in _NO_ROOM:
-                raise NoSpaceError(
-                    "the destination is full. What is staged already is safe; make room and run the same command again",
-                    str(self.directory),
-                ) from error
-            raise StorageError(
-                f"the destination failed: {error.strerror or error}; repair it, then run the same command again",
-                str(error.filename or self.directory),
+            raise error_of_system(
+                error,
+                self.directory,
+                full="the destination is full. What is staged already is safe; make room and run the command again",
+                denied="the destination cannot be written; choose another, or have its permissions changed",
+                failed="repair the destination, then run the same command again",
             ) from error
 
     @contextlib.contextmanager
@@ -148,7 +138,7 @@ class Destination:
         except (RuntimeError, OSError) as error:
             usage = os.statvfs(self.directory)
             free_bytes = usage.f_bavail * usage.f_frsize
-            if free_bytes < size_bytes or (isinstance(error, OSError) and error.errno in _NO_ROOM):
+            if free_bytes < size_bytes or (isinstance(error, OSError) and error.errno in NO_ROOM):
                 raise NoSpaceError(
                     f"the destination is full: step {number} needs about {format_size(size_bytes)}, "
                     f"{format_size(free_bytes)} are free. Steps before it are staged and safe; make room and run the "

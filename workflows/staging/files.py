@@ -9,7 +9,6 @@ is removed from it. A file's receipt lies beside it, a tree's inside. Format: do
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import os
 import stat
@@ -24,11 +23,9 @@ import forebay
 from forebay.errors import (
     ForebayError,
     InvalidArgumentError,
-    NoSpaceError,
     NotFoundError,
-    PermissionDeniedError,
-    StorageError,
     UnsupportedError,
+    error_of_system,
 )
 from forebay.instance import InstanceLike
 from forebay.manager.jobs import FilesJob
@@ -89,19 +86,13 @@ def _readable_errors(written: Path) -> Iterator[None]:
         yield
     except ForebayError:
         raise
-    except PermissionError as error:
-        raise PermissionDeniedError(
-            "no permission to read or write this; have its permissions changed", str(error.filename or written)
-        ) from error
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise NoSpaceError(
-                "the destination is full; what was copied stays: make room and run the same command again", str(written)
-            ) from error
-        raise StorageError(
-            f"{error.strerror or error}; repair it, then run the same command again",
-            # Where there are two, the second is the one that was to be made.
-            str(error.filename2 or error.filename or written),
+        raise error_of_system(
+            error,
+            written,
+            full="the destination is full; what was copied stays: make room and run the same command again",
+            denied="no permission to read or write this; have its permissions changed",
+            failed="repair it, then run the same command again",
         ) from error
 
 

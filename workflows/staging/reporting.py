@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from typing import Any, Protocol, TextIO
 
-from forebay.errors import ForebayError, StreamFailedError, StreamInterruptedError
+from forebay.errors import ForebayError, StreamFailedError, StreamInterruptedError, description_of
 
 __all__ = ["Json", "JsonReporter", "Progress", "Reporter", "describe_failure"]
 
@@ -92,10 +92,8 @@ class JsonReporter:
 
 def describe_failure(error: BaseException) -> Json:
     """Code, text and place of an error, whether trying again may help, and whether the stream was the cause."""
-    if isinstance(error, ForebayError):
-        code, what, where = error.code.value, error.what, error.where
-    elif isinstance(error, OSError):
-        code, what, where = "io_error", error.strerror or str(error), str(error.filename or "")
+    if isinstance(error, (ForebayError, OSError)):
+        code, what, where = description_of(error)
     else:
         code, what, where = "internal", f"unexpected {type(error).__name__}: {error}", ""
     return {

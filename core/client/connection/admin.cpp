@@ -9,15 +9,14 @@
 #include "client/connection/connection_guard.h"
 #include "client/connection/opening_process.h"
 #include "client/connection/reconnect.h"
-#include "client/connection/wire_conversion.h"
+#include "protocol/record_conversion.h"
 
 namespace forebay {
 
 using client::Connection;
-using client::from_wire;
 using protocol::Message;
 using protocol::MessageType;
-using protocol::text_of;
+using protocol::records_of;
 
 namespace {
 
@@ -79,12 +78,12 @@ struct Admin::Impl {
     return {};
   }
 
-  template <class Visit>
-  Result<void> each_reservation(const Message& message, Visit&& visit) {
-    ASSIGN_OR_RETURN(auto body, protocol::body_of<wire::ReservationsAnswer>(message));
-    if (body->reservations() == nullptr) return {};
-    for (const wire::Reservation* reservation : *body->reservations()) visit(from_wire(*reservation));
-    return {};
+  template <class Object>
+  Result<std::vector<ReservationInfo>> ask_reservations(MessageType type, const Object& body,
+                                                        const std::string& where = {}) {
+    ASSIGN_OR_RETURN(auto answer, ask(type, body, MessageType::reservations_answer, where));
+    ASSIGN_OR_RETURN(auto reservations, protocol::body_of<wire::ReservationsAnswer>(answer));
+    return records_of<ReservationInfo>(reservations->reservations());
   }
 
   Result<std::vector<StreamInfo>> query_streams(std::string_view reservation, std::string_view stream,
@@ -94,13 +93,7 @@ struct Admin::Impl {
     query.stream = stream;
     ASSIGN_OR_RETURN(auto answer, ask(MessageType::streams_query, query, MessageType::streams_answer, where));
     ASSIGN_OR_RETURN(auto body, protocol::body_of<wire::StreamsAnswer>(answer));
-    std::vector<StreamInfo> streams;
-    if (body->streams() == nullptr) return streams;
-    for (const wire::Stream* each : *body->streams()) {
-      ASSIGN_OR_RETURN(auto info, from_wire(*each));
-      streams.push_back(std::move(info));
-    }
-    return streams;
+    return records_of<StreamInfo>(body->streams());
   }
 };
 
@@ -128,28 +121,17 @@ Result<ServerInfo> Admin::server() {
   ASSIGN_OR_RETURN(auto answer,
                    impl_->ask(MessageType::server_query, wire::ServerQueryT(), MessageType::server_answer));
   ASSIGN_OR_RETURN(auto body, protocol::body_of<wire::ServerAnswer>(answer));
-  const wire::ServerAnswer& server = *body;
-  return ServerInfo{text_of(server.version()),  text_of(server.root()), server.pid(),
-                    server.started_ns(),        server.pool_bytes(),    server.reserved_bytes(),
-                    server.granularity_bytes(), server.clients(),       server.reservations()};
+  wire::ServerAnswerT table;
+  body->UnPackTo(&table);
+  return protocol::from_wire<ServerInfo>(table);
 }
 
 Result<ReservationInfo> Admin::create_reservation(const ReservationSpec& spec) {
-  wire::ReservationCreateT create;
-  create.name = spec.name;
-  create.capacity_bytes = spec.capacity_bytes;
-  create.lifetime = static_cast<std::uint8_t>(spec.lifetime);
-  create.access_mode = static_cast<std::uint8_t>(spec.access_mode);
-  create.type = static_cast<std::uint8_t>(spec.type);
-  create.owner_uid = spec.owner_uid;
-  create.owner_gid = spec.owner_gid;
   const std::string where = "reservation " + spec.name;
-  ASSIGN_OR_RETURN(auto answer,
-                   impl_->ask(MessageType::reservation_create, create, MessageType::reservations_answer, where));
-  std::optional<ReservationInfo> created;
-  RETURN_IF_ERROR(impl_->each_reservation(answer, [&](ReservationInfo info) { created = std::move(info); }));
-  if (!created) return fail(ErrorCode::protocol, "the server did not say what it created", where);
-  return *created;
+  ASSIGN_OR_RETURN(auto created, impl_->ask_reservations(MessageType::reservation_create,
+                                                         protocol::to_wire<wire::ReservationCreateT>(spec), where));
+  if (created.empty()) return fail(ErrorCode::protocol, "the server did not say what it created", where);
+  return std::move(created.back());
 }
 
 Result<void> Admin::destroy_reservation(std::string_view name, bool force) {
@@ -160,27 +142,18 @@ Result<void> Admin::destroy_reservation(std::string_view name, bool force) {
 }
 
 Result<std::vector<ReservationInfo>> Admin::reservations() {
-  ASSIGN_OR_RETURN(auto answer, impl_->ask(MessageType::reservations_query, wire::ReservationsQueryT(),
-                                           MessageType::reservations_answer));
-  std::vector<ReservationInfo> reservations;
-  RETURN_IF_ERROR(
-      impl_->each_reservation(answer, [&](ReservationInfo info) { reservations.push_back(std::move(info)); }));
-  return reservations;
+  return impl_->ask_reservations(MessageType::reservations_query, wire::ReservationsQueryT());
 }
 
 Result<ReservationInfo> Admin::reservation(std::string_view name) {
   wire::ReservationsQueryT query;
   query.name = name;
   const std::string where = "reservation " + query.name;
-  ASSIGN_OR_RETURN(auto answer,
-                   impl_->ask(MessageType::reservations_query, query, MessageType::reservations_answer, where));
-  std::optional<ReservationInfo> found;
-  RETURN_IF_ERROR(impl_->each_reservation(answer, [&](ReservationInfo info) {
-    if (info.name == name) found = std::move(info);
-  }));
-  if (!found)
-    return fail(ErrorCode::not_found, "no such reservation; `forebay ls` shows those that you may use", where);
-  return *found;
+  ASSIGN_OR_RETURN(auto reservations, impl_->ask_reservations(MessageType::reservations_query, query, where));
+  for (ReservationInfo& info : reservations) {
+    if (info.name == name) return std::move(info);
+  }
+  return fail(ErrorCode::not_found, "no such reservation; `forebay ls` shows those that you may use", where);
 }
 
 Result<std::vector<StreamInfo>> Admin::streams(std::string_view reservation) {
@@ -209,7 +182,7 @@ Result<std::vector<StepSummary>> Admin::steps(const Address& address) {
     ASSIGN_OR_RETURN(auto body, protocol::body_of<wire::StepsAnswer>(answer));
     const auto* some = body->steps();
     if (some != nullptr) {
-      for (const wire::StepSummary* summary : *some) steps.push_back(from_wire(*summary));
+      for (const wire::StepSummary* summary : *some) steps.push_back(protocol::from_wire(*summary));
     }
     if (!body->more() || some == nullptr || some->size() == 0) return steps;
     query.first = steps.back().step + 1;
@@ -266,13 +239,7 @@ Result<std::vector<Finding>> Admin::audit(bool read_data) {
   query.read_data = read_data;
   ASSIGN_OR_RETURN(auto answer, impl_->ask(MessageType::audit_query, query, MessageType::audit_answer));
   ASSIGN_OR_RETURN(auto body, protocol::body_of<wire::AuditAnswer>(answer));
-  std::vector<Finding> findings;
-  if (body->findings() == nullptr) return findings;
-  for (const wire::Finding* finding : *body->findings()) {
-    findings.push_back(
-        {static_cast<Finding::Severity>(finding->severity()), text_of(finding->where()), text_of(finding->what())});
-  }
-  return findings;
+  return records_of<Finding>(body->findings());
 }
 
 }  // namespace forebay

@@ -53,11 +53,7 @@ Result<void> BlockReader::read_piece(const format::Piece& piece, std::uint64_t o
   if (!segment_ || segment_->number() != piece.segment()) {
     ASSIGN_OR_RETURN(segment_, step_.pin().segment(piece.segment()));
   }
-  if (piece.member() != 0)
-    return fail(ErrorCode::unsupported, "the block lies on another staging server", segment_->place(piece.offset()));
-  if (!range_within(piece.offset(), piece.length(), segment_->bytes())) {
-    return fail(ErrorCode::corrupt, "a block lies outside its segment", segment_->place(piece.offset()));
-  }
+  if (auto checked = segment_->check(piece.member(), piece.offset(), piece.length()); !checked) return checked;
   for (std::uint64_t from = piece.offset() + offset; !out.empty();) {
     const std::span<std::byte> chunk = out.first(std::min<std::uint64_t>(out.size(), read_bytes_max));
     if (auto read = segment_->file().read_at(from, chunk); !read) {
@@ -92,12 +88,14 @@ Result<void> BlockReader::read_short(std::uint64_t offset, std::span<std::byte> 
   if (!lock) return read_range(offset, out);
   const format::Piece& piece = protocol::piece_of(*variable_, place_.first_piece);
   const std::uint64_t from = piece.offset() + offset;
-  const bool same_segment = piece.segment() == ahead.segment;
+  // What was read ahead was checked for this member.
+  const bool same_segment = piece.segment() == ahead.segment && piece.member() == ahead.member;
   const bool here = same_segment && from >= ahead.offset && range_within(from - ahead.offset, out.size(), ahead.bytes);
   if (!here) {
     const bool follows =
         same_segment && ahead.last_end > 0 && from >= ahead.last_end && from - ahead.last_end <= short_range_bytes;
     ahead.segment = piece.segment();
+    ahead.member = piece.member();
     ahead.last_end = from + out.size();
     ahead.bytes = 0;
     if (!follows) return read_range(offset, out);

@@ -139,6 +139,7 @@ Result<void> ReaderLink::greet(const std::shared_ptr<Connection>& connection, Pr
   std::shared_ptr<const Descriptor> presence;
   if (!answer.descriptors.empty()) presence = std::make_shared<const Descriptor>(std::move(answer.descriptors.front()));
   if (presented == nullptr) stream_uuid_ = std::move(uuid);
+  segments_.set_layout(SegmentLayout(protocol::numbers_of(body->member_segments())));
   const std::lock_guard lock(mutex_);
   session_ = body->session();
   epoch_ = body->epoch();

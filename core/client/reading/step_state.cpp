@@ -10,7 +10,7 @@
 #include "base/bounds.h"
 #include "base/checksum.h"
 #include "base/return_error.h"
-#include "client/connection/wire_conversion.h"
+#include "protocol/record_conversion.h"
 
 namespace forebay::client {
 
@@ -94,7 +94,7 @@ bool complete(VariableInfo& info) {
 Result<std::shared_ptr<const StepState>> StepState::load(std::shared_ptr<Pin> pin,
                                                          const wire::StepDescriptor& descriptor) {
   StepSummary summary;
-  if (descriptor.summary() != nullptr) summary = from_wire(*descriptor.summary());
+  if (descriptor.summary() != nullptr) summary = protocol::from_wire(*descriptor.summary());
   std::shared_ptr<StepState> state(new StepState(std::move(pin), std::move(summary)));
   if (descriptor.parts() != nullptr) {
     state->parts_.reserve(descriptor.parts()->size());
@@ -124,8 +124,10 @@ Result<StepState::Part> StepState::load_part(const wire::PartReference& referenc
   if (extents != nullptr) {
     for (const wire::Extent* extent : *extents) {
       ASSIGN_OR_RETURN(auto segment, pin_->segment(extent->segment()));
-      if (!range_within(extent->offset(), extent->length(), segment->bytes()) || extent->length() > bytes - total) {
-        return fail(ErrorCode::corrupt, "step metadata lies outside its segment", segment->place(extent->offset()));
+      RETURN_IF_ERROR(segment->check(extent->member(), extent->offset(), extent->length()));
+      if (extent->length() > bytes - total) {
+        return fail(ErrorCode::corrupt, "the extents of step metadata do not add up to its size",
+                    segment->place(extent->offset()));
       }
       total += extent->length();
       segments.push_back(std::move(segment));

@@ -58,6 +58,7 @@ class StepState {
   struct ReadAhead {
     std::mutex mutex;  ///< whoever does not get it at once reads without
     std::uint32_t segment = 0;
+    std::uint16_t member = 0;
     std::uint64_t offset = 0;
     std::uint64_t bytes = 0;
     std::uint64_t last_end = 0;

@@ -2,7 +2,6 @@
 // Views: the bytes of a step where they lie, mapped into the reader.
 #include <algorithm>
 
-#include "base/bounds.h"
 #include "base/return_error.h"
 #include "client/reading/block_reader.h"
 #include "client/reading/step_impl.h"
@@ -68,9 +67,10 @@ Result<Step::View> Step::Impl::view(std::size_t variable, std::size_t block, con
   for (std::uint32_t i = 0; i < place.piece_count; ++i) {
     pieces.push_back(protocol::piece_of(*reference.variable, place.first_piece + i));
     ASSIGN_OR_RETURN(auto segment, state->pin().segment(pieces.back().segment()));
-    if (!range_within(pieces.back().offset(), pieces.back().length(), segment->bytes())) {
-      return fail(ErrorCode::corrupt, "a block lies outside its segment",
-                  state->where() + ", variable " + info.name + ", " + segment->place(pieces.back().offset()));
+    const format::Piece& piece = pieces.back();
+    if (auto checked = segment->check(piece.member(), piece.offset(), piece.length()); !checked) {
+      checked.error().where = state->where() + ", variable " + info.name + ", " + checked.error().where;
+      return fail(std::move(checked.error()));
     }
     owner->segments.push_back(std::move(segment));
   }

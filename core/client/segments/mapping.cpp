@@ -5,7 +5,6 @@
 
 #include <cerrno>
 
-#include "base/bounds.h"
 #include "base/return_error.h"
 #include "base/system_error.h"
 
@@ -25,10 +24,12 @@ Result<std::shared_ptr<Mapping>> Mapping::map(const SegmentCache& segments, std:
   std::byte* next = mapping->address_;
   for (const format::Piece& piece : pieces) {
     const auto segment = segments.find(piece.segment());
-    if (!segment || !range_within(piece.offset(), piece.length(), segment->bytes())) {
-      return fail(ErrorCode::corrupt, "a piece lies outside its segment",
+    if (!segment) {
+      return fail(ErrorCode::corrupt, "a piece lies in a segment that this client does not have",
                   "segment " + std::to_string(piece.segment()) + " @ " + std::to_string(piece.offset()));
     }
+    if (auto checked = segment->check(piece.member(), piece.offset(), piece.length()); !checked)
+      return fail(std::move(checked.error()));
     if (writable) {
       if (auto told = segment->file().mapped_range(piece.offset(), piece.length())) {
         told->set_writable(true);

@@ -7,6 +7,7 @@
 
 #include <cerrno>
 
+#include "base/bounds.h"
 #include "base/return_error.h"
 #include "base/system_error.h"
 
@@ -52,6 +53,18 @@ Segment::~Segment() {
   }
 }
 
+Result<void> Segment::check(std::uint16_t member, std::uint64_t offset, std::uint64_t length) const {
+  if (member != member_) {
+    return fail(ErrorCode::corrupt,
+                "an extent names member " + std::to_string(member) + " of the reservation, but its segment lies on " +
+                    std::to_string(member_),
+                place(offset));
+  }
+  if (!range_within(offset, length, bytes_))
+    return fail(ErrorCode::corrupt, "an extent lies outside its segment", place(offset));
+  return {};
+}
+
 std::string Segment::place(std::uint64_t offset) const {
   return "segment " + std::to_string(number_) + " @ " + std::to_string(offset);
 }
@@ -73,6 +86,11 @@ Result<const std::byte*> Segment::map() const {
   return mapped_;
 }
 
+void SegmentCache::set_layout(SegmentLayout layout) {
+  const std::lock_guard lock(mutex_);
+  layout_ = std::move(layout);
+}
+
 Result<void> SegmentCache::add(const flatbuffers::Vector<std::uint32_t>* numbers, std::vector<Descriptor> descriptors) {
   const std::size_t count = numbers == nullptr ? 0 : numbers->size();
   if (count != descriptors.size()) {
@@ -84,8 +102,11 @@ Result<void> SegmentCache::add(const flatbuffers::Vector<std::uint32_t>* numbers
     auto file = device_.adopt(std::move(descriptors[i]));
     ASSIGN_OR_RETURN(auto bytes, file->size());
     const std::lock_guard lock(mutex_);
+    const auto member = layout_.member_of(number);
+    if (!member)
+      return fail(ErrorCode::protocol, "the server sent segment " + std::to_string(number) + ", which does not exist");
     if (!addresses_) addresses_ = std::make_shared<SegmentAddresses>(bytes);
-    segments_.insert_or_assign(number, std::make_shared<Segment>(number, std::move(file), bytes, addresses_));
+    segments_.insert_or_assign(number, std::make_shared<Segment>(number, *member, std::move(file), bytes, addresses_));
   }
   return {};
 }

@@ -14,6 +14,7 @@
 
 #include "base/descriptor.h"
 #include "base/device.h"
+#include "base/segment_layout.h"
 #include "client/segments/address_range.h"
 
 namespace forebay::client {
@@ -43,9 +44,9 @@ class SegmentAddresses {
 class Segment {
  public:
   /// Mapped in `addresses` if there is a place for it.
-  Segment(std::uint32_t number, std::unique_ptr<File> file, std::uint64_t bytes,
+  Segment(std::uint32_t number, std::uint16_t member, std::unique_ptr<File> file, std::uint64_t bytes,
           std::shared_ptr<SegmentAddresses> addresses) noexcept
-      : number_(number), file_(std::move(file)), bytes_(bytes), addresses_(std::move(addresses)) {}
+      : number_(number), member_(member), file_(std::move(file)), bytes_(bytes), addresses_(std::move(addresses)) {}
   ~Segment();
   Segment(const Segment&) = delete;
   Segment& operator=(const Segment&) = delete;
@@ -53,6 +54,9 @@ class Segment {
   std::uint32_t number() const noexcept { return number_; }
   File& file() const noexcept { return *file_; }
   std::uint64_t bytes() const noexcept { return bytes_; }
+  /// corrupt unless `length` bytes at `offset` lie in it, and `member` is the one that has it. Asked wherever an extent
+  /// becomes bytes.
+  Result<void> check(std::uint16_t member, std::uint64_t offset, std::uint64_t length) const;
   /// "segment 3 @ 4096".
   std::string place(std::uint64_t offset) const;
 
@@ -62,6 +66,7 @@ class Segment {
 
  private:
   const std::uint32_t number_;
+  const std::uint16_t member_;
   const std::unique_ptr<File> file_;
   const std::uint64_t bytes_;
   const std::shared_ptr<SegmentAddresses> addresses_;
@@ -74,6 +79,8 @@ class SegmentCache {
  public:
   explicit SegmentCache(Device& device) noexcept : device_(device) {}
 
+  /// As the server says when a stream is opened, the same each time.
+  void set_layout(SegmentLayout layout);
   /// Takes over descriptors that came for `numbers`, in that order. protocol if there are fewer or more of them.
   Result<void> add(const flatbuffers::Vector<std::uint32_t>* numbers, std::vector<Descriptor> descriptors);
   /// Null if the server has not sent it yet, or if it was dropped.
@@ -86,6 +93,7 @@ class SegmentCache {
  private:
   Device& device_;
   mutable std::mutex mutex_;
+  SegmentLayout layout_;                         // guarded by mutex_
   std::shared_ptr<SegmentAddresses> addresses_;  // of the first segment's size; guarded by mutex_
   std::unordered_map<std::uint32_t, std::shared_ptr<Segment>> segments_;  // guarded by mutex_
 };

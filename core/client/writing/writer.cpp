@@ -12,6 +12,7 @@
 #include "client/segments/client_device.h"
 #include "client/writing/writer_impl.h"
 #include "client/writing/writer_rejoin.h"
+#include "protocol/record_conversion.h"
 #include "protocol/step_metadata.h"
 
 namespace forebay {
@@ -187,24 +188,9 @@ Result<std::unique_ptr<Writer>> Writer::open(const Address& address, const Write
   if (!connected) return fail(std::move(connected.error()));
   impl->connection = std::move(*connected);
 
-  wire::WriterOpenT request;
+  auto request = protocol::to_wire<wire::WriterOpenT>(options);
   request.reservation = address.reservation;
   request.stream = address.stream;
-  request.mode = static_cast<std::uint8_t>(options.mode);
-  request.rank = options.rank;
-  request.ranks = options.ranks;
-  request.ranks_source = options.ranks_source;
-  request.group = options.group;
-  request.append_after = options.append_after;
-  if (options.retention) request.retention = to_string(*options.retention);
-  request.when_full = static_cast<std::uint8_t>(options.when_full);
-  request.block_timeout_ms = options.block_timeout_ms;
-  request.durability = static_cast<std::uint8_t>(options.durability);
-  request.force = options.force;
-  request.rendezvous_readers = options.rendezvous_readers;
-  request.open_timeout_ms = options.open_timeout_ms;
-  request.grace_ms = options.grace_ms;
-  request.distribution = options.distribution;
   request.opening = random_number();
   const auto greet = [&](const std::shared_ptr<client::Connection>& connection) -> Result<void> {
     ASSIGN_OR_RETURN(auto answer, connection->call(MessageType::writer_open, request, MessageType::writer_opened,
@@ -213,6 +199,10 @@ Result<std::unique_ptr<Writer>> Writer::open(const Address& address, const Write
     impl->epoch = body->epoch();
     impl->incarnation = body->incarnation();
     impl->step = body->next_step();
+    const std::vector<std::uint32_t> members = protocol::numbers_of(body->member_segments());
+    if (members.size() > 1)
+      return fail(ErrorCode::unsupported, "the reservation lies on several staging servers; this client writes to one");
+    impl->segments.set_layout(SegmentLayout(members));
     return {};
   };
   auto opened = greet(impl->connection);

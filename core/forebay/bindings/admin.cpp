@@ -13,30 +13,6 @@ namespace forebay::python {
 
 namespace {
 
-constexpr Choice<Lifetime> lifetimes[] = {{"job", Lifetime::job}, {"persistent", Lifetime::persistent}};
-constexpr Choice<AccessMode> access_modes[] = {{"striped", AccessMode::striped}, {"private", AccessMode::private_}};
-constexpr Choice<ReservationType> reservation_types[] = {{"scratch", ReservationType::scratch},
-                                                         {"cache", ReservationType::cache}};
-
-nb::dict dict_of(const ReservationInfo& info) {
-  nb::dict dict;
-  dict["name"] = info.name;
-  dict["id"] = info.id;
-  dict["capacity_bytes"] = info.capacity_bytes;
-  dict["used_bytes"] = info.used_bytes;
-  dict["files_bytes"] = info.files_bytes;
-  dict["segment_bytes"] = info.segment_bytes;
-  dict["lifetime"] = name_of(info.lifetime, lifetimes);
-  dict["access_mode"] = name_of(info.access_mode, access_modes);
-  dict["type"] = name_of(info.type, reservation_types);
-  dict["owner_uid"] = info.owner_uid;
-  dict["owner_gid"] = info.owner_gid;
-  dict["created_ns"] = info.created_ns;
-  dict["streams"] = info.streams;
-  dict["files_path"] = text_of(info.files_path);
-  return dict;
-}
-
 class PythonAdmin {
  public:
   PythonAdmin(std::unique_ptr<Admin> admin, std::shared_ptr<Attention> attention)
@@ -45,25 +21,16 @@ class PythonAdmin {
   void close() { handle_.close(); }
 
   nb::dict server() {
-    const ServerInfo info = handle_.call([](Admin& admin) { return admin.server(); });
-    nb::dict dict;
-    dict["version"] = info.version;
-    dict["root"] = text_of(info.root);
-    dict["pid"] = info.pid;
-    dict["started_ns"] = info.started_ns;
-    dict["pool_bytes"] = info.pool_bytes;
-    dict["reserved_bytes"] = info.reserved_bytes;
-    dict["granularity_bytes"] = info.granularity_bytes;
-    dict["clients"] = info.clients;
-    dict["reservations"] = info.reservations;
-    return dict;
+    return dict_of(handle_.call([](Admin& admin) { return admin.server(); }));
   }
 
-  nb::dict create_reservation(std::string name, std::uint64_t capacity_bytes, const std::string& lifetime,
-                              const std::string& access_mode, const std::string& reservation_type,
-                              std::optional<std::uint32_t> owner_uid, std::optional<std::uint32_t> owner_gid) {
+  nb::dict create_reservation(std::string name, std::uint64_t capacity_bytes, std::uint64_t files_bytes,
+                              const std::string& lifetime, const std::string& access_mode,
+                              const std::string& reservation_type, std::optional<std::uint32_t> owner_uid,
+                              std::optional<std::uint32_t> owner_gid) {
     const ReservationSpec spec{.name = std::move(name),
                                .capacity_bytes = capacity_bytes,
+                               .files_bytes = files_bytes,
                                .lifetime = choice("lifetime", lifetime, lifetimes),
                                .access_mode = choice("access_mode", access_mode, access_modes),
                                .type = choice("type", reservation_type, reservation_types),
@@ -76,29 +43,21 @@ class PythonAdmin {
     handle_.call([&](Admin& admin) { return admin.destroy_reservation(name, force); });
   }
 
-  nb::list reservations() {
-    nb::list list;
-    for (const ReservationInfo& info : handle_.call([](Admin& admin) { return admin.reservations(); })) {
-      list.append(dict_of(info));
-    }
-    return list;
+  nb::object reservations() {
+    return object_of(handle_.call([](Admin& admin) { return admin.reservations(); }));
   }
 
   nb::dict reservation(const std::string& name) {
     return dict_of(handle_.call([&](Admin& admin) { return admin.reservation(name); }));
   }
 
-  nb::list streams(const std::string& reservation) {
-    nb::list list;
-    for (const StreamInfo& info : handle_.call([&](Admin& admin) { return admin.streams(reservation); })) {
-      list.append(python::dict_of(info));
-    }
-    return list;
+  nb::object streams(const std::string& reservation) {
+    return object_of(handle_.call([&](Admin& admin) { return admin.streams(reservation); }));
   }
 
   nb::dict stream(const std::string& address) {
     const Address place = unwrap(parse_address(address));
-    return python::dict_of(handle_.call([&](Admin& admin) { return admin.stream(place); }));
+    return dict_of(handle_.call([&](Admin& admin) { return admin.stream(place); }));
   }
 
   nb::list steps(const std::string& address) {
@@ -116,9 +75,9 @@ class PythonAdmin {
     handle_.call([&](Admin& admin) { return admin.remove_consumer(place, consumer); });
   }
 
-  void set_retention(const std::string& address, RetentionFields fields) {
+  void set_retention(const std::string& address, const std::string& text) {
     const Address place = unwrap(parse_address(address));
-    const Retention retention = retention_of(std::move(fields));
+    const Retention retention = unwrap(parse_retention(text));
     handle_.call([&](Admin& admin) { return admin.set_retention(place, retention); });
   }
 
@@ -133,13 +92,8 @@ class PythonAdmin {
     handle_.call([&](Admin& admin) { return admin.set_precious(place, steps, precious); });
   }
 
-  nb::list audit(bool read_data) {
-    nb::list list;
-    for (const Finding& finding : handle_.call([&](Admin& admin) { return admin.audit(read_data); })) {
-      list.append(nb::make_tuple(finding.severity == Finding::Severity::problem ? "problem" : "note",
-                                 text_of(finding.where), text_of(finding.what)));
-    }
-    return list;
+  nb::object audit(bool read_data) {
+    return object_of(handle_.call([&](Admin& admin) { return admin.audit(read_data); }));
   }
 
  private:
@@ -155,16 +109,35 @@ PythonAdmin* connect(const ServerPlace& place, std::int64_t reconnect_timeout_ms
   return new PythonAdmin(unwrap(std::move(admin)), std::move(attention));
 }
 
+/// Names of each record's fields, in order: what Python's records have to agree with.
+nb::dict record_fields() {
+  nb::dict records;
+  const auto add = [&]<class Record>(const char* name, const Record& record) {
+    nb::list fields;
+    Record::each_field([&](const char* field, const auto&) { fields.append(field); }, record);
+    records[name] = fields;
+  };
+  add("Retention", Retention{});
+  add("StepSummary", StepSummary{});
+  add("ConsumerInfo", ConsumerInfo{});
+  add("StreamInfo", StreamInfo{});
+  add("ReservationInfo", ReservationInfo{});
+  add("ServerInfo", ServerInfo{});
+  add("Finding", Finding{});
+  return records;
+}
+
 }  // namespace
 
 void bind_admin(nb::module_& module) {
   using namespace nb::literals;
+  module.def("record_fields", &record_fields);
   nb::class_<PythonAdmin>(module, "Admin")
       .def_static("connect", &connect, "server"_a, "reconnect_timeout_ms"_a)
       .def("close", &PythonAdmin::close)
       .def("server", &PythonAdmin::server)
-      .def("create_reservation", &PythonAdmin::create_reservation, "name"_a, "capacity_bytes"_a, "lifetime"_a,
-           "access_mode"_a, "reservation_type"_a, "owner_uid"_a.none(), "owner_gid"_a.none())
+      .def("create_reservation", &PythonAdmin::create_reservation, "name"_a, "capacity_bytes"_a, "files_bytes"_a,
+           "lifetime"_a, "access_mode"_a, "reservation_type"_a, "owner_uid"_a.none(), "owner_gid"_a.none())
       .def("destroy_reservation", &PythonAdmin::destroy_reservation, "name"_a, "force"_a)
       .def("reservations", &PythonAdmin::reservations)
       .def("reservation", &PythonAdmin::reservation, "name"_a)

@@ -7,13 +7,27 @@ namespace nb = nanobind;
 
 namespace forebay::python {
 
-Retention retention_of(RetentionFields fields) {
-  auto& [last, consumers, precious_every] = fields;
-  return {last, std::move(consumers), precious_every};
+nb::object object_of(const std::string& text) {
+  return text_of(text);
+}
+nb::object object_of(Lifetime lifetime) {
+  return nb::cast(name_of(lifetime, lifetimes));
+}
+nb::object object_of(AccessMode mode) {
+  return nb::cast(name_of(mode, access_modes));
+}
+nb::object object_of(ReservationType type) {
+  return nb::cast(name_of(type, reservation_types));
+}
+nb::object object_of(StreamStatus status) {
+  return nb::cast(to_string(status));
+}
+nb::object object_of(Finding::Severity severity) {
+  return nb::cast(severity == Finding::Severity::problem ? "problem" : "note");
 }
 
-RetentionFields fields_of(const Retention& retention) {
-  return {retention.last, retention.consumers, retention.precious_every};
+nb::object object_of(const Retention& retention) {
+  return dict_of(retention);
 }
 
 Dimensions dimensions_of(nb::handle sequence) {
@@ -66,14 +80,6 @@ std::string bytes_of(nb::str text) {
   return {encoded.c_str(), encoded.size()};
 }
 
-bool is_same_choice(std::string_view left, std::string_view right) {
-  const auto normalized = [](char c) {
-    if (c == '-') return '_';
-    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  };
-  return std::ranges::equal(left, right, {}, normalized, normalized);
-}
-
 void raise_unknown_choice(std::string_view option, std::string_view name, const std::vector<std::string_view>& known) {
   std::string what = std::string(option) + " is one of";
   for (const std::string_view text : known) {
@@ -83,8 +89,9 @@ void raise_unknown_choice(std::string_view option, std::string_view name, const 
 }
 
 nb::tuple tuple_of(const StepSummary& summary) {
-  return nb::make_tuple(summary.step, summary.epoch, summary.incarnation, summary.time_ns, summary.size_bytes,
-                        summary.durable, summary.staged, summary.precious, summary.pins);
+  nb::list values;
+  StepSummary::each_field([&](const char*, const auto& value) { values.append(value); }, summary);
+  return nb::tuple(values);
 }
 
 nb::list list_of(const std::vector<StepSummary>& summaries) {
@@ -106,32 +113,6 @@ nb::list list_of(const std::vector<Attribute>& attributes) {
                                nb::bytes(attribute.value.bytes.data(), attribute.value.bytes.size()), texts));
   }
   return list;
-}
-
-nb::dict dict_of(const StreamInfo& info) {
-  nb::list consumers;
-  for (const ConsumerInfo& consumer : info.consumers) {
-    consumers.append(
-        nb::make_tuple(consumer.name, consumer.position, consumer.lag_steps, consumer.connected, consumer.holder_pid));
-  }
-  nb::dict dict;
-  dict["name"] = info.name;
-  dict["uuid"] = info.uuid;
-  dict["epoch"] = info.epoch;
-  dict["incarnation"] = info.incarnation;
-  dict["ranks"] = info.ranks;
-  dict["status"] = to_string(info.status);
-  dict["status_text"] = text_of(info.status_text);
-  dict["oldest"] = info.oldest;
-  dict["committed"] = info.committed;
-  dict["durable"] = info.durable;
-  dict["staged"] = info.staged;
-  dict["steps"] = info.steps;
-  dict["size_bytes"] = info.size_bytes;
-  dict["step_open"] = info.step_open;
-  dict["retention"] = fields_of(info.retention);
-  dict["consumers"] = consumers;
-  return dict;
 }
 
 ArrayBuffer::ArrayBuffer(nb::handle array, Access access) {

@@ -8,26 +8,25 @@
 #include <string>
 #include <string_view>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <forebay/admin.h>
 #include <forebay/reader.h>
 #include <forebay/types.h>
 #include <forebay/writer.h>
+#include <forebay/writer_options.h>
 
 namespace forebay::python {
-
-/// (last, consumers, precious_every)
-using RetentionFields = std::tuple<std::optional<std::uint64_t>, std::vector<std::string>, std::uint64_t>;
-Retention retention_of(RetentionFields fields);
-RetentionFields fields_of(const Retention& retention);
 
 /// Any sequence of integers as extents; InvalidArgumentError for negative ones.
 Dimensions dimensions_of(nanobind::handle sequence);
@@ -44,17 +43,60 @@ struct Choice {
   Enumeration value;
 };
 
-/// Choices compare without case, and '-' is the same as '_'.
-bool is_same_choice(std::string_view left, std::string_view right);
 [[noreturn]] void raise_unknown_choice(std::string_view option, std::string_view name,
                                        const std::vector<std::string_view>& known);
 
-/// number, epoch, incarnation, time_ns, size_bytes, durable, staged, precious, pins: the order of forebay.StepSummary.
+inline constexpr Choice<Lifetime> lifetimes[] = {{"job", Lifetime::job}, {"persistent", Lifetime::persistent}};
+inline constexpr Choice<AccessMode> access_modes[] = {{"striped", AccessMode::striped},
+                                                      {"private", AccessMode::private_}};
+inline constexpr Choice<ReservationType> reservation_types[] = {{"scratch", ReservationType::scratch},
+                                                                {"cache", ReservationType::cache}};
+
+/// The fields in the order of forebay.StepSummary.
 nanobind::tuple tuple_of(const StepSummary& summary);
 nanobind::list list_of(const std::vector<StepSummary>& summaries);
 /// name, type, is it an array, bytes of the elements, texts: what attribute_from_native in forebay.datatypes takes.
 nanobind::list list_of(const std::vector<Attribute>& attributes);
-nanobind::dict dict_of(const StreamInfo& info);
+
+/// A record with fields of any kind, by name.
+template <class Record>
+nanobind::dict dict_of(const Record& record);
+
+/// A field of a record in Python: choices by name, records in a record as dicts.
+nanobind::object object_of(const std::string& text);
+nanobind::object object_of(Lifetime lifetime);
+nanobind::object object_of(AccessMode mode);
+nanobind::object object_of(ReservationType type);
+nanobind::object object_of(StreamStatus status);
+nanobind::object object_of(Finding::Severity severity);
+nanobind::object object_of(const Retention& retention);
+template <class Value>
+  requires std::is_arithmetic_v<Value>
+nanobind::object object_of(Value value) {
+  return nanobind::cast(value);
+}
+template <class Value>
+nanobind::object object_of(const std::optional<Value>& value) {
+  return nanobind::cast(value);
+}
+inline nanobind::object object_of(const std::vector<std::string>& texts) {
+  return nanobind::cast(texts);
+}
+template <class Record>
+nanobind::object object_of(const std::vector<Record>& records) {
+  nanobind::list list;
+  for (const Record& record : records) {
+    list.append(dict_of(record));
+  }
+  return list;
+}
+
+template <class Record>
+nanobind::dict dict_of(const Record& record) {
+  nanobind::dict dict;
+  Record::each_field([&](const char* name, const auto& value) { dict[name] = object_of(value); }, record);
+  return dict;
+}
 
 /// An array's memory while a call uses it, through the buffer protocol.
 class ArrayBuffer {
@@ -83,7 +125,7 @@ template <class Enumeration, std::size_t count>
 Enumeration choice(std::string_view option, std::string_view name, const Choice<Enumeration> (&known)[count]) {
   std::vector<std::string_view> names;
   for (const auto& [text, value] : known) {
-    if (is_same_choice(text, name)) {
+    if (is_same_word(text, name)) {
       return value;
     }
     names.push_back(text);

@@ -53,13 +53,19 @@ void bind_addresses(nb::module_& module) {
     return std::tuple(found.rank, found.ranks, std::move(found.source), std::move(found.group));
   });
   module.def(
-      "parse_retention", [](const std::string& text) { return fields_of(unwrap(parse_retention(text))); }, "text"_a);
+      "parse_retention", [](const std::string& text) { return dict_of(unwrap(parse_retention(text))); }, "text"_a);
   module.def(
       "format_retention",
-      [](std::optional<std::uint64_t> last, std::vector<std::string> consumers, std::uint64_t precious_every) {
-        return to_string(Retention{last, std::move(consumers), precious_every});
+      [](const nb::dict& fields) {
+        Retention retention;
+        Retention::each_field(
+            [&](const char* name, auto& field) {
+              field = nb::cast<std::remove_reference_t<decltype(field)>>(fields[name]);
+            },
+            retention);
+        return to_string(retention);
       },
-      "last"_a.none(), "consumers"_a, "precious_every"_a);
+      "fields"_a);
 }
 
 }  // namespace forebay::python

@@ -4,6 +4,7 @@
 
 #include <forebay/address.h>
 #include <forebay/writer.h>
+#include <forebay/writer_options.h>
 
 #include "bindings.h"
 #include "conversion.h"
@@ -122,39 +123,33 @@ class PythonWriter {
   Handle<Writer> handle_;
 };
 
+using OptionTexts = std::vector<std::pair<std::string, std::string>>;
+
+/// InvalidArgumentError names the option and what it takes.
+WriterOptions options_of(const OptionTexts& texts) {
+  WriterOptions options;
+  for (const auto& [name, text] : texts) {
+    const WriterOption* option = find_writer_option(name);
+    if (option == nullptr) {
+      raise({ErrorCode::invalid_argument, "there is no option " + name, {}});
+    }
+    if (auto set = option->set(options, text); !set) {
+      raise({ErrorCode::invalid_argument, name + "='" + text + "': " + set.error().what, {}});
+    }
+  }
+  return options;
+}
+
 PythonWriter* open_writer(const std::string& address, bool append, std::uint32_t rank, std::uint32_t ranks,
-                          std::string ranks_source, std::string group, std::optional<std::uint64_t> append_after,
-                          std::optional<RetentionFields> retention, const std::string& when_full,
-                          std::int64_t block_timeout_ms, const std::string& durability, bool statistics, bool checksums,
-                          bool force, std::uint32_t rendezvous_readers, std::int64_t open_timeout_ms,
-                          std::int64_t reconnect_timeout_ms, std::int64_t grace_ms, const std::string& distribution,
-                          ServerPlace server) {
+                          std::string ranks_source, std::string group, const OptionTexts& texts, ServerPlace server) {
   const Address place = unwrap(parse_address(address));
   auto attention = std::make_shared<Attention>();
-  WriterOptions options;
+  WriterOptions options = options_of(texts);
   options.mode = append ? WriteMode::append : WriteMode::replace;
   options.rank = rank;
   options.ranks = ranks;
   options.ranks_source = std::move(ranks_source);
   options.group = std::move(group);
-  options.append_after = append_after;
-  if (retention) {
-    options.retention = retention_of(std::move(*retention));
-  }
-  options.when_full = choice<WhenFull>(
-      "when_full", when_full,
-      {{"block", WhenFull::block}, {"drop_oldest", WhenFull::drop_oldest}, {"error", WhenFull::error}});
-  options.block_timeout_ms = block_timeout_ms;
-  options.durability = choice<Durability>("durability", durability,
-                                          {{"committed", Durability::committed}, {"durable", Durability::durable}});
-  options.statistics = statistics;
-  options.checksums = checksums;
-  options.force = force;
-  options.rendezvous_readers = rendezvous_readers;
-  options.open_timeout_ms = open_timeout_ms;
-  options.reconnect_timeout_ms = reconnect_timeout_ms;
-  options.grace_ms = grace_ms;
-  options.distribution = static_cast<std::uint8_t>(distribution_of(distribution));
   options.server = std::move(server);
   options.interrupt = Attention::hook(attention);
   Result<std::unique_ptr<Writer>> writer = [&] {
@@ -164,15 +159,24 @@ PythonWriter* open_writer(const std::string& address, bool append, std::uint32_t
   return new PythonWriter(unwrap(std::move(writer)), std::move(attention));
 }
 
+/// Name, values and meaning of each option.
+nb::list option_rows() {
+  nb::list rows;
+  for (const WriterOption& option : writer_options()) {
+    rows.append(nb::make_tuple(option.name, option.values, option.meaning));
+  }
+  return rows;
+}
+
 }  // namespace
 
 void bind_writer(nb::module_& module) {
   using namespace nb::literals;
+  module.def("writer_options", &option_rows);
+  module.def("check_writer_options", [](const OptionTexts& texts) { (void)options_of(texts); }, "options"_a);
   nb::class_<PythonWriter>(module, "Writer")
       .def_static("open", &open_writer, "address"_a, nb::kw_only(), "append"_a, "rank"_a, "ranks"_a, "ranks_source"_a,
-                  "group"_a, "append_after"_a.none(), "retention"_a.none(), "when_full"_a, "block_timeout_ms"_a,
-                  "durability"_a, "statistics"_a, "checksums"_a, "force"_a, "rendezvous_readers"_a, "open_timeout_ms"_a,
-                  "reconnect_timeout_ms"_a, "grace_ms"_a, "distribution"_a, "server"_a)
+                  "group"_a, "options"_a, "server"_a)
       .def("begin_step", &PythonWriter::begin_step)
       .def("put", &PythonWriter::put, "name"_a, "data_type"_a, "kind"_a, "shape"_a, "start"_a, "block"_a)
       .def("put_string", &PythonWriter::put_string, "name"_a, "kind"_a, "value"_a)

@@ -11,7 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 from rich.text import Text
 
 from forebay.cli.output import error_console, print_json
-from forebay.errors import ForebayError
+from forebay.errors import ForebayError, description_of
 
 __all__ = ["ExitStatus", "fail_with"]
 
@@ -43,11 +43,9 @@ def fail_with(error: BaseException, *, as_json: bool) -> int:
         what = error.format_message().rstrip(".")
         context: Any = getattr(error, "ctx", None)
         what += f"; see `{'forebay' if context is None else context.command_path} --help`"
-    elif isinstance(error, ForebayError):
-        status, code, what, where = ExitStatus.ERROR, error.code.value, error.what, error.where
-    elif isinstance(error, OSError):
-        status, code, where = ExitStatus.ERROR, "io_error", str(error.filename or "")
-        what = error.strerror or str(error) or type(error).__name__
+    elif isinstance(error, (ForebayError, OSError)):
+        status = ExitStatus.ERROR
+        code, what, where = description_of(error)
     else:
         if os.environ.get("FOREBAY_TRACEBACK"):
             raise error

@@ -40,7 +40,7 @@ def list_reservations(as_json: JsonOption = False) -> None:
                 info.name,
                 format_size(info.capacity_bytes),
                 format_size(info.used_bytes),
-                format_size(info.files_bytes),
+                f"{format_size(info.files_used_bytes)} of {format_size(info.files_bytes)}",
                 str(info.streams),
                 info.lifetime.value,
                 user_name(info.owner_uid),
@@ -69,22 +69,22 @@ def show_reservation(
 
 
 def _reservation_fields(info: ReservationInfo) -> list[tuple[str, str]]:
-    taken_bytes = info.used_bytes + info.files_bytes
-    share = 100 * taken_bytes / info.capacity_bytes if info.capacity_bytes else 0.0
     return [
         ("name", info.name),
         ("id", info.id),
-        ("capacity", format_size(info.capacity_bytes)),
-        (
-            "used",
-            f"{format_size(info.used_bytes)} by streams, {format_size(info.files_bytes)} by files ({share:.0f} %)",
-        ),
+        ("streams", _use(info.used_bytes, info.capacity_bytes)),
+        ("files", _use(info.files_used_bytes, info.files_bytes)),
         ("lifetime", info.lifetime.value),
         ("kind", f"{info.access_mode.value} {info.type.value}"),
         ("owner", f"{user_name(info.owner_uid)}:{_group_name(info.owner_gid)}"),
         ("created", format_time(info.created_ns)),
-        ("files", info.files_path),
+        ("files in", info.files_path),
     ]
+
+
+def _use(used_bytes: int, granted_bytes: int) -> str:
+    share = f" ({100 * used_bytes / granted_bytes:.0f} %)" if granted_bytes else ""
+    return f"{format_size(used_bytes)} of {format_size(granted_bytes)}{share}"
 
 
 def user_name(uid: int) -> str:

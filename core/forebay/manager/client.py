@@ -9,10 +9,10 @@ import os
 import socket
 import time
 from collections.abc import Callable
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 from urllib.parse import quote, urlencode
 
+from forebay.closing import Closing
 from forebay.errors import DisconnectedError, ProtocolError, error_of_code
 from forebay.instance import Instance
 from forebay.manager.jobs import Job, job_to_json
@@ -27,7 +27,7 @@ _RECONNECT_SECONDS = 60.0
 _WAIT_SECONDS = 10.0
 
 
-class ManagerClient:
+class ManagerClient(Closing):
     """A connection to the instance's manager. A context manager.
 
     Raises
@@ -44,14 +44,6 @@ class ManagerClient:
         """Closes the connection."""
         self._http.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def health(self) -> Json:
         """Version, root, and the server that the manager sees."""
         return self._ask("GET", "/health")
@@ -60,9 +52,18 @@ class ManagerClient:
         """What the manager has for `forebay doctor`."""
         return self._ask_list("GET", "/findings")
 
-    def create(self, name: str, capacity: int | str, *, persistent: bool, access_mode: str, kind: str) -> Json:
+    def create(
+        self, name: str, capacity: int | str, *, files: int | str = 0, persistent: bool, access_mode: str, kind: str
+    ) -> Json:
         """Creates a reservation."""
-        wish = {"name": name, "capacity": capacity, "persistent": persistent, "access_mode": access_mode, "type": kind}
+        wish = {
+            "name": name,
+            "capacity": capacity,
+            "files": files,
+            "persistent": persistent,
+            "access_mode": access_mode,
+            "type": kind,
+        }
         return self._ask("POST", "/reservations", body=wish)
 
     def destroy(self, name: str, *, force: bool) -> None:

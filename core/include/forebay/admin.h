@@ -22,20 +22,35 @@ enum class Lifetime : std::uint8_t { job = 1, persistent = 2 };
 
 struct ReservationSpec {
   std::string name;
-  std::uint64_t capacity_bytes = 0;  ///< rounded up to the pool's granularity
+  std::uint64_t capacity_bytes = 0;  ///< for streams, rounded up to the pool's granularity; 0: only with files_bytes
+  std::uint64_t files_bytes = 0;     ///< for files/, beside that; rounded up as well
   Lifetime lifetime = Lifetime::job;
   AccessMode access_mode = AccessMode::striped;
   ReservationType type = ReservationType::scratch;
   std::optional<std::uint32_t> owner_uid;  ///< unset: the caller; only the server's own user or root may set another
   std::optional<std::uint32_t> owner_gid;
+
+  /// See StepSummary::each_field.
+  template <class Visit, class... Records>
+  static void each_field(Visit&& visit, Records&... records) {
+    visit("name", records.name...);
+    visit("capacity_bytes", records.capacity_bytes...);
+    visit("files_bytes", records.files_bytes...);
+    visit("lifetime", records.lifetime...);
+    visit("access_mode", records.access_mode...);
+    visit("type", records.type...);
+    visit("owner_uid", records.owner_uid...);
+    visit("owner_gid", records.owner_gid...);
+  }
 };
 
 struct ReservationInfo {
   std::string name;
-  std::string id;                    ///< uuid
-  std::uint64_t capacity_bytes = 0;  ///< what was granted
-  std::uint64_t used_bytes = 0;      ///< space that steps and journals hold
-  std::uint64_t files_bytes = 0;     ///< what lies in files/
+  std::string id;                      ///< uuid
+  std::uint64_t capacity_bytes = 0;    ///< granted for streams
+  std::uint64_t used_bytes = 0;        ///< space that steps and journals hold
+  std::uint64_t files_bytes = 0;       ///< granted for files/
+  std::uint64_t files_used_bytes = 0;  ///< what lies in files/
   std::uint64_t segment_bytes = 0;
   Lifetime lifetime = Lifetime::job;
   AccessMode access_mode = AccessMode::striped;
@@ -45,6 +60,26 @@ struct ReservationInfo {
   std::int64_t created_ns = 0;
   std::uint32_t streams = 0;
   std::string files_path;  ///< absolute path of files/
+
+  /// See StepSummary::each_field.
+  template <class Visit, class... Records>
+  static void each_field(Visit&& visit, Records&... records) {
+    visit("name", records.name...);
+    visit("id", records.id...);
+    visit("capacity_bytes", records.capacity_bytes...);
+    visit("used_bytes", records.used_bytes...);
+    visit("files_bytes", records.files_bytes...);
+    visit("files_used_bytes", records.files_used_bytes...);
+    visit("segment_bytes", records.segment_bytes...);
+    visit("lifetime", records.lifetime...);
+    visit("access_mode", records.access_mode...);
+    visit("type", records.type...);
+    visit("owner_uid", records.owner_uid...);
+    visit("owner_gid", records.owner_gid...);
+    visit("created_ns", records.created_ns...);
+    visit("streams", records.streams...);
+    visit("files_path", records.files_path...);
+  }
 };
 
 struct ServerInfo {
@@ -57,6 +92,24 @@ struct ServerInfo {
   std::uint64_t granularity_bytes = 0;
   std::uint32_t clients = 0;
   std::uint32_t reservations = 0;
+  std::string uuid;                       ///< of the root
+  std::uint64_t storage_incarnation = 0;  ///< another one after a boot, when unsynced bytes may have been lost
+
+  /// See StepSummary::each_field.
+  template <class Visit, class... Records>
+  static void each_field(Visit&& visit, Records&... records) {
+    visit("version", records.version...);
+    visit("root", records.root...);
+    visit("pid", records.pid...);
+    visit("started_ns", records.started_ns...);
+    visit("pool_bytes", records.pool_bytes...);
+    visit("reserved_bytes", records.reserved_bytes...);
+    visit("granularity_bytes", records.granularity_bytes...);
+    visit("clients", records.clients...);
+    visit("reservations", records.reservations...);
+    visit("uuid", records.uuid...);
+    visit("storage_incarnation", records.storage_incarnation...);
+  }
 };
 
 /// Something that `forebay doctor` shows.
@@ -65,6 +118,14 @@ struct Finding {
   Severity severity = Severity::note;
   std::string where;
   std::string what;  ///< what is wrong and what to do
+
+  /// See StepSummary::each_field.
+  template <class Visit, class... Records>
+  static void each_field(Visit&& visit, Records&... records) {
+    visit("severity", records.severity...);
+    visit("where", records.where...);
+    visit("what", records.what...);
+  }
 };
 
 class Admin {

@@ -78,6 +78,21 @@ struct StepSummary {
   bool staged = false;
   bool precious = false;  ///< precious and not yet staged
   std::uint32_t pins = 0;
+
+  /// Calls `visit(name, field...)` for each field of one record, or of several whose fields have the same names (the
+  /// wire's tables). Names and order are those of Python's records and of JSON: a new field is added above and here.
+  template <class Visit, class... Records>
+  static void each_field(Visit&& visit, Records&... records) {
+    visit("number", records.step...);
+    visit("epoch", records.epoch...);
+    visit("incarnation", records.incarnation...);
+    visit("time_ns", records.time_ns...);
+    visit("size_bytes", records.size_bytes...);
+    visit("durable", records.durable...);
+    visit("staged", records.staged...);
+    visit("precious", records.precious...);
+    visit("pins", records.pins...);
+  }
 };
 
 struct ConsumerInfo {
@@ -86,6 +101,16 @@ struct ConsumerInfo {
   std::uint64_t lag_steps = 0;  ///< committed steps that it has not passed
   bool connected = false;
   std::uint32_t holder_pid = 0;
+
+  /// See StepSummary::each_field.
+  template <class Visit, class... Records>
+  static void each_field(Visit&& visit, Records&... records) {
+    visit("name", records.name...);
+    visit("position", records.position...);
+    visit("lag_steps", records.lag_steps...);
+    visit("connected", records.connected...);
+    visit("holder_pid", records.holder_pid...);
+  }
 };
 
 struct StreamInfo {
@@ -94,6 +119,7 @@ struct StreamInfo {
   std::uint32_t epoch = 0;
   std::uint32_t incarnation = 0;
   std::uint32_t ranks = 0;
+  std::string run;  ///< that the last group said it belongs to; empty: none
   StreamStatus status = StreamStatus::waiting;
   std::string status_text;                 ///< why interrupted or failed
   std::optional<std::uint64_t> oldest;     ///< oldest kept step
@@ -105,6 +131,28 @@ struct StreamInfo {
   bool step_open = false;
   Retention retention;
   std::vector<ConsumerInfo> consumers;
+
+  /// See StepSummary::each_field.
+  template <class Visit, class... Records>
+  static void each_field(Visit&& visit, Records&... records) {
+    visit("name", records.name...);
+    visit("uuid", records.uuid...);
+    visit("epoch", records.epoch...);
+    visit("incarnation", records.incarnation...);
+    visit("ranks", records.ranks...);
+    visit("run", records.run...);
+    visit("status", records.status...);
+    visit("status_text", records.status_text...);
+    visit("oldest", records.oldest...);
+    visit("committed", records.committed...);
+    visit("durable", records.durable...);
+    visit("staged", records.staged...);
+    visit("steps", records.steps...);
+    visit("size_bytes", records.size_bytes...);
+    visit("step_open", records.step_open...);
+    visit("retention", records.retention...);
+    visit("consumers", records.consumers...);
+  }
 };
 
 /// One block of a variable in one step.

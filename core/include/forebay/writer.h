@@ -40,15 +40,26 @@ enum class Durability : std::uint8_t {
   durable = 2,    ///< end_step returns when the step survives power loss
 };
 
-/// Which steps the stream keeps. All conditions that are set must allow a step to go; none set: every step is kept.
-/// Text form (parse_retention): "all" or comma-separated terms "last:N", "consumers:NAME+NAME", "precious:N".
+/// Which steps the stream keeps. Both of the first two conditions must allow a step to go where both are set; neither
+/// set: every step is kept. Text form (parse_retention): "all" or comma-separated terms "last:N",
+/// "consumers:NAME+NAME", "first:N", "precious:N".
 struct Retention {
   std::optional<std::uint64_t> last;   ///< a step may go when N newer ones are committed
   std::vector<std::string> consumers;  ///< a step may go when all of these have passed it
+  std::uint64_t first = 0;             ///< steps below this number stay until the stream has ended; 0: none
   std::uint64_t precious_every = 0;    ///< steps whose number N divides stay until staged out; 0: none
 
   bool keeps_all() const { return !last && consumers.empty(); }
   bool operator==(const Retention&) const = default;
+
+  /// See StepSummary::each_field in reader.h.
+  template <class Visit, class... Records>
+  static void each_field(Visit&& visit, Records&... records) {
+    visit("last", records.last...);
+    visit("consumers", records.consumers...);
+    visit("first", records.first...);
+    visit("precious_every", records.precious_every...);
+  }
 };
 Result<Retention> parse_retention(std::string_view text);
 std::string to_string(const Retention& retention);
@@ -59,6 +70,7 @@ struct WriterOptions {
   std::uint32_t ranks = 1;
   std::string ranks_source = "default";       ///< where rank and ranks came from; named when a rank is missing
   std::string group;                          ///< group id of the launcher; ranks of one group share it
+  std::string run;                            ///< that the steps belong to; recorded with the group; empty: none
   std::optional<std::uint64_t> append_after;  ///< append: withdraw the steps after this one
   std::optional<Retention> retention;         ///< unset: keep the stream's (all for a new one)
   WhenFull when_full = WhenFull::block;
@@ -74,6 +86,27 @@ struct WriterOptions {
   std::uint8_t distribution = 0;               ///< StepDistribution for readers that do not choose (see reader.h)
   std::optional<ServerPlace> server;           ///< none: the one that the environment names
   InterruptHook interrupt;
+
+  /// Those that the server is told, as StepSummary::each_field in reader.h. How users write options: writer_options.h.
+  template <class Visit, class... Records>
+  static void each_field(Visit&& visit, Records&... records) {
+    visit("mode", records.mode...);
+    visit("rank", records.rank...);
+    visit("ranks", records.ranks...);
+    visit("ranks_source", records.ranks_source...);
+    visit("group", records.group...);
+    visit("run", records.run...);
+    visit("append_after", records.append_after...);
+    visit("retention", records.retention...);
+    visit("when_full", records.when_full...);
+    visit("block_timeout_ms", records.block_timeout_ms...);
+    visit("durability", records.durability...);
+    visit("force", records.force...);
+    visit("rendezvous_readers", records.rendezvous_readers...);
+    visit("open_timeout_ms", records.open_timeout_ms...);
+    visit("grace_ms", records.grace_ms...);
+    visit("distribution", records.distribution...);
+  }
 };
 
 /// Rank and size of this process and where they were found: FOREBAY_RANK/FOREBAY_RANKS, else the launcher's

@@ -41,7 +41,7 @@ std::string error_of(const Parameters& parameters, const Parameters& environment
 
 TEST(EngineParameters, nothing_set_means_the_client_defaults) {
   const Settings settings = settings_of({{"PluginName", "x"}, {"PluginLibrary", "y"}, {"verbose", "5"}});
-  EXPECT_FALSE(settings.stream || settings.rank || settings.ranks || settings.group || settings.append_after);
+  EXPECT_FALSE(settings.stream || settings.rank || settings.ranks || settings.group || settings.writer.append_after);
   EXPECT_EQ(settings.access, AccessMode::automatic);
   EXPECT_EQ(settings.writer.rendezvous_readers, WriterOptions{}.rendezvous_readers);
   EXPECT_EQ(settings.writer.statistics, WriterOptions{}.statistics);
@@ -117,7 +117,7 @@ TEST(EngineParameters, environment_gives_what_the_io_does_not_fix) {
   const Parameters environment{{"FOREBAY_STREAM", "run1/flow"}, {"FOREBAY_APPEND_AFTER", "40"}, {"FOREBAY_VERIFY", ""}};
   const Settings settings = settings_of({{"Stream", "run2/flow"}}, environment);
   EXPECT_EQ(settings.stream, "run2/flow");
-  EXPECT_EQ(settings.append_after, 40U);
+  EXPECT_EQ(settings.writer.append_after, 40U);
   EXPECT_EQ(settings.reader.verify, Verify::none);
   EXPECT_THAT(error_of({}, {{"FOREBAY_APPEND_AFTER", "last"}}),
               AllOf(HasSubstr("FOREBAY_APPEND_AFTER"), HasSubstr("last")));

@@ -5,10 +5,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
+from pathlib import Path
+from typing import Any, get_type_hints
 
 import pytest
 
 import forebay
+from forebay import _core
+from forebay.opening import WriterOptions
 
 
 @pytest.mark.parametrize(
@@ -43,7 +48,9 @@ def test_address_of_a_step_is_not_opened() -> None:
         ("all", forebay.Retention()),
         ("last:3", forebay.Retention(last=3)),
         ("consumers:render+post", forebay.Retention(consumers=("render", "post"))),
-        ("last:3,consumers:render,precious:10", forebay.Retention(3, ("render",), 10)),
+        ("last:3,consumers:render,precious:10", forebay.Retention(last=3, consumers=("render",), precious_every=10)),
+        ("last:10,first:1", forebay.Retention(last=10, first=1)),
+        ("all,first:2,precious:4", forebay.Retention(first=2, precious_every=4)),
     ],
 )
 def test_retention_is_parsed_and_written(text: str, retention: forebay.Retention) -> None:
@@ -51,7 +58,7 @@ def test_retention_is_parsed_and_written(text: str, retention: forebay.Retention
     assert str(retention) == text
 
 
-@pytest.mark.parametrize("text", ["", "none", "last:", "last:-1", "last:x", "consumers:"])
+@pytest.mark.parametrize("text", ["", "none", "last:", "last:-1", "last:x", "first:0", "first:-1", "consumers:"])
 def test_other_texts_are_no_retention(text: str) -> None:
     with pytest.raises(forebay.InvalidArgumentError):
         forebay.Retention.parse(text)
@@ -64,6 +71,7 @@ def test_record_becomes_json() -> None:
         epoch=1,
         incarnation=1,
         ranks=2,
+        run="",
         status=forebay.StreamStatus.LIVE,
         status_text="",
         oldest=0,
@@ -79,10 +87,45 @@ def test_record_becomes_json() -> None:
     plain = json.loads(json.dumps(info.as_dict()))
     assert plain == info.as_dict()
     assert plain["status"] == "live"
-    assert plain["retention"] == {"last": 2, "consumers": ["render"], "precious_every": 0}
+    assert plain["retention"] == {"last": 2, "consumers": ["render"], "first": 0, "precious_every": 0}
     assert plain["consumers"] == [
         {"name": "render", "position": 2, "lag_steps": 2, "connected": True, "holder_pid": 99}
     ]
+
+
+@pytest.mark.parametrize("name", sorted(_core.record_fields()))
+def test_record_has_the_fields_that_the_native_side_tells(name: str) -> None:
+    fields = [field.name for field in dataclasses.fields(getattr(forebay.records, name))]
+    assert fields == _core.record_fields()[name]
+
+
+@pytest.mark.parametrize(
+    ("table", "record"),
+    [
+        ("Consumer", "ConsumerInfo"),
+        ("Stream", "StreamInfo"),
+        ("Reservation", "ReservationInfo"),
+        ("ServerAnswer", "ServerInfo"),
+        ("Finding", "Finding"),
+    ],
+)
+def test_record_has_all_fields_of_its_table_on_the_wire(table: str, record: str) -> None:
+    schema = (Path(__file__).parents[3] / "core/protocol/messages.fbs").read_text()
+    body = re.search(rf"^table {table} {{$(.*?)^}}$", schema, re.MULTILINE | re.DOTALL)
+    assert body is not None
+    fields = re.findall(r"^  (\w+):", body[1], re.MULTILINE)
+    assert sorted(fields) == sorted(_core.record_fields()[record])
+
+
+def test_writer_options_are_those_of_the_native_table() -> None:
+    names = {name for name, _, _ in _core.writer_options()}
+    from_launcher = {"rank", "ranks", "group"}
+    for_all_modes = {"timeout", "reconnect_timeout"}
+    assert set(get_type_hints(WriterOptions)) == names - for_all_modes | from_launcher
+    assert forebay.open.__doc__ is not None
+    parameters = re.findall(r"^    (\w[\w, ]*) : ", forebay.open.__doc__, re.MULTILINE)
+    documented = {name for line in parameters for name in line.split(", ")}
+    assert documented == {"address", "mode", "instance", "verify"} | names | from_launcher
 
 
 def test_records_are_frozen() -> None:
@@ -101,6 +144,27 @@ def test_rank_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_rank_without_its_number_is_refused() -> None:
     with pytest.raises(forebay.InvalidArgumentError, match="both rank and ranks"):
         forebay.open("run1/flow", mode="w", rank=1)
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"when_full": "wait"}, "when_full='wait': expected one of block, drop_oldest, error"),
+        ({"append_after": "last"}, "append_after='last': expected the number of a step"),
+        ({"rendezvous_readers": -1}, "rendezvous_readers='-1': expected a number from 0"),
+        ({"checksums": "perhaps"}, "checksums='perhaps': expected true or false"),
+        ({"retention": "some"}, "retention='some': cannot read"),
+        ({"block_timeout": -1}, "seconds"),
+    ],
+)
+def test_mistaken_option_names_itself_and_what_is_known(option: dict[str, Any], message: str) -> None:
+    with pytest.raises(forebay.InvalidArgumentError, match=message):
+        forebay.open("run1/flow", mode="w", **option)
+
+
+def test_unknown_option_is_a_type_error() -> None:
+    with pytest.raises(TypeError, match="'colour'"):
+        forebay.open("run1/flow", mode="w", colour="red")  # type: ignore[call-overload]
 
 
 def test_options_for_writing_are_refused_when_reading() -> None:

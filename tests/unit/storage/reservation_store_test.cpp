@@ -8,6 +8,9 @@
 
 #include <gtest/gtest.h>
 
+#include "storage/framing.h"
+#include "storage/record_body.h"
+#include "storage/reservation_check.h"
 #include "tests/unit/storage/reservation_fixture.h"
 
 namespace forebay::storage {
@@ -52,6 +55,33 @@ TEST(ReservationLayout, too_small_and_too_large_are_refused) {
   EXPECT_EQ(layout_for(~std::uint64_t{0}).error().code, ErrorCode::invalid_argument);
 }
 
+TEST(ReservationLayout, files_have_a_capacity_beside_that_of_streams) {
+  const auto both = layout_for(8 * mebibyte, 3 * mebibyte + 1);
+  ASSERT_TRUE(both);
+  EXPECT_EQ(both->capacity_bytes, 8 * mebibyte);
+  EXPECT_EQ(both->files_bytes, 4 * mebibyte);
+  EXPECT_EQ(both->segments, 7U);
+  const auto files_only = layout_for(0, 1);
+  ASSERT_TRUE(files_only);
+  EXPECT_EQ(files_only->capacity_bytes, 0U);
+  EXPECT_EQ(files_only->files_bytes, mebibyte);
+  EXPECT_EQ(files_only->segments, 0U);
+  EXPECT_EQ(files_only->journal_reserve_bytes, 0U);
+}
+
+TEST(ReservationLayout, capacities_that_overflow_or_are_none_are_refused) {
+  const std::uint64_t most = std::uint64_t{256} << 40;
+  EXPECT_EQ(layout_for(most, most)->capacity_bytes + layout_for(most, most)->files_bytes, 2 * most);
+  for (const auto& [capacity, files] : {std::pair<std::uint64_t, std::uint64_t>{0, 0},
+                                        {0, most + 1},
+                                        {0, ~std::uint64_t{0}},
+                                        {8 * mebibyte, ~std::uint64_t{0}},
+                                        {~std::uint64_t{0}, ~std::uint64_t{0}},
+                                        {1, mebibyte}}) {
+    EXPECT_EQ(layout_for(capacity, files).error().code, ErrorCode::invalid_argument) << capacity << " " << files;
+  }
+}
+
 class ReservationStoreTest : public ::testing::Test {
  protected:
   ReservationStoreTest() : store_(std::move(*ReservationStore::open(device_, root_.path()))) {}
@@ -84,6 +114,39 @@ TEST_F(ReservationStoreTest, what_was_created_is_loaded) {
   ASSERT_EQ(loaded.size(), 2U);
   EXPECT_EQ(bytes_of_record(loaded[0]), bytes_of_record(reservation_record()));
   EXPECT_TRUE(problems_.empty());
+}
+
+TEST_F(ReservationStoreTest, a_reservation_may_be_of_files_only) {
+  auto record = reservation_record(reservation_id, 0);
+  record.capacity_bytes = 0;
+  record.journal_reserve_bytes = 0;
+  record.files_bytes = mebibyte;
+  create(record);
+  const auto loaded = load();
+  ASSERT_EQ(loaded.size(), 1U);
+  EXPECT_EQ(bytes_of_record(loaded[0]), bytes_of_record(record));
+  EXPECT_EQ(granted_bytes(loaded[0]), mebibyte);
+  EXPECT_EQ(*store_->files_bytes(reservation_id), 0U);
+  EXPECT_TRUE(problems_.empty());
+}
+
+TEST_F(ReservationStoreTest, versions_without_capacity_for_files_do_not_read_a_reservation_that_has_one) {
+  EXPECT_EQ(record_type_for(reservation_record()), 1);
+  auto record = reservation_record();
+  record.files_bytes = mebibyte;
+  EXPECT_EQ(record_type_for(record), 2);
+  // A record of the wrong type is no record of this version either.
+  const auto encoded = [](std::uint16_t type, const reservation::ReservationT& body) {
+    flatbuffers::FlatBufferBuilder builder;
+    std::vector<std::byte> frame;
+    encode_frame({.type = type}, std::as_bytes(pack_body(builder, body)), frame);
+    return frame;
+  };
+  EXPECT_TRUE(decode_reservation(encoded(2, record)));
+  EXPECT_TRUE(decode_reservation(encoded(1, reservation_record())));
+  EXPECT_EQ(decode_reservation(encoded(1, record)).error().code, ErrorCode::corrupt);
+  EXPECT_EQ(decode_reservation(encoded(2, reservation_record())).error().code, ErrorCode::corrupt);
+  EXPECT_EQ(decode_reservation(encoded(3, record)).error().code, ErrorCode::unsupported);
 }
 
 TEST_F(ReservationStoreTest, segments_have_their_space) {
@@ -121,6 +184,10 @@ TEST_F(ReservationStoreTest, a_record_that_cannot_be_is_refused) {
   refuse([](auto& r) { r.members[0]->segments = 5; });
   refuse([](auto& r) { r.journal_reserve_bytes = ~std::uint64_t{0}; });
   refuse([](auto& r) { r.lifetime = 3; });
+  refuse([](auto& r) { r.files_bytes = ~std::uint64_t{0}; });
+  refuse([](auto& r) { r.capacity_bytes = ~std::uint64_t{0}; });
+  refuse([](auto& r) { r.capacity_bytes = 0, r.files_bytes = mebibyte; });
+  refuse([](auto& r) { r.members[0]->segments = 0, r.files_bytes = mebibyte; });
   EXPECT_TRUE(names_in(reservations()).empty());
 }
 

@@ -206,7 +206,7 @@ TEST(StreamState, a_group_may_withdraw_and_set_the_retention_with_the_record_tha
   expect_contradiction(state, record, "beyond the next step");
   record.withdraws_from = 2;
   record.next_step = 2;
-  record.retention = "first:3";
+  record.retention = "newest:3";
   expect_contradiction(state, record, "no retention");
   record.retention = "last:3";
   ASSERT_TRUE(state.apply(record));
@@ -373,8 +373,25 @@ TEST(StreamState, retention_is_taken_in_its_text_form) {
   ASSERT_TRUE(state.apply(set));
   EXPECT_EQ(state.retention.last, 3U);
   EXPECT_EQ(state.retention.precious_every, 10U);
-  set.retention = "first:3";
+  set.retention = "last:3,first:2";
+  ASSERT_TRUE(state.apply(set));
+  EXPECT_EQ(state.retention.first, 2U);
+  EXPECT_EQ(state_from_checkpoint(state).retention, state.retention);
+  set.retention = "middle:3";
   expect_contradiction(state, set, "no retention");
+}
+
+TEST(StreamState, a_groups_run_and_its_parts_storage_incarnations_survive_a_checkpoint) {
+  StreamState state = state_with_steps(0);
+  auto formed = group_formed(state, 2, 1);
+  formed.run = "run 17";
+  ASSERT_TRUE(state.apply(formed));
+  auto step = step_committed(state);
+  step.parts.front()->storage_incarnation = 0x123456789abcdef0;
+  ASSERT_TRUE(state.apply(step));
+  const StreamState loaded = state_from_checkpoint(state);
+  EXPECT_EQ(loaded.group->run, "run 17");
+  EXPECT_EQ(loaded.steps.at(0).committed.parts.front()->storage_incarnation, 0x123456789abcdef0U);
 }
 
 TEST(StreamState, an_unknown_record_type_is_unsupported) {

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from forebay.errors import NotFoundError, UnsupportedError
 from forebay.manager.stage_state import StageState
-from forebay.workflows.manager.database import Database, StageRow
+from forebay.workflows.manager.database import Database, ReservationRow, StageRow
 
 
 @pytest.fixture
@@ -75,3 +76,17 @@ def test_a_database_of_a_newer_forebay_is_refused(database: Database, path: Path
         connection.execute("UPDATE schema SET version = 99")
     with pytest.raises(UnsupportedError, match="version 99"):
         Database(path)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_database_of_before_files_had_a_capacity_is_taken_over(database: Database, path: Path, version: int) -> None:
+    wish = ReservationRow("run1", 64 << 20, True, "striped", "scratch", 1000, 1000, files_bytes=1 << 20)
+    database.put_reservation(wish)
+    database.close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("ALTER TABLE reservations DROP COLUMN files_bytes")
+        connection.execute(f"UPDATE schema SET version = {version}")
+    for _ in range(2):
+        again = Database(path)
+        assert again.reservation("run1") == replace(wish, files_bytes=0)
+        again.close()

@@ -58,7 +58,7 @@ class FakeServer:
         pass
 
     def server(self) -> ServerInfo:
-        return ServerInfo("1", "/", 1, 1, POOL_BYTES, 0, 1, 0, 0)
+        return ServerInfo("1", "/", 1, 1, POOL_BYTES, 0, 1, 0, 0, "", 1)
 
     def reservations(self) -> list[ReservationInfo]:
         self._check()
@@ -90,7 +90,8 @@ class FakeServer:
             id=f"id-{self.created}",
             capacity_bytes=capacity,
             used_bytes=0,
-            files_bytes=0,
+            files_bytes=options.get("files", 0),
+            files_used_bytes=0,
             segment_bytes=1,
             lifetime=Lifetime.PERSISTENT if persistent else Lifetime.JOB,
             access_mode=AccessMode(options["access_mode"]),

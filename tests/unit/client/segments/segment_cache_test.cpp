@@ -24,7 +24,7 @@ class SegmentPlaces : public ::testing::Test {
     EXPECT_TRUE(file) << file.error().message();
     const std::vector<std::byte> content(size, static_cast<std::byte>(fill));
     EXPECT_TRUE((*file)->write_at(0, content));
-    return std::make_shared<Segment>(number, std::move(*file), size, addresses_);
+    return std::make_shared<Segment>(number, 0, std::move(*file), size, addresses_);
   }
 
   testing::TemporaryDirectory directory_;

@@ -22,12 +22,13 @@ class GrantedSpaceTest : public ::testing::Test {
     return part;
   }
 
-  const SpaceMap map_{2, 8 * unit};
+  const SpaceMap map_{4, 8 * unit};
+  const SegmentLayout layout_{{2, 2}};
   GrantedSpace granted_;
 };
 
 TEST_F(GrantedSpaceTest, goes_into_a_part_and_comes_back_from_it) {
-  const auto taken = granted_.take(map_, 3, part(1, unit, 2 * unit));
+  const auto taken = granted_.take(map_, layout_, 3, part(1, unit, 2 * unit));
   ASSERT_TRUE(taken);
   EXPECT_EQ(taken->rank, 3U);
   EXPECT_EQ(granted_.total(), 2 * unit);
@@ -43,9 +44,14 @@ TEST_F(GrantedSpaceTest, stays_as_it_is_when_a_part_is_refused) {
   elsewhere.metadata.front() = wire::Extent(1, 0, 0, 2 * unit, 64);
   wire::PartT longer = part(1, 0, unit);
   longer.metadata_bytes = 65;
-  for (const wire::PartT& refused : {part(0, 0, unit), part(1, 4 * unit, unit), part(1, 7 * unit, 2 * unit),
-                                     part(9, 0, unit), twice, elsewhere, longer}) {
-    const auto taken = granted_.take(map_, 0, refused);
+  wire::PartT of_other_member = part(1, 0, unit);
+  of_other_member.extents.front() = wire::Extent(1, 1, 0, 0, unit);
+  wire::PartT metadata_of_other_member = part(1, 0, unit);
+  metadata_of_other_member.metadata.front() = wire::Extent(1, 1, 0, 0, 64);
+  for (const wire::PartT& refused :
+       {part(0, 0, unit), part(1, 4 * unit, unit), part(1, 7 * unit, 2 * unit), part(9, 0, unit), twice, elsewhere,
+        longer, of_other_member, metadata_of_other_member}) {
+    const auto taken = granted_.take(map_, layout_, 0, refused);
     ASSERT_FALSE(taken);
     EXPECT_EQ(taken.error().code, ErrorCode::protocol);
     EXPECT_EQ(granted_.total(), 4 * unit);

@@ -77,6 +77,9 @@ TEST_F(WriterGroupTest, impossible_ranks_and_options_are_refused) {
   wish = writer_open();
   wish.group = std::string(std::size_t{1} << 20, 'g');
   refused(wish, ErrorCode::invalid_argument);
+  wish = writer_open();
+  wish.run = std::string(5000, 'r');
+  refused(wish, ErrorCode::invalid_argument);
   refused(writer_open(0, 1, "files"), ErrorCode::invalid_argument);
   refused(writer_open(0, 1, "../flow"), ErrorCode::invalid_argument);
   wish = writer_open();
@@ -194,6 +197,12 @@ TEST_F(WriterGroupTest, parts_that_name_space_of_others_change_nothing) {
   refused(with_extent(extent.segment(), extent.offset() + 1, 4096), "not in units");
   refused(with_extent(extent.segment(), extent.offset(), 0), "empty");
   refused(with_extent(extent.segment(), extent.offset(), 1 << 30), "more than the segment has");
+  part = good;
+  part.extents = {wire::Extent(extent.segment(), 1, 0, extent.offset(), extent.length())};
+  refused(part, "a member that does not have the segment");
+  part = good;
+  part.metadata = {wire::Extent(extent.segment(), 1, 0, extent.offset(), 64)};
+  refused(part, "metadata on a member that does not have the segment");
   part = good;
   part.metadata.clear();
   refused(part, "no metadata");
