@@ -27,8 +27,10 @@ USER = "nobody"
 def instance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLineInstance]:
     """An instance that others can reach, with a reservation of root's."""
     folder = tmp_path_factory.mktemp("peers")
-    for parent in (folder, *folder.parents[:2]):
-        parent.chmod(0o755)
+    # Others go through pytest's folders, which are one more where tests run side by side.
+    for parent in (folder, *folder.parents):
+        if parent.stat().st_uid == os.geteuid() and not parent.stat().st_mode & 0o001:
+            parent.chmod(0o755)
     with (
         CommandLineInstance(folder / "root") as running,
         pytest.MonkeyPatch.context() as environment,

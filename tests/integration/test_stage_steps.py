@@ -403,7 +403,7 @@ def test_a_consumer_makes_retention_wait_for_the_stage(reservation: str, tmp_pat
 
 def test_another_stage_in_the_same_destination_is_refused(job: StepsJob, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
-    with destination_lock(tmp_path / "out"), pytest.raises(BusyError, match="another stage works"):
+    with destination_lock(tmp_path / "out"), pytest.raises(BusyError, match="another stage is writing"):
         stage(job)
     assert stage(job)["staged"] == [0, 10, 20]
 

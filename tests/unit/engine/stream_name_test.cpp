@@ -58,8 +58,12 @@ TEST(StreamName, of_anything_is_a_valid_name_and_always_the_same) {
   for (int round = 0; round < 20'000; ++round) {
     std::string opened;
     for (std::uint64_t length = random() % 40; length > 0; --length) {
-      opened += random() % 2 == 0 ? std::string(pieces[random() % std::size(pieces)])
-                                  : std::string(1, static_cast<char>(random() % 256));
+      const std::uint64_t drawn = random();
+      if ((drawn & 1U) == 0) {
+        opened += pieces[random() % std::size(pieces)];
+      } else {
+        opened += static_cast<char>(random() % 256);
+      }
     }
     for (const std::string& name : {stream_name_of(opened), stream_path_of(opened)}) {
       EXPECT_TRUE(is_valid_name(name)) << opened << " -> " << name;

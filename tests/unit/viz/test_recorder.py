@@ -97,7 +97,7 @@ def test_movie_frames_without_a_file_are_taken_out(tmp_path: Path, painter: Pain
 def test_another_size_in_the_same_folder_is_refused(tmp_path: Path, painter: Painter) -> None:
     record(tmp_path, painter, [0])
     (tmp_path / "movie.mp4").unlink()
-    with pytest.raises(InvalidArgumentError, match="take another folder"):
+    with pytest.raises(InvalidArgumentError, match="another folder"):
         Recorder(tmp_path, painter, SceneOptions(width=162, height=120))
 
 
