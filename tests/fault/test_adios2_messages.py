@@ -18,7 +18,7 @@ from tests.support.sweeps import Sweep
 
 STEPS = 5
 #: So many messages a writer or reader of these has at least.
-MESSAGES_MIN = 11
+MESSAGES_MIN = 9
 
 # Appends up to a number of steps, or replaces what there is.
 WRITER = """

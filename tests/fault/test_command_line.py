@@ -36,6 +36,15 @@ USAGE = [
     ("watch", "RES/STREAM"),
     ("watch r/flow --interval 0", "interval"),
     ("watch r/flow --interval soon", "--interval"),
+    ("inspect", "RES/STREAM"),
+    ("dump r/flow@1", "VARIABLE"),
+    ("status --no-such-option", "--no-such-option"),
+    ("run", "COMMAND"),
+    ("run --no-such-option -- true", "--no-such-option"),
+    ("reconstruct", "RES/STREAM"),
+    ("publish", "RES/STREAM"),
+    ("publish r/flow {missing} --for gnuplot", "gnuplot"),
+    ("view", "RES/STREAM"),
     ("stage-in", "SOURCE"),
     ("stage-in {file}", "RES:PATH"),
     ("stage-out", "RES/STREAM"),
@@ -70,6 +79,9 @@ FAILURES = [
     ("watch r/nothing --once", "nothing"),
     ("watch nonsense --once", "RESERVATION/STREAM"),
     ("env nonsense", "RESERVATION/STREAM"),
+    ("inspect nonsense", "RESERVATION/STREAM"),
+    ("reconstruct nonsense --out {missing}", "RESERVATION/STREAM"),
+    ("run -- true", "--engine-for"),
     ("render r/nothing --out {missing} --timeout 0.1", "nothing"),
     ("render r/flow --out {missing} --size wide", "wide"),
 ]
@@ -185,7 +197,7 @@ def test_errors_in_json_are_json(served: Instance, capfd: pytest.CaptureFixture[
 def test_every_command_is_in_the_tables() -> None:
     """A new command gets its bad arguments here."""
     covered = {line.split()[0] for line, _ in (*USAGE, *FAILURES)} | {line.split()[0] for line in NEEDS_MANAGER}
-    own = {"doctor", "env", "ls", "show", "steps", "streams", "watch"}
+    own = {"doctor", "dump", "env", "inspect", "ls", "show", "steps", "streams", "watch"}
     assert own | {point.name for point in entry_points(group=COMMAND_GROUP)} <= covered
 
 
