@@ -35,7 +35,7 @@ def texts_of_sources() -> str:
     files = [
         file
         for folder in SOURCES
-        for pattern in ("*.cpp", "*.h", "*.py")
+        for pattern in ("*.c", "*.cpp", "*.h", "*.py")
         for file in sorted((ROOT / folder).rglob(pattern))
     ]
     return re.sub(r'"\s*f?"', "", " ".join(file.read_text(encoding="utf-8").replace('\\"', '"') for file in files))

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import subprocess
+import tempfile
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,10 +55,12 @@ class Demo:
 
 
 @pytest.fixture
-def out(tmp_path: Path) -> Iterator[Path]:
-    out = tmp_path / "demo"
-    yield out
-    assert processes_of(out) == []
+def out() -> Iterator[Path]:
+    """A folder of a short name: the ranks' sockets lie below it."""
+    with tempfile.TemporaryDirectory(prefix="demo-") as folder:
+        out = Path(folder) / "out"
+        yield out
+        assert processes_of(out) == []
 
 
 @pytest.mark.timeout(240)

@@ -169,7 +169,7 @@ static void check_version(forebay_real_open real, const char* name, Dl_info* cor
   if (object != NULL) dlclose(object);
   if (version != NULL && forebay_knows_adios2(version)) return;
   fail(
-      "Forebay: Open of %s was asked for, but this ADIOS2 (%s, version %s) is not one that `forebay run` knows. Use "
+      "Forebay: Open of %s was asked for, but this ADIOS2 (%s, version %s) is not one that forebay run knows. Use "
       "ADIOS2 2.12.1, or set the engine in XML (docs/adios2.md)",
       name, core->dli_fname == NULL ? "unknown" : core->dli_fname, version == NULL ? "unknown" : version);
 }
