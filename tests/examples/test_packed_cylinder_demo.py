@@ -7,8 +7,8 @@ import json
 import os
 import signal
 import subprocess
-import tempfile
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -60,7 +60,8 @@ TEST(StreamName, of_anything_is_a_valid_name_and_always_the_same) {
     for (std::uint64_t length = random() % 40; length > 0; --length) {
       const std::uint64_t drawn = random();
       if ((drawn & 1U) == 0) {
-        opened += pieces[random() % std::size(pieces)];
+        const std::size_t piece = random() % std::size(pieces);
+        opened += pieces[piece];
       } else {
         opened += static_cast<char>(random() % 256);
       }
