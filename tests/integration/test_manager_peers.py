@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,17 +25,15 @@ USER = "nobody"
 
 
 @pytest.fixture(scope="module")
-def instance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLineInstance]:
+def instance() -> Iterator[CommandLineInstance]:
     """An instance that others can reach, with a reservation of root's."""
-    folder = tmp_path_factory.mktemp("peers")
-    # Others go through pytest's folders, which are one more where tests run side by side.
-    for parent in (folder, *folder.parents):
-        if parent.stat().st_uid == os.geteuid() and not parent.stat().st_mode & 0o001:
-            parent.chmod(0o755)
     with (
-        CommandLineInstance(folder / "root") as running,
+        # Not below pytest's folders, which it closes to others whenever another run begins.
+        tempfile.TemporaryDirectory(prefix="peers-") as folder,
+        CommandLineInstance(Path(folder) / "root") as running,
         pytest.MonkeyPatch.context() as environment,
     ):
+        Path(folder).chmod(0o755)
         environment.setenv("FOREBAY_ROOT", str(running.root))
         running.ask("create", "roots", "--capacity", "32MiB")
         yield running

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -49,13 +50,12 @@ with adios2.Stream(io, "flow", "w") as stream:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where other users may go, which pytest's own folders forbid."""
-    path = tmp_path_factory.mktemp("slurm")
-    for parent in (path, *path.parents):
-        if parent.stat().st_uid == os.geteuid() and not parent.stat().st_mode & 0o001:
-            parent.chmod(0o711)
-    return path
+def folder() -> Iterator[Path]:
+    """Where other users may go: pytest closes its own folders to them whenever another run begins."""
+    with tempfile.TemporaryDirectory(prefix="slurm-") as name:
+        path = Path(name)
+        path.chmod(0o755)
+        yield path
 
 
 @pytest.fixture(scope="module")
