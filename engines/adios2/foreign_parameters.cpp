@@ -22,7 +22,7 @@ constexpr ForeignParameter table[] = {
      "replaces "
      "the stream. 0 is no limit.",
      {}},
-    {"QueueFullPolicy", "SST", translated, "`Block` or `Discard`: what `QueueLimit` means.", {}},
+    {"QueueFullPolicy", "SST", translated, "`Discard`: see `QueueLimit`. `Block` has no effect yet.", {}},
     {"ReserveQueueLimit",
      "SST",
      translated,
