@@ -74,7 +74,7 @@ def test_down_keeps_what_is_persistent_and_its_data(instance: CommandLineInstanc
     instance.ask("create", "scratch", "--capacity", "16MiB")
     write("kept/flow")
     told = instance.ask("down")
-    assert told == {"root": str(instance.root), "was_running": True, "destroyed": ["scratch"], "killed": False}
+    assert (told["was_running"], told["destroyed"], told["killed"]) == (True, ["scratch"], False)
     assert instance.ask("down")["was_running"] is False
     told = instance.up()
     assert told["server_started"]
@@ -86,14 +86,30 @@ def test_down_keeps_what_is_persistent_and_its_data(instance: CommandLineInstanc
 
 def test_down_does_not_lose_precious_steps_unasked(instance: CommandLineInstance) -> None:
     instance.ask("create", "scratch", "--capacity", "16MiB")
+    # Before and after it in the order of names.
+    for name in ("first", "zoo"):
+        instance.ask("create", name, "--capacity", "16MiB")
+        write(f"{name}/flow")
     write("scratch/flow", retention="precious:1")
     refused = instance.run("down")
     assert refused.returncode == ExitStatus.ERROR
-    assert "precious" in refused.stderr
-    assert names(instance) == {"scratch"}
-    assert instance.ask("down", "--force")["destroyed"] == ["scratch"]
+    assert "nothing was destroyed: scratch/flow has 1 precious steps" in refused.stderr
+    assert names(instance) == {"first", "scratch", "zoo"}
+    assert instance.ask("down", "--force")["destroyed"] == ["first", "scratch", "zoo"]
     instance.up()
     assert names(instance) == set()
+
+
+def test_down_destroys_nothing_while_one_is_written(instance: CommandLineInstance) -> None:
+    for name in ("idle", "used"):
+        instance.ask("create", name, "--capacity", "16MiB")
+    with forebay.open("used/flow", "w") as stream:
+        stream.write("T", np.zeros(10))
+        refused = instance.run("down")
+        assert refused.returncode == ExitStatus.ERROR
+        assert "nothing was destroyed: used/flow is being written" in refused.stderr
+        assert names(instance) == {"idle", "used"}
+    assert instance.ask("down")["destroyed"] == ["idle", "used"]
 
 
 def test_down_after_both_were_killed_dooms_what_is_not_persistent(instance: CommandLineInstance) -> None:
@@ -102,7 +118,7 @@ def test_down_after_both_were_killed_dooms_what_is_not_persistent(instance: Comm
     instance.kill_manager()
     instance.kill_server()
     told = instance.ask("down")
-    assert told["destroyed"] == ["scratch"]
+    assert (told["destroyed"], told["to_destroy"]) == ([], ["scratch"])
     instance.up()
     assert names(instance) == {"kept"}
     assert instance.ask("doctor")["clean"] is True
@@ -114,7 +130,7 @@ def test_down_without_a_server_loses_precious_steps_only_if_forced(instance: Com
     write("scratch/flow", retention="precious:1")
     instance.kill_manager()
     instance.kill_server()
-    assert instance.ask("down", *["--force"] * force)["destroyed"] == ["scratch"]
+    assert instance.ask("down", *["--force"] * force)["to_destroy"] == ["scratch"]
     instance.up()
     assert names(instance) == (set() if force else {"scratch"})
     assert instance.ask("doctor")["clean"] is True

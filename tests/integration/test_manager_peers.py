@@ -72,7 +72,9 @@ def test_a_user_has_reservations_of_their_own(instance: CommandLineInstance) -> 
         "already_exists",
         "permission_denied",
     )
-    assert ask(instance, "destroy", "theirs", force=False) is None
+    assert ask(instance, "destroy", "theirs", force=False)["existed"] is True
+    # Names of others are not given away.
+    assert ask(instance, "destroy", "root", force=False) == {"destroyed": "root", "existed": False, "near": []}
     with forebay.Admin() as admin, pytest.raises(forebay.NotFoundError):
         admin.reservation("theirs")
 

@@ -19,6 +19,7 @@ from pydantic import BaseModel, Field
 
 from forebay.errors import ErrorCode, ForebayError, InvalidArgumentError, NotFoundError, PermissionDeniedError
 from forebay.manager.jobs import job_from_json
+from forebay.near_names import near_names
 from forebay.sizes import parse_size
 from forebay.workflows.manager.database import Database, ReservationRow, StageRow
 from forebay.workflows.manager.peer import CurrentPeer, Peer
@@ -120,9 +121,11 @@ def build_api(
 
     @api.delete("/reservations/{name:path}")
     def destroy_reservation(name: str, peer: CurrentPeer, force: bool = False) -> dict[str, Any]:
-        """Destroys a reservation; idempotent."""
-        reservations.destroy(name, force=force, by_uid=None if peer.is_administrator else peer.uid)
-        return {"destroyed": name}
+        """Destroys a reservation; idempotent. Where there was none, `near` has names that may have been meant."""
+        by_uid = None if peer.is_administrator else peer.uid
+        existed = reservations.destroy(name, force=force, by_uid=by_uid)
+        near = [] if existed else near_names(name, reservations.names_of(by_uid))
+        return {"destroyed": name, "existed": existed, "near": near}
 
     def tell_whole(row: StageRow) -> dict[str, Any]:
         return _tell(row, supervisor.version(row.id)) | {"receipt": database.receipt(row.id)}

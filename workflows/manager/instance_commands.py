@@ -9,19 +9,12 @@ from typing import Annotated
 
 import typer
 
-from forebay.cli.chosen import chosen_or_current
+from forebay.cli.chosen import chosen, chosen_or_current
 from forebay.cli.output import JsonOption, console, print_json
 from forebay.sizes import format_size, parse_size
 from forebay.workflows.manager.instance_control import InstanceControl
 
 __all__ = ["down", "up"]
-
-_RootOption = Annotated[
-    str | None,
-    typer.Option(
-        "--root", metavar="DIR", help="Root directory of the instance. Default: $FOREBAY_ROOT, else your own."
-    ),
-]
 
 up_app = typer.Typer(add_completion=False)
 down_app = typer.Typer(add_completion=False)
@@ -35,11 +28,10 @@ def up(
             help="What all reservations may take together, for example 200GiB. Default: 80 % of the free space."
         ),
     ] = None,
-    root: _RootOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Start the instance in the background: the staging server and the manager. Returns when both serve; idempotent."""
-    instance = chosen_or_current(root)
+    instance = chosen_or_current()
     state = InstanceControl(instance).up(None if capacity is None else parse_size(capacity))
     if as_json:
         print_json(
@@ -56,7 +48,7 @@ def up(
     what = f"started {' and '.join(started)}" if started else "runs already"
     out.print(f"{what}: {instance.root}, pool of {format_size(state.server.pool_bytes)}", markup=False, soft_wrap=True)
     others_socket = " FOREBAY_SOCKET=" if "FOREBAY_SOCKET" in os.environ else ""
-    if root is not None or others_socket:
+    if chosen() is not None or others_socket:
         root_text = shlex.quote(str(instance.root))
         out.print(f"for other commands: export FOREBAY_ROOT={root_text}{others_socket}", markup=False, soft_wrap=True)
 
@@ -69,11 +61,13 @@ def down(
             "--force", help="Also destroy reservations with active writers or precious steps that are not staged out."
         ),
     ] = False,
-    root: _RootOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Stop the instance: destroy reservations that are not persistent, end manager and server. Waits; idempotent."""
-    instance = chosen_or_current(root)
+    """Stop the instance: destroy reservations that are not persistent, end manager and server. Waits; idempotent.
+
+    If one of them has writers or precious steps that are not staged out, nothing is destroyed and it stays up.
+    """
+    instance = chosen_or_current()
     done = InstanceControl(instance).down(force=force)
     if as_json:
         print_json({"root": str(instance.root), **done})
@@ -81,4 +75,7 @@ def down(
     out = console()
     if done["destroyed"]:
         out.print(f"destroyed (not persistent): {', '.join(done['destroyed'])}", markup=False, soft_wrap=True)
+    if done["to_destroy"]:
+        names = ", ".join(done["to_destroy"])
+        out.print(f"the next `forebay up` destroys (not persistent): {names}", markup=False, soft_wrap=True)
     out.print(f"{'ended' if done['was_running'] else 'was not running'}: {instance.root}", markup=False, soft_wrap=True)

@@ -74,14 +74,18 @@ class InstanceControl:
     def down(self, *, force: bool) -> dict[str, Any]:
         """Destroys what is not persistent and ends both daemons. Returns what was done; idempotent.
 
+        Where the server is down already, nothing can be destroyed: `to_destroy` has what the next `up` destroys.
+
         Raises
         ------
         RefusedError
             A reservation that would go has writers or unstaged precious steps, and `force` was not given. Both daemons
-            keep running; those before it are gone.
+            keep running, and nothing was destroyed.
         """
         if not self._instance.root.is_dir():
-            return {"was_running": False, "destroyed": []}
+            return {"was_running": False, "destroyed": [], "to_destroy": [], "killed": False}
+        to_destroy: list[str] = []
+        destroyed: list[str] = []
         with self._switch():
             was_running = self._server.is_running or self._manager.is_running
             if self._server.is_running:
@@ -92,8 +96,8 @@ class InstanceControl:
             else:
                 # Nobody can destroy anything now; what is not persistent goes when the instance comes up again.
                 killed = self._manager.stop(_STOP_SECONDS_MAX)
-                destroyed = self._doom_non_persistent(force=force)
-        return {"was_running": was_running, "destroyed": destroyed, "killed": killed}
+                to_destroy = self._doom_non_persistent(force=force)
+        return {"was_running": was_running, "destroyed": destroyed, "to_destroy": to_destroy, "killed": killed}
 
     def _destroy_through_manager(self, *, force: bool) -> list[str]:
         if self._manager.is_running:

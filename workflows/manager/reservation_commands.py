@@ -68,8 +68,11 @@ def destroy(
     """Destroy a reservation with all its streams and files; idempotent."""
     check_reservation(name)
     with ManagerClient(chosen_or_current()) as manager:
-        manager.destroy(name, force=force)
+        told = manager.destroy(name, force=force)
     if as_json:
-        print_json({"destroyed": name})
-        return
-    console().print(f"{name}: destroyed", markup=False, soft_wrap=True)
+        print_json(told)
+    elif told["existed"]:
+        console().print(f"{name}: destroyed", markup=False, soft_wrap=True)
+    else:
+        near = f"; did you mean {' or '.join(told['near'])}?" if told["near"] else ""
+        console().print(f"{name}: there was no such reservation{near}", markup=False, soft_wrap=True)

@@ -21,7 +21,7 @@ from forebay.errors import (
     RefusedError,
     StorageError,
 )
-from forebay.records import Finding, Lifetime, ReservationInfo, Severity
+from forebay.records import Finding, Lifetime, ReservationInfo, Severity, StreamStatus
 from forebay.workflows.manager.database import Database, ReservationRow
 from forebay.workflows.manager.server_link import ServerLink
 from forebay.workflows.manager.states import ReservationState
@@ -30,6 +30,7 @@ __all__ = ["Reservations"]
 
 _log = logging.getLogger(__name__)
 
+_REASONS_SHOWN = 3
 _ROOM_SECONDS_MAX = 5.0
 _ROOM_POLL_SECONDS = 0.05
 
@@ -71,8 +72,8 @@ class Reservations:
             self._adopt(info)
             return info
 
-    def destroy(self, name: str, *, force: bool, by_uid: int | None) -> None:
-        """Destroys the reservation; idempotent.
+    def destroy(self, name: str, *, force: bool, by_uid: int | None) -> bool:
+        """Destroys the reservation; idempotent. False if there was none.
 
         Parameters
         ----------
@@ -93,12 +94,13 @@ class Reservations:
         with self._lock:
             known = self._database.reservation(name) or self._adopt_from_server(name)
             if known is None:
-                return
+                return False
             if by_uid is not None and known.owner_uid != by_uid:
                 raise PermissionDeniedError(
                     f"reservation {name} belongs to user {known.owner_uid}; ask them, or the administrator", name
                 )
             self._carry_out_destroy(known, force=force)
+            return True
 
     def destroy_non_persistent(self, *, force: bool) -> list[str]:
         """Destroys all that live only until the instance goes down; returns their names.
@@ -106,14 +108,28 @@ class Reservations:
         Raises
         ------
         RefusedError
-            The server refuses one; those before it are gone.
+            One of them has writers or unstaged precious steps. All of them stay, unless the writers came while others
+            were already being destroyed; the text then names these.
         """
         self.reconcile()
         with self._lock:
             doomed = [row for row in self._database.reservations() if not row.persistent]
+            if not force:
+                self._refuse_if_in_use(doomed)
+            destroyed: list[str] = []
             for row in doomed:
-                self._carry_out_destroy(row, force=force)
-        return [row.name for row in doomed]
+                try:
+                    self._carry_out_destroy(row, force=force)
+                except RefusedError as error:
+                    gone = f"; already destroyed: {', '.join(destroyed)}" if destroyed else ""
+                    raise RefusedError(error.what + gone, error.where) from None
+                destroyed.append(row.name)
+        return destroyed
+
+    def names_of(self, owner_uid: int | None) -> list[str]:
+        """The reservations that this user has; None: all of them."""
+        rows = self._database.reservations()
+        return [row.name for row in rows if owner_uid is None or row.owner_uid == owner_uid]
 
     def reconcile(self) -> None:
         """Brings what was asked for and what the server has together: at each start, when the server is back, and
@@ -183,6 +199,30 @@ class Reservations:
         elif existing is not None and (row.state is ReservationState.LOST or row.id != existing.id):
             # It was created again without the manager.
             self._adopt(existing)
+
+    def _refuse_if_in_use(self, rows: list[ReservationRow]) -> None:
+        """Looks at all before anything is destroyed."""
+        reasons: list[str] = []
+        with self._link.admin() as admin:
+            for row in rows:
+                try:
+                    streams = admin.streams(row.name)
+                except NotFoundError:  # lost: there is nothing to lose any more
+                    continue
+                for stream in streams:
+                    path = f"{row.name}/{stream.name}"
+                    if stream.status is StreamStatus.LIVE:
+                        reasons.append(f"{path} is being written")
+                    elif precious := sum(step.precious for step in admin.steps(path)):
+                        reasons.append(f"{path} has {precious} precious steps that are not staged out")
+        if not reasons:
+            return
+        shown = "; ".join(reasons[:_REASONS_SHOWN])
+        more = len(reasons) - _REASONS_SHOWN
+        raise RefusedError(
+            f"nothing was destroyed: {shown}{f'; and {more} more streams' if more > 0 else ''}. End the writers, stage "
+            "the steps out, or use --force"
+        )
 
     def _ask_for(self, wish: ReservationRow) -> ReservationInfo:
         """Has the server create it."""

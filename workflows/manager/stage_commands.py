@@ -17,9 +17,9 @@ from forebay.manager.client import ManagerClient
 from forebay.manager.jobs import FilesJob, Job, StepsJob
 from forebay.records import Address
 from forebay.sizes import format_size
+from forebay.step_selection import StepSelection
 from forebay.workflows.manager.stage_waiting import await_stage, stage_title
 from forebay.workflows.staging.formats import FORMAT_NAMES
-from forebay.workflows.staging.step_selection import StepSelection
 
 __all__ = ["stage_in", "stage_out"]
 

@@ -66,9 +66,9 @@ class ManagerClient(Closing):
         }
         return self._ask("POST", "/reservations", body=wish)
 
-    def destroy(self, name: str, *, force: bool) -> None:
-        """Destroys a reservation."""
-        self._ask("DELETE", f"/reservations/{quote(name, safe='')}", query={"force": force})
+    def destroy(self, name: str, *, force: bool) -> Json:
+        """Destroys a reservation; says whether it existed, and else which names are near."""
+        return self._ask("DELETE", f"/reservations/{quote(name, safe='')}", query={"force": force})
 
     def submit(self, job: Job) -> Json:
         """Queues a stage, with this process's umask."""

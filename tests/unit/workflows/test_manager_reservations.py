@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -25,7 +26,7 @@ from forebay.errors import (
     PermissionDeniedError,
     RefusedError,
 )
-from forebay.records import AccessMode, Lifetime, ReservationInfo, ReservationType, ServerInfo
+from forebay.records import AccessMode, Lifetime, ReservationInfo, ReservationType, ServerInfo, StreamStatus
 from forebay.workflows.manager.database import Database, ReservationRow
 from forebay.workflows.manager.reservations import Reservations
 from forebay.workflows.manager.server_link import ServerLink
@@ -44,6 +45,7 @@ class FakeServer:
     def __init__(self) -> None:
         self.existing: dict[str, ReservationInfo] = {}
         self.busy: set[str] = set()
+        self.looks_idle = False
         self.away = False
         self.crash_in: int | None = None
         self.crash_after = False
@@ -69,6 +71,15 @@ class FakeServer:
         if name not in self.existing:
             raise NotFoundError("there is none", name)
         return self.existing[name]
+
+    def streams(self, name: str) -> list[Any]:
+        self.reservation(name)
+        live = name in self.busy and not self.looks_idle
+        return [SimpleNamespace(name="flow", status=StreamStatus.LIVE if live else StreamStatus.ENDED)]
+
+    def steps(self, path: str) -> list[Any]:
+        self._check()
+        return []
 
     def create(self, name: str, capacity: int, **options: Any) -> ReservationInfo:
         return cast(ReservationInfo, self._call(lambda: self._create(name, capacity, **options)))
@@ -247,9 +258,15 @@ def test_what_vanished_is_told_and_not_made_anew(
 
 def test_going_down_destroys_what_is_not_persistent(reservations: Reservations, server: FakeServer) -> None:
     reservations.create(wish("kept"))
+    reservations.create(wish("first", persistent=False))
     reservations.create(wish("scratch", persistent=False))
     server.busy.add("scratch")
-    with pytest.raises(RefusedError):
+    with pytest.raises(RefusedError, match="nothing was destroyed: scratch/flow is being written"):
+        reservations.destroy_non_persistent(force=False)
+    assert set(server.existing) == {"first", "kept", "scratch"}
+    # The writers come after it was looked.
+    server.looks_idle = True
+    with pytest.raises(RefusedError, match="it has writers; already destroyed: first"):
         reservations.destroy_non_persistent(force=False)
     assert set(server.existing) == {"kept", "scratch"}
     assert reservations.destroy_non_persistent(force=True) == ["scratch"]

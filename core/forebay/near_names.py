@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names that one which does not exist may be a misspelling of."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+__all__ = ["near_names", "near_text"]
+
+_NAMES_MAX = 3
+
+
+def near_names(name: str, names: Iterable[str]) -> list[str]:
+    """Those of ``names`` that are most like ``name``, at most three, the likeliest first. Case does not matter."""
+    by_lower: dict[str, list[str]] = {}
+    for known in sorted(names):
+        by_lower.setdefault(known.lower(), []).append(known)
+    near = difflib.get_close_matches(name.lower(), list(by_lower), _NAMES_MAX)
+    return [known for lower in near for known in by_lower[lower] if known != name][:_NAMES_MAX]
+
+
+def near_text(name: str, names: Iterable[str]) -> str:
+    """``"; did you mean a or b?"``, or nothing."""
+    near = near_names(name, names)
+    return f"; did you mean {' or '.join(near)}?" if near else ""
