@@ -29,15 +29,24 @@ USAGE = [
     ("destroy", "NAME"),
     ("destroy run1 run2", "run2"),
     ("destroy --forc run1", "--forc"),
-    ("show", "NAME"),
+    ("show", "RES|RES/STREAM"),
     ("show a b", "b"),
     ("streams", "NAME"),
     ("steps", "RES/STREAM"),
     ("watch", "RES/STREAM"),
     ("watch r/flow --interval 0", "interval"),
     ("watch r/flow --interval soon", "--interval"),
-    ("inspect", "RES/STREAM"),
     ("dump r/flow@1", "VARIABLE"),
+    ("tail", "RES/STREAM"),
+    ("tail r/flow --last -1", "last"),
+    ("stream rename", "rename"),
+    ("stream remove", "RES/STREAM"),
+    ("stream retention r/flow", "TERMS"),
+    ("stream precious r/flow", "STEPS"),
+    ("consumer remove r/flow", "CONSUMER"),
+    ("consumer reset r/flow", "CONSUMER"),
+    ("consumer seek r/flow render", "STEP"),
+    ("consumer seek r/flow render soon", "STEP"),
     ("status --no-such-option", "--no-such-option"),
     ("run", "COMMAND"),
     ("run --no-such-option -- true", "--no-such-option"),
@@ -63,6 +72,7 @@ USAGE = [
     ("doctor --read-dat", "--read-dat"),
     ("env r/flow r/probe", "r/probe"),
     ("--root", "--root"),
+    ("ls --root", "--root"),
     ("no-such-command", "no-such-command"),
 ]
 
@@ -79,7 +89,18 @@ FAILURES = [
     ("watch r/nothing --once", "nothing"),
     ("watch nonsense --once", "RESERVATION/STREAM"),
     ("env nonsense", "RESERVATION/STREAM"),
-    ("inspect nonsense", "RESERVATION/STREAM"),
+    ("show r/nothing", "nothing"),
+    ("show r/flow@99", "r/flow@99"),
+    ("tail nonsense", "RESERVATION/STREAM"),
+    ("tail r/nothing", "nothing"),
+    ("stream remove nothing/flow", "nothing"),
+    ("stream remove nonsense", "RESERVATION/STREAM"),
+    ("stream retention r/flow newest:3", "newest:3"),
+    ("stream precious r/flow 5-3", "5-3"),
+    ("stream precious r/flow 99", "99"),
+    ("consumer remove r/nothing render", "nothing"),
+    ("consumer reset r/flow nobody", "nobody"),
+    ("consumer seek r/flow nobody 3", "nobody"),
     ("reconstruct nonsense --out {missing}", "RESERVATION/STREAM"),
     ("run -- true", "--engine-for"),
     ("render r/nothing --out {missing} --timeout 0.1", "nothing"),
@@ -197,7 +218,7 @@ def test_errors_in_json_are_json(served: Instance, capfd: pytest.CaptureFixture[
 def test_every_command_is_in_the_tables() -> None:
     """A new command gets its bad arguments here."""
     covered = {line.split()[0] for line, _ in (*USAGE, *FAILURES)} | {line.split()[0] for line in NEEDS_MANAGER}
-    own = {"doctor", "dump", "env", "inspect", "ls", "show", "steps", "streams", "watch"}
+    own = {"consumer", "doctor", "dump", "env", "ls", "show", "steps", "stream", "streams", "tail", "watch"}
     assert own | {point.name for point in entry_points(group=COMMAND_GROUP)} <= covered
 
 

@@ -19,7 +19,7 @@ import forebay.adios2
 from forebay.adios2.run import EXIT_NONE_OPENED, prepared_environment
 from tests.support.plugin import plugin_library
 
-FOREBAY_RUN = [sys.executable, "-m", "forebay.cli", "run"]
+FOREBAY_RUN = [sys.executable, "-m", "forebay", "run"]
 
 
 def run(

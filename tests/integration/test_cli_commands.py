@@ -18,8 +18,9 @@ from forebay.cli.failures import ExitStatus
 from tests.support.instance import CommandLineInstance
 
 COMMANDS = (
-    "create", "destroy", "doctor", "down", "dump", "env", "inspect", "ls", "publish", "reconstruct", "render", "show",
-    "stage-in", "stage-out", "stages", "steps", "streams", "up", "view", "watch",
+    "consumer remove", "consumer reset", "consumer seek", "create", "destroy", "doctor", "down", "dump", "env", "ls",
+    "publish", "reconstruct", "render", "show", "stage-in", "stage-out", "stages", "steps", "stream precious",
+    "stream remove", "stream retention", "streams", "tail", "up", "view", "watch",
 )  # fmt: skip
 
 
@@ -41,16 +42,19 @@ def instance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLineIn
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_has_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert root.run([command, "--help"]) == 0
+    assert root.run([*command.split(), "--help"]) == 0
     printed = capsys.readouterr().out
     assert "Example: " in printed
     assert "--json" in printed
+    assert "--root" in printed
+    assert "<bool>" not in printed
 
 
 def test_help_without_a_command_lists_all(instance: CommandLineInstance) -> None:
     done = instance.run()
     assert done.returncode == 0
-    assert all(command in done.stdout for command in COMMANDS)
+    assert all(command.split()[0] in done.stdout for command in COMMANDS)
+    assert "<bool>" not in done.stdout
 
 
 def test_ls_and_show_tell_of_the_reservation(instance: CommandLineInstance) -> None:
@@ -132,9 +136,25 @@ def test_create_and_destroy_are_idempotent(instance: CommandLineInstance) -> Non
     first = instance.ask("create", "again", "--capacity", "32MiB")["reservation"]
     second = instance.ask("create", "again", "--capacity", "32MiB")["reservation"]
     assert first["id"] == second["id"]
-    for _ in range(2):
-        assert instance.ask("destroy", "again") == {"destroyed": "again"}
+    assert instance.ask("destroy", "again") == {"destroyed": "again", "existed": True, "near": []}
+    assert instance.ask("destroy", "again")["existed"] is False
     assert "again" not in {info["name"] for info in instance.ask("ls")["reservations"]}
+
+
+def test_destroying_a_name_that_is_not_there_says_so(instance: CommandLineInstance) -> None:
+    done = instance.run("destroy", "run11")
+    assert (done.returncode, done.stdout) == (0, "run11: there was no such reservation; did you mean run1?\n")
+    assert instance.ask("destroy", "RUN1") == {"destroyed": "RUN1", "existed": False, "near": ["run1"]}
+    assert [info["name"] for info in instance.ask("ls")["reservations"]] == ["run1"]
+
+
+def test_the_root_may_stand_after_the_command(instance: CommandLineInstance, tmp_path: Path) -> None:
+    elsewhere = CommandLineInstance(tmp_path / "elsewhere")
+    root = str(instance.root)
+    assert elsewhere.ask("ls", "--root", root)["reservations"][0]["name"] == "run1"
+    assert elsewhere.ask("stages", "--root", root) == {"stages": []}
+    assert elsewhere.ask("--root", str(tmp_path / "wrong"), "ls", "--root", root)["reservations"]
+    assert elsewhere.run("stages", "show", "1", "--root", root).stderr.startswith("error: there is no stage 1")
 
 
 def test_up_tells_that_the_instance_runs_already(instance: CommandLineInstance) -> None:
@@ -159,7 +179,19 @@ def test_up_tells_that_the_instance_runs_already(instance: CommandLineInstance) 
         (["create", "7up", "--capacity", "1MiB"], ExitStatus.ERROR, "begin with a letter"),
         (["create", "run2", "--capacity", "1MiB", "--type", "nice"], ExitStatus.USAGE, "scratch"),
         (["show", "nowhere"], ExitStatus.ERROR, "nowhere"),
-        (["show", "run1/flow"], ExitStatus.ERROR, "forebay steps"),
+        (["show", "run1/flow@99"], ExitStatus.ERROR, "no such step"),
+        (["show", "run1/nothing"], ExitStatus.ERROR, "nothing"),
+        (["tail", "run1/nothing"], ExitStatus.ERROR, "nothing"),
+        (["tail", "run1/flow@3"], ExitStatus.ERROR, "forebay show run1/flow@3"),
+        (["tail", "run1/flow", "--variables", ","], ExitStatus.ERROR, "names none"),
+        (["stream", "remove", "run1/flow@3"], ExitStatus.ERROR, "names a step"),
+        (["stream", "remove", "nowhere/flow"], ExitStatus.ERROR, "nowhere"),
+        (["stream", "retention", "run1/flow", "last:0"], ExitStatus.ERROR, "last"),
+        (["stream", "retention", "run1/nothing", "all"], ExitStatus.ERROR, "nothing"),
+        (["stream", "precious", "run1/flow", "99"], ExitStatus.ERROR, "step 99 is not kept"),
+        (["stream", "precious", "run1/flow", ","], ExitStatus.ERROR, "no steps are named"),
+        (["consumer", "seek", "run1/flow", "nobody", "3"], ExitStatus.ERROR, "no consumer 'nobody'"),
+        (["consumer", "reset", "run1/nothing", "nobody"], ExitStatus.ERROR, "nothing"),
         (["streams", "nowhere"], ExitStatus.ERROR, "nowhere"),
         (["streams", "run1/flow"], ExitStatus.ERROR, "forebay steps"),
         (["streams", "7up"], ExitStatus.ERROR, "begin with a letter"),

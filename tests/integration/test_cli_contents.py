@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`forebay inspect` and `forebay dump`: what they print of a real step, and what they say where they cannot."""
+"""`forebay show RES/STREAM` and `forebay dump`: what they print of a real step, and what they say where they cannot."""
 
 from __future__ import annotations
 
@@ -43,21 +43,21 @@ def failed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return capsys.readouterr().err
 
 
-def test_inspect_shows_variables_and_attributes_of_the_newest_step(
-    flow: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert root.run(["inspect", flow]) == 0
+def test_show_lists_variables_and_attributes_of_the_newest_step(flow: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert root.run(["show", flow]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split() == ["Step", "1", "of", flow + ",", "epoch", "1"]
-    rows = {line.split()[0]: line.split() for line in lines[3:]}
+    assert lines[0].split()[:5] == ["Stream", flow + ",", "ended,", "2", "steps"]
+    assert lines[1].split() == ["Step", "1,", "epoch", "1"]
+    rows = {line.split()[0]: line.split() for line in lines[4:]}
     assert rows["T"][1:] == ["float64", "global_array", "4", "x", "6", "y,", "x", "2", "1", "24"]
     assert rows["time"][-1] == "0.5"
     assert rows["label"][1:] == ["string", "global_value", "1", "warm"]
     assert rows["T/units"] == ["T/units", "K"]
 
 
-def test_inspect_of_a_step_as_json(flow: str, capsys: pytest.CaptureFixture[str]) -> None:
-    answer = told(capsys, "inspect", f"{flow}@0")
+def test_show_of_a_step_as_json(flow: str, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = told(capsys, "show", f"{flow}@0")
+    assert answer["stream"]["status"] == "ended"
     assert answer["step"]["number"] == 0
     variables = {variable["name"]: variable for variable in answer["variables"]}
     assert variables["T"]["blocks"][1]["start"] == [2, 0]
@@ -81,6 +81,25 @@ def test_dump_takes_numpy_s_index(flow: str, capsys: pytest.CaptureFixture[str],
     assert told(capsys, "dump", f"{flow}@0", "T", f"--slice={index}")["elements"] == expected
 
 
+def test_dump_takes_the_index_behind_the_name(reservation: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with forebay.open(f"{reservation}/odd", mode="w") as stream, stream.step() as step:
+        step["T"] = np.arange(6.0)
+        step["T[0]"] = np.arange(3.0)
+    assert told(capsys, "dump", f"{reservation}/odd", "T[1:3]")["elements"] == [1.0, 2.0]
+    # A name is taken as it is before it is taken apart.
+    assert told(capsys, "dump", f"{reservation}/odd", "T[0]")["elements"] == [0.0, 1.0, 2.0]
+    assert told(capsys, "dump", f"{reservation}/odd", "T[0]", "--slice", "1")["elements"] == 1.0
+    assert told(capsys, "dump", f"{reservation}/odd", "T[0][2]")["variable"] == "T[0]"
+
+
+def test_show_of_a_stream_without_steps(reservation: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with forebay.open(f"{reservation}/new", mode="w"):
+        answer = told(capsys, "show", f"{reservation}/new")
+        assert (answer["stream"]["status"], answer["step"]) == ("live", None)
+        assert root.run(["show", f"{reservation}/new"]) == 0
+        assert "there is none yet" in capsys.readouterr().out
+
+
 def test_dump_of_blocks_texts_and_odd_numbers(flow: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert told(capsys, "dump", flow, "T", "--block", "1", "--slice", "0")["elements"][0] == 13.0
     assert told(capsys, "dump", flow, "pieces", "--block", "0")["elements"] == [0, 1, 2]
@@ -95,9 +114,10 @@ def test_what_is_not_there_is_told(flow: str, reservation: str, capsys: pytest.C
     assert "there is no variable 'p'" in failed(capsys, "dump", flow, "p")
     assert "out of bounds" in failed(capsys, "dump", flow, "T", "--slice", "9")
     assert "too many indices" in failed(capsys, "dump", flow, "T", "--slice", "0,0,0")
-    assert "--slice is an index as in NumPy" in failed(capsys, "dump", flow, "T", "--slice", "a:b")
+    assert "an index is as in NumPy" in failed(capsys, "dump", flow, "T", "--slice", "a:b")
+    assert "an index is as in NumPy" in failed(capsys, "dump", flow, "T[a:b]")
     assert "step of 0" in failed(capsys, "dump", flow, "T", "--slice", "::0")
-    assert "no such step now" in failed(capsys, "inspect", f"{flow}@9")
+    assert "no such step now" in failed(capsys, "show", f"{flow}@9")
     assert "local array" in failed(capsys, "dump", flow, "pieces")
     assert root.run(["dump", flow, "T", "--block", "7"]) == 1
-    assert root.run(["inspect", f"{reservation}/none"]) == 1
+    assert root.run(["show", f"{reservation}/none"]) == 1

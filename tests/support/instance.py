@@ -34,7 +34,7 @@ class CommandLineInstance:
 
     def command(self, *arguments: str) -> list[str]:
         """The command line ``forebay ARGUMENTS``."""
-        return [self._python, "-m", "forebay.cli", *arguments]
+        return [self._python, "-m", "forebay", *arguments]
 
     def run(self, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
         """Runs ``forebay ARGUMENTS``, whatever comes of it."""

@@ -209,7 +209,7 @@ def test_command_writes_preview_and_slices(reservation: str, tmp_path: Path) -> 
     command = [
         sys.executable,
         "-m",
-        "forebay.cli",
+        "forebay",
         "reconstruct",
         f"{reservation}/scan",
         "--out",

@@ -22,7 +22,7 @@ from tests.viz.conftest import SHAPE, field, write_flow
 
 
 def publish(address: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "forebay.cli", "publish", address, str(folder), *arguments, "--timeout", "60"]
+    command = [sys.executable, "-m", "forebay", "publish", address, str(folder), *arguments, "--timeout", "60"]
     return subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
 
 
@@ -142,7 +142,7 @@ def test_commands_are_for_the_instance_that_is_named(
     flow: str, server: StagingServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FOREBAY_ROOT", str(tmp_path / "another"))
-    command = [sys.executable, "-m", "forebay.cli", "--root", str(server.root)]
+    command = [sys.executable, "-m", "forebay", "--root", str(server.root)]
     for arguments in (
         ("publish", flow, str(tmp_path / "plots"), "--for", "yt"),
         ("view", flow, "--out", str(tmp_path / "now.png")),

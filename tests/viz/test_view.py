@@ -34,7 +34,7 @@ range = [0, 1]
 
 
 def view(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "forebay.cli", "view", *arguments, "--timeout", "60"]
+    command = [sys.executable, "-m", "forebay", "view", *arguments, "--timeout", "60"]
     return subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
 
 

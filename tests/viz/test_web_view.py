@@ -33,7 +33,7 @@ class View:
     def __init__(self, address: str, folder: Path) -> None:
         scene = scene_file(folder, SCENE)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "forebay.cli", "view", address, "--scene", scene, "--web"],
+            [sys.executable, "-m", "forebay", "view", address, "--scene", scene, "--web"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -158,7 +158,7 @@ def test_killed_parent_leaves_no_server(flow: str, tmp_path: Path) -> None:
             "-c",
             "import subprocess, sys; child = subprocess.Popen(sys.argv[1:], stdin=subprocess.PIPE); "
             "print(child.pid, flush=True); child.wait()",
-            *(sys.executable, "-m", "forebay.cli", "view", flow, "--scene", scene, "--web"),
+            *(sys.executable, "-m", "forebay", "view", flow, "--scene", scene, "--web"),
         ],
         stdout=subprocess.PIPE,
         text=True,

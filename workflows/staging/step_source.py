@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from forebay.errors import CorruptError, DeadlineExceededError, StepGoneError, StepNotFoundError, StepTimeoutError
 from forebay.follower import Follower
 from forebay.step import Step
+from forebay.step_selection import StepSelection
 from forebay.stream import Stream
-from forebay.workflows.staging.step_selection import StepSelection
 
 __all__ = ["LeaveDamaged", "Lose", "choose_kept_steps", "followed_steps", "kept_steps"]
 

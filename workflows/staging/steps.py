@@ -33,6 +33,7 @@ from forebay.instance import InstanceLike
 from forebay.manager.jobs import StepsJob
 from forebay.records import Address
 from forebay.step import Step
+from forebay.step_selection import StepSelection
 from forebay.stream import Stream
 from forebay.workflows.staging import publication
 from forebay.workflows.staging.destination import Destination
@@ -41,7 +42,6 @@ from forebay.workflows.staging.output_making import CHECKED_AT_ONCE, DamagedStep
 from forebay.workflows.staging.outputs import type_name, unchecked_variables
 from forebay.workflows.staging.receipt import FileEntry, StepEntry, VariableEntry, files_match
 from forebay.workflows.staging.reporting import Json, Reporter
-from forebay.workflows.staging.step_selection import StepSelection
 from forebay.workflows.staging.step_source import choose_kept_steps, followed_steps, kept_steps
 
 __all__ = ["stage_steps"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The instance that a command line names by ``forebay --root DIR``."""
+"""The instance that a command line names by ``--root DIR``, before or after the command."""
 
 from __future__ import annotations
 
@@ -34,8 +34,6 @@ def chosen() -> Instance | None:
     return _chosen.get()
 
 
-def chosen_or_current(root: str | None = None) -> Instance:
-    """The instance whose manager is meant: below ``root``, else what ``--root`` named, else that of the environment."""
-    if root:
-        return Instance.below(root)
+def chosen_or_current() -> Instance:
+    """The instance whose manager is meant: what ``--root`` named, else that of the environment."""
     return _chosen.get() or Instance.current()

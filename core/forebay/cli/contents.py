@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`forebay inspect` and `forebay dump`: what a step has, and the elements of one of its variables."""
+"""`forebay show RES/STREAM` and `forebay dump`: what a step has, and the elements of one of its variables."""
 
 from __future__ import annotations
 
@@ -12,50 +12,49 @@ from rich.text import Text
 
 import forebay
 from forebay.array_selection import IndexItem
+from forebay.cli.arguments import StepArgument
 from forebay.cli.chosen import chosen
+from forebay.cli.elements import cut, element_text, plain_value
 from forebay.cli.output import JsonOption, console, format_time, print_fields, print_json, print_table
+from forebay.cli.streams import stream_text
 from forebay.datatypes import ShapeKind
 from forebay.errors import InvalidArgumentError, StepNotFoundError
-from forebay.records import Address
+from forebay.records import Address, StreamInfo
 from forebay.sizes import format_size
 from forebay.step_metadata import StepMetadata, VariableMetadata
 from forebay.stream import Stream
 
-__all__ = ["register"]
-
-# Texts and arrays of attributes are cut to this in tables.
-_ATTRIBUTE_CHARACTERS_MAX = 60
+__all__ = ["register", "show_step"]
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the commands."""
-    app.command("inspect", epilog="Example: forebay inspect run1/flow@17")(inspect)
-    app.command("dump", epilog='Example: forebay dump run1/flow@17 T --slice "0, :, 3"')(dump)
+    """Adds the command."""
+    app.command("dump", epilog="Example: forebay dump run1/flow@17 'T[0, :, 3]'")(dump)
 
 
-def inspect(
-    stream: Annotated[
-        str, typer.Argument(metavar="RES/STREAM[@STEP]", help="A step, for example run1/flow@17; default: the newest.")
-    ],
-    as_json: JsonOption = False,
-) -> None:
-    """Show what a step has: variables with type, shape, blocks, minimum and maximum, and attributes. Reads no data."""
-    address = Address.parse(stream)
+def show_step(address: Address, *, as_json: bool) -> None:
+    """Prints what `forebay show` tells of a step, the newest where none is named. Reads no data."""
     with forebay.open(address.path, instance=chosen(), timeout=0) as source:
+        info = source.info
+        if address.step is None and info.committed is None:
+            _print_stream_without_steps(address, info, as_json=as_json)
+            return
         step = _metadata(source, address)
     if as_json:
         print_json(
             {
+                "stream": info.as_dict(),
                 "step": step.summary.as_dict(),
                 "variables": [_variable_as_dict(variable) for variable in step.values()],
-                "attributes": {name: _plain(value) for name, value in step.attributes.items()},
+                "attributes": {name: plain_value(value) for name, value in step.attributes.items()},
             }
         )
         return
     summary = step.summary
     print_fields(
         [
-            ("Step", f"{summary.number} of {address.path}, epoch {summary.epoch}"),
+            ("Stream", stream_text(address.path, info)),
+            ("Step", f"{summary.number}, epoch {summary.epoch}"),
             ("Committed", format_time(summary.time_ns)),
             ("Size", format_size(summary.size_bytes)),
         ]
@@ -67,18 +66,28 @@ def inspect(
     )
     print_table(
         ("ATTRIBUTE", "VALUE"),
-        ((name, _cut(str(_plain(value)))) for name, value in step.attributes.items()),
+        ((name, cut(str(plain_value(value)))) for name, value in step.attributes.items()),
         empty="The step has no attributes.",
     )
 
 
+def _print_stream_without_steps(address: Address, info: StreamInfo, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"stream": info.as_dict(), "step": None, "variables": [], "attributes": {}})
+    else:
+        print_fields([("Stream", stream_text(address.path, info)), ("Step", "there is none yet")])
+
+
 def dump(
-    stream: Annotated[
-        str, typer.Argument(metavar="RES/STREAM[@STEP]", help="A step, for example run1/flow@17; default: the newest.")
+    stream: StepArgument,
+    variable: Annotated[
+        str,
+        typer.Argument(
+            metavar="VARIABLE[INDEX]", help="Its name, and which elements as in NumPy: 'T[0, :, ::2]'; default: all."
+        ),
     ],
-    variable: Annotated[str, typer.Argument(metavar="VARIABLE", help="Its name.")],
     index: Annotated[
-        str, typer.Option("--slice", metavar="INDEX", help='As in NumPy, for example "0, :, ::2"; default: all.')
+        str, typer.Option("--slice", metavar="INDEX", help="The same index, where the name itself ends with a bracket.")
     ] = "",
     block: Annotated[
         int | None, typer.Option("--block", min=0, metavar="N", help="Of this block alone, indexed from its own start.")
@@ -88,17 +97,19 @@ def dump(
 ) -> None:
     """Print the elements of a variable. Only the blocks that the slice touches are read."""
     address = Address.parse(stream)
-    wanted = _index(index)
     with forebay.open(address.path, instance=chosen(), timeout=0) as source:
         number = _metadata(source, address).number
         with source[number] as step:
+            if not index and variable not in step:
+                variable, index = _name_and_index(variable)
+            wanted = _index(index)
             try:
                 found = step[variable][wanted] if block is None else step[variable].block(block, wanted)
             except IndexError as error:
                 raise InvalidArgumentError(str(error), f"{step.address}, variable {variable!r}") from None
     if as_json:
         shape = list(np.shape(found))
-        print_json({"step": number, "variable": variable, "shape": shape, "elements": _plain(found)})
+        print_json({"step": number, "variable": variable, "shape": shape, "elements": plain_value(found)})
         return
     threshold = np.size(found) + 1 if every else 1000
     text = np.array2string(np.asarray(found), threshold=threshold, max_line_width=120)
@@ -129,8 +140,8 @@ def _variable_row(variable: VariableMetadata) -> tuple[str, ...]:
         " x ".join(map(str, variable.shape)),
         ", ".join(variable.dims or ()),
         str(len(variable.blocks)),
-        _element_text(low),
-        _element_text(high),
+        element_text(low),
+        element_text(high),
     )
 
 
@@ -146,9 +157,9 @@ def _variable_as_dict(variable: VariableMetadata) -> dict[str, Any]:
             {"rank": block.rank, "start": list(block.start), "count": list(block.count), "size_bytes": block.size_bytes}
             for block in variable.blocks
         ],
-        "value": _plain(variable.value) if is_value else None,
-        "min": None if is_value else _plain(variable.min),
-        "max": None if is_value else _plain(variable.max),
+        "value": plain_value(variable.value) if is_value else None,
+        "min": None if is_value else plain_value(variable.min),
+        "max": None if is_value else plain_value(variable.max),
     }
 
 
@@ -156,14 +167,10 @@ def _type_name(variable: VariableMetadata) -> str:
     return {"T": "string", "S": "char"}.get(variable.dtype.kind, variable.dtype.name)
 
 
-def _element_text(value: Any) -> str:
-    if value is None:
-        return ""
-    return _cut(str(value)) if isinstance(value, (str, bytes)) else f"{value:.6g}"
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _ATTRIBUTE_CHARACTERS_MAX else text[: _ATTRIBUTE_CHARACTERS_MAX - 1] + "…"
+def _name_and_index(text: str) -> tuple[str, str]:
+    """``"T[0, :]"`` as ``"T"`` and ``"[0, :]"``."""
+    name, bracket, index = text.rpartition("[")
+    return (name, bracket + index) if bracket and index.endswith("]") and name else (text, "")
 
 
 def _index(text: str) -> tuple[IndexItem, ...]:
@@ -177,25 +184,8 @@ def _index(text: str) -> tuple[IndexItem, ...]:
         elif re.fullmatch(r"(?:[+-]?[0-9]+)?(?::(?:[+-]?[0-9]+)?){1,2}", item):
             parts = [int(part) if part else None for part in item.split(":")]
             if parts[2:] == [0]:
-                raise InvalidArgumentError(f"--slice has a step of 0: {item!r}")
+                raise InvalidArgumentError(f"the index has a step of 0: {item!r}")
             items.append(slice(*parts))
         else:
-            raise InvalidArgumentError(f'--slice is an index as in NumPy, for example "0, :, ::2", not {item!r}')
+            raise InvalidArgumentError(f"an index is as in NumPy, for example [0, :, ::2], not {item!r}")
     return tuple(items) or (...,)
-
-
-def _plain(value: Any) -> Any:
-    """As JSON has it: numbers that it does not know become texts."""
-    if isinstance(value, np.ndarray):
-        return [_plain(item) for item in value] if value.ndim else _plain(value[()])
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if isinstance(value, np.longdouble):
-        return str(value)
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, bytes):
-        return value.decode("latin-1")
-    if isinstance(value, complex) or (isinstance(value, float) and not np.isfinite(value)):
-        return str(value)
-    return value

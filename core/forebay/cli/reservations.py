@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`forebay ls` and `forebay show`: what reservations there are."""
+"""`forebay ls` and `forebay show`: what reservations there are, and what is in one."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from typing import Annotated
 import typer
 
 import forebay
+from forebay.cli.arguments import stream_names
 from forebay.cli.chosen import chosen
+from forebay.cli.contents import show_step
 from forebay.cli.output import JsonOption, format_time, print_fields, print_json, print_table
 from forebay.cli.streams import STREAM_COLUMNS, check_reservation, stream_row
-from forebay.records import ReservationInfo
+from forebay.records import Address, ReservationInfo
 from forebay.sizes import format_size
 
 __all__ = ["register"]
@@ -22,7 +24,7 @@ __all__ = ["register"]
 def register(app: typer.Typer) -> None:
     """Adds the commands."""
     app.command("ls", epilog="Example: forebay ls --json | jq '.reservations[].name'")(list_reservations)
-    app.command("show", epilog="Example: forebay show run1")(show_reservation)
+    app.command("show", epilog="Example: forebay show run1; forebay show run1/flow@17")(show)
 
 
 def list_reservations(as_json: JsonOption = False) -> None:
@@ -53,10 +55,28 @@ def list_reservations(as_json: JsonOption = False) -> None:
     print_fields([("pool", f"{format_size(free_bytes)} of {format_size(server.pool_bytes)} not reserved")])
 
 
-def show_reservation(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The reservation's name.")], as_json: JsonOption = False
+def show(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="RES|RES/STREAM[@STEP]",
+            help="A reservation, or a step of a stream, for example run1/flow@17; without @STEP the newest.",
+            autocompletion=stream_names,
+        ),
+    ],
+    as_json: JsonOption = False,
 ) -> None:
-    """Show one reservation and its streams."""
+    """Show a reservation and its streams; or a stream, and what a step of it has.
+
+    Of a step: variables with type, shape, blocks, minimum and maximum, and attributes. Reads no data.
+    """
+    if "/" in name:
+        show_step(Address.parse(name), as_json=as_json)
+    else:
+        _show_reservation(name, as_json=as_json)
+
+
+def _show_reservation(name: str, *, as_json: bool) -> None:
     check_reservation(name)
     with forebay.Admin(chosen()) as admin:
         info = admin.reservation(name)

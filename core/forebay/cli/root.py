@@ -18,9 +18,10 @@ import typer.core
 import typer.main
 
 import forebay
-from forebay.cli import contents, doctor, environment, reservations, streams, watch
-from forebay.cli.chosen import choose, one_command_line
+from forebay.cli import contents, doctor, environment, maintenance, reservations, streams, tail, watch
+from forebay.cli.chosen import one_command_line
 from forebay.cli.failures import ExitStatus, fail_with
+from forebay.cli.shared_options import HELP_NAMES, RootOption, flags_without_values, with_shared_options
 from forebay.errors import UnsupportedError
 
 __all__ = ["COMMAND_GROUP", "main"]
@@ -34,12 +35,15 @@ class _CommandGroup(typer.core.TyperGroup):
     def list_commands(self, ctx: Any) -> list[str]:
         return sorted({*super().list_commands(ctx), *(point.name for point in entry_points(group=COMMAND_GROUP))})
 
+    def get_params(self, ctx: Any) -> list[Any]:
+        return flags_without_values(super().get_params(ctx))
+
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         own = super().get_command(ctx, cmd_name)
         if own is not None:
-            return own
+            return with_shared_options(own)
         points = entry_points(group=COMMAND_GROUP, name=cmd_name)
-        return _load_command(next(iter(points))) if points else None
+        return with_shared_options(_load_command(next(iter(points)))) if points else None
 
 
 def _load_command(point: EntryPoint) -> Any:
@@ -76,7 +80,7 @@ app = typer.Typer(
     cls=_CommandGroup,
     add_completion=False,
     invoke_without_command=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": list(HELP_NAMES)},
     pretty_exceptions_enable=False,
 )
 
@@ -84,26 +88,17 @@ app = typer.Typer(
 @app.callback(epilog="Example: forebay up && forebay create run1 --capacity 2GiB && forebay ls")
 def root(
     context: typer.Context,
-    root_folder: Annotated[
-        str | None,
-        typer.Option(
-            "--root",
-            metavar="DIR",
-            help="Root directory of the instance. Default: $FOREBAY_SOCKET, $FOREBAY_ROOT, else your own.",
-        ),
-    ] = None,
+    root_folder: RootOption = None,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
     """Forebay stages data in flight: reservations on SSD, streams of steps, and verified movement in and out."""
-    if root_folder is not None:
-        choose(root_folder)
     if version:
         sys.stdout.write(f"forebay {forebay.__version__}\n")
     elif context.invoked_subcommand is None:
         sys.stdout.write(context.get_help() + "\n")
 
 
-for commands in (reservations, streams, contents, watch, environment, doctor):
+for commands in (reservations, streams, contents, tail, watch, maintenance, environment, doctor):
     commands.register(app)
 
 

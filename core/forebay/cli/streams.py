@@ -3,18 +3,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
 import forebay
+from forebay.cli.arguments import ReservationArgument, StreamArgument
 from forebay.cli.chosen import chosen
 from forebay.cli.output import JsonOption, format_time, print_json, print_table
 from forebay.errors import InvalidArgumentError, StepNotFoundError
 from forebay.records import Address, StepSummary, StreamInfo
 from forebay.sizes import format_size
 
-__all__ = ["STREAM_COLUMNS", "check_reservation", "register", "step_text", "stream_row"]
+__all__ = ["STREAM_COLUMNS", "check_reservation", "register", "step_text", "stream_row", "stream_text"]
 
 STREAM_COLUMNS = (
     "STREAM", "STATUS", ">RANKS", ">STEPS", ">OLDEST", ">COMMITTED", ">DURABLE", ">STAGED", ">SIZE", "RETENTION"
@@ -28,7 +27,7 @@ def register(app: typer.Typer) -> None:
 
 
 def list_streams(
-    reservation: Annotated[str, typer.Argument(metavar="NAME", help="The reservation's name.")],
+    reservation: ReservationArgument,
     as_json: JsonOption = False,
 ) -> None:
     """List the streams of a reservation: status, kept steps, watermarks."""
@@ -42,7 +41,7 @@ def list_streams(
 
 
 def list_steps(
-    stream: Annotated[str, typer.Argument(metavar="RES/STREAM", help="The stream, for example run1/flow.")],
+    stream: StreamArgument,
     as_json: JsonOption = False,
 ) -> None:
     """List the kept steps of a stream: time, watermarks, size."""
@@ -79,7 +78,7 @@ def check_reservation(name: str) -> None:
     """InvalidArgumentError if this is nothing, or a stream's address, where a reservation is to be named."""
     if not name or "/" in name:
         raise InvalidArgumentError(
-            f"{name!r} is not a reservation; `forebay steps RES/STREAM` and `forebay watch RES/STREAM` show a stream"
+            f"{name!r} is not a reservation; `forebay show RES/STREAM` and `forebay steps RES/STREAM` show a stream"
         )
 
 
@@ -97,6 +96,15 @@ def stream_row(info: StreamInfo) -> tuple[str, ...]:
         step_text(info.staged),
         format_size(info.size_bytes),
         str(info.retention),
+    )
+
+
+def stream_text(path: str, info: StreamInfo) -> str:
+    """A stream in one line."""
+    kept = "1 step" if info.steps == 1 else f"{info.steps} steps"
+    why = f" ({info.status_text})" if info.status_text else ""
+    return (
+        f"{path}, {info.status.value}{why}, {kept} kept in {format_size(info.size_bytes)}, retention {info.retention}"
     )
 
 

@@ -12,6 +12,7 @@ import typer
 from rich.live import Live
 
 import forebay
+from forebay.cli.arguments import StreamArgument
 from forebay.cli.chosen import chosen
 from forebay.cli.live import stream_view
 from forebay.cli.output import console
@@ -30,7 +31,7 @@ def register(app: typer.Typer) -> None:
 
 
 def watch(
-    stream: Annotated[str, typer.Argument(metavar="RES/STREAM", help="The stream, for example run1/flow.")],
+    stream: StreamArgument,
     interval_seconds: Annotated[
         float, typer.Option("--interval", min=0.05, metavar="SECONDS", help="Time between two updates.")
     ] = 0.5,

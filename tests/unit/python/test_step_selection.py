@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.errors import InvalidArgumentError
-from forebay.workflows.staging.step_selection import StepSelection
+from forebay.step_selection import StepSelection
 
 
 def chosen(every: int | None, steps: str, below: int = 60) -> list[int]:

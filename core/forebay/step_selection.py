@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which steps a stage-out takes: every N-th, and numbers and ranges given by the user."""
+"""Steps that a user chooses: every N-th, and numbers and ranges."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m forebay.cli`` is `forebay`."""
+"""``python -m forebay`` is `forebay`."""
 
 from forebay.cli.root import main
 
