@@ -147,7 +147,7 @@ Result<void> AdminSession::remove_stream(const protocol::Message& message, const
 
 Result<void> AdminSession::remove_consumer(const protocol::Message& message, const wire::ConsumerRemoveT& wish,
                                            Stream& stream) {
-  for (const ConsumerInfo& consumer : stream.followers().consumers()) {
+  for (const ConsumerInfo& consumer : stream.followers().cursors().list()) {
     if (consumer.name == wish.consumer && consumer.connected) {
       return fail(ErrorCode::busy, fmt::format("process {} reads as this consumer; end it first", consumer.holder_pid),
                   "consumer " + consumer.name);

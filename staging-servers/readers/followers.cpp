@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "base/fail_point.h"
-#include "base/log.h"
+#include "base/return_error.h"
 #include "protocol/record_conversion.h"
 #include "readers/reader_registry.h"
 #include "readers/reader_session.h"
@@ -15,9 +15,6 @@
 
 namespace forebay::server {
 namespace {
-
-/// How many dropped steps may wait for a reader whose turn they were, before they are taken out.
-constexpr std::size_t assigned_dropped_max = 64;
 
 /// How long readers wait after a commit: all but one, and that one too where the step is large. Readers copy as soon as
 /// they are woken, and the writers would wait for a processor: a reader that is woken first may even take the server's
@@ -29,7 +26,14 @@ constexpr std::uint64_t large_step_bytes = std::uint64_t{256} << 10;
 
 Followers::Followers(FollowedStream& stream, const storage::StreamState& state, ReservationSpace& space,
                      EventLoop& loop, ReaderRegistry& registry)
-    : stream_(stream), state_(state), space_(space), loop_(loop), registry_(registry) {
+    : stream_(stream),
+      state_(state),
+      space_(space),
+      loop_(loop),
+      registry_(registry),
+      pins_(stream, state, space, registry),
+      cursors_(stream, state),
+      sharing_(state, sessions_) {
   registry_.add(*this);
 }
 
@@ -38,72 +42,47 @@ Followers::~Followers() {
   if (deferred_) loop_.cancel(*deferred_);
 }
 
-Result<void> Followers::join(ReaderSession& session, const wire::ReaderOpenT& wish) {
-  const storage::StreamState& state = state_;
-  const std::string where = "stream " + stream_.path();
-  if (!session.consumer.empty() && session.follow && distribution_of(session) == StepDistribution::all_to_all) {
-    auto holder = holders_.find(session.consumer);
-    if (holder != holders_.end() && holder->second->connection().peer_gone()) {
-      // It ended just before; its own end comes later in the queue of events, and perhaps after that of the stream.
-      ReaderSession& gone = *holder->second;
-      gone.closed("its connection ended");
-      holder = holders_.end();
-    }
-    if (holder != holders_.end()) {
-      return fail(ErrorCode::busy,
-                  fmt::format("consumer \"{}\" is held by process {}; a consumer has one reader at a time: use another "
-                              "name, or end that reader",
-                              session.consumer, holder->second->connection().peer().pid),
-                  where);
-    }
-  }
-  const std::uint64_t oldest = state.steps.empty() ? state.next_step : state.steps.begin()->first;
-  const auto cursor = state.cursors.find(session.consumer);
+std::uint64_t Followers::first_position(const ReaderSession& session, const wire::ReaderOpenT& wish) const {
   if (wish.resume) {
-    session.position = wish.position;
-    if (wish.epoch != state.epoch) {
-      // Steps of epochs that it has not seen replace what was withdrawn: it goes back to the first of them.
-      const auto rewritten = std::ranges::find_if(
-          state.steps, [&](const auto& entry) { return entry.second.committed.epoch > wish.epoch; });
-      session.position = std::min(wish.position, rewritten == state.steps.end() ? state.next_step : rewritten->first);
-      session.rewound = session.position < wish.position;
-    }
-  } else {
-    switch (static_cast<Start::Kind>(wish.start_kind)) {
-      case Start::Kind::oldest:
-        session.position = oldest;
-        break;
-      case Start::Kind::latest:
-        session.position = state.steps.empty() ? state.next_step : state.steps.rbegin()->first;
-        break;
-      case Start::Kind::next:
-        session.position = state.next_step;
-        break;
-      case Start::Kind::step:
-        session.position = wish.start_step;
-        break;
-      default:
-        session.position =
-            cursor != state.cursors.end() && !session.consumer.empty() ? cursor->second.position : oldest;
-        break;
-    }
+    if (wish.epoch == state_.epoch) return wish.position;
+    // Steps of epochs that it has not seen replace what was withdrawn: it goes back to the first of them.
+    const auto rewritten = std::ranges::find_if(
+        state_.steps, [&](const auto& entry) { return entry.second.committed.epoch > wish.epoch; });
+    return std::min(wish.position, rewritten == state_.steps.end() ? state_.next_step : rewritten->first);
   }
+  const std::uint64_t oldest = state_.steps.empty() ? state_.next_step : state_.steps.begin()->first;
+  switch (static_cast<Start::Kind>(wish.start_kind)) {
+    case Start::Kind::oldest:
+      return oldest;
+    case Start::Kind::latest:
+      return state_.steps.empty() ? state_.next_step : state_.steps.rbegin()->first;
+    case Start::Kind::next:
+      return state_.next_step;
+    case Start::Kind::step:
+      return wish.start_step;
+    default:
+      break;
+  }
+  const auto cursor = state_.cursors.find(session.consumer);
+  return cursor != state_.cursors.end() && !session.consumer.empty() ? cursor->second.position : oldest;
+}
+
+Result<void> Followers::join(ReaderSession& session, const wire::ReaderOpenT& wish) {
+  const bool shares = session.follow && sharing_.shares(session);
+  const bool holds_name = session.follow && !shares && !session.consumer.empty();
+  if (holds_name) RETURN_IF_ERROR(cursors_.check_free(session.consumer));
+  session.position = first_position(session, wish);
+  if (wish.resume) session.rewound = session.position < wish.position;
   // A named consumer that retention waits for counts from the moment when it is first seen.
   // Steps that do not exist yet it has not passed, though it may want none of them.
-  const std::uint64_t passed = std::min(session.position, state.next_step);
+  const std::uint64_t passed = std::min(session.position, state_.next_step);
+  const auto cursor = state_.cursors.find(session.consumer);
   const bool moves_cursor = !session.consumer.empty() && session.follow && !wish.resume &&
-                            (cursor == state.cursors.end() || cursor->second.position != passed);
-  if (moves_cursor) {
-    journal::CursorMovedT moved;
-    moved.consumer = session.consumer;
-    moved.epoch = state.epoch;
-    moved.position = passed;
-    if (auto recorded = stream_.note_cursor(std::move(moved)); !recorded) return recorded;
-  }
-  if (!session.consumer.empty() && session.follow && distribution_of(session) == StepDistribution::all_to_all)
-    holders_.emplace(session.consumer, &session);
-  if (session.follow && distribution_of(session) != StepDistribution::all_to_all) begin_sharing(session);
-  session.told_status = state.status;
+                            (cursor == state_.cursors.end() || cursor->second.position != passed);
+  if (moves_cursor) RETURN_IF_ERROR(cursors_.set(session.consumer, passed));
+  if (holds_name) cursors_.hold(session);
+  if (shares) sharing_.begin(session);
+  session.told_status = state_.status;
   sessions_.emplace(session.number, &session);
   if (moves_cursor) stream_.what_may_go_changed();
   return {};
@@ -112,120 +91,35 @@ Result<void> Followers::join(ReaderSession& session, const wire::ReaderOpenT& wi
 void Followers::stop_following(ReaderSession& session) {
   session.follow = false;
   session.wait_request.reset();
-  if (const auto holder = holders_.find(session.consumer); holder != holders_.end() && holder->second == &session)
-    holders_.erase(holder);
-  // Steps that were its turn and that it never got go to the others.
-  for (auto& [consumer, sharing] : sharings_) {
-    if (const auto turns = sharing.assigned.find(session.number); turns != sharing.assigned.end()) {
-      sharing.returned.merge(turns->second);
-      sharing.assigned.erase(turns);
-    }
-  }
+  cursors_.let_go(session);
+  sharing_.leave(session);
 }
 
 void Followers::leave(ReaderSession& session, bool holds_on) {
   if (sessions_.erase(session.number) == 0) return;
   stop_following(session);
-  for (const auto& [key, count] : session.pins) {
-    if (holds_on) {
-      // It counts as before, also among the unnamed readers' pins.
-      absent_[session.number].push_back({key, session.consumer.empty()});
-      continue;
-    }
-    registry_.pins().remove(session.number, key.first, key.second);
-    unpin(key, session.consumer.empty());
-  }
-  session.pins.clear();
+  pins_.leave(session, holds_on);
   serve_all();
   stream_.what_may_go_changed();
 }
 
-StepDistribution Followers::distribution_of(const ReaderSession& session) const {
-  return session.distribution == StepDistribution::stream_default ? stream_distribution_ : session.distribution;
+void Followers::removed() {
+  for (const auto& [number, session] : sessions_) {
+    pins_.forget(*session);
+    session->stream_removed();
+  }
+  pins_.forget_absent();
+  sessions_.clear();
 }
 
 std::uint64_t Followers::visible_limit(const ReaderSession& session) const {
   return session.min_watermark == Watermark::durable ? stream_.durable_next() : state_.next_step;
 }
 
-const storage::StepState* Followers::first_kept(std::uint64_t from, std::uint64_t limit) const {
-  const auto found = state_.steps.lower_bound(from);
-  if (found == state_.steps.end() || found->first >= limit) return nullptr;
-  return &found->second;
-}
-
-std::vector<ReaderSession*> Followers::sharers(const std::string& consumer, StepDistribution distribution) const {
-  std::vector<ReaderSession*> found;
-  for (const auto& [number, session] : sessions_) {
-    if (session->follow && session->consumer == consumer && distribution_of(*session) == distribution)
-      found.push_back(session);
-  }
-  return found;
-}
-
-void Followers::begin_sharing(const ReaderSession& session) {
-  const auto others = sharers(session.consumer, distribution_of(session));
-  const bool first = std::ranges::none_of(others, [&](const ReaderSession* other) { return other != &session; });
-  // What was given to readers that have all gone is not known to have been dealt with: the cursor tells.
-  if (first) sharings_[session.consumer] = Sharing{.next = session.position, .assigned = {}, .returned = {}};
-}
-
-void Followers::set_stream_distribution(StepDistribution distribution) {
-  if (std::exchange(stream_distribution_, distribution) == distribution) return;
-  if (distribution == StepDistribution::all_to_all) return;
-  // Readers that came before the writer said so go on from the first that any of them stands at.
-  std::map<std::string, std::uint64_t> starts;
-  for (const auto& [number, session] : sessions_) {
-    if (!session->follow || session->distribution != StepDistribution::stream_default) continue;
-    const auto start = starts.emplace(session->consumer, session->position).first;
-    start->second = std::min(start->second, session->position);
-  }
-  for (const auto& [consumer, start] : starts)
-    sharings_[consumer] = Sharing{.next = start, .assigned = {}, .returned = {}};
-}
-
-void Followers::assign(Sharing& sharing, const std::vector<ReaderSession*>& readers, std::uint64_t step) {
-  ReaderSession* const reader = readers[sharing.turn++ % readers.size()];
-  std::set<std::uint64_t>& turns = sharing.assigned[reader->number];
-  turns.insert(step);
-  // A reader that has stopped must not make the server remember steps that were dropped long ago.
-  const auto& kept = state_.steps;
-  if (turns.size() <= 2 * kept.size() + assigned_dropped_max) return;
-  reader->skipped += std::erase_if(turns, [&](std::uint64_t number) { return !kept.contains(number); });
-}
-
-const storage::StepState* Followers::next_shared(ReaderSession& session, StepDistribution distribution,
-                                                 std::uint64_t limit) {
-  Sharing& sharing = sharings_[session.consumer];
-  const auto& kept = state_.steps;
-  if (distribution == StepDistribution::on_demand) {
-    const storage::StepState* step = first_kept(sharing.next, limit);
-    if (step != nullptr) sharing.next = step->committed.step + 1;
-    return step;
-  }
-  const auto readers = sharers(session.consumer, distribution);
-  for (const std::uint64_t number : std::exchange(sharing.returned, {})) {
-    if (kept.contains(number)) assign(sharing, readers, number);
-  }
-  while (const storage::StepState* step = first_kept(sharing.next, limit)) {
-    sharing.next = step->committed.step + 1;
-    assign(sharing, readers, step->committed.step);
-  }
-  std::set<std::uint64_t>& turns = sharing.assigned[session.number];
-  while (!turns.empty()) {
-    const auto found = kept.find(*turns.begin());
-    turns.erase(turns.begin());
-    if (found != kept.end()) return &found->second;
-    ++session.skipped;
-  }
-  return nullptr;
-}
-
 const storage::StepState* Followers::next_for(ReaderSession& session) {
   const std::uint64_t limit = visible_limit(session);
-  const StepDistribution distribution = distribution_of(session);
-  if (distribution != StepDistribution::all_to_all) return next_shared(session, distribution, limit);
-  const storage::StepState* step = first_kept(session.position, limit);
+  if (sharing_.shares(session)) return sharing_.next(session, limit);
+  const storage::StepState* step = first_kept(state_, session.position, limit);
   if (step == nullptr) return nullptr;
   if (session.latest_only) {
     const auto after = state_.steps.lower_bound(limit);
@@ -315,7 +209,7 @@ void Followers::deliver(ReaderSession& session, std::uint32_t request, const sto
   event.kind = static_cast<std::uint8_t>(NextStep::Kind::step);
   event.status = static_cast<std::uint8_t>(state_.status);
   event.step = std::make_unique<wire::StepDescriptorT>();
-  event.step->pinned = pin(session, {step.committed.epoch, step.committed.step}, step.committed.size_bytes);
+  event.step->pinned = pins_.pin(session, {step.committed.epoch, step.committed.step}, step.committed.size_bytes);
   event.step->summary = std::make_unique<wire::StepSummary>(protocol::to_wire(stream_.summary(step)));
   std::vector<std::uint32_t> wanted;
   for (const auto& part : step.committed.parts) {
@@ -363,6 +257,67 @@ Result<void> Followers::check(const StepKey& key) const {
                 fmt::format("stream {}, step {}", stream_.path(), key.second));
   }
   return {};
+}
+
+Result<void> Followers::move_cursor(ReaderSession& session, const wire::CursorMoveT& move) {
+  if (!move.seek) return cursors_.acknowledge(session.consumer, move.epoch, move.position);
+  // Retention would drop what a cursor far ahead has passed, and a writer's steps to come with it.
+  if (move.position > state_.next_step) {
+    return fail(ErrorCode::invalid_argument,
+                fmt::format("step {} does not exist yet; seek to a step from 0 to {} (the next one)", move.position,
+                            state_.next_step),
+                fmt::format("stream {}, consumer \"{}\"", stream_.path(), session.consumer));
+  }
+  // What a wait from before it would bring is not wanted any more.
+  session.wait_request.reset();
+  session.position = move.position;
+  sharing_.seek(session.consumer, move.position);
+  if (session.consumer.empty()) return {};
+  RETURN_IF_ERROR(cursors_.set(session.consumer, move.position));
+  stream_.what_may_go_changed();
+  return {};
+}
+
+void Followers::rewound(std::uint64_t first) {
+  cursors_.set_back(first);
+  for (const auto& [number, session] : sessions_) {
+    if (session->position <= first) continue;
+    session->position = first;
+    session->rewound = true;
+  }
+  sharing_.rewound(first);
+}
+
+ReaderSession* Followers::find(std::uint64_t session) const {
+  const auto found = sessions_.find(session);
+  return found == sessions_.end() ? nullptr : found->second;
+}
+
+Result<void> Followers::pin_for_writer(std::uint64_t session, pid_t process, const StepKey& key) {
+  return pins_.pin_for_writer(find(session), process, key);
+}
+
+void Followers::unpin_for_writer(std::uint64_t session, const StepKey& key) {
+  // No step goes with it: there was none.
+  if (ReaderSession* const holder = find(session)) pins_.unpin_for_writer(*holder, key);
+}
+
+void Followers::revoke(const StepKey& key) {
+  for (const auto& [number, session] : sessions_) {
+    // When it comes back it is told that the pin is lost.
+    if (session->pins.contains(key)) session->connection().close("a step that it holds had been dropped");
+  }
+}
+
+std::uint32_t Followers::follower_count() const {
+  return static_cast<std::uint32_t>(
+      std::ranges::count_if(sessions_, [](const auto& entry) { return entry.second->follow; }));
+}
+
+bool Followers::waits_for_durable() const {
+  return std::ranges::any_of(sessions_, [](const auto& entry) {
+    return entry.second->wait_request && entry.second->min_watermark == Watermark::durable;
+  });
 }
 
 }  // namespace forebay::server

@@ -56,7 +56,7 @@ void ReaderRegistry::place_absent(bool all_read) {
       for (const auto& [epoch, step] : reader.keys) pins_->remove(reader.session, epoch, step);
       continue;
     }
-    (*found)->hold_for_absent(reader.session, reader.keys);
+    (*found)->pins().hold_for_absent(reader.session, reader.keys);
     watch_absent(reader.session, reader.pid);
     sessions.insert(reader.session);
   }
@@ -79,7 +79,7 @@ void ReaderRegistry::check_absent() {
   for (const std::uint64_t session : gone) {
     absent_.erase(session);
     presence_.forget(session);
-    for (Followers* followers : followers_) followers->absent_is_gone(session);
+    for (Followers* followers : followers_) followers->pins().absent_is_gone(session);
   }
   absent_check_set_ = !absent_.empty();
   if (absent_check_set_) loop_.at(monotonic_ns() + absent_check_ms * 1'000'000, [this] { check_absent(); });

@@ -128,7 +128,7 @@ void ReaderSession::join() {
   if (wish_.resume) {
     std::vector<StepKey> wanted;
     for (const wire::StepKey& key : wish_.pins) wanted.emplace_back(key.epoch(), key.step());
-    for (const StepKey& key : followers_->resume_pins(*this, wanted))
+    for (const StepKey& key : followers_->pins().resume(*this, wanted))
       opened.lost_pins.emplace_back(key.second, key.first, 0);
   }
   admitted_ = true;
@@ -249,7 +249,7 @@ void ReaderSession::handle(protocol::Message message) {
       connection_.close("malformed release");
       return;
     }
-    for (const wire::StepKey* key : *(*body)->steps()) followers_->release(*this, {key->epoch(), key->step()});
+    for (const wire::StepKey* key : *(*body)->steps()) followers_->pins().release(*this, {key->epoch(), key->step()});
     return;
   }
   if (auto answered = answer(message); !answered) {

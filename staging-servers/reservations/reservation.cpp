@@ -187,7 +187,7 @@ Result<void> Reservation::remove_stream(const std::string& stream) {
   }
   const auto found = streams_.find(stream);
   if (found == streams_.end()) return {};
-  if (found->second->followers().any_pinned()) {
+  if (!found->second->followers().pins().is_empty()) {
     return fail(ErrorCode::busy, "readers hold steps of this stream; end them first",
                 "stream " + found->second->path());
   }

@@ -70,7 +70,7 @@ Result<void> Stream::record_withdrawal(storage::RecordType type, Record change, 
   fail_point("server.withdraw.after_append");
   flusher_.rewind(first);
   for (const StepKey& key : gone) {
-    if (followers_.pinned(key)) continue;
+    if (followers_.pins().is_pinned(key)) continue;
     const auto found = state_.retired.find(key);
     if (found == state_.retired.end()) continue;
     free_step(found->second, key.second < durable_before);
@@ -250,7 +250,7 @@ StepSummary Stream::summary(const storage::StepState& step) const {
   summary.durable = step.committed.step < durable_next();
   summary.staged = step.staged;
   summary.precious = step.precious();
-  summary.pins = followers_.pin_count({step.committed.epoch, step.committed.step});
+  summary.pins = followers_.pins().count({step.committed.epoch, step.committed.step});
   return summary;
 }
 
@@ -272,7 +272,7 @@ StreamInfo Stream::info() const {
   info.size_bytes = kept_bytes();
   info.step_open = group_.step_open();
   info.retention = state_.retention;
-  info.consumers = followers_.consumers();
+  info.consumers = followers_.cursors().list();
   return info;
 }
 

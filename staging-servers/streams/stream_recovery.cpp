@@ -288,7 +288,7 @@ Result<std::unique_ptr<Stream>> recover_stream(const StreamServices& services, R
     }
   }
   // A crash may have come between a withdrawal and the cursors' way back: consumers would miss the steps to come.
-  stream->followers().set_back_cursors(stream->state().next_step);
+  stream->followers().cursors().set_back(stream->state().next_step);
   const StreamStatus status = stream->state().status;
   if (status == StreamStatus::live) stream->group().expect_rejoin(services.restart_grace_ms);
   if (status == StreamStatus::interrupted && stream->state().group) stream->resume_grace();

@@ -27,12 +27,13 @@ bool Stream::is_kept_first(std::uint64_t number) const {
 
 bool Stream::may_drop(const storage::StepState& step, bool when_full) const {
   const std::uint64_t number = step.committed.step;
-  if (step.precious() || is_kept_first(number) || followers_.pinned({step.committed.epoch, number})) return false;
-  if (when_full) return !followers_.any_cursor_needs(number);
+  if (step.precious() || is_kept_first(number) || followers_.pins().is_pinned({step.committed.epoch, number}))
+    return false;
+  if (when_full) return !followers_.cursors().any_needs(number);
   const Retention& retention = state_.retention;
   if (retention.keeps_all()) return false;
   if (retention.last && state_.next_step - number <= *retention.last) return false;
-  return followers_.all_passed(retention.consumers, number);
+  return followers_.cursors().all_passed(retention.consumers, number);
 }
 
 void Stream::apply_retention() {
@@ -42,7 +43,7 @@ void Stream::apply_retention() {
   for (const auto& [number, step] : state_.steps) {
     if (state_.retention.last && state_.next_step - number <= *state_.retention.last) break;
     // Who has not passed this one has not passed a later one either.
-    if (!followers_.all_passed(state_.retention.consumers, number)) break;
+    if (!followers_.cursors().all_passed(state_.retention.consumers, number)) break;
     if (may_drop(step, false)) droppable.push_back(number);
   }
   (void)drop(droppable);
@@ -99,11 +100,12 @@ std::string Stream::describe_holdings() const {
                                  to_string(state_.retention));
   const auto precious = std::ranges::count_if(state_.steps, [](const auto& entry) { return entry.second.precious(); });
   if (precious > 0) text += fmt::format(", {} precious and not staged out", precious);
-  const auto pinned = std::ranges::count_if(
-      state_.steps, [&](const auto& entry) { return followers_.pinned({entry.second.committed.epoch, entry.first}); });
+  const auto pinned = std::ranges::count_if(state_.steps, [&](const auto& entry) {
+    return followers_.pins().is_pinned({entry.second.committed.epoch, entry.first});
+  });
   if (pinned > 0) text += fmt::format(", {} that readers or a writer's arrays hold", pinned);
   if (granted_bytes > 0) text += fmt::format(", {} bytes of open steps", granted_bytes);
-  for (const ConsumerInfo& consumer : followers_.consumers()) {
+  for (const ConsumerInfo& consumer : followers_.cursors().list()) {
     if (consumer.lag_steps > 0) text += fmt::format(", consumer {} {} steps behind", consumer.name, consumer.lag_steps);
   }
   return text;

@@ -160,7 +160,8 @@ Result<void> WriterGroup::begin_incarnation(const wire::WriterOpenT& wish) {
   options_ = wish;
   active_ = true;
   step_order_.reset();
-  if (wish.distribution != 0) followers_.set_stream_distribution(static_cast<StepDistribution>(wish.distribution));
+  if (wish.distribution != 0)
+    followers_.sharing().set_stream_distribution(static_cast<StepDistribution>(wish.distribution));
   log::info("stream {}: incarnation {} of {} ranks writes from step {}", stream_.path(), incarnation_, wish.ranks,
             state.next_step);
   return {};

@@ -21,7 +21,8 @@ void WriterGroup::expect_rejoin(std::int64_t grace_ms) {
   options_.durability = group.durability;
   options_.grace_ms = group.grace_ms;
   options_.ranks = group.ranks;
-  if (group.distribution != 0) followers_.set_stream_distribution(static_cast<StepDistribution>(group.distribution));
+  if (group.distribution != 0)
+    followers_.sharing().set_stream_distribution(static_cast<StepDistribution>(group.distribution));
   ranks_.clear();
   ranks_.resize(group.ranks);
   for (const std::uint32_t rank : state_.closed_ranks) ranks_[rank].closed = true;

@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who holds which step: readers, writers whose programs hold allocated memory, and readers that a restart of the server
-// has cut off.
+#include "readers/step_pins.h"
+
 #include <algorithm>
 #include <set>
+#include <utility>
 
-#include "readers/followers.h"
 #include "readers/reader_registry.h"
 #include "readers/reader_session.h"
 #include "space/reservation_space.h"
 
 namespace forebay::server {
 
-bool Followers::pin(ReaderSession& session, const StepKey& key, std::uint64_t size_bytes, bool held) {
+bool StepPins::pin(ReaderSession& session, const StepKey& key, std::uint64_t size_bytes) {
+  return add(session, key, size_bytes, false);
+}
+
+bool StepPins::add(ReaderSession& session, const StepKey& key, std::uint64_t size_bytes, bool held) {
   Pin& pin = pins_[key];
   const bool unnamed = session.consumer.empty();
   const auto refuse = [&] {
@@ -32,7 +36,7 @@ bool Followers::pin(ReaderSession& session, const StepKey& key, std::uint64_t si
   return true;
 }
 
-void Followers::unpin(const StepKey& key, bool unnamed) {
+void StepPins::remove(const StepKey& key, bool unnamed) {
   const auto found = pins_.find(key);
   if (found == pins_.end()) return;
   Pin& pin = found->second;
@@ -42,27 +46,20 @@ void Followers::unpin(const StepKey& key, bool unnamed) {
   stream_.unpinned(key);
 }
 
-bool Followers::let_go(ReaderSession& session, const StepKey& key) {
+bool StepPins::let_go(ReaderSession& session, const StepKey& key) {
   const auto held = session.pins.find(key);
   if (held == session.pins.end() || --held->second > 0) return false;
   session.pins.erase(held);
   registry_.pins().remove(session.number, key.first, key.second);
-  unpin(key, session.consumer.empty());
+  remove(key, session.consumer.empty());
   return true;
 }
 
-void Followers::release(ReaderSession& session, const StepKey& key) {
-  if (!let_go(session, key)) return;
-  stream_.what_may_go_changed();
+void StepPins::release(ReaderSession& session, const StepKey& key) {
+  if (let_go(session, key)) stream_.what_may_go_changed();
 }
 
-ReaderSession* Followers::find(std::uint64_t session) const {
-  const auto found = sessions_.find(session);
-  return found == sessions_.end() ? nullptr : found->second;
-}
-
-Result<void> Followers::pin_for_writer(std::uint64_t session, pid_t process, const StepKey& key) {
-  ReaderSession* const holder = find(session);
+Result<void> StepPins::pin_for_writer(ReaderSession* holder, pid_t process, const StepKey& key) {
   if (holder == nullptr || holder->connection().peer().pid != process || holder->consumer.empty())
     return fail(ErrorCode::protocol, "the part names a holder that is not a named reader of this process");
   if (holder->pins.contains(key)) return {};
@@ -74,24 +71,24 @@ Result<void> Followers::pin_for_writer(std::uint64_t session, pid_t process, con
   return {};
 }
 
-void Followers::revoke(const StepKey& key) {
-  for (const auto& [number, session] : sessions_) {
-    // When it comes back it is told that the pin is lost.
-    if (session->pins.contains(key)) session->connection().close("a step that it holds had been dropped");
+void StepPins::leave(ReaderSession& session, bool holds_on) {
+  for (const auto& [key, count] : session.pins) {
+    if (holds_on) {
+      // It counts as before, also among the unnamed readers' pins.
+      absent_[session.number].push_back({key, session.consumer.empty()});
+      continue;
+    }
+    registry_.pins().remove(session.number, key.first, key.second);
+    remove(key, session.consumer.empty());
   }
+  session.pins.clear();
 }
 
-void Followers::unpin_for_writer(std::uint64_t session, const StepKey& key) {
-  // No step goes with it: there was none.
-  if (ReaderSession* const holder = find(session)) let_go(*holder, key);
-}
-
-void Followers::hold_for_absent(std::uint64_t session, const std::vector<StepKey>& keys) {
+void StepPins::hold_for_absent(std::uint64_t session, const std::vector<StepKey>& keys) {
   for (const StepKey& key : keys) {
-    const storage::StreamState& state = state_;
-    const auto kept = state.steps.find(key.second);
+    const auto kept = state_.steps.find(key.second);
     const bool exists =
-        (kept != state.steps.end() && kept->second.committed.epoch == key.first) || state.retired.contains(key);
+        (kept != state_.steps.end() && kept->second.committed.epoch == key.first) || state_.retired.contains(key);
     if (!exists) {
       // The server died before the step's record, or lost it with the power.
       registry_.pins().remove(session, key.first, key.second);
@@ -102,45 +99,50 @@ void Followers::hold_for_absent(std::uint64_t session, const std::vector<StepKey
   }
 }
 
-void Followers::absent_is_gone(std::uint64_t session) {
-  end_absent(session, {});
-}
-
-void Followers::end_absent(std::uint64_t session, const std::map<StepKey, std::uint32_t>& kept) {
+void StepPins::end_absent(std::uint64_t session, const std::map<StepKey, std::uint32_t>& kept) {
   const auto found = absent_.find(session);
   if (found == absent_.end()) return;
   registry_.absent_returned(session);
   for (const auto& [key, unnamed] : std::exchange(found->second, {})) {
     if (!kept.contains(key)) registry_.pins().remove(session, key.first, key.second);
-    unpin(key, unnamed);
+    remove(key, unnamed);
   }
   absent_.erase(session);
   stream_.what_may_go_changed();
 }
 
-std::vector<StepKey> Followers::resume_pins(ReaderSession& session, const std::vector<StepKey>& wanted) {
+std::vector<StepKey> StepPins::resume(ReaderSession& session, const std::vector<StepKey>& wanted) {
   std::vector<StepKey> lost;
   std::set<StepKey> held_all_along;
   if (const auto absent = absent_.find(session.number); absent != absent_.end()) {
     for (const AbsentPin& pin : absent->second) held_all_along.insert(pin.key);
   }
   for (const StepKey& key : wanted) {
-    const storage::StreamState& state = state_;
-    const auto kept = state.steps.find(key.second);
+    const auto kept = state_.steps.find(key.second);
     const storage::StepState* step = nullptr;
-    if (kept != state.steps.end() && kept->second.committed.epoch == key.first) step = &kept->second;
-    if (const auto retired = state.retired.find(key); retired != state.retired.end()) step = &retired->second;
+    if (kept != state_.steps.end() && kept->second.committed.epoch == key.first) step = &kept->second;
+    if (const auto retired = state_.retired.find(key); retired != state_.retired.end()) step = &retired->second;
     // Only what was held for it all the time is sure not to have been written over.
     const bool held = held_all_along.contains(key);
     // Others may have come back before it, and pinned what the limit of unnamed readers allows.
-    if (step == nullptr || !held || !pin(session, key, step->committed.size_bytes, true)) lost.push_back(key);
+    if (step == nullptr || !held || !add(session, key, step->committed.size_bytes, true)) lost.push_back(key);
   }
   // The lines of what it still holds stay in the table all the time: the server may be killed here as anywhere.
   end_absent(session.number, session.pins);
   return lost;
 }
 
-std::uint32_t Followers::pin_count(const StepKey& key) const {
+void StepPins::forget(const ReaderSession& session) {
+  for (const auto& [key, count] : session.pins) registry_.pins().remove(session.number, key.first, key.second);
+}
+
+void StepPins::forget_absent() {
+  for (const auto& [session, held] : absent_) {
+    for (const auto& [key, unnamed] : held) registry_.pins().remove(session, key.first, key.second);
+  }
+}
+
+std::uint32_t StepPins::count(const StepKey& key) const {
   const auto found = pins_.find(key);
   return found == pins_.end() ? 0 : found->second.count;
 }

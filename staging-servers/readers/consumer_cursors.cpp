@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "readers/consumer_cursors.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/return_error.h"
+#include "readers/reader_session.h"
+
+namespace forebay::server {
+
+Result<void> ConsumerCursors::check_free(const std::string& consumer) {
+  auto holder = holders_.find(consumer);
+  if (holder == holders_.end()) return {};
+  if (holder->second->connection().peer_gone()) {
+    // It ended just before; its own end comes later in the queue of events, and perhaps after that of the stream.
+    ReaderSession& gone = *holder->second;
+    gone.closed("its connection ended");
+    return {};
+  }
+  return fail(ErrorCode::busy,
+              fmt::format("consumer \"{}\" is held by process {}; a consumer has one reader at a time: use another "
+                          "name, or end that reader",
+                          consumer, holder->second->connection().peer().pid),
+              "stream " + stream_.path());
+}
+
+void ConsumerCursors::hold(ReaderSession& session) {
+  holders_.emplace(session.consumer, &session);
+}
+
+void ConsumerCursors::let_go(const ReaderSession& session) {
+  if (const auto holder = holders_.find(session.consumer); holder != holders_.end() && holder->second == &session)
+    holders_.erase(holder);
+}
+
+Result<void> ConsumerCursors::set(const std::string& consumer, std::uint64_t position) {
+  journal::CursorMovedT moved;
+  moved.consumer = consumer;
+  moved.epoch = state_.epoch;
+  moved.position = position;
+  return stream_.note_cursor(std::move(moved));
+}
+
+Result<void> ConsumerCursors::acknowledge(const std::string& consumer, std::uint32_t epoch, std::uint64_t position) {
+  const std::string where = fmt::format("stream {}, consumer \"{}\"", stream_.path(), consumer);
+  // An acknowledgement of a step that has been withdrawn since says nothing about the steps that replace it.
+  if (epoch > state_.epoch)
+    return fail(ErrorCode::protocol, "an acknowledgement from an epoch that does not exist", where);
+  const auto step = state_.steps.find(position - 1);
+  const bool withdrawn =
+      position > state_.next_step || (step != state_.steps.end() && step->second.committed.epoch != epoch);
+  if (withdrawn) return {};
+  if (consumer.empty()) {
+    return fail(ErrorCode::invalid_argument,
+                "only a named consumer has a cursor to move: open the stream with a consumer's name", where);
+  }
+  const auto cursor = state_.cursors.find(consumer);
+  if (cursor != state_.cursors.end() && cursor->second.position >= position) return {};
+  RETURN_IF_ERROR(set(consumer, position));
+  stream_.what_may_go_changed();
+  return {};
+}
+
+void ConsumerCursors::set_back(std::uint64_t first) {
+  std::vector<std::string> beyond;
+  for (const auto& [consumer, cursor] : state_.cursors) {
+    // One of this epoch was put there by its consumer.
+    if (cursor.position > first && cursor.epoch < state_.epoch) beyond.push_back(consumer);
+  }
+  for (const std::string& consumer : beyond) {
+    // Those who read now go back all the same.
+    if (!set(consumer, first)) break;
+  }
+}
+
+bool ConsumerCursors::all_passed(const std::vector<std::string>& consumers, std::uint64_t step) const {
+  return std::ranges::all_of(consumers, [&](const std::string& consumer) {
+    const auto cursor = state_.cursors.find(consumer);
+    return cursor != state_.cursors.end() && cursor->second.position > step;
+  });
+}
+
+bool ConsumerCursors::any_needs(std::uint64_t step) const {
+  return std::ranges::any_of(state_.cursors, [&](const auto& entry) { return entry.second.position <= step; });
+}
+
+std::vector<ConsumerInfo> ConsumerCursors::list() const {
+  std::vector<ConsumerInfo> found;
+  for (const auto& [name, cursor] : state_.cursors) {
+    ConsumerInfo info;
+    info.name = name;
+    info.position = cursor.position;
+    info.lag_steps = state_.next_step > cursor.position ? state_.next_step - cursor.position : 0;
+    if (const auto holder = holders_.find(name); holder != holders_.end()) {
+      info.connected = true;
+      info.holder_pid = static_cast<std::uint32_t>(holder->second->connection().peer().pid);
+    }
+    found.push_back(std::move(info));
+  }
+  return found;
+}
+
+}  // namespace forebay::server

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// The named consumers of a stream: where their durable cursors stand, and which reader holds each name.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <forebay/reader.h>
+#include <forebay/result.h>
+
+#include "readers/followed_stream.h"
+
+namespace forebay::server {
+
+class ReaderSession;
+
+class ConsumerCursors {
+ public:
+  /// Both outlive it.
+  ConsumerCursors(FollowedStream& stream, const storage::StreamState& state) : stream_(stream), state_(state) {}
+
+  /// busy if another reader holds the name.
+  Result<void> check_free(const std::string& consumer);
+  void hold(ReaderSession& session);
+  void let_go(const ReaderSession& session);
+
+  /// Puts the cursor there. The caller says that what may go has changed.
+  Result<void> set(const std::string& consumer, std::uint64_t position);
+  /// The consumer has done with the steps before `position`. A cursor never goes back by that.
+  Result<void> acknowledge(const std::string& consumer, std::uint32_t epoch, std::uint64_t position);
+  /// Durable cursors of earlier epochs that lie beyond `first` go back there.
+  void set_back(std::uint64_t first);
+
+  bool all_passed(const std::vector<std::string>& consumers, std::uint64_t step) const;
+  bool any_needs(std::uint64_t step) const;
+  std::vector<ConsumerInfo> list() const;
+
+ private:
+  FollowedStream& stream_;
+  const storage::StreamState& state_;
+  std::map<std::string, ReaderSession*> holders_;  ///< by consumer; readers that share a name do not hold it
+};
+
+}  // namespace forebay::server

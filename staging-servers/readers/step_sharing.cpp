@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "readers/step_sharing.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "readers/reader_session.h"
+
+namespace forebay::server {
+namespace {
+
+/// How many dropped steps may wait for a reader whose turn they were, before they are taken out.
+constexpr std::size_t assigned_dropped_max = 64;
+
+}  // namespace
+
+const storage::StepState* first_kept(const storage::StreamState& state, std::uint64_t from, std::uint64_t limit) {
+  const auto found = state.steps.lower_bound(from);
+  if (found == state.steps.end() || found->first >= limit) return nullptr;
+  return &found->second;
+}
+
+StepDistribution StepSharing::distribution_of(const ReaderSession& session) const {
+  return session.distribution == StepDistribution::stream_default ? stream_distribution_ : session.distribution;
+}
+
+std::vector<ReaderSession*> StepSharing::sharers(const std::string& consumer, StepDistribution distribution) const {
+  std::vector<ReaderSession*> found;
+  for (const auto& [number, session] : sessions_) {
+    if (session->follow && session->consumer == consumer && distribution_of(*session) == distribution)
+      found.push_back(session);
+  }
+  return found;
+}
+
+void StepSharing::begin_at(const std::string& consumer, std::uint64_t position) {
+  shares_[consumer] = Share{.next = position, .assigned = {}, .returned = {}};
+}
+
+void StepSharing::begin(const ReaderSession& session) {
+  const auto others = sharers(session.consumer, distribution_of(session));
+  const bool first = std::ranges::none_of(others, [&](const ReaderSession* other) { return other != &session; });
+  // What was given to readers that have all gone is not known to have been dealt with: the cursor tells.
+  if (first) begin_at(session.consumer, session.position);
+}
+
+void StepSharing::set_stream_distribution(StepDistribution distribution) {
+  if (std::exchange(stream_distribution_, distribution) == distribution) return;
+  if (distribution == StepDistribution::all_to_all) return;
+  // Readers that came before the writer said so go on from the first that any of them stands at.
+  std::map<std::string, std::uint64_t> starts;
+  for (const auto& [number, session] : sessions_) {
+    if (!session->follow || session->distribution != StepDistribution::stream_default) continue;
+    const auto start = starts.emplace(session->consumer, session->position).first;
+    start->second = std::min(start->second, session->position);
+  }
+  for (const auto& [consumer, start] : starts) begin_at(consumer, start);
+}
+
+void StepSharing::leave(const ReaderSession& session) {
+  for (auto& [consumer, share] : shares_) {
+    if (const auto turns = share.assigned.find(session.number); turns != share.assigned.end()) {
+      share.returned.merge(turns->second);
+      share.assigned.erase(turns);
+    }
+  }
+}
+
+void StepSharing::assign(Share& share, const std::vector<ReaderSession*>& readers, std::uint64_t step) {
+  ReaderSession* const reader = readers[share.turn++ % readers.size()];
+  std::set<std::uint64_t>& turns = share.assigned[reader->number];
+  turns.insert(step);
+  // A reader that has stopped must not make the server remember steps that were dropped long ago.
+  const auto& kept = state_.steps;
+  if (turns.size() <= 2 * kept.size() + assigned_dropped_max) return;
+  reader->skipped += std::erase_if(turns, [&](std::uint64_t number) { return !kept.contains(number); });
+}
+
+const storage::StepState* StepSharing::next(ReaderSession& session, std::uint64_t limit) {
+  Share& share = shares_[session.consumer];
+  const auto& kept = state_.steps;
+  const StepDistribution distribution = distribution_of(session);
+  if (distribution == StepDistribution::on_demand) {
+    const storage::StepState* step = first_kept(state_, share.next, limit);
+    if (step != nullptr) share.next = step->committed.step + 1;
+    return step;
+  }
+  const auto readers = sharers(session.consumer, distribution);
+  for (const std::uint64_t number : std::exchange(share.returned, {})) {
+    if (kept.contains(number)) assign(share, readers, number);
+  }
+  while (const storage::StepState* step = first_kept(state_, share.next, limit)) {
+    share.next = step->committed.step + 1;
+    assign(share, readers, step->committed.step);
+  }
+  std::set<std::uint64_t>& turns = share.assigned[session.number];
+  while (!turns.empty()) {
+    const auto found = kept.find(*turns.begin());
+    turns.erase(turns.begin());
+    if (found != kept.end()) return &found->second;
+    ++session.skipped;
+  }
+  return nullptr;
+}
+
+void StepSharing::seek(const std::string& consumer, std::uint64_t position) {
+  const auto share = shares_.find(consumer);
+  if (share == shares_.end()) return;
+  share->second.next = position;
+  share->second.assigned.clear();
+  share->second.returned.clear();
+}
+
+void StepSharing::rewound(std::uint64_t first) {
+  for (auto& [consumer, share] : shares_) {
+    share.next = std::min(share.next, first);
+    for (auto& [reader, turns] : share.assigned) turns.erase(turns.lower_bound(first), turns.end());
+    share.returned.erase(share.returned.lower_bound(first), share.returned.end());
+  }
+}
+
+}  // namespace forebay::server

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the steps of a stream are shared out among the readers of one consumer name: to all of them, in turn, or to
+// whoever asks first.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <forebay/reader.h>
+
+#include "storage/stream_state.h"
+
+namespace forebay::server {
+
+class ReaderSession;
+
+using ReaderSessions = std::map<std::uint64_t, ReaderSession*>;  ///< by their numbers
+
+/// The first step from `from` on that is kept, and before `limit`; null if there is none.
+const storage::StepState* first_kept(const storage::StreamState& state, std::uint64_t from, std::uint64_t limit);
+
+class StepSharing {
+ public:
+  /// Both outlive it. `sessions`: the stream's.
+  StepSharing(const storage::StreamState& state, const ReaderSessions& sessions) : state_(state), sessions_(sessions) {}
+
+  /// The reader's own choice, or else the writer's.
+  StepDistribution distribution_of(const ReaderSession& session) const;
+  bool shares(const ReaderSession& session) const { return distribution_of(session) != StepDistribution::all_to_all; }
+  /// Chosen by the writer, for readers that do not choose.
+  void set_stream_distribution(StepDistribution distribution);
+
+  /// A reader that is about to share: what it shares begins where it stands, unless others share it already.
+  void begin(const ReaderSession& session);
+  /// Steps that were its turn and that it never got go to the others.
+  void leave(const ReaderSession& session);
+  /// The next step for a reader that shares; null if there is none for it before `limit`.
+  const storage::StepState* next(ReaderSession& session, std::uint64_t limit);
+  /// All readers of the consumer go on from there.
+  void seek(const std::string& consumer, std::uint64_t position);
+  /// Steps from `first` on were withdrawn.
+  void rewound(std::uint64_t first);
+
+ private:
+  /// What the readers of one consumer name share.
+  struct Share {
+    std::uint64_t next = 0;                                     ///< first step not given or assigned to anybody
+    std::map<std::uint64_t, std::set<std::uint64_t>> assigned;  ///< round robin: whose turn steps are, by session
+    std::set<std::uint64_t> returned;                           ///< assigned to readers that went before they got them
+    std::size_t turn = 0;
+  };
+
+  std::vector<ReaderSession*> sharers(const std::string& consumer, StepDistribution distribution) const;
+  void begin_at(const std::string& consumer, std::uint64_t position);
+  void assign(Share& share, const std::vector<ReaderSession*>& readers, std::uint64_t step);
+
+  const storage::StreamState& state_;
+  const ReaderSessions& sessions_;
+  std::map<std::string, Share> shares_;  ///< by consumer
+  StepDistribution stream_distribution_ = StepDistribution::all_to_all;
+};
+
+}  // namespace forebay::server
