@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "writers/group_forming.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "base/clock.h"
+#include "base/return_error.h"
 #include "storage/record_check.h"
 #include "writers/writer_session.h"
 
@@ -128,6 +130,52 @@ std::vector<std::uint64_t> GroupForming::openings() const {
   std::vector<std::uint64_t> openings;
   for (const auto& [rank, candidate] : candidates_) openings.push_back(candidate.wish.opening);
   return openings;
+}
+
+Result<journal::GroupFormedT> GroupForming::record(const storage::StreamState& state) const {
+  const wire::WriterOpenT& wish = this->wish();
+  const std::string where = "stream " + stream_;
+  if (state.status == StreamStatus::failed) {
+    return fail(ErrorCode::failed, "the stream has failed and takes no more steps: " + state.status_text, where);
+  }
+  journal::GroupFormedT formed;
+  if (!wish.retention.empty()) {
+    ASSIGN_OR_RETURN(const Retention retention, parse_retention(wish.retention));
+    formed.retention = to_string(retention);
+  }
+  if (static_cast<WriteMode>(wish.mode) == WriteMode::replace) {
+    const auto precious = std::ranges::count_if(state.steps, [](const auto& entry) { return entry.second.precious(); });
+    if (precious > 0 && !wish.force) {
+      return fail(ErrorCode::refused,
+                  fmt::format("{} precious steps of this stream are not staged out yet and would be lost; stage them "
+                              "out, append instead, or force it",
+                              precious),
+                  where);
+    }
+    if (state.next_step > 0) formed.withdraws_from = 0;
+  } else if (wish.append_after) {
+    if (*wish.append_after >= state.next_step) {
+      return fail(ErrorCode::invalid_argument,
+                  fmt::format("cannot append after step {}: the stream {}", *wish.append_after,
+                              state.next_step == 0 ? std::string("is empty")
+                                                   : fmt::format("ends with step {}", state.next_step - 1)),
+                  where);
+    }
+    if (*wish.append_after + 1 < state.next_step) formed.withdraws_from = *wish.append_after + 1;
+  }
+  formed.incarnation = (state.group ? state.group->incarnation : 0) + 1;
+  formed.ranks = wish.ranks;
+  formed.group = wish.group;
+  formed.run = wish.run;
+  formed.epoch = formed.withdraws_from ? state.epoch + 1 : state.epoch;
+  formed.next_step = formed.withdraws_from.value_or(state.next_step);
+  formed.when_full = wish.when_full;
+  formed.grace_ms = wish.grace_ms;
+  formed.distribution = wish.distribution;
+  formed.block_timeout_ms = wish.block_timeout_ms;
+  formed.durability = wish.durability;
+  if (wish.ranks <= storage::openings_max) formed.openings = openings();
+  return formed;
 }
 
 }  // namespace forebay::server

@@ -11,8 +11,10 @@
 
 #include <forebay/protocol/messages_generated.h>
 #include <forebay/result.h>
+#include <forebay/storage/journal_generated.h>
 
 #include "loop/event_loop.h"
+#include "storage/stream_state.h"
 
 namespace forebay::server {
 
@@ -51,12 +53,16 @@ class GroupForming {
   void fail_all(const Error& error);
   /// Which ranks have not come, for people; empty if all have.
   std::string describe_missing() const;
-  /// The numbers that the ranks gave their opens, in order of ranks.
-  std::vector<std::uint64_t> openings() const;
+  /// The group that these ranks make, for the journal: the next incarnation, and the steps that it withdraws. Errors:
+  /// failed (the stream), refused (precious steps would be lost), invalid_argument.
+  Result<journal::GroupFormedT> record(const storage::StreamState& state) const;
   /// All of them, by rank; nobody waits any more.
   std::map<std::uint32_t, Candidate> take();
 
  private:
+  /// The numbers that the ranks gave their opens, in order of ranks.
+  std::vector<std::uint64_t> openings() const;
+
   EventLoop& loop_;
   const std::string stream_;
   std::map<std::uint32_t, Candidate> candidates_;  ///< by rank

@@ -8,8 +8,8 @@
 #include "base/clock.h"
 #include "base/fail_point.h"
 #include "base/log.h"
+#include "base/return_error.h"
 #include "space/reservation_space.h"
-#include "storage/record_check.h"
 #include "writers/writer_group.h"
 #include "writers/writer_session.h"
 
@@ -17,23 +17,19 @@ namespace forebay::server {
 
 std::optional<Error> WriterGroup::refusal(const wire::WriterOpenT& wish) const {
   if (auto refused = forming_.refusal(wish)) return refused;
-  if (!active_ || rejoining_) return std::nullopt;
-  std::string pids;
-  for (const Rank& rank : ranks_) {
-    if (rank.session != nullptr)
-      pids += fmt::format("{}{}", pids.empty() ? "" : ", ", rank.session->connection().peer().pid);
-  }
+  if (!incarnation_.active() || rejoining()) return std::nullopt;
   return Error{ErrorCode::busy,
                fmt::format("another writer group writes this stream (incarnation {}, {} ranks, pids {}); wait for it "
                            "to close, or end it",
-                           incarnation_, ranks_.size(), pids),
+                           incarnation_.number(), incarnation_.ranks().size(), incarnation_.describe_processes()),
                "stream " + stream_.path()};
 }
 
 void WriterGroup::notice_lost_ranks() {
-  for (std::size_t number = 0; active_ && number < ranks_.size(); ++number) {
-    WriterSession* session = ranks_[number].session;
-    if (session == nullptr || ranks_[number].closed || !session->connection().peer_gone()) continue;
+  for (std::size_t number = 0; incarnation_.active() && number < incarnation_.ranks().size(); ++number) {
+    const WriterRank& rank = incarnation_.ranks()[number];
+    WriterSession* const session = rank.session;
+    if (session == nullptr || rank.closed || !session->connection().peer_gone()) continue;
     lost(*session, "the connection ended");
     // Its own end comes later, and perhaps after that of the stream.
     session->stream_removed();
@@ -66,7 +62,7 @@ void WriterGroup::forming_timed_out(const wire::WriterOpenT& wish) {
         "rank {} of {} did not open the stream within {} s; the number of ranks came from {}: set Ranks (or "
         "FOREBAY_RANKS) if it is wrong",
         missing, wish.ranks, static_cast<double>(wish.open_timeout_ms) / 1000, wish.ranks_source);
-  } else if (rejoining_) {
+  } else if (rejoining()) {
     text = "the group that wrote this stream before the server was restarted may still come back";
   } else {
     text = fmt::format("{} readers were waited for (RendezvousReaderCount), {} came", wish.rendezvous_readers,
@@ -80,27 +76,28 @@ void WriterGroup::readers_changed() {
 }
 
 void WriterGroup::form_if_whole() {
-  if (active_ || !forming_.is_whole() || followers_.follower_count() < forming_.wish().rendezvous_readers) return;
+  if (incarnation_.active() || !forming_.is_whole() || followers_.follower_count() < forming_.wish().rendezvous_readers)
+    return;
   const wire::WriterOpenT wish = forming_.wish();
   if (auto begun = begin_incarnation(wish); !begun) {
     forming_.fail_all(begun.error());
     return;
   }
-  fail_withdrawn_waiters();
-  ranks_.clear();
-  ranks_.resize(wish.ranks);
+  durable_waits_.fail_from(state_.next_step,
+                           {ErrorCode::fenced, "a newer writer group has withdrawn the step before it was durable",
+                            "stream " + stream_.path()});
   for (const auto& [number, candidate] : forming_.take()) join(number, *candidate.session, candidate.request);
   followers_.status_changed();
 }
 
 void WriterGroup::join(std::uint32_t number, WriterSession& session, std::uint32_t request) {
-  ranks_[number].session = &session;
+  incarnation_.ranks()[number].session = &session;
   session.member = true;
-  session.incarnation = incarnation_;
+  session.incarnation = incarnation_.number();
   wire::WriterOpenedT opened;
   opened.uuid = state_.uuid;
   opened.epoch = state_.epoch;
-  opened.incarnation = incarnation_;
+  opened.incarnation = incarnation_.number();
   opened.next_step = state_.next_step;
   opened.segment_bytes = space_.segments().record().segment_bytes;
   opened.member_segments = space_.segments().layout().member_segments();
@@ -108,62 +105,17 @@ void WriterGroup::join(std::uint32_t number, WriterSession& session, std::uint32
 }
 
 Result<void> WriterGroup::begin_incarnation(const wire::WriterOpenT& wish) {
-  const storage::StreamState& state = state_;
-  const std::string where = "stream " + stream_.path();
-  if (state.status == StreamStatus::failed) {
-    return fail(ErrorCode::failed, "the stream has failed and takes no more steps: " + state.status_text, where);
-  }
-  journal::GroupFormedT formed;
-  if (!wish.retention.empty()) {
-    auto retention = parse_retention(wish.retention);
-    if (!retention) return fail(std::move(retention.error()));
-    formed.retention = to_string(*retention);
-  }
-  if (static_cast<WriteMode>(wish.mode) == WriteMode::replace) {
-    const auto precious = std::ranges::count_if(state.steps, [](const auto& entry) { return entry.second.precious(); });
-    if (precious > 0 && !wish.force) {
-      return fail(ErrorCode::refused,
-                  fmt::format("{} precious steps of this stream are not staged out yet and would be lost; stage them "
-                              "out, append instead, or force it",
-                              precious),
-                  where);
-    }
-    if (state.next_step > 0) formed.withdraws_from = 0;
-  } else if (wish.append_after) {
-    if (*wish.append_after >= state.next_step) {
-      return fail(ErrorCode::invalid_argument,
-                  fmt::format("cannot append after step {}: the stream {}", *wish.append_after,
-                              state.next_step == 0 ? std::string("is empty")
-                                                   : fmt::format("ends with step {}", state.next_step - 1)),
-                  where);
-    }
-    if (*wish.append_after + 1 < state.next_step) formed.withdraws_from = *wish.append_after + 1;
-  }
-  formed.incarnation = (state.group ? state.group->incarnation : 0) + 1;
-  formed.ranks = wish.ranks;
-  formed.group = wish.group;
-  formed.run = wish.run;
-  formed.epoch = formed.withdraws_from ? state.epoch + 1 : state.epoch;
-  formed.next_step = formed.withdraws_from.value_or(state.next_step);
-  formed.when_full = wish.when_full;
-  formed.grace_ms = wish.grace_ms;
-  formed.distribution = wish.distribution;
-  formed.block_timeout_ms = wish.block_timeout_ms;
-  formed.durability = wish.durability;
-  if (wish.ranks <= storage::openings_max) formed.openings = forming_.openings();
-  const std::uint32_t incarnation = formed.incarnation;
+  ASSIGN_OR_RETURN(journal::GroupFormedT formed, forming_.record(state_));
   fail_point("server.form.before_group");
   // One record: a crash leaves either the old stream or the new group, and nothing is withdrawn for a group that is
   // not.
-  if (auto recorded = stream_.form_group(std::move(formed)); !recorded) return recorded;
-  incarnation_ = incarnation;
-  options_ = wish;
-  active_ = true;
-  step_order_.reset();
+  RETURN_IF_ERROR(stream_.form_group(std::move(formed)));
+  incarnation_.begin(*state_.group);
+  grants_.step_over();
   if (wish.distribution != 0)
     followers_.sharing().set_stream_distribution(static_cast<StepDistribution>(wish.distribution));
-  log::info("stream {}: incarnation {} of {} ranks writes from step {}", stream_.path(), incarnation_, wish.ranks,
-            state.next_step);
+  log::info("stream {}: incarnation {} of {} ranks writes from step {}", stream_.path(), incarnation_.number(),
+            wish.ranks, state_.next_step);
   return {};
 }
 

@@ -3,7 +3,6 @@
 // step they were writing, and the group is whole again once all have, or is interrupted after a grace time.
 #include <fmt/format.h>
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "space/reservation_space.h"
 #include "writers/writer_group.h"
@@ -13,39 +12,26 @@ namespace forebay::server {
 
 void WriterGroup::expect_rejoin(std::int64_t grace_ms) {
   const auto& group = *state_.group;
-  active_ = true;
-  rejoining_ = true;
-  incarnation_ = group.incarnation;
-  options_.when_full = group.when_full;
-  options_.block_timeout_ms = group.block_timeout_ms;
-  options_.durability = group.durability;
-  options_.grace_ms = group.grace_ms;
-  options_.ranks = group.ranks;
+  incarnation_.begin(group);
   if (group.distribution != 0)
     followers_.sharing().set_stream_distribution(static_cast<StepDistribution>(group.distribution));
-  ranks_.clear();
-  ranks_.resize(group.ranks);
-  for (const std::uint32_t rank : state_.closed_ranks) ranks_[rank].closed = true;
-  rejoin_timer_ = loop_.at(Deadline::after_ms(grace_ms).at_ns(), [this] {
-    rejoin_timer_.reset();
-    std::string missing;
-    for (std::uint32_t number = 0; number < ranks_.size(); ++number) {
-      if (ranks_[number].session == nullptr && !ranks_[number].closed)
-        missing += fmt::format("{}{}", missing.empty() ? "" : ", ", number);
-    }
-    break_group(fmt::format("rank {} of {} did not come back after the server was restarted", missing, ranks_.size()));
+  for (const std::uint32_t rank : state_.closed_ranks) incarnation_.ranks()[rank].closed = true;
+  return_.begin(grace_ms, [this] {
+    break_group(fmt::format("rank {} of {} did not come back after the server was restarted",
+                            incarnation_.describe_missing(), incarnation_.ranks().size()));
   });
 }
 
 void WriterGroup::rejoin(WriterSession& session, std::uint32_t request, const wire::WriterRejoinT& wish) {
   const std::string where = fmt::format("stream {}, rank {}", stream_.path(), wish.rank);
   const storage::StreamState& state = state_;
+  std::vector<WriterRank>& ranks = incarnation_.ranks();
   if (!state.group || wish.incarnation < state.group->incarnation || wish.epoch != state.epoch) {
     session.connection().answer_failure(request, {ErrorCode::fenced, "a newer writer group has taken over", where});
     return;
   }
   const bool ended = state.status == StreamStatus::ended && wish.incarnation == state.group->incarnation;
-  if (ended || (rejoining_ && wish.rank < ranks_.size() && ranks_[wish.rank].closed)) {
+  if (ended || (rejoining() && wish.rank < ranks.size() && ranks[wish.rank].closed)) {
     // It had closed, and the server died before it could say so.
     session.has_closed = true;
     wire::WriterRejoinedT rejoined;
@@ -53,21 +39,28 @@ void WriterGroup::rejoin(WriterSession& session, std::uint32_t request, const wi
     session.connection().answer(protocol::MessageType::writer_rejoined, request, rejoined);
     return;
   }
-  if (!active_ || !rejoining_ || wish.incarnation != incarnation_ || wish.ranks != ranks_.size() ||
-      wish.rank >= ranks_.size() || ranks_[wish.rank].session != nullptr) {
+  if (!active() || !rejoining() || wish.incarnation != incarnation_.number() || wish.ranks != ranks.size() ||
+      wish.rank >= ranks.size() || ranks[wish.rank].session != nullptr) {
     session.connection().answer_failure(
         request,
         {ErrorCode::group_broken, "the writer group is no more: " + state.status_text + "; restart it", where});
     return;
   }
-  Rank& rank = ranks_[wish.rank];
-  rank.session = &session;
+  ranks[wish.rank].session = &session;
   session.rank = wish.rank;
-  session.incarnation = incarnation_;
+  session.incarnation = incarnation_.number();
   session.member = true;
+  restore_grants(ranks[wish.rank], wish.held);
+  wire::WriterRejoinedT rejoined;
+  rejoined.next_step = state.next_step;
+  session.connection().answer(protocol::MessageType::writer_rejoined, request, rejoined);
+  finish_rejoin_if_whole();
+}
+
+void WriterGroup::restore_grants(WriterRank& rank, const std::vector<wire::Extent>& held) {
   SpaceMap& space = space_.map();
   const SegmentLayout& layout = space_.segments().layout();
-  for (const wire::Extent& extent : wish.held) {
+  for (const wire::Extent& extent : held) {
     const Extent plain{extent.segment(), extent.offset(), extent.length()};
     if (!space.is_valid(plain) || layout.member_of(plain.segment) != extent.member()) continue;
     const auto owner = space.owner(plain.segment);
@@ -76,17 +69,14 @@ void WriterGroup::rejoin(WriterSession& session, std::uint32_t request, const wi
     // What a part in flight held that has committed is taken already.
     rank.granted.add(space.take_free(plain));
   }
-  wire::WriterRejoinedT rejoined;
-  rejoined.next_step = state.next_step;
-  session.connection().answer(protocol::MessageType::writer_rejoined, request, rejoined);
-  finish_rejoin_if_whole();
 }
 
 bool WriterGroup::take_place(WriterSession& session, std::uint32_t request, const wire::WriterOpenT& wish) {
-  if (!rejoining_ || wish.opening == 0 || wish.rank >= ranks_.size()) return false;
+  const std::vector<WriterRank>& ranks = incarnation_.ranks();
+  if (!rejoining() || wish.opening == 0 || wish.rank >= ranks.size()) return false;
   const auto& openings = state_.group->openings;
   if (wish.rank >= openings.size() || openings[wish.rank] != wish.opening) return false;
-  if (ranks_[wish.rank].session != nullptr || ranks_[wish.rank].closed) return false;
+  if (!ranks[wish.rank].is_missing()) return false;
   session.rank = wish.rank;
   join(wish.rank, session, request);
   finish_rejoin_if_whole();
@@ -94,17 +84,16 @@ bool WriterGroup::take_place(WriterSession& session, std::uint32_t request, cons
 }
 
 void WriterGroup::finish_rejoin_if_whole() {
-  if (!std::ranges::all_of(ranks_, [](const Rank& rank) { return rank.session != nullptr || rank.closed; })) return;
-  rejoining_ = false;
-  if (rejoin_timer_) loop_.cancel(*rejoin_timer_);
-  rejoin_timer_.reset();
-  log::info("stream {}: all {} ranks of incarnation {} are back", stream_.path(), ranks_.size(), incarnation_);
+  if (!incarnation_.is_complete()) return;
+  return_.end();
+  log::info("stream {}: all {} ranks of incarnation {} are back", stream_.path(), incarnation_.ranks().size(),
+            incarnation_.number());
   if (!forming_.is_empty()) {
     forming_.fail_all({ErrorCode::busy,
                        "another writer group writes this stream and has come back after the server was restarted",
                        "stream " + stream_.path()});
   }
-  for (auto& task : std::exchange(deferred_, {})) task();
+  return_.run_deferred();
   space_.queue().changed(SpaceChange::more);
 }
 

@@ -10,7 +10,7 @@ namespace {
 using protocol::MessageType;
 
 /// Of 62 MiB one stream fills 50, 10 of them only because a reader holds the oldest step.
-class SpaceQueue : public ServerTest {
+class WaitingForSpace : public ServerTest {
  protected:
   struct Waiting {
     std::unique_ptr<RawClient> client;
@@ -58,7 +58,7 @@ class SpaceQueue : public ServerTest {
 };
 
 // crash-matrix: waiting for space | the writer that is first in the queue, killed; it waits for more than is free | the next one gets what is free at once
-TEST_F(SpaceQueue, goes_on_when_the_first_one_dies) {
+TEST_F(WaitingForSpace, goes_on_when_the_first_one_dies) {
   Waiting first = begin_waiting(open("first"), 16 * mib);
   const Waiting second = begin_waiting(open("second"), 4 * mib);
   first.die();
@@ -67,7 +67,7 @@ TEST_F(SpaceQueue, goes_on_when_the_first_one_dies) {
 }
 
 // crash-matrix: waiting for space | the writer that is first in the queue, killed, with a part of its step's space in its hands | the next one gets that, too
-TEST_F(SpaceQueue, has_what_the_dead_one_held) {
+TEST_F(WaitingForSpace, has_what_the_dead_one_held) {
   auto client = open("first");
   part_of(*client, 0, 4 * mib);
   Waiting first = begin_waiting(std::move(client), 16 * mib);
@@ -78,7 +78,7 @@ TEST_F(SpaceQueue, has_what_the_dead_one_held) {
 }
 
 // crash-matrix: waiting for space | one of two ranks that wait for their step's space, killed | the other is told group_broken at once; the writer behind them gets what is free
-TEST_F(SpaceQueue, loses_all_ranks_of_a_group_together) {
+TEST_F(WaitingForSpace, loses_all_ranks_of_a_group_together) {
   auto left = std::make_unique<RawClient>(connect());
   auto right = std::make_unique<RawClient>(connect());
   const auto opening = left->send(MessageType::writer_open, writer_open(0, 2, "first"));
@@ -94,7 +94,7 @@ TEST_F(SpaceQueue, loses_all_ranks_of_a_group_together) {
 }
 
 // crash-matrix: waiting for space | a writer in the midst of the queue, killed | those before and behind it wait on, and get their space when there is some; nothing stays taken for the dead one
-TEST_F(SpaceQueue, keeps_its_order_when_one_in_its_midst_dies) {
+TEST_F(WaitingForSpace, keeps_its_order_when_one_in_its_midst_dies) {
   const Waiting first = begin_waiting(open("first"), 16 * mib);
   Waiting gone = begin_waiting(open("gone"), 4 * mib);
   const Waiting last = begin_waiting(open("last"), 6 * mib);

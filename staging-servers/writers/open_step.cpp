@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "writers/open_step.h"
+
+#include <memory>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/clock.h"
+#include "base/fail_point.h"
+#include "base/return_error.h"
+#include "space/reservation_space.h"
+#include "writers/writer_session.h"
+
+namespace forebay::server {
+
+Result<void> OpenStep::add(WriterRank& rank, std::uint32_t request, const wire::PartT& part) {
+  const std::uint32_t number = rank.session->rank;
+  if (part.step != state_.next_step || rank.part)
+    return forebay::fail(ErrorCode::protocol, fmt::format("step {} is next", state_.next_step));
+  if (const auto closed = incarnation_.first_closed()) {
+    return forebay::fail(ErrorCode::invalid_argument,
+                         fmt::format("rank {} has closed the stream: no step can be whole any more", *closed));
+  }
+  ASSIGN_OR_RETURN(journal::PartT checked, rank.granted.take(space_.map(), space_.segments().layout(), number, part));
+  checked.storage_incarnation = stream_.storage_incarnation();
+  fail_point("server.part.received");
+  rank.part = PendingPart{request, part.next_bytes, {}, std::move(checked)};
+  if (part.holder == 0) return {};
+  if (auto pinned = pin(rank, part.holder); !pinned) {
+    take_back(rank);
+    return pinned;
+  }
+  return {};
+}
+
+Result<void> OpenStep::pin(WriterRank& rank, std::uint64_t holder) {
+  // Before the commit, so that a server that is killed after it finds the pin in its table.
+  const WriterPin pin{holder, rank.session->connection().peer().pid, {state_.epoch, state_.next_step}};
+  RETURN_IF_ERROR(followers_.pin_for_writer(pin.session, pin.process, pin.key));
+  rank.part->pin = pin;
+  fail_point("server.part.pinned");
+  return {};
+}
+
+void OpenStep::unpin(const std::optional<WriterPin>& pin) {
+  if (pin) followers_.unpin_for_writer(pin->session, pin->key);
+}
+
+journal::StepCommittedT OpenStep::take_parts() {
+  journal::StepCommittedT step;
+  step.step = state_.next_step;
+  step.epoch = state_.epoch;
+  step.incarnation = incarnation_.number();
+  step.time_ns = wall_clock_ns();
+  step.precious = state_.retention.precious_every != 0 && step.step % state_.retention.precious_every == 0;
+  committing_.clear();
+  for (WriterRank& rank : incarnation_.ranks()) {
+    committing_.push_back({rank.part->request, rank.part->next_bytes, rank.part->pin, rank.part->part.extents});
+    for (const auto& extent : rank.part->part.extents) step.size_bytes += extent.length();
+    // Once more: the holder may have come back on another connection, when there was no step to hold.
+    if (const auto& pin = rank.part->pin) (void)followers_.pin_for_writer(pin->session, pin->process, pin->key);
+    step.parts.push_back(std::make_unique<journal::PartT>(std::move(rank.part->part)));
+    rank.part.reset();
+  }
+  return step;
+}
+
+void OpenStep::commit_if_whole() {
+  if (!incarnation_.has_all_parts()) return;
+  journal::StepCommittedT step = take_parts();
+  const std::uint64_t number = step.step;
+  grants_.step_over();
+  if (incarnation_.waits_till_durable()) {
+    for (std::size_t rank = 0; rank < committing_.size(); ++rank)
+      durable_waits_.add(*incarnation_.ranks()[rank].session, committing_[rank].request, number,
+                         committing_[rank].next_bytes);
+  }
+  if (auto committed = stream_.commit(std::move(step)); !committed) undo_commit(number, committed.error());
+}
+
+void OpenStep::answer_commit(bool ahead) {
+  fail_point("server.commit.before_answer");
+  if (incarnation_.waits_till_durable()) return;
+  const std::uint64_t step = state_.next_step - 1;
+  for (std::size_t number = 0; number < committing_.size(); ++number) {
+    WriterSession* const session = incarnation_.ranks()[number].session;
+    const CommittingPart& part = committing_[number];
+    if (session != nullptr) grants_.answer_committed(*session, part.request, step, part.next_bytes, ahead);
+  }
+}
+
+void OpenStep::undo_commit(std::uint64_t step, const Error& error) {
+  durable_waits_.drop(step);
+  for (std::size_t number = 0; number < committing_.size(); ++number) {
+    WriterRank& rank = incarnation_.ranks()[number];
+    rank.granted.add(committing_[number].extents);
+    unpin(committing_[number].pin);
+    if (rank.session != nullptr) rank.session->connection().answer_failure(committing_[number].request, error);
+  }
+}
+
+void OpenStep::take_back(WriterRank& rank) {
+  if (!rank.part) return;
+  rank.granted.add(rank.part->part.extents);
+  const auto pin = rank.part->pin;
+  rank.part.reset();
+  unpin(pin);
+}
+
+void OpenStep::fail(const Error& error) {
+  for (WriterRank& rank : incarnation_.ranks()) {
+    if (!rank.part) continue;
+    if (rank.session != nullptr) rank.session->connection().answer_failure(rank.part->request, error);
+    take_back(rank);
+  }
+}
+
+}  // namespace forebay::server
