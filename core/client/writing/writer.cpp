@@ -51,6 +51,7 @@ Writer::Impl::Impl(Address address_, WriterOptions options_)
     : address(std::move(address_)),
       options(std::move(options_)),
       segments(client::client_device()),
+      allocated(segments, space),
       blocks(segments, options.checksums, options.statistics) {}
 
 void Writer::Impl::give_up() noexcept {
@@ -59,10 +60,7 @@ void Writer::Impl::give_up() noexcept {
   connection->give_up();
   if (holder) holder->give_up();
   // The step may have committed: what the program holds of it stays pinned.
-  if (!part_pin) return;
-  for (const Allocated& entry : allocated) {
-    if (entry.mapping != nullptr) entry.mapping->keep_while_held(part_pin);  // else it is among `released` already
-  }
+  if (part_pin) allocated.keep_while_held(part_pin);
 }
 
 std::string Writer::Impl::where() const {
@@ -225,8 +223,8 @@ Result<std::uint64_t> Writer::begin_step() {
   RETURN_IF_ERROR(impl_->check_usable());
   if (impl_->state != Impl::State::between_steps)
     return fail(ErrorCode::invalid_argument, "a step is open already; call end_step first", impl_->where());
-  impl_->look_for_released();
-  impl_->unmap_unlikely();
+  impl_->allocated.reuse_released();
+  impl_->allocated.unmap_unlikely();
   if (impl_->space.free_bytes() < impl_->expected_bytes) {
     RETURN_IF_ERROR(impl_->request_space(impl_->expected_bytes, 0));
   }
@@ -349,10 +347,11 @@ Result<void> Writer::abort_step() {
   if (!impl_->step_error) impl_->step_error = Error{ErrorCode::io_error, "giving it up", {}};
   impl_->blocks.discard();
   // What the program may still look at is not written to by it any more, nor by the next step.
-  if (auto completed = impl_->complete_allocated(); !completed) return impl_->failed(std::move(completed.error()));
-  impl_->release_allocated(nullptr);
+  if (auto completed = impl_->allocated.complete(impl_->blocks, impl_->metadata); !completed)
+    return impl_->failed(std::move(completed.error()));
+  impl_->allocated.release(nullptr);
   impl_->space.trim();
-  impl_->add_space(impl_->space.used());
+  impl_->allocated.grant(impl_->space.used());
   impl_->space.end_step();
   impl_->state = Impl::State::between_steps;
   return {};
@@ -369,7 +368,7 @@ Result<void> Writer::close() {
   }
   RETURN_IF_ERROR(impl_->order(MessageType::writer_close, wire::WriterCloseT()));
   impl_->state = Impl::State::closed;
-  impl_->released.clear();
+  impl_->allocated.forget_released();
   impl_->holder.reset();
   return {};
 }

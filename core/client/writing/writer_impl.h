@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The state of a Writer. writer.cpp: the public calls and their checks; writer_step.cpp: space and publishing;
 // writer_rejoin.cpp: talking to the server across its restarts; writer_allocate.cpp: memory handed out for computing in
-// place.
+// place, and the pin on its step.
 #pragma once
 
 #include <limits>
@@ -17,8 +17,8 @@
 #include "client/connection/connection_guard.h"
 #include "client/connection/opening_process.h"
 #include "client/reading/reader_link.h"
-#include "client/segments/mapping.h"
 #include "client/segments/segment_cache.h"
+#include "client/writing/allocated_memory.h"
 #include "client/writing/block_writer.h"
 #include "client/writing/space.h"
 #include "protocol/step_metadata_builder.h"
@@ -27,20 +27,6 @@ namespace forebay {
 
 struct Writer::Impl {
   enum class State { between_steps, in_step, publishing, closed };
-
-  /// A block that the program writes through a mapping.
-  struct Allocated {
-    std::shared_ptr<client::Mapping> mapping;
-    std::uint32_t block = 0;  ///< in the metadata builder
-    DataType type = DataType::float64;
-    std::vector<client::Extent> extents;
-  };
-  /// Such a block of an earlier step.
-  struct Released {
-    std::shared_ptr<client::Mapping> mapping;
-    std::vector<client::Extent> extents;
-    bool held = false;  ///< by the program; else the mapping is kept for the next block in the same place
-  };
 
   /// An answer that grants space. The pointers are into the message.
   struct Grant {
@@ -101,24 +87,9 @@ struct Writer::Impl {
 
   // writer_allocate.cpp
   Result<Allocation> allocate(const BlockSpec& block, std::uint64_t bytes);
-  Result<void> complete_allocated();
-  /// Mapped writable; the mapping that an earlier step left in the same place where there is one.
-  Result<std::shared_ptr<client::Mapping>> map_pieces(const std::vector<client::Extent>& extents, std::uint64_t bytes);
-  /// The step is over: the program may look at what it allocated, and its space is not used before it lets go of it.
-  /// `pin`: on the step, if it has committed; kept as long as the program looks.
-  void release_allocated(const std::shared_ptr<client::Pin>& pin);
   /// Where the program holds memory that was allocated in the open step, has the part pin it for `holder`.
   Result<void> pin_if_held();
   void pin_part();
-  /// Adds granted space, keeping back what the program still looks at.
-  void add_space(std::span<const client::Extent> extents) { place(extents, kept_back); }
-  /// The same; `kept` is what is kept back already.
-  void place(std::span<const client::Extent> extents, std::vector<client::Extent> kept);
-  void cut(const client::Extent& extent, std::vector<client::Extent>& free, std::vector<client::Extent>& kept) const;
-  /// The space of what the program has let go of may be used.
-  void look_for_released();
-  /// Mappings that nobody holds and that are not likely to be used again go.
-  void unmap_unlikely();
 
   // Constant after open.
   const Address address;
@@ -130,6 +101,7 @@ struct Writer::Impl {
   std::shared_ptr<client::Connection> connection;
   client::SegmentCache segments;
   client::Space space;
+  client::AllocatedMemory allocated;
   client::BlockWriter blocks;
   protocol::StepMetadataBuilder metadata;
 
@@ -144,11 +116,6 @@ struct Writer::Impl {
   std::uint32_t part_request = 0;              // outstanding, or 0
   std::uint64_t server_next_step = 0;          // after a rejoin
   wire::PartT part;                            // while publishing
-  std::vector<Allocated> allocated;            // in the open step
-  std::vector<Released> released;              // the latest last
-  std::uint64_t allocated_bytes = 0;           // in the last step
-  std::vector<client::Extent> kept_back;       // granted, but still looked at through `released`
-  bool let_go = false;                         // of some of that
   std::optional<Grant> grant;                  // not taken yet
   std::vector<format::Piece> pieces;           // of the block that is being written
   std::shared_ptr<client::ReaderLink> holder;  // pins steps for who looks at allocated memory; made when first needed

@@ -46,7 +46,7 @@ Result<void> Writer::Impl::send_rejoin(client::Connection& fresh) {
   request.grace_ms = options.grace_ms;
   grant.reset();
   std::vector<Extent> held = space.held();
-  held.insert(held.end(), kept_back.begin(), kept_back.end());
+  held.insert(held.end(), allocated.kept_back().begin(), allocated.kept_back().end());
   for (const Extent& extent : client::merged(std::move(held)))
     request.held.emplace_back(extent.segment, 0, 0, extent.offset, extent.length);
   ASSIGN_OR_RETURN(auto answer, fresh.call(MessageType::writer_rejoin, request, MessageType::writer_rejoined));

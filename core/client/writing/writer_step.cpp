@@ -49,7 +49,7 @@ Result<void> Writer::Impl::take_space(std::uint64_t bytes, bool whole_pages) {
 
 Result<void> Writer::Impl::request_space(std::uint64_t bytes, std::uint64_t ahead) {
   if (auto taken = take_grant(true); !taken) return failed(std::move(taken.error()));
-  look_for_released();
+  allocated.reuse_released();
   while (space.free_bytes() < bytes) {
     wire::SpaceRequestT request;
     request.step = step;
@@ -115,7 +115,7 @@ Result<bool> Writer::Impl::take(Grant& granted, bool may_ask) {
     }
     added.push_back({extent->segment(), extent->offset(), extent->length()});
   }
-  add_space(added);
+  allocated.grant(added);
   return true;
 }
 
@@ -134,7 +134,7 @@ Result<bool> Writer::Impl::fetch_segments(const wire::SegmentsGetT& missing) {
 }
 
 Result<void> Writer::Impl::complete_part() {
-  RETURN_IF_ERROR(complete_allocated());
+  RETURN_IF_ERROR(allocated.complete(blocks, metadata));
   if (attributes_changed) {
     encoded_attributes = protocol::encode_attributes(attributes);
     attributes_changed = false;
@@ -181,7 +181,7 @@ Result<void> Writer::Impl::publish() {
     } else if (ended_by) {
       // Whether the step is there is not known to all of these errors. The server passes over a pin that it does not
       // hold.
-      release_allocated(part_pin);
+      allocated.release(part_pin);
       part_pin.reset();
     }
     return fail(std::move(answer.error()));
@@ -210,7 +210,7 @@ void Writer::Impl::step_committed() {
   space.end_step();
   // Where the holder has come back on another connection meanwhile, the server has taken the pin anew.
   if (part_pin && !part_pin->check()) pin_part();
-  release_allocated(part_pin);
+  allocated.release(part_pin);
   part_pin.reset();
   state = State::between_steps;
   ++step;
