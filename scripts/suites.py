@@ -53,7 +53,7 @@ class Pytest:
     #: What is to be compiled first beside what ./run build does.
     targets: tuple[str, ...] = ()
     marker: str = ""
-    #: Whether tests may run beside one another, one on each core.
+    #: Whether tests may run beside one another.
     parallel: bool = True
 
 
