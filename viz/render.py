@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import sys
 from pathlib import Path
@@ -13,11 +12,12 @@ import typer
 from rich.text import Text
 
 import forebay
+from forebay.cli.arguments import StreamArgument
 from forebay.cli.chosen import chosen
-from forebay.cli.failures import ExitStatus
+from forebay.cli.following import TimeoutOption, needs_packages, tells_interruption
 from forebay.cli.output import JsonOption, console, error_console, print_json
 from forebay.cli.root import run
-from forebay.errors import InvalidArgumentError, StreamFailedError, StreamInterruptedError, UnsupportedError
+from forebay.errors import InvalidArgumentError, UnsupportedError
 from forebay.viz.movie import MovieError
 from forebay.viz.painter import Painter, PainterError
 from forebay.viz.scene_options import SceneOptions
@@ -29,7 +29,7 @@ app = typer.Typer(add_completion=False)
 
 @app.command("render", epilog="Example: forebay render run1/flow --out pictures")
 def render(
-    stream: Annotated[str, typer.Argument(metavar="RES/STREAM", help="The stream, for example run1/flow.")],
+    stream: StreamArgument,
     out: Annotated[
         Path, typer.Option("--out", metavar="DIR", help="Output directory. An existing movie is continued.")
     ],
@@ -57,10 +57,7 @@ def render(
             help="Upper end of the colour scale in all frames. Default: a round number above each frame's speeds.",
         ),
     ] = None,
-    timeout_seconds: Annotated[
-        float | None,
-        typer.Option("--timeout", min=0.0, metavar="SECONDS", help="Longest wait for a step. Default: no limit."),
-    ] = None,
+    timeout_seconds: TimeoutOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Render every step of a flow to images and a movie that can be watched while it grows, until the stream ends.
@@ -69,7 +66,7 @@ def render(
     continues where it stopped.
     """
     options = _scene_options(size, title, speed_max)
-    _check_packages()
+    needs_packages("rendering", "viz", "vtkmodules", "PIL")
     from forebay.viz.recorder import Recorder
 
     messages = error_console()
@@ -80,7 +77,6 @@ def render(
     def notice(event: forebay.Notice) -> None:
         say(f"{stream} is {event.status}{': ' + event.text if event.text else ''}")
 
-    status = ExitStatus.OK
     rendered = 0
     try:
         with (
@@ -88,17 +84,13 @@ def render(
             Painter(options, on_retry=say) as painter,
             Recorder(out, painter, options, frame_rate=frame_rate, velocity=velocity, solid=solid) as recorder,
         ):
-            try:
+            with tells_interruption() as outcome:
                 for step in source.follow(consumer, timeout=timeout_seconds, ack="manual", on_notice=notice):
                     with step:
                         if step.rewound:
                             say(f"{stream} was taken back to step {step.number}: its frames are rendered again")
                         recorder.record(step)
                         rendered += 1
-            except (StreamInterruptedError, StreamFailedError) as error:
-                # What came before it is rendered and stays.
-                say(str(error))
-                status = ExitStatus.INTERRUPTED_STREAM
             frames = recorder.frames
     except (PainterError, MovieError) as error:
         raise UnsupportedError(str(error), f"stream {stream}") from error
@@ -109,14 +101,7 @@ def render(
     else:
         text = f"{rendered} frames rendered; {out} has {len(frames)} and movie.mp4"
         console().print(Text(text), soft_wrap=True)
-    return int(status)
-
-
-def _check_packages() -> None:
-    """UnsupportedError where what draws is not installed."""
-    missing = [name for name in ("vtkmodules", "PIL") if importlib.util.find_spec(name) is None]
-    if missing:
-        raise UnsupportedError(f"rendering needs {' and '.join(missing)}: pip install 'forebay[viz]'")
+    return int(outcome.status)
 
 
 def _scene_options(size: str, title: str, speed_max: float | None) -> SceneOptions:

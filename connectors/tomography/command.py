@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,9 +12,9 @@ from rich.text import Text
 
 import forebay
 from forebay.cli.chosen import chosen
-from forebay.cli.failures import ExitStatus
+from forebay.cli.following import TimeoutOption, needs_packages, tells_interruption
 from forebay.cli.output import JsonOption, console, error_console, print_json
-from forebay.errors import InvalidArgumentError, StreamFailedError, StreamInterruptedError, UnsupportedError
+from forebay.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from forebay.connectors.tomography.live import Slices
@@ -43,10 +42,7 @@ def reconstruct_command(
     filter_name: Annotated[
         str, typer.Option("--filter", metavar="NAME", help="ramp, shepp-logan, cosine, hamming or hann.")
     ] = "ramp",
-    timeout_seconds: Annotated[
-        float | None,
-        typer.Option("--timeout", min=0.0, metavar="SECONDS", help="Longest wait for a batch; default: for ever."),
-    ] = None,
+    timeout_seconds: TimeoutOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Reconstruct slices of a scan by filtered back-projection while it runs, until it has ended.
@@ -54,8 +50,7 @@ def reconstruct_command(
     The scan is a stream that forebay.connectors.tomography wrote: from a Data Exchange file by ingest(), or frame by
     frame by ScanWriter.
     """
-    if importlib.util.find_spec("skimage") is None:
-        raise UnsupportedError("reconstruction needs scikit-image: pip install 'forebay[tomography]'")
+    needs_packages("reconstruction", "tomography", "skimage")
     from forebay.connectors.tomography.live import reconstruct
 
     detector_rows = _rows(rows)
@@ -67,26 +62,21 @@ def reconstruct_command(
     messages = error_console()
     latest: Slices | None = None
     written: list[Path] = []
-    status = ExitStatus.OK
-    try:
-        with forebay.open(stream, instance=chosen(), timeout=timeout_seconds) as scan:
-            for latest in reconstruct(
-                scan,
-                rows=detector_rows,
-                center=center,
-                consumer=consumer,
-                timeout=timeout_seconds,
-                filter_name=filter_name,
-            ):
-                _write_preview(latest, out / "preview.png")
-                messages.print(
-                    Text(f"step {latest.step}: {latest.angles} projections, centre {latest.center:.2f}"), soft_wrap=True
-                )
-                # At each batch: what has come is kept if the scan is interrupted, and the cursor moves after the last.
-                written = _write_slices(latest, out)
-    except (StreamInterruptedError, StreamFailedError) as error:
-        messages.print(Text(str(error)), soft_wrap=True)
-        status = ExitStatus.INTERRUPTED_STREAM
+    with forebay.open(stream, instance=chosen(), timeout=timeout_seconds) as scan, tells_interruption() as outcome:
+        for latest in reconstruct(
+            scan,
+            rows=detector_rows,
+            center=center,
+            consumer=consumer,
+            timeout=timeout_seconds,
+            filter_name=filter_name,
+        ):
+            _write_preview(latest, out / "preview.png")
+            messages.print(
+                Text(f"step {latest.step}: {latest.angles} projections, centre {latest.center:.2f}"), soft_wrap=True
+            )
+            # At each batch: what has come is kept if the scan is interrupted, and the cursor moves after the last.
+            written = _write_slices(latest, out)
     if latest is None:
         raise InvalidArgumentError("the scan ended without projections", f"stream {stream}")
     if as_json:
@@ -104,7 +94,7 @@ def reconstruct_command(
             f"{len(written)} slices in {out}"
         )
         console().print(Text(text), soft_wrap=True)
-    return int(status)
+    return int(outcome.status)
 
 
 def _rows(text: str) -> list[int] | None:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,13 +14,11 @@ from rich.text import Text
 import forebay
 from forebay import Address, Step, Stream
 from forebay.cli.chosen import chosen
-from forebay.cli.failures import ExitStatus
-from forebay.cli.output import JsonOption, console, error_console, print_json
+from forebay.cli.following import TimeoutOption, needs_packages, tells_interruption
+from forebay.cli.output import JsonOption, console, print_json
 from forebay.errors import (
     InvalidArgumentError,
     StepNotFoundError,
-    StreamFailedError,
-    StreamInterruptedError,
     UnsupportedError,
 )
 from forebay.viz.grid import Grid
@@ -56,10 +53,7 @@ def view(
     frame_rate: Annotated[int, typer.Option("--frame-rate", min=1, max=120, help="Of the movie.")] = 12,
     web: Annotated[bool, typer.Option("--web", help="Show it in a browser of this machine, and follow.")] = False,
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Of --web; 0: any free one.")] = 0,
-    timeout_seconds: Annotated[
-        float | None,
-        typer.Option("--timeout", min=0.0, metavar="SECONDS", help="Longest wait for a step; default: for ever."),
-    ] = None,
+    timeout_seconds: TimeoutOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Draw a scene of a stream: as a picture, as a movie that can be watched while it grows, or in a browser.
@@ -73,7 +67,7 @@ def view(
         raise InvalidArgumentError(f"{place} is one step: it can be drawn by --out alone")
     if follow and out is None:
         raise InvalidArgumentError("--follow goes with --out; --movie and --web follow by themselves")
-    _check_packages(["vtkmodules", "PIL", "matplotlib", *(["trame", "trame_rca"] if web else [])])
+    needs_packages("viewing", "viz,web", "vtkmodules", "PIL", "matplotlib", *(["trame", "trame_rca"] if web else []))
     scene = None if scene_file is None else load_scene(scene_file)
     with forebay.open(place.path, instance=chosen(), timeout=timeout_seconds) as source:
         if web:
@@ -83,8 +77,7 @@ def view(
                 shown = scene or default_scene(step)
             return serve(source, shown, port)
         drawn: list[int] = []
-        status = ExitStatus.OK
-        try:
+        with tells_interruption() as outcome:
             if movie is not None:
                 _draw_movie(source, scene, movie, frame_rate, timeout_seconds, drawn)
             elif follow:
@@ -95,15 +88,12 @@ def view(
                 with _chosen_step(source, place) as step:
                     _draw_one(step, _first_picture(step, scene), out)
                     drawn.append(step.number)
-        except (StreamInterruptedError, StreamFailedError) as error:
-            error_console().print(Text(str(error)), soft_wrap=True)
-            status = ExitStatus.INTERRUPTED_STREAM
     target = str(movie or out)
     if as_json:
         print_json({"drawn": len(drawn), "last": drawn[-1] if drawn else None, "out": target})
     else:
         console().print(Text(f"{len(drawn)} steps drawn; {target}"), soft_wrap=True)
-    return int(status)
+    return int(outcome.status)
 
 
 @contextmanager
@@ -193,10 +183,3 @@ def _draw_movie(
     finally:
         if movie is not None:
             movie.close()
-
-
-def _check_packages(names: list[str]) -> None:
-    """UnsupportedError where what draws is not installed."""
-    missing = [name for name in names if importlib.util.find_spec(name) is None]
-    if missing:
-        raise UnsupportedError(f"viewing needs {' and '.join(missing)}: pip install 'forebay[viz,web]'")
