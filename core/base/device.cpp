@@ -27,7 +27,7 @@ class PosixFile final : public File {
         return system_error(errno, "read failed", "offset " + std::to_string(offset));
       }
       if (count == 0)
-        return fail(ErrorCode::corrupt, "file ends before the data that should be there",
+        return fail(ErrorCode::corrupt, "the file ends before the data that it should hold",
                     "offset " + std::to_string(offset));
       bytes = bytes.subspan(static_cast<std::size_t>(count));
       offset += static_cast<std::uint64_t>(count);
@@ -60,8 +60,8 @@ class PosixFile final : public File {
                     static_cast<off_t>(length)) == 0)
       return {};
     if (errno == EOPNOTSUPP || errno == ENOSYS)
-      return fail(ErrorCode::unsupported, "this file system cannot take space back from a file");
-    return system_error(errno, "cannot give space back");
+      return fail(ErrorCode::unsupported, "this file system cannot punch holes into files");
+    return system_error(errno, "cannot punch a hole");
   }
 
   Result<void> sync() override {
@@ -145,7 +145,7 @@ Device& posix_device() {
 Result<std::vector<std::byte>> read_whole(Device& device, const std::string& path, std::uint64_t bytes_max) {
   ASSIGN_OR_RETURN(auto file, device.open(path, OpenMode::read));
   ASSIGN_OR_RETURN(auto size, file->size());
-  if (size > bytes_max) return fail(ErrorCode::corrupt, "file is larger than it can be", path);
+  if (size > bytes_max) return fail(ErrorCode::corrupt, "the file is larger than any valid one", path);
   std::vector<std::byte> bytes(size);
   RETURN_IF_ERROR(file->read_at(0, bytes));
   return bytes;

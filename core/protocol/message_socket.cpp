@@ -131,10 +131,10 @@ Result<void> MessageSocket::receive() {
       for (std::size_t i = 0; i < number_count; ++i) received_descriptors_.emplace_back(numbers[i]);
     }
     if (received_descriptors_.size() > received_descriptors_max_) {
-      return fail(ErrorCode::protocol, "the peer sent descriptors that nobody asked for");
+      return fail(ErrorCode::protocol, "the peer sent descriptors that were not requested");
     }
     if ((header.msg_flags & MSG_CTRUNC) != 0)
-      return fail(ErrorCode::protocol, "descriptors were cut off; is the limit of open files too low (ulimit -n)?");
+      return fail(ErrorCode::protocol, "descriptors were lost; is the limit of open files too low (ulimit -n)?");
     if (count == 0) return fail(ErrorCode::disconnected, "the peer closed the connection");
     taken += static_cast<std::size_t>(count);
     if (static_cast<std::size_t>(count) < receive_bytes || taken >= receive_bytes_at_once_max) return {};

@@ -64,7 +64,7 @@ const char* fault_of_extents(const format::Variable& variable, ShapeKind kind, s
   const auto counts = span_of(variable.counts());
   const auto starts = span_of(variable.starts());
   if (kind == ShapeKind::global_array ? starts.size() != counts.size() : !starts.empty())
-    return "the starts do not go with the counts";
+    return "the starts do not match the counts";
   if (kind == ShapeKind::local_array) return nullptr;
   for (std::size_t block = 0; block < blocks; ++block) {
     for (std::size_t d = 0; d < dimensions; ++d) {
@@ -85,8 +85,8 @@ const char* fault_of_pieces(const format::Variable& variable, std::size_t blocks
   const auto* piece_counts = variable.piece_counts();
   const auto* checksums = variable.checksums();
   const std::size_t pieces = size_of(variable.pieces());
-  if (piece_counts != nullptr && piece_counts->size() != blocks) return "the piece counts do not go with the blocks";
-  if (checksums != nullptr && checksums->size() != blocks) return "the checksums do not go with the blocks";
+  if (piece_counts != nullptr && piece_counts->size() != blocks) return "the piece counts do not match the blocks";
+  if (checksums != nullptr && checksums->size() != blocks) return "the checksums do not match the blocks";
   std::size_t next = 0;
   for (std::size_t block = 0; block < blocks; ++block) {
     const auto bytes = checked_bytes(counts.subspan(block * dimensions, dimensions), element_bytes);
@@ -110,7 +110,7 @@ const char* fault_of_pieces(const format::Variable& variable, std::size_t blocks
       const std::uint64_t alignment = *bytes < page_bytes ? small_block_alignment : page_bytes;
       if (piece.offset() % alignment != 0) return "a piece is not aligned";
       left -= piece.length();
-      if (left > 0 && piece.length() % page_bytes != 0) return "a piece that is not the last has a broken page";
+      if (left > 0 && piece.length() % page_bytes != 0) return "a piece other than the last ends within a page";
     }
     if (left != 0) return "a block's pieces do not add up to its size";
     next += count;
@@ -125,7 +125,7 @@ const char* fault_of_array(const format::Variable& variable) {
   if (type == DataType::string) return "an array of strings";
   if (dimensions == 0 || dimensions > dimensions_max) return "a wrong number of dimensions";
   if (size_of(variable.value()) != 0) return "an array has a single value";
-  if (size_of(variable.counts()) % dimensions != 0) return "the counts do not go with the number of dimensions";
+  if (size_of(variable.counts()) % dimensions != 0) return "the counts do not match the number of dimensions";
   const std::size_t blocks = size_of(variable.counts()) / dimensions;
   if (const char* fault = fault_of_shape(variable, kind, dimensions)) return fault;
   if (const char* fault = fault_of_extents(variable, kind, blocks, dimensions)) return fault;
@@ -161,7 +161,7 @@ const char* fault_of(const format::Attribute& attribute) {
     elements = size_of(attribute.strings());
   } else {
     if (size_of(attribute.strings()) != 0) return "numbers with strings";
-    if (size_of(attribute.bytes()) % element_size(type) != 0) return "the size is no multiple of the type's";
+    if (size_of(attribute.bytes()) % element_size(type) != 0) return "the size is not a multiple of the type's";
     elements = size_of(attribute.bytes()) / element_size(type);
   }
   return attribute.is_array() || elements == 1 ? nullptr : "a single value with another number of elements";
@@ -193,7 +193,7 @@ Result<void> check_attributes(const format::StepMetadata& metadata) {
 Result<const format::StepMetadata*> decode_step_metadata(std::span<const std::byte> bytes) {
   const auto* data = reinterpret_cast<const std::uint8_t*>(bytes.data());
   if (bytes.size() < 12 || bytes.size() > bytes_max || reinterpret_cast<std::uintptr_t>(data) % 8 != 0) {
-    return corrupt("no buffer of a possible size");
+    return corrupt("the buffer has an impossible size");
   }
   flatbuffers::Verifier verifier(data, bytes.size(), depth_max, tables_max);
   if (!format::VerifyStepMetadataBuffer(verifier)) return corrupt("the buffer is malformed");

@@ -88,10 +88,10 @@ Error located(Error error, const std::string& where) {
 }
 
 tl::unexpected<Error> no_room_error() {
-  return fail(
-      ErrorCode::no_space,
-      "the journals have taken all that the reservation has for them; drop steps, write fewer and larger ones, or "
-      "make a larger reservation");
+  return fail(ErrorCode::no_space,
+              "the journals have used all the space that the reservation has for them; drop steps, write fewer and "
+              "larger ones, or "
+              "create a larger reservation");
 }
 
 /// Room for records to come: a journal that has become large grows in larger pieces.
@@ -121,8 +121,8 @@ Result<std::shared_ptr<JournalFile>> make_file(Device& device, const std::string
   const std::string where = directory + "/" + file_name(number);
   if (checkpoint.size() > frame_body_bytes_max) {
     return fail(ErrorCode::no_space,
-                "the journal's checkpoint would have " + std::to_string(checkpoint.size()) +
-                    " bytes, more than it can; drop steps",
+                "the journal's checkpoint would take " + std::to_string(checkpoint.size()) +
+                    " bytes, more than it may; drop steps",
                 where);
   }
   auto made = std::make_shared<JournalFile>();
@@ -198,7 +198,7 @@ struct Journal::Impl {
 
   tl::unexpected<Error> broken_error() {
     const std::lock_guard lock(mutex);
-    return fail(ErrorCode::failed, "the journal takes no more records after an earlier failure: " + cause.what,
+    return fail(ErrorCode::failed, "the journal accepts no more records after an earlier failure: " + cause.what,
                 cause.where);
   }
 
@@ -235,7 +235,7 @@ Result<std::unique_ptr<Journal>> Journal::create(Device& device, std::string dir
   ASSIGN_OR_RETURN(auto names, device.list(directory));
   for (const std::string& name : names) {
     if (parse_file_name(name))
-      return fail(ErrorCode::already_exists, "there is a journal already", directory + "/" + name);
+      return fail(ErrorCode::already_exists, "a journal exists already", directory + "/" + name);
   }
   auto impl = std::make_unique<Impl>(device, std::move(directory), options);
   bool uncertain = false;
@@ -267,7 +267,7 @@ Result<std::unique_ptr<Journal>> Journal::open(Device& device, std::string direc
   if (!file) return fail(located(std::move(file.error()), path));
   auto size = (*file)->size();
   if (!size) return fail(located(std::move(size.error()), path));
-  if (*size > file_bytes_max) return fail(ErrorCode::corrupt, "the journal is larger than it can be", path);
+  if (*size > file_bytes_max) return fail(ErrorCode::corrupt, "the journal is larger than any valid one", path);
   std::vector<std::byte> bytes(*size);
   if (auto read = (*file)->read_at(0, bytes); !read) return fail(located(std::move(read.error()), path));
 
@@ -284,7 +284,7 @@ Result<std::unique_ptr<Journal>> Journal::open(Device& device, std::string direc
     }
     const auto type = static_cast<RecordType>(frame->header.type);
     if ((type == RecordType::checkpoint) != (frame->header.sequence == 0)) {
-      return fail(ErrorCode::corrupt, "a checkpoint must be the first record of a journal, and only that", where);
+      return fail(ErrorCode::corrupt, "a journal must begin with a checkpoint and hold no other", where);
     }
     if (auto visited = visit(type, frame->body); !visited) return fail(located(std::move(visited.error()), where));
     if (frame->header.sequence == 0) {
@@ -347,11 +347,11 @@ Result<std::unique_ptr<Journal>> Journal::open(Device& device, std::string direc
 Result<void> Journal::append(RecordType type, std::span<const std::uint8_t> body) {
   if (impl_->broken) return impl_->broken_error();
   if (!impl_->damage.empty())
-    return fail(ErrorCode::corrupt, "the journal is damaged and takes no more records", impl_->damage);
+    return fail(ErrorCode::corrupt, "the journal is damaged and accepts no more records", impl_->damage);
   JournalFile& file = *impl_->active;
   const std::string& directory = impl_->directory;
   if (body.size() > frame_body_bytes_max || file.sequence == std::numeric_limits<std::uint32_t>::max()) {
-    return fail(ErrorCode::invalid_argument, "the record is larger than a journal takes",
+    return fail(ErrorCode::invalid_argument, "the record is larger than a journal accepts",
                 place(directory, file.number, file.end));
   }
   RETURN_IF_ERROR(cut_tail());

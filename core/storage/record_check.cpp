@@ -48,7 +48,7 @@ Result<void> check_group(const journal::GroupFormedT& record) {
   if (record.incarnation == 0 || record.ranks == 0 || record.epoch == 0) {
     return fail(ErrorCode::corrupt, "a group of " + std::to_string(record.ranks) + " ranks has incarnation " +
                                         std::to_string(record.incarnation) + " and epoch " +
-                                        std::to_string(record.epoch) + "; none can be 0");
+                                        std::to_string(record.epoch) + "; neither may be 0");
   }
   if (!record.openings.empty() && record.openings.size() != record.ranks) {
     return fail(ErrorCode::corrupt,
@@ -66,20 +66,20 @@ Result<void> check_step(const journal::StepCommittedT& record) {
   for (const auto& part : record.parts) {
     const std::string rank = "rank " + std::to_string(part->rank);
     const auto metadata = extents_bytes(part->metadata, 1);
-    if (!metadata || *metadata < part->metadata_bytes) return bad_step(record, rank + " has metadata without a place");
-    if (!extents_bytes(part->extents, extent_unit_bytes))
-      return bad_step(record, rank + " has an extent that cannot be");
+    if (!metadata || *metadata < part->metadata_bytes)
+      return bad_step(record, rank + " has metadata, but no place for it");
+    if (!extents_bytes(part->extents, extent_unit_bytes)) return bad_step(record, rank + " has an impossible extent");
   }
-  if (!ranks_differ(record.parts)) return bad_step(record, "two parts are of one rank");
+  if (!ranks_differ(record.parts)) return bad_step(record, "two parts belong to one rank");
   return {};
 }
 
 Result<void> check_cursor(const journal::CursorMovedT& record, std::uint32_t epoch) {
   if (!is_valid_name(record.consumer))
-    return fail(ErrorCode::corrupt, "a cursor has the name \"" + record.consumer + "\"");
+    return fail(ErrorCode::corrupt, "a cursor has the invalid name \"" + record.consumer + "\"");
   if (record.epoch == 0 || record.epoch > epoch) {
     return fail(ErrorCode::corrupt, "the cursor of consumer " + record.consumer + " is in epoch " +
-                                        std::to_string(record.epoch) + ", which is to come");
+                                        std::to_string(record.epoch) + ", which the stream has not reached");
   }
   return {};
 }

@@ -44,17 +44,19 @@ std::uint64_t granted_bytes(const reservation::ReservationT& record) noexcept {
 
 Result<ReservationLayout> layout_for(std::uint64_t capacity_bytes, std::uint64_t files_bytes) {
   if (capacity_bytes > capacity_bytes_max || files_bytes > capacity_bytes_max) {
-    return fail(ErrorCode::invalid_argument, "a reservation has at most " + std::to_string(capacity_bytes_max >> 40) +
-                                                 " TiB for streams on one server, and as much for files");
+    return fail(ErrorCode::invalid_argument, "a reservation can have at most " +
+                                                 std::to_string(capacity_bytes_max >> 40) +
+                                                 " TiB for streams on one server, and the same for files");
   }
   ReservationLayout layout;
   layout.files_bytes = round_up(files_bytes, granularity_bytes);
   layout.segment_bytes = segment_bytes_min;
   if (capacity_bytes == 0 && files_bytes > 0) return layout;
   if (capacity_bytes < capacity_bytes_min) {
-    return fail(ErrorCode::invalid_argument, "a reservation has at least " + std::to_string(capacity_bytes_min >> 20) +
-                                                 " MiB for streams (or none, " + "and a capacity for files); " +
-                                                 size_text(capacity_bytes) + " were asked for");
+    return fail(ErrorCode::invalid_argument, "a reservation needs at least " +
+                                                 std::to_string(capacity_bytes_min >> 20) +
+                                                 " MiB for streams (or none, " + "if it has a capacity for files); " +
+                                                 size_text(capacity_bytes) + " were requested");
   }
   layout.capacity_bytes = round_up(capacity_bytes, granularity_bytes);
   layout.segment_bytes =
@@ -73,18 +75,18 @@ SegmentLayout layout_of(const reservation::ReservationT& record) {
 }
 
 Result<void> check_reservation(const reservation::ReservationT& record) {
-  if (!is_uuid(record.id)) return bad_reservation("id \"" + record.id + "\" is no uuid");
-  if (!is_valid_name(record.name)) return bad_reservation("name \"" + record.name + "\" is not one");
+  if (!is_uuid(record.id)) return bad_reservation("id \"" + record.id + "\" is not a uuid");
+  if (!is_valid_name(record.name)) return bad_reservation("name \"" + record.name + "\" is not valid");
   if (!std::has_single_bit(record.segment_bytes) || record.segment_bytes < segment_bytes_min ||
       record.segment_bytes > segment_bytes_max) {
-    return bad_reservation("segments of " + std::to_string(record.segment_bytes) + " bytes cannot be");
+    return bad_reservation("segment size of " + std::to_string(record.segment_bytes) + " bytes is impossible");
   }
   if (record.members.size() != 1)
-    return bad_reservation("members are " + std::to_string(record.members.size()) + "; this version takes one");
+    return bad_reservation("member count is " + std::to_string(record.members.size()) + "; this version supports one");
   const std::uint32_t segments = record.members.front()->segments;
   if (record.files_bytes > capacity_bytes_max || record.capacity_bytes > capacity_bytes_max)
     return bad_reservation("capacity of " + std::to_string(record.capacity_bytes) + " bytes for streams and " +
-                           std::to_string(record.files_bytes) + " for files cannot be");
+                           std::to_string(record.files_bytes) + " for files is impossible");
   const bool for_files_only = record.capacity_bytes == 0 && record.files_bytes > 0;
   const auto taken = checked_add(segments * record.segment_bytes, record.journal_reserve_bytes);
   if ((segments == 0) != for_files_only || segments > segments_max || !taken || *taken > record.capacity_bytes) {
@@ -114,7 +116,7 @@ Result<reservation::ReservationT> decode_reservation(std::span<const std::byte> 
   if (frame->header.type != record_type_for(*record))
     return fail(ErrorCode::corrupt, "the record's type does not agree with its capacity for files");
   if (reader.next() || reader.end() != FrameEnd::end)
-    return fail(ErrorCode::corrupt, "something follows the file's record");
+    return fail(ErrorCode::corrupt, "there is data after the file's record");
   return record;
 }
 

@@ -125,8 +125,8 @@ Result<void> ReservationStore::create(const reservation::ReservationT& record) {
   if (auto filled = fill(record, reservations_directory() + "/" + unfinished); !filled) {
     Error error = std::move(filled.error());
     if (auto undone = delete_whole(reservations_directory(), unfinished); !undone) {
-      error.what +=
-          "; what was made of it could not be removed either and goes at the next start: " + undone.error().message();
+      error.what += "; what was created of it could not be removed either; the next start removes it: " +
+                    undone.error().message();
     }
     return fail(located(std::move(error), "reservation " + record.name));
   }
@@ -208,7 +208,7 @@ Result<reservation::ReservationT> ReservationStore::read_whole_reservation(const
     if (!size) return fail(located(std::move(size.error()), path));
     if (*size != record->segment_bytes) {
       return fail(ErrorCode::corrupt,
-                  fmt::format("the segment has {} bytes in place of {}", *size, record->segment_bytes), path);
+                  fmt::format("the segment has {} bytes instead of {}", *size, record->segment_bytes), path);
     }
   }
   return record;
@@ -227,7 +227,7 @@ Result<std::vector<reservation::ReservationT>> ReservationStore::load(std::vecto
       }
       continue;
     }
-    Error reason{ErrorCode::not_found, "this is no reservation", directory(name)};
+    Error reason{ErrorCode::not_found, "this is not a reservation", directory(name)};
     if (is_uuid(name)) {
       auto record = read_whole_reservation(name);
       if (record) {
@@ -276,7 +276,7 @@ Result<void> ReservationStore::sync_removals() {
 }
 
 Result<void> ReservationStore::retire(const std::string& id) {
-  if (!is_uuid(id)) return fail(ErrorCode::invalid_argument, "\"" + id + "\" is no reservation id");
+  if (!is_uuid(id)) return fail(ErrorCode::invalid_argument, "\"" + id + "\" is not a reservation id");
   return move_to_quarantine(reservations_directory(), id, quarantined_name(destroyed_prefix, id));
 }
 
@@ -308,13 +308,15 @@ Result<std::vector<std::string>> ReservationStore::stream_names(const std::strin
 }
 
 Result<void> ReservationStore::make_stream_directory(const std::string& id, const std::string& name) {
-  if (!is_valid_name(name)) return fail(ErrorCode::invalid_argument, "\"" + name + "\" is no name for a stream");
+  if (!is_valid_name(name))
+    return fail(ErrorCode::invalid_argument, "\"" + name + "\" is not a valid name for a stream");
   RETURN_IF_ERROR(device_.make_directory(stream_directory(id, name), private_mode));
   return device_.sync_directory(streams_directory(id));
 }
 
 Result<void> ReservationStore::retire_stream(const std::string& id, const std::string& name) {
-  if (!is_valid_name(name)) return fail(ErrorCode::invalid_argument, "\"" + name + "\" is no name for a stream");
+  if (!is_valid_name(name))
+    return fail(ErrorCode::invalid_argument, "\"" + name + "\" is not a valid name for a stream");
   return move_to_quarantine(streams_directory(id), name, quarantined_name(destroyed_prefix, id + "." + name));
 }
 

@@ -14,7 +14,7 @@ namespace forebay::storage {
 namespace {
 
 tl::unexpected<Error> bad_checkpoint(std::string what) {
-  return fail(ErrorCode::corrupt, "the checkpoint cannot be right: " + std::move(what));
+  return fail(ErrorCode::corrupt, "the checkpoint is invalid: " + std::move(what));
 }
 
 std::unique_ptr<journal::KeptStepT> kept_of(const StepState& step) {
@@ -142,11 +142,11 @@ Result<void> StreamState::apply(journal::CheckpointT record) {
 
   if (record.group) {
     RETURN_IF_ERROR(check_group(*record.group));
-    if (record.group->epoch > record.epoch) return bad_checkpoint("the group's epoch is to come");
+    if (record.group->epoch > record.epoch) return bad_checkpoint("the group's epoch is later than the stream's");
     loaded.group = std::move(*record.group);
     for (const std::uint32_t rank : record.closed_ranks) {
       if (rank >= loaded.group->ranks)
-        return bad_checkpoint("rank " + std::to_string(rank) + " has closed, which the group does not have");
+        return bad_checkpoint("rank " + std::to_string(rank) + " has closed, but the group has no such rank");
       loaded.closed_ranks.insert(rank);
     }
   } else if (loaded.status == StreamStatus::live) {
@@ -160,7 +160,7 @@ Result<void> StreamState::apply(journal::CheckpointT record) {
   }
   for (const auto& owner : record.owners) {
     if (!loaded.group || owner->incarnation > loaded.group->incarnation)
-      return bad_checkpoint("the owner of a segment is to come");
+      return bad_checkpoint("the owner of a segment is a group that does not exist yet");
     if (!loaded.owners.emplace(owner->segment, SegmentOwner{owner->incarnation, owner->rank}).second) {
       return bad_checkpoint("two owners of segment " + std::to_string(owner->segment));
     }
@@ -169,7 +169,7 @@ Result<void> StreamState::apply(journal::CheckpointT record) {
     ASSIGN_OR_RETURN(auto step, step_of(kept));
     const std::uint64_t number = step.committed.step;
     if (number >= loaded.next_step || step.committed.epoch > loaded.epoch)
-      return bad_checkpoint("step " + std::to_string(number) + " is to come");
+      return bad_checkpoint("step " + std::to_string(number) + " does not exist yet");
     if (!loaded.steps.empty() && loaded.steps.rbegin()->first >= number)
       return bad_checkpoint("steps are not in order at " + std::to_string(number));
     loaded.steps.emplace_hint(loaded.steps.end(), number, std::move(step));
@@ -178,7 +178,7 @@ Result<void> StreamState::apply(journal::CheckpointT record) {
     ASSIGN_OR_RETURN(auto step, step_of(kept));
     const std::pair key(step.committed.epoch, step.committed.step);
     if (key.first >= loaded.epoch)
-      return bad_checkpoint("step " + std::to_string(key.second) + " is withdrawn from an epoch that lasts");
+      return bad_checkpoint("step " + std::to_string(key.second) + " is withdrawn from the current epoch");
     if (!loaded.retired.emplace(key, std::move(step)).second)
       return bad_checkpoint("step " + std::to_string(key.second) + " is withdrawn twice");
   }

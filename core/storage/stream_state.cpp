@@ -133,7 +133,7 @@ Result<void> StreamState::apply(const journal::SegmentsLeftT& record) {
   const auto unknown =
       std::ranges::find_if(record.segments, [&](std::uint32_t segment) { return !owners.contains(segment); });
   if (unknown != record.segments.end())
-    return contradiction("segment " + std::to_string(*unknown) + " is left, which the stream does not have");
+    return contradiction("the stream leaves segment " + std::to_string(*unknown) + ", which it does not have");
   for (const std::uint32_t segment : record.segments) owners.erase(segment);
   return {};
 }
@@ -172,7 +172,7 @@ Result<void> StreamState::apply(const journal::StepsDroppedT& record) {
     const auto first = steps.lower_bound(range.first());
     if (range.first() > range.last() || first == steps.end() || first->first > range.last()) {
       return contradiction("steps " + std::to_string(range.first()) + " to " + std::to_string(range.last()) +
-                           " are dropped, but none is there");
+                           " are dropped, but none of them exists");
     }
   }
   for (const journal::StepRange& range : record.ranges)
@@ -207,7 +207,7 @@ void StreamState::withdraw(std::uint64_t first, std::uint32_t new_epoch) {
 
 Result<void> StreamState::apply(const journal::GroupEndedT& record) {
   if (!group || record.incarnation != group->incarnation) {
-    return contradiction("group " + std::to_string(record.incarnation) + " ends, which is not the stream's");
+    return contradiction("group " + std::to_string(record.incarnation) + " ends, but it is not the stream's group");
   }
   const auto ended = static_cast<StreamStatus>(record.status);
   if (ended != StreamStatus::ended && ended != StreamStatus::interrupted) {
@@ -238,7 +238,8 @@ Result<void> StreamState::apply(const journal::DurableToT& record) {
 
 Result<void> StreamState::apply(const journal::StepsStagedT& record) {
   if (record.epoch == 0 || record.epoch > epoch)
-    return contradiction("steps of epoch " + std::to_string(record.epoch) + " are staged, which is to come");
+    return contradiction("steps of epoch " + std::to_string(record.epoch) +
+                         " are staged, but the stream has not reached that epoch");
   for (const std::uint64_t number : record.steps) {
     // Numbers of a withdrawn step may have been given again since; that one has no receipt.
     const auto step = steps.find(number);
@@ -259,7 +260,7 @@ Result<void> StreamState::apply(const journal::CursorMovedT& record) {
 Result<void> StreamState::apply(const journal::CursorRemovedT& record) {
   const auto cursor = cursors.find(record.consumer);
   if (cursor == cursors.end())
-    return contradiction("the cursor of consumer " + record.consumer + " is removed, but none is there");
+    return contradiction("the cursor of consumer " + record.consumer + " is removed, but it does not exist");
   cursors.erase(cursor);
   return {};
 }
@@ -287,7 +288,7 @@ Result<void> StreamState::apply(const journal::StreamFailedT& record) {
 Result<void> StreamState::apply(const journal::RankClosedT& record) {
   if (!group || record.incarnation != group->incarnation || record.rank >= group->ranks) {
     return contradiction("rank " + std::to_string(record.rank) + " of group " + std::to_string(record.incarnation) +
-                         " closes, which is not the stream's");
+                         " closes, but it is not the stream's group");
   }
   closed_ranks.insert(record.rank);
   return {};

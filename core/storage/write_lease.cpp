@@ -16,7 +16,7 @@ Result<bool> nobody_writes(const std::string& path) {
   if (!file.valid()) return system_error(errno, "cannot open", path);
   // Should somebody open the file for writing while the lease is held, the kernel sends a signal: one that is ignored
   // by default, in place of SIGIO, which would end this process.
-  if (::fcntl(file.get(), F_SETSIG, SIGURG) != 0) return system_error(errno, "cannot choose the lease's signal", path);
+  if (::fcntl(file.get(), F_SETSIG, SIGURG) != 0) return system_error(errno, "cannot set the lease's signal", path);
   if (::fcntl(file.get(), F_SETLEASE, F_RDLCK) != 0) {
     if (errno == EAGAIN) return false;
     if (errno == EINVAL) return system_error(EOPNOTSUPP, "the file system has no leases", path);

@@ -163,7 +163,7 @@ TEST(StepMetadata, refuses_what_breaks_a_rule) {
   expect_refused([](V& v) { v.dimensions = 2; }, "wrong number of dimensions");
   expect_refused([](V& v) { v.shape = {1999}; }, "outside the shape");
   expect_refused([](V& v) { v.starts = {0, ~0ULL}; }, "outside the shape");
-  expect_refused([](V& v) { v.starts = {0}; }, "starts do not go");
+  expect_refused([](V& v) { v.starts = {0}; }, "starts do not match");
   expect_refused([](V& v) { v.counts = {1000, 999}; }, "do not add up");
   expect_refused([](V& v) { v.shape = {~0ULL}, v.counts = {1000, 1ULL << 62}; }, "overflows");
   expect_refused([](V& v) { v.piece_counts = {1, 1}; }, "do not add up");
@@ -174,7 +174,7 @@ TEST(StepMetadata, refuses_what_breaks_a_rule) {
   expect_refused([](V& v) { v.pieces.pop_back(); }, "fewer pieces");
   expect_refused([](V& v) { v.pieces[0] = {1, 0, 0, 4160, 4096}; }, "not aligned");
   expect_refused([](V& v) { v.pieces[0] = {1, 0, 0, 4096, 4000}, v.pieces[1] = {1, 0, 0, 16384, 4000}; },
-                 "broken page");
+                 "ends within a page");
   expect_refused([](V& v) { v.pieces[2] = {1, 0, 0, ~0ULL & ~4095ULL, 8000}; }, "overflows");
   expect_refused([](V& v) { v.checksums = {1}; }, "checksums");
   expect_refused([](V& v) { v.statistics.pop_back(); }, "statistics");

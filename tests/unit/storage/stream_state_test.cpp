@@ -107,7 +107,7 @@ TEST(StreamState, a_commit_that_does_not_follow_is_refused) {
   expect_contradiction(state, with([](auto& r) { r.parts.pop_back(); }), "a part is missing: half a step");
   expect_contradiction(state, with([](auto& r) { r.parts[1]->rank = 0; }), "two parts of one rank");
   expect_contradiction(state, with([](auto& r) { r.parts[1]->rank = 2; }), "a rank that the group does not have");
-  expect_contradiction(state, with([&](auto& r) { part(r).metadata.clear(); }), "metadata without a place");
+  expect_contradiction(state, with([&](auto& r) { part(r).metadata.clear(); }), "metadata, but no place");
   expect_contradiction(state, with([&](auto& r) { part(r).metadata_bytes = 301; }), "metadata larger than its place");
   expect_contradiction(state, with([&](auto& r) { part(r).extents[0] = {0, 0, 0, 0, 0}; }), "an empty extent");
   expect_contradiction(state, with([&](auto& r) { part(r).extents[0] = {0, 0, 0, 100, 4096}; }),
@@ -430,7 +430,7 @@ TEST(StreamState, a_checkpoint_that_cannot_be_is_refused) {
     change(record);
     expect_contradiction(state, std::move(record), why);
   };
-  refuse("no uuid", [](auto& r) { r.uuid = "17"; });
+  refuse("not a uuid", [](auto& r) { r.uuid = "17"; });
   refuse("no name", [](auto& r) { r.name = "a/b"; });
   refuse("epoch 0", [](auto& r) { r.epoch = 0; });
   refuse("no status", [](auto& r) { r.status = 9; });
