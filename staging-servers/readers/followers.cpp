@@ -121,10 +121,7 @@ const storage::StepState* Followers::next_for(ReaderSession& session) {
   if (sharing_.shares(session)) return sharing_.next(session, limit);
   const storage::StepState* step = first_kept(state_, session.position, limit);
   if (step == nullptr) return nullptr;
-  if (session.latest_only) {
-    const auto after = state_.steps.lower_bound(limit);
-    return &std::prev(after)->second;
-  }
+  if (session.latest_only) step = &std::prev(state_.steps.lower_bound(limit))->second;
   session.skipped += step->committed.step - session.position;
   return step;
 }

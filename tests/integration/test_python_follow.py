@@ -83,9 +83,14 @@ def test_latest_only_skips_what_lies_between(reservation: str) -> None:
     with forebay.open(f"{reservation}/flow", mode="w") as stream:
         write(stream, 0, 1)
         follower = stream.follow(latest_only=True)
-        assert next(follower).number == 1
+        first = next(follower)
+        assert (first.number, first.skipped) == (1, 1)
         write(stream, 2, 3, 4)
-        assert next(follower).number == 4
+        newest = next(follower)
+        assert (newest.number, newest.skipped) == (4, 2)
+        write(stream, 5)
+        newest = next(follower)
+        assert (newest.number, newest.skipped) == (5, 0)
 
 
 def test_step_whose_body_failed_comes_again(address: str) -> None:
