@@ -95,7 +95,7 @@ def particle_reader(address: str | Address | Stream, names: Sequence[str] | None
     StreamNotFoundError, StepNotFoundError
     """
     stream = address if isinstance(address, Stream) else forebay.open(address, timeout=0)
-    numbers = [summary.number for summary in stream.steps()]
+    numbers = stream.steps().numbers
     if not numbers:
         raise forebay.StepNotFoundError(
             "the stream has no steps yet, so its columns are not known", f"stream {stream.address}"

@@ -40,7 +40,7 @@ def consume(address: str) -> None:
         centre = temperature[32, 32]
         units = step.attributes["T/units"]
         print(
-            f"step {step.number}, t = {float(step['time']):.1f} s: centre {centre:.2f} {units}, "
+            f"step {step.number}, t = {step['time']:.1f} s: centre {centre:.2f} {units}, "
             f"highest {temperature.max:.2f} {units}, mean {np.mean(temperature[...]):.2f} {units}",
             flush=True,
         )

@@ -45,8 +45,8 @@ def main() -> None:
             raise SystemExit(f"a rank ended with status {process.exitcode}")
 
     with forebay.open(address) as stream:
-        print(stream.info.status, "after", len(stream.steps()), "steps")
-        height = stream[STEPS - 1]["height"]
+        print(stream.info.status, "after", len(stream), "steps")
+        height = stream.latest["height"]
         for block in height.blocks:
             print(f"rank {block.rank}: rows from {block.start[0]}, {block.min:.3f} to {block.max:.3f}")
         # Ten rows on each side of the seam lie in two blocks: this is a copy. One rank's rows alone would be a view.

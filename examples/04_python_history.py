@@ -23,9 +23,12 @@ def main() -> None:
                 writing["density"] = np.full((8, 16, 16), float(number))
 
     with forebay.open(address) as stream:
-        newest = stream.steps()[-1]
+        newest = stream.latest.summary
         print(f"newest step: {newest.number}, {forebay.format_size(newest.size_bytes)}, durable: {newest.durable}")
         print("a slab of step 17:", stream[17]["density"][2:4].mean())
+        print("the last three steps:", [step.number for step in stream[-3:]], "of", len(stream))
+        density = stream["density"]
+        print("one point over time:", density[::5, 4, 8, 8], "in steps", density.steps[::5])
 
         with stream.follow(consumer="plot") as follower:
             for step in follower:

@@ -81,7 +81,7 @@ class Grid:
         if names is not None and left_out:
             name, reason = next(iter(left_out.items()))
             raise InvalidArgumentError(f"{name} cannot be published: {reason}", str(step.address))
-        time = float(step["time"].item()) if "time" in step and not step["time"].shape else float(step.number)
+        time = float(step["time"]) if "time" in step and not step["time"].shape else float(step.number)
         attributes = step.attributes
         return cls(
             shape,

@@ -93,7 +93,7 @@ class Recorder(Closing):
             "velocity": np.asarray(step[self._velocity][...]),
             "solid": np.asarray(step[self._solid][...]),
         }
-        time = float(step["time"][...]) if "time" in step else None
+        time = float(step["time"]) if "time" in step else None
         return FlowFields.of_step(step.number, arrays, step.attributes, time)
 
     def _withdraw(self, first: int) -> None:

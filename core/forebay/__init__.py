@@ -17,6 +17,7 @@ from forebay.checksum import crc32c
 from forebay.datatypes import AttributeValue, ShapeKind, joined_dimension
 from forebay.errors import (
     AlreadyExistsError,
+    ArgumentTypeError,
     BusyError,
     CancelledError,
     CopyNeededError,
@@ -47,6 +48,7 @@ from forebay.errors import (
 from forebay.file_address import FileAddress
 from forebay.follower import Follower
 from forebay.instance import Instance, instance_root, server_socket
+from forebay.kept_steps import Steps
 from forebay.opening import open  # noqa: A004 - forebay.open reads like the builtin
 from forebay.records import (
     AccessMode,
@@ -66,10 +68,11 @@ from forebay.records import (
     StreamStatus,
     launcher_rank,
 )
+from forebay.series import Series
 from forebay.sizes import format_size, parse_size
 from forebay.step import Step
 from forebay.step_metadata import StepMetadata, StepsMetadata, VariableLayout, VariableMetadata
-from forebay.stream import Steps, Stream
+from forebay.stream import Stream
 from forebay.variable import Block, Variable
 from forebay.writable_stream import WritableStream
 from forebay.writing import AttributesBeingWritten, StepBeingWritten
@@ -79,6 +82,7 @@ __all__ = [
     "Address",
     "Admin",
     "AlreadyExistsError",
+    "ArgumentTypeError",
     "AttributeValue",
     "AttributesBeingWritten",
     "Block",
@@ -110,6 +114,7 @@ __all__ = [
     "ReservationInfo",
     "ReservationType",
     "Retention",
+    "Series",
     "ServerInfo",
     "Severity",
     "ShapeKind",

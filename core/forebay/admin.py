@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from forebay import _core
 from forebay.closing import Closing
 from forebay.instance import InstanceLike, server_place
+from forebay.options import known_options, milliseconds, text
 from forebay.records import (
     AccessMode,
     Address,
@@ -41,7 +42,7 @@ class Admin(Closing):
     """
 
     def __init__(self, instance: InstanceLike | None = None, *, reconnect_timeout: float = 0.0) -> None:
-        self._core = _core.Admin.connect(server_place(instance), round(reconnect_timeout * 1000))
+        self._core = _core.Admin.connect(server_place(instance), milliseconds(reconnect_timeout, "reconnect_timeout"))
 
     def close(self) -> None:
         """Closes the connection; idempotent."""
@@ -51,6 +52,7 @@ class Admin(Closing):
         """The server's version, root, pid and pool."""
         return ServerInfo.from_native(self._core.server())
 
+    @known_options
     def create(
         self,
         name: str,
@@ -87,7 +89,7 @@ class Admin(Closing):
             The pool has not enough left.
         """
         info = self._core.create_reservation(
-            name,
+            text("the name of a reservation", name),
             parse_size(capacity),
             parse_size(files),
             Lifetime.PERSISTENT if persistent else Lifetime.JOB,

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 __all__ = [
     "AlreadyExistsError",
+    "ArgumentTypeError",
     "BusyError",
     "CancelledError",
     "CopyNeededError",
@@ -111,6 +112,10 @@ class InvalidArgumentError(ForebayError, ValueError):
     """The caller's mistake: a bad name, shape, box, option. Trying again does not help."""
 
     code = ErrorCode.INVALID_ARGUMENT
+
+
+class ArgumentTypeError(InvalidArgumentError, TypeError):
+    """An argument or option of the wrong type, or an option that does not exist; the text names what is known."""
 
 
 class NotFoundError(ForebayError, KeyError):

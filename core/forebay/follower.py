@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from time import monotonic
 from typing import TYPE_CHECKING, Literal, Self, TypeAlias
 
-from forebay import _core
+from forebay import _core, options
 from forebay.async_wait import next_step
 from forebay.closing import Closing
 from forebay.errors import (
@@ -24,24 +24,13 @@ from forebay.step import Step
 if TYPE_CHECKING:
     from forebay.stream import Stream
 
-__all__ = ["Acknowledge", "Follower", "StartText", "milliseconds"]
+__all__ = ["Acknowledge", "Follower", "StartText"]
 
 Acknowledge: TypeAlias = Literal["auto", "manual"]
 StartText: TypeAlias = Literal["cursor", "oldest", "latest", "next"]
 
 # What a wait brought: forebay::NextStep::Kind. 5 says that another thread closed the follower.
 _STEP, _NOT_READY, _END_OF_STREAM, _NOTICE = 1, 2, 3, 4
-
-
-def milliseconds(seconds: float | None) -> int:
-    """A timeout as the native side takes it; None waits for ever (-1)."""
-    if seconds is None:
-        return -1
-    if not 0 <= seconds < 1e12:
-        raise InvalidArgumentError(
-            f"a timeout is a number of seconds from 0 on, or None to wait for ever, not {seconds!r}"
-        )
-    return round(seconds * 1000)
 
 
 class Follower(Closing, Iterator[Step]):
@@ -68,7 +57,7 @@ class Follower(Closing, Iterator[Step]):
         native: _core.Reader,
         *,
         consumer: str,
-        timeout: float | None,
+        timeout_ms: int,
         acknowledge: Acknowledge,
         on_notice: Callable[[Notice], object] | None,
     ) -> None:
@@ -76,7 +65,7 @@ class Follower(Closing, Iterator[Step]):
         self._core = native
         self._uuid = native.stream_uuid
         self._consumer = consumer
-        self._timeout_ms = milliseconds(timeout)
+        self._timeout_ms = timeout_ms  # -1: for ever
         self._acknowledges = bool(consumer) and acknowledge == "auto"
         self._on_notice = on_notice
         self._previous: _core.Step | None = None
@@ -102,7 +91,7 @@ class Follower(Closing, Iterator[Step]):
 
     @timeout.setter
     def timeout(self, seconds: float | None) -> None:
-        self._timeout_ms = milliseconds(seconds)
+        self._timeout_ms = options.milliseconds(seconds)
 
     @property
     def position(self) -> int:
@@ -219,7 +208,7 @@ class Follower(Closing, Iterator[Step]):
         InvalidArgumentError
             ``step`` lies beyond the one that comes next.
         """
-        self._core.seek(step)
+        self._core.seek(options.integer("a step's number", step))
         self._previous = self._untaken = None
 
     def close(self) -> None:

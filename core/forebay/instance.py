@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from forebay import _core
-from forebay.errors import InvalidArgumentError, UnsupportedError
+from forebay.errors import ArgumentTypeError, InvalidArgumentError, UnsupportedError
 
 __all__ = [
     "Instance",
@@ -112,7 +112,12 @@ def instance_path(instance: InstanceLike | None) -> str | None:
     """The absolute path of the root or socket, by which another process finds the instance; None: its environment."""
     if instance is None:
         return None
-    path = os.fspath(instance.root if isinstance(instance, Instance) else instance)
+    try:
+        path = os.fspath(instance.root if isinstance(instance, Instance) else instance)
+    except TypeError:
+        raise ArgumentTypeError(
+            f"an instance is named by its root or its server's socket, a path, not by {instance!r}"
+        ) from None
     if not path:
         raise InvalidArgumentError("an instance is named by its root or its server's socket, not by an empty text")
     return os.path.abspath(path)

@@ -4,12 +4,19 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal, TypeAlias, TypedDict, Unpack, overload
+import inspect
+from typing import Any, Literal, TypeAlias, TypedDict, Unpack, get_args, overload
 
 from forebay import _core
-from forebay.errors import DeadlineExceededError, InvalidArgumentError, NotFoundError, StreamNotFoundError
-from forebay.follower import milliseconds
+from forebay.errors import (
+    ArgumentTypeError,
+    DeadlineExceededError,
+    InvalidArgumentError,
+    NotFoundError,
+    StreamNotFoundError,
+)
 from forebay.instance import InstanceLike, instance_path, server_place
+from forebay.options import flag, integer, milliseconds, text, unknown_option
 from forebay.records import Address, LauncherRank, Retention, launcher_rank
 from forebay.stream import Distribution, Mode, Stream, Verify, Watermark
 from forebay.writable_stream import WritableStream
@@ -134,67 +141,100 @@ def open(  # noqa: A001 - forebay.open is meant to read like the builtin
         Unstaged precious steps would go.
     DeadlineExceededError
         The writer group did not form in time; the text names the missing ranks.
+    ArgumentTypeError
+        An option has the wrong type, or there is none of that name; the text names the nearest.
     PermissionDeniedError, DisconnectedError, InvalidArgumentError
     """
+    if mode not in ("r", "w", "a"):
+        raise InvalidArgumentError(f"mode is 'r', 'w' or 'a', not {mode!r}")
+    if text("verify", verify) not in get_args(Verify):
+        raise InvalidArgumentError(f"verify={verify!r}: expected one of {', '.join(get_args(Verify))}")
+    for name in options:
+        if name not in _WRITER_OPTIONS:
+            raise unknown_option("open", name, [*_COMMON_OPTIONS, *([] if mode == "r" else _WRITER_OPTIONS)])
+        if mode == "r":
+            raise InvalidArgumentError(f"option {name!r} is for writing; mode 'r' does not take it")
     place = address if isinstance(address, Address) else Address.parse(address)
     if place.step is not None:
         raise InvalidArgumentError(f"{place} names a step: open {place.path!r} and take stream[{place.step}]")
     reader_options: dict[str, Any] = {
         "verify": verify,
         "open_timeout_ms": milliseconds(timeout),
-        "reconnect_timeout_ms": milliseconds(reconnect_timeout),
+        "reconnect_timeout_ms": milliseconds(reconnect_timeout, "reconnect_timeout"),
     }
     try:
         if mode == "r":
-            if options:
-                raise InvalidArgumentError(f"option {next(iter(options))!r} is for writing; mode 'r' does not take it")
             server = server_place(instance)
             native = _core.Reader.open(place.path, server=server, **reader_options)
             return Stream(place, reader_options, server, instance_path(instance), native)
-        if mode in ("w", "a"):
-            options = {"timeout": timeout, "reconnect_timeout": reconnect_timeout, **options}
-            found = _place_in_group(options.pop("rank", None), options.pop("ranks", None), options.pop("group", None))
-            texts = _texts_of(options)
-            server = server_place(instance)
-            writer = _core.Writer.open(
-                place.path,
-                append=mode == "a",
-                rank=found.rank,
-                ranks=found.ranks,
-                ranks_source=found.source,
-                group=found.group,
-                options=texts,
-                server=server,
-            )
-            return WritableStream(place, mode, reader_options, server, instance_path(instance), writer)
+        options = {"timeout": timeout, "reconnect_timeout": reconnect_timeout, **options}
+        found = _place_in_group(options.pop("rank", None), options.pop("ranks", None), options.pop("group", None))
+        texts = _texts_of(options)
+        server = server_place(instance)
+        writer = _core.Writer.open(
+            place.path,
+            append=mode == "a",
+            rank=found.rank,
+            ranks=found.ranks,
+            ranks_source=found.source,
+            group=found.group,
+            options=texts,
+            server=server,
+        )
+        return WritableStream(place, mode, reader_options, server, instance_path(instance), writer)
     except NotFoundError as error:
         raise StreamNotFoundError(error.what, error.where) from None
     except DeadlineExceededError as error:
         if mode == "r":
             raise StreamNotFoundError(error.what, error.where) from None
         raise
-    raise InvalidArgumentError(f"mode is 'r', 'w' or 'a', not {mode!r}")
+
+
+_COMMON_OPTIONS = tuple(name for name in inspect.signature(open).parameters if name != "options")
+_WRITER_OPTIONS = tuple(
+    dict.fromkeys(
+        name
+        for name in (*WriterOptions.__annotations__, *(row[0] for row in _core.writer_options()))
+        if name not in _COMMON_OPTIONS
+    )
+)
 
 
 def _place_in_group(rank: int | None, ranks: int | None, group: str | None) -> LauncherRank:
     if (rank is None) != (ranks is None) and ranks != 1:
         raise InvalidArgumentError("give both rank and ranks, or neither (then the launcher says)")
+    rank, ranks = (
+        None if given is None else integer(name, given) for name, given in (("rank", rank), ("ranks", ranks))
+    )
+    if (rank is not None and rank < 0) or (ranks is not None and ranks < 1):
+        raise InvalidArgumentError(f"ranks count from 1 and rank from 0, not rank={rank}, ranks={ranks}")
     found = launcher_rank()
     if ranks is not None:
         found = dataclasses.replace(found, rank=rank or 0, ranks=ranks, source="the options rank and ranks")
-    return found if group is None else dataclasses.replace(found, group=group)
+    return found if group is None else dataclasses.replace(found, group=text("group", group))
 
 
 def _texts_of(options: dict[str, Any]) -> list[tuple[str, str]]:
     """Options as the native table of them reads them; None leaves one as it is, or waits for ever."""
-    values = {name: values for name, values, _ in _core.writer_options()}
-    texts = []
-    for name, value in options.items():
-        if name not in values:
-            raise TypeError(f"open() got an unexpected keyword argument {name!r}; known are {', '.join(values)}")
-        if values[name] == "seconds":
-            texts.append((name, str(milliseconds(value) / 1000)))
-        elif value is not None:
-            texts.append((name, str(value)))
+    kinds = {name: values for name, values, _ in _core.writer_options()}
+    texts = [
+        (name, _text_of(name, value, kinds[name]))
+        for name, value in options.items()
+        if value is not None or kinds[name] == "seconds"
+    ]
     _core.check_writer_options(texts)
     return texts
+
+
+def _text_of(name: str, value: Any, kind: str) -> str:
+    """The option's text; ArgumentTypeError says what it takes."""
+    if kind == "seconds":
+        return str(milliseconds(value, name) / 1000)
+    if kind == "integer":
+        return str(integer(name, value))
+    if kind.endswith("true, false"):
+        return str(flag(name, value))
+    if name == "retention" and not isinstance(value, (str, Retention)):
+        example = f": to keep the last {value} steps write 'last:{value}'" if isinstance(value, int) else ""
+        raise ArgumentTypeError(f"retention is a text such as 'last:10' or a Retention, not {value!r}{example}")
+    return str(value) if isinstance(value, Retention) else text(name, value)

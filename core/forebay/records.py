@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any, Self, get_args, get_origin, get_type_hints
 
 from forebay import _core
+from forebay.errors import ArgumentTypeError
 
 __all__ = [
     "AccessMode",
@@ -115,6 +116,8 @@ class Address(Record):
     @classmethod
     def parse(cls, text: str) -> Self:
         """Takes ``forebay://RES/STREAM``, ``RES/STREAM`` and ``RES/STREAM@STEP``; else InvalidArgumentError."""
+        if not isinstance(text, str):
+            raise ArgumentTypeError(f"an address is a text such as 'run1/flow' or an Address, not {text!r}")
         return cls(*_core.parse_address(text))
 
     @property

@@ -4,21 +4,31 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, KeysView, Mapping
+from html import escape
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from forebay import _core
 from forebay.datatypes import AttributeValue, attribute_from_native
-from forebay.errors import InvalidArgumentError, VariableNotFoundError
+from forebay.errors import ArgumentTypeError, InvalidArgumentError, VariableNotFoundError
+from forebay.notebook import names_shown, step_html, time_shown
 from forebay.records import Address, StepSummary
+from forebay.sizes import format_size
 from forebay.variable import Variable
 
 if TYPE_CHECKING:
     from forebay.follower import Follower
     from forebay.stream import Stream
 
-__all__ = ["Step"]
+__all__ = ["Step", "VariableNames"]
+
+
+class VariableNames(KeysView[str]):
+    """What ``step.keys()`` gives: the names, also when it is printed."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({list(self)})"
 
 
 class Step(Mapping[str, Variable]):
@@ -27,7 +37,7 @@ class Step(Mapping[str, Variable]):
     Holding it (or a view of its data) pins it: its space is not reused. Unnamed readers' pins are bounded; beyond that
     bound ``pinned`` is False and reads are copies, checked afterwards. ``with step:`` releases it at the end. Pickles
     by address (``RES/STREAM@NUMBER``, epoch, and the stream's uuid): the other process opens it again, or gets
-    StepGoneError.
+    StepGoneError. Two handles of the same step are equal.
 
     Attributes
     ----------
@@ -40,7 +50,7 @@ class Step(Mapping[str, Variable]):
     rewound : bool
         Steps were withdrawn, or the stream replaced, since the step before this one: numbers may repeat.
     skipped : int
-        How many steps were dropped before this reader got to them.
+        How many steps were dropped before this reader got to them, or passed over by ``latest_only``.
     """
 
     __slots__ = ("__weakref__", "_core", "_follower", "_stream", "_uuid", "epoch", "number", "rewound", "skipped")
@@ -69,6 +79,15 @@ class Step(Mapping[str, Variable]):
         """``RES/STREAM@NUMBER``."""
         address = self._stream.address
         return Address(address.reservation, address.stream, self.number)
+
+    @property
+    def identity(self) -> tuple[str, str, int]:
+        """Address, the stream's uuid, and epoch: by these a step is the same one, also in another process.
+
+        A key for dicts and caches. A stream that is removed and made anew has another uuid; one that is rewound or
+        replaced has another epoch.
+        """
+        return str(self.address), self._uuid, self.epoch
 
     @property
     def summary(self) -> StepSummary:
@@ -111,6 +130,11 @@ class Step(Mapping[str, Variable]):
         )
 
     def __getitem__(self, name: str) -> Variable:
+        if not isinstance(name, str):
+            raise ArgumentTypeError(
+                f"a step takes the name of a variable, not {name!r}; it has {names_shown(self.variables)}",
+                str(self.address),
+            )
         found = self._native().find(name)
         if found is None:
             raise VariableNotFoundError(
@@ -127,9 +151,16 @@ class Step(Mapping[str, Variable]):
     def __len__(self) -> int:
         return len(self._native().names())
 
+    def keys(self) -> VariableNames:
+        """The names of the variables, in order of definition."""
+        return VariableNames(self)
+
     # A mapping would compare by its items and be unhashable; a step is a handle.
-    __eq__ = object.__eq__
-    __hash__ = object.__hash__
+    def __eq__(self, other: object) -> bool:
+        return self.identity == other.identity if isinstance(other, Step) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.identity)
 
     def ack(self) -> None:
         """Moves the consumer's cursor behind this step: it will not be asked for again, and retention may drop it.
@@ -171,11 +202,19 @@ class Step(Mapping[str, Variable]):
         self.release()
 
     def __repr__(self) -> str:
-        state = ", released" if self._core is None else ""
-        return f"<Step {self.address}, epoch {self.epoch}{state}>"
+        if self._core is None:
+            return f"<Step {self.address}, epoch {self.epoch}, released>"
+        return (
+            f"<Step {self.address}, epoch {self.epoch}, committed {time_shown(self.time)}, "
+            f"{format_size(self.size_bytes)}{'' if self.pinned else ', not pinned'}: {names_shown(self.variables)}>"
+        )
+
+    def _repr_html_(self) -> str:
+        """For notebooks: variables with type, shape, blocks and extremes, and the attributes."""
+        return escape(repr(self)) if self._core is None else step_html(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        from forebay.stream import step_of_pickle  # the two refer to each other
+        from forebay.reopening import step_of_pickle  # the two refer to each other
 
         return step_of_pickle, (*self._stream._origin(self._uuid), self.number, self.epoch)
 

@@ -4,13 +4,17 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal, SupportsIndex, TypeAlias, overload
 from weakref import WeakValueDictionary
 
-from forebay import _core
+import numpy as np
+
+from forebay import _core, options
 from forebay.closing import Closing
 from forebay.errors import (
+    ArgumentTypeError,
+    ForebayError,
     InvalidArgumentError,
     NotFoundError,
     StepGoneError,
@@ -18,54 +22,40 @@ from forebay.errors import (
     StreamNotFoundError,
 )
 from forebay.follower import Acknowledge, Follower, StartText
-from forebay.instance import server_place
-from forebay.records import Address, Notice, StepSummary, StreamInfo
+from forebay.kept_steps import Steps, number_from_newest, numbers_in_slice
+from forebay.notebook import stream_html, stream_summary
+from forebay.records import Address, Notice, StreamInfo
+from forebay.series import Series, series_of
 from forebay.step import Step
 from forebay.step_metadata import GatheredSteps, StepsMetadata
+from forebay.step_table import StepTable
 
-__all__ = ["Distribution", "Mode", "Steps", "Stream", "Verify", "Watermark"]
+__all__ = ["Distribution", "Mode", "Stream", "Verify", "Watermark"]
 
 Mode: TypeAlias = Literal["r", "w", "a"]
 Watermark: TypeAlias = Literal["committed", "durable"]
 Verify: TypeAlias = Literal["none", "first", "read"]
 Distribution: TypeAlias = Literal["stream_default", "all_to_all", "round_robin", "on_demand"]
 
-
-class Steps(Sequence[StepSummary]):
-    """The kept steps of a stream in order, as they were when asked for."""
-
-    __slots__ = ("_native",)
-
-    def __init__(self, native: Sequence[tuple[Any, ...]]) -> None:
-        self._native = native
-
-    def __len__(self) -> int:
-        return len(self._native)
-
-    @overload
-    def __getitem__(self, index: SupportsIndex) -> StepSummary: ...
-    @overload
-    def __getitem__(self, index: slice) -> Steps: ...
-    def __getitem__(self, index: SupportsIndex | slice) -> StepSummary | Steps:
-        if isinstance(index, slice):
-            return Steps(self._native[index])
-        return StepSummary(*self._native[operator.index(index)])
-
-    def __iter__(self) -> Iterator[StepSummary]:
-        return (StepSummary(*fields) for fields in self._native)
-
-    def __repr__(self) -> str:
-        return (
-            f"<Steps: {[summary.number for summary in self]}>" if len(self) <= 20 else f"<Steps: {len(self)} of them>"
-        )
+# How often the list of steps is asked for while steps are dropped faster than they are opened.
+_ATTEMPTS = 100
 
 
 class Stream(Closing):
     """An open stream; made by :func:`forebay.open`. Context manager; pickles by address (mode ``"r"``).
 
-    ``stream[17]`` is the step number 17; ``stream.steps()[-1]`` is what is known of the newest one. Handles do not
-    survive ``fork()``: open the stream in the child (``multiprocessing`` with "spawn" or "forkserver" pickles it by
-    address). A pickle names the stream's uuid too: if the stream was removed and made anew since, loading it fails.
+    Steps are named by their *numbers*, which do not change when older steps are dropped:
+
+    - ``stream[17]`` is the step number 17; ``stream[-1]``, or ``stream.latest``, the newest, ``stream[-2]`` the one
+      before;
+    - ``stream[10:20]`` is a list of the kept steps with numbers 10 to 19, ``stream[-5:]`` of the newest five;
+    - ``17 in stream`` says whether that step is kept, ``len(stream)`` how many are, and ``for step in stream`` goes
+      over those that are kept when the loop begins (:meth:`follow` waits for more);
+    - ``stream["T"]`` is the variable ``T`` over all kept steps: a :class:`Series`.
+
+    An open stream is always true, also without steps. Handles do not survive ``fork()``: open the stream in the child
+    (``multiprocessing`` with "spawn" or "forkserver" pickles it by address). A pickle names the stream's uuid too: if
+    the stream was removed and made anew since, loading it fails.
     """
 
     mode: Mode = "r"
@@ -121,33 +111,97 @@ class Stream(Closing):
         """
         reader = self._random_access()
         if numbers is None:
-            wanted = [summary[0] for summary in reader.steps()]
+            wanted = Steps(reader.steps()).numbers
         else:
-            wanted = [operator.index(number) for number in numbers]
+            wanted = [options.integer("a step's number", number) for number in numbers]
             if any(number < 0 for number in wanted):
                 raise InvalidArgumentError("steps are numbered from 0", f"stream {self._address}")
         return StepsMetadata(GatheredSteps(*reader.metadata(wanted)))
 
-    def __getitem__(self, number: SupportsIndex) -> Step:
-        """The step of this number.
+    @overload
+    def __getitem__(self, item: SupportsIndex) -> Step: ...
+    @overload
+    def __getitem__(self, item: slice) -> list[Step]: ...
+    @overload
+    def __getitem__(self, item: str) -> Series: ...
+    def __getitem__(self, item: SupportsIndex | slice | str) -> Step | list[Step] | Series:
+        """A step by its number, kept steps by a slice of numbers, or a variable over the kept steps by its name.
+
+        Negative numbers count back from the newest kept step.
 
         Raises
         ------
         StepNotFoundError
-            There is none yet.
+            There is no step of this number yet, or fewer are kept than a negative number counts back.
         StepGoneError
-            It was dropped or withdrawn.
+            The step was dropped or withdrawn.
+        VariableNotFoundError, InvalidArgumentError
+            For a name: a kept step, which the text names, does not have the variable, or has it with another shape or
+            type.
         """
-        wanted = operator.index(number)
-        if wanted < 0:
-            raise StepNotFoundError(
-                f"steps are numbered from 0; for the newest write stream[stream.steps()[{wanted}].number]",
+        if isinstance(item, str):
+            found = self.steps_at()
+            return series_of(self, self._uuid, found, item)
+        if isinstance(item, slice):
+            reader = self._random_access()
+            numbers = numbers_in_slice(Steps(reader.steps()).numbers, item)
+            return [Step(native, self, self._uuid) for native in reader.steps_of(numbers)]
+        if isinstance(item, (bool, np.bool_)) or not hasattr(item, "__index__"):
+            raise ArgumentTypeError(
+                f"a stream takes a step's number, a slice of numbers or the name of a variable, not {item!r}",
                 f"stream {self._address}",
             )
+        number = operator.index(item)
+        return self._step(number) if number >= 0 else self._from_newest(number)
+
+    def __contains__(self, item: object) -> bool:
+        """Whether a step of this number, this very step, or a variable of this name in the newest step, is kept."""
+        if isinstance(item, str):
+            return item in self.variables
+        if isinstance(item, Step):
+            summaries = self._random_access().steps()
+            return item.identity[1] == self._uuid and any(
+                fields[:2] == (item.number, item.epoch) for fields in summaries
+            )
+        if isinstance(item, (bool, np.bool_)) or not hasattr(item, "__index__"):
+            return False
+        return operator.index(item) in Steps(self._random_access().steps()).numbers
+
+    def __iter__(self) -> Iterator[Step]:
+        """The steps that are kept now, oldest first; those that commit later do not come: see :meth:`follow`.
+
+        Raises
+        ------
+        StepGoneError
+            A step was dropped before the loop came to it; the text says what keeps it.
+        """
+        summaries = self._random_access().steps()
+        numbers, epochs, times_ns = (
+            np.array([fields[column] for fields in summaries], np.int64) for column in (0, 1, 3)
+        )
+        return iter(StepTable(self, self._uuid, numbers, epochs, times_ns))
+
+    def __len__(self) -> int:
+        """How many steps are kept now."""
+        kept: int = self._random_access().info()["steps"]
+        return kept
+
+    def __bool__(self) -> bool:
+        return True
+
+    @property
+    def latest(self) -> Step:
+        """The newest step; StepNotFoundError while there is none."""
+        return self._from_newest(-1)
+
+    @property
+    def variables(self) -> list[str]:
+        """Names of the newest step's variables, in order of definition; none while there is no step."""
         try:
-            return Step(self._random_access().step(wanted), self, self._uuid)
-        except NotFoundError as error:
-            raise StepNotFoundError(error.what, error.where) from None
+            with self.latest as newest:
+                return newest.variables
+        except StepNotFoundError:
+            return []
 
     def lag(self, consumer: str) -> int:
         """How many committed steps this consumer has not passed; NotFoundError if the stream does not know it."""
@@ -158,6 +212,7 @@ class Stream(Closing):
         names = ", ".join(known.name for known in info.consumers) or "none"
         raise NotFoundError(f"there is no consumer {consumer!r}; known are: {names}", f"stream {self._address}")
 
+    @options.known_options
     def follow(
         self,
         consumer: str = "",
@@ -185,7 +240,7 @@ class Stream(Closing):
         min_watermark : {"committed", "durable"}
             Give steps when they are visible, or when they survive power loss.
         latest_only : bool
-            Each wait gives the newest step and skips what lies between (``step.skipped``).
+            Each wait gives the newest step; ``step.skipped`` counts those that lie between.
         ack : {"auto", "manual"}
             With a consumer name. Auto: a step is acknowledged when the loop asks for the next one, so a step whose body
             failed or was left by ``break`` is given again later. Manual: by ``step.ack()``.
@@ -198,24 +253,33 @@ class Stream(Closing):
         ------
         BusyError
             The consumer has a holder; the text names its process.
+        ArgumentTypeError
+            An option has the wrong type, or there is none of that name.
         """
         if ack not in ("auto", "manual"):
             raise InvalidArgumentError(f'ack is "auto" or "manual", not {ack!r}')
+        if on_notice is not None and not callable(on_notice):
+            raise ArgumentTypeError(f"on_notice is a function that takes a Notice, not {on_notice!r}")
+        if not isinstance(start, str):
+            start = options.integer('start, where it is not "cursor", "oldest", "latest" or "next",', start)
+        timeout_ms = options.milliseconds(timeout)
         self._check_open()
         native = _core.Reader.open(
             self._address.path,
             server=self._server,
             **self._options
             | {
-                "consumer": consumer,
+                "consumer": options.text("consumer", consumer, "a name"),
                 "start": str(start),
-                "min_watermark": min_watermark,
-                "latest_only": latest_only,
-                "distribution": distribution,
+                "min_watermark": options.text("min_watermark", min_watermark),
+                "latest_only": options.flag("latest_only", latest_only),
+                "distribution": options.text("distribution", distribution),
                 "follow": True,
             },
         )
-        follower = Follower(self, native, consumer=consumer, timeout=timeout, acknowledge=ack, on_notice=on_notice)
+        follower = Follower(
+            self, native, consumer=consumer, timeout_ms=timeout_ms, acknowledge=ack, on_notice=on_notice
+        )
         self._followers[id(follower)] = follower
         return follower
 
@@ -235,6 +299,7 @@ class Stream(Closing):
             Without a consumer name, and no nameless ``follow`` runs on this handle; or ``step`` lies beyond the one
             that comes next.
         """
+        step = options.integer("a step's number", step)
         followers = [known for known in self._followers.values() if known.consumer == consumer and not known.closed]
         for follower in followers:
             follower.seek(step)
@@ -254,14 +319,62 @@ class Stream(Closing):
             self._reader.close()
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._address}, mode {self.mode!r}{', closed' if self._closed else ''}>"
+        closed = ", closed" if self._closed else ""
+        state = self._state()
+        told = f": {state}" if isinstance(state, ForebayError) else f": {stream_summary(state)}"
+        return f"<{type(self).__name__} {self._address}, mode {self.mode!r}{closed}{told}>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: state, steps, and the newest step's variables."""
+        state = self._state()
+        if isinstance(state, ForebayError):
+            return stream_html(self._address, self.mode, state, None)
+        try:
+            newest = None if self._closed or not state.steps else self.latest
+        except ForebayError:
+            newest = None
+        return stream_html(self._address, self.mode, state, newest)
+
+    def _state(self) -> StreamInfo | ForebayError:
+        """The stream's state, asked for by one attempt: to show a handle waits neither for a server nor for a lock."""
+        try:
+            admin = _core.Admin.connect(self._server, 0)
+            try:
+                info = StreamInfo.from_native(admin.stream(self._address.path))
+            finally:
+                admin.close()
+        except ForebayError as error:
+            return error
+        if self._uuid and info.uuid != self._uuid:
+            return StreamNotFoundError("it was removed and made anew: open it again for the new one")
+        return info
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _stream_of, self._origin(self._uuid)
+        from forebay.reopening import stream_of_pickle  # the two refer to each other
+
+        return stream_of_pickle, self._origin(self._uuid)
 
     def _origin(self, uuid: str) -> tuple[Any, ...]:
         """What a pickle names this stream by; ``uuid``: of the reader that gave what is pickled."""
         return self._address.path, self._options, self._instance, uuid
+
+    def _step(self, number: int) -> Step:
+        try:
+            return Step(self._random_access().step(number), self, self._uuid)
+        except NotFoundError as error:
+            raise StepNotFoundError(error.what, error.where) from None
+
+    def _from_newest(self, back: int) -> Step:
+        """The step that is ``-back`` steps before the end of the kept ones."""
+        # A step may be dropped between the list and the question for it: the next list is newer.
+        for attempt in range(_ATTEMPTS):
+            kept = Steps(self._random_access().steps()).numbers
+            try:
+                return self._step(number_from_newest(kept, back, f"stream {self._address}"))
+            except StepGoneError:
+                if attempt + 1 == _ATTEMPTS:
+                    raise
+        raise AssertionError("the last attempt returns or raises")
 
     def _random_access(self) -> _core.Reader:
         self._check_open()
@@ -273,51 +386,3 @@ class Stream(Closing):
     def _check_open(self) -> None:
         if self._closed:
             raise ValueError(f"stream {self._address} is closed")
-
-
-# Streams that pickles of steps brought here: the steps of one stream share one connection.
-_reopened: WeakValueDictionary[tuple[Any, ...], Stream] = WeakValueDictionary()
-
-
-def _stream_of(path: str, reader_options: dict[str, Any], instance: str | None, uuid: str) -> Stream:
-    """The stream that a pickle names.
-
-    Raises
-    ------
-    StreamNotFoundError
-        It was removed, also if there is another one at its address now.
-    """
-    server = server_place(instance)
-    key = (server.socket_path, path, uuid, *sorted(reader_options.items()))
-    stream = _reopened.get(key)
-    if stream is None or stream._closed:
-        try:
-            # The stream existed: one that is made later is another, and not to be waited for.
-            native = _core.Reader.open(path, server=server, **reader_options | {"open_timeout_ms": 0})
-        except NotFoundError as error:
-            raise StreamNotFoundError(error.what, error.where) from None
-        if native.stream_uuid != uuid:
-            native.close()
-            raise StreamNotFoundError(
-                "the stream was removed and made anew since it was pickled: open it again for the new one",
-                f"stream {path}",
-            )
-        stream = Stream(Address.parse(path), reader_options, server, instance, native)
-        _reopened[key] = stream
-    return stream
-
-
-def step_of_pickle(
-    path: str, reader_options: dict[str, Any], instance: str | None, uuid: str, number: int, epoch: int
-) -> Step:
-    """The step that a pickle names; StepGoneError if the stream has no such step any more."""
-    try:
-        step = _stream_of(path, reader_options, instance, uuid)[number]
-    except (StreamNotFoundError, StepNotFoundError) as error:
-        raise StepGoneError(error.what, f"{error.where}, step {number}") from None
-    if step.epoch != epoch:
-        raise StepGoneError(
-            f"the step of epoch {epoch} was withdrawn or replaced; the stream now has one of epoch {step.epoch}",
-            str(step.address),
-        )
-    return step

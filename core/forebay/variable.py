@@ -1,23 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A variable of one step.
-
-What it is, its blocks, and its data by NumPy's basic indexing, without a copy where possible.
-"""
+"""A variable of one step: what it is, its blocks, and its data by NumPy's basic indexing."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from forebay.array_operators import ArrayOperators
 from forebay.array_selection import ArraySelection, Index, select
 from forebay.datatypes import CODE_OF_KIND, KINDS, STRING_DTYPE, ShapeKind, dtype_of
 from forebay.dimensions import attribute_of, dims_of
-from forebay.errors import CopyNeededError, InvalidArgumentError
+from forebay.errors import CopyNeededError, ForebayError, InvalidArgumentError
 from forebay.memory import array_over
+from forebay.notebook import value_shown, variable_html
 
 if TYPE_CHECKING:
     from forebay.step import Step
@@ -40,13 +40,18 @@ class Block:
     checksum: int | None  #: CRC-32C of the block's bytes in C order, or None
 
 
-class Variable:
+class Variable(ArrayOperators):
     """A variable of one step. Obtained by ``step["name"]``; usable from any thread; pickles by address.
 
     ``variable[index]`` takes ints, slices (with steps, also negative) and Ellipsis, as NumPy does. Where one block
     covers the selection the result is a read-only view of the step's bytes - no copy, whatever its size - that keeps
     the step pinned until it dies; else it is a new array, in which parts that no block covers are zero.
     ``variable[...]`` is always an array, ``variable[()]`` of a single value the scalar itself.
+
+    A single value behaves as its number or text: ``step["n"] == 5``, ``if step["converged"]``,
+    ``f"{step['time']:.3f}"``. With dimensions, arithmetic, comparison and NumPy's functions act on the elements and
+    give NumPy arrays; each such use reads the variable, so take ``variable[...]`` once where it is used often.
+    Variables are no keys of a dict: use :attr:`identity`.
     """
 
     __slots__ = ("_code", "_index", "_kind", "_name", "_shape", "_step")
@@ -68,6 +73,11 @@ class Variable:
     def step(self) -> Step:
         """The step that it belongs to."""
         return self._step
+
+    @property
+    def identity(self) -> tuple[str, str, int, str]:
+        """Of the step (:attr:`Step.identity`), and the name: a key for dicts and caches."""
+        return (*self._step.identity, self._name)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -272,22 +282,32 @@ class Variable:
     def __dlpack_device__(self) -> tuple[int, int]:
         return 1, 0  # the processor's memory
 
-    def __len__(self) -> int:
-        if not self._shape:
-            raise TypeError("len() of a variable without dimensions")
-        return self._shape[0]
-
-    def __float__(self) -> float:
-        return float(self[...].item())
-
-    def __int__(self) -> int:
-        return int(self[...].item())
-
-    def __complex__(self) -> complex:
-        return complex(self[...].item())
-
     def __repr__(self) -> str:
-        return f"<Variable {self._name!r}: {self.kind} of {self.dtype}, shape {self._shape}>"
+        told = f"<Variable {self._name!r} of {self._step.address}: "
+        try:
+            if self._has_one_value():
+                return f"{told}{self.kind} of {self.dtype}, {value_shown(self[()])}>"
+            blocks, dims = self.blocks, self.dims
+        except (ForebayError, ValueError) as error:  # it was not pinned and is gone, or the step was released
+            return f"{told}{error}>"
+        named = "" if dims is None else f" ({', '.join(dims)})"
+        low, high = (extreme_of(blocks, self.dtype, largest=largest) for largest in (False, True))
+        extremes = "" if low is None else f", from {value_shown(low)} to {value_shown(high)}"
+        counted = "1 block" if len(blocks) == 1 else f"{len(blocks)} blocks"
+        return f"{told}{self.kind} of {self.dtype}, shape {self._shape}{named}, {counted}{extremes}>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: type, shape, dimensions, extremes, and the blocks."""
+        try:
+            return variable_html(self)
+        except ValueError:  # the step was released
+            return escape(repr(self))
+
+    def __dask_tokenize__(self) -> tuple[Any, ...]:
+        return ("forebay", *self.identity)
+
+    def _has_one_value(self) -> bool:
+        return not self._shape and self._kind != _LOCAL_ARRAY
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _variable_of, (self._step, self._name)

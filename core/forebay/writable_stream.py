@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from forebay import _core
 from forebay.datatypes import ShapeKind
+from forebay.options import known_options
 from forebay.records import Address
 from forebay.stream import Mode, Stream
 from forebay.writing import AttributesBeingWritten, StepBeingWritten
@@ -53,6 +54,7 @@ class WritableStream(Stream):
         self._check_open()
         return StepBeingWritten(self, self._writer)
 
+    @known_options
     def write(
         self,
         name: str,

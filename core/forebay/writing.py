@@ -22,8 +22,9 @@ from forebay.datatypes import (
     kind_of,
 )
 from forebay.dimensions import attribute_of, checked_dims
-from forebay.errors import InvalidArgumentError
+from forebay.errors import ArgumentTypeError, InvalidArgumentError
 from forebay.memory import array_over
+from forebay.options import integer, known_options, text
 
 if TYPE_CHECKING:
     from forebay.writable_stream import WritableStream
@@ -86,8 +87,14 @@ class StepBeingWritten:
 
         In a group of several ranks an array is the *whole* variable: either one rank writes it, or each rank writes its
         block by :meth:`write`.
+
+        Raises
+        ------
+        InvalidArgumentError
+            This rank wrote the variable before in this step, or its type cannot be stored.
         """
         self._check_open()
+        text("the name of a variable", name)
         if isinstance(value, str):
             self._core.put_string(name, CODE_OF_KIND[ShapeKind.GLOBAL_VALUE], value)
             return
@@ -97,6 +104,7 @@ class StepBeingWritten:
         else:
             self._put(name, array, ShapeKind.GLOBAL_ARRAY, array.shape, (0,) * array.ndim)
 
+    @known_options
     def write(
         self,
         name: str,
@@ -131,13 +139,17 @@ class StepBeingWritten:
         Raises
         ------
         InvalidArgumentError
-            Type, dimensions or their names that do not fit each other, or an earlier block of this step.
+            Type, dimensions or their names that do not fit each other, or an earlier block of this step; or an element
+            that this rank wrote before in this step. Cut ghost cells off: readers would not know which block is right.
+        ArgumentTypeError
+            An option has the wrong type, or there is none of that name.
         NoSpaceError
             The reservation is full and the stream's options say not to wait, or waiting did not help.
         GroupBrokenError, FencedError
             The step does not exist: a rank was lost, or a newer group writes.
         """
         self._check_open()
+        text("the name of a variable", name)
         if isinstance(block, str):
             chosen = kind_of(kind) if kind is not None else ShapeKind.GLOBAL_VALUE
             if chosen not in (ShapeKind.GLOBAL_VALUE, ShapeKind.LOCAL_VALUE):
@@ -151,6 +163,7 @@ class StepBeingWritten:
         self._put(name, array, chosen, whole, place)
         self._set_dims(name, names)
 
+    @known_options
     def allocate(
         self,
         name: str,
@@ -182,11 +195,17 @@ class StepBeingWritten:
             step is pinned: its space is not used again, whatever retention drops, and a writer that finds the
             reservation full waits for it. The memory itself is protected: drop slices taken from it before, because a
             write through one of them after the end is a fault (SIGSEGV), not an exception.
+
+        Raises
+        ------
+        InvalidArgumentError, NoSpaceError, GroupBrokenError, FencedError, ArgumentTypeError
+            As in :meth:`write`.
         """
         self._check_open()
+        text("the name of a variable", name)
         native_type = np.dtype(dtype)
         code = code_of(native_type, name)
-        extents = tuple(shape) if count is None else tuple(count)
+        extents = _extents("shape", shape) if count is None else _extents("count", count)
         whole_given = None if kind is not None and kind_of(kind) is ShapeKind.LOCAL_ARRAY else shape
         chosen, whole, place = placement(name, extents, whole_given, start, kind)
         names = self._check_dims(name, dims, len(extents))
@@ -281,7 +300,8 @@ def placement(
     kind: ShapeKind | str | None,
 ) -> tuple[ShapeKind, tuple[int, ...], tuple[int, ...]]:
     """Kind, shape and start of a block as the native side wants them; what was not given is derived."""
-    whole = None if shape is None else tuple(shape)
+    whole = None if shape is None else _extents("shape", shape)
+    place = None if start is None else _extents("start", start)
     if kind is not None:
         chosen = kind_of(kind)
     elif whole is not None and joined_dimension in whole:
@@ -292,8 +312,8 @@ def placement(
         chosen = ShapeKind.GLOBAL_ARRAY
     if chosen is ShapeKind.GLOBAL_ARRAY:
         whole = count if whole is None else whole
-        return chosen, whole, (0,) * len(whole) if start is None else tuple(start)
-    if start is not None:
+        return chosen, whole, (0,) * len(whole) if place is None else place
+    if place is not None:
         raise InvalidArgumentError(
             f"a {chosen} has no start: only blocks of global arrays have a place", f"variable {name!r}"
         )
@@ -302,3 +322,12 @@ def placement(
     if whole:
         raise InvalidArgumentError(f"a {chosen} has no global shape", f"variable {name!r}")
     return chosen, (), ()
+
+
+def _extents(option: str, extents: Sequence[int]) -> tuple[int, ...]:
+    try:
+        return tuple(integer(f"each number of {option}", extent) for extent in extents)
+    except ArgumentTypeError:
+        raise
+    except TypeError:
+        raise ArgumentTypeError(f"{option} is a sequence of whole numbers, not {extents!r}") from None

@@ -60,7 +60,7 @@ def measure(step: Step) -> Row:
     viscosity = float(attributes["viscosity"]) * float(attributes["density"])
     return Row(
         step=step.number,
-        iteration=int(step["iteration"][...]),
+        iteration=int(step["iteration"]),
         superficial_velocity=velocity,
         pressure_drop=drop,
         permeability=viscosity * velocity * distance * float(attributes["spacing"]) / drop,

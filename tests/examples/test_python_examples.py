@@ -58,9 +58,11 @@ def test_ranks() -> None:
 def test_history() -> None:
     lines = output_of(start("04_python_history.py", "demo/history"))
     assert lines[0].startswith("newest step: 19, ")
-    assert lines[1:4] == [
+    assert lines[1:6] == [
         "a slab of step 17: 17.0",
+        "the last three steps: [17, 18, 19] of 20",
+        "one point over time: [ 0.  5. 10. 15.] in steps [ 0  5 10 15]",
         "plot is behind by 9 steps",
         "plot goes on with [18, 19]",
     ]
-    assert lines[4].startswith("no such step: ")
+    assert lines[6].startswith("no such step: ")

@@ -57,25 +57,24 @@ class PythonReader {
     return object_of(handle_.call([&](Reader& reader) { return reader.step(number); }));
   }
 
+  /// Those of these numbers that are kept.
+  nb::list steps_of(const std::vector<std::uint64_t>& numbers) {
+    std::vector<std::shared_ptr<const Step>> found;
+    for_each_step(numbers, [&](std::shared_ptr<const Step> step) { found.push_back(std::move(step)); });
+    nb::list list;
+    for (auto& step : found) {
+      list.append(object_of(std::move(step)));
+    }
+    return list;
+  }
+
   nb::list steps() {
     return list_of(handle_.call([](Reader& reader) { return reader.steps(); }));
   }
 
-  // One call takes so many at a time, so that other threads' calls come in between.
   nb::tuple metadata(const std::vector<std::uint64_t>& numbers) {
-    constexpr std::size_t steps_at_once = 1024;
     GatheredSteps gathered;
-    std::span<const std::uint64_t> left(numbers);
-    while (!left.empty()) {
-      const auto some = left.first(std::min(left.size(), steps_at_once));
-      handle_.call([&](Reader& reader) {
-        return reader.for_each_step(some, [&](std::shared_ptr<const Step> step) -> Result<void> {
-          gathered.add(*step);
-          return {};
-        });
-      });
-      left = left.subspan(some.size());
-    }
+    for_each_step(numbers, [&](const std::shared_ptr<const Step>& step) { gathered.add(*step); });
     return gathered.to_python();
   }
 
@@ -99,6 +98,22 @@ class PythonReader {
   void close() { handle_.close(); }
 
  private:
+  // One call takes so many at a time, so that other threads' calls come in between.
+  template <class Function>
+  void for_each_step(std::span<const std::uint64_t> numbers, Function visit) {
+    constexpr std::size_t steps_at_once = 1024;
+    while (!numbers.empty()) {
+      const auto some = numbers.first(std::min(numbers.size(), steps_at_once));
+      handle_.call([&](Reader& reader) {
+        return reader.for_each_step(some, [&](std::shared_ptr<const Step> step) -> Result<void> {
+          visit(std::move(step));
+          return {};
+        });
+      });
+      numbers = numbers.subspan(some.size());
+    }
+  }
+
   const std::string stream_uuid_;
   Handle<Reader> handle_;
 };
@@ -166,6 +181,7 @@ void bind_reader(nb::module_& module) {
       .def_prop_ro("stream_uuid", &PythonReader::stream_uuid)
       .def("next", &PythonReader::next, "timeout_ms"_a)
       .def("step", &PythonReader::step, "number"_a)
+      .def("steps_of", &PythonReader::steps_of, "numbers"_a)
       .def("steps", &PythonReader::steps)
       .def("metadata", &PythonReader::metadata, "numbers"_a)
       .def("info", &PythonReader::info)

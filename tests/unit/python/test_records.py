@@ -150,9 +150,9 @@ def test_rank_without_its_number_is_refused() -> None:
     ("option", "message"),
     [
         ({"when_full": "wait"}, "when_full='wait': expected one of block, drop_oldest, error"),
-        ({"append_after": "last"}, "append_after='last': expected the number of a step"),
+        ({"append_after": "last"}, "append_after is a whole number, not 'last'"),
         ({"rendezvous_readers": -1}, "rendezvous_readers='-1': expected a number from 0"),
-        ({"checksums": "perhaps"}, "checksums='perhaps': expected true or false"),
+        ({"checksums": "perhaps"}, "checksums is True or False, not 'perhaps'"),
         ({"retention": "some"}, "retention='some': cannot read"),
         ({"block_timeout": -1}, "seconds"),
     ],
