@@ -10,6 +10,7 @@
 #include "conversion.h"
 #include "handle.h"
 #include "memory.h"
+#include "written_blocks.h"
 
 namespace nb = nanobind;
 
@@ -32,7 +33,10 @@ class PythonWriter {
         handle_(std::move(writer), std::move(attention), "a stream open for writing") {}
 
   std::uint64_t begin_step() {
-    return handle_.call([](Writer& writer) { return writer.begin_step(); });
+    return handle_.call([this](Writer& writer) {
+      written_.clear();
+      return writer.begin_step();
+    });
   }
 
   bool put(const std::string& name, int type, int kind, nb::handle shape, nb::handle start, nb::handle block) {
@@ -45,22 +49,26 @@ class PythonWriter {
     const Dimensions place = dimensions_of(start);
     const Dimensions memory_start(enclosing->size(), 0);
     handle_.call([&](Writer& writer) {
-      return writer.put({.name = name,
-                         .type = type_of(type),
-                         .kind = kind_of(kind),
-                         .shape = whole,
-                         .start = place,
-                         .count = buffer.count(),
-                         .memory_start = memory_start,
-                         .memory_count = *enclosing},
-                        buffer.data());
+      return once(name, kind_of(kind), place, buffer.count(), [&] {
+        return writer.put({.name = name,
+                           .type = type_of(type),
+                           .kind = kind_of(kind),
+                           .shape = whole,
+                           .start = place,
+                           .count = buffer.count(),
+                           .memory_start = memory_start,
+                           .memory_count = *enclosing},
+                          buffer.data());
+      });
     });
     return true;
   }
 
   void put_string(const std::string& name, int kind, nb::str value) {
     const std::string bytes = bytes_of(std::move(value));
-    handle_.call([&](Writer& writer) { return writer.put_string(name, kind_of(kind), bytes); });
+    handle_.call([&](Writer& writer) {
+      return once(name, kind_of(kind), {}, {}, [&] { return writer.put_string(name, kind_of(kind), bytes); });
+    });
   }
 
   Memory* allocate(const std::string& name, int type, int kind, nb::handle shape, nb::handle start, nb::handle count) {
@@ -68,14 +76,16 @@ class PythonWriter {
     const Dimensions place = dimensions_of(start);
     const Dimensions extents = dimensions_of(count);
     auto allocation = handle_.call([&](Writer& writer) {
-      return writer.allocate({.name = name,
-                              .type = type_of(type),
-                              .kind = kind_of(kind),
-                              .shape = whole,
-                              .start = place,
-                              .count = extents,
-                              .memory_start = {},
-                              .memory_count = {}});
+      return once(name, kind_of(kind), place, extents, [&] {
+        return writer.allocate({.name = name,
+                                .type = type_of(type),
+                                .kind = kind_of(kind),
+                                .shape = whole,
+                                .start = place,
+                                .count = extents,
+                                .memory_start = {},
+                                .memory_count = {}});
+      });
     });
     return new Memory(allocation.bytes.data(), allocation.bytes.size(), std::move(allocation.owner));
   }
@@ -118,8 +128,19 @@ class PythonWriter {
   std::uint32_t incarnation() const { return incarnation_; }
 
  private:
+  /// Writes a block, unless some of it was written before in this step. Under the handle's lock.
+  template <class Function>
+  auto once(const std::string& name, ShapeKind kind, const Dimensions& start, const Dimensions& count, Function write)
+      -> std::invoke_result_t<Function> {
+    if (auto checked = written_.check(name, kind, start, count); !checked) return fail(std::move(checked.error()));
+    auto result = write();
+    if (result) written_.add(name, kind, start, count);
+    return result;
+  }
+
   std::uint32_t epoch_;
   std::uint32_t incarnation_;
+  WrittenBlocks written_;  ///< in the open step; guarded by the handle's lock
   Handle<Writer> handle_;
 };
 
