@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -91,6 +92,105 @@ def test_surface_and_magnitude_are_drawn(flow: str, tmp_path: Path) -> None:
     assert 0.001 < red.mean() < 0.5
 
 
+def write_swirl(path: str) -> None:
+    """A flow around the z axis that is faster outside, and particles on one side, of which the last is not a number."""
+    z, y, x = np.meshgrid(*(np.arange(-7.5, 8.0),) * 3, indexing="ij")
+    with forebay.open(path, mode="w") as stream, stream.step() as step:
+        step["u"] = np.stack([-y, x, 0 * z], axis=-1)
+        step["x"] = np.stack([x + 7.5, 0 * y, 0 * z], axis=-1).astype(np.float32)
+        places = np.random.default_rng(1).random((200, 3)) * [4.0, 16.0, 16.0]
+        places[-1] = np.nan
+        step["places"] = places
+        step["charge"] = np.linspace(0.0, 1.0, 200)
+
+
+def drawn_pixels(path: str, folder: Path, layers: str, *, camera: str = "") -> np.ndarray:
+    """What is drawn above the colour bar, without the caption: an array of bool of (height, width)."""
+    looking = camera or "direction = [0.0, 0.0, 1.0]\nup = [0.0, 1.0, 0.0]"
+    text = f"size = [320, 240]\nbackground = [0, 0, 0]\n[camera]\n{looking}\n{layers}"
+    done = view(path, "--scene", scene_file(folder, text), "--out", str(folder / "p.png"))
+    assert done.returncode == 0, done.stderr
+    pixels = np.asarray(Image.open(folder / "p.png").convert("RGB")).astype(int)
+    shown: np.ndarray = pixels[int(0.12 * len(pixels)) : int(0.85 * len(pixels))].max(axis=2) > 40
+    return shown
+
+
+def test_streamlines_follow_the_flow(reservation: str, tmp_path: Path) -> None:
+    write_swirl(f"{reservation}/swirl")
+    layer = '[[layer]]\nkind = "streamlines"\nvariable = "{}"\naxis = "x"\nposition = 0.5\nseeds = 16\n'
+    around = drawn_pixels(f"{reservation}/swirl", tmp_path, layer.format("u"))
+    along = drawn_pixels(f"{reservation}/swirl", tmp_path, layer.format("x"))
+    assert along.any()
+    # Circles that begin at the middle plane close themselves; straight lines fill only the rows of their seeds.
+    assert around.any(axis=1).sum() > 1.5 * along.any(axis=1).sum()
+
+
+def test_glyphs_are_longer_where_the_flow_is_faster(reservation: str, tmp_path: Path) -> None:
+    write_swirl(f"{reservation}/swirl")
+    layer = '[[layer]]\nkind = "glyphs"\nvariable = "x"\nevery = 4\n'
+    shown = drawn_pixels(f"{reservation}/swirl", tmp_path, layer)
+    columns = np.nonzero(shown)[1]
+    middle = (columns.min() + columns.max()) / 2
+    assert (columns > middle).sum() > 1.5 * (columns < middle).sum()
+
+
+def test_volume_shows_more_where_values_are_larger(reservation: str, tmp_path: Path) -> None:
+    write_swirl(f"{reservation}/swirl")
+    layer = '[[layer]]\nkind = "volume"\nvariable = "x"\ncolors = "gray"\nopacity = [0.0, 1.0]\n'
+    shown = drawn_pixels(f"{reservation}/swirl", tmp_path, layer)
+    columns = np.nonzero(shown)[1]
+    assert columns.size > 500
+    assert columns.mean() > 0.52 * shown.shape[1]
+
+
+def test_points_alone_need_no_grid(reservation: str, tmp_path: Path) -> None:
+    places = np.zeros((50, 3))
+    places[:, 0] = np.arange(50)
+    with forebay.open(f"{reservation}/beads", mode="w") as stream, stream.step() as step:
+        step["places"] = places
+    shown = drawn_pixels(f"{reservation}/beads", tmp_path, '[[layer]]\nkind = "points"\npositions = "places"\n')
+    rows, columns = np.nonzero(shown)
+    assert np.ptp(rows) < 12  # one line
+    assert np.ptp(columns) > 150
+
+
+def test_points_lie_in_their_grid(reservation: str, tmp_path: Path) -> None:
+    write_swirl(f"{reservation}/swirl")
+    layers = '[[layer]]\nkind = "points"\npositions = "places"\nvariable = "charge"\n[[layer]]\nkind = "slice"\n'
+    layers += 'variable = "u"\ncolors = "gray"\nrange = [1000, 2000]\n'  # black
+    columns = np.nonzero(drawn_pixels(f"{reservation}/swirl", tmp_path, layers))[1]
+    assert columns.size > 100
+    assert columns.mean() < 0.45 * 320
+
+
+@pytest.mark.parametrize(
+    ("layer", "told"),
+    [
+        ('kind = "streamlines"\nvariable = "charge"', "charge cannot be published|no variable has the shape"),
+        ('kind = "glyphs"\nvariable = "T"', "streamlines and glyphs need"),
+        ('kind = "points"\npositions = "nowhere"', "the step has no variable nowhere"),
+        ('kind = "points"\npositions = "charge"', r"positions of points are \(particles, 3\)"),
+        ('kind = "points"\npositions = "places"\nvariable = "T"', "colours 200 points"),
+    ],
+)
+def test_variable_of_another_shape_is_named(reservation: str, tmp_path: Path, layer: str, told: str) -> None:
+    write_swirl(f"{reservation}/swirl")
+    with forebay.open(f"{reservation}/swirl", mode="a") as stream, stream.step() as step:
+        step["T"] = np.zeros((16, 16, 16))
+        step["charge"] = np.zeros(200)
+        step["places"] = np.zeros((200, 3))
+    done = view(
+        f"{reservation}/swirl",
+        "--scene",
+        scene_file(tmp_path, f"[[layer]]\n{layer}\n"),
+        "--out",
+        str(tmp_path / "p.png"),
+    )
+    assert done.returncode == 1
+    assert re.search(told, done.stderr), done.stderr
+    assert f"{reservation}/swirl@1" in done.stderr
+
+
 def test_movie_has_all_steps(flow: str, tmp_path: Path) -> None:
     import imageio_ffmpeg
 
@@ -125,13 +225,18 @@ def test_missing_variable_names_the_step(flow: str, tmp_path: Path) -> None:
     [
         ("title = 1\n[[layer]]\nkind = 'outline'", "title is a text"),
         ("", r"at least one table \[\[layer\]\]"),
-        ("[[layer]]\nkind = 'cloud'", "kind is one of slice, surface, outline"),
+        ("[[layer]]\nkind = 'cloud'", "kind is one of slice, surface, volume, streamlines, glyphs, points, outline"),
         ("[[layer]]\nkind = 'slice'", r"layer 1 \(slice\) needs variable"),
         ("[[layer]]\nkind = 'slice'\nvariable = 'T'\ncolour = 'red'", "has no 'colour'; known are variable, axis"),
         ("[[layer]]\nkind = 'slice'\nvariable = 'T'\naxis = 'w'", "axis is x, y or z"),
         ("[[layer]]\nkind = 'slice'\nvariable = 'T'\nposition = 1.5", "position is from 0 to 1"),
         ("[[layer]]\nkind = 'slice'\nvariable = 'T'\nrange = [1, 1]", "range is a smaller and a larger"),
         ("[[layer]]\nkind = 'surface'\nvariable = 'T'\nvalue = nan", "value is a number"),
+        ("[[layer]]\nkind = 'volume'\nvariable = 'T'\nopacity = [0.0, 2.0]", "opacity is two numbers from 0 to 1"),
+        ("[[layer]]\nkind = 'streamlines'\nvariable = 'u'\nseeds = 1.5", "seeds is a whole number"),
+        ("[[layer]]\nkind = 'glyphs'\nvariable = 'u'\nevery = 0", "every is at least 1"),
+        ("[[layer]]\nkind = 'points'\nvariable = 'q'", r"layer 1 \(points\) needs positions"),
+        ("[[layer]]\nkind = 'points'\npositions = 'p'\nsize = 0", "size is above 0"),
         ("size = [321, 200]\n[[layer]]\nkind = 'outline'", "even width and height"),
         ("[camera]\ndirection = [0, 0]\n[[layer]]\nkind = 'outline'", "direction is 3 numbers"),
         ("camera = 1\n[[layer]]\nkind = 'outline'", r"\[camera\] is a table"),

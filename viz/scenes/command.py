@@ -120,18 +120,10 @@ def _first_picture(step: Step, scene: SceneDescription | None) -> ScenePicture:
     return ScenePicture(scene or default_scene(step))
 
 
-def show(picture: ScenePicture, step: Step, names: list[str]) -> None:
-    """Puts a step into a scene's window; reads the variables that the scene shows."""
-    try:
-        picture.show(Grid.of_step(step, names or None), step.number)
-    except InvalidArgumentError as error:
-        raise InvalidArgumentError(error.what, str(step.address)) from None
-
-
 def _draw_one(step: Step, picture: ScenePicture, out: Path) -> None:
     from PIL import Image
 
-    show(picture, step, picture.variables)
+    picture.show(step)
     temporary = out.with_name(f".{out.name}.part")
     try:
         Image.fromarray(picture.render()).save(temporary, "png", compress_level=3)
@@ -175,7 +167,7 @@ def _draw_movie(
                 if movie.last_step is not None and step.number <= movie.last_step:
                     movie.rewind(step.number)  # withdrawn by a restart of the producer
                     drawn[:] = [number for number in drawn if number < step.number]
-                show(picture, step, picture.variables)
+                picture.show(step)
                 movie.append(step.number, picture.render())
                 drawn.append(step.number)
     except MovieError as error:

@@ -31,7 +31,19 @@ from typing import Any, TypeAlias
 
 from forebay.errors import InvalidArgumentError
 
-__all__ = ["Camera", "Layer", "OutlineLayer", "SceneDescription", "SliceLayer", "SurfaceLayer", "load_scene"]
+__all__ = [
+    "Camera",
+    "GlyphLayer",
+    "Layer",
+    "OutlineLayer",
+    "PointLayer",
+    "SceneDescription",
+    "SliceLayer",
+    "StreamlineLayer",
+    "SurfaceLayer",
+    "VolumeLayer",
+    "load_scene",
+]
 
 Color: TypeAlias = tuple[float, float, float]
 
@@ -87,15 +99,118 @@ class SurfaceLayer:
 
 
 @dataclass(frozen=True)
+class VolumeLayer:
+    """A variable as a cloud: the larger a value, the less can be seen through it.
+
+    Attributes
+    ----------
+    variable, range, colors
+        As of a slice.
+    opacity : pair of float
+        At the lower and at the upper end of the range, from 0 to 1, for a quarter of the way through
+        the grid's shortest side.
+    """
+
+    variable: str
+    range: tuple[float, float] | None = None
+    colors: str = "viridis"
+    opacity: tuple[float, float] = (0.0, 0.8)
+
+
+@dataclass(frozen=True)
+class StreamlineLayer:
+    """Lines along a vector field, coloured by its length.
+
+    Attributes
+    ----------
+    variable : str
+        Of (z, y, x, 3): the components along x, y and z.
+    axis, position
+        The plane in which the lines begin, as of a slice. They go from it both ways.
+    seeds : int
+        How many lines, about; at least 1.
+    range, colors
+        As of a slice.
+    width : float
+        Of a line, in pixels.
+    """
+
+    variable: str
+    axis: str = "z"
+    position: float = 0.5
+    seeds: int = 100
+    range: tuple[float, float] | None = None
+    colors: str = "viridis"
+    width: float = 2.0
+
+
+@dataclass(frozen=True)
+class GlyphLayer:
+    """Arrows along a vector field, coloured by its length.
+
+    Attributes
+    ----------
+    variable : str
+        Of (z, y, x, 3): the components along x, y and z.
+    every : int
+        An arrow in each so many cells along each axis; at least 1.
+    scale : float
+        1: the arrow of the largest vector of the step is as long as the arrows are apart.
+    range, colors
+        As of a slice.
+    """
+
+    variable: str
+    every: int = 8
+    scale: float = 1.0
+    range: tuple[float, float] | None = None
+    colors: str = "viridis"
+
+
+@dataclass(frozen=True)
+class PointLayer:
+    """Particles.
+
+    Attributes
+    ----------
+    positions : str
+        Variable of (particles, 3): x, y and z.
+    variable : str
+        Of (particles,): what colours them. Empty: all have ``color``.
+    size : float
+        Pixels.
+    color : three float
+        Red, green, blue from 0 to 1.
+    range, colors
+        As of a slice.
+    """
+
+    positions: str
+    variable: str = ""
+    size: float = 4.0
+    color: Color = (0.95, 0.85, 0.55)
+    range: tuple[float, float] | None = None
+    colors: str = "viridis"
+
+
+@dataclass(frozen=True)
 class OutlineLayer:
     """The edges of the grid."""
 
     color: Color = (0.5, 0.55, 0.62)
 
 
-Layer: TypeAlias = SliceLayer | SurfaceLayer | OutlineLayer
+Layer: TypeAlias = SliceLayer | SurfaceLayer | VolumeLayer | StreamlineLayer | GlyphLayer | PointLayer | OutlineLayer
 
-_LAYERS: dict[str, type[Layer]] = {"slice": SliceLayer, "surface": SurfaceLayer, "outline": OutlineLayer}
+_LAYERS: dict[str, type[Layer]] = {
+    "slice": SliceLayer,
+    "surface": SurfaceLayer,
+    "volume": VolumeLayer,
+    "streamlines": StreamlineLayer,
+    "glyphs": GlyphLayer,
+    "points": PointLayer,
+    "outline": OutlineLayer,
+}
 
 
 @dataclass(frozen=True)
@@ -141,8 +256,14 @@ class SceneDescription:
 
     @property
     def variables(self) -> list[str]:
-        """Names of the variables that the layers show."""
-        return list(dict.fromkeys(layer.variable for layer in self.layers if not isinstance(layer, OutlineLayer)))
+        """Names of the variables on the grid that the layers show."""
+        shown = (layer.variable for layer in self.layers if not isinstance(layer, OutlineLayer | PointLayer))
+        return list(dict.fromkeys(shown))
+
+    @property
+    def needs_grid(self) -> bool:
+        """False if it shows particles only."""
+        return any(not isinstance(layer, PointLayer) for layer in self.layers)
 
 
 def load_scene(path: Path) -> SceneDescription:
@@ -192,15 +313,24 @@ def _layer(number: int, given: Any) -> Layer:
     if kind not in _LAYERS:
         raise _BadSceneError(f"{where}: kind is one of {', '.join(_LAYERS)}, not {kind!r}")
     layer: Layer = _made(_LAYERS[kind], table, f"{where} ({kind})")
-    if isinstance(layer, SliceLayer):
+    if isinstance(layer, SliceLayer | StreamlineLayer):
         if layer.axis not in ("x", "y", "z"):
             raise _BadSceneError(f"{where}: axis is x, y or z, not {layer.axis!r}")
         if not 0 <= layer.position <= 1:
             raise _BadSceneError(f"{where}: position is from 0 to 1, not {layer.position:g}")
+    if isinstance(layer, SliceLayer | VolumeLayer | StreamlineLayer | GlyphLayer | PointLayer):
         if layer.colors not in COLOR_MAPS:
             raise _BadSceneError(f"{where}: colors is one of {', '.join(COLOR_MAPS)}, not {layer.colors!r}")
         if layer.range is not None and not layer.range[0] < layer.range[1]:
             raise _BadSceneError(f"{where}: range is a smaller and a larger number, not {list(layer.range)}")
+    if isinstance(layer, VolumeLayer) and not all(0 <= value <= 1 for value in layer.opacity):
+        raise _BadSceneError(f"{where}: opacity is two numbers from 0 to 1, not {list(layer.opacity)}")
+    for name in ("seeds", "every"):
+        if getattr(layer, name, 1) < 1:
+            raise _BadSceneError(f"{where}: {name} is at least 1, not {getattr(layer, name)}")
+    for name in ("scale", "size", "width"):
+        if getattr(layer, name, 1) <= 0:
+            raise _BadSceneError(f"{where}: {name} is above 0, not {getattr(layer, name):g}")
     return layer
 
 
@@ -230,7 +360,11 @@ def _value(value: Any, annotation: str, where: str) -> Any:
         raise _BadSceneError(f"{where} is a text, not {value!r}")
     if annotation == "float":
         return _number(value, where)
-    length = 2 if annotation.startswith(("tuple[float, float] ", "tuple[int, int]")) else 3
+    if annotation == "int":
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise _BadSceneError(f"{where} is a whole number, not {value!r}")
+        return value
+    length = 2 if annotation.startswith(("tuple[float, float]", "tuple[int, int]")) else 3
     if not isinstance(value, list) or len(value) != length:
         raise _BadSceneError(f"{where} is {length} numbers, not {value!r}")
     numbers = tuple(_number(item, where) for item in value)

@@ -25,7 +25,6 @@ from vtkmodules.vtkRenderingCore import vtkRenderWindowInteractor
 
 from forebay import Stream
 from forebay.errors import ForebayError, StepNotFoundError, UnsupportedError
-from forebay.viz.grid import Grid
 from forebay.viz.scenes.description import SceneDescription
 from forebay.viz.scenes.picture import ScenePicture
 from forebay.viz.web.live_steps import LiveSteps
@@ -182,7 +181,7 @@ class _Viewer:
         state = self._server.state
         try:
             with self._stream[number] as step:
-                self._picture.show(Grid.of_step(step, self._scene.variables or None), number)
+                self._picture.show(step)
             state.message = ""
         except ForebayError as error:
             state.message = str(error)

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a scene shows of one step: variables on the grid as VTK's images, and particles. Each is read once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from vtkmodules.util.numpy_support import numpy_to_vtk
+from vtkmodules.vtkCommonDataModel import vtkImageData
+
+from forebay import Step
+from forebay.errors import InvalidArgumentError
+from forebay.viz.grid import Grid
+from forebay.viz.scenes.description import PointLayer, SceneDescription
+
+__all__ = ["Bounds", "StepFields"]
+
+#: Lower and upper corner, each (x, y, z).
+Bounds = tuple[NDArray[np.float64], NDArray[np.float64]]
+
+
+class StepFields:
+    """The variables of a step that a scene shows, in memory: the step may be closed afterwards.
+
+    Parameters
+    ----------
+    step : Step
+        What is read.
+    scene : SceneDescription
+        Says which variables.
+
+    Raises
+    ------
+    InvalidArgumentError
+        The step lacks a variable, or one has not the shape that its layer needs.
+    """
+
+    def __init__(self, step: Step, scene: SceneDescription) -> None:
+        self.number = step.number
+        self._address = str(step.address)
+        self.grid = Grid.of_step(step, scene.variables or None) if scene.needs_grid else None
+        self._particles: dict[str, NDArray[Any]] = {}
+        for layer in scene.layers:
+            if isinstance(layer, PointLayer):
+                self._read_particles(step, layer)
+        if self.grid is not None:
+            self.time = self.grid.time
+        else:
+            has_time = "time" in step and not step["time"].shape
+            self.time = float(step["time"].item()) if has_time else float(step.number)
+        self._images: dict[str, vtkImageData] = {}
+
+    def scalars(self, name: str) -> vtkImageData:
+        """A variable, or the length of its vectors, at the middles of the cells; shares memory if contiguous."""
+        if name not in self._images:
+            field = self._field(name)
+            if field.ndim == 4:
+                field = np.sqrt(np.einsum("zyxc,zyxc->zyx", field, field, dtype=np.float64))
+            image = self._image()
+            image.GetPointData().SetScalars(_named(np.ascontiguousarray(field).reshape(-1), name))
+            self._images[name] = image
+        return self._images[name]
+
+    def vectors(self, name: str, every: int = 1) -> vtkImageData:
+        """A variable of three components at the middles of the cells, or of each ``every``-th along each axis."""
+        field = self._field(name)
+        if field.ndim != 4 or field.shape[3] != 3:
+            raise InvalidArgumentError(
+                f"{name!r} has the shape {field.shape}; streamlines and glyphs need (z, y, x, 3)", self._address
+            )
+        first = every // 2
+        chosen = field[first::every, first::every, first::every] if min(field.shape[:3]) > first else field[:1, :1, :1]
+        image = self._image(chosen.shape[:3], every, first)
+        image.GetPointData().SetVectors(_named(np.ascontiguousarray(chosen, np.float64).reshape(-1, 3), name))
+        return image
+
+    def particles(self, name: str) -> NDArray[Any]:
+        """A variable of a layer of points."""
+        return self._particles[name]
+
+    def corners(self) -> Bounds:
+        """Of the grid; of all particles where there is none."""
+        if self.grid is not None:
+            low = np.array(self.grid.origin)
+            return low, low + np.array(self.grid.spacing) * np.array(self.grid.shape[::-1])
+        places = [array for array in self._particles.values() if array.ndim == 2 and len(array)]
+        if not places:
+            return np.zeros(3), np.ones(3)
+        lows, highs = (np.array([np.nanmin(a, 0) for a in places]), np.array([np.nanmax(a, 0) for a in places]))
+        low, high = np.nan_to_num(lows.min(0)), np.nan_to_num(highs.max(0), nan=1.0)
+        return low, np.maximum(high, low + 1e-9)
+
+    def _field(self, name: str) -> NDArray[Any]:
+        assert self.grid is not None
+        if name not in self.grid.fields:
+            reason = self.grid.left_out.get(name, "the step does not have it")
+            raise InvalidArgumentError(f"the scene shows {name!r}, which is not on the grid: {reason}", self._address)
+        return self.grid.fields[name]
+
+    def _image(self, shape: tuple[int, ...] | None = None, every: int = 1, first: int = 0) -> vtkImageData:
+        assert self.grid is not None
+        spacing = self.grid.spacing
+        image = vtkImageData()
+        image.SetDimensions(*(shape or self.grid.shape)[::-1])
+        image.SetSpacing(*(side * every for side in spacing))
+        # Values lie at the middles of the cells.
+        image.SetOrigin(*(low + side * (first + 0.5) for low, side in zip(self.grid.origin, spacing, strict=True)))
+        return image
+
+    def _read_particles(self, step: Step, layer: PointLayer) -> None:
+        for name in filter(None, (layer.positions, layer.variable)):
+            if name not in step:
+                raise InvalidArgumentError(f"the step has no variable {name}", self._address)
+        shape = step[layer.positions].shape
+        if len(shape) != 2 or shape[1] != 3:
+            raise InvalidArgumentError(
+                f"{layer.positions!r} has the shape {shape}; positions of points are (particles, 3)", self._address
+            )
+        self._particles[layer.positions] = np.array(step[layer.positions][...], np.float64)
+        if layer.variable:
+            shown = step[layer.variable]
+            if shown.shape != (shape[0],) or shown.dtype.kind not in "iuf":
+                raise InvalidArgumentError(
+                    f"{layer.variable!r} is {shown.dtype} {shown.shape}; it colours {shape[0]} points and needs a real "
+                    f"number for each",
+                    self._address,
+                )
+            self._particles[layer.variable] = np.array(shown[...], np.float64)
+
+
+def _named(values: NDArray[Any], name: str) -> Any:
+    array = numpy_to_vtk(values, deep=0)
+    array.SetName(name)
+    return array
