@@ -9,6 +9,15 @@ find_package(CLI11 REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(ISAL REQUIRED IMPORTED_TARGET libisal)
 
+# Static, so that neither the wheel nor a program that loads the plugin needs the shared library.
+find_path(SODIUM_INCLUDE_DIR sodium.h REQUIRED)
+find_library(SODIUM_LIBRARY libsodium.a REQUIRED)
+add_library(forebay_sodium INTERFACE)
+target_include_directories(forebay_sodium SYSTEM INTERFACE "${SODIUM_INCLUDE_DIR}")
+target_link_libraries(forebay_sodium INTERFACE "${SODIUM_LIBRARY}")
+# Its symbols are nobody else's: a program may have another copy. Without this it does not link into a shared object.
+target_link_options(forebay_sodium INTERFACE LINKER:--exclude-libs,libsodium.a)
+
 # Distributions' spdlog targets pull in the shared libfmt; ours stays header-only.
 find_path(SPDLOG_INCLUDE_DIR spdlog/spdlog.h REQUIRED)
 add_library(forebay_spdlog INTERFACE)

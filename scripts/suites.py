@@ -112,6 +112,12 @@ SUITES: dict[str, Suite] = {
         seconds_max=1200,
         when=When.QUICK,
     ),
+    "remote": Suite(
+        "producer, server and consumer on nodes of their own: network namespaces, so it needs root",
+        (Pytest(("tests/remote",)),),
+        seconds_max=600,
+        packages=("iproute2",),
+    ),
     "examples": Suite(
         "examples, README and demo as a user runs them",
         (Pytest(("tests/examples",)),),

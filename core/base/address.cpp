@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <filesystem>
@@ -52,9 +53,53 @@ bool is_valid_name(std::string_view name) noexcept {
   return true;
 }
 
+std::string RemoteServer::text() const {
+  return (host.find(':') == std::string::npos ? host : "[" + host + "]") + ":" + port;
+}
+
+Result<RemoteServer> parse_server(std::string_view text) {
+  const auto refuse = [&](const char* what) {
+    return fail(ErrorCode::invalid_argument,
+                "not a server: \"" + std::string(text) + "\"; " + what + ", for example node7:7460");
+  };
+  RemoteServer server;
+  const auto colon = text.rfind(':');
+  if (colon == std::string_view::npos) return refuse("write HOST:PORT");
+  std::string_view host = text.substr(0, colon);
+  std::string_view port = text.substr(colon + 1);
+  if (host.starts_with('[') && host.ends_with(']')) {
+    host = host.substr(1, host.size() - 2);
+  } else if (host.find(':') != std::string_view::npos) {
+    return refuse("write an IPv6 address in brackets, [ADDRESS]:PORT");
+  }
+  constexpr std::size_t host_bytes_max = 255;
+  const auto is_of_host = [](char c) {
+    return is_letter(c) || is_digit(c) || c == '.' || c == '-' || c == '_' || c == ':' || c == '%';
+  };
+  if (host.empty() || host.size() > host_bytes_max || !std::ranges::all_of(host, is_of_host))
+    return refuse("write HOST:PORT");
+  if (port.empty()) port = default_port;
+  std::uint16_t number = 0;
+  const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), number);
+  if (error != std::errc() || end != port.data() + port.size() || number == 0)
+    return refuse("a port is a number from 1 to 65535");
+  server.host = host;
+  server.port = std::to_string(number);
+  return server;
+}
+
 Result<Address> parse_address(std::string_view text) {
   const std::string given(text);
-  if (text.starts_with(scheme)) text.remove_prefix(scheme.size());
+  Address address;
+  if (text.starts_with(scheme)) {
+    text.remove_prefix(scheme.size());
+    const std::string_view first = text.substr(0, text.find('/'));
+    if (first.find(':') != std::string_view::npos) {
+      ASSIGN_OR_RETURN(const auto server, parse_server(first));
+      address.server = server.text();
+      text.remove_prefix(std::min(first.size() + 1, text.size()));
+    }
+  }
   auto slash = text.find('/');
   std::string in_reservation;
   if (const std::string reservation = environment("FOREBAY_RESERVATION");
@@ -67,7 +112,6 @@ Result<Address> parse_address(std::string_view text) {
     return fail(ErrorCode::invalid_argument,
                 "not a stream's address: \"" + given + "\"; write RESERVATION/STREAM, for example run1/flow");
   }
-  Address address;
   address.reservation = text.substr(0, slash);
   std::string_view rest = text.substr(slash + 1);
   if (const auto at = rest.find('@'); at != std::string_view::npos) {
@@ -116,6 +160,7 @@ Result<std::string> server_socket() {
 
 Result<ServerPlace> ServerPlace::find(std::string_view socket_path) {
   if (!socket_path.empty()) return ServerPlace{std::string(socket_path), {}};
+  if (const auto server = environment("FOREBAY_SERVER"); !server.empty()) return at_server(server);
   if (auto socket = environment("FOREBAY_SOCKET"); !socket.empty()) return ServerPlace{std::move(socket), {}};
   return of_root(instance_root());
 }
@@ -127,6 +172,27 @@ Result<ServerPlace> ServerPlace::of_root(std::string_view root) {
   std::error_code error;
   if (const auto absolute = std::filesystem::absolute(root, error); !error) place.root = absolute.string();
   return place;
+}
+
+Result<ServerPlace> ServerPlace::at_server(std::string_view server, std::string_view token_file) {
+  ServerPlace place;
+  ASSIGN_OR_RETURN(place.remote, parse_server(server));
+  place.remote->token_file = token_file.empty() ? environment("FOREBAY_TOKEN_FILE") : std::string(token_file);
+  if (place.remote->token_file.empty()) {
+    return fail(ErrorCode::permission_denied,
+                "a server on another node wants a token: make one there with `forebay token create RES --rights read > "
+                "FILE`, and set FOREBAY_TOKEN_FILE to the file",
+                place.text());
+  }
+  return place;
+}
+
+Result<ServerPlace> ServerPlace::of(const Address& address, const std::optional<ServerPlace>& given) {
+  if (!address.server.empty()) {
+    const bool has_token = given && given->remote;
+    return at_server(address.server, has_token ? given->remote->token_file : std::string());
+  }
+  return given ? Result<ServerPlace>(*given) : find();
 }
 
 ServerPlace ServerPlace::now() const {

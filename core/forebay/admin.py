@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from forebay import _core
 from forebay.closing import Closing
+from forebay.errors import InvalidArgumentError
 from forebay.instance import InstanceLike, server_place
 from forebay.options import known_options, milliseconds, text
 from forebay.records import (
@@ -162,6 +163,28 @@ class Admin(Closing):
         Steps that are gone are ignored where they are not to be precious any more.
         """
         self._core.set_precious(str(address), list(steps), precious)
+
+    def create_token(self, reservation: str, *, rights: Iterable[str] = ("read",), lifetime: float = 8 * 3600.0) -> str:
+        """A token with which the caller may use a reservation from another node.
+
+        Parameters
+        ----------
+        reservation : str
+            The only one that the token is for.
+        rights : iterable of {"read", "write"}
+            What it allows.
+        lifetime : float
+            Seconds until it expires.
+
+        Returns
+        -------
+        str
+            One line of text. Keep it in a file of mode 0600: whoever has it has its rights.
+        """
+        wanted = set(rights)
+        if not wanted or wanted - {"read", "write"}:
+            raise InvalidArgumentError("a token has the right to read, to write, or both")
+        return self._core.create_token(reservation, "read" in wanted, "write" in wanted, round(lifetime))
 
     def audit(self, read_data: bool = False) -> list[Finding]:
         """Cross-checks journals, space maps, descriptors and what lies on disk; ``read_data``: and every checksum."""

@@ -15,6 +15,7 @@ from forebay.errors import ArgumentTypeError, InvalidArgumentError, UnsupportedE
 __all__ = [
     "Instance",
     "InstanceLike",
+    "instance_of",
     "instance_path",
     "instance_root",
     "server_binary",
@@ -104,12 +105,17 @@ class Instance:
         return self.root / "switch.lock"
 
 
-#: An instance, the path of its root, or the path of its server's socket.
+_SCHEME = "forebay://"
+
+#: An instance, the path of its root, the path of its server's socket, or ``forebay://HOST:PORT`` on another node.
 InstanceLike: TypeAlias = Instance | str | os.PathLike[str]
 
 
 def instance_path(instance: InstanceLike | None) -> str | None:
-    """The absolute path of the root or socket, by which another process finds the instance; None: its environment."""
+    """The absolute path of root or socket, or the server's address, by which another process finds the instance.
+
+    None: the one that its environment names.
+    """
     if instance is None:
         return None
     try:
@@ -120,7 +126,14 @@ def instance_path(instance: InstanceLike | None) -> str | None:
         ) from None
     if not path:
         raise InvalidArgumentError("an instance is named by its root or its server's socket, not by an empty text")
+    if path.startswith(_SCHEME):
+        return path
     return os.path.abspath(path)
+
+
+def instance_of(server: str, instance: InstanceLike | None) -> InstanceLike | None:
+    """The instance of an address that names this server, ``"HOST:PORT"``; ``instance`` where it names none."""
+    return _SCHEME + server if server else instance
 
 
 def server_place(instance: InstanceLike | None) -> _core.ServerPlace:
@@ -134,6 +147,8 @@ def server_place(instance: InstanceLike | None) -> _core.ServerPlace:
     path = instance_path(instance)
     if path is None:
         return _core.ServerPlace.find()
+    if path.startswith(_SCHEME):
+        return _core.ServerPlace.at_server(path.removeprefix(_SCHEME).rstrip("/"))
     if isinstance(instance, Instance) or os.path.isdir(path):
         return _core.ServerPlace.of_root(path)
     return _core.ServerPlace.at_socket(path)

@@ -15,7 +15,7 @@ from forebay.errors import (
     NotFoundError,
     StreamNotFoundError,
 )
-from forebay.instance import InstanceLike, instance_path, server_place
+from forebay.instance import InstanceLike, instance_of, instance_path, server_place
 from forebay.options import flag, integer, milliseconds, text, unknown_option
 from forebay.records import Address, LauncherRank, Retention, launcher_rank
 from forebay.stream import Distribution, Mode, Stream, Verify, Watermark
@@ -82,13 +82,15 @@ def open(  # noqa: A001 - forebay.open is meant to read like the builtin
     Parameters
     ----------
     address : str or Address
-        ``"RESERVATION/STREAM"`` or ``"forebay://RESERVATION/STREAM"``.
+        ``"RESERVATION/STREAM"``, ``"forebay://RESERVATION/STREAM"``, or ``"forebay://HOST:PORT/RESERVATION/STREAM"``
+        for a server on another node, with the token that ``$FOREBAY_TOKEN_FILE`` names.
     mode : {"r", "w", "a"}
         ``"r"`` reads. ``"w"`` replaces the stream by a new epoch from step 0. ``"a"`` continues after the last
         step, or creates the stream.
     instance : Instance or path, optional
-        The instance that has the stream: an :class:`Instance`, the path of its root, or that of its server's socket.
-        Not given: the one that the environment names (``$FOREBAY_SOCKET``, ``$FOREBAY_ROOT``, else the user's own).
+        The instance that has the stream: an :class:`Instance`, the path of its root, that of its server's socket, or
+        ``"forebay://HOST:PORT"``. Not given: the one that the environment names (``$FOREBAY_SERVER``,
+        ``$FOREBAY_SOCKET``, ``$FOREBAY_ROOT``, else the user's own).
     verify : {"none", "first", "read"}
         When block checksums are checked by reads: never, the first time a block is touched, always. Views are checked
         by ``variable.verify()``.
@@ -157,6 +159,7 @@ def open(  # noqa: A001 - forebay.open is meant to read like the builtin
     place = address if isinstance(address, Address) else Address.parse(address)
     if place.step is not None:
         raise InvalidArgumentError(f"{place} names a step: open {place.path!r} and take stream[{place.step}]")
+    instance = instance_of(place.server, instance)
     reader_options: dict[str, Any] = {
         "verify": verify,
         "open_timeout_ms": milliseconds(timeout),

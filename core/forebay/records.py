@@ -112,10 +112,17 @@ class Address(Record):
     reservation: str
     stream: str
     step: int | None = None
+    server: str = ""  #: ``"HOST:PORT"`` of a server on another node; empty: that of the instance
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Takes ``forebay://RES/STREAM``, ``RES/STREAM`` and ``RES/STREAM@STEP``; else InvalidArgumentError."""
+        """Takes ``RES/STREAM``, ``RES/STREAM@STEP``, ``forebay://RES/STREAM`` and ``forebay://HOST:PORT/RES/STREAM``.
+
+        Raises
+        ------
+        InvalidArgumentError
+            It is none of these.
+        """
         if not isinstance(text, str):
             raise ArgumentTypeError(f"an address is a text such as 'run1/flow' or an Address, not {text!r}")
         return cls(*_core.parse_address(text))

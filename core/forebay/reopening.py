@@ -28,7 +28,7 @@ def stream_of_pickle(path: str, reader_options: dict[str, Any], instance: str | 
         It was removed, also if there is another one at its address now.
     """
     server = server_place(instance)
-    key = (server.socket_path, path, uuid, *sorted(reader_options.items()))
+    key = (server.text, path, uuid, *sorted(reader_options.items()))
     stream = _reopened.get(key)
     if stream is None or stream._closed:
         try:

@@ -72,6 +72,7 @@ Result<void> MessageSocket::send(MessageType type, std::uint32_t request, std::s
   header.request = request;
   const auto header_bytes = std::as_bytes(std::span(&header, 1));
   const auto body_bytes = std::as_bytes(body);
+  if (cipher_) return send_record(header_bytes, body_bytes);
 
   std::size_t sent = 0;
   if (unsent_.empty()) {
@@ -80,15 +81,31 @@ Result<void> MessageSocket::send(MessageType type, std::uint32_t request, std::s
     if (sent > 0) descriptors.clear();
     if (sent == header_bytes.size() + body_bytes.size()) return {};
   }
-  Unsent rest;
-  rest.bytes.reserve(header_bytes.size() + body_bytes.size());
-  rest.bytes.insert(rest.bytes.end(), header_bytes.begin(), header_bytes.end());
-  rest.bytes.insert(rest.bytes.end(), body_bytes.begin(), body_bytes.end());
-  rest.sent = sent;
-  rest.descriptors = std::move(descriptors);
-  unsent_bytes_ += rest.bytes.size() - sent;
-  unsent_descriptors_ += rest.descriptors.size();
-  unsent_.push_back(std::move(rest));
+  std::vector<std::byte> bytes;
+  bytes.reserve(header_bytes.size() + body_bytes.size());
+  bytes.insert(bytes.end(), header_bytes.begin(), header_bytes.end());
+  bytes.insert(bytes.end(), body_bytes.begin(), body_bytes.end());
+  keep_unsent(std::move(bytes), sent, std::move(descriptors));
+  return {};
+}
+
+void MessageSocket::keep_unsent(std::vector<std::byte> bytes, std::size_t sent, std::vector<Descriptor> descriptors) {
+  unsent_bytes_ += bytes.size() - sent;
+  unsent_descriptors_ += descriptors.size();
+  unsent_.push_back({std::move(bytes), sent, std::move(descriptors)});
+}
+
+Result<void> MessageSocket::send_record(std::span<const std::byte> header, std::span<const std::byte> body) {
+  std::vector<std::byte> record(sizeof(std::uint32_t));
+  cipher_->seal(header, body, record);
+  const auto length = static_cast<std::uint32_t>(record.size() - sizeof(std::uint32_t));
+  std::memcpy(record.data(), &length, sizeof length);
+  std::size_t sent = 0;
+  if (unsent_.empty()) {
+    ASSIGN_OR_RETURN(sent, send_some(record, {}, {}));
+    if (sent == record.size()) return {};
+  }
+  keep_unsent(std::move(record), sent, {});
   return {};
 }
 
@@ -141,20 +158,63 @@ Result<void> MessageSocket::receive() {
   }
 }
 
-std::optional<Message> MessageSocket::pop() {
-  const std::size_t available = received_.size() - received_start_;
-  Header header;
-  if (available < sizeof header) return std::nullopt;
-  std::memcpy(&header, received_.data() + received_start_, sizeof header);
-  Message message;
-  message.request = header.request;
-  // Descriptors come with a message's first byte: those that are not here by now never come.
-  if (header.magic != magic || header.body_bytes > body_bytes_max || header.descriptors > descriptors_max ||
-      header.descriptors > received_descriptors_.size()) {
-    // A peer that speaks another language: MessageType::none is never valid, so the caller ends the conversation.
+void MessageSocket::advance(std::size_t bytes) {
+  received_start_ += bytes;
+  if (received_start_ == received_.size()) {
     received_.clear();
     received_start_ = 0;
+  } else if (received_start_ > compact_bytes) {
+    received_.erase(received_.begin(), received_.begin() + static_cast<std::ptrdiff_t>(received_start_));
+    received_start_ = 0;
+  }
+}
+
+Message MessageSocket::malformed(Message message) {
+  // A peer that speaks another language: MessageType::none is never valid, so the caller ends the conversation.
+  received_.clear();
+  received_start_ = 0;
+  return message;
+}
+
+Result<std::optional<std::vector<std::byte>>> MessageSocket::take_record() {
+  const std::span<const std::byte> all = std::span(received_).subspan(received_start_);
+  std::uint32_t length = 0;
+  if (all.size() < sizeof length) return std::nullopt;
+  std::memcpy(&length, all.data(), sizeof length);
+  if (length > sizeof(Header) + received_body_bytes_max_ + RecordCipher::overhead_bytes_max)
+    return fail(ErrorCode::protocol, "a record is too long");
+  if (all.size() - sizeof length < length) return std::nullopt;
+  auto plain = cipher_->open(all.subspan(sizeof length, length));
+  if (!plain) return fail(std::move(plain.error()));
+  advance(sizeof length + length);
+  return std::optional(std::move(*plain));
+}
+
+std::optional<Message> MessageSocket::pop() {
+  Message message;
+  Header header;
+  if (cipher_) {
+    auto record = take_record();
+    if (!record) return malformed(std::move(message));
+    if (!*record) return std::nullopt;
+    const std::span<const std::byte> plain = **record;
+    if (plain.size() < sizeof header) return malformed(std::move(message));
+    std::memcpy(&header, plain.data(), sizeof header);
+    message.request = header.request;
+    if (header.magic != magic || header.descriptors != 0 || header.body_bytes != plain.size() - sizeof header)
+      return malformed(std::move(message));
+    message.type = static_cast<MessageType>(header.type);
+    message.body.assign(plain.begin() + sizeof header, plain.end());
     return message;
+  }
+  const std::size_t available = received_.size() - received_start_;
+  if (available < sizeof header) return std::nullopt;
+  std::memcpy(&header, received_.data() + received_start_, sizeof header);
+  message.request = header.request;
+  // Descriptors come with a message's first byte: those that are not here by now never come.
+  if (header.magic != magic || header.body_bytes > received_body_bytes_max_ || header.descriptors > descriptors_max ||
+      header.descriptors > received_descriptors_.size()) {
+    return malformed(std::move(message));
   }
   if (available - sizeof header < header.body_bytes) return std::nullopt;
   message.type = static_cast<MessageType>(header.type);
@@ -164,14 +224,7 @@ std::optional<Message> MessageSocket::pop() {
     message.descriptors.push_back(std::move(received_descriptors_.front()));
     received_descriptors_.pop_front();
   }
-  received_start_ += sizeof header + header.body_bytes;
-  if (received_start_ == received_.size()) {
-    received_.clear();
-    received_start_ = 0;
-  } else if (received_start_ > compact_bytes) {
-    received_.erase(received_.begin(), received_.begin() + static_cast<std::ptrdiff_t>(received_start_));
-    received_start_ = 0;
-  }
+  advance(sizeof header + header.body_bytes);
   return message;
 }
 

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sends and receives messages and descriptors over a non-blocking Unix stream socket. Servers drive it from an event
-// loop, clients wait with poll. Sending and receiving may be done by two different threads.
+// Sends and receives messages and descriptors over a non-blocking Unix stream socket, or messages over TCP. Servers
+// drive it from an event loop, clients wait with poll. Sending and receiving may be done by two different threads.
 #pragma once
 
 #include <deque>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include "base/descriptor.h"
+#include "base/record_cipher.h"
 #include "protocol/message.h"
 
 namespace forebay::protocol {
@@ -20,6 +22,13 @@ class MessageSocket {
   explicit MessageSocket(Descriptor socket, std::size_t received_descriptors_max = received_descriptors_default);
 
   int descriptor() const noexcept { return socket_.get(); }
+
+  /// Longer messages end the conversation; body_bytes_max unless this was called.
+  void set_body_bytes_max(std::size_t bytes) noexcept { received_body_bytes_max_ = bytes; }
+  /// From now on each message, in both directions, is a record. No descriptors travel then.
+  void encrypt(std::unique_ptr<RecordCipher> cipher) noexcept { cipher_ = std::move(cipher); }
+  /// Gives the socket to another owner.
+  Descriptor release() noexcept { return std::move(socket_); }
 
   /// Sends at once what the socket takes and keeps the rest for flush(). `descriptors` are closed once sent.
   /// Errors: disconnected; protocol if the body is too large.
@@ -47,6 +56,14 @@ class MessageSocket {
     std::size_t sent = 0;
     std::vector<Descriptor> descriptors;
   };
+  void keep_unsent(std::vector<std::byte> bytes, std::size_t sent, std::vector<Descriptor> descriptors);
+  Result<void> send_record(std::span<const std::byte> header, std::span<const std::byte> body);
+  /// A whole record that has arrived, taken off; nothing if there is none yet. protocol if it cannot be one.
+  Result<std::optional<std::vector<std::byte>>> take_record();
+  /// Everything that arrived before these is taken off.
+  void advance(std::size_t bytes);
+  /// What cannot be a message ends the conversation.
+  Message malformed(Message message);
   Result<std::size_t> send_some(std::span<const std::byte> first, std::span<const std::byte> second,
                                 const std::vector<Descriptor>& descriptors);
 
@@ -58,6 +75,8 @@ class MessageSocket {
   std::vector<std::byte> received_;
   std::size_t received_start_ = 0;
   std::deque<Descriptor> received_descriptors_;
+  std::size_t received_body_bytes_max_ = body_bytes_max;
+  std::unique_ptr<RecordCipher> cipher_;
 };
 
 }  // namespace forebay::protocol

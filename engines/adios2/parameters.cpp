@@ -35,6 +35,13 @@ const Parameter own_parameters[] = {
      "The stream, `RESERVATION/STREAM`. A reader may ask for one step: `RESERVATION/STREAM@17`.",
      [](Settings& s, const std::string& text) { s.stream = text; }},
 
+    {"Server", "HOST:PORT", "", "both",
+     "A server on another node that has the stream. An address `forebay://HOST:PORT/RESERVATION/STREAM` says it as "
+     "well.",
+     [](Settings& s, const std::string& text) { s.server = text; }},
+    {"TokenFile", "path", "", "both", "The token for a server on another node (`forebay token create`).",
+     [](Settings& s, const std::string& text) { s.token_file = text; }},
+
     {"OwnOutput", "true, false", "false", "both",
      "true: an IO may read a stream that it writes itself, which is a mistake as a rule.",
      [](Settings& s, const std::string& text) { s.own_output = parse_bool(text); }},
@@ -309,6 +316,12 @@ Address stream_address(const Settings& settings, const std::string& plugin_name,
     text = fill_placeholders(std::move(text), *opened_name);
   }
   return value_or_throw(parse_address(text), "reading the stream's address");
+}
+
+std::optional<ServerPlace> stream_server(const Settings& settings, const Address& address) {
+  const std::string server = !address.server.empty() ? address.server : settings.server.value_or("");
+  if (server.empty()) return std::nullopt;
+  return value_or_throw(ServerPlace::at_server(server, settings.token_file.value_or("")), "finding the server");
 }
 
 Result<LauncherRank> found_rank(const std::optional<LauncherRank>& communicator) {

@@ -26,6 +26,8 @@ enum class AccessMode : std::uint8_t {
 /// What the parameters and the environment say; members that nobody set hold the defaults.
 struct Settings {
   std::optional<std::string> stream;
+  std::optional<std::string> server;      ///< on another node, "HOST:PORT"
+  std::optional<std::string> token_file;  ///< for a server on another node
   std::optional<std::uint32_t> rank;
   std::optional<std::uint32_t> ranks;
   std::optional<std::string> group;
@@ -57,6 +59,10 @@ std::string foreign_notice(const Settings& settings, const std::string& path, bo
 /// program opens, where that is known: {name} and {path} in the address stand for it. Throws std::invalid_argument.
 Address stream_address(const Settings& settings, const std::string& plugin_name,
                        const std::optional<std::string>& opened_name);
+
+/// Where the address or the parameters name a server on another node; none: what the environment names. Throws
+/// forebay's errors.
+std::optional<ServerPlace> stream_server(const Settings& settings, const Address& address);
 
 /// The rank where no parameter says it: FOREBAY_RANK and FOREBAY_RANKS, then the communicator of the Open where it is
 /// known, then the launcher's.

@@ -92,6 +92,7 @@ ReaderEngine::ReaderEngine(adios2::IO io, const std::string& name, adios2::Mode 
     access = open->mode == adios2::Mode::ReadRandomAccess ? AccessMode::random : AccessMode::streaming;
   ReaderOptions options = settings.reader;
   options.interrupt = interrupt_requested;
+  options.server = stream_server(settings, address);
   if (access == AccessMode::random || address.step) options.follow = false;
   if (!options.follow && !consumer_.empty()) {
     throw std::invalid_argument("Forebay: Consumer=" + consumer_ + " keeps a position while it follows stream " +

@@ -87,6 +87,7 @@ WriterEngine::WriterEngine(adios2::IO io, const std::string& name, adios2::Mode 
   }
   WriterOptions options = settings.writer;
   options.interrupt = interrupt_requested;
+  options.server = stream_server(settings, address);
   take_rank(settings, open ? open->communicator : std::nullopt, options);
   const bool append = mode == adios2::Mode::Append;
   options.mode = append || options.append_after ? WriteMode::append : WriteMode::replace;

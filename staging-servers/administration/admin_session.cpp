@@ -83,6 +83,8 @@ Result<void> AdminSession::answer(const protocol::Message& message) {
       return on_stream<wire::StagedMark>(message, &AdminSession::mark_staged);
     case MessageType::precious_set:
       return on_stream<wire::PreciousSet>(message, &AdminSession::set_precious);
+    case MessageType::token_create:
+      return on<wire::TokenCreate>(message, &AdminSession::create_token);
     case MessageType::audit_query:
       return on<wire::AuditQuery>(message, &AdminSession::audit);
     default:
@@ -198,6 +200,15 @@ Result<void> AdminSession::set_precious(const protocol::Message& message, const 
   if (auto recorded = stream.record(storage::RecordType::precious_set, std::move(set)); !recorded) return recorded;
   stream.what_may_go_changed();
   connection_.answer_done(message.request);
+  return {};
+}
+
+Result<void> AdminSession::create_token(const protocol::Message& message, const wire::TokenCreateT& wish) {
+  auto token = server_.create_token(connection_.peer(), wish);
+  if (!token) return fail(std::move(token.error()));
+  wire::TokenAnswerT answer;
+  answer.token = std::move(*token);
+  connection_.answer(protocol::MessageType::token_answer, message.request, answer);
   return {};
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <forebay/admin.h>
+#include <forebay/protocol/messages_generated.h>
 
 #include "loop/worker.h"
 #include "reservations/reservation_table.h"
@@ -23,6 +24,8 @@ class AdministeredServer {
   virtual ReservationTable& reservations() = 0;
   /// Loop, disk and store.
   virtual const StreamServices& stream_services() = 0;
+  /// A token for this peer, with which it may come from another node.
+  virtual Result<std::string> create_token(const Peer& peer, const wire::TokenCreateT& wish) = 0;
   /// For whatever takes long, but syncs.
   virtual Worker& errand_worker() = 0;
 };

@@ -20,6 +20,8 @@ namespace forebay::server {
 namespace {
 
 constexpr std::int64_t accept_pause_ms = 200;
+constexpr std::size_t remote_clients_max = 1024;
+constexpr std::size_t remote_strangers_max = 64;  // clients that have not proved yet who they are
 
 /// Why a server does not start, and what its operator can do about what the system said.
 tl::unexpected<Error> refusal(Error error) {
@@ -42,6 +44,7 @@ Server::~Server() {
     loop_->run();
   }
   connections_.clear();
+  remote_.reset();
   if (reservations_) reservations_->all().clear();
 }
 
@@ -85,6 +88,32 @@ void Server::accept_clients() {
   }
 }
 
+void Server::accept_remote_clients() {
+  while (true) {
+    Descriptor socket = remote_->accept();
+    if (!socket.valid()) return;
+    std::size_t clients = 0;
+    std::size_t strangers = 0;
+    for (const auto& [raw, connection] : connections_) {
+      if (!connection->is_remote()) continue;
+      ++clients;
+      if (!connection->greeted()) ++strangers;
+    }
+    if (clients >= remote_clients_max || strangers >= remote_strangers_max) {
+      log::warning("a client of another node is turned away: {} are connected, {} of them unproved", clients,
+                   strangers);
+      continue;
+    }
+    auto connection = Connection::accept_remote(*loop_, *this, std::move(socket));
+    if (!connection) {
+      log::error("{}", connection.error().message());
+      continue;
+    }
+    Connection* raw = connection->get();
+    connections_.emplace(raw, std::move(*connection));
+  }
+}
+
 void Server::pause_accepting() {
   // Out of descriptors, most likely. The waiting client would wake the loop again at once, and again.
   const int listener = listener_.get();
@@ -106,6 +135,7 @@ void Server::run() {
 }
 
 void Server::stop() {
+  remote_->stop_listening();
   listener_.reset();
   loop_->stop();
 }

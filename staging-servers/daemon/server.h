@@ -15,6 +15,7 @@
 
 #include "administration/administered_server.h"
 #include "base/device.h"
+#include "daemon/remote_access.h"
 #include "daemon/root_files.h"
 #include "loop/connection.h"
 #include "loop/event_loop.h"
@@ -29,6 +30,7 @@ namespace forebay::server {
 struct ServerOptions {
   std::string root;
   std::string socket_path;                      ///< empty: a short path made from the root
+  std::string listen;                           ///< "HOST:PORT" for clients on other nodes; empty: there are none
   std::optional<std::uint64_t> capacity_bytes;  ///< of the pool; unset: 80 % of what is free at the first start
   std::int64_t flush_interval_ms =
       500;  ///< how long a committed step may wait to be made durable; < 0: only on request
@@ -64,6 +66,9 @@ class Server final : public ConnectionHost,
   // AdministeredServer
   ServerInfo info() const override;
   const std::vector<std::string>& start_problems() const override { return start_problems_; }
+  Result<std::string> create_token(const Peer& peer, const wire::TokenCreateT& wish) override {
+    return remote_->create_token(peer, wish);
+  }
 
   // ReservationHost
   const StreamServices& stream_services() override { return services_.value(); }
@@ -76,6 +81,7 @@ class Server final : public ConnectionHost,
   std::unique_ptr<Session> make_session(Connection& connection, protocol::MessageType first) override;
   wire::WelcomeT welcome() const override;
   void remove(Connection& connection) override;
+  RemoteDoor* remote_door() override { return &*remote_; }
 
   Result<Followers*> find_to_read(const Peer& peer, const std::string& reservation, const std::string& stream) override;
   Result<WriterGroup*> find_to_write(const Peer& peer, const std::string& reservation, const std::string& stream,
@@ -92,6 +98,7 @@ class Server final : public ConnectionHost,
   Result<void> recover();
   Result<void> listen();
   void accept_clients();
+  void accept_remote_clients();
   void pause_accepting();
 
   Device& device_;
@@ -115,6 +122,7 @@ class Server final : public ConnectionHost,
   std::vector<std::string> start_problems_;
   std::optional<StreamServices> services_;
   std::optional<ReservationTable> reservations_;
+  std::optional<RemoteAccess> remote_;
   std::unordered_map<Connection*, std::unique_ptr<Connection>> connections_;
   // Last, so that their threads end before what their jobs touch.
   std::unique_ptr<Worker> sync_worker_;

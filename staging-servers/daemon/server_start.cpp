@@ -158,6 +158,7 @@ Result<void> Server::recover() {
   services_.emplace(StreamServices{*loop_, device_, *store_, *sync_worker_, *readers_, identity_.storage_incarnation,
                                    options_.flush_interval_ms, options_.restart_grace_ms});
   reservations_.emplace(*this, *errand_worker_);
+  remote_.emplace(device_, options_.root, *loop_, *reservations_);
   auto records = store_->load(start_problems_, unread_);
   if (!records) return fail(std::move(records.error()));
   for (reservation::ReservationT& record : *records) {
@@ -232,6 +233,7 @@ Result<void> Server::listen() {
   if (::chmod((options_.root + "/endpoint").c_str(), 0644) != 0)
     return system_error(errno, "cannot open the endpoint file to others", options_.root + "/endpoint");
   log::info("forebayd {} serves {} on {}", version_text, options_.root, socket_path_);
+  if (!options_.listen.empty()) return remote_->listen(options_.listen, [this] { accept_remote_clients(); });
   return {};
 }
 

@@ -12,6 +12,7 @@
 
 #include "base/fail_point.h"
 #include "base/system_error.h"
+#include "loop/remote_door.h"
 
 namespace forebay::server {
 namespace {
@@ -44,17 +45,19 @@ Result<std::unique_ptr<Connection>> Connection::accept(EventLoop& loop, Connecti
     if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERGROUPS, peer.groups.data(), &length) != 0) peer.groups.clear();
   }
   std::unique_ptr<Connection> connection(new Connection(loop, host, std::move(socket), std::move(peer)));
-  Connection* raw = connection.get();
-  auto watched = loop.watch(raw->socket_.descriptor(), EPOLLIN | EPOLLRDHUP,
-                            [raw](std::uint32_t events) { raw->on_events(events); });
-  if (!watched) return fail(std::move(watched.error()));
+  if (auto watched = connection->watch(); !watched) return fail(std::move(watched.error()));
   return connection;
+}
+
+Result<void> Connection::watch() {
+  return loop_.watch(socket_.descriptor(), EPOLLIN | EPOLLRDHUP, [this](std::uint32_t events) { on_events(events); });
 }
 
 Connection::Connection(EventLoop& loop, ConnectionHost& host, Descriptor socket, Peer peer)
     : loop_(loop), host_(host), socket_(std::move(socket), received_descriptors_max), peer_(std::move(peer)) {}
 
 Connection::~Connection() {
+  end_remote();
   loop_.forget(socket_.descriptor());
   if (process_.valid()) loop_.forget(process_.get());
 }
@@ -62,6 +65,7 @@ Connection::~Connection() {
 void Connection::send(protocol::MessageType type, std::uint32_t request, std::span<const std::uint8_t> body,
                       std::vector<Descriptor> descriptors) {
   if (closing_) return;
+  if (is_remote()) descriptors.clear();  // There is no other way to be sure.
   fail_point("server.message.before_send");
   if (auto sent = socket_.send(type, request, body, std::move(descriptors)); !sent) {
     close(sent.error().message());
@@ -98,6 +102,7 @@ bool Connection::peer_gone() const noexcept {
 }
 
 void Connection::end_with_process() {
+  if (is_remote()) return;
   process_ = Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, peer_.pid, 0)));
   if (!process_.valid()) return;
   auto watched = loop_.watch(process_.get(), EPOLLIN, [this](std::uint32_t) { close("the process ended"); });
@@ -106,6 +111,7 @@ void Connection::end_with_process() {
 
 void Connection::abandon() {
   closing_ = true;
+  end_remote();
   loop_.forget(socket_.descriptor());
   if (process_.valid()) loop_.forget(process_.get());
 }
@@ -164,13 +170,18 @@ void Connection::greet(const protocol::Message& message) {
 
 void Connection::dispatch(protocol::Message message) {
   if (!greeted_) {
-    greet(message);
+    if (greeting_) {
+      greet_remote(message);
+    } else {
+      greet(message);
+    }
     return;
   }
   if (message.type == protocol::MessageType::none) {
     close("malformed header");
     return;
   }
+  if (is_remote() && !pass_remote(message)) return;
   if (!session_) session_ = host_.make_session(*this, message.type);
   session_->handle(std::move(message));
 }

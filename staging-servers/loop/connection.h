@@ -7,24 +7,40 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "fabric/data_path.h"
+#include "fabric/write_window.h"
 #include "loop/event_loop.h"
 #include "protocol/message_socket.h"
 
 namespace forebay::server {
 
 class Connection;
+class RemoteDoor;
+class RemoteGreeting;
 
-/// The peer as the kernel knows it.
+/// What the token of a client on another node says.
+struct RemotePeer {
+  std::string address;         ///< where it comes from
+  std::string reservation_id;  ///< the only one that it may use
+  std::uint64_t access_generation = 0;
+  uid_t uid = 0;             ///< for whom it was made
+  std::uint32_t rights = 0;  ///< fabric::right_read, …; none before it has proved that it has the token
+  std::int64_t expires_ns = 0;
+};
+
+/// The peer as the kernel knows it, or as its token says.
 struct Peer {
   uid_t uid = 0;
   gid_t gid = 0;
   pid_t pid = 0;
   std::vector<gid_t> groups;
-  bool administrator = false;  ///< root or the server's own user
+  bool administrator = false;        ///< root or the server's own user; never a remote one
+  std::optional<RemotePeer> remote;  ///< on another node: it has no process here, and gets no descriptors
 
   bool in_group(gid_t group) const noexcept;
 };
@@ -48,11 +64,15 @@ class ConnectionHost {
   virtual wire::WelcomeT welcome() const = 0;
   /// Destroys the connection.
   virtual void remove(Connection& connection) = 0;
+  /// What clients on other nodes have to pass; null where there are none.
+  virtual RemoteDoor* remote_door() { return nullptr; }
 };
 
 class Connection {
  public:
   static Result<std::unique_ptr<Connection>> accept(EventLoop& loop, ConnectionHost& host, Descriptor socket);
+  /// Of a client on another node, which has to prove what it may do.
+  static Result<std::unique_ptr<Connection>> accept_remote(EventLoop& loop, ConnectionHost& host, Descriptor socket);
   ~Connection();
 
   const Peer& peer() const noexcept { return peer_; }
@@ -82,6 +102,16 @@ class Connection {
   /// Segments that this peer has a descriptor of.
   std::set<std::uint32_t> segments_sent;
 
+  // connection_remote.cpp: of remote peers only
+  bool is_remote() const noexcept { return peer_.remote.has_value(); }
+  bool greeted() const noexcept { return greeted_; }
+  /// Where it may write; made when it first asks for a data path or is granted space.
+  const std::shared_ptr<fabric::WriteWindow>& window();
+  /// Bytes of steps go this way from now on; an earlier one is closed.
+  void use_data_path(std::shared_ptr<fabric::ServerPath> path);
+  /// Null if the client has opened none.
+  fabric::ServerPath* data_path() const noexcept { return data_path_.get(); }
+
  private:
   Connection(EventLoop& loop, ConnectionHost& host, Descriptor socket, Peer peer);
   void send(protocol::MessageType type, std::uint32_t request, std::span<const std::uint8_t> body,
@@ -89,6 +119,15 @@ class Connection {
   void on_events(std::uint32_t events);
   void dispatch(protocol::Message message);
   void greet(const protocol::Message& message);
+  Result<void> watch();
+  // connection_remote.cpp
+  void greet_remote(const protocol::Message& message);
+  void admitted(RemotePeer peer);
+  void hand_over(const protocol::Message& hello);
+  /// False if a remote peer may not say this, or if it is answered here.
+  bool pass_remote(const protocol::Message& message);
+  void close_at(std::int64_t monotonic_ns, const char* reason);
+  void end_remote();
 
   EventLoop& loop_;
   ConnectionHost& host_;
@@ -100,6 +139,10 @@ class Connection {
   bool greeted_ = false;
   bool closing_ = false;
   bool watching_writable_ = false;
+  std::unique_ptr<RemoteGreeting> greeting_;  ///< of a remote peer, until it has proved
+  std::optional<EventLoop::TimerId> end_timer_;
+  std::shared_ptr<fabric::WriteWindow> window_;
+  std::shared_ptr<fabric::ServerPath> data_path_;
 };
 
 }  // namespace forebay::server

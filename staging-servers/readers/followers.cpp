@@ -247,6 +247,13 @@ Result<void> Followers::get_step(ReaderSession& session, std::uint32_t request, 
   return {};
 }
 
+const storage::StepState* Followers::find_step(const StepKey& key) const {
+  const auto kept = state_.steps.find(key.second);
+  if (kept != state_.steps.end() && kept->second.committed.epoch == key.first) return &kept->second;
+  const auto retired = state_.retired.find(key);
+  return retired == state_.retired.end() ? nullptr : &retired->second;
+}
+
 Result<void> Followers::check(const StepKey& key) const {
   const auto found = state_.steps.find(key.second);
   if (found == state_.steps.end() || found->second.committed.epoch != key.first) {

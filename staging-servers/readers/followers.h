@@ -63,6 +63,8 @@ class Followers {
   Result<void> get_step(ReaderSession& session, std::uint32_t request, std::uint64_t step);
   /// Where a reader wants to go on, or what its consumer has done with.
   Result<void> move_cursor(ReaderSession& session, const wire::CursorMoveT& move);
+  /// A step whose space is still its own: kept, or withdrawn and held by readers. Null if it is gone.
+  const storage::StepState* find_step(const StepKey& key) const;
   /// Is the step still the one that was read?
   Result<void> check(const StepKey& key) const;
   /// StepPins::pin_for_writer() for the reader with this number.

@@ -6,6 +6,7 @@
 
 #include <forebay/address.h>
 
+#include "base/bounds.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/uuid.h"
@@ -16,6 +17,24 @@ namespace forebay::server {
 namespace {
 
 constexpr std::size_t pins_max = 65536;
+constexpr std::size_t extents_max = 4096;
+
+/// A part's space may be several extents that lie one behind another.
+bool lies_in(const journal::StepCommittedT& step, const wire::Extent& wanted) {
+  std::uint64_t from = wanted.offset();
+  const auto end = checked_add(from, wanted.length());
+  if (!end || wanted.length() == 0) return false;
+  for (const auto& part : step.parts) {
+    for (const journal::Extent& extent : part->extents) {
+      const bool begins = extent.segment() == wanted.segment() && extent.member() == wanted.member() &&
+                          extent.offset() <= from && from - extent.offset() < extent.length();
+      if (!begins) continue;
+      if (range_within(from - extent.offset(), *end - from, extent.length())) return true;
+      from = extent.offset() + extent.length();
+    }
+  }
+  return false;
+}
 
 }  // namespace
 
@@ -133,8 +152,10 @@ void ReaderSession::join() {
   }
   admitted_ = true;
   std::vector<Descriptor> descriptors;
-  if (Descriptor presence = registry_.presence().admit(number); presence.valid())
-    descriptors.push_back(std::move(presence));
+  if (!connection_.is_remote()) {
+    if (Descriptor presence = registry_.presence().admit(number); presence.valid())
+      descriptors.push_back(std::move(presence));
+  }
   connection_.answer(protocol::MessageType::reader_opened, open_request_, opened, std::move(descriptors));
   // A writer may wait for its readers.
   if (follow) followers_->stream().readers_changed();
@@ -155,6 +176,7 @@ void ReaderSession::stream_removed() {
 std::vector<Descriptor> ReaderSession::descriptors_for(const std::vector<std::uint32_t>& wanted,
                                                        std::vector<std::uint32_t>& segments) {
   std::vector<Descriptor> descriptors;
+  if (connection_.is_remote()) return descriptors;
   for (std::uint32_t segment : wanted) {
     if (descriptors.size() == protocol::descriptors_max) break;
     if (connection_.segments_sent.contains(segment)) continue;
@@ -217,14 +239,61 @@ Result<void> ReaderSession::answer(const protocol::Message& message) {
       auto body = protocol::body_of<wire::StepCheck>(message);
       if (!body) return fail(std::move(body.error()));
       if ((*body)->key() == nullptr) return fail(ErrorCode::protocol, "a step check without a key");
-      if (auto checked = followers_->check({(*body)->key()->epoch(), (*body)->key()->step()}); !checked) return checked;
+      const StepKey key{(*body)->key()->epoch(), (*body)->key()->step()};
+      // A remote reader asks this after every read, also of steps that it holds.
+      if (!connection_.is_remote() || !pins.contains(key)) {
+        if (auto checked = followers_->check(key); !checked) return checked;
+      }
       connection_.answer_done(message.request);
       return {};
+    }
+    case MessageType::bytes_get: {
+      auto body = protocol::body_of<wire::BytesGet>(message);
+      if (!body) return fail(std::move(body.error()));
+      const std::unique_ptr<wire::BytesGetT> wish((*body)->UnPack());
+      return send_bytes(*wish);
     }
     default:
       return fail(ErrorCode::protocol,
                   std::string("unexpected message from a reader: ") + wire::EnumNameMessageType(message.type));
   }
+}
+
+Result<void> ReaderSession::send_bytes(const wire::BytesGetT& wish) {
+  fabric::ServerPath* const path = connection_.data_path();
+  if (path == nullptr || !wish.key)
+    return fail(ErrorCode::protocol, "bytes are asked for without a data path or a step");
+  auto transfer = transfer_of(wish);
+  const bool taken = transfer ? path->send(std::move(*transfer)) : path->refuse(wish.ticket, transfer.error());
+  if (!taken) return fail(ErrorCode::protocol, "too many requests for bytes wait for the data path");
+  return {};
+}
+
+Result<fabric::Transfer> ReaderSession::transfer_of(const wire::BytesGetT& wish) {
+  if (auto stays = followers_->space().segments().check_stays(); !stays) return fail(std::move(stays.error()));
+  const StepKey key{wish.key->epoch(), wish.key->step()};
+  const storage::StepState* step = followers_->find_step(key);
+  if (step == nullptr) {
+    return fail(ErrorCode::step_gone, "the step was dropped or withdrawn",
+                "stream " + wish_.reservation + "/" + wish_.stream + ", step " + std::to_string(key.second));
+  }
+  if (wish.extents.empty() || wish.extents.size() > extents_max)
+    return fail(ErrorCode::protocol, "a request for bytes names no extents, or too many");
+  fabric::Transfer transfer;
+  transfer.ticket = wish.ticket;
+  std::map<std::uint32_t, std::shared_ptr<const File>> files;
+  for (const wire::Extent& extent : wish.extents) {
+    if (!lies_in(step->committed, extent))
+      return fail(ErrorCode::protocol, "a request for bytes names an extent that the step does not have");
+    auto& file = files[extent.segment()];
+    if (!file) {
+      auto opened = followers_->space().segments().open_file(extent.segment(), OpenMode::read);
+      if (!opened) return fail(std::move(opened.error()));
+      file = std::move(*opened);
+    }
+    transfer.pieces.push_back({file, extent.offset(), extent.length()});
+  }
+  return transfer;
 }
 
 void ReaderSession::handle(protocol::Message message) {

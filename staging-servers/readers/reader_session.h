@@ -56,6 +56,9 @@ class ReaderSession final : public Session {
   std::string wanted_path() const { return wish_.reservation + "/" + wish_.stream; }
   Result<void> answer(const protocol::Message& message);
   void take_number();
+  /// To a client on another node, by its data path, which also brings what fails.
+  Result<void> send_bytes(const wire::BytesGetT& wish);
+  Result<fabric::Transfer> transfer_of(const wire::BytesGetT& wish);
 
   Connection& connection_;
   StreamsToRead& streams_;

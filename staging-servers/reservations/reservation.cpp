@@ -24,10 +24,13 @@ Reservation::Reservation(ReservationHost& host, reservation::ReservationT record
 Reservation::~Reservation() = default;
 
 bool Reservation::owned_by(const Peer& peer) const noexcept {
-  return peer.administrator || peer.uid == record_.owner_uid;
+  return !peer.remote && (peer.administrator || peer.uid == record_.owner_uid);
 }
 
 Result<void> Reservation::admit(const Peer& peer) const {
+  // Whoever made its token was admitted then.
+  if (peer.remote && peer.remote->reservation_id == record_.id) return {};
+  if (peer.remote) return fail(denial(name(), peer));
   if (owned_by(peer) || peer.in_group(record_.owner_gid)) return {};
   return fail(denial(name(), peer));
 }

@@ -66,8 +66,14 @@ Result<journal::PartT> GrantedSpace::take(const SpaceMap& map, const SegmentLayo
 }
 
 std::vector<Extent> GrantedSpace::take_all() {
+  auto extents = all();
+  segments_.clear();
+  return extents;
+}
+
+std::vector<Extent> GrantedSpace::all() const {
   std::vector<Extent> extents;
-  for (const auto& [segment, ranges] : std::exchange(segments_, {})) {
+  for (const auto& [segment, ranges] : segments_) {
     for (const auto& [offset, length] : ranges.ranges()) extents.push_back({segment, offset, length});
   }
   return extents;

@@ -30,6 +30,7 @@ class GrantedSpace {
   Result<journal::PartT> take(const SpaceMap& map, const SegmentLayout& layout, std::uint32_t rank,
                               const wire::PartT& part);
   std::vector<Extent> take_all();
+  std::vector<Extent> all() const;
 
  private:
   std::map<std::uint32_t, RangeSet> segments_;

@@ -10,6 +10,7 @@
 #include "base/fail_point.h"
 #include "base/return_error.h"
 #include "space/reservation_space.h"
+#include "writers/remote_window.h"
 #include "writers/writer_session.h"
 
 namespace forebay::server {
@@ -26,6 +27,11 @@ Result<void> OpenStep::add(WriterRank& rank, std::uint32_t request, const wire::
   checked.storage_incarnation = stream_.storage_incarnation();
   fail_point("server.part.received");
   rank.part = PendingPart{request, part.next_bytes, {}, std::move(checked)};
+  const bool remote = rank.session->connection().is_remote();
+  if (!follow_grants(rank) || (remote && part.holder != 0)) {
+    take_back(rank);
+    return forebay::fail(ErrorCode::protocol, "the part is still being written, or names a holder on another node");
+  }
   if (part.holder == 0) return {};
   if (auto pinned = pin(rank, part.holder); !pinned) {
     take_back(rank);
@@ -95,6 +101,7 @@ void OpenStep::undo_commit(std::uint64_t step, const Error& error) {
   for (std::size_t number = 0; number < committing_.size(); ++number) {
     WriterRank& rank = incarnation_.ranks()[number];
     rank.granted.add(committing_[number].extents);
+    follow_grants(rank);
     unpin(committing_[number].pin);
     if (rank.session != nullptr) rank.session->connection().answer_failure(committing_[number].request, error);
   }
@@ -105,6 +112,7 @@ void OpenStep::take_back(WriterRank& rank) {
   rank.granted.add(rank.part->part.extents);
   const auto pin = rank.part->pin;
   rank.part.reset();
+  follow_grants(rank);
   unpin(pin);
 }
 

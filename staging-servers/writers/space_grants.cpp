@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/return_error.h"
 #include "space/reservation_space.h"
+#include "writers/remote_window.h"
 #include "writers/writer_session.h"
 
 namespace forebay::server {
@@ -21,9 +22,12 @@ std::uint64_t SpaceGrants::bytes_max() const {
 void SpaceGrants::describe(WriterSession& session, const std::vector<Extent>& extents,
                            std::vector<wire::Extent>& wire_extents, std::vector<std::uint32_t>& segments,
                            std::vector<Descriptor>& descriptors) {
+  const bool remote = session.connection().is_remote();
+  open_window(incarnation_.ranks()[session.rank], space_.segments(), extents);
   for (const Extent& extent : extents) {
     wire_extents.emplace_back(extent.segment, 0, 0, extent.offset, extent.length);
-    if (session.connection().segments_sent.contains(extent.segment) || descriptors.size() == protocol::descriptors_max)
+    if (remote || session.connection().segments_sent.contains(extent.segment) ||
+        descriptors.size() == protocol::descriptors_max)
       continue;
     auto descriptor = space_.segments().open(extent.segment, true);
     if (!descriptor) {
@@ -130,6 +134,7 @@ void SpaceGrants::answer_committed(WriterSession& session, std::uint32_t request
 
 void SpaceGrants::give_back(WriterRank& rank) {
   for (const Extent& extent : rank.granted.take_all()) space_.release(extent);
+  follow_grants(rank);
 }
 
 }  // namespace forebay::server

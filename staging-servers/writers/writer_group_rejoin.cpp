@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "space/reservation_space.h"
+#include "writers/remote_window.h"
 #include "writers/writer_group.h"
 #include "writers/writer_session.h"
 
@@ -69,6 +70,7 @@ void WriterGroup::restore_grants(WriterRank& rank, const std::vector<wire::Exten
     // What a part in flight held that has committed is taken already.
     rank.granted.add(space.take_free(plain));
   }
+  open_window(rank, space_.segments(), rank.granted.all());
 }
 
 bool WriterGroup::take_place(WriterSession& session, std::uint32_t request, const wire::WriterOpenT& wish) {

@@ -55,7 +55,7 @@ void WriterSession::rejoin(const protocol::Message& message) {
 
 void WriterSession::send_segments(const protocol::Message& message) {
   auto body = protocol::body_of<wire::SegmentsGet>(message);
-  if (!body || (*body)->segments() == nullptr || !member) {
+  if (!body || (*body)->segments() == nullptr || !member || connection_.is_remote()) {
     connection_.answer_failure(message.request, {ErrorCode::protocol, "malformed request for segments", ""});
     return;
   }
@@ -129,6 +129,8 @@ void WriterSession::handle(protocol::Message message) {
       break;
     case MessageType::writer_close:
       group.close(*this, message.request);
+      // Its segments may go to others at once.
+      if (has_closed) connection_.use_data_path(nullptr);
       return;
     case MessageType::segments_get:
       send_segments(message);

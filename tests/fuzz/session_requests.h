@@ -299,6 +299,13 @@ class Requests {
     wish.read_data = choices_.seldom(2);
     return {MessageType::audit_query, packed(wish)};
   }
+  Request token_create() {
+    wire::TokenCreateT wish;
+    wish.reservation = Names::reservation(choices_);
+    wish.rights = static_cast<std::uint32_t>(choices_.below(5));
+    wish.lifetime_s = choices_.seldom(8) ? 0 : 3600;
+    return {MessageType::token_create, packed(wish)};
+  }
   Request steps_query() {
     wire::StepsQueryT wish;
     wish.reservation = Names::reservation(choices_);
@@ -389,6 +396,7 @@ constexpr Requests::Generator Requests::generators[] = {
     {MessageType::server_query, &Requests::plain<wire::ServerQueryT, MessageType::server_query>},
     {MessageType::reservations_query, &Requests::reservations_query},
     {MessageType::hello, &Requests::hello},
+    {MessageType::token_create, &Requests::token_create},
 };
 inline constexpr std::size_t Requests::kinds = std::size(generators);
 

@@ -41,6 +41,7 @@ class SessionScript {
     server_query = 29,
     reservations_query = 30,
     hello = 31,
+    token_create = 32,
   };
   enum Action : std::uint8_t {
     settle = 0,

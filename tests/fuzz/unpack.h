@@ -121,6 +121,26 @@ inline bool unpack_any(const Message& message) {
       return unpack<wire::StepPoll>(message);
     case MessageType::done:
       return unpack<wire::Done>(message);
+    case MessageType::remote_hello:
+      return unpack<wire::RemoteHello>(message);
+    case MessageType::remote_challenge:
+      return unpack<wire::RemoteChallenge>(message);
+    case MessageType::remote_proof:
+      return unpack<wire::RemoteProof>(message);
+    case MessageType::heartbeat:
+      return unpack<wire::Heartbeat>(message);
+    case MessageType::data_open:
+      return unpack<wire::DataOpen>(message);
+    case MessageType::data_opened:
+      return unpack<wire::DataOpened>(message);
+    case MessageType::data_hello:
+      return unpack<wire::DataHello>(message);
+    case MessageType::bytes_get:
+      return unpack<wire::BytesGet>(message);
+    case MessageType::token_create:
+      return unpack<wire::TokenCreate>(message);
+    case MessageType::token_answer:
+      return unpack<wire::TokenAnswer>(message);
     case MessageType::none:
       return false;
   }

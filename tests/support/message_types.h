@@ -40,6 +40,7 @@ constexpr bool is_request(protocol::MessageType type) {
     case step_check:
     case reader_leave:
     case step_poll:
+    case token_create:
       return true;
     case none:
     case welcome:
@@ -57,6 +58,17 @@ constexpr bool is_request(protocol::MessageType type) {
     case reader_opened:
     case step_event:
     case segments_answer:
+    case token_answer:
+      return false;
+    // Of clients on other nodes, or to them: what speaks over the local socket has none of them.
+    case remote_hello:
+    case remote_challenge:
+    case remote_proof:
+    case heartbeat:
+    case data_open:
+    case data_opened:
+    case data_hello:
+    case bytes_get:
       return false;
   }
   return false;

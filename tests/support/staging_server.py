@@ -34,14 +34,31 @@ class StartError(RuntimeError):
 
 
 class StagingServer:
-    """One instance, run by ``user`` if root chooses one. ``environment`` is what its clients need in theirs."""
+    """One instance, run by ``user`` if root chooses one. ``environment`` is what its clients need in theirs.
+
+    ``prefix`` is a command that becomes the server's, ``ip netns exec NAME`` for example.
+    """
 
     def __init__(
-        self, root: Path, *, capacity: str = "1GiB", options: tuple[str, ...] = (), user: int | None = None
+        self,
+        root: Path,
+        *,
+        capacity: str = "1GiB",
+        options: tuple[str, ...] = (),
+        user: int | None = None,
+        prefix: tuple[str, ...] = (),
     ) -> None:
         self.root = root
         self.environment = {"FOREBAY_ROOT": str(root)}
-        self._arguments = [str(forebayd()), "--root", str(root), "--capacity", str(parse_size(capacity)), *options]
+        self._arguments = [
+            *prefix,
+            str(forebayd()),
+            "--root",
+            str(root),
+            "--capacity",
+            str(parse_size(capacity)),
+            *options,
+        ]
         self._user = user
         self._process: subprocess.Popen[bytes] | None = None
 

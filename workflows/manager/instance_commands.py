@@ -28,11 +28,18 @@ def up(
             help="What all reservations may take together, for example 200GiB. Default: 80 % of the free space."
         ),
     ] = None,
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="An address of this node for clients on other nodes: node7:7460, say. Default: no port is open.",
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Start the instance in the background: the staging server and the manager. Returns when both serve; idempotent."""
     instance = chosen_or_current()
-    state = InstanceControl(instance).up(None if capacity is None else parse_size(capacity))
+    state = InstanceControl(instance).up(None if capacity is None else parse_size(capacity), listen)
     if as_json:
         print_json(
             {

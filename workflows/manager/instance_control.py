@@ -49,7 +49,7 @@ class InstanceControl:
         self._server = Daemon("forebayd", instance.server_lock, instance.server_identity, instance.server_log)
         self._manager = Daemon("the manager", instance.manager_lock, instance.manager_identity, instance.manager_log)
 
-    def up(self, capacity_bytes: int | None) -> InstanceState:
+    def up(self, capacity_bytes: int | None, listen: str | None = None) -> InstanceState:
         """Starts what does not run. Returns when both serve."""
         self._make_root()
         with self._switch():
@@ -58,7 +58,14 @@ class InstanceControl:
                 command = [str(server_binary()), "--root", str(self._instance.root)]
                 if capacity_bytes is not None:
                     command += ["--capacity", str(capacity_bytes)]
+                if listen is not None:
+                    command += ["--listen", listen]
                 self._server.start(command, self._environment(), _START_SECONDS_MAX)
+            elif listen is not None:
+                raise InvalidArgumentError(
+                    "the instance runs already; to open a port, run `forebay down`, then `forebay up --listen …`",
+                    str(self._instance.root),
+                )
             info = self._server_info()
             if not server_started and capacity_bytes is not None and not _about_equal(capacity_bytes, info):
                 raise InvalidArgumentError(

@@ -9,6 +9,7 @@
 #include "client/connection/connection_guard.h"
 #include "client/connection/opening_process.h"
 #include "client/connection/reconnect.h"
+#include "fabric/token.h"
 #include "protocol/record_conversion.h"
 
 namespace forebay {
@@ -44,8 +45,7 @@ struct Admin::Impl {
       if (resumed || !(*opened)->is_broken()) return resumed;
     }
     if (reconnect_timeout_ms == 0) {
-      return opened ? fail(ErrorCode::disconnected, "the server went away again", place.socket_path)
-                    : fail(opened.error());
+      return opened ? fail(ErrorCode::disconnected, "the server went away again", place.text()) : fail(opened.error());
     }
     opened = client::reconnect_server(place, Deadline::after_ms(reconnect_timeout_ms), interrupt, resume);
     if (!opened) return fail(std::move(opened.error()));
@@ -232,6 +232,18 @@ Result<void> Admin::set_precious(const Address& address, const std::vector<std::
   set.steps = steps;
   set.precious = precious;
   return impl_->order(MessageType::precious_set, set, "stream " + address.path());
+}
+
+Result<std::string> Admin::create_token(std::string_view reservation, bool reads, bool writes,
+                                        std::uint64_t lifetime_s) {
+  wire::TokenCreateT wish;
+  wish.reservation = reservation;
+  wish.rights = (reads ? fabric::right_read : 0) | (writes ? fabric::right_write : 0);
+  wish.lifetime_s = lifetime_s;
+  ASSIGN_OR_RETURN(auto answer, impl_->ask(MessageType::token_create, wish, MessageType::token_answer,
+                                           "reservation " + wish.reservation));
+  ASSIGN_OR_RETURN(auto body, protocol::body_of<wire::TokenAnswer>(answer));
+  return protocol::text_of(body->token());
 }
 
 Result<std::vector<Finding>> Admin::audit(bool read_data) {

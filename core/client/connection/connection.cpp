@@ -23,6 +23,9 @@ namespace {
 
 // The interrupt hook is asked this often.
 constexpr std::int64_t slice_ms = 100;
+// A remote server that says nothing for so long is asked whether it lives, and given up if it does not answer.
+constexpr std::int64_t silence_before_heartbeat_ms = 5'000;
+constexpr std::int64_t silence_ms_max = 15'000;
 
 Result<Descriptor> connect_socket(const std::string& path, Deadline deadline, const InterruptHook& interrupt) {
   sockaddr_un address{};
@@ -58,6 +61,7 @@ Connection::Connection(Descriptor socket, ServerPlace place, InterruptHook inter
 
 Result<std::shared_ptr<Connection>> Connection::open(const ServerPlace& place, Deadline deadline,
                                                      InterruptHook interrupt) {
+  if (place.remote) return open_remote(place, deadline, std::move(interrupt));
   ASSIGN_OR_RETURN(auto socket, connect_socket(place.socket_path, deadline, interrupt));
   std::shared_ptr<Connection> connection(new Connection(std::move(socket), place, std::move(interrupt)));
   RETURN_IF_ERROR(connection->greet(deadline));
@@ -71,11 +75,15 @@ Result<void> Connection::greet(Deadline deadline) {
   auto answer = call(MessageType::hello, hello, MessageType::welcome, deadline);
   if (!answer) {
     if (answer.error().code == ErrorCode::timeout) {
-      return fail(ErrorCode::timeout, "the server does not answer; is it stopped or overloaded?", place_.socket_path);
+      return fail(ErrorCode::timeout, "the server does not answer; is it stopped or overloaded?", place_.text());
     }
     return fail(std::move(answer.error()));
   }
-  ASSIGN_OR_RETURN(auto welcome, protocol::body_of<wire::Welcome>(*answer));
+  return take_welcome(*answer);
+}
+
+Result<void> Connection::take_welcome(const Message& answer) {
+  ASSIGN_OR_RETURN(auto welcome, protocol::body_of<wire::Welcome>(answer));
   if (welcome->version() != protocol::protocol_version) {
     return fail(ErrorCode::unsupported, "the server speaks protocol version " + std::to_string(welcome->version()) +
                                             ", this client " + std::to_string(protocol::protocol_version) +
@@ -129,7 +137,7 @@ Result<void> Connection::receive_some(std::int64_t timeout_ms, std::vector<Messa
   const auto received = socket_.receive();
   while (auto message = socket_.pop()) {
     if (message->type == MessageType::none)
-      return fail(ErrorCode::protocol, "the server sent something that is not Forebay's protocol", place_.socket_path);
+      return fail(ErrorCode::protocol, "the server sent something that is not Forebay's protocol", place_.text());
     messages.push_back(std::move(*message));
   }
   return received;
@@ -138,6 +146,8 @@ Result<void> Connection::receive_some(std::int64_t timeout_ms, std::vector<Messa
 Result<Message> Connection::wait(std::uint32_t request, Deadline deadline) {
   std::unique_lock lock(mutex_);
   bool polled = false;
+  std::int64_t heard_ns = monotonic_ns();
+  bool asked_for_life = false;
   while (true) {
     if (auto found = answers_.find(request); found != answers_.end()) {
       Message message = std::move(found->second);
@@ -169,7 +179,26 @@ Result<Message> Connection::wait(std::uint32_t request, Deadline deadline) {
       }
       if (!received && !broken_) broken_ = std::move(received.error());
       answered_.notify_all();
+      if (!messages.empty()) {
+        heard_ns = monotonic_ns();
+        asked_for_life = false;
+      }
       if (!messages.empty() || broken_) continue;
+    }
+    if (is_remote()) {
+      const std::int64_t silence_ms = (monotonic_ns() - heard_ns) / 1'000'000;
+      if (silence_ms > silence_ms_max) {
+        broken_ = Error{ErrorCode::disconnected, "it has said nothing for 15 s", {}};
+        answered_.notify_all();
+        continue;
+      }
+      if (silence_ms > silence_before_heartbeat_ms && !asked_for_life) {
+        asked_for_life = true;
+        lock.unlock();
+        (void)tell(MessageType::heartbeat, wire::HeartbeatT());  // where it fails, the connection says so
+        lock.lock();
+        continue;
+      }
     }
     if (interrupt_) {
       lock.unlock();
@@ -217,7 +246,7 @@ Error Connection::broken_error() const {
     error = {ErrorCode::disconnected,
              "the connection to the Forebay server was lost (" + broken_->what +
                  "); `forebay up` starts it again, its log says what happened",
-             place_.socket_path};
+             place_.text()};
   }
   return error;
 }

@@ -16,13 +16,16 @@
 #include <forebay/writer.h>
 
 #include "base/clock.h"
+#include "fabric/data_path.h"
 #include "protocol/message_socket.h"
 
 namespace forebay::client {
 
 class Connection {
  public:
-  /// Connects and exchanges Hello and Welcome. Errors: disconnected (nobody listens), timeout, cancelled, protocol.
+  /// Connects and exchanges Hello and Welcome, with a remote server also proofs (connection_remote.cpp). Errors:
+  /// disconnected (nobody listens), timeout, cancelled, protocol; permission_denied (a remote server refuses the
+  /// token).
   static Result<std::shared_ptr<Connection>> open(const ServerPlace& place, Deadline deadline, InterruptHook interrupt);
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
@@ -66,6 +69,18 @@ class Connection {
   /// Steps that were asked for and then forgotten: the server holds each until it is released.
   std::vector<protocol::Message> take_unwanted_steps();
 
+  /// To a server on another node: no descriptors come, bytes of steps take a data path.
+  bool is_remote() const noexcept { return place_.remote.has_value(); }
+  /// Opens the data path if it is not open yet: for writing to what is granted, or for fetch().
+  Result<void> open_data(bool writes);
+  /// Bytes of extents of one step, one behind another. They count once the server has said that the step is still
+  /// there. One at a time; others wait.
+  Result<void> fetch(wire::BytesGetT request, std::span<std::byte> out);
+  /// Sends bytes to a granted place. They may be on their way when it returns.
+  Result<void> store(std::uint32_t segment, std::uint64_t offset, std::span<const std::byte> bytes);
+  /// Waits until all that was stored is written.
+  Result<void> finish_stores();
+
   /// Ends it, without memory; see connection_guard.h. Who waits for an answer is told.
   void give_up() noexcept;
   /// True once the server's end is gone or has sent something that makes no sense.
@@ -81,6 +96,14 @@ class Connection {
 
   Result<std::uint32_t> send(protocol::MessageType type, std::span<const std::uint8_t> body, bool with_answer);
   Result<void> greet(Deadline deadline);
+  // connection_remote.cpp
+  static Result<std::shared_ptr<Connection>> open_remote(const ServerPlace& place, Deadline deadline,
+                                                         InterruptHook interrupt);
+  Result<void> prove(Deadline deadline);
+  Result<void> take_welcome(const protocol::Message& answer);
+  /// What a data path does while nothing moves on it.
+  fabric::KeepWaiting keep_waiting();
+  Result<void> check_data(Result<void> done);
   /// One turn of receiving, of at most `timeout_ms`. Called by one thread at a time, without locks.
   Result<void> receive_some(std::int64_t timeout_ms, std::vector<protocol::Message>& messages);
   /// An answer that nobody waits for. Under mutex_.
@@ -102,6 +125,10 @@ class Connection {
   std::unordered_map<std::uint32_t, protocol::Message> answers_;
   std::unordered_set<std::uint32_t> outstanding_;  // requests whose answers somebody wants
   std::vector<protocol::Message> unwanted_steps_;
+
+  std::mutex data_mutex_;                     // taken before the others
+  std::unique_ptr<fabric::ClientPath> data_;  // guarded by data_mutex_; null until it is needed
+  std::uint64_t last_ticket_ = 0;             // guarded by data_mutex_
 
   protocol::MessageSocket socket_;  // its sending side is guarded by send_mutex_, its receiving side by receiving_
 };

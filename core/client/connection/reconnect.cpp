@@ -47,7 +47,7 @@ Result<std::shared_ptr<Connection>> reconnect_server(const ServerPlace& last_pla
                   "the Forebay server went away and did not come back in time; restart it with `forebay up` (what was "
                   "committed is safe) "
                   "and open the stream again",
-                  last_place.root.empty() ? last_place.socket_path : last_place.root);
+                  last_place.root.empty() ? last_place.text() : last_place.root);
     }
     place = last_place.now();
     RETURN_IF_ERROR(pause_ms(std::min(next_pause_ms, deadline.remaining_ms(pause_longest_ms)), interrupt));

@@ -54,8 +54,10 @@ Result<void> BlockReader::read_piece(const format::Piece& piece, std::uint64_t o
     ASSIGN_OR_RETURN(segment_, step_.pin().segment(piece.segment()));
   }
   if (auto checked = segment_->check(piece.member(), piece.offset(), piece.length()); !checked) return checked;
+  // From another node all of it is one request.
+  const std::uint64_t chunk_bytes_max = step_.link().is_remote() ? out.size() : read_bytes_max;
   for (std::uint64_t from = piece.offset() + offset; !out.empty();) {
-    const std::span<std::byte> chunk = out.first(std::min<std::uint64_t>(out.size(), read_bytes_max));
+    const std::span<std::byte> chunk = out.first(std::min<std::uint64_t>(out.size(), chunk_bytes_max));
     if (auto read = segment_->file().read_at(from, chunk); !read) {
       read.error().where = segment_->place(from);
       return read;
@@ -82,7 +84,9 @@ Result<void> BlockReader::read_range(std::uint64_t offset, std::span<std::byte> 
 }
 
 Result<void> BlockReader::read_short(std::uint64_t offset, std::span<std::byte> out) {
-  if (place_.piece_count != 1 || out.size() > short_range_bytes) return read_range(offset, out);
+  // A server on another node sends what belongs to the step, and no byte more.
+  if (place_.piece_count != 1 || out.size() > short_range_bytes || step_.link().is_remote())
+    return read_range(offset, out);
   StepState::ReadAhead& ahead = step_.read_ahead();
   const std::unique_lock lock(ahead.mutex, std::try_to_lock);
   if (!lock) return read_range(offset, out);
@@ -143,8 +147,10 @@ Result<void> BlockReader::read_checked(std::byte* out) {
                 "the block was written without a checksum, so it cannot be verified; read it with Verify=none");
   }
   std::uint32_t checksum = 0;
+  const bool at_once = out != nullptr && step_.link().is_remote();
+  const std::uint64_t chunk_bytes_max = at_once ? place_.bytes : BufferPool::buffer_bytes;
   for (std::uint64_t done = 0; done < place_.bytes;) {
-    const std::size_t bytes = std::min<std::uint64_t>(BufferPool::buffer_bytes, place_.bytes - done);
+    const std::size_t bytes = std::min<std::uint64_t>(chunk_bytes_max, place_.bytes - done);
     const std::span<std::byte> chunk(out != nullptr ? out + done : buffer(), bytes);
     RETURN_IF_ERROR(read_range(done, chunk));
     checksum = crc32c(chunk, checksum);
@@ -161,6 +167,16 @@ Result<void> BlockReader::verify(const StepState::BlockReference& block) {
   select(block);
   if (place_.bytes == 0) return {};
   auto checked = read_checked(nullptr);
+  if (checked) step_.set_verified(block);
+  return checked;
+}
+
+Result<void> BlockReader::read_whole(const StepState::BlockReference& block, std::byte* out) {
+  select(block);
+  const Verify verify = step_.link().options().verify;
+  if (verify == Verify::none || (verify == Verify::first && step_.is_verified(block)))
+    return read_range(0, {out, place_.bytes});
+  auto checked = read_checked(out);
   if (checked) step_.set_verified(block);
   return checked;
 }

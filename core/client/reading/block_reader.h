@@ -25,6 +25,9 @@ class BlockReader {
   /// the reader's options say. Errors: corrupt, io_error.
   Result<void> read_box(const StepState::BlockReference& block, const BoxPair& box, std::byte* out);
 
+  /// Copies all bytes of a block, checked as the reader's options say. Errors: corrupt, io_error.
+  Result<void> read_whole(const StepState::BlockReference& block, std::byte* out);
+
   /// Checks the CRC-32C of a whole block. unsupported if it was written without one.
   Result<void> verify(const StepState::BlockReference& block);
 

@@ -84,6 +84,9 @@ Result<NextStep> Reader::Impl::take_event(Message message, std::uint64_t generat
     const wire::StepSummary& summary = *event.step()->summary();
     auto pin = link->delivered(summary.step(), summary.epoch(), event.step()->pinned(), generation);
     auto state = client::StepState::load(std::move(pin), *event.step());
+    // A server that came back while metadata was read from it does not know that it has given the step, and gives it
+    // again.
+    if (moves && link->is_remote() && link->current().generation != generation) return NextStep{};
     if (state) next.step = std::make_shared<const Step>(std::make_unique<Step::Impl>(Step::Impl{std::move(*state)}));
     if (moves) {
       link->set_position(summary.epoch(), summary.step() + 1);
@@ -126,7 +129,7 @@ Reader::~Reader() {
 }
 
 Result<std::unique_ptr<Reader>> Reader::open(const Address& address, const ReaderOptions& options) {
-  ASSIGN_OR_RETURN(auto place, options.server ? Result<ServerPlace>(*options.server) : ServerPlace::find());
+  ASSIGN_OR_RETURN(auto place, ServerPlace::of(address, options.server));
   ASSIGN_OR_RETURN(auto link, ReaderLink::open(address, options, place));
   auto impl = std::make_unique<Impl>();
   impl->link = std::move(link);
@@ -174,7 +177,9 @@ Result<NextStep> Reader::next(std::int64_t timeout_ms) {
           if (event.error().where.empty()) event.error().where = link.where();
           return fail(std::move(event.error()));
         }
-        return impl_->take_event(std::move(*event), now.generation, true);
+        auto taken = impl_->take_event(std::move(*event), now.generation, true);
+        if (taken && taken->kind == NextStep::Kind::not_ready) continue;
+        return taken;
       }
       if (!now.connection->is_broken()) {
         if (answer.error().code == ErrorCode::timeout) return NextStep{};

@@ -7,6 +7,7 @@
 
 #include "base/return_error.h"
 #include "client/connection/reconnect.h"
+#include "client/reading/remote_step_file.h"
 #include "client/segments/client_device.h"
 
 namespace forebay::client {
@@ -52,13 +53,13 @@ Pin::~Pin() {
 }
 
 Result<void> Pin::check() const {
-  if (!lost_) return {};
+  if (!lost_ || link_->is_remote()) return {};
   return fail(ErrorCode::step_gone, "the server was restarted and could not keep this step for this reader",
               link_->where() + step_text(step_));
 }
 
 Result<void> Pin::check_after_read() const {
-  if (pinned_) return check();
+  if (pinned_ && !link_->is_remote()) return check();
   wire::StepCheckT request;
   request.key = std::make_unique<wire::StepKey>(step_, epoch_, 0);
   RETURN_IF_ERROR(link_->ask(MessageType::step_check, request, MessageType::done));
@@ -66,6 +67,11 @@ Result<void> Pin::check_after_read() const {
 }
 
 Result<std::shared_ptr<Segment>> Pin::segment(std::uint32_t number) const {
+  if (link_->is_remote()) {
+    if (auto made = link_->segments().make_remote(number, std::make_unique<RemoteStepFile>(*this, number))) return made;
+    return fail(ErrorCode::corrupt, "the step refers to a segment that the reservation does not have",
+                link_->where() + step_text(step_) + ", segment " + std::to_string(number));
+  }
   auto found = link_->segment(number);
   if (found || pinned_) return found;
   RETURN_IF_ERROR(check_after_read());
@@ -78,6 +84,7 @@ ReaderLink::ReaderLink(Address address, ReaderOptions options)
 Result<std::shared_ptr<ReaderLink>> ReaderLink::open(const Address& address, const ReaderOptions& options,
                                                      const ServerPlace& place) {
   std::shared_ptr<ReaderLink> link(new ReaderLink(address, options));
+  link->remote_ = place.remote.has_value();
   auto connected = connect_server(place, options.interrupt);
   if (!connected) return fail(std::move(connected.error()));
   auto opened = link->greet(*connected, nullptr, open_deadline(options.open_timeout_ms));
@@ -140,6 +147,7 @@ Result<void> ReaderLink::greet(const std::shared_ptr<Connection>& connection, Pr
   if (!answer.descriptors.empty()) presence = std::make_shared<const Descriptor>(std::move(answer.descriptors.front()));
   if (presented == nullptr) stream_uuid_ = std::move(uuid);
   segments_.set_layout(SegmentLayout(protocol::numbers_of(body->member_segments())));
+  if (remote_) segments_.set_remote(body->segment_bytes(), nullptr);
   const std::lock_guard lock(mutex_);
   session_ = body->session();
   epoch_ = body->epoch();
@@ -221,6 +229,22 @@ std::uint64_t ReaderLink::session() const {
 std::uint64_t ReaderLink::position() const {
   const std::lock_guard lock(mutex_);
   return position_;
+}
+
+Result<void> ReaderLink::fetch(const Pin& pin, const wire::Extent& extent, std::span<std::byte> out) {
+  RETURN_IF_ERROR(opening_process_.check());
+  const ConnectionGuard guard([this] { give_up(); });
+  wire::BytesGetT request;
+  request.key = std::make_unique<wire::StepKey>(pin.step(), pin.epoch(), 0);
+  request.extents.push_back(extent);
+  std::optional<Deadline> deadline;
+  while (true) {
+    const Current now = current();
+    auto fetched = now.connection->fetch(request, out);
+    if (fetched || !now.connection->is_broken()) return fetched;
+    if (!deadline) deadline = Deadline::after_ms(options_.reconnect_timeout_ms);
+    RETURN_IF_ERROR(resume(*now.connection, *deadline));
+  }
 }
 
 std::shared_ptr<Pin> ReaderLink::delivered(std::uint64_t step, std::uint32_t epoch, bool pinned,

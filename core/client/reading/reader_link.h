@@ -31,9 +31,9 @@ class Pin {
   Pin& operator=(const Pin&) = delete;
 
   bool pinned() const noexcept { return pinned_; }
-  /// step_gone once a server that was restarted could not keep the pin.
+  /// step_gone once a server that was restarted could not keep the pin. A remote step is asked for after each read.
   Result<void> check() const;
-  /// step_gone unless what was read up to now is the step's: asks the server where the step is not pinned.
+  /// step_gone unless what was read up to now is the step's: asks the server where the step is not pinned, or remote.
   Result<void> check_after_read() const;
   /// The server holds nothing under this name: it is not told when the handle goes.
   void disown() noexcept { lost_ = true; }
@@ -119,6 +119,11 @@ class ReaderLink : public std::enable_shared_from_this<ReaderLink> {
   /// until nobody holds `presence`.
   void give_up() noexcept { current().connection->give_up(); }
 
+  /// The server is on another node: bytes come by request.
+  bool is_remote() const noexcept { return remote_; }
+  /// Bytes of a step's extent from such a server. They count after Pin::check_after_read().
+  Result<void> fetch(const Pin& pin, const wire::Extent& extent, std::span<std::byte> out);
+
   SegmentCache& segments() noexcept { return segments_; }
   /// A segment by number, asked for where it is not here. corrupt if the server does not know it.
   Result<std::shared_ptr<Segment>> segment(std::uint32_t number);
@@ -141,6 +146,7 @@ class ReaderLink : public std::enable_shared_from_this<ReaderLink> {
   const ReaderOptions options_;
   const OpeningProcess opening_process_;
   std::string stream_uuid_;  // constant after open()
+  bool remote_ = false;      // likewise
   SegmentCache segments_;
   BufferPool buffers_;
 

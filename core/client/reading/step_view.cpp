@@ -13,6 +13,19 @@ using client::StepState;
 
 namespace {
 
+/// The block's bytes in memory of this process, from a server on another node.
+Result<std::shared_ptr<const client::Mapping>> fetched(const StepState& state, const StepState::BlockReference& block,
+                                                       std::uint64_t bytes) {
+  ASSIGN_OR_RETURN(auto memory, client::Mapping::of_memory(bytes));
+  client::BlockReader reader(state);
+  const auto read = reader.read_whole(block, memory->bytes().data());
+  // A step that is gone explains whatever else went wrong.
+  RETURN_IF_ERROR(state.pin().check_after_read());
+  RETURN_IF_ERROR(read);
+  RETURN_IF_ERROR(memory->make_read_only());
+  return std::shared_ptr<const client::Mapping>(std::move(memory));
+}
+
 /// What a view keeps: the step, so that its space is not used again, and the mapping.
 struct ViewOwner {
   std::shared_ptr<const StepState> state;
@@ -41,7 +54,8 @@ Result<const std::byte*> mapped_in_place(std::span<const format::Piece> pieces,
 
 Result<Step::View> Step::Impl::view(std::size_t variable, std::size_t block, const Box& box) const {
   const VariableInfo& info = state->variables()[variable];
-  if (!state->pin().pinned()) {
+  const bool remote = state->link().is_remote();
+  if (!state->pin().pinned() && !remote) {
     return fail(ErrorCode::unsupported,
                 "the step is not pinned (readers without a name hold too much of the reservation), so only copies are "
                 "safe; use read",
@@ -52,7 +66,7 @@ Result<Step::View> Step::Impl::view(std::size_t variable, std::size_t block, con
   const auto place = protocol::block_place(*reference.variable, reference.block);
   if (place.bytes == 0 || element_count(box.count) == 0)
     return fail(ErrorCode::unsupported, "a box without elements has no bytes to view; use read", state->where());
-  if (state->link().options().verify == Verify::first && !state->is_verified(reference)) {
+  if (!remote && state->link().options().verify == Verify::first && !state->is_verified(reference)) {
     client::BlockReader reader(*state);
     if (auto verified = reader.verify(reference); !verified) {
       verified.error().where = state->where() + ", variable " + info.name + ", block " + std::to_string(block) + ", " +
@@ -63,8 +77,19 @@ Result<Step::View> Step::Impl::view(std::size_t variable, std::size_t block, con
 
   auto owner = std::make_shared<ViewOwner>();
   owner->state = state;
+  View view;
   std::vector<format::Piece> pieces;
-  for (std::uint32_t i = 0; i < place.piece_count; ++i) {
+  if (remote) {
+    auto memory = fetched(*state, reference, place.bytes);
+    if (!memory) {
+      memory.error().where =
+          state->where() + ", variable " + info.name + ", block " + std::to_string(block) + ", " + memory.error().where;
+      return fail(std::move(memory.error()));
+    }
+    owner->mapping = std::move(*memory);
+    view.data = owner->mapping->bytes().data();
+  }
+  for (std::uint32_t i = 0; i < place.piece_count && !remote; ++i) {
     pieces.push_back(protocol::piece_of(*reference.variable, place.first_piece + i));
     ASSIGN_OR_RETURN(auto segment, state->pin().segment(pieces.back().segment()));
     const format::Piece& piece = pieces.back();
@@ -74,8 +99,9 @@ Result<Step::View> Step::Impl::view(std::size_t variable, std::size_t block, con
     }
     owner->segments.push_back(std::move(segment));
   }
-  View view;
-  ASSIGN_OR_RETURN(view.data, mapped_in_place(pieces, owner->segments));
+  if (!remote) {
+    ASSIGN_OR_RETURN(view.data, mapped_in_place(pieces, owner->segments));
+  }
   if (view.data == nullptr) {
     ASSIGN_OR_RETURN(auto mapping, client::Mapping::map(state->link().segments(), pieces, false));
     view.data = mapping->bytes().data();

@@ -49,6 +49,15 @@ Result<std::shared_ptr<Mapping>> Mapping::map(const SegmentCache& segments, std:
   return mapping;
 }
 
+Result<std::shared_ptr<Mapping>> Mapping::of_memory(std::size_t bytes) {
+  ASSIGN_OR_RETURN(auto range, AddressRange::reserve(bytes, bytes >= large_page_bytes ? large_page_bytes : 1));
+  std::byte* const address = range.begin();
+  if (::mprotect(address, bytes, PROT_READ | PROT_WRITE) != 0)
+    return system_error(errno, "cannot get " + std::to_string(bytes) + " bytes of memory; see ulimit -v and -m");
+  if (bytes >= large_page_bytes) (void)::madvise(address, bytes, MADV_HUGEPAGE);  // small pages do as well
+  return std::shared_ptr<Mapping>(new Mapping(std::move(range), address, bytes));
+}
+
 std::shared_ptr<void> Mapping::hold(const std::shared_ptr<Mapping>& mapping) {
   mapping->held_.store(true, std::memory_order_relaxed);
   return {mapping->address_, [mapping](void*) {

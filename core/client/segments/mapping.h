@@ -23,6 +23,8 @@ class Mapping {
   /// lives on without the cache.
   static Result<std::shared_ptr<Mapping>> map(const SegmentCache& segments, std::span<const format::Piece> pieces,
                                               bool writable);
+  /// Private memory of as many bytes, for what comes from or goes to another node.
+  static Result<std::shared_ptr<Mapping>> of_memory(std::size_t bytes);
   Mapping(const Mapping&) = delete;
   Mapping& operator=(const Mapping&) = delete;
 

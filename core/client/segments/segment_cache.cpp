@@ -91,6 +91,19 @@ void SegmentCache::set_layout(SegmentLayout layout) {
   layout_ = std::move(layout);
 }
 
+void SegmentCache::set_remote(std::uint64_t segment_bytes, RemoteFile file) {
+  const std::lock_guard lock(mutex_);
+  remote_segment_bytes_ = segment_bytes;
+  remote_file_ = std::move(file);
+}
+
+std::shared_ptr<Segment> SegmentCache::make_remote(std::uint32_t number, std::unique_ptr<File> file) const {
+  const std::lock_guard lock(mutex_);
+  const auto member = layout_.member_of(number);
+  if (!member) return nullptr;
+  return std::make_shared<Segment>(number, *member, std::move(file), remote_segment_bytes_, nullptr);
+}
+
 Result<void> SegmentCache::add(const flatbuffers::Vector<std::uint32_t>* numbers, std::vector<Descriptor> descriptors) {
   const std::size_t count = numbers == nullptr ? 0 : numbers->size();
   if (count != descriptors.size()) {
@@ -112,9 +125,16 @@ Result<void> SegmentCache::add(const flatbuffers::Vector<std::uint32_t>* numbers
 }
 
 std::shared_ptr<Segment> SegmentCache::find(std::uint32_t number) const {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   const auto found = segments_.find(number);
-  return found == segments_.end() ? nullptr : found->second;
+  if (found != segments_.end()) return found->second;
+  if (!remote_file_) return nullptr;
+  auto file = remote_file_(number);
+  lock.unlock();
+  auto made = make_remote(number, std::move(file));
+  lock.lock();
+  if (made) segments_.insert_or_assign(number, made);
+  return made;
 }
 
 void SegmentCache::drop_idle() {

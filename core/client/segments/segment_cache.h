@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -81,10 +82,16 @@ class SegmentCache {
 
   /// As the server says when a stream is opened, the same each time.
   void set_layout(SegmentLayout layout);
+  /// Segments of a server on another node, of `segment_bytes` each: `file` is asked for what is not here yet, and no
+  /// descriptor is ever taken over.
+  using RemoteFile = std::function<std::unique_ptr<File>(std::uint32_t segment)>;
+  void set_remote(std::uint64_t segment_bytes, RemoteFile file);
   /// Takes over descriptors that came for `numbers`, in that order. protocol if there are fewer or more of them.
   Result<void> add(const flatbuffers::Vector<std::uint32_t>* numbers, std::vector<Descriptor> descriptors);
   /// Null if the server has not sent it yet, or if it was dropped.
   std::shared_ptr<Segment> find(std::uint32_t number) const;
+  /// One that is not kept here. Null if there is no such segment.
+  std::shared_ptr<Segment> make_remote(std::uint32_t number, std::unique_ptr<File> file) const;
   /// Closes those that nobody else holds, so that the server can give them to others.
   void drop_idle();
   /// Closes those that nobody else holds and that have been unlinked: they would keep their space.
@@ -94,8 +101,10 @@ class SegmentCache {
   Device& device_;
   mutable std::mutex mutex_;
   SegmentLayout layout_;                         // guarded by mutex_
+  std::uint64_t remote_segment_bytes_ = 0;       // guarded by mutex_; 0: of this node's server
+  RemoteFile remote_file_;                       // guarded by mutex_
   std::shared_ptr<SegmentAddresses> addresses_;  // of the first segment's size; guarded by mutex_
-  std::unordered_map<std::uint32_t, std::shared_ptr<Segment>> segments_;  // guarded by mutex_
+  mutable std::unordered_map<std::uint32_t, std::shared_ptr<Segment>> segments_;  // guarded by mutex_
 };
 
 }  // namespace forebay::client

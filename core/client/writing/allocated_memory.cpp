@@ -44,7 +44,20 @@ Result<std::shared_ptr<Mapping>> AllocatedMemory::map(std::span<const format::Pi
 
 void AllocatedMemory::add(std::shared_ptr<Mapping> mapping, std::span<const format::Piece> pieces, std::uint32_t block,
                           DataType type) {
-  allocated_.push_back({std::move(mapping), block, type, pages_of(pieces)});
+  allocated_.push_back({std::move(mapping), block, type, pages_of(pieces), {}});
+}
+
+void AllocatedMemory::add_private(std::shared_ptr<Mapping> memory, std::span<const format::Piece> pieces,
+                                  std::uint32_t block, DataType type) {
+  allocated_.push_back({std::move(memory), block, type, {}, {pieces.begin(), pieces.end()}});
+}
+
+Result<void> AllocatedMemory::write_private(BlockWriter& blocks) {
+  for (const Allocated& entry : allocated_) {
+    if (entry.pieces.empty()) continue;
+    RETURN_IF_ERROR(blocks.write_bytes(entry.mapping->bytes(), entry.pieces));
+  }
+  return {};
 }
 
 Result<void> AllocatedMemory::complete(BlockWriter& blocks, protocol::StepMetadataBuilder& metadata) {

@@ -30,8 +30,13 @@ class AllocatedMemory {
   Result<std::shared_ptr<Mapping>> map(std::span<const format::Piece> pieces, std::uint64_t bytes);
   /// The program writes a block of the open step through it. `block`: its number in the step's metadata.
   void add(std::shared_ptr<Mapping> mapping, std::span<const format::Piece> pieces, std::uint32_t block, DataType type);
+  /// The same of private memory, which write_private() brings to these pieces.
+  void add_private(std::shared_ptr<Mapping> memory, std::span<const format::Piece> pieces, std::uint32_t block,
+                   DataType type);
   /// The step ends: nothing is written to it any more, and its metadata gets checksums and statistics.
   Result<void> complete(BlockWriter& blocks, protocol::StepMetadataBuilder& metadata);
+  /// After complete().
+  Result<void> write_private(BlockWriter& blocks);
   /// Does the program hold memory of the open step?
   bool any_held() const;
   /// The step is over: the program may look at what it allocated, and its space is not used before it lets go of it.
@@ -57,7 +62,8 @@ class AllocatedMemory {
     std::shared_ptr<Mapping> mapping;
     std::uint32_t block = 0;
     DataType type = DataType::float64;
-    std::vector<Extent> extents;
+    std::vector<Extent> extents;        ///< none of private memory
+    std::vector<format::Piece> pieces;  ///< of private memory
   };
   /// Such a block of an earlier step.
   struct Released {

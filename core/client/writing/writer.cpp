@@ -63,6 +63,13 @@ void Writer::Impl::give_up() noexcept {
   if (part_pin) allocated.keep_while_held(part_pin);
 }
 
+void Writer::Impl::write_remotely(std::uint64_t segment_bytes) {
+  remote = std::make_shared<client::RemoteSpace>();
+  segments.set_remote(segment_bytes, [space = remote](std::uint32_t segment) {
+    return std::make_unique<client::RemoteSpaceFile>(space, segment);
+  });
+}
+
 std::string Writer::Impl::where() const {
   return "stream " + address.path() + ", step " + std::to_string(step);
 }
@@ -181,7 +188,7 @@ Result<std::unique_ptr<Writer>> Writer::open(const Address& address, const Write
   }
   auto impl = std::make_unique<Impl>(address, options);
   const std::string where = "stream " + address.path();
-  ASSIGN_OR_RETURN(auto place, options.server ? Result<ServerPlace>(*options.server) : ServerPlace::find());
+  ASSIGN_OR_RETURN(auto place, ServerPlace::of(address, options.server));
   auto connected = client::connect_server(place, options.interrupt);
   if (!connected) return fail(std::move(connected.error()));
   impl->connection = std::move(*connected);
@@ -201,6 +208,7 @@ Result<std::unique_ptr<Writer>> Writer::open(const Address& address, const Write
     if (members.size() > 1)
       return fail(ErrorCode::unsupported, "the reservation lies on several staging servers; this client writes to one");
     impl->segments.set_layout(SegmentLayout(members));
+    if (connection->is_remote()) impl->write_remotely(body->segment_bytes());
     return {};
   };
   auto opened = greet(impl->connection);
@@ -211,6 +219,7 @@ Result<std::unique_ptr<Writer>> Writer::open(const Address& address, const Write
     if (connected) impl->connection = std::move(*connected);
     opened = connected ? Result<void>() : fail(std::move(connected.error()));
   }
+  if (opened && impl->remote) impl->remote->use(impl->connection);
   if (!opened) {
     if (opened.error().where.empty()) opened.error().where = where;
     return fail(std::move(opened.error()));
@@ -230,6 +239,7 @@ Result<std::uint64_t> Writer::begin_step() {
   }
   impl_->metadata.begin(impl_->options.rank, impl_->options.checksums, impl_->options.statistics);
   impl_->step_error.reset();
+  if (impl_->remote) impl_->remote->begin_step();
   impl_->state = Impl::State::in_step;
   return impl_->step;
 }

@@ -22,15 +22,22 @@ Result<Writer::Allocation> Writer::Impl::allocate(const BlockSpec& block, std::u
     return Allocation{};
   }
   RETURN_IF_ERROR(take_space(bytes, true));
-  auto mapping = allocated.map(pieces, bytes);
+  // Where the server is on another node, the memory is private and is sent at the step's end.
+  auto mapping = remote ? client::Mapping::of_memory(bytes) : allocated.map(pieces, bytes);
   if (!mapping) return failed(std::move(mapping.error()));
   added.pieces = pieces;
-  allocated.add(*mapping, pieces, metadata.add_block(variable_of(block), added), block.type);
+  const std::uint32_t number = metadata.add_block(variable_of(block), added);
+  if (remote) {
+    allocated.add_private(*mapping, pieces, number, block.type);
+  } else {
+    allocated.add(*mapping, pieces, number, block.type);
+  }
   return Allocation{(*mapping)->bytes(), client::Mapping::hold(*mapping)};
 }
 
 Result<void> Writer::Impl::pin_if_held() {
   part.holder = 0;
+  if (remote) return {};  // What the program holds is its own memory.
   if (!allocated.any_held()) return {};
   if (!holder) {
     ReaderOptions reading;

@@ -20,6 +20,7 @@
 #include "client/segments/segment_cache.h"
 #include "client/writing/allocated_memory.h"
 #include "client/writing/block_writer.h"
+#include "client/writing/remote_space.h"
 #include "client/writing/space.h"
 #include "protocol/step_metadata_builder.h"
 
@@ -49,6 +50,8 @@ struct Writer::Impl {
   /// The same, and nothing of the open step has failed so far.
   Result<void> check_step_whole() const;
   std::string where() const;
+  /// Blocks are sent to the server: nothing is mapped.
+  void write_remotely(std::uint64_t segment_bytes);
   /// The block's bytes, once everything about it holds.
   Result<std::uint64_t> check_block(const BlockSpec& block) const;
   Result<void> check_against_step(const BlockSpec& block);
@@ -99,6 +102,7 @@ struct Writer::Impl {
   std::uint32_t incarnation = 0;
 
   std::shared_ptr<client::Connection> connection;
+  std::shared_ptr<client::RemoteSpace> remote;  // where the server is on another node; else null
   client::SegmentCache segments;
   client::Space space;
   client::AllocatedMemory allocated;

@@ -135,6 +135,10 @@ Result<bool> Writer::Impl::fetch_segments(const wire::SegmentsGetT& missing) {
 
 Result<void> Writer::Impl::complete_part() {
   RETURN_IF_ERROR(allocated.complete(blocks, metadata));
+  if (auto sent = allocated.write_private(blocks); !sent) {
+    step_error = sent.error();
+    return sent;
+  }
   if (attributes_changed) {
     encoded_attributes = protocol::encode_attributes(attributes);
     attributes_changed = false;
@@ -143,6 +147,7 @@ Result<void> Writer::Impl::complete_part() {
   RETURN_IF_ERROR(take_space(encoded.size(), encoded.size() > small_metadata_bytes_max));
   Result<void> written = blocks.write_bytes(encoded, pieces);
   if (written) written = blocks.flush();
+  if (written && remote) written = remote->finish();
   if (!written) {
     step_error = written.error();
     return written;

@@ -17,7 +17,8 @@ void bind_addresses(nb::module_& module) {
       "parse_address",
       [](const std::string& text) {
         Address address = unwrap(parse_address(text));
-        return std::tuple(std::move(address.reservation), std::move(address.stream), address.step);
+        return std::tuple(std::move(address.reservation), std::move(address.stream), address.step,
+                          std::move(address.server));
       },
       "text"_a);
   module.def("is_valid_name", [](const std::string& name) { return is_valid_name(name); }, "name"_a);
@@ -30,7 +31,9 @@ void bind_addresses(nb::module_& module) {
           "of_root", [](nb::str root) { return unwrap(ServerPlace::of_root(bytes_of(std::move(root)))); }, "root"_a)
       .def_static(
           "at_socket", [](nb::str path) { return ServerPlace{bytes_of(std::move(path)), {}}; }, "path"_a)
-      .def_prop_ro("socket_path", [](const ServerPlace& place) { return text_of(place.socket_path); });
+      .def_static(
+          "at_server", [](const std::string& server) { return unwrap(ServerPlace::at_server(server)); }, "server"_a)
+      .def_prop_ro("text", [](const ServerPlace& place) { return text_of(place.text()); });
   module.def(
       "crc32c",
       [](nb::handle data, std::uint32_t previous) {

@@ -2,6 +2,7 @@
 // Names and addresses as users write them, and where the server of an instance is found.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -13,7 +14,8 @@ namespace forebay {
 /// True if `name` matches [A-Za-z][A-Za-z0-9_.-]{0,63}.
 bool is_valid_name(std::string_view name) noexcept;
 
-/// Parses `forebay://RES/STREAM`, `RES/STREAM` and `RES/STREAM@STEP`. `files` is not a stream's name.
+/// Parses `forebay://RES/STREAM`, `forebay://HOST:PORT/RES/STREAM` (the colon tells), `RES/STREAM` and
+/// `RES/STREAM@STEP`. `files` is not a stream's name.
 Result<Address> parse_address(std::string_view text);
 
 /// True if `text` can be meant as an address: it starts with forebay:// or has exactly one slash between valid names.
@@ -26,17 +28,41 @@ std::string instance_root();
 /// The server's socket: $FOREBAY_SOCKET, else what ROOT/endpoint says. not_found if no server was ever started there.
 Result<std::string> server_socket();
 
+/// A server on another node.
+struct RemoteServer {
+  std::string host;
+  std::string port;
+  std::string token_file;  ///< what the client shows; read at each connection, so that it can be renewed
+
+  /// "HOST:PORT".
+  std::string text() const;
+};
+
+/// The port of servers that are named without one (`HOST:`).
+inline constexpr std::string_view default_port = "7460";
+
+/// Splits "HOST:PORT", "HOST:" and "[ADDRESS]:PORT".
+Result<RemoteServer> parse_server(std::string_view text);
+
 /// Which instance a client belongs to: settled when it is opened. What the environment says later does not count, or a
 /// client whose server is away for a moment would go on with another instance's.
 struct ServerPlace {
   std::string socket_path;
   std::string root;  ///< of the instance, absolute; empty: the server is nowhere but at socket_path
+  std::optional<RemoteServer> remote = {};  ///< reached over TCP instead
 
-  /// `socket_path` if it names one, else what server_socket() says now.
+  /// `socket_path` if it names one, else the server of $FOREBAY_SERVER, else what server_socket() says now.
   static Result<ServerPlace> find(std::string_view socket_path = {});
   /// The instance below `root`, whatever the environment says. not_found if no server was ever started there.
   static Result<ServerPlace> of_root(std::string_view root);
 
+  /// A server on another node. `token_file` empty: $FOREBAY_TOKEN_FILE; permission_denied if that is not set.
+  static Result<ServerPlace> at_server(std::string_view server, std::string_view token_file = {});
+  /// The server that the address names, else `given`, else what find() says.
+  static Result<ServerPlace> of(const Address& address, const std::optional<ServerPlace>& given);
+
+  /// Where it is, for messages.
+  std::string text() const { return remote ? remote->text() : socket_path; }
   /// The same instance's: a server that was started anew may listen elsewhere.
   ServerPlace now() const;
 };

@@ -169,6 +169,9 @@ class Admin {
   /// only have been.
   Result<void> set_precious(const Address& address, const std::vector<std::uint64_t>& steps, bool precious);
 
+  /// A token with which the caller may use the reservation from another node: text for a file of mode 0600.
+  Result<std::string> create_token(std::string_view reservation, bool reads, bool writes, std::uint64_t lifetime_s);
+
   /// Cross-checks journals, space maps, descriptors and what lies on disk; with `read_data` also every block's
   /// checksum.
   Result<std::vector<Finding>> audit(bool read_data);

@@ -152,7 +152,8 @@ struct AttributeValue {
 struct Address {
   std::string reservation;
   std::string stream;
-  std::optional<std::uint64_t> step;
+  std::optional<std::uint64_t> step = {};
+  std::string server = {};  ///< "HOST:PORT" of the server that has it; empty: the one that client and environment name
 
   /// "RESERVATION/STREAM".
   std::string path() const { return reservation + "/" + stream; }

@@ -120,6 +120,11 @@ class MalformedTest : public ServerTest {
     add(MessageType::staged_mark, staged);
     add(MessageType::precious_set, precious);
     add(MessageType::audit_query, wire::AuditQueryT());
+    wire::TokenCreateT token;
+    token.reservation = "res";
+    token.rights = 1;
+    token.lifetime_s = 60;
+    add(MessageType::token_create, token);
     add(MessageType::writer_open, writer_open());
     add(MessageType::writer_rejoin, rejoin);
     add(MessageType::space_request, space);

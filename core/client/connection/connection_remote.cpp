@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+// A connection to a server on another node: the proofs at its begin, and its data path.
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "base/fail_point.h"
+#include "base/return_error.h"
+#include "client/connection/connection.h"
+#include "fabric/handshake.h"
+#include "fabric/tcp_client_path.h"
+
+namespace forebay::client {
+
+using protocol::Message;
+using protocol::MessageType;
+
+namespace {
+
+// Nobody needs longer messages before both have proved who they are.
+constexpr std::size_t greeting_bytes_max = 4096;
+constexpr std::int64_t data_open_timeout_ms = 10'000;
+constexpr std::int64_t silence_before_heartbeat_ns = std::int64_t{5} * 1'000'000'000;
+constexpr std::int64_t heartbeat_timeout_ms = 10'000;
+
+fabric::KeepWaiting interruptible(const InterruptHook& interrupt) {
+  return [&interrupt]() -> Result<void> {
+    if (interrupt && interrupt()) return fail(ErrorCode::cancelled, "interrupted while waiting for the server");
+    return {};
+  };
+}
+
+std::span<const std::byte> bytes_of(const flatbuffers::Vector<std::uint8_t>* numbers) {
+  if (numbers == nullptr) return {};
+  return std::as_bytes(std::span(numbers->data(), numbers->size()));
+}
+
+std::vector<std::uint8_t> numbers_of(std::span<const std::byte> bytes) {
+  const auto* begin = reinterpret_cast<const std::uint8_t*>(bytes.data());
+  return {begin, begin + bytes.size()};
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Connection>> Connection::open_remote(const ServerPlace& place, Deadline deadline,
+                                                            InterruptHook interrupt) {
+  ASSIGN_OR_RETURN(auto socket,
+                   fabric::connect_tcp(place.remote->host, place.remote->port, deadline, interruptible(interrupt)));
+  std::shared_ptr<Connection> connection(new Connection(std::move(socket), place, std::move(interrupt)));
+  if (auto proved = connection->prove(deadline); !proved) {
+    if (proved.error().where.empty()) proved.error().where = place.text();
+    return fail(std::move(proved.error()));
+  }
+  return connection;
+}
+
+Result<void> Connection::prove(Deadline deadline) {
+  // Anew each time: a token may have been renewed since.
+  ASSIGN_OR_RETURN(const auto token, fabric::read_token_file(place_.remote->token_file));
+  socket_.set_body_bytes_max(greeting_bytes_max);
+  const fabric::Nonce nonce = fabric::draw_nonce();
+  wire::RemoteHelloT hello;
+  hello.version = protocol::protocol_version;
+  hello.program = program_invocation_short_name;
+  hello.claims = numbers_of(token.claims);
+  hello.nonce.assign(nonce.begin(), nonce.end());
+  ASSIGN_OR_RETURN(const auto answer, call(MessageType::remote_hello, hello, MessageType::remote_challenge, deadline));
+  ASSIGN_OR_RETURN(const auto challenge, protocol::body_of<wire::RemoteChallenge>(answer));
+  fabric::Nonce servers{};
+  if (challenge->nonce() == nullptr || challenge->nonce()->size() != servers.size())
+    return fail(ErrorCode::protocol, "the server's challenge is malformed");
+  std::ranges::copy(*challenge->nonce(), servers.begin());
+  const fabric::Agreement agreement(token.secret, token.claims, nonce, servers);
+  const auto proof = challenge->proof() == nullptr ? std::span<const std::uint8_t>()
+                                                   : std::span(challenge->proof()->data(), challenge->proof()->size());
+  if (!fabric::is_same(agreement.server_proof(), proof)) {
+    return fail(ErrorCode::permission_denied,
+                "server and token do not belong together: the token in " + place_.remote->token_file +
+                    " was changed, or was made by another server; make one on the server's node with `forebay token "
+                    "create`");
+  }
+  wire::RemoteProofT mine;
+  const fabric::Proof own = agreement.client_proof();
+  mine.proof.assign(own.begin(), own.end());
+  ASSIGN_OR_RETURN(const auto request, start(MessageType::remote_proof, mine));
+  socket_.encrypt(agreement.client_cipher());
+  socket_.set_body_bytes_max(protocol::body_bytes_max);
+  ASSIGN_OR_RETURN(auto welcome, wait(request, deadline));
+  ASSIGN_OR_RETURN(welcome, expect(std::move(welcome), MessageType::welcome));
+  return take_welcome(welcome);
+}
+
+Result<void> Connection::open_data(bool writes) {
+  const std::lock_guard lock(data_mutex_);
+  if (data_ && !data_->is_broken()) return {};
+  data_.reset();
+  const Deadline deadline = Deadline::after_ms(data_open_timeout_ms);
+  wire::DataOpenT wish;
+  wish.writes = writes;
+  ASSIGN_OR_RETURN(const auto answer, call(MessageType::data_open, wish, MessageType::data_opened, deadline));
+  ASSIGN_OR_RETURN(const auto opened, protocol::body_of<wire::DataOpened>(answer));
+  ASSIGN_OR_RETURN(auto socket,
+                   fabric::connect_tcp(place_.remote->host, place_.remote->port, deadline, interruptible(interrupt_)));
+  // A connection for one question; then the socket is the path's.
+  Connection greeting(std::move(socket), place_, interrupt_);
+  greeting.socket_.set_body_bytes_max(greeting_bytes_max);
+  wire::DataHelloT hello;
+  hello.version = protocol::protocol_version;
+  hello.ticket = numbers_of(bytes_of(opened->ticket()));
+  RETURN_IF_ERROR(greeting.call(MessageType::data_hello, hello, MessageType::done, deadline));
+  data_ = std::make_unique<fabric::TcpClientPath>(greeting.socket_.release());
+  return {};
+}
+
+fabric::KeepWaiting Connection::keep_waiting() {
+  return [this, last_ns = monotonic_ns()]() mutable -> Result<void> {
+    if (interrupt_ && interrupt_()) return fail(ErrorCode::cancelled, "interrupted while waiting for the server");
+    if (is_broken()) return fail(ErrorCode::disconnected, "the control connection was lost");
+    if (monotonic_ns() - last_ns < silence_before_heartbeat_ns) return {};
+    // A disk may be slow; a server that lives answers this.
+    RETURN_IF_ERROR(
+        call(MessageType::heartbeat, wire::HeartbeatT(), MessageType::done, Deadline::after_ms(heartbeat_timeout_ms)));
+    last_ns = monotonic_ns();
+    return {};
+  };
+}
+
+Result<void> Connection::check_data(Result<void> done) {
+  // A broken path is a broken connection: what was on its way is not known. One that was only interrupted is made anew.
+  if (!done && data_->is_broken() && done.error().code != ErrorCode::cancelled) {
+    ::shutdown(socket_.descriptor(), SHUT_RDWR);
+    break_with({ErrorCode::disconnected, done.error().what, {}});
+  }
+  return done;
+}
+
+Result<void> Connection::fetch(wire::BytesGetT request, std::span<std::byte> out) {
+  RETURN_IF_ERROR(open_data(false));
+  const std::lock_guard lock(data_mutex_);
+  request.ticket = ++last_ticket_;
+  fail_point("client.data.before_get");
+  RETURN_IF_ERROR(tell(MessageType::bytes_get, request));
+  return check_data(data_->receive(request.ticket, out, keep_waiting()));
+}
+
+Result<void> Connection::store(std::uint32_t segment, std::uint64_t offset, std::span<const std::byte> bytes) {
+  RETURN_IF_ERROR(open_data(true));
+  const std::lock_guard lock(data_mutex_);
+  fail_point("client.data.before_write");
+  return check_data(data_->write(segment, offset, bytes, keep_waiting()));
+}
+
+Result<void> Connection::finish_stores() {
+  const std::lock_guard lock(data_mutex_);
+  if (!data_) return {};
+  return check_data(data_->finish_writes(keep_waiting()));
+}
+
+}  // namespace forebay::client

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a rank's blocks reach a server on another node: what is written to a granted place is sent there, and a step's
+// part is told only when all of it is written.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "base/device.h"
+#include "client/connection/connection.h"
+
+namespace forebay::client {
+
+class RemoteSpace {
+ public:
+  /// From now on through this connection: after open, and after each rejoin.
+  void use(std::shared_ptr<Connection> connection);
+  /// What an earlier step lost counts no more.
+  void begin_step() noexcept {
+    lost_.reset();
+    unfinished_ = false;
+  }
+  Result<void> write(std::uint32_t segment, std::uint64_t offset, std::span<const std::byte> bytes);
+  /// The server has all that was written since the step began, or this is the reason why not.
+  Result<void> finish();
+
+ private:
+  std::shared_ptr<Connection> connection_;
+  bool unfinished_ = false;
+  std::optional<Error> lost_;  // bytes of the open step
+};
+
+/// One segment of it.
+class RemoteSpaceFile final : public File {
+ public:
+  RemoteSpaceFile(std::shared_ptr<RemoteSpace> space, std::uint32_t segment) noexcept
+      : space_(std::move(space)), segment_(segment) {}
+
+  Result<void> read_at(std::uint64_t offset, std::span<std::byte> bytes) const override;
+  Result<void> write_at(std::uint64_t offset, std::span<const std::byte> bytes) override;
+  Result<void> allocate(std::uint64_t size) override;
+  Result<void> free_space(std::uint64_t offset, std::uint64_t length) override;
+  Result<void> sync() override;
+  Result<std::uint64_t> size() const override;
+  int descriptor() const noexcept override { return -1; }
+
+ private:
+  const std::shared_ptr<RemoteSpace> space_;
+  const std::uint32_t segment_;
+};
+
+}  // namespace forebay::client

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// The two ends of a data path: how bytes of steps travel between a remote client and its server, beside the control
+// connection that decides which. One for TCP; a path by libfabric will be another.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include <forebay/result.h>
+
+#include "base/device.h"
+#include "fabric/tcp_socket.h"
+
+namespace forebay::fabric {
+
+/// The client's end. One call at a time.
+class ClientPath {
+ public:
+  virtual ~ClientPath() = default;
+  ClientPath(const ClientPath&) = delete;
+  ClientPath& operator=(const ClientPath&) = delete;
+
+  /// What the server sends under `ticket`, as many bytes as `out` has. What the server says instead is the error.
+  virtual Result<void> receive(std::uint64_t ticket, std::span<std::byte> out, const KeepWaiting& keep_waiting) = 0;
+  /// Sends bytes for a place that was granted. They may be on their way when it returns.
+  virtual Result<void> write(std::uint32_t segment, std::uint64_t offset, std::span<const std::byte> bytes,
+                             const KeepWaiting& keep_waiting) = 0;
+  /// Waits until all that was sent is written; the first failure of them is the error.
+  virtual Result<void> finish_writes(const KeepWaiting& keep_waiting) = 0;
+  /// True after an error that left it in the middle of something: it is of no use any more.
+  virtual bool is_broken() const noexcept = 0;
+
+ protected:
+  ClientPath() = default;
+};
+
+/// What a server sends for one request.
+struct Transfer {
+  struct Piece {
+    std::shared_ptr<const File> file;
+    std::uint64_t offset = 0;
+    std::uint64_t length = 0;
+  };
+  std::uint64_t ticket = 0;
+  std::vector<Piece> pieces;
+};
+
+/// The server's end. Its calls come from the event loop and do not wait.
+class ServerPath {
+ public:
+  static constexpr std::size_t transfers_max = 64;
+
+  virtual ~ServerPath() = default;
+  ServerPath(const ServerPath&) = delete;
+  ServerPath& operator=(const ServerPath&) = delete;
+
+  /// False if more than transfers_max wait: the client does not keep to the protocol.
+  virtual bool send(Transfer transfer) = 0;
+  /// The answer to a request that gets no bytes. False likewise.
+  virtual bool refuse(std::uint64_t ticket, const Error& error) = 0;
+  /// Nothing is sent or written any more once its thread has noticed; nothing that is sent from now on arrives.
+  virtual void close() noexcept = 0;
+
+ protected:
+  ServerPath() = default;
+};
+
+}  // namespace forebay::fabric

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where one remote rank may write just now: the extents that it was granted, with the files they lie in. The event loop
+// changes it, the thread of the rank's data path asks. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+
+#include <forebay/result.h>
+
+#include "base/device.h"
+
+namespace forebay::fabric {
+
+class WriteWindow {
+ public:
+  struct Range {
+    std::uint32_t segment = 0;
+    std::uint64_t offset = 0;
+    std::uint64_t length = 0;
+  };
+
+  bool has_segment(std::uint32_t segment) const;
+  /// Opened for this rank alone, so that the kernel knows that somebody may write there.
+  void add_segment(std::uint32_t segment, std::shared_ptr<File> file);
+  /// From now on these may be written, and nothing else. False if a write elsewhere is under way.
+  bool allow_only(std::span<const Range> ranges);
+
+  /// The file to write to, until end(). protocol if it is not allowed.
+  Result<std::shared_ptr<File>> begin(std::uint32_t segment, std::uint64_t offset, std::uint64_t length);
+  void end();
+  /// Closes the files: nothing is allowed any more.
+  void drop();
+
+ private:
+  /// Under mutex_.
+  bool is_allowed(const Range& range) const;
+
+  mutable std::mutex mutex_;
+  // Guarded by mutex_:
+  std::map<std::uint32_t, std::shared_ptr<File>> files_;
+  std::map<std::uint32_t, std::map<std::uint64_t, std::uint64_t>> allowed_;  // by segment: from offset to end
+  std::optional<Range> writing_;
+};
+
+}  // namespace forebay::fabric

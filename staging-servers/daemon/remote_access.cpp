@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/remote_access.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <forebay/address.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/return_error.h"
+#include "base/uuid.h"
+#include "fabric/tcp_socket.h"
+
+namespace forebay::server {
+namespace {
+
+constexpr const char* key_name = "token-key";
+constexpr std::uint64_t key_bytes_max = 4096;
+constexpr std::size_t data_paths_max = 512;
+constexpr std::size_t offers_max = 512;
+constexpr std::int64_t offer_ns = std::int64_t{10} * 1'000'000'000;
+constexpr std::uint64_t lifetime_s_max = std::uint64_t{366} * 24 * 3600;
+
+}  // namespace
+
+RemoteAccess::RemoteAccess(Device& device, std::string root, EventLoop& loop, ReservationTable& reservations)
+    : device_(device), root_(std::move(root)), loop_(loop), reservations_(reservations), data_(data_paths_max) {}
+
+RemoteAccess::~RemoteAccess() {
+  stop_listening();
+}
+
+Result<void> RemoteAccess::listen(const std::string& place, const std::function<void()>& accept) {
+  ASSIGN_OR_RETURN(const auto server, parse_server(place));
+  RETURN_IF_ERROR(key());
+  ASSIGN_OR_RETURN(listener_, fabric::listen_tcp(server.host, server.port));
+  RETURN_IF_ERROR(loop_.watch(listener_.get(), EPOLLIN, [accept](std::uint32_t) { accept(); }));
+  log::info("clients on other nodes may connect to {}", server.text());
+  return {};
+}
+
+Descriptor RemoteAccess::accept() {
+  while (true) {
+    Descriptor socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (socket.valid()) return socket;
+    if (errno == EINTR || errno == ECONNABORTED) continue;
+    if (errno != EAGAIN && errno != EWOULDBLOCK) {
+      log::error("cannot accept a client of another node: {}", std::generic_category().message(errno));
+      // Out of descriptors, most likely; the client that waits would wake the loop again at once.
+      constexpr std::int64_t pause_ns = 200'000'000;
+      loop_.change(listener_.get(), 0);
+      loop_.at(monotonic_ns() + pause_ns, [this] {
+        if (listener_.valid()) loop_.change(listener_.get(), EPOLLIN);
+      });
+    }
+    return {};
+  }
+}
+
+void RemoteAccess::stop_listening() {
+  if (!listener_.valid()) return;
+  loop_.forget(listener_.get());
+  listener_.reset();
+}
+
+Result<const fabric::TokenKey*> RemoteAccess::key() {
+  if (key_) return &*key_;
+  const std::string path = root_ + "/" + key_name;
+  auto bytes = read_whole(device_, path, key_bytes_max);
+  if (bytes) {
+    const std::string_view text(reinterpret_cast<const char*>(bytes->data()), bytes->size());
+    ASSIGN_OR_RETURN(key_, fabric::TokenKey::parse(text, path));
+    return &*key_;
+  }
+  if (bytes.error().code != ErrorCode::not_found) return fail(std::move(bytes.error()));
+  const fabric::TokenKey drawn = fabric::TokenKey::draw();
+  const std::string text = drawn.to_text();
+  // Files of a device are its owner's alone.
+  RETURN_IF_ERROR(write_whole(device_, root_, key_name, std::as_bytes(std::span(text))));
+  key_ = drawn;
+  return &*key_;
+}
+
+Result<std::string> RemoteAccess::create_token(const Peer& peer, const wire::TokenCreateT& wish) {
+  ASSIGN_OR_RETURN(Reservation* const reservation, reservations_.find(wish.reservation, peer));
+  const std::string where = "reservation " + wish.reservation;
+  if (wish.rights == 0 || (wish.rights & ~fabric::rights_all) != 0)
+    return fail(ErrorCode::invalid_argument, "a token has the right to read, to write, or both", where);
+  if (wish.lifetime_s == 0 || wish.lifetime_s > lifetime_s_max)
+    return fail(ErrorCode::invalid_argument, "a token lives for a second to 366 days", where);
+  ASSIGN_OR_RETURN(const fabric::TokenKey* const made_with, key());
+  fabric::TokenClaims claims;
+  claims.key_id = made_with->id;
+  claims.reservation_id = reservation->record().id;
+  claims.uid = peer.uid;
+  claims.rights = wish.rights;
+  claims.expires_ns = wall_clock_ns() + static_cast<std::int64_t>(wish.lifetime_s) * 1'000'000'000;
+  claims.serial = random_number();
+  fabric::Token token;
+  token.claims = fabric::encode(claims);
+  token.secret = made_with->secret_of(token.claims);
+  log::info("token {:016x} made for user {}, reservation {}", claims.serial, peer.uid, wish.reservation);
+  return fabric::to_text(token);
+}
+
+std::optional<fabric::Secret> RemoteAccess::secret_of(const fabric::TokenClaims& claims,
+                                                      std::span<const std::byte> encoded) {
+  const auto made_with = key();
+  if (!made_with || (*made_with)->id != claims.key_id) return std::nullopt;
+  return (*made_with)->secret_of(encoded);
+}
+
+Result<void> RemoteAccess::admit(const RemotePeer& peer) {
+  for (const auto& [name, reservation] : reservations_.all()) {
+    if (reservation->record().id == peer.reservation_id && !reservation->retiring()) return {};
+  }
+  return fail(ErrorCode::permission_denied,
+              "the token's reservation is gone; make another with `forebay token create`");
+}
+
+Result<std::vector<std::uint8_t>> RemoteAccess::offer_data(Connection& connection, bool writes) {
+  const std::int64_t now = monotonic_ns();
+  std::erase_if(offers_, [now](const auto& offer) { return offer.second.until_ns <= now; });
+  if (offers_.size() >= offers_max || data_.is_full()) {
+    return fail(ErrorCode::busy,
+                fmt::format("the server has {} data paths to clients on other nodes, as many as it may; close readers",
+                            data_paths_max));
+  }
+  const fabric::Nonce drawn = fabric::draw_nonce();
+  std::vector<std::uint8_t> ticket(drawn.begin(), drawn.end());
+  offers_[ticket] = {&connection, connection.alive(), writes, now + offer_ns};
+  return ticket;
+}
+
+Result<void> RemoteAccess::check_ticket(std::span<const std::uint8_t> ticket) {
+  const auto found = offers_.find({ticket.begin(), ticket.end()});
+  const bool valid = found != offers_.end() && found->second.until_ns > monotonic_ns() &&
+                     !found->second.alive.expired() && !found->second.connection->closing();
+  if (valid) return {};
+  return fail(ErrorCode::permission_denied, "this ticket for a data path is not valid, or not any more");
+}
+
+void RemoteAccess::begin_data(std::span<const std::uint8_t> ticket, Descriptor socket) {
+  auto taken = offers_.extract({ticket.begin(), ticket.end()});
+  if (!taken) return;
+  Connection& connection = *taken.mapped().connection;
+  const auto ended = [this](const Error& why) {
+    // Segments that it could write to may be others' now.
+    loop_.post([this, why] {
+      log::debug("a data path ended: {}", why.message());
+      reservations_.space_may_be_free();
+    });
+  };
+  auto path = data_.serve(std::move(socket), taken.mapped().writes ? connection.window() : nullptr, ended);
+  if (path) {
+    connection.use_data_path(std::move(*path));
+  } else {
+    connection.close(path.error().message());
+  }
+}
+
+}  // namespace forebay::server

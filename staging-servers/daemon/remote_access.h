@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// The door to clients on other nodes: the port, the key that tokens are made with, and the data paths.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/device.h"
+#include "fabric/data_server.h"
+#include "loop/remote_door.h"
+#include "reservations/reservation_table.h"
+
+namespace forebay::server {
+
+class RemoteAccess final : public RemoteDoor {
+ public:
+  /// `reservations` outlive it.
+  RemoteAccess(Device& device, std::string root, EventLoop& loop, ReservationTable& reservations);
+  ~RemoteAccess() override;
+
+  /// Opens the port at "HOST:PORT"; `accept` is called when clients wait.
+  Result<void> listen(const std::string& place, const std::function<void()>& accept);
+  /// The socket of a client that waits; invalid if there is none, or no room for one.
+  Descriptor accept();
+  void stop_listening();
+
+  /// A token for a peer of this node, in text form. invalid_argument, or why the peer may not use the reservation.
+  Result<std::string> create_token(const Peer& peer, const wire::TokenCreateT& wish);
+
+  // RemoteDoor
+  std::optional<fabric::Secret> secret_of(const fabric::TokenClaims& claims,
+                                          std::span<const std::byte> encoded) override;
+  Result<void> admit(const RemotePeer& peer) override;
+  Result<std::vector<std::uint8_t>> offer_data(Connection& connection, bool writes) override;
+  Result<void> check_ticket(std::span<const std::uint8_t> ticket) override;
+  void begin_data(std::span<const std::uint8_t> ticket, Descriptor socket) override;
+
+ private:
+  struct Offer {
+    Connection* connection = nullptr;
+    std::weak_ptr<const bool> alive;
+    bool writes = false;
+    std::int64_t until_ns = 0;
+  };
+  /// The key in ROOT/token-key, drawn when it is first needed.
+  Result<const fabric::TokenKey*> key();
+
+  Device& device_;
+  const std::string root_;
+  EventLoop& loop_;
+  ReservationTable& reservations_;
+  std::optional<fabric::TokenKey> key_;
+  Descriptor listener_;
+  std::map<std::vector<std::uint8_t>, Offer> offers_;  ///< by ticket
+  fabric::DataServer data_;
+};
+
+}  // namespace forebay::server

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a client on another node has to pass before it is a client: its proof, step by step, and what it may say then.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <forebay/result.h>
+
+#include "fabric/handshake.h"
+#include "loop/connection.h"
+
+namespace forebay::server {
+
+/// What greetings ask of the server.
+class RemoteDoor {
+ public:
+  virtual ~RemoteDoor() = default;
+  /// Nothing for claims that this server did not make.
+  virtual std::optional<fabric::Secret> secret_of(const fabric::TokenClaims& claims,
+                                                  std::span<const std::byte> encoded) = 0;
+  /// permission_denied if the token's reservation is gone, or no longer takes it.
+  virtual Result<void> admit(const RemotePeer& peer) = 0;
+  /// A ticket for one data path of this connection.
+  virtual Result<std::vector<std::uint8_t>> offer_data(Connection& connection, bool writes) = 0;
+  /// Gives the socket to the data path that the ticket is for. permission_denied for a ticket that is not valid.
+  virtual Result<void> check_ticket(std::span<const std::uint8_t> ticket) = 0;
+  virtual void begin_data(std::span<const std::uint8_t> ticket, Descriptor socket) = 0;
+};
+
+/// The rights that a message takes: any one of them does. Nothing for what a remote peer may not say at all.
+std::optional<std::uint32_t> rights_for(protocol::MessageType type) noexcept;
+
+/// One client's proof. Errors end the conversation.
+class RemoteGreeting {
+ public:
+  RemoteGreeting(RemoteDoor& door, std::string address) : door_(door), address_(std::move(address)) {}
+
+  /// The answer to its RemoteHello.
+  Result<wire::RemoteChallengeT> challenge(const protocol::Message& hello);
+  /// Who it is, with the cipher of the conversation, once its RemoteProof holds.
+  Result<RemotePeer> admit(const protocol::Message& proof);
+  std::unique_ptr<RecordCipher> cipher() const { return agreement_->server_cipher(); }
+  bool is_challenged() const noexcept { return agreement_.has_value(); }
+
+ private:
+  RemoteDoor& door_;
+  const std::string address_;
+  fabric::TokenClaims claims_;
+  std::optional<fabric::Agreement> agreement_;
+};
+
+}  // namespace forebay::server

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Three nodes, and a server on one of them that listens for the others."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import forebay
+from tests.remote.nodes import PORT, Nodes, why_not
+from tests.remote.programs import Programs
+from tests.support.staging_server import StagingServer
+
+#: Makes a file with a token: of which reservation, with which rights, for how many seconds.
+TokenMaker = Callable[..., Path]
+
+
+@pytest.fixture(scope="session")
+def nodes_possible() -> None:
+    """Skips where there can be no nodes."""
+    if reason := why_not():
+        pytest.skip(reason)
+
+
+@pytest.fixture
+def nodes(nodes_possible: None) -> Iterator[Nodes]:
+    """Nodes of a server, a producer and a consumer."""
+    with Nodes(str(os.getpid())) as made:
+        yield made
+
+
+@pytest.fixture
+def server(nodes: Nodes, tmp_path: Path) -> Iterator[StagingServer]:
+    """A server on its node, which listens for the others, with a reservation ``run1``."""
+    made = StagingServer(
+        tmp_path / "root",
+        options=("--listen", f"0.0.0.0:{PORT}", "--restart-grace-ms", "2000"),
+        prefix=nodes.prefix("server"),
+        capacity="2GiB",
+    )
+    with made:
+        with forebay.Admin(made.root) as admin:
+            admin.create("run1", "512MiB")
+            admin.create("other", "64MiB")
+        yield made
+
+
+@pytest.fixture
+def token(server: StagingServer, tmp_path: Path) -> TokenMaker:
+    """Makes tokens as a user on the server's node does."""
+
+    def make(*rights: str, reservation: str = "run1", lifetime: float = 3600) -> Path:
+        file = tmp_path / f"{reservation}-{'-'.join(rights)}-{lifetime}.token"
+        with forebay.Admin(server.root) as admin:
+            text = admin.create_token(reservation, rights=rights, lifetime=lifetime)
+        file.touch(0o600)
+        file.write_text(text + "\n")
+        return file
+
+    return make
+
+
+@pytest.fixture
+def programs(nodes: Nodes, tmp_path: Path) -> Programs:
+    """Starts writers and readers on their nodes."""
+    return Programs(nodes, tmp_path)

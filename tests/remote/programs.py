@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The programs of these tests, each on its node."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.remote.nodes import Nodes, RemoteProgram
+from tests.support.plugin import plugin_library
+
+__all__ = ["Programs", "finish"]
+
+HERE = Path(__file__).parent
+
+
+def configuration(path: Path, io: str, **parameters: str) -> Path:
+    """An ADIOS2 configuration whose IO uses the plugin."""
+    lines = "".join(f'<parameter key="{key}" value="{value}"/>' for key, value in parameters.items())
+    library = plugin_library().with_suffix("")
+    path.write_text(
+        f'<adios-config><io name="{io}"><engine type="Plugin"><parameter key="PluginName" value="forebay"/>'
+        f'<parameter key="PluginLibrary" value="{library}"/>{lines}</engine></io></adios-config>'
+    )
+    return path
+
+
+class Programs:
+    """Starts the programs of a test on their nodes."""
+
+    def __init__(self, nodes: Nodes, folder: Path) -> None:
+        self._nodes = nodes
+        self._folder = folder
+
+    def writer(self, steps: int, token: Path | None, *, fail_point: str = "", **parameters: str) -> RemoteProgram:
+        """ADIOS2 by XML, the server as a parameter."""
+        server = self._nodes.server("producer")
+        xml = configuration(self._folder / "writer.xml", "simulation", Stream="run1/flow", Server=server, **parameters)
+        return self._start(
+            "producer", "adios2_writer.py", str(xml), str(steps), token=token, FOREBAY_FAIL_POINT=fail_point
+        )
+
+    def adios2_reader(self, token: Path, **parameters: str) -> RemoteProgram:
+        """ADIOS2 by XML, the server in the address, the token as a parameter."""
+        address = f"forebay://{self._nodes.server('consumer')}/run1/flow"
+        xml = configuration(self._folder / "reader.xml", "analysis", Stream=address, TokenFile=str(token), **parameters)
+        return self._start("consumer", "adios2_reader.py", str(xml), token=None)
+
+    def python_reader(self, token: Path | None, consumer: str = "render", fail_point: str = "") -> RemoteProgram:
+        """Python, the server by the environment."""
+        server = self._nodes.server("consumer")
+        environment = {"FOREBAY_SERVER": server, "FOREBAY_FAIL_POINT": fail_point}
+        return self._start("consumer", "python_reader.py", "run1/flow", consumer, token=token, **environment)
+
+    def impatient_reader(self, token: Path) -> RemoteProgram:
+        """One that waits a second for a server that went away."""
+        server = self._nodes.server("consumer")
+        return self._start("consumer", "impatient_reader.py", "run1/flow", token=token, FOREBAY_SERVER=server)
+
+    def _start(self, kind: str, name: str, *arguments: str, token: Path | None, **environment: str) -> RemoteProgram:
+        root = HERE.parent.parent
+        return RemoteProgram(
+            self._nodes, kind, HERE / name, *arguments, token=token, PYTHONPATH=str(root), **environment
+        )
+
+
+def finish(program: RemoteProgram) -> str:
+    """Waits for its end, which must be a good one, and returns what it printed."""
+    status, output, errors = program.finish()
+    assert status == 0, errors
+    return output

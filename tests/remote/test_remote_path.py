@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Producer, server and consumer on nodes of their own: what arrives, and what happens when one of them is lost."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import forebay
+from forebay.errors import PermissionDeniedError
+from tests.remote.nodes import Nodes
+from tests.remote.programs import Programs, finish
+from tests.support.staging_server import StagingServer
+
+pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("nodes")]
+
+TokenMaker = Callable[..., Path]
+
+
+def test_adios2_writes_and_reads_across_nodes(programs: Programs, token: TokenMaker, server: StagingServer) -> None:
+    with programs.adios2_reader(token("read")) as reader, programs.writer(4, token("write")) as writer:
+        for number in range(4):
+            assert reader.line() == str(number)
+            reader.tell()
+        assert reader.line() == "end"
+        finish(reader)
+        assert finish(writer).split() == ["0", "1", "2", "3"]
+    with forebay.open("run1/flow", instance=server.root) as stream:
+        for summary in stream.steps():
+            stream[summary.number]["T"].verify()
+    with forebay.Admin(server.root) as admin:
+        assert not [finding for finding in admin.audit(read_data=True) if finding.severity == "problem"]
+
+
+def test_killed_reader_goes_on_at_its_cursor(programs: Programs, token: TokenMaker) -> None:
+    with programs.writer(5, token("write"), Retention="consumers:render") as writer:
+        with programs.python_reader(token("read")) as reader:
+            for number in range(2):
+                assert reader.line() == str(number)
+                reader.tell()
+            assert reader.line() == "2"  # not acknowledged
+            reader.kill()
+        with programs.python_reader(token("read")) as again:
+            for number in range(2, 5):
+                assert again.line() == str(number)
+                again.tell()
+            assert again.line() == "end"
+            finish(again)
+        finish(writer)
+
+
+def test_reader_goes_on_after_a_restart_of_the_server(
+    programs: Programs, token: TokenMaker, server: StagingServer
+) -> None:
+    with programs.writer(3, token("write")) as writer:
+        finish(writer)
+    with programs.python_reader(token("read")) as reader:
+        assert reader.line() == "0"
+        server.kill()
+        server.start()
+        for number in range(1, 3):
+            reader.tell()
+            assert reader.line() == str(number)
+        reader.tell()
+        assert reader.line() == "end"
+        finish(reader)
+
+
+def test_server_that_is_cut_off_is_noticed_and_found_again(programs: Programs, token: TokenMaker, nodes: Nodes) -> None:
+    with programs.writer(3, token("write")) as writer:
+        finish(writer)
+    with programs.python_reader(token("read")) as reader:
+        assert reader.line() == "0"
+        nodes.cut("consumer")
+        reader.tell()
+        nodes.heal("consumer")
+        for number in range(1, 3):
+            assert reader.line() == str(number)
+            reader.tell()
+        assert reader.line() == "end"
+        finish(reader)
+
+
+def test_stopped_server_is_noticed(programs: Programs, token: TokenMaker, server: StagingServer) -> None:
+    with programs.writer(1, token("write")) as writer:
+        finish(writer)
+    with programs.impatient_reader(token("read")) as reader:
+        assert reader.line() == "open"
+        server.send(signal.SIGSTOP)
+        try:
+            reader.tell()
+            assert reader.line() == "DisconnectedError"
+        finally:
+            server.send(signal.SIGCONT)
+        finish(reader)
+
+
+def test_no_port_is_open_unless_it_was_configured(nodes: Nodes, tmp_path: Path) -> None:
+    with StagingServer(tmp_path / "quiet", prefix=nodes.prefix("server")) as quiet:
+        sockets = Path(f"/proc/{quiet.pid}/net/tcp").read_text().splitlines()[1:]
+        assert sockets == []
+
+
+def test_client_without_a_token_is_refused(programs: Programs, server: StagingServer) -> None:
+    with programs.python_reader(None) as reader:
+        status, _, errors = reader.finish()
+        assert status != 0
+        assert "FOREBAY_TOKEN_FILE" in errors
+    with programs.writer(1, None) as writer:
+        status, _, errors = writer.finish()
+        assert status != 0
+        assert "token" in errors
+
+
+@pytest.mark.parametrize(
+    ("rights", "reservation", "lifetime", "said"),
+    [
+        (("write",), "run1", 3600, "no right"),
+        (("read",), "other", 3600, "no reservation of this name"),
+    ],
+)
+def test_token_of_others_is_refused(
+    programs: Programs, token: TokenMaker, rights: tuple[str, ...], reservation: str, lifetime: float, said: str
+) -> None:
+    with programs.python_reader(token(*rights, reservation=reservation, lifetime=lifetime)) as reader:
+        status, _, errors = reader.finish()
+        assert status != 0
+        assert PermissionDeniedError.__name__ in errors or "PermissionDenied" in errors
+        assert said in errors
+
+
+def test_expired_token_is_refused(programs: Programs, token: TokenMaker) -> None:
+    file = token("read", lifetime=1)
+    expired = time.time() + 1
+    while time.time() < expired:  # a token ends by the clock
+        time.sleep(expired - time.time())
+    with programs.python_reader(file) as reader:
+        status, _, errors = reader.finish()
+        assert status != 0
+        assert "expired" in errors
+
+
+def test_forged_token_is_refused(programs: Programs, token: TokenMaker) -> None:
+    file = token("read")
+    text = file.read_text().strip()
+    place = len("forebay-token-1.") + 12  # in the uid
+    changed = "A" if text[place] != "A" else "B"
+    file.write_text(text[:place] + changed + text[place + 1 :])
+    with programs.python_reader(file) as reader:
+        status, _, errors = reader.finish()
+        assert status != 0
+        assert "do not belong together" in errors or "not made by this server" in errors
+
+
+def test_token_that_others_may_read_is_refused(programs: Programs, token: TokenMaker) -> None:
+    file = token("read")
+    file.chmod(0o644)
+    with programs.python_reader(file) as reader:
+        status, _, errors = reader.finish()
+        assert status != 0
+        assert "chmod 600" in errors
