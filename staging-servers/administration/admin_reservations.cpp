@@ -58,7 +58,7 @@ Result<void> AdminSession::create_reservation(const protocol::Message& message,
     return fail(ErrorCode::permission_denied,
                 "only the server's own user may create reservations; ask the manager (`forebay create`)", where);
   if (wanted.lifetime < 1 || wanted.lifetime > 2)
-    return fail(ErrorCode::invalid_argument, "the lifetime is job or persistent", where);
+    return fail(ErrorCode::invalid_argument, "the lifetime must be job or persistent", where);
   if (wanted.access_mode != static_cast<std::uint8_t>(AccessMode::striped) ||
       wanted.type != static_cast<std::uint8_t>(ReservationType::scratch)) {
     return fail(ErrorCode::unsupported, "only striped scratch reservations exist so far", where);
@@ -94,7 +94,7 @@ Result<void> AdminSession::create_reservation(const protocol::Message& message,
       return fail(
           ErrorCode::already_exists,
           fmt::format("a reservation of this name exists with {} for streams and {} for files, for user {}; destroy it "
-                      "first, or take another name",
+                      "first, or choose another name",
                       size_text(have.capacity_bytes), size_text(have.files_bytes), have.owner_uid),
           where);
     }
@@ -128,7 +128,7 @@ Result<void> AdminSession::create_reservation(const protocol::Message& message,
             if (error.code == ErrorCode::no_space) {
               error.what = "reservation " + shared->name + ": " + error.what + "; the file system of " +
                            server.info().root + " has too little room for " + std::to_string(shared->capacity_bytes) +
-                           " bytes: make some, or create a smaller reservation";
+                           " bytes: free some space, or create a smaller reservation";
             }
             connection_.answer_failure(request, error);
             return;

@@ -22,7 +22,7 @@ std::optional<Error> loss_of(const std::vector<Stream*>& streams) {
   for (Stream* stream : streams) {
     const std::string where = "stream " + stream->path();
     if (stream->group().active())
-      return Error{ErrorCode::refused, "it is being written; end the writers, or force it", where};
+      return Error{ErrorCode::refused, "the stream is being written; end the writers, or force it", where};
     const auto precious =
         std::ranges::count_if(stream->state().steps, [](const auto& entry) { return entry.second.precious(); });
     if (precious > 0) {
@@ -139,7 +139,8 @@ Result<void> AdminSession::remove_stream(const protocol::Message& message, const
     if (const auto error = loss_of({stream})) return fail(*error);
   }
   if ((*reservation)->unreadable(wish.stream) != nullptr && !wish.force) {
-    return fail(ErrorCode::refused, "it cannot be opened, but its steps may be whole; mend the disk, or force it",
+    return fail(ErrorCode::refused,
+                "the stream cannot be opened, but its steps may be whole; repair the disk, or force it",
                 "stream " + wish.reservation + "/" + wish.stream);
   }
   if (auto removed = (*reservation)->remove_stream(wish.stream); !removed) return removed;

@@ -22,7 +22,7 @@ void audit_stream(Stream& stream, std::vector<Finding>& findings) {
   const std::string where = "stream " + stream.path();
   if (!stream.damage().empty()) {
     add_problem(findings, where,
-                "the journal is damaged: " + stream.damage() + "; the steps before can be read, nothing can be added");
+                "the journal is damaged: " + stream.damage() + "; earlier steps can be read, but nothing can be added");
   } else if (state.status == StreamStatus::failed) {
     add_problem(findings, where,
                 "has failed: " + state.status_text + "; stage out what is durable, then destroy the reservation");
@@ -30,8 +30,8 @@ void audit_stream(Stream& stream, std::vector<Finding>& findings) {
   if (state.status == StreamStatus::interrupted) {
     findings.push_back(
         {Finding::Severity::note, where,
-         "is interrupted (" + state.status_text + "); a restarted writer goes on, or the stream stays as it is"});
-    if (stream.group().step_open()) add_problem(findings, where, "is interrupted, but a step is open");
+         "is interrupted (" + state.status_text + "); restart the writer to continue, or leave the stream as it is"});
+    if (stream.group().step_open()) add_problem(findings, where, "is interrupted, but has an open step");
   }
   if (stream.group().rejoining())
     findings.push_back(
@@ -91,7 +91,7 @@ std::vector<Finding> audit_accounting(AdministeredServer& server) {
       add_problem(findings, "reservation " + name, problem);
     for (const auto& [stream_name, why] : reservation->unreadable_streams()) {
       add_problem(findings, "stream " + name + "/" + stream_name,
-                  "cannot be opened: " + why + "; mend the disk and restart the server, or remove the stream");
+                  "cannot be opened: " + why + "; repair the disk and restart the server, or remove the stream");
     }
     for (auto& [stream_name, stream] : reservation->streams()) audit_stream(*stream, findings);
     audit_space(*reservation, findings);

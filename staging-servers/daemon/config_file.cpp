@@ -46,7 +46,7 @@ class Line {
     std::string key(rest_.substr(0, length));
     rest_.remove_prefix(length);
     skip_space();
-    if (key.empty() || !take('=')) return invalid("this is no setting; write: name = value, one to a line");
+    if (key.empty() || !take('=')) return invalid("this is not a setting; write name = value, one to a line");
     skip_space();
     return key;
   }
@@ -71,10 +71,10 @@ class Line {
       constexpr std::string_view meant = "\"\\\t\n\r\b\f";
       const std::size_t known = ++i < rest_.size() ? escaped.find(rest_[i]) : std::string_view::npos;
       if (known == std::string_view::npos)
-        return invalid("there is no such escape here; for a backslash write '…' or \"\\\\\"");
+        return invalid("this escape is not allowed here; for a backslash write '…' or \"\\\\\"");
       text.push_back(meant[known]);
     }
-    return invalid("the text has no end: its closing quote is missing on this line");
+    return invalid("the text does not end: its closing quote is missing on this line");
   }
 
   Result<std::int64_t> take_number() {
@@ -123,7 +123,7 @@ Result<void> take(Line& line, std::optional<T>& setting) {
   } else {
     ASSIGN_OR_RETURN(setting, line.take_text());
   }
-  if (!line.is_done()) return invalid("something follows the value; a comment begins with #");
+  if (!line.is_done()) return invalid("there is text after the value; a comment begins with #");
   return {};
 }
 
@@ -154,7 +154,7 @@ Result<ConfigFile> parse_config(std::string_view text, const std::string& path) 
     const auto name = line.take_key();
     if (!name) return fail(ErrorCode::invalid_argument, name.error().what, where);
     const std::string setting = where + ", setting " + *name;
-    if (!seen.insert(*name).second) return fail(ErrorCode::invalid_argument, "the setting stands there twice", setting);
+    if (!seen.insert(*name).second) return fail(ErrorCode::invalid_argument, "the setting occurs twice", setting);
     if (auto taken = take_setting(*name, line, config); !taken)
       return fail(ErrorCode::invalid_argument, std::move(taken.error().what), setting);
   }

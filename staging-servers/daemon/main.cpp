@@ -62,7 +62,7 @@ void raise_descriptor_limit() {
 /// Ends the server as any other death would: without memory nothing can be answered, and no error be put together.
 [[noreturn]] void end_without_memory() {
   constexpr std::string_view text =
-      "forebayd: out of memory, ending; committed steps are safe and clients wait: start it again, with more memory\n";
+      "forebayd: out of memory, ending; committed steps are safe and clients wait: start it again with more memory\n";
   if (::write(STDERR_FILENO, text.data(), text.size()) < 0) ::_exit(2);
   ::_exit(1);
 }

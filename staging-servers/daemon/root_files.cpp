@@ -16,7 +16,7 @@ Result<std::uint64_t> parse_pool(const std::string& text, const std::string& pat
   std::uint64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc() || end != text.data() + text.size()) {
-    return fail(ErrorCode::corrupt, "the pool's size cannot be read; start once with --capacity to write it anew",
+    return fail(ErrorCode::corrupt, "the pool's size cannot be read; start once with --capacity to write it again",
                 path);
   }
   return number;

@@ -25,8 +25,8 @@ constexpr std::size_t remote_strangers_max = 64;  // clients that have not prove
 
 /// Why a server does not start, and what its operator can do about what the system said.
 tl::unexpected<Error> refusal(Error error) {
-  if (error.code == ErrorCode::no_space) error.what += "; make some room, then start the server again";
-  if (error.code == ErrorCode::io_error) error.what += "; mend that, then start the server again";
+  if (error.code == ErrorCode::no_space) error.what += "; free some space, then start the server again";
+  if (error.code == ErrorCode::io_error) error.what += "; repair that, then start the server again";
   return fail(std::move(error));
 }
 

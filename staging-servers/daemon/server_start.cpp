@@ -56,10 +56,12 @@ Result<std::string> runtime_directory() {
     return system_error(errno, "cannot make the directory for sockets", directory);
   struct stat status{};
   if (::lstat(directory.c_str(), &status) != 0)
-    return system_error(errno, "cannot look at the directory for sockets", directory);
+    return system_error(errno, "cannot examine the directory for sockets", directory);
   if (!S_ISDIR(status.st_mode) || status.st_uid != ::geteuid() || (status.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
-    return fail(ErrorCode::permission_denied,
-                "the directory for sockets is not ours alone: remove it, or set XDG_RUNTIME_DIR", directory);
+    return fail(
+        ErrorCode::permission_denied,
+        "the directory for sockets belongs to, or can be written by, somebody else: remove it, or set XDG_RUNTIME_DIR",
+        directory);
   }
   return directory;
 }
@@ -76,7 +78,7 @@ Result<void> Server::prepare_root() {
                         options_.root);
   options_.root = canonical.string();
   lock_ = Descriptor(::open((options_.root + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-  if (!lock_.valid()) return system_error(errno, "cannot write in the root", options_.root);
+  if (!lock_.valid()) return system_error(errno, "cannot write to the root", options_.root);
   if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
     return fail(ErrorCode::busy, "another forebayd serves this root; `forebay down` ends it", options_.root);
   }
@@ -137,14 +139,14 @@ Result<void> Server::learn_capacity() {
   if (!capacity) {
     struct statvfs status{};
     if (::statvfs(options_.root.c_str(), &status) != 0)
-      return system_error(errno, "cannot tell the free space", options_.root);
+      return system_error(errno, "cannot determine the free space", options_.root);
     capacity = static_cast<std::uint64_t>(status.f_bavail) * status.f_frsize / 10 * 8;
   }
   pool_bytes_ = *capacity / storage::granularity_bytes * storage::granularity_bytes;
   if (pool_bytes_ < storage::capacity_bytes_min) {
     return fail(ErrorCode::invalid_argument,
                 "a pool of " + size_text(*capacity) + " has no room for the smallest reservation, which takes " +
-                    size_text(storage::capacity_bytes_min) + "; name a larger one with --capacity",
+                    size_text(storage::capacity_bytes_min) + "; set a larger one with --capacity",
                 options_.root);
   }
   const std::string written = std::to_string(pool_bytes_) + "\n";
@@ -171,7 +173,7 @@ Result<void> Server::recover() {
     const std::string& server = record.members.front()->server;
     if (!server.empty() && server != identity_.uuid) {
       start_problems_.push_back("reservation " + record.name + " (id " + record.id + ") belongs to root " + server +
-                                ", this one is " + identity_.uuid + "; it is left alone: move it back there");
+                                ", this one is " + identity_.uuid + "; it is left alone: move it back to its root");
       unread_.push_back(record.id);
       continue;
     }
@@ -224,14 +226,14 @@ Result<void> Server::listen() {
     return system_error(errno, "cannot bind", socket_path_);
   // Whoever can reach the server may connect: rights are decided by who the peer is.
   if (::chmod(socket_path_.c_str(), 0666) != 0)
-    return system_error(errno, "cannot open the socket to others", socket_path_);
+    return system_error(errno, "cannot give other users access to the socket", socket_path_);
   if (::listen(listener_.get(), SOMAXCONN) != 0) return system_error(errno, "cannot listen", socket_path_);
   if (auto watched = loop_->watch(listener_.get(), EPOLLIN, [this](std::uint32_t) { accept_clients(); }); !watched)
     return watched;
   const std::string endpoint = socket_path_ + "\n";
   if (auto written = keep_text("endpoint", endpoint); !written) return written;
   if (::chmod((options_.root + "/endpoint").c_str(), 0644) != 0)
-    return system_error(errno, "cannot open the endpoint file to others", options_.root + "/endpoint");
+    return system_error(errno, "cannot give other users access to the endpoint file", options_.root + "/endpoint");
   log::info("forebayd {} serves {} on {}", version_text, options_.root, socket_path_);
   if (!options_.listen.empty()) return remote_->listen(options_.listen, [this] { accept_remote_clients(); });
   return {};

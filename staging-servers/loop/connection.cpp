@@ -33,7 +33,7 @@ Result<std::unique_ptr<Connection>> Connection::accept(EventLoop& loop, Connecti
   ucred credentials{};
   socklen_t length = sizeof credentials;
   if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0)
-    return system_error(errno, "cannot learn who the peer is");
+    return system_error(errno, "cannot identify the peer");
   Peer peer;
   peer.uid = credentials.uid;
   peer.gid = credentials.gid;

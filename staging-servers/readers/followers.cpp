@@ -234,7 +234,8 @@ Result<void> Followers::get_step(ReaderSession& session, std::uint32_t request, 
   if (found == state_.steps.end()) {
     if (number < state_.next_step) {
       return fail(ErrorCode::step_gone,
-                  "the step is not kept any more: retention dropped it, or it was withdrawn; list what is kept", where);
+                  "the step is no longer kept: retention dropped it, or it was withdrawn; list the steps that are kept",
+                  where);
     }
     return fail(ErrorCode::not_found,
                 fmt::format("there is no such step yet; step {} comes next: follow the stream", state_.next_step),

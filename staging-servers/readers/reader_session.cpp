@@ -75,10 +75,9 @@ void ReaderSession::open(const protocol::Message& message) {
                     wish_.min_watermark <= 2 && wish_.start_kind >= 1 && wish_.start_kind <= 5 &&
                     wish_.distribution <= 3 && wish_.pins.size() <= pins_max;
   if (!sane) {
-    connection_.answer_failure(
-        open_request_,
-        {ErrorCode::invalid_argument,
-         "not a valid stream's or consumer's name, or an option with a value that does not exist", where});
+    connection_.answer_failure(open_request_,
+                               {ErrorCode::invalid_argument,
+                                "not a valid name of a stream or consumer, or an option with an unknown value", where});
     return;
   }
   consumer = wish_.consumer;

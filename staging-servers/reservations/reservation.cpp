@@ -53,7 +53,7 @@ const std::string* Reservation::unreadable(const std::string& stream) const {
 Result<void> Reservation::check_readable(const std::string& stream) const {
   const std::string* why = unreadable(stream);
   if (why == nullptr) return {};
-  std::string what = "the stream cannot be opened: " + *why + "; mend the disk and restart the server";
+  std::string what = "the stream cannot be opened: " + *why + "; repair the disk and restart the server";
   if (unreadable_streams().contains(stream)) what += ", or remove the stream";
   return fail(ErrorCode::corrupt, std::move(what), "stream " + name() + "/" + stream);
 }
@@ -161,9 +161,10 @@ void Reservation::read_streams(bool after_boot, const std::set<std::string>& unc
 Result<void> Reservation::remove_stream(const std::string& stream) {
   auto& unreadable = space_.segments().unreadable_streams;
   if (const auto all = unreadable.find(all_streams); all != unreadable.end()) {
-    return fail(ErrorCode::io_error,
-                "the reservation's streams cannot be listed: " + all->second + "; mend the disk and restart the server",
-                "stream " + name() + "/" + stream);
+    return fail(
+        ErrorCode::io_error,
+        "the reservation's streams cannot be listed: " + all->second + "; repair the disk and restart the server",
+        "stream " + name() + "/" + stream);
   }
   // Else a new stream of this name would be taken for it at the next start.
   const auto no_more_unchecked = [&] {
@@ -174,10 +175,11 @@ Result<void> Reservation::remove_stream(const std::string& stream) {
     // Which steps they hold only its journal tells, and with it gone these would be anybody's space.
     services_.readers.forget_gone_unplaced();
     if (services_.readers.has_unplaced()) {
-      return fail(ErrorCode::busy,
-                  "readers of before the server's start may hold steps of this stream, which cannot be read; end them "
-                  "first",
-                  "stream " + name() + "/" + stream);
+      return fail(
+          ErrorCode::busy,
+          "readers from before the server's start may hold steps of this stream, which cannot be read; end them "
+          "first",
+          "stream " + name() + "/" + stream);
     }
     if (auto retired = services_.store.retire_stream(record_.id, stream); !retired) return retired;
     unreadable.erase(stream);

@@ -167,7 +167,7 @@ Result<void> JournalRoom::make_room_for_stream() {
   if (make_room(nullptr, new_stream_bytes)) return {};
   return fail(ErrorCode::no_space,
               fmt::format("the journals take {} bytes, and no segment can make room for another; remove streams, drop "
-                          "steps, or make a larger reservation",
+                          "steps, or create a larger reservation",
                           taken_bytes()),
               "reservation " + segments_.reservation());
 }

@@ -16,7 +16,7 @@ namespace {
 /// Why a wait ends that has not begun.
 const char* why_at_once(const SpaceWaiter& waiter) {
   if (waiter.when_full == WhenFull::error) return "the stream was opened with WhenFull=error";
-  return "nothing that could free space is under way: drop or stage out steps, set a retention, or make a larger "
+  return "nothing that could free space is under way: drop or stage out steps, set a retention, or create a larger "
          "reservation";
 }
 
@@ -69,8 +69,8 @@ void SpaceQueue::wait(SpaceWaiter waiter, std::int64_t timeout_ms) {
     const auto& [stream, why] = *space_.segments().unreadable_streams.begin();
     waiter.answer(
         fail(ErrorCode::corrupt,
-             fmt::format("nothing can be written in this reservation: stream {} cannot be opened, so which space it "
-                         "holds is not known ({}); mend the disk and restart the server, or remove that stream",
+             fmt::format("nothing can be written in this reservation: stream {} cannot be opened, so it is not known "
+                         "which space it holds ({}); repair the disk and restart the server, or remove that stream",
                          stream, why),
              "stream " + waiter.user->path()));
     return;
@@ -181,9 +181,9 @@ std::pair<SpaceQueue::Waiters::iterator, const char*> SpaceQueue::next_to_give_u
 tl::unexpected<Error> SpaceQueue::full_error(const SpaceWaiter& waiter, const std::string& why) const {
   const char* obstacle = "";
   if (waits_for_record(waiter)) {
-    obstacle = " but no segment that could make room for the journals";
+    obstacle = ", but no segment can make room for the journals";
   } else if (space_.map().free_bytes() >= waiter.bytes) {
-    obstacle = " but in segments that other writers fill";
+    obstacle = ", but in segments that other writers fill";
   }
   return fail(
       ErrorCode::no_space,

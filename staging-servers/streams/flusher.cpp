@@ -185,7 +185,8 @@ void Flusher::segments_synced(const std::shared_ptr<Job>& job, const std::option
   if (job->rewinds == rewinds_ && job->target > stream_.state().durable_next) {
     if (auto recorded = stream_.record(storage::RecordType::durable_to, durable_to(stream_, job->target)); !recorded) {
       give_up(*job);
-      log::warning("stream {}: what is durable cannot be noted: {}", stream_.path(), recorded.error().message());
+      log::warning("stream {}: the durable watermark cannot be recorded: {}", stream_.path(),
+                   recorded.error().message());
       if (stream_.state().status != StreamStatus::failed) retry_later();
       return;
     }

@@ -127,8 +127,8 @@ Result<void> Stream::group_ended(std::uint32_t incarnation, StreamStatus status,
   ended.time_ns = wall_clock_ns();
   auto recorded = record(storage::RecordType::group_ended, ended);
   if (!recorded) {
-    recorded.error().what = "the end of the group cannot be written down, so a restarted server would wait for it: " +
-                            recorded.error().what;
+    recorded.error().what =
+        "the end of the group cannot be recorded, so a restarted server would wait for it: " + recorded.error().what;
     log::error("stream {}: {}", path(), recorded.error().message());
     (void)applied(state_.apply(ended));
   }

@@ -44,7 +44,7 @@ Result<void> take_space(const StreamServices& services, ReservationSpace& space,
     }
     return fail(
         ErrorCode::corrupt,
-        fmt::format("step {} claims space that another one holds or that does not exist", (*step)->committed.step),
+        fmt::format("step {} claims space that another step holds or that does not exist", (*step)->committed.step),
         fmt::format("stream {}/{}", space.reservation(), state.name));
   }
   return {};
@@ -62,8 +62,9 @@ Result<void> drop_overtaken(ReservationSpace& space, ReadStream& read, std::uint
     }
   }
   if (dropped.ranges.empty()) return {};
-  log::warning("stream {}/{}: {} steps were dropped by records that are gone, and their space is another's",
-               space.reservation(), read.state.name, dropped.ranges.size());
+  log::warning(
+      "stream {}/{}: {} steps were dropped by records that are lost, and their space belongs to another stream",
+      space.reservation(), read.state.name, dropped.ranges.size());
   if (auto applied = read.state.apply(dropped); !applied) return applied;
   const auto checkpoint = read.state.checkpoint_body();
   auto written = read.journal->roll({checkpoint.data(), checkpoint.size()});
@@ -91,8 +92,9 @@ void forget(ReservationSpace& space, storage::StreamState& state, std::uint64_t 
 void take_space_not_durable(ReservationSpace& space, storage::StreamState& state) {
   for (auto step = state.steps.lower_bound(state.durable_next); step != state.steps.end(); ++step) {
     if (take_step(space, step->second)) continue;
-    log::warning("stream {}/{}: step {} was dropped before the loss of power, and its space is another's: cut there",
-                 space.reservation(), state.name, step->first);
+    log::warning(
+        "stream {}/{}: step {} was dropped before power was lost, and its space belongs to another stream: cut there",
+        space.reservation(), state.name, step->first);
     forget(space, state, step->first, false);
     return;
   }
@@ -139,7 +141,7 @@ Result<std::optional<std::uint64_t>> first_damaged(ReservationSpace& space, cons
     if (!checked && checked.error().code != ErrorCode::corrupt) {
       // Never not_found, which says of a stream that it was not made whole.
       return fail(ErrorCode::io_error,
-                  fmt::format("whether step {} survived the loss of power cannot be told: {}", step->first,
+                  fmt::format("cannot tell whether step {} survived the loss of power: {}", step->first,
                               checked.error().message()),
                   where);
     }
@@ -160,7 +162,8 @@ Result<std::optional<std::uint64_t>> first_damaged(ReservationSpace& space, cons
 bool take_if_whole(ReservationSpace& space, const std::string& stream, const storage::StepState& step) {
   const std::uint64_t number = step.committed.step;
   if (!take_step(space, step)) {
-    log::warning("stream {}/{}: step {} was dropped, and its space is another's", space.reservation(), stream, number);
+    log::warning("stream {}/{}: step {} was dropped, and its space belongs to another stream", space.reservation(),
+                 stream, number);
     return false;
   }
   // Dropped, and written over since by what is gone as well.

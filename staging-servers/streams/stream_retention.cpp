@@ -194,7 +194,8 @@ void Stream::give_way(const Extent& extent) {
     dropped.ranges.emplace_back(entry.first, entry.first);
   }
   for (const storage::StepState& step : given_up) {
-    log::warning("stream {}: step {} was dropped, and its space is another's", path(), step.committed.step);
+    log::warning("stream {}: step {} was dropped, and its space belongs to another stream", path(),
+                 step.committed.step);
     followers_.revoke({step.committed.epoch, step.committed.step});
   }
   // A damaged journal takes no record, and a start finds the steps again, to be given up again.

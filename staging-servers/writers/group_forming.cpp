@@ -37,13 +37,15 @@ std::optional<Error> GroupForming::refusal(const wire::WriterOpenT& wish) const 
         where};
   }
   if (wish.group.size() > group_bytes_max) {
-    return Error{ErrorCode::invalid_argument,
-                 fmt::format("a group id has at most {} bytes, this one {}", group_bytes_max, wish.group.size()),
-                 where};
+    return Error{
+        ErrorCode::invalid_argument,
+        fmt::format("a group id can have at most {} bytes, this one has {}", group_bytes_max, wish.group.size()),
+        where};
   }
   if (wish.run.size() > run_bytes_max) {
     return Error{ErrorCode::invalid_argument,
-                 fmt::format("a run's name has at most {} bytes, this one {}", run_bytes_max, wish.run.size()), where};
+                 fmt::format("a run's name can have at most {} bytes, this one has {}", run_bytes_max, wish.run.size()),
+                 where};
   }
   if (!is_empty() && this->wish().group != wish.group) {
     return Error{ErrorCode::busy,

@@ -21,7 +21,7 @@ Result<void> OpenStep::add(WriterRank& rank, std::uint32_t request, const wire::
     return forebay::fail(ErrorCode::protocol, fmt::format("step {} is next", state_.next_step));
   if (const auto closed = incarnation_.first_closed()) {
     return forebay::fail(ErrorCode::invalid_argument,
-                         fmt::format("rank {} has closed the stream: no step can be whole any more", *closed));
+                         fmt::format("rank {} has closed the stream: no further step can be whole", *closed));
   }
   ASSIGN_OR_RETURN(journal::PartT checked, rank.granted.take(space_.map(), space_.segments().layout(), number, part));
   checked.storage_incarnation = stream_.storage_incarnation();

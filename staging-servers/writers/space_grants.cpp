@@ -50,7 +50,7 @@ Result<void> SpaceGrants::check(std::uint64_t step, std::uint64_t bytes) const {
   if (bytes > space_.map().total_bytes()) {
     // Said at once: what is granted piece by piece would drop steps for a step that never fits.
     return fail(ErrorCode::no_space,
-                fmt::format("{} bytes are asked for, but reservation {} has {} in all; make a larger one", bytes,
+                fmt::format("{} bytes are requested, but reservation {} has {} in all; create a larger one", bytes,
                             space_.reservation(), space_.map().total_bytes()),
                 "stream " + stream_.path());
   }

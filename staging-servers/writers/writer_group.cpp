@@ -60,8 +60,7 @@ WriterRank* WriterGroup::rank_of(WriterSession& session, std::uint32_t request) 
   }
   if (!session.broken.empty()) {
     session.connection().answer_failure(
-        request,
-        {ErrorCode::group_broken, session.broken + "; the open step does not exist: restart the group", where});
+        request, {ErrorCode::group_broken, session.broken + "; the open step was discarded: restart the group", where});
     return nullptr;
   }
   if (!incarnation_.is_member(session) || incarnation_.ranks()[session.rank].closed) {
@@ -97,7 +96,7 @@ void WriterGroup::part(WriterSession& session, std::uint32_t request, const wire
   if (waits_till_durable && state_.status == StreamStatus::failed) {
     session.connection().answer_failure(
         request,
-        {ErrorCode::failed, "the stream has failed, no step becomes durable any more: " + state_.status_text, where});
+        {ErrorCode::failed, "the stream has failed, no more steps become durable: " + state_.status_text, where});
     return;
   }
   if (part.step < state_.next_step) {
@@ -149,7 +148,7 @@ void WriterGroup::close(WriterSession& session, std::uint32_t request) {
   session.member = false;
   session.has_closed = true;
   open_step_.fail({ErrorCode::invalid_argument,
-                   fmt::format("rank {} has closed the stream: no step can be whole any more", session.rank),
+                   fmt::format("rank {} has closed the stream: no further step can be whole", session.rank),
                    "stream " + stream_.path()});
   // The group commits nothing more.
   space_.queue().changed(SpaceChange::less);
@@ -192,7 +191,7 @@ void WriterGroup::break_group(const std::string& reason) {
   return_.end();
   fail_point("server.group.breaking");
   const std::string where = "stream " + stream_.path();
-  const Error broken{ErrorCode::group_broken, reason + "; the open step does not exist: restart the group", where};
+  const Error broken{ErrorCode::group_broken, reason + "; the open step was discarded: restart the group", where};
   space_.queue().end_waits(stream_, broken);
   for (WriterRank& rank : incarnation_.ranks()) {
     const std::optional<std::uint32_t> request = rank.part ? std::optional(rank.part->request) : std::nullopt;

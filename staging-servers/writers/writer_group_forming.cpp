@@ -65,7 +65,7 @@ void WriterGroup::forming_timed_out(const wire::WriterOpenT& wish) {
   } else if (rejoining()) {
     text = "the group that wrote this stream before the server was restarted may still come back";
   } else {
-    text = fmt::format("{} readers were waited for (RendezvousReaderCount), {} came", wish.rendezvous_readers,
+    text = fmt::format("waited for {} readers (RendezvousReaderCount), {} came", wish.rendezvous_readers,
                        followers_.follower_count());
   }
   forming_.fail_all({ErrorCode::timeout, text, "stream " + stream_.path()});

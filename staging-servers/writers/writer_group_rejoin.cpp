@@ -43,8 +43,7 @@ void WriterGroup::rejoin(WriterSession& session, std::uint32_t request, const wi
   if (!active() || !rejoining() || wish.incarnation != incarnation_.number() || wish.ranks != ranks.size() ||
       wish.rank >= ranks.size() || ranks[wish.rank].session != nullptr) {
     session.connection().answer_failure(
-        request,
-        {ErrorCode::group_broken, "the writer group is no more: " + state.status_text + "; restart it", where});
+        request, {ErrorCode::group_broken, "the writer group has ended: " + state.status_text + "; restart it", where});
     return;
   }
   ranks[wish.rank].session = &session;

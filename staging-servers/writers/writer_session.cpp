@@ -23,7 +23,7 @@ void WriterSession::open(const protocol::Message& message) {
                     wish->durability >= 1 && wish->durability <= 2 && wish->distribution <= 3;
   if (!sane) {
     connection_.answer_failure(message.request,
-                               {ErrorCode::protocol, "an option of the open has a value that does not exist", ""});
+                               {ErrorCode::protocol, "an option of the open has an unknown value", ""});
     return;
   }
   auto group = streams_.find_to_write(connection_.peer(), wish->reservation, wish->stream, true);
@@ -64,7 +64,7 @@ void WriterSession::send_segments(const protocol::Message& message) {
   if (incarnation != group_->incarnation() || !broken.empty()) {
     // Nobody gets to write where a newer group does.
     connection_.answer_failure(message.request, {broken.empty() ? ErrorCode::fenced : ErrorCode::group_broken,
-                                                 "this rank's writer group is no more; restart it", ""});
+                                                 "this rank's writer group has ended; restart it", ""});
     return;
   }
   SpaceMap& space = group_->space().map();
@@ -89,7 +89,7 @@ void WriterSession::handle(protocol::Message message) {
     if (has_asked_) {
       connection_.answer_failure(
           message.request, {ErrorCode::protocol,
-                            "this connection has asked to write before: each rank takes a connection of its own", ""});
+                            "this connection has already asked to write: each rank needs a connection of its own", ""});
       connection_.close("asked to write twice");
       return;
     }

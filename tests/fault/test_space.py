@@ -41,7 +41,7 @@ def test_a_reservation_that_the_disk_cannot_hold_is_undone(small_disk: Path) -> 
         with pytest.raises(forebay.NoSpaceError) as error:
             admin.create("large", "512MiB")
         assert "reservation large" in str(error.value)
-        assert "make some, or create a smaller reservation" in str(error.value)
+        assert "free some space, or create a smaller reservation" in str(error.value)
         assert os.listdir(instance.root / "reservations") == []
         assert free_bytes(small_disk) >= before - (1 << 20)
         assert admin.reservations() == []

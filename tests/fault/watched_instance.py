@@ -27,7 +27,7 @@ Answer = TypeVar("Answer")
 
 #: What the system says, and what the server tells its operator to do.
 REASONS = {Moment.FAILING: os.strerror(errno.EIO), Moment.FULL: os.strerror(errno.ENOSPC)}
-ADVICE = {Moment.FAILING: "mend that, then start the server again", Moment.FULL: "make some room, then start"}
+ADVICE = {Moment.FAILING: "repair that, then start the server again", Moment.FULL: "free some space, then start"}
 
 
 class WatchedInstance(Instance):

@@ -201,7 +201,7 @@ TEST_F(FailedStream, that_cannot_be_read_is_not_removed_under_a_reader) {
   const auto refused = remove();
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::busy);
-  EXPECT_NE(refused.error().message().find("of before the server's start"), std::string::npos)
+  EXPECT_NE(refused.error().message().find("from before the server's start"), std::string::npos)
       << refused.error().message();
   reader.reset();
   next->step.reset();
