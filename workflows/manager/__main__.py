@@ -28,11 +28,14 @@ from forebay.cli.environment import ENVIRONMENT_GROUP
 from forebay.errors import BusyError, DisconnectedError, ForebayError, NoSpaceError, StorageError
 from forebay.instance import Instance
 from forebay.workflows.manager.api import build_api
+from forebay.workflows.manager.attachment_routes import build_attachment_router
+from forebay.workflows.manager.attachments import Attachments
 from forebay.workflows.manager.database import Database
 from forebay.workflows.manager.peer import PeerProtocol
 from forebay.workflows.manager.reservations import Reservations
 from forebay.workflows.manager.server_link import ServerLink
 from forebay.workflows.manager.supervisor import StageSupervisor
+from forebay.workflows.manager.why import Why
 from forebay.workflows.slurm.calls import build_router
 from forebay.workflows.slurm.jobs import SlurmJobs
 from forebay.workflows.slurm.settings import SlurmSettings, configuration_file
@@ -83,18 +86,25 @@ async def _serve(instance: Instance, listener: socket.socket, ready_fd: int | No
     def request_exit() -> None:
         server.should_exit = True
 
-    settings.app = build_api(database, link, supervisor, instance.root, request_exit)
+    settings.app = build_api(database, link, reservations, supervisor, instance.root, request_exit)
+    attachments = Attachments(database, reservations)
+    settings.app.include_router(build_attachment_router(attachments, Why(database)))
     slurm = _serve_slurm(settings.app, database, link, supervisor, reservations, instance)
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, request_exit)
-    watcher = asyncio.create_task(_watch_server(link, reservations, slurm, await _reconcile(link, reservations)))
+    attachments.start()
+    watchers = [
+        asyncio.create_task(_watch_server(link, reservations, slurm, await _reconcile(link, reservations))),
+        asyncio.create_task(_watch_attachments(attachments)),
+    ]
     try:
         await supervisor.start()
         _tell_ready(ready_fd)
         _log.info("serving %s", instance.root)
         await server.serve(sockets=[listener])
     finally:
-        watcher.cancel()
+        for watcher in watchers:
+            watcher.cancel()
         await supervisor.stop()
         link.close()
         database.close()
@@ -153,6 +163,19 @@ async def _watch_server(
             seen = None
         else:
             seen = await _reconcile(link, reservations)
+
+
+async def _watch_attachments(attachments: Attachments) -> None:
+    """Ends attachments whose process or time is over."""
+    while True:
+        try:
+            await asyncio.to_thread(attachments.settle)
+        except (NoSpaceError, StorageError) as error:
+            _log.warning("attachments are not looked at: %s", error)
+        except Exception:
+            # Attachments would never end again.
+            _log.exception("looking at attachments failed")
+        await asyncio.sleep(_WATCH_INTERVAL_SECONDS)
 
 
 async def _reconcile(link: ServerLink, reservations: Reservations) -> tuple[int, int] | None:

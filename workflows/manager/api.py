@@ -70,11 +70,15 @@ class ShutdownRequest(BaseModel):
 
 
 def build_api(
-    database: Database, link: ServerLink, supervisor: StageSupervisor, root: Path, request_exit: Callable[[], None]
+    database: Database,
+    link: ServerLink,
+    reservations: Reservations,
+    supervisor: StageSupervisor,
+    root: Path,
+    request_exit: Callable[[], None],
 ) -> FastAPI:
     """The application over these parts; `request_exit` is called when the instance is to go down."""
     api = FastAPI(title="Forebay manager", version=version("forebay"))
-    reservations = Reservations(database, link)
     started_ns = time.time_ns()
 
     @api.exception_handler(ForebayError)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from forebay.errors import DeadlineExceededError, NoSpaceError, StorageError
+from forebay.manager.process_identity import start_time
 from forebay.workflows.staging.publication import write_whole
 
 __all__ = ["Daemon", "is_locked"]
@@ -141,7 +142,7 @@ class Daemon:
         return killed
 
     def _remember(self, pid: int) -> None:
-        identity = json.dumps({"pid": pid, "started": _start_time(pid)}) + "\n"
+        identity = json.dumps({"pid": pid, "started": start_time(pid)}) + "\n"
         try:
             write_whole(self.identity, identity)
         except OSError as error:
@@ -165,7 +166,7 @@ class Daemon:
             descriptor = os.pidfd_open(pid)
         except ProcessLookupError:
             return None
-        if started is not None and _start_time(pid) != started:
+        if started is not None and start_time(pid) != started:
             os.close(descriptor)
             return None
         return descriptor
@@ -173,13 +174,3 @@ class Daemon:
     def _last_words(self) -> str:
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
         return "Its log ends with: " + " / ".join(lines[-_LOG_LINES_SHOWN:]) if lines else "Its log is empty."
-
-
-def _start_time(pid: int) -> int | None:
-    """When the process was started, in the kernel's ticks since boot; None if it is gone."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    # The name, in brackets, may hold anything; what follows the last bracket is numbers.
-    return int(text.rpartition(")")[2].split()[19])

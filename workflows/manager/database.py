@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the manager remembers, in SQLite: reservations as they were asked for, stages, and their receipts. Jobs have a
-module of their own, job_table.py.
+"""What the manager remembers, in SQLite: reservations as they were asked for, stages, and their receipts. Jobs and
+attachments have modules of their own, job_table.py and attachment_table.py.
 
 Every change is one transaction, durable when the call returns. Where the disk is full or fails, calls raise
 NoSpaceError or StorageError, and a change that was not made leaves all as it was.
@@ -24,10 +24,16 @@ from forebay.fail_point import fail_point
 from forebay.manager.stage_state import StageState
 from forebay.workflows.manager.states import ReservationState
 
-__all__ = ["Database", "ReservationRow", "StageRow", "metadata"]
+__all__ = ["Database", "ReservationRow", "StageRow", "metadata", "reservations_table"]
 
-#: 2: jobs; 3: capacity for files. Tables that a database of an older version lacks are made when it is opened.
-_SCHEMA_VERSION = 3
+#: What a version changed in tables that were there before it. Tables that an older database lacks are made when it is
+#: opened: version 2 brought jobs, 4 attachments.
+_UPGRADES: dict[int, tuple[str, ...]] = {
+    2: (),
+    3: ("ALTER TABLE reservations ADD COLUMN files_bytes BIGINT NOT NULL DEFAULT 0",),
+    4: (),
+}
+_SCHEMA_VERSION = max(_UPGRADES)
 _OLDEST_VERSION = 1
 
 metadata = sql.MetaData()
@@ -50,6 +56,9 @@ _reservations = sql.Table(
     sql.Column("created_ns", sql.BigInteger, nullable=False),
     sql.Column("files_bytes", sql.BigInteger, nullable=False),
 )
+
+#: For modules whose tables refer to it.
+reservations_table = _reservations
 
 _stages = sql.Table(
     "stages",
@@ -134,9 +143,9 @@ class Database:
             if version is None:
                 connection.execute(_schema.insert().values(version=_SCHEMA_VERSION))
             elif _OLDEST_VERSION <= version < _SCHEMA_VERSION:
-                connection.execute(
-                    sql.text("ALTER TABLE reservations ADD COLUMN files_bytes BIGINT NOT NULL DEFAULT 0")
-                )
+                for later in range(version + 1, _SCHEMA_VERSION + 1):
+                    for statement in _UPGRADES[later]:
+                        connection.execute(sql.text(statement))
                 connection.execute(_schema.update().values(version=_SCHEMA_VERSION))
             elif version != _SCHEMA_VERSION:
                 raise UnsupportedError(
@@ -168,8 +177,10 @@ class Database:
         """Enters or replaces one."""
         values = {name: getattr(row, name) for name in _reservations.c.keys()}  # noqa: SIM118 - a column collection
         with self.change() as connection:
-            connection.execute(_reservations.delete().where(_reservations.c.name == row.name))
-            connection.execute(_reservations.insert().values(values))
+            # Not by removing it: what refers to it would go as well.
+            known = _reservations.update().where(_reservations.c.name == row.name)
+            if not connection.execute(known.values(values)).rowcount:
+                connection.execute(_reservations.insert().values(values))
 
     def set_reservation_state(self, name: str, state: ReservationState, *, force: bool = False) -> None:
         """Changes what is to become of one."""

@@ -22,6 +22,7 @@ from forebay.errors import (
     StorageError,
 )
 from forebay.records import Finding, Lifetime, ReservationInfo, Severity, StreamStatus
+from forebay.workflows.manager.attachment_table import AttachmentTable
 from forebay.workflows.manager.database import Database, ReservationRow
 from forebay.workflows.manager.server_link import ServerLink
 from forebay.workflows.manager.states import ReservationState
@@ -40,6 +41,7 @@ class Reservations:
 
     def __init__(self, database: Database, link: ServerLink) -> None:
         self._database = database
+        self._attachments = AttachmentTable(database)
         self._link = link
         self._lock = threading.Lock()  # One change at a time: wish, call, outcome.
 
@@ -85,7 +87,7 @@ class Reservations:
         PermissionDeniedError
             It belongs to another user.
         RefusedError
-            The server refuses without `force`; the reservation stays.
+            Somebody is attached, or the server refuses, without `force`; the reservation stays.
         DisconnectedError
             The server was lost; the reservation is destroyed when the server is back.
         NoSpaceError, StorageError
@@ -101,6 +103,29 @@ class Reservations:
                 )
             self._carry_out_destroy(known, force=force)
             return True
+
+    def find(self, name: str) -> ReservationRow:
+        """The reservation as it was asked for; NotFoundError if there is none."""
+        known = self._database.reservation(name)
+        if known is None:
+            with self._lock:
+                known = self._adopt_from_server(name)
+        if known is None:
+            raise NotFoundError(f"there is no reservation {name}; `forebay create {name} …` makes it", name)
+        return known
+
+    def end_unattached(self, name: str) -> None:
+        """Destroys a reservation whose last holder has left, unless somebody has attached to it since.
+
+        Raises
+        ------
+        RefusedError
+            Somebody is attached, or the server refuses; it stays.
+        """
+        with self._lock:
+            known = self._database.reservation(name)
+            if known is not None:
+                self._carry_out_destroy(known, force=False)
 
     def destroy_non_persistent(self, *, force: bool) -> list[str]:
         """Destroys all that live only until the instance goes down; returns their names.
@@ -241,8 +266,13 @@ class Reservations:
     def _carry_out_destroy(self, row: ReservationRow, *, force: bool) -> None:
         doomed = replace(row, state=ReservationState.DESTROYING, force=force)
         try:
-            self._database.put_reservation(doomed)
+            if force or row.state is ReservationState.DESTROYING:
+                self._database.put_reservation(doomed)
+            else:
+                self._attachments.doom(row.name)
         except NoSpaceError as error:
+            if not force:
+                self._attachments.must_be_free(row.name)
             # Destroying may be what makes the room. A death in between leaves a row that `forebay doctor` tells of.
             _log.warning("reservation %s is destroyed without a note of it: %s", row.name, error)
             doomed = row

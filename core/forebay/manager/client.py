@@ -13,9 +13,10 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from forebay.closing import Closing
-from forebay.errors import DisconnectedError, ProtocolError, error_of_code
+from forebay.errors import DisconnectedError, NotFoundError, ProtocolError, error_of_code
 from forebay.instance import Instance
 from forebay.manager.jobs import Job, job_to_json
+from forebay.manager.process_identity import process_identity
 from forebay.manager.stage_state import StageState
 
 __all__ = ["ManagerClient", "follow_stage"]
@@ -88,6 +89,48 @@ class ManagerClient(Closing):
         """Cancels a stage."""
         return self._ask("POST", f"/stages/{stage_id}/cancel")
 
+    def attach(
+        self, reservation: str, holder: str, *, pid: int | None = None, ttl_seconds: float | None = None
+    ) -> Json:
+        """Keeps a reservation in use until the process ends, for a time, or until `detach`; the same holder renews.
+
+        Raises
+        ------
+        NotFoundError
+            There is no such reservation or process.
+        """
+        identity = None
+        if pid is not None:
+            identity = process_identity(pid)
+            if identity is None:
+                raise NotFoundError(f"there is no process {pid}, or it has ended")
+        wish = {
+            "reservation": reservation,
+            "holder": holder,
+            "pid": pid,
+            "process": identity,
+            "ttl_seconds": ttl_seconds,
+        }
+        return self._ask("POST", "/attachments", body=wish)
+
+    def extend(self, reservation: str, holder: str, *, ttl_seconds: float | None) -> Json:
+        """Lets an attachment last this long from now; None: until `detach`."""
+        wish = {"reservation": reservation, "holder": holder, "ttl_seconds": ttl_seconds}
+        return self._ask("POST", "/attachments/extend", body=wish)
+
+    def detach(self, reservation: str, holder: str) -> bool:
+        """Ends an attachment; False if there was none."""
+        wish = {"reservation": reservation, "holder": holder}
+        return bool(self._ask("POST", "/attachments/detach", body=wish)["detached"])
+
+    def attachments(self) -> list[Json]:
+        """The caller's attachments, and those to the caller's reservations."""
+        return self._ask_list("GET", "/attachments")
+
+    def why(self, what: str) -> list[Json]:
+        """What a reservation, job or stage waits for."""
+        return self._ask_list("GET", "/why", query={"what": what})
+
     def jobs(self) -> list[Json]:
         """The caller's jobs of a scheduler."""
         return self._ask_list("GET", "/jobs")
@@ -114,8 +157,8 @@ class ManagerClient(Closing):
             raise ProtocolError("the manager's answer is no object", path)
         return document
 
-    def _ask_list(self, method: str, path: str) -> list[Json]:
-        document = self._request(method, path)
+    def _ask_list(self, method: str, path: str, **arguments: Any) -> list[Json]:
+        document = self._request(method, path, **arguments)
         if not isinstance(document, list):
             raise ProtocolError("the manager's answer is no list", path)
         return document

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attachments in the manager's memory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from forebay.errors import BusyError, NotFoundError, RefusedError
+from forebay.workflows.manager.attachment_table import AttachmentKind, AttachmentRow, AttachmentTable
+from forebay.workflows.manager.database import Database, ReservationRow
+from forebay.workflows.manager.states import ReservationState
+
+HOUR_NS = 3600 * 10**9
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    opened = Database(tmp_path / "manager.sqlite")
+    for name, persistent in (("run1", False), ("kept", True)):
+        opened.put_reservation(
+            ReservationRow(name, 1, persistent, "striped", "scratch", 7, 7, state=ReservationState.PRESENT)
+        )
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def table(database: Database) -> AttachmentTable:
+    return AttachmentTable(database)
+
+
+def holder(name: str = "a", reservation: str = "run1", uid: int = 7, **values: float) -> AttachmentRow:
+    return AttachmentRow(reservation, AttachmentKind.USER, name, uid, **values)  # type: ignore[arg-type]
+
+
+def test_a_reservation_is_left_when_its_last_holder_is(table: AttachmentTable) -> None:
+    table.put(holder("a"))
+    table.put(holder("b"))
+    assert table.end(holder("a"), "detached")
+    assert table.unattached() == []
+    assert table.end(holder("b"), "detached")
+    (left,) = table.unattached()
+    assert (left.reservation, left.last_holder, left.reason) == ("run1", "b (detached)", "")
+
+
+def test_a_persistent_reservation_is_never_left(table: AttachmentTable) -> None:
+    table.put(holder("a", "kept"))
+    assert table.end(holder("a", "kept"), "detached")
+    assert table.unattached() == []
+
+
+def test_the_same_name_of_two_users_are_two_holders(table: AttachmentTable) -> None:
+    table.put(holder("a", uid=7))
+    table.put(holder("a", uid=8))
+    assert not table.end(holder("a", uid=9), "detached")
+    assert table.end(holder("a", uid=7), "detached")
+    assert [row.owner_uid for row in table.of("run1")] == [8]
+
+
+def test_attaching_again_renews_and_ends_the_leaving(table: AttachmentTable) -> None:
+    first = table.put(holder(ttl_seconds=5, expires_ns=5))
+    again = table.put(holder(ttl_seconds=9, expires_ns=9))
+    assert (again.id, again.expires_ns) == (first.id, 9)
+    table.end(holder(), "detached")
+    table.put(holder("b"))
+    assert table.unattached() == []
+
+
+def test_nobody_attaches_to_what_is_being_destroyed_and_nothing_attached_is_destroyed(
+    table: AttachmentTable, database: Database
+) -> None:
+    table.put(holder("a"))
+    with pytest.raises(RefusedError, match=r"in use by a \(user 7\)"):
+        table.doom("run1")
+    table.end(holder("a"), "detached")
+    table.doom("run1")
+    with pytest.raises(BusyError, match="destroying"):
+        table.put(holder("a"))
+    database.forget_reservation("run1")
+    assert table.unattached() == []
+    with pytest.raises(NotFoundError):
+        table.put(holder("a"))
+
+
+def test_holders_go_with_their_reservation_but_survive_its_changes(table: AttachmentTable, database: Database) -> None:
+    table.put(holder("a"))
+    known = database.reservation("run1")
+    assert known is not None
+    database.put_reservation(known)
+    assert len(table.of("run1")) == 1
+    database.forget_reservation("run1")
+    assert table.all() == []
+
+
+def test_only_who_is_attached_is_extended(table: AttachmentTable) -> None:
+    table.put(holder(ttl_seconds=5, expires_ns=5))
+    assert table.extend(holder(ttl_seconds=60, expires_ns=60)).expires_ns == 60
+    with pytest.raises(NotFoundError, match="b is not attached to run1"):
+        table.extend(holder("b", ttl_seconds=60, expires_ns=60))
+
+
+def test_nobody_expires_for_the_time_in_which_the_manager_was_away(table: AttachmentTable) -> None:
+    now = time.time_ns()
+    table.put(holder("short", ttl_seconds=2, expires_ns=now - HOUR_NS))
+    table.put(holder("long", ttl_seconds=7200, expires_ns=now - HOUR_NS))
+    table.put(holder("far", ttl_seconds=7200, expires_ns=now + HOUR_NS))
+    table.give_time(60)
+    left_seconds = {row.holder: ((row.expires_ns or 0) - now) / 1e9 for row in table.all()}
+    assert 2 <= left_seconds["short"] < 30
+    assert 60 <= left_seconds["long"] < 90
+    assert left_seconds["far"] == 3600

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a reservation, a job or a stage waits for, since when, who holds it, and what ends it: `forebay why`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from forebay.durations import format_duration
+from forebay.errors import NotFoundError
+from forebay.manager.stage_state import StageState
+from forebay.workflows.manager.attachment_table import AttachmentRow, AttachmentTable
+from forebay.workflows.manager.attachments import reservation_of_stage
+from forebay.workflows.manager.database import Database, ReservationRow, StageRow
+from forebay.workflows.manager.job_table import JobRow, JobTable
+from forebay.workflows.manager.peer import Peer
+from forebay.workflows.manager.states import JobState, ReservationState
+
+__all__ = ["Answer", "Why"]
+
+_JOB_WAITS = {
+    JobState.SETUP: "its reservation is being made",
+    JobState.DATA_IN: "its files are being staged in",
+    JobState.PRE_RUN: "all is ready; the scheduler has not started it yet",
+    JobState.RUNNING: "nothing: it runs",
+    JobState.POST_RUN: "the end of its last processes",
+    JobState.DATA_OUT: "its stage-out",
+    JobState.DRAINED: "the scheduler's teardown: everything is staged out",
+    JobState.GONE: "nothing: it is over, and its reservation is gone",
+    JobState.KEPT: "its owner",
+}
+_RESERVATION_WAITS = {
+    ReservationState.CREATING: "the server, which is to make it",
+    ReservationState.DESTROYING: "the server, which is to destroy it",
+    ReservationState.LOST: "its owner: the server does not have it any more",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """On one thing."""
+
+    subject: str  #: for example "reservation run1"
+    state: str
+    since_ns: int
+    waits_for: str
+    held_by: list[str] = field(default_factory=list)
+    ends: str = ""  #: what ends it
+
+
+class Why:
+    """Usable from several threads."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._attachments = AttachmentTable(database)
+        self._jobs = JobTable(database)
+
+    def tell(self, what: str, peer: Peer) -> list[Answer]:
+        """About everything of that name that the caller may see.
+
+        Raises
+        ------
+        NotFoundError
+            There is nothing.
+        """
+        answers = list(self._answers(what, peer))
+        if not answers:
+            raise NotFoundError(
+                f"there is no reservation, job or stage {what[:80]} of yours; `forebay status`, `forebay ls` and "
+                "`forebay stages` list them"
+            )
+        return answers
+
+    def visible_attachments(self, peer: Peer) -> list[AttachmentRow]:
+        """The caller's, and those to the caller's reservations."""
+        rows = self._attachments.all()
+        if peer.is_administrator:
+            return rows
+        own = {row.name for row in self._database.reservations() if row.owner_uid == peer.uid}
+        return [row for row in rows if row.owner_uid == peer.uid or row.reservation in own]
+
+    def _answers(self, what: str, peer: Peer) -> Iterator[Answer]:
+        reservation = self._database.reservation(what)
+        if reservation is not None and _may_see(reservation.owner_uid, peer):
+            yield self._of_reservation(reservation)
+        if not what.isdecimal():
+            return
+        job = self._jobs.current(what)
+        if job is not None and _may_see(job.owner_uid, peer):
+            yield self._of_job(job)
+        for stage in self._database.stages():
+            if stage.id == int(what) and _may_see(stage.owner_uid, peer):
+                yield _of_stage(stage)
+
+    def _of_reservation(self, row: ReservationRow) -> Answer:
+        holders = self._attachments.of(row.name)
+        leaving = next((left for left in self._attachments.unattached() if left.reservation == row.name), None)
+        stages = [
+            stage
+            for stage in self._database.stages([state for state in StageState if not state.is_final])
+            if reservation_of_stage(stage) == row.name
+        ]
+        held_by = [_holder_text(holder) for holder in holders] + [f"stage {stage.id}" for stage in stages]
+        since_ns = row.created_ns
+        waits_for = _RESERVATION_WAITS.get(row.state, "nothing")
+        if leaving is not None:
+            since_ns = leaving.since_ns
+            waits_for = f"its end: {leaving.reason}" if leaving.reason else "its end, which is under way"
+            held_by.append(f"nobody is attached; the last was {leaving.last_holder}")
+        lifetime = "persistent" if row.persistent else "job"
+        return Answer(
+            f"reservation {row.name}",
+            f"{row.state.value}, lifetime {lifetime}",
+            since_ns,
+            waits_for,
+            held_by,
+            _end_of_reservation(row, bool(holders), leaving is not None),
+        )
+
+    def _of_job(self, job: JobRow) -> Answer:
+        waits_for = _JOB_WAITS[job.state]
+        if job.reason:
+            waits_for = f"{waits_for}: {job.reason}"
+        stages = [
+            _stage_text(stage)
+            for stage in self._database.stages([state for state in StageState if not state.is_final])
+            if stage.id in job.stages.values()
+        ]
+        ends = ""
+        if job.state is JobState.KEPT:
+            ends = f"`forebay stage-out {job.reservation}:… DESTINATION`, then `forebay destroy {job.reservation}`"
+        elif not job.state.is_final and job.reason:
+            ends = f"the scheduler: see `scontrol show job {job.token}`"
+        return Answer(f"job {job.token}, run {job.run}", job.state.value, job.changed_ns, waits_for, stages, ends)
+
+
+def _of_stage(row: StageRow) -> Answer:
+    since_ns = row.finished_ns or row.started_ns or row.created_ns
+    waits_for = "nothing"
+    if row.state is StageState.QUEUED:
+        waits_for = "a free place among the stages that run"
+        if row.failure is not None:
+            waits_for = f"its next attempt, after: {row.failure['what']}"
+    elif row.state is StageState.FAILED and row.failure is not None:
+        waits_for = f"its owner: {row.failure['what']}"
+    ends = "" if row.state.is_final else f"`forebay stages cancel {row.id}`"
+    return Answer(f"stage {row.id}", row.state.value, since_ns, waits_for, list(row.notes), ends)
+
+
+def _may_see(owner_uid: int, peer: Peer) -> bool:
+    return peer.is_administrator or owner_uid == peer.uid
+
+
+def _holder_text(row: AttachmentRow) -> str:
+    since = format_duration((time.time_ns() - row.created_ns) / 1e9)
+    if row.pid is not None:
+        until = f"until process {row.pid} ends"
+    elif row.expires_ns is not None:
+        until = f"for another {format_duration((row.expires_ns - time.time_ns()) / 1e9)}"
+    elif row.kind == "job":
+        until = "until the job is over"
+    else:
+        until = "until it is detached"
+    return f"{row.holder} (user {row.owner_uid}), attached since {since}, {until}"
+
+
+def _stage_text(row: StageRow) -> str:
+    done = row.progress.get("items_done")
+    total = row.progress.get("items_total")
+    progress = "" if done is None else f", {done}{'' if total is None else f' of {total}'} done"
+    return f"stage {row.id} ({row.state.value}{progress})"
+
+
+def _end_of_reservation(row: ReservationRow, attached: bool, leaving: bool) -> str:
+    if leaving:
+        return "it is destroyed as soon as nothing is in the way, unless somebody attaches to it"
+    if row.persistent:
+        return f"`forebay destroy {row.name}`"
+    if attached:
+        return "it is destroyed when the last of them detaches"
+    return f"`forebay destroy {row.name}`, or `forebay down`; once attached to: its last detach"
