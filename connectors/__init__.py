@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ways into streams and reservations from the libraries that people already use.
+"""Access to streams and reservations from the libraries that people already use.
 
 Each module needs the extra of its name, for example ``pip install 'forebay[xarray]'``:
 

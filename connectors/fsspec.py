@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files of a reservation for everything that speaks fsspec: ``fsspec.open("forebay://RES/files/PATH")``.
+"""The files of a reservation, for programs that use fsspec: ``fsspec.open("forebay://RES/files/PATH")``.
 
-They lie on this machine, so that reading and writing is that of a local file. Needs the extra ``forebay[fsspec]``.
+They lie on this machine, so reading and writing works as for any local file. Needs the extra ``forebay[fsspec]``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A stream as a Ray dataset with a row for each step: ``read_stream("RES/STREAM", ["T"])``.
 
-The steps are those that the stream has now. Needs the extra ``forebay[ray]``.
+The dataset has the steps that are in the stream now. Needs the extra ``forebay[ray]``.
 """
 
 from __future__ import annotations

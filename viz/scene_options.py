@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a picture is to look like. Apart from what draws it, so that only the drawing process loads VTK."""
+"""What a picture should look like. Separate from the code that draws it, so that only the drawing process loads VTK."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the axis of rotation meets the detector, from the projections themselves."""
+"""Finds the axis of rotation on the detector from the projections."""
 
 from __future__ import annotations
 

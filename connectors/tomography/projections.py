@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From what a detector counts to line integrals of attenuation."""
+"""Converts detector counts to line integrals of attenuation."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Slices from line integrals, by scikit-image; with the signature of TomoPy's ``recon``."""
+"""Reconstructs slices from line integrals with scikit-image; the signature is that of TomoPy's ``recon``."""
 
 from __future__ import annotations
 

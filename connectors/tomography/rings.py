@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Removal of rings, which pixels that answer differently from their neighbours leave in slices."""
+"""Removes the rings that detector pixels with a different response leave in slices."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waiting for a follower's next step from a task: a thread waits, and ends with the wait, however that ends."""
+"""Lets a task wait for a follower's next step: a thread waits, and ends with the wait, however that ends."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is closed at the end of a ``with`` statement."""
+"""Objects that are closed at the end of a ``with`` statement."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Following a stream: an iterator over its steps as they commit, and keeps a consumer's cursor."""
+"""Follows a stream: iterates over its steps as they commit, and keeps a consumer's cursor."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kept steps of a stream as a list of what is known of them, and what numbers and slices choose among them."""
+"""The kept steps of a stream as a list of their facts, and the selection of steps by numbers and slices."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NumPy arrays over a segment's bytes: no copy, and the array keeps mapping and pin alive."""
+"""NumPy arrays over a segment's bytes: no copy, and the array keeps the mapping and the pin alive."""
 
 from __future__ import annotations
 

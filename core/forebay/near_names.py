@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names that one which does not exist may be a misspelling of."""
+"""Finds existing names that are similar to one that does not exist."""
 
 from __future__ import annotations
 

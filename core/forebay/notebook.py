@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How streams, steps and variables show themselves: in one line, and as a table in notebooks."""
+"""How streams, steps and variables are displayed: in one line, and as a table in notebooks."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of what callers give as options: a misspelt name or a wrong type is told with what would be right."""
+"""Checks the options that callers give: the error for a misspelt name or a wrong type says what would be right."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What servers, reservations, streams and steps are known by: frozen records, each with ``as_dict()`` for JSON."""
+"""Facts about servers, reservations, streams and steps: frozen records, each with ``as_dict()`` for JSON."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Streams and steps from pickles: opened again by address, and refused where another took their place."""
+"""Streams and steps from pickles: opened again by address, and refused if another has taken their place."""
 
 from __future__ import annotations
 

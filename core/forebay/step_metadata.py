@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What many steps say of themselves, read in one go: variables, blocks, attributes and single values, without a pin."""
+"""Metadata of many steps, read in one go: variables, blocks, attributes and single values, without a pin."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""VTK's XML image data (``.vti``), raw and uncompressed: what every VTK program reads at the speed of the disk."""
+"""VTK's XML image data (``.vti``), raw and uncompressed: every VTK program reads it at the speed of the disk."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starting and ending the two daemons of an instance, and knowing them again by pid and start time."""
+"""Starting and ending the two daemons of an instance, and recognising them by pid and start time."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The jobs that a scheduler told the manager of: one row for each run of a job's token."""
+"""The jobs that a scheduler reported to the manager: one row for each run of a job's token."""
 
 from __future__ import annotations
 

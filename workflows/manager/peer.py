@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who is at the other end of the manager's socket: the kernel's word, attached to every request."""
+"""Identifies who is at the other end of the manager's socket, as the kernel reports it, for every request."""
 
 from __future__ import annotations
 

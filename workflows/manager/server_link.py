@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The manager's connection to the staging server: one at a time, made again after the server was away."""
+"""The manager's connection to the staging server: one at a time, opened again after the server was down."""
 
 from __future__ import annotations
 

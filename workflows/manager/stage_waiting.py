@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waiting for a stage with a progress bar, over restarts of the manager; Ctrl-C cancels the stage."""
+"""Waits for a stage with a progress bar, also across restarts of the manager; Ctrl-C cancels the stage."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Slurm is told of pools, sessions, instances and configurations: files that its calls read.
+"""What Slurm learns about pools, sessions, instances and configurations: files that its calls read.
 
 The files are replaced before a call that changed something is answered, and stay when the manager is away: an empty or
 missing list would have Slurm forget the buffers that it knows.

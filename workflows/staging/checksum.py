@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CRC-32C of arrays and of files, the files read back from the device where the kernel lets go of its cached pages."""
+"""CRC-32C of arrays and of files. Files are read back from the device if the kernel drops its cached pages."""
 
 from __future__ import annotations
 

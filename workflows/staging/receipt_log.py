@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The log of a stage that is at work: what the receipt is about to get, one line after another.
+"""The log of a running stage: entries that the receipt does not have yet, one line each.
 
 A line is the CRC-32C of the rest as eight hexadecimal digits, a space, and JSON; the first one says what file this is.
 Format: docs/formats/receipt.md.

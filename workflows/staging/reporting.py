@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a stage tells while it works: plan, progress, notes, and how it ended; one JSON document per line."""
+"""What a stage reports while it runs: plan, progress, notes, and how it ended; one JSON document per line."""
 
 from __future__ import annotations
 

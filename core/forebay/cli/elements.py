@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Elements of arrays and values of attributes: as short texts for tables, and as what JSON has."""
+"""Elements of arrays and values of attributes: as short strings for tables, and as JSON values."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What commands that follow a stream share: the time limit, how it ends, and the packages that they need."""
+"""What commands that follow a stream share: the time limit, how the stream ends, and the packages that they need."""
 
 from __future__ import annotations
 

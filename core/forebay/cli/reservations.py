@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`forebay ls` and `forebay show`: what reservations there are, and what is in one."""
+"""`forebay ls` and `forebay show`: which reservations exist, and what is in one."""
 
 from __future__ import annotations
 

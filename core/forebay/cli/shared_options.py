@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every command has without saying so: ``--root`` after it, and flags that take no value in its help."""
+"""What every command gets automatically: ``--root`` after its name, and flags without a value in its help."""
 
 from __future__ import annotations
 
