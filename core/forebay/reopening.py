@@ -39,7 +39,7 @@ def stream_of_pickle(path: str, reader_options: dict[str, Any], instance: str | 
         if native.stream_uuid != uuid:
             native.close()
             raise StreamNotFoundError(
-                "the stream was removed and made anew since it was pickled: open it again for the new one",
+                "the stream was removed and created again since it was pickled: open it again for the new one",
                 f"stream {path}",
             )
         stream = Stream(Address.parse(path), reader_options, server, instance, native)

@@ -346,7 +346,7 @@ class Stream(Closing):
         except ForebayError as error:
             return error
         if self._uuid and info.uuid != self._uuid:
-            return StreamNotFoundError("it was removed and made anew: open it again for the new one")
+            return StreamNotFoundError("it was removed and created again: open it again for the new one")
         return info
 
     def __reduce__(self) -> tuple[Any, ...]:

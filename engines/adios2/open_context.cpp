@@ -58,7 +58,7 @@ thread_local const OpenContext* served_open = nullptr;
 std::string plugin_library_parameter() {
   Dl_info info;
   if (dladdr(reinterpret_cast<const void*>(&current_open), &info) == 0 || info.dli_fname == nullptr)
-    throw std::runtime_error("Forebay: the plugin does not find its own library");
+    throw std::runtime_error("Forebay: the plugin cannot find its own library");
   const std::filesystem::path library = std::filesystem::absolute(info.dli_fname);
   const char* folders = std::getenv("ADIOS2_PLUGIN_PATH");
   if (folders == nullptr || *folders == '\0') return library.string();
@@ -68,8 +68,9 @@ std::string plugin_library_parameter() {
     std::error_code ignored;
     if (std::filesystem::equivalent(folder, library.parent_path(), ignored)) return library.filename().string();
   }
-  throw std::runtime_error("Forebay: ADIOS2_PLUGIN_PATH=" + std::string(folders) + " lacks the plugin's folder " +
-                           library.parent_path().string() + "; start the program by `forebay run`");
+  throw std::runtime_error("Forebay: ADIOS2_PLUGIN_PATH=" + std::string(folders) +
+                           " does not contain the plugin's folder " + library.parent_path().string() +
+                           "; start the program with `forebay run`");
 }
 
 // Makes the IO ours, and the program's again when the scope ends, however it does.
@@ -162,13 +163,13 @@ extern "C" __attribute__((visibility("default"))) void* forebay_adios2_serve_ope
   using namespace forebay::engine;
   if (call->version != FOREBAY_OPEN_CALL_VERSION) {
     throw std::runtime_error(
-        "Forebay: the preloaded hook and the plugin are of different versions; start the program by `forebay run` of "
-        "the Forebay that the plugin belongs to");
+        "Forebay: the preloaded hook and the plugin are of different versions; start the program with the "
+        "`forebay run` of the Forebay that the plugin belongs to");
   }
   OpenContext open{{call->name, call->name_bytes}, static_cast<adios2::Mode>(call->mode), std::nullopt};
   if (metadata != nullptr) {
     throw std::invalid_argument("Forebay: Open of " + open.name +
-                                " was asked for, but a file's metadata in memory is no stream");
+                                " was asked for, but a file's metadata in memory is not a stream");
   }
   open.communicator = rank_in(communicator, open.mode);
   const BorrowedIo ours(public_io(io));

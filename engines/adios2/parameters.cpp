@@ -36,88 +36,85 @@ const Parameter own_parameters[] = {
      [](Settings& s, const std::string& text) { s.stream = text; }},
 
     {"Server", "HOST:PORT", "", "both",
-     "A server on another node that has the stream. An address `forebay://HOST:PORT/RESERVATION/STREAM` says it as "
-     "well.",
+     "A server on another node that has the stream. An address `forebay://HOST:PORT/RESERVATION/STREAM` says the "
+     "same.",
      [](Settings& s, const std::string& text) { s.server = text; }},
     {"TokenFile", "path", "", "both", "The token for a server on another node (`forebay token create`).",
      [](Settings& s, const std::string& text) { s.token_file = text; }},
 
     {"OwnOutput", "true, false", "false", "both",
-     "true: an IO may read a stream that it writes itself, which is a mistake as a rule.",
+     "true: an IO may read a stream that it writes itself, which is usually a mistake.",
      [](Settings& s, const std::string& text) { s.own_output = parse_bool(text); }},
 
     {"Rank", "integer", "the launcher's", "writer", "This process's rank in the writer group.",
      [](Settings& s, const std::string& text) { s.rank = parse_integer<std::uint32_t>(text, "a number from 0"); },
      true},
     {"Ranks", "integer", "the launcher's", "writer",
-     "How many processes write the stream. `Ranks=1` is the way for output of rank 0 alone.",
+     "How many processes write the stream. Use `Ranks=1` if only rank 0 writes.",
      [](Settings& s, const std::string& text) {
        s.ranks = parse_integer<std::uint32_t>(text, "a number from 1");
        if (*s.ranks == 0) expected("a number from 1");
      },
      true},
     {"Group", "text", "the launcher's job, step and restart", "writer",
-     "Ranks that belong together give the same text; another text is another group.",
+     "Ranks that belong together give the same text. Another text means another group.",
      [](Settings& s, const std::string& text) { s.group = text; }, true},
     {"AppendAfterSteps", "integer", "-1", "writer",
      "With `Mode::Append`: how many steps to keep, counted from step 0. Negative counts from the end: -1 keeps all, -2 "
      "all "
-     "but the last. 0 begins the stream anew.",
+     "but the last. 0 keeps none.",
      [](Settings& s, const std::string& text) {
        s.append_after_steps = parse_integer<std::int64_t>(text, "a whole number");
      }},
     {"Attributes", "each-step, first-step", "each-step", "writer",
-     "When EndStep looks for new and changed attributes. ADIOS2 tells plugins of no change, so looking costs about 4 "
-     "µs for "
-     "each attribute; a program with thousands that never change may say first-step.",
+     "When EndStep looks for new and changed attributes. ADIOS2 does not tell plugins of changes, so looking costs "
+     "about 4 µs for each attribute. Use first-step if a program has thousands that never change.",
      [](Settings& s, const std::string& text) {
        s.attributes_each_step = parse_choice<bool>(text, {{"each-step", true}, {"first-step", false}});
      }},
 
     {"Consumer", "name", "", "reader",
-     "Reads under this name: the position is kept on the server, moves on with every EndStep, and is where the next "
-     "reader "
-     "of that name begins. A reader without a name leaves no trace.",
+     "Reads under this name. The server keeps the position, which moves on with every EndStep; the next reader of that "
+     "name begins there. A reader without a name leaves no trace.",
      [](Settings& s, const std::string& text) {
        if (!is_valid_name(text)) expected("a name of letters, digits, '_', '.' and '-', beginning with a letter");
        s.reader.consumer = text;
      }},
     {"Start", "cursor, oldest, latest, next, or a step's number", "cursor", "reader",
-     "The first step: where the consumer left off (else the oldest kept), the oldest kept, the newest, only those to "
-     "come, "
-     "or the step of that number.",
+     "The first step: where the consumer left off (else the oldest kept), the oldest kept, the newest, only new "
+     "steps, or the step with that number.",
      [](Settings& s, const std::string& text) { s.reader.start = parsed(parse_start(normalized(text))); }},
     {"AlwaysProvideLatestTimestep", "true, false", "false", "reader",
      "BeginStep gives the newest step and skips those before it.",
      [](Settings& s, const std::string& text) { s.reader.latest_only = parse_bool(text); }},
     {"MinWatermark", "committed, durable", "committed", "reader",
-     "Which steps are seen: as soon as they are committed, or only when they survive power loss.",
+     "Which steps the reader sees: committed ones at once, or only those that survive power loss.",
      [](Settings& s, const std::string& text) {
        s.reader.min_watermark =
            parse_choice<Watermark>(text, {{"committed", Watermark::committed}, {"durable", Watermark::durable}});
      }},
     {"Verify", "none, first, read", "none", "reader",
-     "When a block's checksum is checked: never, at this reader's first touch, at every Get.",
+     "When a block's checksum is checked: never, when this reader first reads the block, or at every Get.",
      [](Settings& s, const std::string& text) {
        s.reader.verify =
            parse_choice<Verify>(text, {{"none", Verify::none}, {"first", Verify::first}, {"read", Verify::read}});
      }},
     {"Follow", "true, false", "true", "reader",
-     "false: the steps that are there at Open, then the end of the stream, without waiting for more. Takes no "
+     "false: gives the steps that exist at Open, then the end of the stream, without waiting for more. Not with "
      "`Consumer`.",
      [](Settings& s, const std::string& text) { s.reader.follow = parse_bool(text); }},
     {"RandomAccess", "auto, true, false", "auto", "reader",
-     "true: what `Mode::ReadRandomAccess` means to file engines: no BeginStep; all variables of all steps that are "
-     "there "
-     "at Open; SetStepSelection chooses. auto: the same until the first BeginStep, if the stream has ended; `forebay "
-     "run` knows the mode and goes by it.",
+     "true: what `Mode::ReadRandomAccess` means to file engines: no BeginStep; all variables of all steps that "
+     "exist at Open; SetStepSelection chooses. auto: the same until the first BeginStep, if the stream has ended; "
+     "`forebay "
+     "run` knows the mode and uses it.",
      [](Settings& s, const std::string& text) {
        s.access = normalized(text) == "auto" ? AccessMode::automatic
                   : parse_bool(text)         ? AccessMode::random
                                              : AccessMode::streaming;
      }},
     {"VariableFacts", "true, false", "true", "reader",
-     "false: ADIOS2's own variables are left alone, where the engine else writes what `Steps` and `Min`/`Max` answer.",
+     "true: the engine sets what ADIOS2's `Variable::Steps`, `Min` and `Max` answer. false: it leaves them alone.",
      [](Settings& s, const std::string& text) { s.variable_facts = parse_bool(text); }},
 };
 
@@ -311,7 +308,7 @@ Address stream_address(const Settings& settings, const std::string& plugin_name,
     if (!opened_name) {
       throw std::invalid_argument("Forebay: Stream=" + text +
                                   " stands for the name that the program opens, which only `forebay run` can see; "
-                                  "start the program by it, or name the stream");
+                                  "start the program with it, or name the stream");
     }
     text = fill_placeholders(std::move(text), *opened_name);
   }

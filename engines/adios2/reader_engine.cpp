@@ -58,8 +58,8 @@ constexpr std::size_t offered_steps_max = 1'000;
 bool facts_can_be_shown(adios2::IO io) {
   if (check_facts(io)) return true;
   static const bool told = [] {
-    std::cerr << "Forebay: Variable::Min, Max and Steps answer 0 with this build of ADIOS2, which is not one that the "
-                 "plugin was tried with. Engine::BlocksInfo is right. VariableFacts=false silences this line.\n";
+    std::cerr << "Forebay: Variable::Min, Max and Steps answer 0 with this build of ADIOS2, which the "
+                 "plugin was not tested with. Engine::BlocksInfo is right. VariableFacts=false silences this line.\n";
     return true;
   }();
   return !told;
@@ -159,7 +159,7 @@ void ReaderEngine::offer_finished_stream(const Settings& settings) {
   }
   if (numbers.size() > offered_steps_max) {
     std::cerr << "Forebay: stream " + path_ + " has ended with " + std::to_string(numbers.size()) +
-                     " steps, more than are looked through at Open; it is read step by step. RandomAccess=true offers "
+                     " steps, too many to examine at Open; it is read step by step. RandomAccess=true offers "
                      "them all at once.\n";
     return;
   }
@@ -177,7 +177,7 @@ void ReaderEngine::go_on_step_by_step() {
     now = value_or_throw(reader_->info(), action);
   }
   if (!is_same_stream(*offered_, now)) {
-    throw std::runtime_error("Forebay, " + action + ": the stream was written anew since it was opened; open it again");
+    throw std::runtime_error("Forebay, " + action + ": the stream was replaced since it was opened; open it again");
   }
   variables_.keep(m_IO);
   random_access_.reset();
@@ -248,7 +248,7 @@ std::shared_ptr<const Step> ReaderEngine::follow(float timeout_seconds, adios2::
         // The wait that begins now may be as long as the writer's GraceSecs says.
         if (next->status == StreamStatus::interrupted)
           std::cerr << "Forebay: stream " + path_ + " is interrupted: " + next->text +
-                           ". A restart is waited for as long as the writer's GraceSecs says.\n";
+                           ". Readers wait for a restart as long as the writer's GraceSecs allows.\n";
         break;
     }
     if (timeout_ms < 0) continue;
@@ -347,7 +347,7 @@ std::size_t ReaderEngine::get_step(const Step& step, const std::string& name, co
   if (variable->type != *data_type_of<T>) {
     throw std::invalid_argument("Forebay, " + action() + ": in step " + std::to_string(step.number()) +
                                 " it is of type " + std::string(to_string(variable->type)) +
-                                "; inquire it anew in each step");
+                                "; inquire it again in each step");
   }
   const std::uint64_t elements = selected_elements(*variable, selected);
   if (elements > room) {

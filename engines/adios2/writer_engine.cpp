@@ -210,7 +210,7 @@ void WriterEngine::EndStep() {
   if (!incomplete_.empty()) {
     abort_step();
     throw std::runtime_error("Forebay, " + doing("EndStep of") +
-                             ": the step is given up, because it is incomplete: " + incomplete_);
+                             ": the step is aborted because it is incomplete: " + incomplete_);
   }
   Result<void> result;
   if (attributes_due_) result = attributes_.send_changes(m_IO, *writer_);
@@ -240,7 +240,8 @@ void WriterEngine::abort_step() {
 bool WriterEngine::cancelled(const Error& error) {
   if (error.code != ErrorCode::cancelled) return false;
   if (in_step_)
-    broken_ = "Forebay: a call to stream " + path_ + " was interrupted; the step's fate is unknown. Open it anew.";
+    broken_ = "Forebay: a call to stream " + path_ +
+              " was interrupted; whether the step committed is unknown. Open it again.";
   return true;
 }
 

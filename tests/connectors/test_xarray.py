@@ -116,7 +116,7 @@ def test_pickle_never_reads_another_stream_of_the_name(flow: str) -> None:
         for number in range(6):
             with stream.step() as step:
                 step["T"] = -temperature(number)
-    with pytest.raises(forebay.StreamNotFoundError, match="removed and made anew"):
+    with pytest.raises(forebay.StreamNotFoundError, match="removed and created again"):
         pickle.loads(pickled)
     with pytest.raises(forebay.ForebayError):
         _ = dataset["T"].values

@@ -74,7 +74,7 @@ def test_empty_and_removed_streams_show_so(reservation: str) -> None:
         assert re.search("no (such )?stream", repr(reading))
         Tags(reading._repr_html_())
         forebay.open(address, mode="w").close()
-        assert "made anew" in repr(reading)
+        assert "created again" in repr(reading)
 
 
 def test_handle_shows_itself_without_a_server(tmp_path_factory: pytest.TempPathFactory) -> None:

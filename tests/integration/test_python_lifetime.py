@@ -295,7 +295,7 @@ def test_pickles_of_a_stream_that_was_made_anew_never_read_the_new_one(address: 
         with pytest.raises(forebay.StepGoneError, match="removed"):
             pickle.loads(data)
     if not reopened:
-        with pytest.raises(forebay.StreamNotFoundError, match="made anew"):
+        with pytest.raises(forebay.StreamNotFoundError, match="created again"):
             pickle.loads(pickled_stream)
     assert kept is None or kept.mode == "r"
 
@@ -337,9 +337,9 @@ def test_reader_does_not_go_on_with_a_stream_that_was_made_anew_while_it_was_awa
             server.stop()
             server.start()
             write_anew("run1/flow")
-            with pytest.raises(forebay.NotFoundError, match="made anew"):
+            with pytest.raises(forebay.NotFoundError, match="created again"):
                 next(follower)
-        with pytest.raises(forebay.NotFoundError, match="made anew"):
+        with pytest.raises(forebay.NotFoundError, match="created again"):
             held[0]
 
 

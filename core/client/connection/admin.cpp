@@ -45,7 +45,7 @@ struct Admin::Impl {
       if (resumed || !(*opened)->is_broken()) return resumed;
     }
     if (reconnect_timeout_ms == 0) {
-      return opened ? fail(ErrorCode::disconnected, "the server went away again", place.text()) : fail(opened.error());
+      return opened ? fail(ErrorCode::disconnected, "the server has gone again", place.text()) : fail(opened.error());
     }
     opened = client::reconnect_server(place, Deadline::after_ms(reconnect_timeout_ms), interrupt, resume);
     if (!opened) return fail(std::move(opened.error()));

@@ -245,7 +245,7 @@ Error Connection::broken_error() const {
   if (error.code == ErrorCode::disconnected || error.code == ErrorCode::io_error) {
     error = {ErrorCode::disconnected,
              "the connection to the Forebay server was lost (" + broken_->what +
-                 "); `forebay up` starts it again, its log says what happened",
+                 "); restart it with `forebay up`; its log says what happened",
              place_.text()};
   }
   return error;

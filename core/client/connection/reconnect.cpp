@@ -44,7 +44,7 @@ Result<std::shared_ptr<Connection>> reconnect_server(const ServerPlace& last_pla
     }
     if (deadline.passed()) {
       return fail(ErrorCode::disconnected,
-                  "the Forebay server went away and did not come back in time; restart it with `forebay up` (what was "
+                  "the Forebay server has gone and did not come back in time; restart it with `forebay up` (what was "
                   "committed is safe) "
                   "and open the stream again",
                   last_place.root.empty() ? last_place.text() : last_place.root);

@@ -139,8 +139,9 @@ Result<void> ReaderLink::greet(const std::shared_ptr<Connection>& connection, Pr
   ASSIGN_OR_RETURN(auto body, protocol::body_of<wire::ReaderOpened>(answer));
   std::string uuid = protocol::text_of(body->uuid());
   if (presented != nullptr && uuid != stream_uuid_) {
-    return fail(ErrorCode::not_found,
-                "the stream was removed and made anew while its server was away: open it again for the new one");
+    return fail(
+        ErrorCode::not_found,
+        "the stream was removed and created again while its server was down; open it again to read the new one");
   }
 
   std::shared_ptr<const Descriptor> presence;

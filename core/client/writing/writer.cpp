@@ -79,8 +79,8 @@ Result<void> Writer::Impl::check_usable() const {
   if (given_up)
     return fail(
         ErrorCode::group_broken,
-        "this process ran out of memory, so the writer gave its connection up and its group is interrupted; what "
-        "was committed is safe, open the stream again to go on",
+        "this process ran out of memory, so the writer closed its connection and its group is interrupted; what "
+        "was committed is safe; open the stream again to continue",
         "stream " + address.path());
   if (ended_by) return fail(*ended_by);
   if (state == State::closed)
@@ -92,8 +92,8 @@ Result<void> Writer::Impl::check_in_step() const {
   RETURN_IF_ERROR(check_usable());
   if (state == State::in_step) return {};
   if (state == State::publishing)
-    return fail(ErrorCode::invalid_argument, "the step is being published; call end_step again to learn its fate",
-                where());
+    return fail(ErrorCode::invalid_argument,
+                "the step is being published; call end_step again to learn whether it committed", where());
   return fail(ErrorCode::invalid_argument, "no step is open; call begin_step first", where());
 }
 
@@ -101,7 +101,7 @@ Result<void> Writer::Impl::check_step_whole() const {
   RETURN_IF_ERROR(check_in_step());
   if (!step_error) return {};
   return fail(step_error->code,
-              "this step can only be given up (abort_step), for something in it failed: " + step_error->what, where());
+              "this step can only be aborted (abort_step), because part of it failed: " + step_error->what, where());
 }
 
 Result<std::uint64_t> Writer::Impl::check_block(const BlockSpec& block) const {
@@ -149,22 +149,22 @@ Result<void> Writer::Impl::check_against_step(const BlockSpec& block) {
   const auto known = metadata.find(block.name);
   if (!known) return {};
   if (known->type != block.type) {
-    return invalid(block, "was written as " + std::string(to_string(known->type)) + " before in this step, now as " +
+    return invalid(block, "was written as " + std::string(to_string(known->type)) + " earlier in this step, now as " +
                               std::string(to_string(block.type)));
   }
   if (known->kind != block.kind) {
-    return invalid(block, "was written as " + std::string(to_string(known->kind)) + " before in this step, now as " +
+    return invalid(block, "was written as " + std::string(to_string(known->kind)) + " earlier in this step, now as " +
                               std::string(to_string(block.kind)));
   }
   if (known->dimensions != block.count.size()) {
-    return invalid(block, "has another number of dimensions than before in this step");
+    return invalid(block, "has another number of dimensions than earlier in this step");
   }
   // The blocks written before lie within a shape that has grown as well.
   const bool grown =
       block.kind == ShapeKind::global_array && std::ranges::equal(known->shape, block.shape, std::ranges::less_equal{});
   if (!grown && !std::ranges::equal(known->shape, block.shape)) {
-    return invalid(block,
-                   "has another shape than before in this step; only a global array's may change, and only grow");
+    return invalid(
+        block, "has another shape than earlier in this step; only a global array's shape may change, and only grow");
   }
   return {};
 }
@@ -179,11 +179,12 @@ Writer::~Writer() = default;
 Result<std::unique_ptr<Writer>> Writer::open(const Address& address, const WriterOptions& options) {
   if (address.step)
     return fail(ErrorCode::invalid_argument,
-                "a writer opens a stream, not one step of it; use append_after to go on after a step", address.path());
+                "a writer opens a stream, not one step of it; use append_after to continue after a step",
+                address.path());
   if (options.ranks == 0 || options.rank >= options.ranks) {
     return fail(ErrorCode::invalid_argument,
-                "rank " + std::to_string(options.rank) + " of " + std::to_string(options.ranks) + " cannot be (from " +
-                    options.ranks_source + ")",
+                "rank " + std::to_string(options.rank) + " of " + std::to_string(options.ranks) +
+                    " is impossible (from " + options.ranks_source + ")",
                 address.path());
   }
   auto impl = std::make_unique<Impl>(address, options);
@@ -373,7 +374,7 @@ Result<void> Writer::close() {
   if (impl_->state == Impl::State::closed) return {};
   RETURN_IF_ERROR(impl_->check_usable());
   if (impl_->state != Impl::State::between_steps) {
-    return fail(ErrorCode::invalid_argument, "a step is open; end it or give it up (abort_step) before closing",
+    return fail(ErrorCode::invalid_argument, "a step is open; end it or abort it (abort_step) before closing",
                 impl_->where());
   }
   RETURN_IF_ERROR(impl_->order(MessageType::writer_close, wire::WriterCloseT()));

@@ -40,11 +40,11 @@ constexpr WriterOption table[] = {
      "How long Open waits: a reader for the stream to exist, a writer for all ranks and for `RendezvousReaderCount` "
      "readers. Negative: for ever.",
      [](Options& options, Text text) { return store(options.open_timeout_ms, parse_seconds(text)); }},
-    {"reconnect_timeout", "ReconnectTimeoutSecs", "seconds", "60", "How long a server that restarts is waited for.",
+    {"reconnect_timeout", "ReconnectTimeoutSecs", "seconds", "60", "How long to wait for a server that restarts.",
      [](Options& options, Text text) { return store(options.reconnect_timeout_ms, parse_seconds(text)); }},
     {"distribution", "StepDistributionMode", "AllToAll, RoundRobin, OnDemand", "AllToAll",
-     "How steps are shared out among readers of one `Consumer` name, or among those without a name: all to everyone, "
-     "in turns, or each to whoever asks first. What a reader sets wins over what the writer sets.",
+     "How readers of one `Consumer` name, or readers without a name, share the steps: everyone gets all, they take "
+     "turns, or each step goes to whoever asks first. A reader's setting overrides the writer's.",
      [](Options& options, Text text) { return store(options.distribution, parse_distribution(text)); }},
     {"rendezvous_readers", "RendezvousReaderCount", "integer", "0",
      "Open waits until this many readers have opened the stream.",
@@ -57,7 +57,7 @@ constexpr WriterOption table[] = {
        return store(options.append_after, parse_integer<std::uint64_t>(text, "the number of a step"));
      }},
     {"force", "Force", "true, false", "false",
-     "Replace or withdraw steps although precious ones among them are not staged yet.",
+     "Replace or withdraw steps even if precious ones among them are not staged yet.",
      [](Options& options, Text text) { return store(options.force, parse_bool(text)); }},
     {"run", "Run", "text", "",
      "The run that the steps belong to, recorded with the writer group; the same text for all ranks.",
@@ -71,7 +71,7 @@ constexpr WriterOption table[] = {
      "stream has ended, every Nth until it is staged out. Terms are separated by commas.",
      [](Options& options, Text text) { return store(options.retention, parse_retention(lower_terms(text))); }},
     {"when_full", "WhenFull", "block, drop_oldest, error", "block",
-     "What a step does when the reservation is full (when it begins, or where it grows): wait, drop the oldest steps "
+     "What a step does when the reservation is full (at its beginning, or when it grows): wait, drop the oldest steps "
      "that nobody needs, or fail.",
      [](Options& options, Text text) {
        return store(options.when_full, parse_choice<WhenFull>(text, {{"block", WhenFull::block},

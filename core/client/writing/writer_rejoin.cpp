@@ -24,9 +24,9 @@ Result<void> Writer::Impl::rejoin(Deadline deadline) {
   if (remote) remote->use(connection);
   const bool in_flight_committed = state == State::publishing && server_next_step == step + 1;
   if (server_next_step != step && !in_flight_committed) {
-    return fail(ErrorCode::group_broken, "the server came back with step " + std::to_string(server_next_step) +
-                                             " as the next one, this rank is at " + std::to_string(step) +
-                                             "; open the stream again to go on after its last step");
+    return fail(ErrorCode::group_broken, "the restarted server expects step " + std::to_string(server_next_step) +
+                                             " next, but this rank is at " + std::to_string(step) +
+                                             "; open the stream again to continue after its last step");
   }
   // The server has died before it knew of the step: it takes the pin with the part that is sent again.
   if (part_pin && !in_flight_committed && !part_pin->check()) pin_part();

@@ -109,7 +109,7 @@ Result<bool> Writer::Impl::take(Grant& granted, bool may_ask) {
     const auto segment = segments.find(extent->segment());
     const bool whole = extent->length() > 0 && extent->offset() % page_bytes == 0 && extent->length() % page_bytes == 0;
     if (!segment || !whole || !segment->check(extent->member(), extent->offset(), extent->length())) {
-      return fail(ErrorCode::protocol, "the server granted space that cannot be",
+      return fail(ErrorCode::protocol, "the server granted impossible space",
                   "segment " + std::to_string(extent->segment()) + " @ " + std::to_string(extent->offset()) + " + " +
                       std::to_string(extent->length()));
     }

@@ -31,7 +31,7 @@ nb::object object_of(const Retention& retention) {
 }
 
 Dimensions dimensions_of(nb::handle sequence) {
-  const auto fast = nb::steal(PySequence_Fast(sequence.ptr(), "extents are a sequence of integers"));
+  const auto fast = nb::steal(PySequence_Fast(sequence.ptr(), "extents must be a sequence of integers"));
   if (!fast.is_valid()) {
     throw nb::python_error();
   }
@@ -47,7 +47,7 @@ Dimensions dimensions_of(nb::handle sequence) {
     if (extent == static_cast<unsigned long long>(-1) && PyErr_Occurred() != nullptr) {
       PyErr_Clear();
       raise({ErrorCode::invalid_argument,
-             "extents and positions are integers from 0 to 2**64 - 1, not " + std::string(nb::repr(number).c_str()),
+             "extents and positions must be integers from 0 to 2**64 - 1, not " + std::string(nb::repr(number).c_str()),
              {}});
     }
     dimensions[static_cast<std::size_t>(axis)] = extent;
@@ -151,7 +151,7 @@ std::optional<Dimensions> ArrayBuffer::enclosing() const {
 
 void ArrayBuffer::expect(const Dimensions& count, std::size_t element_size) const {
   if (count_ != count || static_cast<std::size_t>(buffer_.itemsize) != element_size) {
-    raise({ErrorCode::invalid_argument, "the array has not the extents and element size of the selection", {}});
+    raise({ErrorCode::invalid_argument, "array shape or dtype does not match the selection", {}});
   }
 }
 
