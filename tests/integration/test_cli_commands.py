@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -155,6 +156,43 @@ def test_the_root_may_stand_after_the_command(instance: CommandLineInstance, tmp
     assert elsewhere.ask("stages", "--root", root) == {"stages": []}
     assert elsewhere.ask("--root", str(tmp_path / "wrong"), "ls", "--root", root)["reservations"]
     assert elsewhere.run("stages", "show", "1", "--root", root).stderr.startswith("error: there is no stage 1")
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("forebay sho", ["show"]),
+        ("forebay streams r", ["run1"]),
+        ("forebay tail r", ["run1/"]),
+        ("forebay tail run1/f", ["run1/flow"]),
+        ("forebay show forebay://run1/", ["forebay://run1/flow"]),
+        ("forebay stream re", ["remove", "retention"]),
+        ("forebay tail nowhere/", []),
+    ],
+)
+def test_the_shell_completes_commands_and_names(instance: CommandLineInstance, line: str, offered: list[str]) -> None:
+    words = {"_FOREBAY_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
+    done = subprocess.run(
+        instance.command(),
+        env=os.environ | instance.environment | words,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.stdout.split(), done.stderr) == (offered, "")
+
+
+def test_up_and_doctor_say_that_memory_does_not_survive_power_loss() -> None:
+    with (
+        tempfile.TemporaryDirectory(dir="/dev/shm") as folder,
+        CommandLineInstance(Path(folder) / "root", capacity="16MiB") as running,
+    ):
+        assert "not a reboot or power loss" in running.up()["notes"][0]
+        told = running.ask("doctor")
+        assert told["clean"] is True
+        assert any("not a reboot or power loss" in finding["what"] for finding in told["findings"])
+        assert "note: the root is on tmpfs" in running.run("up").stderr
 
 
 def test_up_tells_that_the_instance_runs_already(instance: CommandLineInstance) -> None:

@@ -10,8 +10,9 @@ from typing import Annotated
 import typer
 
 from forebay.cli.chosen import chosen, chosen_or_current
-from forebay.cli.output import JsonOption, console, print_json
+from forebay.cli.output import JsonOption, console, error_console, print_json
 from forebay.sizes import format_size, parse_size
+from forebay.sync_support import sync_weakness
 from forebay.workflows.manager.instance_control import InstanceControl
 
 __all__ = ["down", "up"]
@@ -40,10 +41,12 @@ def up(
     """Start the instance in the background: the staging server and the manager. Returns when both serve; idempotent."""
     instance = chosen_or_current()
     state = InstanceControl(instance).up(None if capacity is None else parse_size(capacity), listen)
+    weakness = sync_weakness(instance.root)
     if as_json:
         print_json(
             {
                 "root": str(instance.root),
+                "notes": [] if weakness is None else [weakness],
                 "server": state.server.as_dict(),
                 "server_started": state.server_started,
                 "manager_started": state.manager_started,
@@ -58,6 +61,8 @@ def up(
     if chosen() is not None or others_socket:
         root_text = shlex.quote(str(instance.root))
         out.print(f"for other commands: export FOREBAY_ROOT={root_text}{others_socket}", markup=False, soft_wrap=True)
+    if weakness is not None:
+        error_console().print(f"note: {weakness}", markup=False, soft_wrap=True)
 
 
 @down_app.command(epilog="Example: forebay down")

@@ -18,6 +18,7 @@ from forebay.cli.failures import ExitStatus
 from forebay.cli.output import JsonOption, console, print_json
 from forebay.instance import Instance
 from forebay.records import Finding, Severity
+from forebay.sync_support import sync_weakness
 
 __all__ = ["CHECK_GROUP", "register"]
 
@@ -40,6 +41,8 @@ def doctor(
     instance = chosen_or_current()
     with forebay.Admin(instance) as admin:
         findings = admin.audit(read_data)
+    if (weakness := sync_weakness(instance.root)) is not None:
+        findings.append(Finding(Severity.NOTE, str(instance.root), weakness))
     for point in sorted(entry_points(group=CHECK_GROUP)):
         findings.extend(point.load()(instance.root))
     problems = [finding for finding in findings if finding.severity is Severity.PROBLEM]

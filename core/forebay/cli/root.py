@@ -78,7 +78,6 @@ def _unavailable(point: EntryPoint, error: Exception) -> Callable[..., Any]:
 
 app = typer.Typer(
     cls=_CommandGroup,
-    add_completion=False,
     invoke_without_command=True,
     context_settings={"help_option_names": list(HELP_NAMES)},
     pretty_exceptions_enable=False,
