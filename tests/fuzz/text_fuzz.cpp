@@ -5,6 +5,7 @@
 #include <forebay/reader.h>
 #include <forebay/writer.h>
 
+#include "fabric/token.h"
 #include "staging-servers/daemon/config_file.h"
 #include "staging-servers/daemon/root_files.h"
 #include "tests/fuzz/input.h"
@@ -19,6 +20,17 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         fuzz::understood();
         const auto again = parse_address(address->path());
         fuzz::require(again && again->reservation == address->reservation && again->stream == address->stream);
+        fuzz::require(address->server.empty() || parse_server(address->server)->text() == address->server);
+      }
+      if (const auto server = parse_server(text)) {
+        const auto again = parse_server(server->text());
+        fuzz::require(again && again->host == server->host && again->port == server->port);
+      }
+      if (const auto token = fabric::parse_token(text, "input")) {
+        const auto again = fabric::parse_token(fabric::to_text(*token), "input");
+        fuzz::require(again && again->claims == token->claims && again->secret == token->secret);
+        if (const auto claims = fabric::decode_claims(token->claims))
+          fuzz::require(fabric::encode(*claims) == token->claims);
       }
       break;
     case 1:

@@ -23,6 +23,9 @@ class RawClient {
   explicit RawClient(const std::string& socket_path, bool greet = true);
   /// On a connection that somebody has made.
   RawClient(const std::string& socket_path, Descriptor socket);
+  /// The same, and nothing is said on it yet.
+  explicit RawClient(Descriptor socket) : socket_(std::move(socket)) {}
+  protocol::MessageSocket& socket() noexcept { return socket_; }
 
   /// Sends a request and returns its number.
   template <class Object>

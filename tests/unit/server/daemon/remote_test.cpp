@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: Apache-2.0
+// What clients on other nodes may do before and after their proof, as a client that keeps to no rule tries it.
+#include <arpa/inet.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+
+#include "base/clock.h"
+#include "fabric/handshake.h"
+#include "fabric/tcp_client_path.h"
+#include "tests/support/message_types.h"
+#include "tests/unit/server/server_fixture.h"
+
+namespace forebay::testing {
+namespace {
+
+using protocol::Message;
+using protocol::MessageType;
+
+constexpr std::int64_t deadline_ms = 30'000;
+
+/// A port that nobody listens at just now.
+std::string free_port() {
+  const Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  EXPECT_EQ(::bind(socket.get(), reinterpret_cast<sockaddr*>(&address), length), 0);
+  EXPECT_EQ(::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &length), 0);
+  return std::to_string(ntohs(address.sin_port));
+}
+
+Result<void> wait_on() {
+  return {};
+}
+
+/// What a client says first, with what it needs to go on.
+struct Hello {
+  fabric::Token token;
+  fabric::Nonce nonce = fabric::draw_nonce();
+
+  wire::RemoteHelloT message() const {
+    wire::RemoteHelloT hello;
+    hello.version = protocol::protocol_version;
+    const auto* begin = reinterpret_cast<const std::uint8_t*>(token.claims.data());
+    hello.claims.assign(begin, begin + token.claims.size());
+    hello.nonce.assign(nonce.begin(), nonce.end());
+    return hello;
+  }
+  fabric::Agreement agreement(const Message& challenge) const {
+    const auto body = RawClient::unpack<wire::RemoteChallenge>(challenge);
+    fabric::Nonce servers{};
+    EXPECT_EQ(body->nonce.size(), servers.size());
+    std::ranges::copy(body->nonce, servers.begin());
+    return {token.secret, token.claims, nonce, servers};
+  }
+};
+
+wire::RemoteProofT proof_of(const fabric::Agreement& agreement) {
+  wire::RemoteProofT proof;
+  const fabric::Proof own = agreement.client_proof();
+  proof.proof.assign(own.begin(), own.end());
+  return proof;
+}
+
+class RemoteTest : public ServerTest {
+ protected:
+  void SetUp() override {
+    port_ = free_port();
+    options_.listen = "127.0.0.1:" + port_;
+    ServerTest::SetUp();
+  }
+
+  RawClient stranger() {
+    auto socket = fabric::connect_tcp("127.0.0.1", port_, Deadline::after_ms(deadline_ms), wait_on);
+    EXPECT_TRUE(socket);
+    return RawClient(std::move(*socket));
+  }
+
+  fabric::Token token(std::uint32_t rights, std::uint64_t lifetime_s = 3600) {
+    wire::TokenCreateT wish;
+    wish.reservation = "res";
+    wish.rights = rights;
+    wish.lifetime_s = lifetime_s;
+    const auto answer = RawClient::unpack<wire::TokenAnswer>(connect().call(MessageType::token_create, wish));
+    auto parsed = fabric::parse_token(answer->token, "the test");
+    EXPECT_TRUE(parsed);
+    return *parsed;
+  }
+
+  /// A client that has proved that it has a token of these rights.
+  RawClient admitted(std::uint32_t rights) {
+    RawClient client = stranger();
+    const Hello hello{token(rights)};
+    const auto agreement = hello.agreement(client.call(MessageType::remote_hello, hello.message()));
+    const auto request = client.send(MessageType::remote_proof, proof_of(agreement));
+    client.socket().encrypt(agreement.client_cipher());
+    EXPECT_EQ(client.answer(request).type, MessageType::welcome);
+    return client;
+  }
+
+  std::vector<std::uint8_t> ticket(RawClient& client, bool writes) {
+    wire::DataOpenT wish;
+    wish.writes = writes;
+    const auto opened = RawClient::unpack<wire::DataOpened>(client.call(MessageType::data_open, wish));
+    return opened->ticket;
+  }
+
+  fabric::TcpClientPath data_path(RawClient& client, bool writes) {
+    RawClient greeting = stranger();
+    EXPECT_EQ(greeting.call(MessageType::data_hello, data_hello(ticket(client, writes))).type, MessageType::done);
+    return fabric::TcpClientPath(greeting.socket().release());
+  }
+
+  static wire::DataHelloT data_hello(std::vector<std::uint8_t> ticket) {
+    wire::DataHelloT hello;
+    hello.version = protocol::protocol_version;
+    hello.ticket = std::move(ticket);
+    return hello;
+  }
+
+  std::string port_;
+};
+
+TEST_F(RemoteTest, nothing_but_a_proof_is_listened_to_first) {
+  wire::HelloT local;
+  local.version = protocol::protocol_version;
+  RawClient greeting = stranger();
+  EXPECT_EQ(RawClient::failure(greeting.call(MessageType::hello, local)), ErrorCode::protocol);
+  EXPECT_TRUE(greeting.ended());
+  RawClient asking = stranger();
+  EXPECT_NE(asking.call(MessageType::server_query, wire::ServerQueryT()).type, MessageType::server_answer);
+  EXPECT_TRUE(asking.ended());
+  RawClient proving = stranger();
+  EXPECT_EQ(RawClient::failure(proving.call(MessageType::remote_proof, wire::RemoteProofT())), ErrorCode::protocol);
+  EXPECT_TRUE(proving.ended());
+  expect_alive();
+}
+
+TEST_F(RemoteTest, a_long_message_before_the_proof_ends_the_connection) {
+  RawClient client = stranger();
+  Hello hello{token(fabric::right_read)};
+  hello.token.claims.resize(8192);
+  client.send(MessageType::remote_hello, hello.message());
+  EXPECT_TRUE(client.ended());
+  expect_alive();
+}
+
+TEST_F(RemoteTest, every_changed_claim_is_refused) {
+  const fabric::Token good = token(fabric::right_read);
+  for (std::size_t byte = 0; byte < good.claims.size(); byte += 3) {
+    Hello hello{good};
+    hello.token.claims[byte] ^= std::byte{1};
+    RawClient client = stranger();
+    const Message answer = client.call(MessageType::remote_hello, hello.message());
+    if (answer.type != MessageType::remote_challenge) {
+      EXPECT_TRUE(RawClient::failure(answer)) << "byte " << byte;
+      EXPECT_TRUE(client.ended());
+      continue;
+    }
+    const auto agreement = hello.agreement(answer);
+    const auto proof = RawClient::unpack<wire::RemoteChallenge>(answer)->proof;
+    EXPECT_FALSE(fabric::is_same(agreement.server_proof(), proof)) << "byte " << byte;
+    const Message refused = client.call(MessageType::remote_proof, proof_of(agreement));
+    EXPECT_EQ(RawClient::failure(refused), ErrorCode::permission_denied) << "byte " << byte;
+    EXPECT_TRUE(client.ended());
+  }
+  expect_alive();
+}
+
+TEST_F(RemoteTest, a_recorded_proof_is_refused) {
+  const Hello hello{token(fabric::right_read)};
+  RawClient first = stranger();
+  const auto agreement = hello.agreement(first.call(MessageType::remote_hello, hello.message()));
+  const auto recorded = proof_of(agreement);
+  const auto request = first.send(MessageType::remote_proof, recorded);
+  first.socket().encrypt(agreement.client_cipher());
+  EXPECT_EQ(first.answer(request).type, MessageType::welcome);
+  RawClient second = stranger();
+  EXPECT_EQ(second.call(MessageType::remote_hello, hello.message()).type, MessageType::remote_challenge);
+  EXPECT_EQ(RawClient::failure(second.call(MessageType::remote_proof, recorded)), ErrorCode::permission_denied);
+  EXPECT_TRUE(second.ended());
+}
+
+TEST_F(RemoteTest, a_token_ends_when_its_time_is_over) {
+  RawClient client = stranger();
+  const Hello hello{token(fabric::right_read, 1)};
+  const auto agreement = hello.agreement(client.call(MessageType::remote_hello, hello.message()));
+  const auto request = client.send(MessageType::remote_proof, proof_of(agreement));
+  client.socket().encrypt(agreement.client_cipher());
+  EXPECT_EQ(client.answer(request).type, MessageType::welcome);
+  EXPECT_TRUE(client.ended());  // also of a connection that was there before
+  RawClient later = stranger();
+  EXPECT_EQ(RawClient::failure(later.call(MessageType::remote_hello, hello.message())), ErrorCode::permission_denied);
+}
+
+TEST_F(RemoteTest, a_destroyed_reservation_takes_its_tokens_with_it) {
+  const Hello hello{token(fabric::right_read)};
+  wire::ReservationDestroyT destroy;
+  destroy.name = "res";
+  EXPECT_EQ(connect().call(MessageType::reservation_destroy, destroy).type, MessageType::done);
+  create("res", 64 * mib);
+  RawClient client = stranger();
+  const auto agreement = hello.agreement(client.call(MessageType::remote_hello, hello.message()));
+  const auto request = client.send(MessageType::remote_proof, proof_of(agreement));
+  client.socket().encrypt(agreement.client_cipher());
+  EXPECT_EQ(RawClient::failure(client.answer(request)), ErrorCode::permission_denied);
+  EXPECT_TRUE(client.ended());
+}
+
+TEST_F(RemoteTest, what_rights_do_not_name_is_refused) {
+  RawClient client = admitted(fabric::right_read);
+  for (std::uint32_t number = 1; number <= static_cast<std::uint32_t>(MessageType::MAX); ++number) {
+    const auto type = static_cast<MessageType>(number);
+    const bool reads = type == MessageType::streams_query || type == MessageType::steps_query ||
+                       (type >= MessageType::reader_open && type <= MessageType::step_poll);
+    if (!is_request(type) || reads) continue;
+    EXPECT_EQ(RawClient::failure(client.call(type, wire::DoneT())), ErrorCode::permission_denied)
+        << wire::EnumNameMessageType(type);
+  }
+  EXPECT_EQ(client.call(MessageType::heartbeat, wire::HeartbeatT()).type, MessageType::done);
+}
+
+TEST_F(RemoteTest, another_reservation_is_refused) {
+  create("other", 64 * mib);
+  RawClient client = admitted(fabric::right_read | fabric::right_write);
+  wire::StreamsQueryT streams;
+  streams.reservation = "other";
+  EXPECT_EQ(RawClient::failure(client.call(MessageType::streams_query, streams)), ErrorCode::permission_denied);
+  RawClient writer = admitted(fabric::right_write);
+  wire::WriterOpenT open = writer_open();
+  open.reservation = "other";
+  EXPECT_EQ(RawClient::failure(writer.call(MessageType::writer_open, open)), ErrorCode::permission_denied);
+}
+
+TEST_F(RemoteTest, a_reader_gets_no_byte_outside_of_the_step) {
+  RawClient local = writer();
+  write_step(local, 0);
+  RawClient client = admitted(fabric::right_read);
+  EXPECT_EQ(client.call(MessageType::reader_open, reader_open()).type, MessageType::reader_opened);
+  const auto event = wait_step(client);
+  ASSERT_TRUE(event->step);
+  const wire::Extent whole = event->step->parts.front()->metadata.front();
+  auto path = data_path(client, false);
+  std::vector<std::byte> out(whole.length());
+  wire::BytesGetT wish;
+  wish.key = std::make_unique<wire::StepKey>(0, 1, 0);
+  const auto ask = [&](const wire::Extent& extent) {
+    ++wish.ticket;
+    wish.extents = {extent};
+    client.send(MessageType::bytes_get, wish);
+    out.resize(extent.length());
+    return path.receive(wish.ticket, out, wait_on);
+  };
+  EXPECT_TRUE(ask(whole));
+  wire::StepGetT get;
+  EXPECT_EQ(RawClient::failure(client.call(MessageType::step_get, get)), std::nullopt);
+  for (const wire::Extent& extent :
+       {wire::Extent(whole.segment(), 0, 0, 1 * mib, 4096), wire::Extent(whole.segment() + 1, 0, 0, 0, 64),
+        wire::Extent(whole.segment(), 1, 0, whole.offset(), 64),
+        wire::Extent(whole.segment(), 0, 0, std::numeric_limits<std::uint64_t>::max() - 8, 64)}) {
+    const auto refused = ask(extent);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, ErrorCode::protocol);
+    EXPECT_FALSE(path.is_broken());
+  }
+  wish.key = std::make_unique<wire::StepKey>(7, 1, 0);
+  const auto gone = ask(whole);
+  ASSERT_FALSE(gone);
+  EXPECT_EQ(gone.error().code, ErrorCode::step_gone);
+}
+
+TEST_F(RemoteTest, a_writer_writes_where_it_was_granted_space_and_nowhere_else) {
+  RawClient client = admitted(fabric::right_write);
+  EXPECT_EQ(client.call(MessageType::writer_open, writer_open()).type, MessageType::writer_opened);
+  wire::SpaceRequestT request;
+  request.bytes = 8192;
+  const auto granted = RawClient::unpack<wire::SpaceGranted>(client.call(MessageType::space_request, request));
+  ASSERT_FALSE(granted->extents.empty());
+  EXPECT_TRUE(granted->segments.empty());
+  const wire::Extent& space = granted->extents.front();
+  const std::vector<std::byte> bytes(4096, std::byte{7});
+  auto path = data_path(client, true);
+  EXPECT_TRUE(path.write(space.segment(), space.offset(), bytes, wait_on));
+  EXPECT_TRUE(path.finish_writes(wait_on));
+  // Of these the server ends the path.
+  for (const auto& [segment, offset] : {std::pair<std::uint32_t, std::uint64_t>(space.segment(), space.offset() + 8192),
+                                        {space.segment() + 1, 0},
+                                        {space.segment(), std::uint64_t{1} << 40}}) {
+    auto fresh = data_path(client, true);
+    (void)fresh.write(segment, offset, bytes, wait_on);
+    EXPECT_FALSE(fresh.finish_writes(wait_on)) << segment << " @ " << offset;
+  }
+  // What became of a step is not the rank's any more.
+  wire::PartT part;
+  part.extents = {space};
+  part.metadata.emplace_back(space.segment(), 0, 0, space.offset(), 64);
+  part.metadata_bytes = 64;
+  EXPECT_EQ(client.call(MessageType::part, part).type, MessageType::committed);
+  auto late = data_path(client, true);
+  (void)late.write(space.segment(), space.offset(), bytes, wait_on);
+  EXPECT_FALSE(late.finish_writes(wait_on));
+  expect_alive();
+}
+
+TEST_F(RemoteTest, a_ticket_is_good_once) {
+  RawClient client = admitted(fabric::right_read);
+  const auto drawn = ticket(client, false);
+  RawClient first = stranger();
+  EXPECT_EQ(first.call(MessageType::data_hello, data_hello(drawn)).type, MessageType::done);
+  RawClient second = stranger();
+  EXPECT_EQ(RawClient::failure(second.call(MessageType::data_hello, data_hello(drawn))), ErrorCode::permission_denied);
+  RawClient guess = stranger();
+  const std::vector<std::uint8_t> other(32, 1);
+  EXPECT_EQ(RawClient::failure(guess.call(MessageType::data_hello, data_hello(other))), ErrorCode::permission_denied);
+}
+
+TEST_F(RemoteTest, strangers_are_few_and_keep_nobody_out_of_the_local_socket) {
+  std::vector<RawClient> strangers;
+  for (int count = 0; count < 80; ++count) strangers.push_back(stranger());
+  EXPECT_TRUE(strangers.back().ended());
+  expect_alive();
+}
+
+}  // namespace
+}  // namespace forebay::testing
