@@ -47,6 +47,7 @@ from forebay.errors import (
 )
 from forebay.file_address import FileAddress
 from forebay.follower import Follower
+from forebay.hold import Hold
 from forebay.instance import Instance, instance_root, server_socket
 from forebay.kept_steps import Steps
 from forebay.opening import open  # noqa: A004 - forebay.open reads like the builtin
@@ -101,6 +102,7 @@ __all__ = [
     "ForebayError",
     "ForebaySystemError",
     "GroupBrokenError",
+    "Hold",
     "Instance",
     "InvalidArgumentError",
     "LauncherRank",

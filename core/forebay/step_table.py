@@ -27,7 +27,7 @@ def retention_advice(stream: Stream) -> str:
         retention = "not known now"
     return (
         f"the stream's retention is {retention}: to keep steps while they are read, set one that waits for a consumer "
-        "(consumers:NAME) or keeps more of them (last:N), then open the stream again"
+        "(consumers:NAME) or keeps more of them (last:N), or hold them (stream.hold); then open the stream again"
     )
 
 

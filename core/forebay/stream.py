@@ -22,6 +22,7 @@ from forebay.errors import (
     StreamNotFoundError,
 )
 from forebay.follower import Acknowledge, Follower, StartText
+from forebay.hold import Hold, hold_steps
 from forebay.kept_steps import Steps, number_from_newest, numbers_in_slice
 from forebay.notebook import stream_html, stream_summary
 from forebay.records import Address, Notice, StreamInfo
@@ -145,7 +146,7 @@ class Stream(Closing):
         if isinstance(item, slice):
             reader = self._random_access()
             numbers = numbers_in_slice(Steps(reader.steps()).numbers, item)
-            return [Step(native, self, self._uuid) for native in reader.steps_of(numbers)]
+            return self._steps_of(numbers)
         if isinstance(item, (bool, np.bool_)) or not hasattr(item, "__index__"):
             raise ArgumentTypeError(
                 f"a stream takes a step's number, a slice of numbers or the name of a variable, not {item!r}",
@@ -202,6 +203,37 @@ class Stream(Closing):
                 return newest.variables
         except StepNotFoundError:
             return []
+
+    @options.known_options
+    def hold(self, oldest: SupportsIndex | None = None, newest: SupportsIndex | None = None) -> Hold:
+        """Keeps a range of steps while they are worked on, whatever retention says: ``with stream.hold(10, 20):``.
+
+        The steps are pinned, for all handles and processes that read them, until the end of ``with``. A hold is
+        bounded: it never stops the writer, because readers without a name together pin at most a quarter of the
+        reservation.
+
+        Parameters
+        ----------
+        oldest, newest : int, optional
+            Numbers of the first and the last step, both included; negative ones count back from the newest. Not given:
+            the oldest and the newest kept step. Steps between them that were dropped before are left out
+            (:attr:`Hold.numbers`).
+
+        Returns
+        -------
+        Hold
+            Iterates over the held steps.
+
+        Raises
+        ------
+        StepGoneError
+            A named step was dropped; the text says which retention keeps steps.
+        StepNotFoundError
+            There is no such step yet.
+        NoSpaceError
+            The steps are more than readers may hold; none of them is held then.
+        """
+        return hold_steps(self, oldest, newest)
 
     def lag(self, consumer: str) -> int:
         """How many committed steps this consumer has not passed; NotFoundError if the stream does not know it."""
@@ -363,6 +395,11 @@ class Stream(Closing):
             return Step(self._random_access().step(number), self, self._uuid)
         except NotFoundError as error:
             raise StepNotFoundError(error.what, error.where) from None
+
+    def _steps_of(self, numbers: list[int]) -> list[Step]:
+        """Those of these steps that are kept."""
+        reader = self._random_access()
+        return [Step(native, self, self._uuid) for native in reader.steps_of(numbers)]
 
     def _from_newest(self, back: int) -> Step:
         """The step that is ``-back`` steps before the end of the kept ones."""
