@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 import forebay
 from forebay import Address, ShapeKind, Step, Stream, Variable
+from forebay.arrow_export import check_arrow_type
 from forebay.errors import InvalidArgumentError, StepGoneError, UnsupportedError
 
 __all__ = ["blocks", "particle_reader", "particles", "steps", "tensor"]
@@ -44,7 +45,7 @@ def tensor(variable: Variable, block: int | None = None) -> pa.FixedShapeTensorA
         raise UnsupportedError(
             "a single value is no tensor: take variable.item()", f"{variable.step.address}, variable {variable.name!r}"
         )
-    _check_type(variable)
+    check_arrow_type(variable.dtype, f"{variable.step.address}, variable {variable.name!r}")
     # Arrow wants the first stride to be the largest, which that of data[None] is not.
     return pa.FixedShapeTensorArray.from_numpy_ndarray(np.ascontiguousarray(data).reshape((1, *data.shape)))
 
@@ -76,7 +77,7 @@ def particles(step: Step, names: Sequence[str] | None = None) -> pa.RecordBatch:
             str(step.address),
         )
     for variable in variables:
-        _check_type(variable)
+        check_arrow_type(variable.dtype, f"{variable.step.address}, variable {variable.name!r}")
     return pa.record_batch([pa.array(variable[...]) for variable in variables], names=chosen)
 
 
@@ -188,18 +189,6 @@ def _columns(step: Step) -> list[str]:
         and variable.dtype.kind in "iuf"
         and variable.dtype != np.longdouble
     ]
-
-
-def _check_type(variable: Variable) -> None:
-    dtype = variable.dtype
-    if dtype.kind in "iuf" and dtype.itemsize <= 8:
-        return
-    advice = (
-        "take its .real and .imag as columns of their own" if dtype.kind == "c" else "take variable[...] as NumPy array"
-    )
-    raise UnsupportedError(
-        f"Arrow has no numbers of type {dtype}: {advice}", f"{variable.step.address}, variable {variable.name!r}"
-    )
 
 
 def _plain(value: NDArray[Any] | None) -> Any:

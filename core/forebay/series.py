@@ -12,6 +12,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from forebay.array_operators import ArrayOperators
 from forebay.array_selection import Index, select
+from forebay.arrow_export import series_capsule
 from forebay.datatypes import ShapeKind
 from forebay.errors import InvalidArgumentError, StepNotFoundError, VariableNotFoundError
 from forebay.step_metadata import StepsMetadata
@@ -149,6 +150,14 @@ class Series(ArrayOperators):
                 )
             return array.astype(dtype)
         return array.copy() if copy else array
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """A table for Polars, DuckDB and others: a row for each step, its columns ``step`` and the variable's name.
+
+        Steps are read when the consumer comes to them; a chunk is the step's own bytes where one block covers the
+        variable. Needs ``forebay[arrow]``.
+        """
+        return series_capsule(self, requested_schema)
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         return (*self._table.__dask_tokenize__(), self._name)

@@ -13,6 +13,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from forebay.array_operators import ArrayOperators
 from forebay.array_selection import ArraySelection, Index, select
+from forebay.arrow_export import array_capsules
 from forebay.datatypes import CODE_OF_KIND, KINDS, STRING_DTYPE, ShapeKind, dtype_of
 from forebay.dimensions import attribute_of, dims_of
 from forebay.errors import CopyNeededError, ForebayError, InvalidArgumentError
@@ -281,6 +282,14 @@ class Variable(ArrayOperators):
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return 1, 0  # the processor's memory
+
+    def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]:
+        """The elements along the first dimension for Polars and others: numbers, or tensors of the other dimensions.
+
+        They are the step's own bytes where one block covers the variable, and keep the step pinned. Needs
+        ``forebay[arrow]``.
+        """
+        return array_capsules(self, requested_schema)
 
     def __repr__(self) -> str:
         told = f"<Variable {self._name!r} of {self._step.address}: "

@@ -103,6 +103,45 @@ def test_polars_and_duckdb_take_them(particles: str) -> None:
     assert rows == [(0, 1 << 16, 0.0), (1, 1 << 16, 1.0), (2, 1 << 16, 2.0)]
 
 
+def test_variables_are_arrays_to_others(particles: str) -> None:
+    """By the PyCapsule interface, without a call of the connector."""
+    with forebay.open(particles) as stream:
+        step = stream[2]
+        x = pl.Series(step["x"])
+        assert (len(x), str(x.dtype), x[10]) == (1 << 16, "Float64", 12.0)
+        shared = pa.array(step["x"])
+        assert address_of(shared) == step["x"].view().ctypes.data
+        rho = pa.array(step["rho"])
+        assert rho.type.shape == [4]
+        np.testing.assert_array_equal(rho.to_numpy_ndarray(), step["rho"][...])
+        step = stream[1]
+        held = pa.array(step["id"])
+        step.release()
+        assert held[5].as_py() == 5
+        wait_for_pins(particles, 1)
+        for name, message in (("wave", "no numbers of type complex64"), ("time", "a single value is no Arrow array")):
+            with pytest.raises(forebay.UnsupportedError, match=message):
+                pa.array(stream[0][name])
+
+
+def test_series_is_a_table_to_others(particles: str) -> None:
+    with forebay.open(particles) as stream:
+        time_table = pa.table(stream["time"])
+        assert time_table.to_pydict() == {"step": [0, 1, 2], "time": [0.0, 0.1, 0.2]}
+        frame = pl.DataFrame(stream["time"])
+        assert frame.columns == ["step", "time"]
+        assert frame["time"].sum() == pytest.approx(0.3)
+        series = stream["time"]
+        assert duckdb.sql("select max(step), max(time) from series").fetchall() == [(2, 0.2)]
+        rho = pa.table(stream["rho"])
+        assert rho["rho"].type.shape == [4, 4]
+        assert rho["rho"].num_chunks == 3
+        np.testing.assert_array_equal(rho["rho"].chunk(1).to_numpy_ndarray()[0], stream[1]["rho"][...])
+        assert len(series) == 3
+        with pytest.raises(forebay.UnsupportedError, match="no numbers of type complex64"):
+            pa.table(stream["wave"])
+
+
 def test_columns_that_do_not_belong_together_are_refused(particles: str, flow: str) -> None:
     with forebay.open(particles) as stream:
         with pytest.raises(forebay.InvalidArgumentError, match="one length"):
