@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -130,6 +131,40 @@ def test_cursor_stays_before_a_step_whose_function_failed(flow: str, client: Cli
     assert client.gather(futures) == EXPECTED[3:]
     with forebay.open(flow) as stream:
         assert stream.lag("mean") == 0
+
+
+def mean_unless_killed(step: forebay.Step, folder: str) -> tuple[int, float]:
+    """The mean; the worker that comes to step 2 first says who it is, and stands still until it is killed."""
+    if step.number == 2 and not os.path.exists(os.path.join(folder, "killed")):
+        with open(os.path.join(folder, "writing"), "w") as file:
+            file.write(str(os.getpid()))
+        os.replace(file.name, os.path.join(folder, "pid"))
+        threading.Event().wait()
+    return mean(step)
+
+
+# crash-matrix: map_steps with a consumer | a worker, killed while it computes a step | the step is computed by another worker; the cursor passes all
+@pytest.mark.timeout(300)
+def test_step_of_a_killed_worker_is_computed_by_another(flow: str, client: Client, tmp_path: Path) -> None:
+    seen: list[tuple[int, float]] = []
+
+    def collect() -> None:
+        for future in map_steps(
+            client, flow, mean_unless_killed, str(tmp_path), consumer="kill", timeout=60, retries=2
+        ):
+            seen.append(future.result(timeout=240))
+
+    collecting = threading.Thread(target=collect)
+    collecting.start()
+    while not (tmp_path / "pid").exists():
+        assert collecting.is_alive()
+    (tmp_path / "killed").touch()
+    os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+    collecting.join(280)
+    assert seen == EXPECTED
+    with forebay.open(flow) as stream:
+        assert stream.lag("kill") == 0
+    client.wait_for_workers(2, timeout=120)
 
 
 def test_nothing_under_way_is_refused(flow: str, client: Client) -> None:

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The steps of a running stream as samples for training: an iterable of dicts, and PyTorch's ``IterableDataset``.
+
+Needs nothing beside Forebay. Where PyTorch is installed, :class:`StreamSamples` is a
+``torch.utils.data.IterableDataset``; Ray Train and other loaders take it as a plain iterable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import forebay
+from forebay import Address, Step
+from forebay.errors import InvalidArgumentError, VariableNotFoundError
+
+if TYPE_CHECKING:
+    from forebay.follower import StartText
+
+    class _Dataset:
+        """PyTorch's class, or nothing."""
+else:
+    try:
+        from torch.utils.data import IterableDataset as _Dataset
+    except ImportError:
+        _Dataset = object
+
+__all__ = ["StreamSamples"]
+
+
+class StreamSamples(_Dataset):
+    """A sample for each step of a stream as it commits: ``for sample in StreamSamples("RES/STREAM", ["T"])``.
+
+    A sample is a dict: ``step`` (number), ``commit_time`` (nanoseconds since 1970) and the variables as NumPy arrays,
+    or what ``transform`` makes of it. Arrays are copies that belong to the caller, because a training loop keeps and
+    changes them. Each ``iter()`` opens the stream; pickles by address, so loaders with worker processes open it there.
+
+    Several loaders with one ``consumer`` name share the steps if ``distribution`` is ``"on_demand"`` or
+    ``"round_robin"``; each step then goes to one of them. Without it each of PyTorch's workers sees every step.
+
+    Parameters
+    ----------
+    address : str or Address
+        The stream.
+    variables : sequence of str, optional
+        Which ones; None: all of each step but local arrays, which have no shape.
+    transform : callable, optional
+        Applied to each sample.
+    consumer : str
+        Name that the position is kept under: after a crash, training continues behind the last sample that was used.
+        A sample counts as used when the next one is asked for.
+    timeout : float, optional
+        Seconds that one wait for the next step may take, then StepTimeoutError; None: for ever.
+    start : {"cursor", "oldest", "latest", "next"} or int
+        Where to begin, as in :meth:`forebay.Stream.follow`.
+    **options
+        Of :meth:`forebay.Stream.follow`, for example ``distribution="on_demand"`` or ``latest_only=True``.
+
+    Raises
+    ------
+    VariableNotFoundError
+        While iterating: a step does not have one of the variables.
+    """
+
+    def __init__(
+        self,
+        address: str | Address,
+        variables: Sequence[str] | None = None,
+        *,
+        transform: Callable[[dict[str, Any]], Any] | None = None,
+        consumer: str = "",
+        timeout: float | None = None,
+        start: StartText | int = "cursor",
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        if isinstance(variables, str):
+            raise InvalidArgumentError(f"variables is a sequence of names, not one text: write [{variables!r}]")
+        self.address = address if isinstance(address, Address) else Address.parse(address)
+        self.variables = None if variables is None else list(variables)
+        self._transform = transform
+        self._options: dict[str, Any] = {"consumer": consumer, "timeout": timeout, "start": start, **options}
+
+    def __iter__(self) -> Iterator[Any]:
+        """The samples, until the stream has ended."""
+        with forebay.open(self.address) as stream, stream.follow(**self._options) as follower:
+            for step in follower:
+                sample = self._sample(step)
+                yield sample if self._transform is None else self._transform(sample)
+
+    def _sample(self, step: Step) -> dict[str, Any]:
+        names = self.variables
+        if names is None:
+            names = [name for name, variable in step.items() if variable.kind is not forebay.ShapeKind.LOCAL_ARRAY]
+        sample: dict[str, Any] = {"step": step.number, "commit_time": step.time_ns}
+        for name in names:
+            if name in ("step", "commit_time"):
+                raise InvalidArgumentError(
+                    f"a variable is called {name!r}, as a part of each sample is: name the others in variables",
+                    str(step.address),
+                )
+            try:
+                sample[name] = step[name].read()
+            except VariableNotFoundError as error:
+                raise VariableNotFoundError(f"{error.what}; samples take {names}", error.where) from None
+        return sample
