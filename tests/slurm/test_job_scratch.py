@@ -140,6 +140,7 @@ def test_a_job_whose_stage_out_fails_keeps_its_data(
     assert "data_out" in row["reason"]
     (reservation,) = instance.ask("ls")["reservations"]
     assert reservation["name"] == row["reservation"]
+    assert reservation["files_bytes"] == 64 << 20
     assert (Path(reservation["files_path"]) / "out" / "result.txt").read_text() == "WATER FLOWS\n"
     wait_for(lambda: f"JobID={job}" not in cluster.ask("scontrol", "show", "burst"), "Slurm to have let go of it")
     instance.ask("destroy", row["reservation"], "--force")
@@ -151,3 +152,27 @@ def test_a_mistaken_directive_is_told_when_the_job_is_submitted(cluster: Cluster
     done = cluster.run("sbatch", str(script), user=PERSON)
     assert done.returncode != 0
     assert "capacity=1.5GiB is no size" in done.stderr
+
+
+def test_a_persistent_reservation_is_made_used_and_destroyed_by_jobs(
+    instance: CommandLineInstance, cluster: Cluster, home: Path
+) -> None:
+    made = "#!/bin/bash\n#BB create_persistent name=pool1 capacity=64MiB access=striped type=scratch\ntrue\n"
+    cluster.submit(made)
+    wait_for(lambda: "pool1" in cluster.ask("scontrol", "show", "burst"), "Slurm to know the reservation", 120)
+    (row,) = [info for info in instance.ask("ls")["reservations"] if info["name"] == "pool1"]
+    assert (row["files_bytes"], row["owner_uid"]) == (64 << 20, pwd.getpwnam(PERSON).pw_uid)
+
+    used = cluster.submit(
+        "#!/bin/bash\n#DW persistentdw name=pool1\n"
+        f"#DW stage_in type=file source={home}/input.txt destination=$DW_PERSISTENT_STRIPED_pool1/input.txt\n"
+        'cat "${DW_PERSISTENT_STRIPED_pool1}input.txt"\necho "$FOREBAY_RESERVATION"\n'
+    )
+    wait_for(lambda: states(instance).get(str(used)) == "gone", f"job {used} to be over", 180)
+    assert cluster.output(used) == "water flows\npool1\n"
+    with instance.manager() as manager:
+        assert manager.attachments() == []
+
+    cluster.submit("#!/bin/bash\n#BB destroy_persistent name=pool1\ntrue\n")
+    wait_for(lambda: "pool1" not in {info["name"] for info in instance.ask("ls")["reservations"]}, "it to go", 120)
+    wait_for(lambda: "pool1" not in cluster.ask("scontrol", "show", "burst"), "Slurm to have let go of it", 120)

@@ -16,6 +16,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Iterator
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -44,6 +45,7 @@ from forebay.workflows.staging.publication import write_whole
 _log = logging.getLogger("forebay.manager")
 
 _WATCH_INTERVAL_SECONDS = 1.0
+_SWEEP_INTERVAL_SECONDS = 30.0
 
 
 class _Server(uvicorn.Server):
@@ -89,7 +91,7 @@ async def _serve(instance: Instance, listener: socket.socket, ready_fd: int | No
     settings.app = build_api(database, link, reservations, supervisor, instance.root, request_exit)
     attachments = Attachments(database, reservations)
     settings.app.include_router(build_attachment_router(attachments, Why(database)))
-    slurm = _serve_slurm(settings.app, database, link, supervisor, reservations, instance)
+    slurm = _serve_slurm(settings.app, database, link, supervisor, reservations, attachments, instance)
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, request_exit)
     attachments.start()
@@ -127,6 +129,7 @@ def _serve_slurm(
     link: ServerLink,
     supervisor: StageSupervisor,
     reservations: Reservations,
+    attachments: Attachments,
     instance: Instance,
 ) -> SlurmJobs | None:
     """Takes Slurm's calls, if the centre's configuration has a table [slurm]."""
@@ -137,7 +140,7 @@ def _serve_slurm(
         _log.warning(
             "there is no user %s ([slurm] scheduler_user): only administrators' calls count", settings.scheduler_user
         )
-    jobs = SlurmJobs(database, link, supervisor, reservations, instance.root, settings)
+    jobs = SlurmJobs(database, link, supervisor, reservations, attachments, instance.root, settings)
     variables = {"FOREBAY_ROOT": str(instance.root)}
     for point in sorted(entry_points(group=ENVIRONMENT_GROUP)):
         variables.update(point.load()())
@@ -150,10 +153,14 @@ async def _watch_server(
 ) -> None:
     """Reconciles whenever the server has come back, and keeps what Slurm is told up to date."""
     seen = first
+    swept_at = time.monotonic()
     while True:
         if slurm is not None and seen is not None:
             with contextlib.suppress(DisconnectedError):
                 await slurm.write_books()
+                if time.monotonic() - swept_at > _SWEEP_INTERVAL_SECONDS:
+                    swept_at = time.monotonic()
+                    await slurm.sweep()
         await asyncio.sleep(_WATCH_INTERVAL_SECONDS)
         now = await asyncio.to_thread(link.incarnation)
         if now == seen:

@@ -26,12 +26,13 @@ from forebay.workflows.manager.states import ReservationState
 
 __all__ = ["Database", "ReservationRow", "StageRow", "metadata", "reservations_table"]
 
-#: What a version changed in tables that were there before it. Tables that an older database lacks are made when it is
-#: opened: version 2 brought jobs, 4 attachments.
-_UPGRADES: dict[int, tuple[str, ...]] = {
+#: The columns that a version added to tables that were there before it: table, name, definition. Tables that an older
+#: database lacks are made when it is opened: version 2 brought jobs, 4 attachments.
+_UPGRADES: dict[int, tuple[tuple[str, str, str], ...]] = {
     2: (),
-    3: ("ALTER TABLE reservations ADD COLUMN files_bytes BIGINT NOT NULL DEFAULT 0",),
+    3: (("reservations", "files_bytes", "BIGINT NOT NULL DEFAULT 0"),),
     4: (),
+    5: (("jobs", "quiet", "BOOLEAN NOT NULL DEFAULT 0"),),
 }
 _SCHEMA_VERSION = max(_UPGRADES)
 _OLDEST_VERSION = 1
@@ -144,8 +145,8 @@ class Database:
                 connection.execute(_schema.insert().values(version=_SCHEMA_VERSION))
             elif _OLDEST_VERSION <= version < _SCHEMA_VERSION:
                 for later in range(version + 1, _SCHEMA_VERSION + 1):
-                    for statement in _UPGRADES[later]:
-                        connection.execute(sql.text(statement))
+                    for table, column, definition in _UPGRADES[later]:
+                        _add_column(connection, table, column, definition)
                 connection.execute(_schema.update().values(version=_SCHEMA_VERSION))
             elif version != _SCHEMA_VERSION:
                 raise UnsupportedError(
@@ -312,6 +313,13 @@ class Database:
             yield
         except sql.exc.DBAPIError as error:
             raise _readable_error(error.orig, self._path) from error
+
+
+def _add_column(connection: sql.Connection, table: str, column: str, definition: str) -> None:
+    """Adds it, unless the table is not there, or was made just now."""
+    inspector = sql.inspect(connection)
+    if inspector.has_table(table) and column not in {known["name"] for known in inspector.get_columns(table)}:
+        connection.execute(sql.text(f"ALTER TABLE {table} ADD COLUMN {column} {definition}"))
 
 
 def _readable_error(error: BaseException | None, path: Path) -> Exception:

@@ -29,6 +29,7 @@ _jobs = sql.Table(
     sql.Column("directives", sql.JSON, nullable=False),
     sql.Column("stages", sql.JSON, nullable=False),
     sql.Column("reason", sql.String, nullable=False),
+    sql.Column("quiet", sql.Boolean, nullable=False),
     sql.Column("created_ns", sql.BigInteger, nullable=False),
     sql.Column("changed_ns", sql.BigInteger, nullable=False),
     sql.UniqueConstraint("token", "run"),
@@ -53,6 +54,7 @@ class JobRow:
     reason: str  #: why it stands still, for people; "" if it does not
     created_ns: int
     changed_ns: int
+    quiet: bool  #: its processes are known to be gone
 
 
 class JobTable:
@@ -81,6 +83,7 @@ class JobTable:
                     directives=directives,
                     stages={},
                     reason="",
+                    quiet=False,
                     created_ns=now,
                     changed_ns=now,
                 )

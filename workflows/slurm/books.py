@@ -8,11 +8,14 @@ missing list would have Slurm forget the buffers that it knows.
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from forebay.records import ServerInfo
+from forebay.workflows.manager.database import ReservationRow
 from forebay.workflows.manager.job_table import JobRow
 from forebay.workflows.slurm.settings import SlurmSettings
 from forebay.workflows.staging.publication import write_whole
@@ -20,6 +23,19 @@ from forebay.workflows.staging.publication import write_whole
 __all__ = ["Books"]
 
 _NS = 1_000_000_000
+#: Jobs are counted from 1; the others take their number from their name, above these.
+_PERSISTENTS_FROM = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class _Session:
+    """A job or a persistent reservation, as Slurm knows them."""
+
+    id: int
+    token: str
+    owner_uid: int
+    created_ns: int
+    files_bytes: int
 
 
 class Books:
@@ -29,23 +45,40 @@ class Books:
         self._folder = root / "slurm"
         self._settings = settings
         self._written: dict[str, str] = {}
+        self.pool_bytes = 0  #: what jobs may ask for in the whole; 0 until it is known
 
-    def write(self, server: ServerInfo, jobs: Sequence[JobRow]) -> None:
-        """Replaces what has changed; `jobs` are those that Slurm is to know."""
+    def write(self, server: ServerInfo, jobs: Sequence[JobRow], persistents: Sequence[ReservationRow]) -> None:
+        """Replaces what has changed; these are the jobs and persistent reservations that Slurm is to know."""
         if not self._folder.is_dir():
             self._folder.mkdir(mode=0o755)
             self._folder.chmod(0o755)
         sessions = [
-            {"id": job.id, "token": job.token, "owner": job.owner_uid, "created": job.created_ns // _NS} for job in jobs
+            *(_Session(job.id, job.token, job.owner_uid, job.created_ns, job.capacity_bytes) for job in jobs),
+            *(_session_of(row) for row in persistents),
         ]
+        held = [session for session in sessions if session.files_bytes]
         instances = [
-            {"id": job.id, "capacity": {"bytes": job.capacity_bytes}, "links": {"session": job.id}}
-            for job in jobs
-            if job.capacity_bytes
+            {"id": session.id, "capacity": {"bytes": session.files_bytes}, "links": {"session": session.id}}
+            for session in held
         ]
-        configurations = [{"id": job.id, "links": {"instance": job.id}} for job in jobs if job.capacity_bytes]
-        self._replace("pools", {"pools": [self._pool(server)]})
-        self._replace("show_sessions", {"sessions": sessions})
+        configurations = [{"id": session.id, "links": {"instance": session.id}} for session in held]
+        pool = self._pool(server)
+        self.pool_bytes = pool["quantity"] * pool["granularity"]
+        self._replace("pools", {"pools": [pool]})
+        self._replace(
+            "show_sessions",
+            {
+                "sessions": [
+                    {
+                        "id": session.id,
+                        "token": session.token,
+                        "owner": session.owner_uid,
+                        "created": session.created_ns // _NS,
+                    }
+                    for session in sessions
+                ]
+            },
+        )
         self._replace("show_instances", {"instances": instances})
         self._replace("show_configurations", {"configurations": configurations})
 
@@ -69,3 +102,8 @@ class Books:
             return
         write_whole(path, text, mode=0o644)  # the scheduler's user reads it
         self._written[name] = text
+
+
+def _session_of(row: ReservationRow) -> _Session:
+    number = _PERSISTENTS_FROM + (zlib.crc32(row.name.encode()) & (_PERSISTENTS_FROM - 1))
+    return _Session(number, row.name, row.owner_uid, row.created_ns, row.files_bytes)

@@ -7,6 +7,7 @@ told. An answer is the text that the program prints and its exit status. Contrac
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Awaitable, Callable
@@ -17,7 +18,8 @@ from fastapi import APIRouter, Request, Response
 
 from forebay.errors import ForebayError, InvalidArgumentError, PermissionDeniedError
 from forebay.workflows.manager.peer import CurrentPeer, Peer
-from forebay.workflows.slurm.directives import parse_directives, parse_slurm_size
+from forebay.workflows.slurm.directive_lines import parse_slurm_size
+from forebay.workflows.slurm.directives import NAME, parse_directives
 from forebay.workflows.slurm.jobs import SlurmJobs
 from forebay.workflows.slurm.settings import SlurmSettings
 
@@ -25,6 +27,17 @@ __all__ = ["build_router"]
 
 _BODY_BYTES_MAX = 4 << 20
 _ARGUMENTS_MAX = 64
+#: create_persistent comes with these.
+_SHORT_OPTIONS = {
+    "-a": "--access",
+    "-c": "--caller",
+    "-C": "--capacity",
+    "-g": "--groupid",
+    "-j": "--job",
+    "-t": "--token",
+    "-T": "--type",
+    "-u": "--user",
+}
 _TOKEN = re.compile(r"[1-9][0-9]{0,18}")
 _NUMBER = re.compile(r"[0-9]{1,10}")
 
@@ -50,6 +63,13 @@ class _Call:
             raise InvalidArgumentError(f'"{token[:80]}" is no job number')
         return token
 
+    @property
+    def persistent_name(self) -> str:
+        name = self.option("token")
+        if NAME.fullmatch(name) is None:
+            raise InvalidArgumentError(f'"{name[:80]}" is no name of a reservation')
+        return name
+
     def number(self, name: str) -> int:
         text = self.option(name)
         if _NUMBER.fullmatch(text) is None:
@@ -61,16 +81,27 @@ def build_router(jobs: SlurmJobs, settings: SlurmSettings, environment: Callable
     """The routes; `environment` gives what a program needs to find the instance and the plugin."""
     router = APIRouter()
 
-    async def job_process(call: _Call) -> str:
-        parse_directives(call.script)
-        return ""
-
-    async def setup(call: _Call) -> str:
+    def capacity(call: _Call) -> int:
         pool, colon, size = call.option("capacity").rpartition(":")
         if colon and pool not in ("", settings.pool):
-            raise InvalidArgumentError(f"there is no pool {pool}; there is {settings.pool}")
+            raise InvalidArgumentError(f"there is no pool {pool[:80]}; there is {settings.pool}")
+        return parse_slurm_size(size)
+
+    async def job_process(call: _Call) -> str:
+        jobs.check(parse_directives(call.script))
+        return ""
+
+    async def create_persistent(call: _Call) -> str:
+        if call.options.get("type", "scratch") != "scratch" or call.options.get("access", "striped") != "striped":
+            raise InvalidArgumentError("a persistent reservation has access=striped and type=scratch")
+        name = call.persistent_name
+        await asyncio.to_thread(jobs.persistents.create, name, call.number("user"), capacity(call))
+        await jobs.write_books()
+        return f"created {name}\n"
+
+    async def setup(call: _Call) -> str:
         directives = parse_directives(call.script)
-        await jobs.setup(call.token, call.number("user"), call.number("groupid"), parse_slurm_size(size), directives)
+        await jobs.setup(call.token, call.number("user"), call.number("groupid"), capacity(call), directives)
         return f"created {call.token}\n"
 
     async def data_in(call: _Call) -> str:
@@ -85,7 +116,8 @@ def build_router(jobs: SlurmJobs, settings: SlurmSettings, environment: Callable
         return "".join(f"{name}={value}\n" for name, value in {**environment(), **variables}.items())
 
     async def pre_run(call: _Call) -> str:
-        await jobs.pre_run(call.token, parse_directives(call.script))
+        node_count = call.number("node-count") if "node-count" in call.options else 1
+        await jobs.pre_run(call.token, parse_directives(call.script), node_count)
         return ""
 
     async def post_run(call: _Call) -> str:
@@ -97,12 +129,28 @@ def build_router(jobs: SlurmJobs, settings: SlurmSettings, environment: Callable
         return ""
 
     async def teardown(call: _Call) -> str:
-        known = await jobs.teardown(call.token, hurry="hurry" in call.flags)
-        return "" if known else "token not found: nothing is left of this job\n"
+        hurry = "hurry" in call.flags
+        if NAME.fullmatch(call.option("token")):
+            known = await asyncio.to_thread(jobs.persistents.destroy, call.persistent_name, hurry=hurry)
+            await jobs.write_books()
+        else:
+            known = await jobs.teardown(call.token, hurry=hurry)
+        return "" if known else "token not found: nothing is left of it\n"
 
     calls: dict[str, Callable[[_Call], Awaitable[str]]] = {
         call.__name__: call
-        for call in (job_process, setup, data_in, real_size, paths, pre_run, post_run, data_out, teardown)
+        for call in (
+            job_process,
+            create_persistent,
+            setup,
+            data_in,
+            real_size,
+            paths,
+            pre_run,
+            post_run,
+            data_out,
+            teardown,
+        )
     }
 
     @router.post("/slurm")
@@ -147,10 +195,10 @@ async def _read(request: Request) -> tuple[_Call, str]:
     flags: set[str] = set()
     at = 0
     while at < len(arguments):
-        name = arguments[at]
+        name = _SHORT_OPTIONS.get(arguments[at], arguments[at])
         if not name.startswith("--") or len(name) < 3:
             raise InvalidArgumentError(f'"{name[:80]}" is no option')
-        if at + 1 < len(arguments) and not arguments[at + 1].startswith("--"):
+        if at + 1 < len(arguments) and not arguments[at + 1].startswith("-"):
             options[name[2:]] = arguments[at + 1]
             at += 2
         else:

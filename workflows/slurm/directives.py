@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The `#DW` and `#FB` lines of a job script. Grammar: docs/operations/slurm.md.
+"""What the `#DW`, `#BB` and `#FB` lines of a job script ask for. Grammar: docs/operations/slurm.md.
 
 Slurm reads some of these lines itself, and less strictly: it takes an unknown unit for bytes, and ignores what it does
 not know. What it would misread is refused here, when the job is submitted.
@@ -8,40 +8,48 @@ not know. What it would misread is refused here, when the job is submitted.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from forebay.errors import InvalidArgumentError
+from forebay.workflows.slurm.directive_lines import DirectiveLine, directive_lines, parse_slurm_size
 
-__all__ = ["Directives", "FileStage", "StreamStage", "parse_directives", "parse_slurm_size"]
+__all__ = [
+    "CreatePersistent",
+    "Directives",
+    "FileStage",
+    "StreamStage",
+    "find_mistakes",
+    "parse_directives",
+    "parse_list",
+]
 
-_UNITS: dict[str, int] = {"": 1} | {
-    unit: base**power
-    for power, letter in enumerate("KMGTP", start=1)
-    for unit, base in ((letter, 1024), (f"{letter}iB", 1024), (f"{letter}B", 1000))
-}
-_SIZE = re.compile(r"(\d{1,18})([A-Za-z]*)")
-_WORD = re.compile(r"[^\s=]+=\S*|\S+")
-_TOKENS = ("$DW_JOB_STRIPED", "$DW_JOB_PRIVATE")
-_LINE_CHARACTERS_MAX = 4096
+#: A persistent reservation's name. Slurm takes one that begins with a digit for a job.
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
+
+_STREAM = re.compile(rf"(?:{NAME.pattern}/)?{NAME.pattern}")
+_TOKEN = re.compile(r"\$(?:(DW_[A-Za-z0-9_.-]+)|\{(DW_[A-Za-z0-9_.-]+)\})(?:/(.*))?")
+_PERSISTENT = "DW_PERSISTENT_STRIPED_"
+_LIST_LINES_MAX = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class FileStage:
-    """A `#DW stage_in` or `stage_out`: what is moved between the job's scratch and a file system."""
+    """A `#DW stage_in` or `stage_out`: what is moved between a reservation and a file system."""
 
-    inside: str  #: below the job's scratch; "" is all of it
+    inside: str  #: below the reservation's files; "" is all of them
     outside: str  #: absolute path
     inward: bool
-    is_directory: bool
+    kind: str  #: "file"; "directory": its contents; "list": `outside` is a file that names what to move
+    persistent: str = ""  #: the persistent reservation; "": the job's own
 
 
 @dataclass(frozen=True, slots=True)
 class StreamStage:
     """A `#FB stage_out`: chosen steps of a stream that outlive the job."""
 
-    stream: str
+    stream: str  #: of the job's reservation; with a slash, of the persistent one before it
     destination: str
     every: int | None
     steps: str
@@ -49,13 +57,29 @@ class StreamStage:
 
 
 @dataclass(frozen=True, slots=True)
+class CreatePersistent:
+    """A `#BB create_persistent`."""
+
+    name: str
+    capacity_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Directives:
     """What a job asks for."""
 
-    capacity_bytes: int  #: of all `jobdw` lines together
-    access_mode: str
-    files: tuple[FileStage, ...]
-    streams: tuple[StreamStage, ...]
+    capacity_bytes: int = 0  #: of all `jobdw` lines together
+    private: bool = False  #: one of them asks for access_mode=private
+    persistents: tuple[str, ...] = ()  #: reservations that it uses
+    files: tuple[FileStage, ...] = ()
+    streams: tuple[StreamStage, ...] = ()
+    creates: tuple[CreatePersistent, ...] = ()
+    destroys: tuple[str, ...] = ()
+
+    @property
+    def keeps(self) -> bool:
+        """Something is to outlive the job."""
+        return bool(self.streams) or any(not stage.inward for stage in self.files)
 
     def as_json(self) -> dict[str, Any]:
         """For the manager's books."""
@@ -66,26 +90,13 @@ class Directives:
         """Out of the manager's books."""
         return cls(
             capacity_bytes=document["capacity_bytes"],
-            access_mode=document["access_mode"],
-            files=tuple(FileStage(**stage) for stage in document["files"]),
+            private=document.get("private", False),
+            persistents=tuple(document.get("persistents", ())),
+            files=tuple(_file_stage_from_json(stage) for stage in document["files"]),
             streams=tuple(StreamStage(**stage) for stage in document["streams"]),
+            creates=tuple(CreatePersistent(**wish) for wish in document.get("creates", ())),
+            destroys=tuple(document.get("destroys", ())),
         )
-
-
-def parse_slurm_size(text: str) -> int:
-    """A size as Slurm and `capacity=` write it (`10GiB`, `112MiB`, `0`): a whole number, and K to P or KiB to PiB for
-    powers of 1024, or KB to PB for powers of 1000.
-
-    Raises
-    ------
-    InvalidArgumentError
-        It is none. Slurm would take `1.5GiB` for one byte.
-    """
-    match = _SIZE.fullmatch(text)
-    if match is None or match[2] not in _UNITS:
-        raise InvalidArgumentError(f"capacity={text} is no size; write a whole number and a unit, for example 1536MiB")
-    unit_bytes: int = _UNITS[match[2]]
-    return int(match[1]) * unit_bytes
 
 
 def parse_directives(script: bytes) -> Directives:
@@ -96,151 +107,235 @@ def parse_directives(script: bytes) -> Directives:
     InvalidArgumentError
         A line that cannot be carried out, with its number.
     """
-    capacity_bytes = 0
-    access_modes: set[str] = set()
-    files: list[FileStage] = []
-    streams: list[StreamStage] = []
-    for number, line in _directive_lines(script):
-        try:
-            words = _words(line)
-            kind, verb, options = words[0], words[1] if len(words) > 1 else "", _options(words[2:])
-            if kind == "#FB":
-                streams.append(_stream_stage(verb, options))
-            elif verb == "jobdw":
-                size, access_mode = _job_scratch(options)
-                capacity_bytes += size
-                access_modes.add(access_mode)
-            elif verb in ("stage_in", "stage_out"):
-                files.append(_file_stage(verb, options))
-            else:
-                raise InvalidArgumentError(_refusal(verb))
-        except InvalidArgumentError as error:
-            raise InvalidArgumentError(f"line {number} of the script: {error.what}", line[:200]) from None
-    if (files or streams) and not capacity_bytes:
-        raise InvalidArgumentError("the script stages but has no `#DW jobdw capacity=…` line")
-    if len(access_modes) > 1:
-        raise InvalidArgumentError("the `#DW jobdw` lines ask for different access modes; give them the same one")
-    return Directives(capacity_bytes, next(iter(access_modes), "striped"), tuple(files), tuple(streams))
+    directives = Directives()
+    for line in directive_lines(script):
+        directives = _with_line(directives, line)
+    for mistake in _mistakes_of_the_whole(directives):
+        raise mistake
+    return directives
 
 
-def _directive_lines(script: bytes) -> Iterator[tuple[int, str]]:
-    """The lines with their numbers; a backslash at the end continues one. Slurm ends the script with a NUL."""
-    lines = script.rstrip(b"\0").decode("utf-8", errors="replace").split("\n")
-    whole, begun_at = "", 0
-    for number, text in enumerate(lines, start=1):
-        line = text.rstrip("\r")
-        if not whole and line and not line.startswith("#"):
-            return
-        begun_at = begun_at if whole else number
-        if line.endswith("\\") and (whole or line.startswith(("#DW", "#FB"))):
-            whole += line[:-1] + " "
+def find_mistakes(script: bytes) -> list[InvalidArgumentError]:
+    """All that `parse_directives` would refuse, one after another."""
+    mistakes = []
+    directives = Directives()
+    try:
+        for line in directive_lines(script):
+            try:
+                directives = _with_line(directives, line)
+            except InvalidArgumentError as error:
+                mistakes.append(error)
+    except InvalidArgumentError as error:
+        mistakes.append(error)
+    # Lines that were refused are missing in the whole, and would make it look wrong, too.
+    return mistakes or list(_mistakes_of_the_whole(directives))
+
+
+def parse_list(stage: FileStage, text: bytes) -> list[FileStage]:
+    """The stages that a file of `type=list` names: on each line an outer path and one in the scratch.
+
+    Raises
+    ------
+    InvalidArgumentError
+        A line is none, with its number.
+    """
+    stages = []
+    for number, line in enumerate(text.decode("utf-8", errors="replace").splitlines(), start=1):
+        words = line.split()
+        if not words:
             continue
-        whole += line
-        if whole.startswith("#BB"):
-            raise InvalidArgumentError(f"line {begun_at} of the script: #BB lines are not there yet", whole[:200])
-        if whole.startswith(("#DW ", "#DW\t", "#FB ", "#FB\t")):
-            if len(whole) > _LINE_CHARACTERS_MAX:
-                raise InvalidArgumentError(
-                    f"line {begun_at} of the script is longer than {_LINE_CHARACTERS_MAX} characters"
-                )
-            yield begun_at, whole
-        whole = ""
+        try:
+            if len(words) != 2:
+                raise InvalidArgumentError("it must have two paths")
+            inside, outside = (words[1], words[0]) if stage.inward else (words[0], words[1])
+            persistent, path = _inside(inside)
+            stages.append(FileStage(path, _outside(outside), stage.inward, "file", persistent))
+        except InvalidArgumentError as error:
+            raise InvalidArgumentError(f"line {number} of the list: {error.what}", stage.outside) from None
+        if len(stages) > _LIST_LINES_MAX:
+            raise InvalidArgumentError(
+                f"the list has more than {_LIST_LINES_MAX} files; stage their directory", stage.outside
+            )
+    return stages
 
 
-def _words(line: str) -> list[str]:
-    return _WORD.findall(line)
+def _with_line(so_far: Directives, line: DirectiveLine) -> Directives:
+    try:
+        return _LINES.get((line.kind, line.verb), _unknown)(so_far, line)
+    except InvalidArgumentError as error:
+        raise line.error(error.what) from None
 
 
-def _options(words: list[str]) -> dict[str, str]:
-    options: dict[str, str] = {}
-    for word in words:
-        key, equals, value = word.partition("=")
-        if not equals or not key or not value:
-            raise InvalidArgumentError(f'"{word}" is no key=value')
-        if key in options:
-            raise InvalidArgumentError(f"{key}= stands there twice")
-        options[key] = value
-    return options
-
-
-def _take(options: dict[str, str], allowed: tuple[str, ...], needed: tuple[str, ...]) -> None:
-    unknown = sorted(options.keys() - set(allowed))
-    if unknown:
-        raise InvalidArgumentError(f"{unknown[0]}= is not known here; known are {', '.join(allowed)}")
-    for key in needed:
-        if key not in options:
-            raise InvalidArgumentError(f"{key}= is missing")
-
-
-def _job_scratch(options: dict[str, str]) -> tuple[int, str]:
-    _take(options, ("capacity", "access_mode", "type", "pool"), ("capacity",))
-    if options.get("type", "scratch") != "scratch":
-        raise InvalidArgumentError(f"type={options['type']} is not there yet; write type=scratch")
-    access_mode = options.get("access_mode", "striped")
-    if access_mode != "striped":
-        raise InvalidArgumentError(f"access_mode={access_mode} is not there yet; write access_mode=striped")
-    capacity_bytes = parse_slurm_size(options["capacity"])
-    if not capacity_bytes:
+def _jobdw(so_far: Directives, line: DirectiveLine) -> Directives:
+    options = line.options(("capacity", "access_mode", "type", "pool"), needed=("capacity",))
+    _must_be_scratch(options)
+    access_modes = options.get("access_mode", "striped").replace(",", " ").split()
+    for access_mode in access_modes:
+        # Cray's manual writes the widths in brackets; here a private scratch takes what there is.
+        if access_mode.partition("(")[0] not in ("striped", "private"):
+            raise InvalidArgumentError(f"access_mode={access_mode} is not known; known are striped and private")
+    private = any(access_mode.startswith("private") for access_mode in access_modes)
+    size = parse_slurm_size(options["capacity"])
+    if not size:
         raise InvalidArgumentError("capacity=0 holds nothing; leave the line out")
-    return capacity_bytes, access_mode
+    return replace(so_far, capacity_bytes=so_far.capacity_bytes + size, private=so_far.private or private)
 
 
-def _file_stage(verb: str, options: dict[str, str]) -> FileStage:
-    _take(options, ("type", "source", "destination"), ("source", "destination"))
+def _persistentdw(so_far: Directives, line: DirectiveLine) -> Directives:
+    name = _name(line.options(("name",), needed=("name",)))
+    if name in so_far.persistents:
+        return so_far
+    return replace(so_far, persistents=(*so_far.persistents, name))
+
+
+def _stage(so_far: Directives, line: DirectiveLine) -> Directives:
+    options = line.options(("type", "source", "destination"), needed=("source",))
     kind = options.get("type", "file")
-    if kind not in ("file", "directory"):
-        raise InvalidArgumentError(f"type={kind} is not there yet; write type=file or type=directory")
-    inward = verb == "stage_in"
-    inside, outside = (
-        (options["destination"], options["source"]) if inward else (options["source"], options["destination"])
-    )
-    return FileStage(_inside(inside), _outside(outside), inward, kind == "directory")
+    if kind not in ("file", "directory", "list"):
+        raise InvalidArgumentError(f"type={kind} is not known; known are file, directory and list")
+    inward = line.verb == "stage_in"
+    if kind == "list":
+        # Each line of the list has both sides of a file, so a destination= says nothing more.
+        stage = FileStage("", _outside(options["source"]), inward, kind)
+    else:
+        if "destination" not in options:
+            raise InvalidArgumentError("destination= is missing")
+        inside, outside = options["destination"], options["source"]
+        if not inward:
+            inside, outside = outside, inside
+        persistent, path = _inside(inside)
+        stage = FileStage(path, _outside(outside), inward, kind, persistent)
+    return replace(so_far, files=(*so_far.files, stage))
 
 
-def _stream_stage(verb: str, options: dict[str, str]) -> StreamStage:
-    if verb != "stage_out":
-        raise InvalidArgumentError(f'"#FB {verb}" is not known; known is "#FB stage_out"')
-    _take(options, ("stream", "destination", "every", "steps", "format"), ("stream", "destination"))
+def _stream_stage(so_far: Directives, line: DirectiveLine) -> Directives:
+    options = line.options(("stream", "destination", "every", "steps", "format"), needed=("stream", "destination"))
+    if _STREAM.fullmatch(options["stream"]) is None:
+        raise InvalidArgumentError(f"stream={options['stream'][:80]} is no stream; write its name, or RESERVATION/NAME")
     every = options.get("every")
-    if every is not None and (not every.isdecimal() or int(every) < 1):
+    if every is not None and (re.fullmatch("[0-9]{1,9}", every) is None or int(every) < 1):
         raise InvalidArgumentError(f"every={every} is no whole number above 0")
-    for key, value in options.items():
-        if "%" in value:
-            raise InvalidArgumentError(f"{key}={value}: `%` symbols are not known in #FB lines yet; write the path out")
     form = options.get("format", "bp5")
     if form not in ("bp5", "hdf5"):
         raise InvalidArgumentError(f"format={form} is not known; known are bp5 and hdf5")
-    return StreamStage(
+    stage = StreamStage(
         options["stream"],
         _outside(options["destination"]),
         None if every is None else int(every),
         options.get("steps", ""),
         form,
     )
+    return replace(so_far, streams=(*so_far.streams, stage))
 
 
-def _inside(text: str) -> str:
-    for token in _TOKENS:
-        braced = "${" + token[1:] + "}"
-        for form in (token, braced):
-            if text == form or text.startswith(form + "/"):
-                path = text[len(form) :].strip("/")
-                if ".." in path.split("/"):
-                    raise InvalidArgumentError(f'"{text}" leaves the scratch')
-                return path
-    raise InvalidArgumentError(f'"{text}" does not begin with $DW_JOB_STRIPED')
+def _create_persistent(so_far: Directives, line: DirectiveLine) -> Directives:
+    if line.kind == "#DW":
+        raise InvalidArgumentError(f'"#DW {line.verb}" must be a #BB line')
+    options = line.options(("name", "capacity", "access", "access_mode", "pool", "type"), needed=("name", "capacity"))
+    _must_be_scratch(options)
+    access_mode = options.get("access_mode") or options.get("access") or "striped"
+    if access_mode.partition("(")[0] != "striped":
+        raise InvalidArgumentError(f"access_mode={access_mode}: a persistent reservation is striped")
+    wish = CreatePersistent(_name(options), parse_slurm_size(options["capacity"]))
+    if not wish.capacity_bytes:
+        raise InvalidArgumentError("capacity=0 holds nothing")
+    return replace(so_far, creates=(*so_far.creates, wish))
+
+
+def _destroy_persistent(so_far: Directives, line: DirectiveLine) -> Directives:
+    if line.kind == "#DW":
+        raise InvalidArgumentError(f'"#DW {line.verb}" must be a #BB line')
+    name = _name(line.options(("name",), needed=("name",), flags=("hurry",)))
+    return replace(so_far, destroys=(*so_far.destroys, name))
+
+
+def _swap(_so_far: Directives, _line: DirectiveLine) -> Directives:
+    raise InvalidArgumentError("swap is not there: Forebay has no block devices; ask for more memory instead")
+
+
+def _unknown(_so_far: Directives, line: DirectiveLine) -> Directives:
+    known = [verb for kind, verb in _LINES if kind == line.kind and (kind, verb) not in _REFUSED]
+    raise InvalidArgumentError(f'"{line.kind} {line.verb[:80]}" is not known; known are {", ".join(known)}')
+
+
+_LINES: dict[tuple[str, str], Callable[[Directives, DirectiveLine], Directives]] = {
+    ("#DW", "jobdw"): _jobdw,
+    ("#DW", "persistentdw"): _persistentdw,
+    ("#DW", "stage_in"): _stage,
+    ("#DW", "stage_out"): _stage,
+    ("#DW", "swap"): _swap,
+    ("#DW", "create_persistent"): _create_persistent,
+    ("#DW", "destroy_persistent"): _destroy_persistent,
+    ("#BB", "create_persistent"): _create_persistent,
+    ("#BB", "destroy_persistent"): _destroy_persistent,
+    ("#FB", "stage_out"): _stream_stage,
+}
+_REFUSED = (("#DW", "swap"), ("#DW", "create_persistent"), ("#DW", "destroy_persistent"))
+
+
+def _mistakes_of_the_whole(directives: Directives) -> Iterator[InvalidArgumentError]:
+    own = [stage for stage in directives.files if not stage.persistent and stage.kind != "list"]
+    if own and not directives.capacity_bytes:
+        yield InvalidArgumentError("the script stages but has no `#DW jobdw capacity=…` line")
+    for stage in directives.files:
+        if stage.persistent and stage.persistent not in directives.persistents:
+            yield InvalidArgumentError(
+                f"the script stages with {stage.persistent} but has no `#DW persistentdw name={stage.persistent}` line"
+            )
+    for stream in directives.streams:
+        reservation, slash, _ = stream.stream.partition("/")
+        if slash and reservation not in directives.persistents:
+            yield InvalidArgumentError(
+                f"the script stages {stream.stream} out but has no `#DW persistentdw name={reservation}` line"
+            )
+
+
+def _must_be_scratch(options: dict[str, str]) -> None:
+    if options.get("type", "scratch") != "scratch":
+        raise InvalidArgumentError(
+            f"type={options['type']} is not there: Forebay has no transparent cache; write type=scratch and stage_in"
+        )
+
+
+def _name(options: dict[str, str]) -> str:
+    name = options["name"]
+    if NAME.fullmatch(name) is None:
+        raise InvalidArgumentError(
+            f"name={name[:80]}: a name has a letter, then up to 63 letters, digits, '_', '.' or '-'"
+        )
+    return name
+
+
+def _inside(text: str) -> tuple[str, str]:
+    """The persistent reservation ("": the job's own) and the path in it."""
+    match = _TOKEN.fullmatch(text)
+    token = match and (match[1] or match[2])
+    if match is None or token is None:
+        raise InvalidArgumentError(f'"{text[:200]}" does not begin with $DW_JOB_STRIPED')
+    if token == "DW_JOB_PRIVATE":  # noqa: S105 - the name of a variable
+        raise InvalidArgumentError("$DW_JOB_PRIVATE belongs to one node: copy to and from it in the script")
+    persistent = token.removeprefix(_PERSISTENT) if token.startswith(_PERSISTENT) else ""
+    if not persistent and token != "DW_JOB_STRIPED":  # noqa: S105 - the name of a variable
+        raise InvalidArgumentError(f'"${token[:80]}" does not begin with $DW_JOB_STRIPED or ${_PERSISTENT}name')
+    path = (match[3] or "").strip("/")
+    if ".." in path.split("/"):
+        raise InvalidArgumentError(f'"{text[:200]}" leaves the scratch')
+    return persistent, path
 
 
 def _outside(text: str) -> str:
     if not text.startswith("/"):
-        raise InvalidArgumentError(f'"{text}" is no absolute path')
+        raise InvalidArgumentError(f'"{text[:200]}" is no absolute path')
     if "$DW_" in text or "${DW_" in text:
-        raise InvalidArgumentError(f'"{text}" must lie outside of the scratch')
+        raise InvalidArgumentError(f'"{text[:200]}" must lie outside of the scratch')
     return text.rstrip("/") or "/"
 
 
-def _refusal(verb: str) -> str:
-    later = {"persistentdw": "persistent reservations", "swap": "swap spaces", "cache": "caches"}
-    if verb in later:
-        return f'"#DW {verb}": {later[verb]} are not there yet'
-    return f'"#DW {verb}" is not known; known are jobdw, stage_in and stage_out'
+def _file_stage_from_json(document: dict[str, Any]) -> FileStage:
+    return FileStage(
+        document["inside"],
+        document["outside"],
+        document["inward"],
+        document.get("kind") or ("directory" if document["is_directory"] else "file"),
+        document.get("persistent", ""),
+    )

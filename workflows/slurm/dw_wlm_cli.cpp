@@ -255,6 +255,11 @@ int main(int argc, char** argv) {
   }
   std::string target = "/slurm?";
   for (const std::string& argument : arguments) target += "a=" + encoded(argument) + "&";
+  if (const std::string path = option(arguments, "--nodehostnamefile"); !path.empty()) {
+    // One node a line. The manager opens no file of Slurm's.
+    if (const auto nodes = read_file(path, file_bytes_max))
+      target += "a=--node-count&a=" + std::to_string(std::count(nodes->begin(), nodes->end(), '\n')) + "&";
+  }
   const std::string request =
       "POST " + target + " HTTP/1.1\r\nHost: manager\r\nConnection: close\r\n" +
       "Content-Type: application/octet-stream\r\nContent-Length: " + std::to_string(script.size()) + "\r\n\r\n" +

@@ -4,6 +4,9 @@
 Each call of the scheduler moves the job's row one state on, and is idempotent: it may come twice, at the same time as
 another for the same job, or again after a restart of either side. Calls for one job take turns; those of different jobs
 do not wait for one another.
+
+One rule says when a job's data is deleted (`_must_keep`): no process may still write it, and what was to outlive the
+job has its receipts. Otherwise it is kept, in quarantine: its owner has it, the scheduler hears no more of it.
 """
 
 from __future__ import annotations
@@ -13,19 +16,21 @@ import logging
 import os
 import pwd
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from forebay.errors import (
     ForebayError,
     InvalidArgumentError,
+    NoSpaceError,
     NotFoundError,
-    PermissionDeniedError,
     RefusedError,
 )
-from forebay.manager.jobs import FilesJob, Job, StepsJob
+from forebay.manager.jobs import Job
 from forebay.manager.stage_state import StageState
+from forebay.workflows.manager.attachments import Attachments
 from forebay.workflows.manager.database import Database, ReservationRow
 from forebay.workflows.manager.job_table import JobRow, JobTable
 from forebay.workflows.manager.reservations import Reservations
@@ -33,9 +38,19 @@ from forebay.workflows.manager.server_link import ServerLink
 from forebay.workflows.manager.states import JobState
 from forebay.workflows.manager.supervisor import StageSupervisor
 from forebay.workflows.slurm.books import Books
-from forebay.workflows.slurm.directives import Directives, FileStage
-from forebay.workflows.slurm.processes import wait_until_quiet
+from forebay.workflows.slurm.directives import Directives
+from forebay.workflows.slurm.persistents import Persistents
+from forebay.workflows.slurm.processes import (
+    expand_symbols,
+    is_over,
+    is_unknown,
+    job_fields,
+    wait_until_quiet,
+)
 from forebay.workflows.slurm.settings import SlurmSettings
+from forebay.workflows.slurm.stages_of_a_job import inward_stages, outward_stages
+from forebay.workflows.slurm.turns import Turns
+from forebay.workflows.slurm.users import check_user
 
 __all__ = ["SlurmJobs"]
 
@@ -45,6 +60,8 @@ _T = TypeVar("_T")
 _STAGE_WAIT_SECONDS = 10.0
 _JOBS_KEPT = 1000
 _UMASK = 0o022
+_LOST_AFTER_SECONDS = 600.0
+_PRIVATE = ".private"
 
 
 class SlurmJobs:
@@ -56,30 +73,49 @@ class SlurmJobs:
         link: ServerLink,
         supervisor: StageSupervisor,
         reservations: Reservations,
+        attachments: Attachments,
         root: Path,
         settings: SlurmSettings,
     ) -> None:
         self._table = JobTable(database)
+        self._database = database
         self._link = link
         self._supervisor = supervisor
         self._reservations = reservations
+        self._attachments = attachments
         self._settings = settings
         self._books = Books(root, settings)
-        self._turns: dict[str, asyncio.Lock] = {}
-        self._book_turn = asyncio.Lock()
+        self._turns = Turns()
+        self.persistents = Persistents(database, reservations, attachments, settings)
+
+    def check(self, directives: Directives) -> None:
+        """Refuses at submission what could only wait for ever.
+
+        Raises
+        ------
+        NoSpaceError
+            It asks for more than the whole pool.
+        """
+        pool_bytes = self._books.pool_bytes
+        for size in (directives.capacity_bytes, *(wish.capacity_bytes for wish in directives.creates)):
+            if pool_bytes and size > pool_bytes:
+                raise NoSpaceError(
+                    f"the job asks for {size >> 20} MiB, and the whole pool {self._settings.pool} has "
+                    f"{pool_bytes >> 20} MiB; ask for less"
+                )
 
     async def setup(self, token: str, uid: int, gid: int, capacity_bytes: int, directives: Directives) -> None:
-        """Makes the job's reservation.
+        """Makes the job's reservation, and attaches the job to those that it uses.
 
         Raises
         ------
         PermissionDeniedError, NotFoundError
-            Nobody gets reservations under that user's name.
+            Nobody gets reservations under that user's name; or a persistent reservation is not there, or not his.
         NoSpaceError
             The pool is full.
         """
-        async with self._turn(token):
-            _check_user(uid, gid, self._settings.uid_min)
+        async with self._turns.of(token):
+            check_user(uid, gid, self._settings.uid_min)
             job = await _in_thread(self._table.current, token)
             if job is None or job.state.is_final or job.state.may_have_run:
                 if job is not None and not job.state.is_final:
@@ -88,8 +124,7 @@ class SlurmJobs:
                 document = directives.as_json()
                 job = await _in_thread(self._table.add, token, uid, gid, capacity_bytes, document)
             try:
-                if job.capacity_bytes:
-                    await _in_thread(self._reservations.create, self._wish(job))
+                await _in_thread(self._make, job, directives)
             except ForebayError as error:
                 await self._note(job, f"setup: {error.what}")
                 raise
@@ -98,15 +133,11 @@ class SlurmJobs:
 
     async def data_in(self, token: str) -> None:
         """Stages in what the job's directives say; raises the first failure."""
-        async with self._turn(token):
+        async with self._turns.of(token):
             job = await self._existing(token)
             if job.state.may_have_run:
                 return
-            stages = [stage for stage in Directives.from_json(job.directives).files if stage.inward]
-            wishes: dict[str, Job] = {
-                f"in {number}": _files_job(job, stage) for number, stage in enumerate(stages, start=1)
-            }
-            await self._carry_out(job, "data_in", wishes)
+            await self._carry_out(job, "data_in", inward_stages)
             await self._change(job, state=JobState.PRE_RUN, reason="")
 
     async def real_size(self, token: str) -> int:
@@ -116,50 +147,61 @@ class SlurmJobs:
     async def environment(self, token: str) -> dict[str, str]:
         """The variables that the job's processes get."""
         job = await self._existing(token)
-        if not job.reservation:
-            return {}
-        files = await _in_thread(self._files_path, job.reservation)
-        return {"DW_JOB_STRIPED": f"{files}/", "FOREBAY_RESERVATION": job.reservation}
+        directives = Directives.from_json(job.directives)
+        variables: dict[str, str] = {}
+        if job.reservation:
+            files = await _in_thread(self._files_path, job.reservation)
+            variables["DW_JOB_STRIPED"] = f"{files}/"
+            if directives.private:
+                variables["DW_JOB_PRIVATE"] = f"{files}/{_PRIVATE}/"
+        for name in directives.persistents:
+            files = await _in_thread(self._files_path, name)
+            variables[f"DW_PERSISTENT_STRIPED_{name.replace('-', '_').replace('.', '_')}"] = f"{files}/"
+        # Streams that are named without a reservation lie here.
+        home = job.reservation or (directives.persistents[0] if len(directives.persistents) == 1 else "")
+        return variables | ({"FOREBAY_RESERVATION": home} if home else {})
 
-    async def pre_run(self, token: str, streams: Directives) -> None:
-        """The job is about to run. `streams`: the `#FB` lines, which only the raw script has."""
-        async with self._turn(token):
+    async def pre_run(self, token: str, raw: Directives, node_count: int) -> None:
+        """The job is about to run. `raw`: the script's own lines; only they have `#FB`."""
+        async with self._turns.of(token):
             job = await self._existing(token)
-            known = Directives.from_json(job.directives)
-            whole = Directives(known.capacity_bytes, known.access_mode, known.files, streams.streams)
-            await self._change(job, state=JobState.RUNNING, directives=whole.as_json(), reason="")
+            directives = Directives.from_json(job.directives)
+            if directives.private and node_count > 1:
+                raise InvalidArgumentError(
+                    f"access_mode=private works on one node, and the job has {node_count}; ask for one node, or use "
+                    "striped. `scontrol release` runs the job again"
+                )
+            streams = raw.streams
+            if any("%" in f"{stream.destination}{stream.stream}" for stream in streams):
+                fields = await job_fields(self._settings.scontrol, token)
+                user = pwd.getpwuid(job.owner_uid).pw_name
+                streams = tuple(
+                    replace(stream, destination=expand_symbols(stream.destination, token, user, fields))
+                    for stream in streams
+                )
+            document = replace(directives, streams=streams).as_json()
+            await self._change(job, state=JobState.RUNNING, directives=document, quiet=False, reason="")
 
     async def post_run(self, token: str) -> None:
         """The job is over; returns when its processes are gone, or the time is."""
-        async with self._turn(token):
+        async with self._turns.of(token):
             job = await self._existing(token)
             if job.state in (JobState.DATA_OUT, JobState.DRAINED):
                 return
             await self._change(job, state=JobState.POST_RUN, reason="")
-            if not await wait_until_quiet(self._settings.scontrol, token, self._settings.quiet_seconds_max):
+            if await wait_until_quiet(self._settings.scontrol, token, self._settings.quiet_seconds_max):
+                await self._change(job, quiet=True)
+            else:
                 await self._note(job, "post_run: processes of the job still run; what they write now may be missed")
 
     async def data_out(self, token: str) -> None:
         """Stages out what the job's directives say; raises the first failure."""
-        async with self._turn(token):
+        async with self._turns.of(token):
             job = await self._existing(token)
             if job.state is JobState.DRAINED:
                 return
             await self._change(job, state=JobState.DATA_OUT, reason="")
-            directives = Directives.from_json(job.directives)
-            outward = [stage for stage in directives.files if not stage.inward]
-            wishes: dict[str, Job] = {
-                f"out {number}": _files_job(job, stage) for number, stage in enumerate(outward, start=1)
-            }
-            for number, stream in enumerate(directives.streams, start=1):
-                wishes[f"stream {number}"] = StepsJob(
-                    stream=f"{job.reservation}/{stream.stream}",
-                    destination=stream.destination,
-                    every=stream.every,
-                    steps=stream.steps,
-                    format=stream.format,
-                )
-            await self._carry_out(job, "data_out", wishes)
+            await self._carry_out(job, "data_out", outward_stages)
             await self._change(job, state=JobState.DRAINED, reason="")
 
     async def teardown(self, token: str, *, hurry: bool) -> bool:
@@ -169,7 +211,7 @@ class SlurmJobs:
         discard = hurry and job is not None and job.state is JobState.DATA_OUT and not job.reason
         if hurry and job is not None and not job.state.is_final:
             await self._cancel_stages(job)  # The call that waits for them has its turn still.
-        async with self._turn(token):
+        async with self._turns.of(token):
             job = await _in_thread(self._table.current, token)
             if job is None or job.state.is_final:
                 return False
@@ -177,63 +219,123 @@ class SlurmJobs:
             await self.write_books()
             return True
 
+    async def sweep(self) -> None:
+        """Ends jobs that the scheduler has lost, and quarantines that are over."""
+        now_ns = time.time_ns()
+        for job in await _in_thread(self._table.all, [state for state in JobState if state is not JobState.GONE]):
+            if self._turns.is_taken(job.token):
+                continue
+            async with self._turns.of(job.token):
+                if job.state is JobState.KEPT:
+                    await self._look_at_kept(job, now_ns)
+                elif now_ns - job.changed_ns > _LOST_AFTER_SECONDS * 1e9 and await is_unknown(
+                    self._settings.scontrol, job.token
+                ):
+                    _log.warning("job %s: Slurm does not know it any more", job.token)
+                    await self._end(job, discard=False)
+        await _in_thread(self._table.forget_old, _JOBS_KEPT)
+
     def jobs(self) -> list[JobRow]:
         """All that are known, oldest first."""
         return self._table.all()
 
-    def living(self) -> list[JobRow]:
-        """Those that the scheduler is not through with."""
-        return self._table.all([state for state in JobState if not state.is_final])
-
     async def write_books(self) -> None:
         """Brings what Slurm is told up to date."""
-        async with self._book_turn:
+        async with self._turns.of(""):
             await _in_thread(self._write_books)
 
     def _write_books(self) -> None:
         with self._link.admin() as admin:
             server = admin.server()
-        self._books.write(server, self.living())
+        living = self._table.all([state for state in JobState if not state.is_final])
+        self._books.write(server, living, self.persistents.all())
+
+    def _make(self, job: JobRow, directives: Directives) -> None:
+        holder = _holder(job)
+        for name in directives.persistents:
+            self.persistents.attach(name, holder, job.owner_uid)
+        if not job.capacity_bytes:
+            return
+        info = self._reservations.create(self._wish(job))
+        self._attachments.attach_job(job.reservation, holder, job.owner_uid)
+        if directives.private:
+            folder = Path(info.files_path) / _PRIVATE
+            if not folder.exists():
+                folder.mkdir(mode=0o700)
+                os.chown(folder, job.owner_uid, job.owner_gid, follow_symlinks=False)
 
     async def _end(self, job: JobRow, *, discard: bool) -> None:
         """Destroys the job's reservation, unless it holds what the job was to keep."""
-        keeps = [stage for stage in Directives.from_json(job.directives).files if not stage.inward]
-        has_to_keep = bool(keeps or Directives.from_json(job.directives).streams)
-        safe = not job.state.may_have_run or job.state is JobState.DRAINED or not has_to_keep or discard
+        await _in_thread(self._attachments.detach_job, _holder(job))
         if job.reservation:
-            reason = f"what was to be staged out is not: {job.reason}" if job.reason else "it was not staged out"
-            if safe:
+            reason = await self._must_keep(job, discard=discard)
+            if not reason:
                 try:
                     force = discard or not job.state.may_have_run
                     await _in_thread(self._reservations.destroy, job.reservation, force=force, by_uid=None)
                 except RefusedError as error:
-                    safe, reason = False, error.what
-            if not safe:
+                    reason = error.what
+            if reason:
                 _log.warning("job %s: reservation %s is kept: %s", job.token, job.reservation, reason)
                 await self._change(job, state=JobState.KEPT, reason=reason)
                 return
         await self._change(job, state=JobState.GONE, reason="")
         await _in_thread(self._table.forget_old, _JOBS_KEPT)
 
-    async def _carry_out(self, job: JobRow, call: str, wishes: dict[str, Job]) -> None:
+    async def _must_keep(self, job: JobRow, *, discard: bool) -> str:
+        """Why the job's data may not be deleted; "" if it may."""
+        if not job.state.may_have_run or discard:
+            return ""
+        if not job.quiet and not await is_over(self._settings.scontrol, job.token):
+            return "Slurm does not say that its processes are gone"
+        if job.state is JobState.DRAINED or not Directives.from_json(job.directives).keeps:
+            return ""
+        return f"what was to be staged out is not: {job.reason}" if job.reason else "it was not staged out"
+
+    async def _look_at_kept(self, job: JobRow, now_ns: int) -> None:
+        """Deletes what has been in quarantine for its time, or was there only because processes might still write."""
+        gone = await _in_thread(self._database.reservation, job.reservation) is None
+        keeps = Directives.from_json(job.directives).keeps
+        due = now_ns - job.changed_ns > self._settings.quarantine_days * 86400e9
+        if not gone and (due or (not keeps and await is_over(self._settings.scontrol, job.token))):
+            try:
+                await _in_thread(self._attachments.table.must_be_free, job.reservation)
+                await _in_thread(self._reservations.destroy, job.reservation, force=due, by_uid=None)
+            except RefusedError as error:
+                _log.info("job %s: reservation %s stays: %s", job.token, job.reservation, error.what)
+                return
+            gone = True
+            _log.warning("job %s: reservation %s is deleted from quarantine", job.token, job.reservation)
+        if gone:
+            await self._change(job, state=JobState.GONE, reason="")
+
+    async def _carry_out(self, job: JobRow, call: str, wanted: Callable[[JobRow], Awaitable[dict[str, Job]]]) -> None:
         """Runs the stages side by side and waits for all; those that this run has begun before are taken up again."""
-        stages = dict(job.stages)
-        for name, wish in wishes.items():
-            begun = stages.get(name)
-            if begun is not None and self._state_of(begun) not in (None, StageState.FAILED, StageState.CANCELLED):
-                continue
-            stages[name] = (await self._supervisor.submit(wish, job.owner_uid, job.owner_gid, _UMASK)).id
-            await self._change(job, stages=stages)
-        for name in wishes:
-            while not (row := self._supervisor.stage(stages[name])).state.is_final:
-                version = self._supervisor.version(row.id)
-                await self._supervisor.wait_for_change(row.id, version, _STAGE_WAIT_SECONDS)
-            if row.state is not StageState.SUCCEEDED:
-                failure = row.failure or {"what": "it was cancelled", "where": ""}
-                where = f" ({failure['where']})" if failure["where"] else ""
-                text = f"{call}: {failure['what']}{where}; stage {row.id}"
-                await self._note(job, text)
-                raise InvalidArgumentError(text)
+        try:
+            wishes = await wanted(job)
+            stages = dict(job.stages)
+            for name, wish in wishes.items():
+                begun = stages.get(name)
+                if begun is not None and self._state_of(begun) not in (None, StageState.FAILED, StageState.CANCELLED):
+                    continue
+                stages[name] = (await self._supervisor.submit(wish, job.owner_uid, job.owner_gid, _UMASK)).id
+                await self._change(job, stages=stages)
+            for name in wishes:
+                await self._wait_for(stages[name])
+        except ForebayError as error:
+            where = f" ({error.where})" if error.where else ""
+            text = f"{call}: {error.what}{where}"
+            await self._note(job, text)
+            raise InvalidArgumentError(text) from None
+
+    async def _wait_for(self, stage_id: int) -> None:
+        while not (row := self._supervisor.stage(stage_id)).state.is_final:
+            version = self._supervisor.version(row.id)
+            await self._supervisor.wait_for_change(row.id, version, _STAGE_WAIT_SECONDS)
+        if row.state is not StageState.SUCCEEDED:
+            failure = row.failure or {"what": "it was cancelled", "where": ""}
+            where = f" ({failure['where']})" if failure["where"] else ""
+            raise InvalidArgumentError(f"{failure['what']}{where}; stage {row.id}")
 
     async def _cancel_stages(self, job: JobRow) -> None:
         for stage_id in job.stages.values():
@@ -262,7 +364,8 @@ class SlurmJobs:
     def _wish(self, job: JobRow) -> ReservationRow:
         return ReservationRow(
             name=job.reservation,
-            capacity_bytes=round(job.capacity_bytes * (1 + self._settings.streams_share)),
+            capacity_bytes=self._settings.streams_bytes(job.capacity_bytes),
+            files_bytes=job.capacity_bytes,
             persistent=True,  # `forebay down` and an upgrade leave it alone: the job's teardown ends it.
             access_mode="striped",
             type="scratch",
@@ -275,25 +378,9 @@ class SlurmJobs:
         with self._link.admin() as admin:
             return admin.reservation(reservation).files_path
 
-    def _turn(self, token: str) -> asyncio.Lock:
-        return self._turns.setdefault(token, asyncio.Lock())
 
-
-def _files_job(job: JobRow, stage: FileStage) -> FilesJob:
-    # DataWarp copies a directory's contents: into the scratch itself, that is the folder ".".
-    path = stage.inside or ("." if stage.is_directory else "")
-    return FilesJob(reservation=job.reservation, path=path, outside=stage.outside, inward=stage.inward)
-
-
-def _check_user(uid: int, gid: int, uid_min: int) -> None:
-    if uid == 0 or uid < uid_min:
-        raise PermissionDeniedError(f"user {uid} gets no reservations through the scheduler; the lowest is {uid_min}")
-    try:
-        account = pwd.getpwuid(uid)
-    except KeyError:
-        raise NotFoundError(f"user {uid} has no account on the node of the manager") from None
-    if gid not in os.getgrouplist(account.pw_name, account.pw_gid):
-        raise PermissionDeniedError(f"user {account.pw_name} is no member of group {gid}")
+def _holder(job: JobRow) -> str:
+    return f"job {job.token}" if job.run == 1 else f"job {job.token}, run {job.run}"
 
 
 async def _in_thread(call: Callable[..., _T], *arguments: Any, **options: Any) -> _T:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When the processes of a job are gone: Slurm calls post_run while they may still write (`scancel` of a job that
-ignores SIGTERM), so it is asked until the job has left COMPLETING.
+"""What Slurm says of a job: whether its processes are gone, whether it is over, and what `%` symbols stand for.
+
+Slurm calls post_run while processes may still write (`scancel` of a job that ignores SIGTERM), so it is asked until the
+job has left COMPLETING. Only calls that Slurm makes without its locks may ask.
 """
 
 from __future__ import annotations
@@ -9,28 +11,120 @@ import asyncio
 import contextlib
 import re
 import time
+from collections.abc import Iterator
 
-__all__ = ["wait_until_quiet"]
+from forebay.errors import InvalidArgumentError
+
+__all__ = ["expand_symbols", "is_over", "is_unknown", "job_fields", "wait_until_quiet"]
 
 _POLL_SECONDS = 0.5
 _ANSWER_SECONDS = 10.0
-_STATE = re.compile(rb"\bJobState=(\w+)")
+_FIELD = re.compile(r"(?:^|\s)(JobState|JobId|ArrayJobId|ArrayTaskId|JobName|WorkDir)=(\S*)")
+#: What a job's processes may be in. PENDING is in neither: a job that a crash of slurmctld set back may still run.
+_ALIVE = frozenset({"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "CONFIGURING", "SIGNALING", "RESIZING"})
+_OVER = frozenset(
+    {
+        "BOOT_FAIL",
+        "CANCELLED",
+        "COMPLETED",
+        "DEADLINE",
+        "FAILED",
+        "LAUNCH_FAILED",
+        "NODE_FAIL",
+        "OUT_OF_MEMORY",
+        "PREEMPTED",
+        "STAGE_OUT",
+        "TIMEOUT",
+    }
+)
+_UNKNOWN = "UNKNOWN_JOB"
 
 
 async def wait_until_quiet(scontrol: str, token: str, seconds_max: float) -> bool:
-    """Returns True when no process of the job is left, False when the time is up or Slurm does not say."""
+    """After the job has run: True when no process of it is left, False when the time is up or Slurm does not say."""
     deadline = time.monotonic() + seconds_max
     while True:
-        state = await _job_state(scontrol, token)
-        if state is not None and state != "COMPLETING":
+        states = await _states(scontrol, token)
+        if states and not states & _ALIVE:
             return True
         if time.monotonic() > deadline:
             return False
         await asyncio.sleep(_POLL_SECONDS)
 
 
-async def _job_state(scontrol: str, token: str) -> str | None:
-    """The job's state as Slurm tells it; None if it cannot be asked, GONE if it knows no such job."""
+async def is_over(scontrol: str, token: str) -> bool:
+    """True only if Slurm says that the job has ended, or that it knows no such job."""
+    states = await _states(scontrol, token)
+    return bool(states) and states <= _OVER | {_UNKNOWN}
+
+
+async def is_unknown(scontrol: str, token: str) -> bool:
+    """True only if Slurm answers that it knows no such job."""
+    return await _states(scontrol, token) == {_UNKNOWN}
+
+
+async def job_fields(scontrol: str, token: str) -> dict[str, str]:
+    """What `scontrol show job` says of the job; empty if it does not."""
+    answer = await _show(scontrol, token)
+    if answer is None or answer[0] != 0:
+        return {}
+    for line in answer[1].splitlines():
+        found = dict(_FIELD.findall(line))
+        if found.get("JobId") == token:
+            return found
+    return {}
+
+
+def expand_symbols(text: str, token: str, user: str, fields: dict[str, str]) -> str:
+    """`text` with Slurm's symbols replaced as it does in `#DW` lines: %% %A %a %d %j %u %x. `\\\\` leaves all as it is.
+
+    Raises
+    ------
+    InvalidArgumentError
+        Slurm has not told what one stands for, or it is not known.
+    """
+    if "%" not in text or "\\\\" in text:
+        return text
+    known = {
+        "%": "%",
+        "A": fields.get("ArrayJobId", token),
+        "a": fields.get("ArrayTaskId", "4294967294"),  # as Slurm writes "no task"
+        "d": fields.get("WorkDir"),
+        "j": token,
+        "u": user,
+        "x": fields.get("JobName"),
+    }
+
+    def parts() -> Iterator[str]:
+        at = 0
+        while (found := text.find("%", at)) >= 0:
+            yield text[at:found]
+            symbol = text[found + 1 : found + 2]
+            value = known.get(symbol)
+            if value is None:
+                reason = "Slurm does not say what it stands for" if symbol in known else "it is not known"
+                raise InvalidArgumentError(f"%{symbol} in {text[:200]}: {reason}; write %% for a percent sign")
+            yield value
+            at = found + 2
+        yield text[at:]
+
+    return "".join(parts())
+
+
+async def _states(scontrol: str, token: str) -> set[str]:
+    """The state of the job. Empty if Slurm does not answer."""
+    answer = await _show(scontrol, token)
+    if answer is None:
+        return set()
+    status, text = answer
+    if status != 0:
+        return {_UNKNOWN} if "Invalid job id" in text else set()
+    # Slurm shows the other tasks of an array, or components of a heterogeneous job, as well.
+    lines = [dict(_FIELD.findall(line)) for line in text.splitlines()]
+    return {fields["JobState"] for fields in lines if fields.get("JobId") == token and "JobState" in fields}
+
+
+async def _show(scontrol: str, token: str) -> tuple[int, str] | None:
     try:
         process = await asyncio.create_subprocess_exec(
             scontrol,
@@ -51,8 +145,4 @@ async def _job_state(scontrol: str, token: str) -> str | None:
             process.kill()
         await process.wait()
         return None
-    if process.returncode != 0:
-        return "GONE" if b"Invalid job id" in output else None
-    # One line for each task of an array, or component of a heterogeneous job: all have to be through.
-    states = {match.decode() for match in _STATE.findall(output)}
-    return "COMPLETING" if "COMPLETING" in states or "RUNNING" in states else ",".join(sorted(states)) or None
+    return process.returncode or 0, output.decode(errors="replace")

@@ -15,6 +15,8 @@ from forebay.sizes import parse_size
 
 __all__ = ["SlurmSettings", "configuration_file"]
 
+_STREAMS_BYTES_MIN = 8 << 20  # what a server gives at least
+
 
 def configuration_file() -> Path:
     """Where the centre's configuration lies."""
@@ -32,11 +34,17 @@ class SlurmSettings:
     streams_share: float = 0.5  #: space for streams on top of what a job asks for its files, as a part of that
     scontrol: str = "scontrol"
     quiet_seconds_max: float = 240.0  #: how long post_run waits for the job's processes; below OtherTimeout
+    quarantine_days: float = 14.0  #: how long data is kept that a job could not stage out
 
     @property
     def granularity_bytes(self) -> int:
         """The pool's unit."""
         return parse_size(self.granularity)
+
+    def streams_bytes(self, files_bytes: int) -> int:
+        """Space for streams that comes with so much for files."""
+        wanted = round(files_bytes * self.streams_share)
+        return max(wanted, _STREAMS_BYTES_MIN) if wanted else 0
 
     @property
     def scheduler_uid(self) -> int | None:
@@ -76,6 +84,8 @@ class SlurmSettings:
             if type(value) is not kind and not (kind is float and type(value) is int):
                 raise InvalidArgumentError(f"[slurm] {name} must be of type {kind.__name__}", str(path))
         settings = cls(**table)
-        if settings.granularity_bytes <= 0 or settings.streams_share < 0:
-            raise InvalidArgumentError("[slurm] granularity must be above 0, streams_share not below", str(path))
+        if settings.granularity_bytes <= 0 or settings.streams_share < 0 or settings.quarantine_days < 0:
+            raise InvalidArgumentError(
+                "[slurm] granularity must be above 0, streams_share and quarantine_days not below", str(path)
+            )
         return settings

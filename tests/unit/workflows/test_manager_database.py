@@ -13,6 +13,7 @@ import pytest
 from forebay.errors import NotFoundError, UnsupportedError
 from forebay.manager.stage_state import StageState
 from forebay.workflows.manager.database import Database, ReservationRow, StageRow
+from forebay.workflows.manager.job_table import JobTable
 
 
 @pytest.fixture
@@ -89,4 +90,17 @@ def test_a_database_of_before_files_had_a_capacity_is_taken_over(database: Datab
     for _ in range(2):
         again = Database(path)
         assert again.reservation("run1") == replace(wish, files_bytes=0)
+        again.close()
+
+
+def test_a_database_of_before_jobs_were_waited_for_is_taken_over(path: Path) -> None:
+    opened = Database(path)
+    job = JobTable(opened).add("17", 1000, 1000, 1 << 20, {})
+    opened.close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("ALTER TABLE jobs DROP COLUMN quiet")
+        connection.execute("UPDATE schema SET version = 4")
+    for _ in range(2):
+        again = Database(path)
+        assert JobTable(again).current("17") == job
         again.close()

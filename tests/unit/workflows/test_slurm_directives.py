@@ -8,7 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.errors import InvalidArgumentError
-from forebay.workflows.slurm.directives import Directives, FileStage, StreamStage, parse_directives, parse_slurm_size
+from forebay.workflows.slurm.directive_lines import parse_slurm_size
+from forebay.workflows.slurm.directives import (
+    CreatePersistent,
+    Directives,
+    FileStage,
+    StreamStage,
+    find_mistakes,
+    parse_directives,
+    parse_list,
+)
+from forebay.workflows.slurm.processes import expand_symbols
 
 GIB = 1 << 30
 
@@ -32,15 +42,15 @@ def test_lines_are_taken_as_datawarp_takes_them() -> None:
     )
     assert found.capacity_bytes == 4 * GIB
     assert found.files == (
-        FileStage("in", "/pfs/in", inward=True, is_directory=True),
-        FileStage("a=b", "/pfs/out", inward=False, is_directory=False),
+        FileStage("in", "/pfs/in", inward=True, kind="directory"),
+        FileStage("a=b", "/pfs/out", inward=False, kind="file"),
     )
     assert found.streams == (StreamStage("flow", "/pfs/steps", 10, "", "bp5"),)
     assert Directives.from_json(found.as_json()) == found
 
 
 def test_a_script_without_directives_asks_for_nothing() -> None:
-    assert parse_directives(script()) == Directives(0, "striped", (), ())
+    assert parse_directives(script()) == Directives()
 
 
 @pytest.mark.parametrize(
@@ -49,22 +59,26 @@ def test_a_script_without_directives_asks_for_nothing() -> None:
         ("#DW jobdw capacity=1.5GiB", "line 2 of the script: capacity=1.5GiB is no size"),
         ("#DW jobdw", "capacity= is missing"),
         ("#DW jobdw capacity=0", "holds nothing"),
-        ("#DW jobdw capacity=1GiB type=cache", "type=cache is not there yet"),
-        ("#DW jobdw capacity=1GiB access_mode=private", "not there yet"),
+        ("#DW jobdw capacity=1GiB type=cache", "type=cache is not there"),
+        ("#DW jobdw capacity=1GiB access_mode=ldbalance", "known are striped and private"),
         ("#DW jobdw capacity=1GiB capacity=2GiB", "twice"),
         ("#DW jobdw capacity=1GiB striped", '"striped" is no key=value'),
         ("#DW jobdw capacity=1GiB colour=red", "colour= is not known"),
-        ("#DW swap 2GiB", "no key=value"),
-        ("#DW persistentdw name=x", "persistent reservations"),
+        ("#DW swap 2GiB", "no block devices"),
+        ("#DW persistentdw name=1x", "a name has a letter"),
         ("#DW stage_in source=/pfs/a destination=$DW_JOB_STRIPED/a", "has no `#DW jobdw"),
         ("#DW stage_in source=pfs/a destination=$DW_JOB_STRIPED/a", "no absolute path"),
         ("#DW stage_in source=/pfs/a destination=$DW_JOB_STRIPED/../a", "leaves the scratch"),
         ("#DW stage_in source=/pfs/a destination=$DW_JOB_STRIPEDX/a", "does not begin with"),
         ("#DW stage_out source=$DW_JOB_STRIPED/a destination=$DW_JOB_STRIPED/b", "no absolute path"),
         ("#FB stage_out stream=flow every=0 destination=/a", "every=0"),
-        ("#FB stage_out stream=flow destination=/a/%j", "symbols"),
         ("#FB stage_in stream=flow destination=/a", "not known"),
-        ("#BB create_persistent name=x capacity=1GiB", "not there yet"),
+        ("#BB create_persistent name=x capacity=1.5GiB", "is no size"),
+        ("#DW create_persistent name=x capacity=1GiB", "must be a #BB line"),
+        ("#BB destroy_persistent name=x slowly", "no key=value"),
+        ("#DW stage_in source=/a destination=$DW_PERSISTENT_STRIPED_x/a", "persistentdw name=x"),
+        ("#FB stage_out stream=x/flow destination=/a", "persistentdw name=x"),
+        ("#DW stage_in source=/a destination=$DW_JOB_PRIVATE/a", "copy to and from it in the script"),
         ("#DW jobdw capacity=1GiB " + "x" * 5000, "longer than"),
     ],
 )
@@ -88,3 +102,44 @@ def test_any_bytes_are_directives_or_refused(content: bytes) -> None:
             parse_directives(text)
         except InvalidArgumentError:
             continue
+
+
+def test_persistent_reservations_are_made_used_and_destroyed() -> None:
+    found = parse_directives(
+        script(
+            "#BB create_persistent name=new capacity=1GiB access=striped",
+            "#BB destroy_persistent name=old hurry",
+            "#DW persistentdw name=used",
+            "#DW jobdw capacity=1GiB access_mode=private",
+            "#DW stage_in type=directory source=/pfs/in destination=$DW_PERSISTENT_STRIPED_used/",
+            "#EXCLUDED DW swap 2GiB",
+        )
+    )
+    assert found.creates == (CreatePersistent("new", GIB),)
+    assert (found.destroys, found.persistents, found.private) == (("old",), ("used",), True)
+    assert found.files == (FileStage("", "/pfs/in", inward=True, kind="directory", persistent="used"),)
+    assert Directives.from_json(found.as_json()) == found
+
+
+def test_a_list_names_both_sides_of_each_file() -> None:
+    (stage,) = parse_directives(script("#DW jobdw capacity=1GiB", "#DW stage_in type=list source=/pfs/list")).files
+    assert parse_list(stage, b"/pfs/a $DW_JOB_STRIPED/x/a\n\n/pfs/b  ${DW_JOB_STRIPED}/b\n") == [
+        FileStage("x/a", "/pfs/a", inward=True, kind="file"),
+        FileStage("b", "/pfs/b", inward=True, kind="file"),
+    ]
+    with pytest.raises(InvalidArgumentError, match="line 2 of the list: it must have two paths"):
+        parse_list(stage, b"/pfs/a $DW_JOB_STRIPED/a\n/pfs/b\n")
+
+
+def test_all_mistakes_of_a_script_are_found() -> None:
+    found = find_mistakes(script("#DW jobdw capacity=1.5GiB", "#DW swap 2GiB", "#BB colour name=x"))
+    assert [str(mistake).split(" of")[0] for mistake in found] == ["line 2", "line 3", "line 4"]
+
+
+def test_symbols_are_those_of_slurm() -> None:
+    fields = {"ArrayJobId": "7", "ArrayTaskId": "3", "WorkDir": "/w", "JobName": "n"}
+    assert expand_symbols("/a/%A_%a/%j-%u%%%x%d", "9", "me", fields) == "/a/7_3/9-me%n/w"
+    with pytest.raises(InvalidArgumentError, match="%q in /a/%q: it is not known"):
+        expand_symbols("/a/%q", "9", "me", fields)
+    with pytest.raises(InvalidArgumentError, match="Slurm does not say"):
+        expand_symbols("/a/%x", "9", "me", {})

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lines of a job script that hold directives, as Slurm finds them: up to the first line that is no comment."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from forebay.errors import InvalidArgumentError
+
+__all__ = ["KINDS", "DirectiveLine", "directive_lines", "parse_slurm_size"]
+
+#: Lines of DataWarp's jobs, of its persistent buffers, and our own, which Slurm takes for comments.
+KINDS = ("#DW", "#BB", "#FB")
+
+_UNITS: dict[str, int] = {"": 1} | {
+    unit: base**power
+    for power, letter in enumerate("KMGTP", start=1)
+    for unit, base in ((letter, 1024), (f"{letter}iB", 1024), (f"{letter}B", 1000))
+}
+_SIZE = re.compile(r"([0-9]{1,18})([A-Za-z]*)")
+_LINE_CHARACTERS_MAX = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class DirectiveLine:
+    """One directive; it may have been continued over several lines."""
+
+    number: int  #: of its first line
+    text: str
+
+    @property
+    def words(self) -> list[str]:
+        """Kind, verb, options. Blanks separate, however many."""
+        return self.text.split()
+
+    @property
+    def kind(self) -> str:
+        return self.text[:3]
+
+    @property
+    def verb(self) -> str:
+        """The second word, "" without one."""
+        return words[1] if len(words := self.words) > 1 else ""
+
+    def options(
+        self, allowed: tuple[str, ...], *, needed: tuple[str, ...] = (), flags: tuple[str, ...] = ()
+    ) -> dict[str, str]:
+        """The words ``key=value``; a flag that stands there has the value "".
+
+        Raises
+        ------
+        InvalidArgumentError
+            A word is neither, is not known here, stands there twice, or is missing.
+        """
+        options: dict[str, str] = {}
+        for word in self.words[2:]:
+            key, equals, value = word.partition("=")
+            if (not equals and key not in flags) or (equals and (not key or not value)):
+                raise InvalidArgumentError(f'"{word[:80]}" is no key=value')
+            if key not in (allowed if equals else flags):
+                raise InvalidArgumentError(f"{key[:80]}= is not known here; known are {', '.join(allowed)}")
+            if key in options:
+                raise InvalidArgumentError(f"{key}= stands there twice")
+            options[key] = value
+        for key in needed:
+            if key not in options:
+                raise InvalidArgumentError(f"{key}= is missing")
+        return options
+
+    def error(self, reason: str) -> InvalidArgumentError:
+        """A refusal of this line."""
+        return InvalidArgumentError(f"line {self.number} of the script: {reason}", self.text[:200])
+
+
+def directive_lines(script: bytes) -> Iterator[DirectiveLine]:
+    """The directives. A backslash at the end continues a line; Slurm ends the script with a NUL.
+
+    Raises
+    ------
+    InvalidArgumentError
+        A line is too long.
+    """
+    whole, begun_at = "", 0
+    for number, text in enumerate(script.rstrip(b"\0").decode("utf-8", errors="replace").split("\n"), start=1):
+        line = text.rstrip("\r")
+        if not whole and line and not line.startswith("#"):
+            return
+        begun_at = begun_at if whole else number
+        continues = line.endswith("\\") and bool(whole or line.startswith(KINDS))
+        whole += line[:-1] + " " if continues else line
+        is_directive = whole.startswith(tuple(kind + blank for kind in KINDS for blank in " \t"))
+        if is_directive and len(whole) > _LINE_CHARACTERS_MAX:
+            raise InvalidArgumentError(
+                f"line {begun_at} of the script is longer than {_LINE_CHARACTERS_MAX} characters"
+            )
+        if continues:
+            continue
+        if is_directive:
+            yield DirectiveLine(begun_at, whole)
+        whole = ""
+    if whole:
+        yield DirectiveLine(begun_at, whole)
+
+
+def parse_slurm_size(text: str) -> int:
+    """A size as Slurm and `capacity=` write it (`10GiB`, `112MiB`, `0`): a whole number, and K to P or KiB to PiB for
+    powers of 1024, or KB to PB for powers of 1000.
+
+    Raises
+    ------
+    InvalidArgumentError
+        It is none. Slurm would take `1.5GiB` for one byte.
+    """
+    match = _SIZE.fullmatch(text)
+    if match is None or match[2] not in _UNITS:
+        raise InvalidArgumentError(
+            f"capacity={text[:80]} is no size; write a whole number and a unit, for example 1536MiB"
+        )
+    unit_bytes: int = _UNITS[match[2]]
+    return int(match[1]) * unit_bytes

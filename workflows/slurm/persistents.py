@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Persistent reservations under Slurm: made and destroyed by `#BB` lines, used by `#DW persistentdw`."""
+
+from __future__ import annotations
+
+import time
+
+from forebay.errors import NotFoundError, PermissionDeniedError
+from forebay.workflows.manager.attachments import Attachments
+from forebay.workflows.manager.database import Database, ReservationRow
+from forebay.workflows.manager.job_table import JobTable
+from forebay.workflows.manager.reservations import Reservations
+from forebay.workflows.manager.states import JobState, ReservationState
+from forebay.workflows.slurm.settings import SlurmSettings
+from forebay.workflows.slurm.users import primary_group
+
+__all__ = ["Persistents"]
+
+
+class Persistents:
+    """Usable from several threads."""
+
+    def __init__(
+        self, database: Database, reservations: Reservations, attachments: Attachments, settings: SlurmSettings
+    ) -> None:
+        self._database = database
+        self._jobs = JobTable(database)
+        self._reservations = reservations
+        self._attachments = attachments
+        self._settings = settings
+
+    def create(self, name: str, uid: int, files_bytes: int) -> None:
+        """Makes one for the user; idempotent.
+
+        Raises
+        ------
+        PermissionDeniedError, NotFoundError
+            Nobody gets reservations under that user's name.
+        AlreadyExistsError, NoSpaceError
+            Another one has the name; the pool is full.
+        """
+        gid = primary_group(uid, self._settings.uid_min)
+        self._reservations.create(
+            ReservationRow(
+                name=name,
+                capacity_bytes=self._settings.streams_bytes(files_bytes),
+                files_bytes=files_bytes,
+                persistent=True,
+                access_mode="striped",
+                type="scratch",
+                owner_uid=uid,
+                owner_gid=gid,
+                created_ns=time.time_ns(),
+            )
+        )
+
+    def destroy(self, name: str, *, hurry: bool) -> bool:
+        """Destroys one; False if there is none. Slurm has checked who asks for it.
+
+        Parameters
+        ----------
+        hurry : bool
+            The user does not wait for steps that are not staged out.
+
+        Raises
+        ------
+        RefusedError
+            A job is attached to it still, or it has precious steps or writers: Slurm tries again later.
+        """
+        if name not in {row.name for row in self.all()}:
+            return False
+        self._attachments.table.must_be_free(name)
+        self._reservations.destroy(name, force=hurry, by_uid=None)
+        return True
+
+    def attach(self, name: str, holder: str, uid: int) -> None:
+        """The job uses it from now on.
+
+        Raises
+        ------
+        NotFoundError
+            There is none of that name (yet).
+        PermissionDeniedError
+            The user may not use it.
+        """
+        row = self._database.reservation(name)
+        if row is None or not row.persistent:
+            raise NotFoundError(f"there is no persistent reservation {name}; its creating job may not have run yet")
+        if row.owner_uid != uid:
+            raise PermissionDeniedError(f"persistent reservation {name} belongs to user {row.owner_uid}; ask them")
+        self._attachments.attach_job(name, holder, uid)
+
+    def all(self) -> list[ReservationRow]:
+        """Those that Slurm is to know: not the reservations of jobs, be they living or in quarantine."""
+        of_jobs = {job.reservation for job in self._jobs.all([state for state in JobState if state != JobState.GONE])}
+        return [
+            row
+            for row in self._database.reservations()
+            if row.persistent and row.state is ReservationState.PRESENT and row.name not in of_jobs
+        ]

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Users for whom the scheduler may act, and what is read with their rights."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import pwd
+
+from forebay.errors import InvalidArgumentError, NotFoundError, PermissionDeniedError
+
+__all__ = ["check_user", "primary_group", "read_as_user"]
+
+_FILE_BYTES_MAX = 1 << 20
+_READ_SECONDS_MAX = 30.0
+
+
+def check_user(uid: int, gid: int, uid_min: int) -> None:
+    """Refuses whoever gets no reservations through the scheduler. Groups come from the system, not from the caller.
+
+    Raises
+    ------
+    PermissionDeniedError, NotFoundError
+        The user is too low, has no account, or is no member of the group.
+    """
+    account = _account(uid, uid_min)
+    if gid not in os.getgrouplist(account.pw_name, account.pw_gid):
+        raise PermissionDeniedError(f"user {account.pw_name} is no member of group {gid}")
+
+
+def primary_group(uid: int, uid_min: int) -> int:
+    """The user's own group; refuses as `check_user` does."""
+    return _account(uid, uid_min).pw_gid
+
+
+async def read_as_user(path: str, uid: int, gid: int) -> bytes:
+    """A small file's content, read by a process of the user's; InvalidArgumentError if that cannot be."""
+    account = pwd.getpwuid(uid)
+    identity = {}
+    if uid != os.geteuid():
+        identity = {"user": uid, "group": gid, "extra_groups": os.getgrouplist(account.pw_name, gid)}
+    process = await asyncio.create_subprocess_exec(
+        "head",
+        f"--bytes={_FILE_BYTES_MAX + 1}",
+        "--",
+        path,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        cwd="/",
+        env={"PATH": os.defpath, "LC_ALL": "C"},
+        **identity,  # type: ignore[arg-type]
+    )
+    try:
+        content, complaint = await asyncio.wait_for(process.communicate(), _READ_SECONDS_MAX)
+    except TimeoutError:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+        raise InvalidArgumentError(f"the list cannot be read within {_READ_SECONDS_MAX:g} s", path) from None
+    if process.returncode != 0:
+        reason = complaint.decode(errors="replace").strip().rpartition(": ")[2]
+        raise InvalidArgumentError(f"the list cannot be read: {reason}", path)
+    if len(content) > _FILE_BYTES_MAX:
+        raise InvalidArgumentError(f"the list is larger than {_FILE_BYTES_MAX >> 20} MiB", path)
+    return content
+
+
+def _account(uid: int, uid_min: int) -> pwd.struct_passwd:
+    if uid == 0 or uid < uid_min:
+        raise PermissionDeniedError(f"user {uid} gets no reservations through the scheduler; the lowest is {uid_min}")
+    try:
+        return pwd.getpwuid(uid)
+    except KeyError:
+        raise NotFoundError(f"user {uid} has no account on the node of the manager") from None
