@@ -25,7 +25,12 @@ target_include_directories(forebay_spdlog SYSTEM INTERFACE "${SPDLOG_INCLUDE_DIR
 target_compile_definitions(forebay_spdlog INTERFACE SPDLOG_FMT_EXTERNAL)
 target_link_libraries(forebay_spdlog INTERFACE fmt::fmt-header-only Threads::Threads)
 
-if(FOREBAY_BUILD_PYTHON OR FOREBAY_BUILD_ADIOS2 OR FOREBAY_BUILD_EXAMPLES)
+# Where ADIOS2 is named, only the Python module needs a Python.
+set(find_adios2_wheel OFF)
+if((FOREBAY_BUILD_ADIOS2 OR FOREBAY_BUILD_EXAMPLES) AND NOT ADIOS2_DIR AND NOT DEFINED ENV{ADIOS2_DIR})
+  set(find_adios2_wheel ON)
+endif()
+if(FOREBAY_BUILD_PYTHON OR find_adios2_wheel)
   # The project's own environment, unless another Python is active or named.
   if(NOT DEFINED Python_EXECUTABLE AND NOT DEFINED ENV{VIRTUAL_ENV} AND EXISTS "${PROJECT_SOURCE_DIR}/.venv/bin/python")
     set(Python_EXECUTABLE "${PROJECT_SOURCE_DIR}/.venv/bin/python")
@@ -49,7 +54,7 @@ if(FOREBAY_BUILD_PYTHON)
 endif()
 
 if(FOREBAY_BUILD_ADIOS2 OR FOREBAY_BUILD_EXAMPLES)
-  if(NOT ADIOS2_DIR AND NOT DEFINED ENV{ADIOS2_DIR})
+  if(find_adios2_wheel)
     # The adios2 wheel carries its own CMake package; importlib finds it without loading the library.
     execute_process(COMMAND "${Python_EXECUTABLE}" -c
       "import importlib.util as u, pathlib as p; print(p.Path(u.find_spec('adios2').origin).parent / 'cmake' / 'adios2')"
@@ -61,7 +66,7 @@ if(FOREBAY_BUILD_ADIOS2 OR FOREBAY_BUILD_EXAMPLES)
   # Without COMPONENTS an MPI build of ADIOS2 would ask for MPI as well.
   find_package(ADIOS2 2.12 COMPONENTS C CXX)
   if(NOT ADIOS2_FOUND)
-    message(FATAL_ERROR "ADIOS2 2.12 was not found for ${Python_EXECUTABLE}. Run ./run build once (it makes .venv), or "
+    message(FATAL_ERROR "ADIOS2 2.12 was not found (ADIOS2_DIR: '${ADIOS2_DIR}', Python: '${Python_EXECUTABLE}'). Run ./run build once (it makes .venv), or "
       "pip install 'adios2>=2.12.1,<2.13', or set ADIOS2_DIR, or configure with -DFOREBAY_BUILD_ADIOS2=OFF "
       "-DFOREBAY_BUILD_EXAMPLES=OFF.")
   endif()
@@ -72,11 +77,3 @@ if(FOREBAY_BUILD_ADIOS2 OR FOREBAY_BUILD_EXAMPLES)
     target_link_options(adios2::c INTERFACE "LINKER:-rpath-link,${bundled_dir}")
   endif()
 endif()
-
-# The wheel keeps the libraries that it needs from the distribution in forebay/lib, next to the plugin.
-function(install_bundled_libraries)
-  find_library(ISAL_LIBRARY_FILE NAMES isal HINTS ${ISAL_LIBRARY_DIRS} REQUIRED)
-  file(REAL_PATH "${ISAL_LIBRARY_FILE}" isal_file)
-  install(FILES "${isal_file}" DESTINATION forebay/lib RENAME libisal.so.2
-    PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
-endfunction()

@@ -2,7 +2,8 @@
 """The suites of `./run test`: what each one runs, when, how long, and what it needs. A new suite is an entry here.
 
 Run as a program it tells scripts/build what suites need: `suites.py packages NAME...` prints packages of the
-distribution, `suites.py requirements NAME...` what pip is to install. Only the standard library of Python 3.11 is used.
+distribution, `suites.py requirements NAME...` what pip is to install, and `suites.py extras NAME...` the same for
+extras and groups of pyproject.toml. Only the standard library of Python 3.11 is used.
 """
 
 from __future__ import annotations
@@ -83,7 +84,8 @@ class Suite:
     #: For each run, without its compilation; a guard against what hangs. FOREBAY_TEST_SECONDS_MAX replaces it.
     seconds_max: int
     when: When = When.ALL
-    #: Extras of pyproject.toml, beside those that ./run build installs. pip installs them when the suite is run.
+    #: Extras and dependency groups of pyproject.toml, beside those that ./run build installs. pip installs them when
+    #: the suite is run.
     extras: tuple[str, ...] = ()
     #: Packages of Debian and Ubuntu, likewise.
     packages: tuple[str, ...] = ()
@@ -116,6 +118,7 @@ SUITES: dict[str, Suite] = {
         "producer, server and consumer on nodes of their own: network namespaces, so it needs root",
         (Pytest(("tests/remote",)),),
         seconds_max=600,
+        when=When.DEEP,
         packages=("iproute2",),
     ),
     "examples": Suite(
@@ -128,19 +131,22 @@ SUITES: dict[str, Suite] = {
         "xarray, Dask, Arrow, Zarr and other libraries on streams",
         (Pytest(("tests/connectors",)),),
         seconds_max=900,
+        when=When.DEEP,
         extras=("xarray", "dask", "arrow", "zarr", "fsspec", "libraries"),
     ),
     "tomography": Suite(
         "scans as streams, reconstructed while they are taken",
         (Pytest(("tests/tomography",)),),
         seconds_max=600,
+        when=When.DEEP,
         extras=("tomography",),
     ),
     "viz": Suite(
         "scenes, also in Chromium, and files that VisIt, ParaView and yt follow, read by VTK and yt",
         (Pytest(("tests/viz",)),),
         seconds_max=900,
-        extras=("viz", "web", "viewers"),
+        when=When.DEEP,
+        extras=("web", "viewers"),
         packages=("chromium", "chromium-driver"),
     ),
     "slurm": Suite(
@@ -154,6 +160,7 @@ SUITES: dict[str, Suite] = {
         "Ray datasets over streams; Ray is installed for this suite only",
         (Pytest(("tests/ray",), parallel=False),),
         seconds_max=900,
+        when=When.DEEP,
         extras=("ray",),
     ),
     "workflows": Suite(
@@ -167,9 +174,15 @@ SUITES: dict[str, Suite] = {
         seconds_max=600,
     ),
     "wheel": Suite(
-        "the wheel in an empty environment",
+        "the wheel in an empty environment, and C++ programs built with it by CMake, pkg-config and a compiler",
         (Program(("scripts/test-wheel",)),),
         seconds_max=900,
+    ),
+    "compilers": Suite(
+        "the source distribution, built and installed with each compiler that Debian has",
+        (Program(("scripts/test-sdist",)),),
+        seconds_max=7200,
+        packages=("g++-11", "g++-12", "clang-14", "clang-16", "clang-19"),
     ),
     "dependencies": Suite(
         "all extras in one environment, with Snakemake, each NumPy and each Python that is installed",
@@ -225,11 +238,15 @@ SUITES: dict[str, Suite] = {
 
 
 def requirements_of(extras: tuple[str, ...]) -> list[str]:
-    """What pip is to install for these extras of pyproject.toml."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    """What pip is to install for these extras and dependency groups of pyproject.toml."""
+    table = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    project = table["project"]
+    named = {**table["dependency-groups"], **project["optional-dependencies"]}
     found: list[str] = []
     for extra in extras:
-        for requirement in project["optional-dependencies"][extra]:
+        if extra not in named:
+            sys.exit(f"pyproject.toml has neither an extra nor a dependency group {extra!r}")
+        for requirement in named[extra]:
             nested = re.fullmatch(r"forebay\[(.*)\]", requirement)
             found += requirements_of(tuple(nested[1].split(","))) if nested else [requirement]
     # The package's own requirements limit what an extra may bring.
@@ -239,6 +256,9 @@ def requirements_of(extras: tuple[str, ...]) -> list[str]:
 def main(arguments: list[str]) -> None:
     """Prints one thing a line."""
     what, *names = arguments
+    if what == "extras":
+        print(*requirements_of(tuple(names)), sep="\n")
+        return
     unknown = [name for name in names if name not in SUITES]
     if unknown:
         sys.exit(f"there is no suite {unknown[0]!r}; there are: {', '.join(SUITES)}")
@@ -248,7 +268,7 @@ def main(arguments: list[str]) -> None:
     elif what == "requirements":
         lines = requirements_of(tuple(extra for suite in suites for extra in suite.extras))
     else:
-        sys.exit("suites.py packages NAME... | requirements NAME...")
+        sys.exit("suites.py packages NAME... | requirements NAME... | extras NAME...")
     for line in dict.fromkeys(lines):
         print(line)
 

@@ -14,7 +14,7 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 #: All but Ray, which is large and has a suite of its own.
-EXTRAS = "manager,viz,hdf5,xarray,dask,arrow,zarr,fsspec,snakemake,tomography"
+EXTRAS = "viz,hdf5,xarray,dask,arrow,zarr,fsspec,snakemake,tomography"
 
 
 @pytest.mark.parametrize(

@@ -5,26 +5,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-import forebay
-from tests.support.staging_server import StagingServer
+from tests.support.example_programs import EXAMPLES, demo_reservation
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+__all__ = ["demo_reservation"]
 
-
-@pytest.fixture(autouse=True)
-def instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A server with the reservation `demo`."""
-    with StagingServer(tmp_path / "root") as server:
-        for name, value in server.environment.items():
-            monkeypatch.setenv(name, value)
-        with forebay.Admin() as admin:
-            admin.create("demo", "256MiB")
-        yield
+pytestmark = pytest.mark.usefixtures("demo_reservation")
 
 
 def start(example: str, *arguments: str) -> subprocess.Popen[str]:

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The examples of xarray, Dask, Arrow, Zarr and files run as their heads say."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.example_programs import demo_reservation, lines_of
+
+__all__ = ["demo_reservation"]
+
+pytestmark = pytest.mark.usefixtures("demo_reservation")
+
+
+@pytest.mark.timeout(240)
+def test_xarray() -> None:
+    assert lines_of("05_xarray.py", "demo/waves") == [
+        "step 0, t = 0.0: highest 1.000",
+        "step 10, t = 1.0: highest 1.000",
+        "{'step': 20, 'dim_0_64': 64, 'dim_1_64': 64}, 80 chunks, m",
+        "energy at t = 1.5: 0.2578",
+    ]
+
+
+@pytest.mark.timeout(240)
+def test_dask_per_step() -> None:
+    assert lines_of("06_dask_per_step.py", "demo/cells") == [
+        *(f"step {number}: peak at {10 + number} Hz" for number in range(8)),
+        "the consumer spectrum is 0 steps behind",
+    ]
+
+
+def test_arrow() -> None:
+    assert lines_of("07_arrow.py", "demo/dust") == [
+        "step 4: 10000 particles, True that some are far out",
+        "density: [64] of float",
+        *(f"step {number}: mass 5000" for number in range(5)),
+        "(4, [10000], True)",
+    ]
+
+
+def test_zarr_and_files() -> None:
+    assert lines_of("08_zarr_and_files.py", "demo/field") == [
+        "(4, 64, 64) in chunks of (1, 32, 32)",
+        "kept: [0.0, 1.0, 2.0, 3.0]",
+    ]
