@@ -16,9 +16,10 @@ foreach(layer IN ITEMS forebay_client forebay_protocol forebay_fabric forebay_ba
 endforeach()
 target_compile_features(forebay_client_package INTERFACE cxx_std_20)
 target_include_directories(forebay_client_package INTERFACE "$<INSTALL_INTERFACE:${FOREBAY_INSTALL_INCLUDEDIR}>")
-# forebay::isal and forebay::expected are made by forebay-config.cmake: the bundled ones, or the system's.
+# forebay::isal, forebay::sodium and forebay::expected are made by forebay-config.cmake: the bundled ones, or the system's.
 target_link_libraries(forebay_client_package INTERFACE
-  "$<INSTALL_INTERFACE:forebay::isal>" "$<INSTALL_INTERFACE:forebay::expected>" Threads::Threads ${CMAKE_DL_LIBS})
+  "$<INSTALL_INTERFACE:forebay::isal>" "$<INSTALL_INTERFACE:forebay::sodium>"
+  "$<INSTALL_INTERFACE:forebay::expected>" Threads::Threads ${CMAKE_DL_LIBS})
 
 set(package_dir "${FOREBAY_INSTALL_LIBDIR}/cmake/forebay")
 install(TARGETS forebay_client_package EXPORT forebay ARCHIVE DESTINATION "${FOREBAY_INSTALL_LIBDIR}")
@@ -37,6 +38,8 @@ get_target_property(expected_include_dirs tl::expected INTERFACE_INCLUDE_DIRECTO
 find_path(EXPECTED_INCLUDE_DIR tl/expected.hpp HINTS ${expected_include_dirs} REQUIRED)
 if(FOREBAY_BUNDLE_LIBRARIES)
   install(FILES "${EXPECTED_INCLUDE_DIR}/tl/expected.hpp" DESTINATION "${FOREBAY_INSTALL_INCLUDEDIR}/tl")
+  # The client is a static library, so what it takes from libsodium is linked into the program.
+  install(FILES "${SODIUM_LIBRARY}" DESTINATION "${FOREBAY_INSTALL_LIBDIR}")
 endif()
 
 # pkg-config: the bundled library by its path, as it has no name without a version; the system's by its own file.
@@ -47,9 +50,9 @@ set(pkgconfig_requires "")
 set(pkgconfig_libs "-L\${libdir} -lforebay_client")
 set(pkgconfig_cflags "-I\${includedir}")
 if(FOREBAY_BUNDLE_LIBRARIES)
-  string(APPEND pkgconfig_libs " \${libdir}/libisal.so.2 -Wl,-rpath,\${libdir}")
+  string(APPEND pkgconfig_libs " \${libdir}/libisal.so.2 \${libdir}/libsodium.a -Wl,-rpath,\${libdir}")
 else()
-  set(pkgconfig_requires "Requires: libisal\n")
+  set(pkgconfig_requires "Requires: libisal, libsodium\n")
   if(NOT EXPECTED_INCLUDE_DIR IN_LIST CMAKE_CXX_IMPLICIT_INCLUDE_DIRECTORIES)
     string(APPEND pkgconfig_cflags " -I${EXPECTED_INCLUDE_DIR}")
   endif()

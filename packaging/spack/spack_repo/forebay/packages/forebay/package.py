@@ -24,9 +24,10 @@ class Forebay(CMakePackage):
     depends_on("ninja", type="build")
     depends_on("pkgconfig", type=("build", "run"))
 
-    # Public headers include tl/expected.hpp, and programs link ISA-L.
+    # Public headers include tl/expected.hpp, and programs link ISA-L and libsodium.
     depends_on("tl-expected@1.0:", type=("build", "link"))
     depends_on("isa-l@2.30:", type=("build", "link"))
+    depends_on("libsodium@1.0.18:", type=("build", "link"))
     # Header-only here, so nothing of them is needed later.
     depends_on("fmt@9:", type="build")
     depends_on("spdlog@1.10:", type="build")
