@@ -47,7 +47,7 @@ def test_arrays_have_the_stream_s_values(flow: str) -> None:
     assert np.asarray(group["time"]).tolist() == [0.0, 0.5, 1.0, 1.5, 2.0, 2.5]
     assert np.asarray(group["mesh/level"])[3].tolist() == [3, 4, 5, 6, 7]
     assert {"T", "mesh", "time", "step", "commit_time"} == set(group)
-    assert any(text.startswith("grows: ") for text in group.attrs["forebay_left_out"])  # type: ignore[union-attr]
+    assert any(text.startswith("grows: ") for text in group.attrs["forebay_left_out"])
 
 
 def test_short_blocks_at_the_edges_are_padded(edges: str) -> None:
@@ -62,11 +62,11 @@ def test_short_blocks_at_the_edges_are_padded(edges: str) -> None:
 def test_blocks_without_a_grid_are_refused_by_name_or_taken_as_whole_steps(edges: str) -> None:
     group = zarr.open_group(StreamStore(edges), mode="r")
     assert "brick" not in group
-    left_out = list(group.attrs["forebay_left_out"])  # type: ignore[arg-type]
+    left_out = list(group.attrs["forebay_left_out"])
     assert any(str(text).startswith("brick: its blocks form no regular grid") for text in left_out)
     assert "field/mask: field is an array, so that nothing can lie below it" in left_out
     whole = zarr.open_array(StreamStore(edges, whole_steps=True), path="brick", mode="r")
-    assert whole[1].tolist() == [[1.0, 1.0, 1.0], [2.0, 2.0, 3.0]]  # type: ignore[union-attr]
+    assert whole[1].tolist() == [[1.0, 1.0, 1.0], [2.0, 2.0, 3.0]]
 
 
 def test_xarray_opens_it_with_times_and_dimensions(flow: str) -> None:
