@@ -18,7 +18,7 @@ from forebay.cxx_package import cxx_package
 
 def config(*arguments: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", "forebay.cli", "config", *arguments], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "forebay", "config", *arguments], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -60,7 +60,7 @@ def test_every_public_header_is_installed() -> None:
 
 def test_two_folders_at_once_are_refused() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "forebay.cli", "config", "--cmake-dir", "--pkg-config-dir"],
+        [sys.executable, "-m", "forebay", "config", "--cmake-dir", "--pkg-config-dir"],
         capture_output=True,
         text=True,
         check=False,
