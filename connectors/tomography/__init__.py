@@ -9,13 +9,17 @@ Needs the extra ``forebay[tomography]``.
 ...     show(slices.image[0])
 """
 
-from forebay.connectors.tomography.center import find_center
-from forebay.connectors.tomography.data_exchange import ingest
-from forebay.connectors.tomography.live import LiveReconstruction, Slices, reconstruct
-from forebay.connectors.tomography.projections import minus_log, normalize
-from forebay.connectors.tomography.reconstruction import recon
-from forebay.connectors.tomography.rings import remove_rings
-from forebay.connectors.tomography.scan_writer import ScanWriter
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from forebay.connectors.tomography.center import find_center
+    from forebay.connectors.tomography.data_exchange import ingest
+    from forebay.connectors.tomography.live import LiveReconstruction, Slices, reconstruct
+    from forebay.connectors.tomography.projections import minus_log, normalize
+    from forebay.connectors.tomography.reconstruction import recon
+    from forebay.connectors.tomography.rings import remove_rings
+    from forebay.connectors.tomography.scan_writer import ScanWriter
 
 __all__ = [
     "LiveReconstruction",
@@ -29,3 +33,23 @@ __all__ = [
     "reconstruct",
     "remove_rings",
 ]
+
+#: Imported when first asked for, so that `forebay reconstruct --help` works without the extra.
+_MODULES = {
+    "LiveReconstruction": "forebay.connectors.tomography.live",
+    "ScanWriter": "forebay.connectors.tomography.scan_writer",
+    "Slices": "forebay.connectors.tomography.live",
+    "find_center": "forebay.connectors.tomography.center",
+    "ingest": "forebay.connectors.tomography.data_exchange",
+    "minus_log": "forebay.connectors.tomography.projections",
+    "normalize": "forebay.connectors.tomography.projections",
+    "recon": "forebay.connectors.tomography.reconstruction",
+    "reconstruct": "forebay.connectors.tomography.live",
+    "remove_rings": "forebay.connectors.tomography.rings",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_MODULES[name]), name)
