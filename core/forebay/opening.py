@@ -37,6 +37,7 @@ class WriterOptions(TypedDict, total=False):
     retention: Retention | str | None
     when_full: WhenFull
     block_timeout: float | None
+    lag_limit: int | None
     durability: Watermark
     statistics: bool
     checksums: bool
@@ -115,7 +116,11 @@ def open(  # noqa: A001 - forebay.open is meant to read like the builtin
     when_full : {"block", "drop_oldest", "error"}
         What a step does when the reservation is full.
     block_timeout : float, optional
-        Seconds that ``when_full="block"`` waits at most; None: for ever.
+        Seconds that ``when_full="block"`` and ``lag_limit`` wait at most; None: for ever.
+    lag_limit : int, optional
+        A step begins only when no connected reader, with a name or without, is more than this many steps behind.
+        Readers that close or die, or that follow with ``latest_only``, do not count. After ``block_timeout`` the step
+        raises DeadlineExceededError, which names the reader's process. Not given, or 0: readers are never waited for.
     durability : {"committed", "durable"}
         What the end of a step waits for.
     statistics, checksums : bool

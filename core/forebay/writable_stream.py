@@ -40,10 +40,12 @@ class WritableStream(Stream):
         self._attributes = AttributesBeingWritten(writer)
 
     def step(self) -> StepBeingWritten:
-        """Opens the next step; use it by ``with``. Waits for space as the options say.
+        """Opens the next step; use it by ``with``. Waits for readers and for space as the options say.
 
         Raises
         ------
+        DeadlineExceededError
+            With ``lag_limit``: a reader is too far behind; the text names its process.
         NoSpaceError
             The reservation is full; the text names who holds the space.
         GroupBrokenError

@@ -18,12 +18,17 @@ constexpr ForeignParameter table[] = {
     {"QueueLimit",
      "SST",
      translated,
-     "With `QueueFullPolicy=Discard`: `Retention=last:N`, if `Retention` is not given and the group creates or "
-     "replaces "
-     "the stream. 0 is no limit.",
+     "With `QueueFullPolicy=Block`, which is SST's default: `LagLimit=N`, if `LagLimit` is not given. With `Discard`: "
+     "`Retention=last:N`, if `Retention` is not given and the group creates or replaces the stream. 0 is no limit.",
      {}},
-    {"QueueFullPolicy", "SST", translated, "`Discard`: see `QueueLimit`. `Block` has no effect yet.", {}},
+    {"QueueFullPolicy", "SST", translated, "See `QueueLimit`, without which it has no effect.", {}},
     {"ReserveQueueLimit", "SST", translated, "`QueueLimit` with `Discard` keeps at least this many steps.", {}},
+    {"FirstTimestepPrecious",
+     "SST",
+     translated,
+     "true: `Retention=first:1`, under the same conditions as `last:N`. The first step stays until the stream has "
+     "ended.",
+     {}},
 
     {"SelectSteps", "BP5", refused, "It chooses steps. Use `Start`, or open one step as `RESERVATION/STREAM@17`.", ""},
     {"FlattenSteps", "BP5", refused,
@@ -171,10 +176,34 @@ void translate_foreign_parameters(const std::map<std::string, std::string>& by_n
   const auto policy = value_of(by_name, "QueueFullPolicy", QueueFull::block, [](const std::string& text) {
     return parse_choice<QueueFull>(text, {{"Block", QueueFull::block}, {"Discard", QueueFull::discard}});
   });
-  if (limit == 0 || policy == QueueFull::block || settings.writer.retention) return;
+  const bool first_stays = value_of(by_name, "FirstTimestepPrecious", false, parse_bool);
+
+  if (limit != 0 && policy == QueueFull::block) {
+    const std::string source = "QueueLimit with QueueFullPolicy=Block";
+    if (settings.writer.lag_limit) {
+      settings.translated.push_back(source + " to nothing, because LagLimit is given");
+    } else {
+      settings.translated.push_back(source + " to LagLimit=" + std::to_string(limit));
+      settings.writer.lag_limit = limit;
+    }
+  }
+
   Retention retention;
-  retention.last = std::max(limit, reserve);
-  settings.translated.push_back("QueueLimit with QueueFullPolicy=Discard to Retention=" + to_string(retention));
+  std::string source;
+  if (limit != 0 && policy == QueueFull::discard) {
+    retention.last = std::max(limit, reserve);
+    source = "QueueLimit with QueueFullPolicy=Discard";
+  }
+  if (first_stays) {
+    retention.first = 1;
+    source += source.empty() ? "FirstTimestepPrecious" : " and FirstTimestepPrecious";
+  }
+  if (source.empty()) return;
+  if (settings.writer.retention) {
+    settings.translated.push_back(source + " to nothing, because Retention is given");
+    return;
+  }
+  settings.translated.push_back(source + " to Retention=" + to_string(retention));
   settings.retention_if_new = std::move(retention);
 }
 

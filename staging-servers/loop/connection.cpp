@@ -102,9 +102,12 @@ bool Connection::peer_gone() const noexcept {
 }
 
 void Connection::end_with_process() {
-  if (is_remote()) return;
+  if (is_remote() || process_.valid() || closing_) return;
   process_ = Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, peer_.pid, 0)));
-  if (!process_.valid()) return;
+  if (!process_.valid()) {
+    if (errno == ESRCH) close("the process ended");
+    return;
+  }
   auto watched = loop_.watch(process_.get(), EPOLLIN, [this](std::uint32_t) { close("the process ended"); });
   if (!watched) process_.reset();
 }

@@ -41,6 +41,8 @@ class FollowedStream {
   virtual void make_durable_soon() = 0;
   /// A reader came: writers may wait for some.
   virtual void readers_changed() = 0;
+  /// A reader has got on, or has gone: writers may wait until none is too far behind.
+  virtual void readers_moved() = 0;
 };
 
 /// Where reader sessions find what they are to read.

@@ -93,6 +93,7 @@ void Followers::stop_following(ReaderSession& session) {
   session.wait_request.reset();
   cursors_.let_go(session);
   sharing_.leave(session);
+  stream_.readers_moved();
 }
 
 void Followers::leave(ReaderSession& session, bool holds_on) {
@@ -157,6 +158,7 @@ void Followers::serve(ReaderSession& session) {
     session.wait_request.reset();
     session.position = step->committed.step + 1;
     deliver(session, request, *step, true);
+    stream_.readers_moved();
     return;
   }
   if (!answer_end(session) && session.min_watermark == Watermark::durable) stream_.make_durable_soon();
@@ -277,6 +279,7 @@ Result<void> Followers::move_cursor(ReaderSession& session, const wire::CursorMo
   session.wait_request.reset();
   session.position = move.position;
   sharing_.seek(session.consumer, move.position);
+  stream_.readers_moved();
   if (session.consumer.empty()) return {};
   RETURN_IF_ERROR(cursors_.set(session.consumer, move.position));
   stream_.what_may_go_changed();

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include <forebay/protocol/messages_generated.h>
 #include <forebay/reader.h>
@@ -21,6 +22,12 @@ namespace forebay::server {
 class ReaderRegistry;
 class ReaderSession;
 class ReservationSpace;
+
+/// The reader that is furthest behind: so many steps are there that it has not been given.
+struct ReaderLag {
+  std::uint64_t steps = 0;
+  std::string reader;  ///< for people: its consumer's name, and its process or address
+};
 
 class Followers {
  public:
@@ -79,6 +86,10 @@ class Followers {
 
   std::uint32_t follower_count() const;
   bool waits_for_durable() const;
+  /// Among those who want every step; nothing if there is none.
+  std::optional<ReaderLag> furthest_behind() const;
+  /// Those end with their processes, although a forked child may keep the socket open.
+  void end_with_processes();
 
  private:
   /// The step that a reader which has just come is to get first.

@@ -103,6 +103,17 @@ const storage::StepState* StepSharing::next(ReaderSession& session, std::uint64_
   return nullptr;
 }
 
+std::uint64_t StepSharing::oldest_wanted(const ReaderSession& session) const {
+  const auto found = shares_.find(session.consumer);
+  if (found == shares_.end()) return session.position;
+  const Share& share = found->second;
+  std::uint64_t oldest = share.next;
+  if (!share.returned.empty()) oldest = std::min(oldest, *share.returned.begin());
+  const auto turns = share.assigned.find(session.number);
+  if (turns != share.assigned.end() && !turns->second.empty()) oldest = std::min(oldest, *turns->second.begin());
+  return oldest;
+}
+
 void StepSharing::seek(const std::string& consumer, std::uint64_t position) {
   const auto share = shares_.find(consumer);
   if (share == shares_.end()) return;

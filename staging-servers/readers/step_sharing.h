@@ -39,6 +39,8 @@ class StepSharing {
   void leave(const ReaderSession& session);
   /// The next step for a reader that shares; null if there is none for it before `limit`.
   const storage::StepState* next(ReaderSession& session, std::uint64_t limit);
+  /// The first step that neither it nor anybody it shares steps with has been given.
+  std::uint64_t oldest_wanted(const ReaderSession& session) const;
   /// All readers of the consumer go on from there.
   void seek(const std::string& consumer, std::uint64_t position);
   /// Steps from `first` on were withdrawn.

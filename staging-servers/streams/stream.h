@@ -110,6 +110,7 @@ class Stream final : public WrittenStream, public FollowedStream {
   std::uint64_t durable_next() const noexcept override { return flusher_.durable_next(); }
   void make_durable_soon() override { flusher_.request(true); }
   void readers_changed() override { group_.readers_changed(); }
+  void readers_moved() override { group_.readers_moved(); }
 
   StreamInfo info() const;
   StepSummary summary(const storage::StepState& step) const override;

@@ -22,7 +22,8 @@ WriterGroup::WriterGroup(WrittenStream& stream, std::uint64_t number, const stor
       incarnation_(number),
       grants_(stream, state, space, incarnation_),
       durable_waits_(grants_),
-      open_step_(stream, state, space, followers, incarnation_, grants_, durable_waits_) {}
+      open_step_(stream, state, space, followers, incarnation_, grants_, durable_waits_),
+      lag_waits_(loop, followers, stream.path()) {}
 
 void WriterGroup::removed() {
   const Error gone{ErrorCode::not_found, "the stream was removed", "stream " + stream_.path()};
@@ -68,6 +69,17 @@ WriterRank* WriterGroup::rank_of(WriterSession& session, std::uint32_t request) 
     return nullptr;
   }
   return &incarnation_.ranks()[session.rank];
+}
+
+void WriterGroup::begin_step(WriterSession& session, std::uint32_t request, const wire::StepBegin& begin) {
+  if (rank_of(session, request) == nullptr) return;
+  if (begin.step() != state_.next_step) {
+    session.connection().answer_failure(
+        request, {ErrorCode::protocol, fmt::format("step {} is next", state_.next_step),
+                  fmt::format("stream {}, step {}, rank {}", stream_.path(), begin.step(), session.rank)});
+    return;
+  }
+  lag_waits_.wait(session, request, begin);
 }
 
 void WriterGroup::request_space(WriterSession& session, std::uint32_t request, std::uint64_t step, std::uint64_t bytes,
@@ -144,6 +156,7 @@ void WriterGroup::close(WriterSession& session, std::uint32_t request) {
   }
   rank->closed = true;
   rank->session = nullptr;
+  lag_waits_.drop(session);
   give_back(*rank);
   session.member = false;
   session.has_closed = true;
@@ -173,6 +186,7 @@ void WriterGroup::lost(WriterSession& session, const std::string& reason) {
   std::erase(sessions_, &session);
   forming_.drop(session);
   durable_waits_.drop(session);
+  lag_waits_.drop(session);
   if (!incarnation_.is_member(session)) return;
   WriterRank& rank = incarnation_.ranks()[session.rank];
   rank.session = nullptr;
@@ -193,6 +207,7 @@ void WriterGroup::break_group(const std::string& reason) {
   const std::string where = "stream " + stream_.path();
   const Error broken{ErrorCode::group_broken, reason + "; the open step was discarded: restart the group", where};
   space_.queue().end_waits(stream_, broken);
+  lag_waits_.fail_all(broken);
   for (WriterRank& rank : incarnation_.ranks()) {
     const std::optional<std::uint32_t> request = rank.part ? std::optional(rank.part->request) : std::nullopt;
     give_back(rank);
@@ -209,6 +224,7 @@ void WriterGroup::break_group(const std::string& reason) {
 void WriterGroup::fail_waiting(const Error& error) {
   durable_waits_.fail_all(error);
   space_.queue().end_waits(stream_, error);
+  lag_waits_.fail_all(error);
   // A rank that comes later with its part of the step is refused: it will not be whole.
   if (incarnation_.waits_till_durable()) open_step_.fail(error);
 }

@@ -17,6 +17,7 @@
 #include "writers/group_forming.h"
 #include "writers/group_return.h"
 #include "writers/incarnation.h"
+#include "writers/lag_waits.h"
 #include "writers/open_step.h"
 #include "writers/space_grants.h"
 #include "writers/written_stream.h"
@@ -40,6 +41,7 @@ class WriterGroup {
   void open(WriterSession& session, std::uint32_t request, const wire::WriterOpenT& wish);
   /// A rank that comes back after a restart of the server.
   void rejoin(WriterSession& session, std::uint32_t request, const wire::WriterRejoinT& wish);
+  void begin_step(WriterSession& session, std::uint32_t request, const wire::StepBegin& begin);
   void request_space(WriterSession& session, std::uint32_t request, std::uint64_t step, std::uint64_t bytes,
                      std::uint64_t ahead_bytes);
   void part(WriterSession& session, std::uint32_t request, const wire::PartT& part);
@@ -60,6 +62,8 @@ class WriterGroup {
   void durable_moved() { durable_waits_.moved(stream_.durable_next(), grants_ahead()); }
   /// Readers came: a rendezvous may be complete.
   void readers_changed();
+  /// Readers have got on or have gone: ranks may wait until none is too far behind.
+  void readers_moved() { lag_waits_.readers_moved(); }
 
   bool active() const noexcept { return incarnation_.active(); }
   /// Ranks are expected back after a restart of the server.
@@ -117,6 +121,7 @@ class WriterGroup {
   SpaceGrants grants_;
   DurableWaits durable_waits_;
   OpenStep open_step_;
+  LagWaits lag_waits_;
 };
 
 }  // namespace forebay::server

@@ -112,6 +112,7 @@ Result<void> WriterGroup::begin_incarnation(const wire::WriterOpenT& wish) {
   RETURN_IF_ERROR(stream_.form_group(std::move(formed)));
   incarnation_.begin(*state_.group);
   grants_.step_over();
+  lag_waits_.begin_group();
   if (wish.distribution != 0)
     followers_.sharing().set_stream_distribution(static_cast<StepDistribution>(wish.distribution));
   log::info("stream {}: incarnation {} of {} ranks writes from step {}", stream_.path(), incarnation_.number(),

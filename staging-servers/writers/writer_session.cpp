@@ -108,6 +108,12 @@ void WriterSession::handle(protocol::Message message) {
   }
   WriterGroup& group = *group_;
   switch (message.type) {
+    case MessageType::step_begin:
+      if (auto body = protocol::body_of<wire::StepBegin>(message)) {
+        group.begin_step(*this, message.request, **body);
+        return;
+      }
+      break;
     case MessageType::space_request:
       if (auto body = protocol::body_of<wire::SpaceRequest>(message)) {
         group.request_space(*this, message.request, (*body)->step(), (*body)->bytes(), (*body)->ahead_bytes());

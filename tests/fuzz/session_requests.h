@@ -180,6 +180,13 @@ class Requests {
     }
     return {MessageType::part, packed(part)};
   }
+  Request step_begin() {
+    wire::StepBeginT wish;
+    wish.step = choices_.near(slot_.next_step);
+    wish.lag_limit = choices_.below(3);
+    wish.timeout_ms = timeout_ms();
+    return {MessageType::step_begin, packed(wish)};
+  }
   Request step_abort() {
     wire::StepAbortT wish;
     wish.step = choices_.near(slot_.next_step);
@@ -397,6 +404,7 @@ constexpr Requests::Generator Requests::generators[] = {
     {MessageType::reservations_query, &Requests::reservations_query},
     {MessageType::hello, &Requests::hello},
     {MessageType::token_create, &Requests::token_create},
+    {MessageType::step_begin, &Requests::step_begin},
 };
 inline constexpr std::size_t Requests::kinds = std::size(generators);
 

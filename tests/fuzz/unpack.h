@@ -105,6 +105,8 @@ inline bool unpack_any(const Message& message) {
       return unpack<wire::PreciousSet>(message);
     case MessageType::audit_query:
       return unpack<wire::AuditQuery>(message);
+    case MessageType::step_begin:
+      return unpack<wire::StepBegin>(message);
     case MessageType::step_abort:
       return unpack<wire::StepAbort>(message);
     case MessageType::writer_close:

@@ -29,6 +29,7 @@ constexpr bool is_request(protocol::MessageType type) {
     case writer_rejoin:
     case space_request:
     case part:
+    case step_begin:
     case step_abort:
     case writer_close:
     case reader_open:

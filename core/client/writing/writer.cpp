@@ -233,6 +233,7 @@ Result<std::uint64_t> Writer::begin_step() {
   RETURN_IF_ERROR(impl_->check_usable());
   if (impl_->state != Impl::State::between_steps)
     return fail(ErrorCode::invalid_argument, "a step is open already; call end_step first", impl_->where());
+  RETURN_IF_ERROR(impl_->wait_for_readers());
   impl_->allocated.reuse_released();
   impl_->allocated.unmap_unlikely();
   if (impl_->space.free_bytes() < impl_->expected_bytes) {

@@ -58,6 +58,8 @@ struct Writer::Impl {
   protocol::StepMetadataBuilder::Variable variable_of(const BlockSpec& block) const;
 
   // writer_step.cpp
+  /// With a lag limit: until no reader is too far behind.
+  Result<void> wait_for_readers();
   /// Space for a block's bytes, in `pieces`; asks the server for more where needed.
   Result<void> take_space(std::uint64_t bytes, bool whole_pages);
   /// Waits until `bytes` are free, asking for `extra` more where that is no reason to fail.
@@ -116,6 +118,7 @@ struct Writer::Impl {
   bool given_up = false;
   std::optional<Error> step_error;             // a write failed: the open step can only be given up
   std::optional<Error> ended_by;               // group_broken, fenced or failed
+  std::uint32_t begin_request = 0;             // outstanding, or 0
   std::uint32_t space_request = 0;             // outstanding, or 0
   std::uint32_t part_request = 0;              // outstanding, or 0
   std::uint64_t server_next_step = 0;          // after a rejoin

@@ -79,8 +79,17 @@ constexpr WriterOption table[] = {
                                                                      {"error", WhenFull::error}}));
      }},
     {"block_timeout", "BlockTimeoutSecs", "seconds", "60",
-     "The longest wait for space with `WhenFull=block`. Negative: for ever.",
+     "The longest wait for space with `WhenFull=block`, and for readers with `LagLimit`. Negative: for ever.",
      [](Options& options, Text text) { return store(options.block_timeout_ms, parse_seconds(text)); }},
+    {"lag_limit", "LagLimit", "integer", "0",
+     "A step begins only when no connected reader, with a name or without, is more than this many steps behind. A "
+     "reader "
+     "at step 5 is 3 behind if step 8 is the newest. Readers that close or die, or that skip to the newest step, do "
+     "not "
+     "count. The wait is an error after `BlockTimeoutSecs`. 0: never wait.",
+     [](Options& options, Text text) {
+       return store(options.lag_limit, parse_integer<std::uint64_t>(text, "a number of steps; 0: no limit"));
+     }},
     {"durability", "Durability", "committed, durable", "committed",
      "What the end of a step waits for: the step survives the death of any process (committed) or power loss "
      "(durable).",

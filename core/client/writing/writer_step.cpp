@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A step's space, and its way from the last block to the commit.
+// A step's begin, its space, and its way from the last block to the commit.
 #include <algorithm>
 #include <utility>
 
@@ -26,6 +26,16 @@ constexpr std::uint64_t ahead_bytes_most = std::uint64_t{4} << 20;
 constexpr std::uint64_t small_metadata_bytes_max = std::uint64_t{32} << 10;
 
 }  // namespace
+
+Result<void> Writer::Impl::wait_for_readers() {
+  if (options.lag_limit.value_or(0) == 0) return {};
+  wire::StepBeginT request;
+  request.step = step;
+  request.lag_limit = *options.lag_limit;
+  request.timeout_ms = options.block_timeout_ms;
+  RETURN_IF_ERROR(ask(begin_request, MessageType::step_begin, request, MessageType::done, nullptr));
+  return {};
+}
 
 Result<void> Writer::Impl::take_space(std::uint64_t bytes, bool whole_pages) {
   while (true) {

@@ -74,7 +74,10 @@ struct WriterOptions {
   std::optional<std::uint64_t> append_after;  ///< append: withdraw the steps after this one
   std::optional<Retention> retention;         ///< unset: keep the stream's (all for a new one)
   WhenFull when_full = WhenFull::block;
-  std::int64_t block_timeout_ms = 60'000;  ///< longest wait for space, anew with a restarted server; < 0: for ever
+  /// Longest wait for space, and for readers with `lag_limit`; anew with a restarted server; < 0: for ever.
+  std::int64_t block_timeout_ms = 60'000;
+  /// begin_step() waits while a reader that is connected is more than so many steps behind; unset or 0: never.
+  std::optional<std::uint64_t> lag_limit;
   Durability durability = Durability::committed;
   bool statistics = true;                      ///< min and max of every block
   bool checksums = true;                       ///< CRC-32C of every block
@@ -152,8 +155,9 @@ class Writer {
   Writer(const Writer&) = delete;
   Writer& operator=(const Writer&) = delete;
 
-  /// Opens the next step and returns its number. Waits, as the options say, for as much space as each of the last two
-  /// steps took; what the step needs beyond that put() and end_step() wait for.
+  /// Opens the next step and returns its number. Waits, as the options say, for readers that are too far behind
+  /// (timeout names the last of them by pid; the call may be made again), then for as much space as each of the last
+  /// two steps took; what the step needs beyond that put() and end_step() wait for.
   Result<std::uint64_t> begin_step();
 
   /// Writes one block now: when it returns, `data` may be reused. Empty blocks take null data.

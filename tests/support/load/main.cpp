@@ -47,6 +47,7 @@ void add_write_options(CLI::App& command, WriteOptions& options, Texts& texts) {
   command.add_flag("!--no-checksums", writer.checksums);
   command.add_option("--readers", writer.rendezvous_readers);
   command.add_option("--block-timeout-ms", writer.block_timeout_ms);
+  command.add_option("--lag-limit", writer.lag_limit);
   command.add_option("--open-timeout-ms", writer.open_timeout_ms);
   command.add_option("--reconnect-timeout-ms", writer.reconnect_timeout_ms);
   command.add_option("--grace-ms", writer.grace_ms);

@@ -59,6 +59,7 @@ TEST(EngineParameters, what_the_table_calls_a_default_is_what_happens_without_it
                                     {"Force", "false"},
                                     {"WhenFull", "block"},
                                     {"BlockTimeoutSecs", "60"},
+                                    {"LagLimit", "0"},
                                     {"Durability", "committed"},
                                     {"GraceSecs", "10"},
                                     {"StatsLevel", "1"},
@@ -78,6 +79,7 @@ TEST(EngineParameters, what_the_table_calls_a_default_is_what_happens_without_it
   EXPECT_EQ(set.writer.force, unset.writer.force);
   EXPECT_EQ(set.writer.when_full, unset.writer.when_full);
   EXPECT_EQ(set.writer.block_timeout_ms, unset.writer.block_timeout_ms);
+  EXPECT_EQ(set.writer.lag_limit.value_or(0), unset.writer.lag_limit.value_or(0));
   EXPECT_EQ(set.writer.durability, unset.writer.durability);
   EXPECT_EQ(set.writer.grace_ms, unset.writer.grace_ms);
   EXPECT_EQ(set.writer.statistics, unset.writer.statistics);
@@ -166,9 +168,43 @@ TEST(EngineParameters, queue_limit_gives_way_to_retention_and_zero_is_no_limit) 
   Parameters unlimited = discard;
   unlimited["QueueLimit"] = "0";
   EXPECT_FALSE(settings_of(unlimited).retention_if_new);
-  for (const auto& [name, value] : Parameters{{"QueueLimit", "few"}, {"QueueFullPolicy", "wait"}}) {
+  for (const auto& [name, value] :
+       Parameters{{"QueueLimit", "few"}, {"QueueFullPolicy", "wait"}, {"FirstTimestepPrecious", "perhaps"}}) {
     EXPECT_THAT(error_of({{name, value}}), AllOf(HasSubstr(name), HasSubstr("\"" + value + "\"")));
   }
+}
+
+TEST(EngineParameters, queue_limit_with_block_which_is_the_default_becomes_a_lag_limit) {
+  for (const Parameters& parameters :
+       {Parameters{{"QueueLimit", "2"}}, Parameters{{"queuelimit", "2"}, {"QueueFullPolicy", "block"}}}) {
+    const Settings settings = settings_of(parameters);
+    EXPECT_EQ(settings.writer.lag_limit, 2U);
+    EXPECT_FALSE(settings.retention_if_new);
+    EXPECT_THAT(foreign_notice(settings, "run1/flow", true), HasSubstr("LagLimit=2"));
+  }
+  EXPECT_FALSE(settings_of({{"QueueLimit", "0"}}).writer.lag_limit);
+  EXPECT_FALSE(settings_of({{"QueueLimit", "2"}, {"QueueFullPolicy", "Discard"}}).writer.lag_limit);
+  // What is given wins, also where it says that nothing waits.
+  EXPECT_EQ(settings_of({{"QueueLimit", "2"}, {"LagLimit", "0"}}).writer.lag_limit, 0U);
+  const Settings given = settings_of({{"QueueLimit", "2"}}, {{"FOREBAY_LAG_LIMIT", "7"}});
+  EXPECT_EQ(given.writer.lag_limit, 7U);
+  EXPECT_THAT(foreign_notice(given, "run1/flow", true), HasSubstr("to nothing, because LagLimit is given"));
+}
+
+TEST(EngineParameters, first_timestep_precious_becomes_a_term_of_retention) {
+  const Settings alone = settings_of({{"FirstTimestepPrecious", "true"}});
+  EXPECT_EQ(alone.retention_if_new->first, 1U);
+  EXPECT_TRUE(alone.retention_if_new->keeps_all());
+  EXPECT_EQ(alone.retention_if_new->precious_every, 0U);
+  EXPECT_THAT(foreign_notice(alone, "run1/flow", true), HasSubstr("Retention=all,first:1"));
+  // As SST's alias InSituViz sets them.
+  const Settings with_limit =
+      settings_of({{"QueueLimit", "3"}, {"QueueFullPolicy", "Discard"}, {"FirstTimestepPrecious", "TRUE"}});
+  EXPECT_EQ(to_string(*with_limit.retention_if_new), "last:3,first:1");
+  EXPECT_FALSE(settings_of({{"FirstTimestepPrecious", "false"}}).retention_if_new);
+  const Settings given = settings_of({{"FirstTimestepPrecious", "true"}, {"Retention", "last:7"}});
+  EXPECT_FALSE(given.retention_if_new);
+  EXPECT_THAT(foreign_notice(given, "run1/flow", true), HasSubstr("to nothing, because Retention is given"));
 }
 
 TEST(EngineParameters, one_parameter_with_two_values_is_an_error) {
@@ -208,6 +244,7 @@ TEST(EngineParameters, malformed_values_are_errors_that_say_what_is_expected) {
                                                                                     {"Consumer", "a b"},
                                                                                     {"AppendAfterSteps", "1.5"},
                                                                                     {"AppendAfter", "-1"},
+                                                                                    {"LagLimit", "-1"},
                                                                                     {"StatsLevel", ""}}) {
     EXPECT_THAT(error_of({{name, value}}), AllOf(HasSubstr(name), HasSubstr("\"" + value + "\""))) << name;
   }

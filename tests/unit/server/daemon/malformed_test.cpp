@@ -127,6 +127,7 @@ class MalformedTest : public ServerTest {
     add(MessageType::token_create, token);
     add(MessageType::writer_open, writer_open());
     add(MessageType::writer_rejoin, rejoin);
+    add(MessageType::step_begin, wire::StepBeginT());
     add(MessageType::space_request, space);
     add(MessageType::part, part);
     add(MessageType::step_abort, wire::StepAbortT());
@@ -231,8 +232,8 @@ TEST_F(MalformedTest, descriptors_that_nobody_asked_for_end_the_connection_and_a
 
 TEST_F(MalformedTest, messages_in_the_wrong_state_are_answered_with_an_error_or_the_end) {
   using Types = std::set<MessageType>;
-  const Types writers{MessageType::space_request, MessageType::part, MessageType::step_abort, MessageType::writer_close,
-                      MessageType::segments_get};
+  const Types writers{MessageType::step_begin, MessageType::space_request, MessageType::part,
+                      MessageType::step_abort, MessageType::writer_close,  MessageType::segments_get};
   const Types readers{MessageType::step_wait,   MessageType::step_poll,    MessageType::step_get,
                       MessageType::cursor_move, MessageType::segments_get, MessageType::step_check,
                       MessageType::reader_leave};
