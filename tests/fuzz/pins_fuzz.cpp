@@ -97,6 +97,8 @@ class Table {
     line.step = choices.near(choices.below(4));
     line.epoch = choices.near32(1);
     line.process = choices.near32(static_cast<std::uint32_t>(::getpid()));
+    // Others' numbers lie beyond those that Linux gives: a neighbour in number may have started in the same tick.
+    if (line.process != static_cast<std::uint32_t>(::getpid())) line.process |= 1U << 22;
     line.process_started = choices.near(own_start_);
     std::memset(line.stream, 'a' + choices.byte() % 26, choices.below(sizeof line.stream + 1));
     return line;
@@ -113,7 +115,6 @@ class Table {
   bool exists(const Line& line) const {
     if (line.session == present || line.session == also_present) return true;
     if (line.session == gone) return false;
-    // There are other processes, but nobody guesses when they were started.
     return line.process == static_cast<std::uint32_t>(::getpid()) && line.process_started == own_start_;
   }
   /// The table as the next server finds it: exactly the expected.

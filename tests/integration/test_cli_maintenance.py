@@ -123,7 +123,7 @@ def test_a_stream_that_is_written_is_removed_only_by_force(
     writer = forebay.open(address, mode="w")
     writer.write("T", np.zeros(4))
     assert root.run(["stream", "remove", address]) == ExitStatus.ERROR
-    assert "it is being written" in capsys.readouterr().err
+    assert "is being written" in capsys.readouterr().err
     assert told("stream", "remove", address, "--force")["existed"] is True
     with pytest.raises(forebay.ForebayError):
         writer.close()

@@ -63,7 +63,7 @@ class Bp5Format:
             variable = step[name]
             if is_text(variable):
                 if variable.kind is ShapeKind.GLOBAL_VALUE:
-                    writer.put_string(name, str(variable))
+                    writer.put_string(name, str(variable[...]))
                 continue
             code = code_of(variable.dtype, name)
             for number, (shape, start, count) in enumerate(_placements(variable)):
