@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <forebay/admin.h>
 #include <forebay/reader.h>
 #include <forebay/result.h>
 #include <forebay/types.h>
@@ -130,6 +131,20 @@ std::string_view to_string(ShapeKind kind) noexcept {
       return "local_value";
     case ShapeKind::local_array:
       return "local_array";
+  }
+  return "unknown";
+}
+
+std::string_view to_string(Rights rights) noexcept {
+  switch (rights) {
+    case Rights::none:
+      return "none";
+    case Rights::read:
+      return "read";
+    case Rights::write:
+      return "write";
+    case Rights::own:
+      return "own";
   }
   return "unknown";
 }

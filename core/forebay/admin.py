@@ -18,7 +18,9 @@ from forebay.records import (
     ReservationInfo,
     ReservationType,
     Retention,
+    Rights,
     ServerInfo,
+    ShareKind,
     StepSummary,
     StreamInfo,
 )
@@ -112,6 +114,31 @@ class Admin(Closing):
             It has live writers or unstaged precious steps, and ``force`` was not given.
         """
         self._core.destroy_reservation(name, force)
+
+    def share(
+        self, name: str, rights: Rights | str, *, user: int | None = None, group: int | None = None
+    ) -> ReservationInfo:
+        """Says what a user or a group may do in a reservation; idempotent. The owner and root may.
+
+        A user's own share counts, alone; without one, the most that their groups have. The owner's group may write
+        unless a share says otherwise. What uses a right that is taken away ends.
+
+        Parameters
+        ----------
+        rights : Rights or str
+            ``"read"``, ``"write"``, or ``"none"`` to take both away.
+        user, group : int
+            A uid or a gid: one of them.
+
+        Raises
+        ------
+        UnsupportedError
+            The file system of ``files/`` has no access lists, which this needs; nothing is changed.
+        """
+        kind, number = (ShareKind.USER, user) if user is not None else (ShareKind.GROUP, group)
+        if number is None or (user is not None and group is not None):
+            raise InvalidArgumentError("a reservation is shared with a user or with a group: give one of them", name)
+        return ReservationInfo.from_native(self._core.share_reservation(name, kind, number, Rights(rights)))
 
     def reservations(self) -> list[ReservationInfo]:
         """All reservations that the caller may see."""

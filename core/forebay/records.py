@@ -22,8 +22,11 @@ __all__ = [
     "ReservationInfo",
     "ReservationType",
     "Retention",
+    "Rights",
     "ServerInfo",
     "Severity",
+    "Share",
+    "ShareKind",
     "StepSummary",
     "StreamInfo",
     "StreamStatus",
@@ -60,6 +63,21 @@ class Lifetime(StrEnum):
 
     JOB = "job"
     PERSISTENT = "persistent"
+
+
+class Rights(StrEnum):
+    """What a user or a group may do in a reservation of somebody else's."""
+
+    NONE = "none"
+    READ = "read"  #: list, read and follow streams; read files/
+    WRITE = "write"  #: also write, change and remove streams and files
+
+
+class ShareKind(StrEnum):
+    """Whom a reservation is shared with."""
+
+    USER = "user"
+    GROUP = "group"
 
 
 class Severity(StrEnum):
@@ -235,6 +253,15 @@ class Notice(Record):
 
 
 @dataclass(frozen=True, slots=True)
+class Share(Record):
+    """What a user or a group may do in a reservation."""
+
+    kind: ShareKind
+    id: int  #: uid or gid
+    rights: Rights
+
+
+@dataclass(frozen=True, slots=True)
 class ReservationInfo(Record):
     """A reservation as its server knows it."""
 
@@ -253,6 +280,8 @@ class ReservationInfo(Record):
     created_ns: int
     streams: int
     files_path: str  #: absolute path of files/
+    shares: tuple[Share, ...]  #: beside the owner, and the owner's group, which may write if it is not here
+    access_generation: int  #: raised whenever somebody's rights may have become less
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,9 @@ namespace {
 
 static_assert(static_cast<int>(Lifetime::job) == 1 && static_cast<int>(Lifetime::persistent) == 2);
 static_assert(static_cast<int>(AccessMode::striped) == 1 && static_cast<int>(AccessMode::private_) == 2);
+static_assert(static_cast<int>(Share::Kind::user) == 1 && static_cast<int>(Share::Kind::group) == 2);
+static_assert(static_cast<int>(Rights::none) == 1 && static_cast<int>(Rights::read) == 2 &&
+              static_cast<int>(Rights::write) == 3);
 static_assert(static_cast<int>(ReservationType::scratch) == 1 && static_cast<int>(ReservationType::cache) == 2);
 
 constexpr std::uint64_t segment_bytes_min = std::uint64_t{1} << 20;
@@ -97,6 +100,19 @@ Result<void> check_reservation(const reservation::ReservationT& record) {
   if (!one_or_two(record.lifetime) || !one_or_two(record.access_mode) || !one_or_two(record.type)) {
     return bad_reservation("lifetime, access mode or type is not known");
   }
+  if (record.shares.size() > shares_max)
+    return bad_reservation("shares are " + std::to_string(record.shares.size()) + "; " + std::to_string(shares_max) +
+                           " are the most");
+  for (std::size_t i = 0; i < record.shares.size(); ++i) {
+    const reservation::ShareT& share = *record.shares[i];
+    const bool sane = one_or_two(share.kind) && share.rights >= static_cast<std::uint8_t>(Rights::none) &&
+                      share.rights <= static_cast<std::uint8_t>(Rights::write);
+    if (!sane) return bad_reservation("shares have a kind or rights that are not known");
+    if (i == 0) continue;
+    const reservation::ShareT& before = *record.shares[i - 1];
+    if (std::pair(before.kind, before.id) >= std::pair(share.kind, share.id))
+      return bad_reservation("shares are out of order");
+  }
   return {};
 }
 
@@ -105,7 +121,7 @@ Result<reservation::ReservationT> decode_reservation(std::span<const std::byte> 
   const auto frame = reader.next();
   if (!frame) return fail(ErrorCode::corrupt, "the file does not hold a whole record");
   const bool known =
-      frame->header.type == reservation_record_type || frame->header.type == reservation_with_files_record_type;
+      frame->header.type >= reservation_record_type && frame->header.type <= reservation_with_shares_record_type;
   if (frame->header.version != frame_version || !known) {
     return fail(ErrorCode::unsupported, "the file was written by a newer Forebay; start that version or a later one");
   }
@@ -114,7 +130,7 @@ Result<reservation::ReservationT> decode_reservation(std::span<const std::byte> 
   if (auto checked = check_reservation(*record); !checked)
     return fail(ErrorCode::corrupt, std::move(checked.error().what));
   if (frame->header.type != record_type_for(*record))
-    return fail(ErrorCode::corrupt, "the record's type does not agree with its capacity for files");
+    return fail(ErrorCode::corrupt, "the record's type does not agree with its capacity for files or its shares");
   if (reader.next() || reader.end() != FrameEnd::end)
     return fail(ErrorCode::corrupt, "there is data after the file's record");
   return record;

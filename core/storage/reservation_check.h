@@ -15,12 +15,20 @@ namespace forebay::storage {
 /// read a reservation that has one.
 inline constexpr std::uint16_t reservation_record_type = 1;
 inline constexpr std::uint16_t reservation_with_files_record_type = 2;
-constexpr std::uint16_t record_type_for(const reservation::ReservationT& record) {
+/// Versions that know nothing of shares would let people in whose rights were taken away.
+inline constexpr std::uint16_t reservation_with_shares_record_type = 3;
+inline bool has_shares(const reservation::ReservationT& record) {
+  return !record.shares.empty() || record.access_generation > 0 || record.files_access_due;
+}
+inline std::uint16_t record_type_for(const reservation::ReservationT& record) {
+  if (has_shares(record)) return reservation_with_shares_record_type;
   return record.files_bytes == 0 ? reservation_record_type : reservation_with_files_record_type;
 }
 inline constexpr std::uint64_t reservation_file_bytes_max = std::uint64_t{1} << 20;
 /// More segments than that are not handled; 256 MiB each.
 inline constexpr std::uint32_t segments_max = std::uint32_t{1} << 20;
+/// As many entries fit into an access list of the common file systems, with some to spare.
+inline constexpr std::size_t shares_max = 24;
 
 /// invalid_argument if the record's layout, names or enumerations cannot be.
 Result<void> check_reservation(const reservation::ReservationT& record);

@@ -21,6 +21,7 @@
 #include "base/system_error.h"
 #include "base/uuid.h"
 #include "storage/directory_tree.h"
+#include "storage/files_access.h"
 #include "storage/framing.h"
 #include "storage/record_body.h"
 #include "storage/reservation_check.h"
@@ -131,6 +132,7 @@ Result<void> ReservationStore::create(const reservation::ReservationT& record) {
     return fail(located(std::move(error), "reservation " + record.name));
   }
   auto placed = device_.rename(reservations_directory() + "/" + unfinished, directory(id));
+  if (placed) placed = let_others_pass(record);
   if (placed) placed = device_.sync_directory(reservations_directory());
   if (!placed) {
     // Nobody may find a reservation whose creation was answered with an error: the first one, whatever becomes of this.
@@ -140,10 +142,28 @@ Result<void> ReservationStore::create(const reservation::ReservationT& record) {
   return placed;
 }
 
+Result<void> ReservationStore::replace_record(const reservation::ReservationT& record) {
+  RETURN_IF_ERROR(check_reservation(record));
+  return write_record(record, directory(record.id));
+}
+
+Result<void> ReservationStore::let_others_pass(const reservation::ReservationT& record) {
+  if (!has_shares(record) && record.owner_uid == ::geteuid()) return {};
+  RETURN_IF_ERROR(set_mode(reservations_directory(), passage_mode));
+  return set_mode(directory(record.id), passage_mode);
+}
+
+Result<void> ReservationStore::write_record(const reservation::ReservationT& record, const std::string& path) {
+  flatbuffers::FlatBufferBuilder builder;
+  std::vector<std::byte> frame;
+  encode_frame({.type = record_type_for(record)}, std::as_bytes(pack_body(builder, record)), frame);
+  return write_whole(device_, path, "reservation", frame);
+}
+
 Result<void> ReservationStore::fill(const reservation::ReservationT& record, const std::string& path) {
   const std::uint32_t segments = record.members.front()->segments;
   const std::string segments_path = path + "/segments";
-  const bool foreign_owner = ::geteuid() == 0 && record.owner_uid != 0;
+  const bool foreign_owner = record.owner_uid != ::geteuid();
   const auto allocate = [&]() -> Result<void> {
     for (std::uint32_t segment = 0; segment < segments; ++segment) {
       ASSIGN_OR_RETURN(auto file, device_.open(segments_path + "/" + std::to_string(segment), OpenMode::create_new));
@@ -169,20 +189,18 @@ Result<void> ReservationStore::fill(const reservation::ReservationT& record, con
       return system_error(errno, "cannot give files/ to its owner", files);
     }
     // After chown, which may clear bits; and the umask does not count.
-    return set_mode(files, files_mode);
-  };
-  const auto write_record = [&]() -> Result<void> {
-    flatbuffers::FlatBufferBuilder builder;
-    std::vector<std::byte> frame;
-    encode_frame({.type = record_type_for(record)}, std::as_bytes(pack_body(builder, record)), frame);
-    return write_whole(device_, path, "reservation", frame);
+    RETURN_IF_ERROR(set_mode(files, files_mode));
+    // A server that is not root can let another user in, but not give its files away.
+    if (::geteuid() == 0 || !foreign_owner || record.files_bytes == 0) return {};
+    RETURN_IF_ERROR(check_files_access(record, files));
+    return set_files_access(record, files);
   };
   return in_order([&] { return device_.make_directory(path, private_mode); },
                   [&] { return set_mode(path, foreign_owner ? passage_mode : private_mode); },
                   [&] { return device_.make_directory(segments_path, private_mode); },
                   [&] { return device_.make_directory(path + "/streams", private_mode); },
                   [&] { return device_.make_directory(path + "/files", private_mode); }, give_files, allocate, sync,
-                  write_record, [&] { return device_.sync_directory(path); });
+                  [&] { return write_record(record, path); }, [&] { return device_.sync_directory(path); });
 }
 
 Result<reservation::ReservationT> ReservationStore::read_record(const std::string& id) const {

@@ -47,6 +47,12 @@ class ReservationStore {
   /// no_space, io_error.
   Result<void> create(const reservation::ReservationT& record);
 
+  /// Writes the record of a reservation that exists anew. After a crash it is the old one or this.
+  Result<void> replace_record(const reservation::ReservationT& record);
+
+  /// Where others than the server's user own or share it: they may come to files/, if that lets them in.
+  Result<void> let_others_pass(const reservation::ReservationT& record);
+
   /// Reads all reservations. Unfinished creations are removed. What is damaged or is no reservation is moved to
   /// quarantine, where it stays until somebody deletes it; what cannot be read just now (an I/O error, a newer version)
   /// stays in place. Both are named in `problems`, and the ids of the latter in `unread`.
@@ -90,6 +96,7 @@ class ReservationStore {
                                   const std::string& quarantined);
   /// Makes everything of the reservation in folder `path`, synced.
   Result<void> fill(const reservation::ReservationT& record, const std::string& path);
+  Result<void> write_record(const reservation::ReservationT& record, const std::string& path);
   Result<reservation::ReservationT> read_record(const std::string& id) const;
   /// The record, after a look at all that belongs to it.
   Result<reservation::ReservationT> read_whole_reservation(const std::string& id) const;

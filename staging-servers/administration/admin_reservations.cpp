@@ -17,18 +17,6 @@
 #include "streams/stream.h"
 
 namespace forebay::server {
-namespace {
-
-template <class Infos>
-wire::ReservationsAnswerT answer_of(const Infos& infos) {
-  wire::ReservationsAnswerT answer;
-  for (const ReservationInfo& info : infos)
-    answer.reservations.push_back(std::make_unique<wire::ReservationT>(protocol::to_wire<wire::ReservationT>(info)));
-  return answer;
-}
-
-}  // namespace
-
 bool AdminSession::postpone_if_in_work(const std::string& name, const protocol::Message& message, bool destroys) {
   auto& in_work = server_.reservations().names_in_work;
   const auto found = in_work.find(name);
@@ -99,7 +87,7 @@ Result<void> AdminSession::create_reservation(const protocol::Message& message,
           where);
     }
     connection_.answer(protocol::MessageType::reservations_answer, message.request,
-                       answer_of(std::array{existing->second->info()}));
+                       answer_with(std::array{existing->second->info()}));
     return {};
   }
   const ServerInfo pool = server.info();
@@ -138,7 +126,7 @@ Result<void> AdminSession::create_reservation(const protocol::Message& message,
           Reservation& reservation = reservations.add(std::move(*shared));
           if (alive.expired()) return;
           connection_.answer(protocol::MessageType::reservations_answer, request,
-                             answer_of(std::array{reservation.info()}));
+                             answer_with(std::array{reservation.info()}));
         });
       });
   return {};
@@ -157,15 +145,12 @@ Result<void> AdminSession::destroy_reservation(const protocol::Message& message,
   AdministeredServer& server = server_;
   ReservationTable& reservations = server.reservations();
   const std::string name = wish.name;
-  const std::string where = "reservation " + name;
   const Peer& peer = connection_.peer();
   const auto found = reservations.all().find(name);
   // Whoever may not use the reservation is told the same whether there is one, there is none, or it is in work.
   if (found == reservations.all().end() && !peer.administrator) return fail(Reservation::denial(name, peer));
   if (found != reservations.all().end()) {
-    if (auto admitted = found->second->admit(peer); !admitted) return admitted;
-    if (!found->second->owned_by(peer))
-      return fail(ErrorCode::permission_denied, "only its owner may destroy a reservation", where);
+    if (auto admitted = found->second->admit(peer, Rights::own); !admitted) return admitted;
   }
   if (postpone_if_in_work(name, message, true)) return {};
   if (found == reservations.all().end()) {
@@ -213,12 +198,13 @@ Result<void> AdminSession::query_reservations(const protocol::Message& message, 
   ReservationTable& reservations = server.reservations();
   std::vector<ReservationInfo> infos;
   if (!wish.name.empty()) {
-    auto reservation = reservations.find(wish.name, connection_.peer());
+    auto reservation = reservations.find(wish.name, connection_.peer(), Rights::read);
     if (!reservation) return fail(std::move(reservation.error()));
     infos.push_back((*reservation)->info());
   } else {
     for (auto& [name, reservation] : reservations.all()) {
-      if (!reservation->retiring() && reservation->admit(connection_.peer())) infos.push_back(reservation->info());
+      if (!reservation->retiring() && reservation->rights_of(connection_.peer()).allow(Rights::read))
+        infos.push_back(reservation->info());
     }
   }
   // Files are counted by walking their trees, which may take long.
@@ -231,7 +217,7 @@ Result<void> AdminSession::query_reservations(const protocol::Message& message, 
         }
         server.stream_services().loop.post([this, alive, infos = std::move(infos), request] {
           if (alive.expired()) return;
-          connection_.answer(protocol::MessageType::reservations_answer, request, answer_of(infos));
+          connection_.answer(protocol::MessageType::reservations_answer, request, answer_with(infos));
         });
       });
   return {};

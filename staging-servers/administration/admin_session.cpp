@@ -49,11 +49,11 @@ Result<void> AdminSession::on(const protocol::Message& message, Handler<Table> h
 }
 
 template <class Table>
-Result<void> AdminSession::on_stream(const protocol::Message& message, StreamHandler<Table> handler) {
+Result<void> AdminSession::on_stream(const protocol::Message& message, Rights needed, StreamHandler<Table> handler) {
   auto body = protocol::body_of<Table>(message);
   if (!body) return fail(std::move(body.error()));
   const std::unique_ptr<typename Table::NativeTableType> wish((*body)->UnPack());
-  auto stream = find_stream(wish->reservation, wish->stream);
+  auto stream = find_stream(wish->reservation, wish->stream, needed);
   if (!stream) return fail(std::move(stream.error()));
   return (this->*handler)(message, *wish, **stream);
 }
@@ -67,22 +67,24 @@ Result<void> AdminSession::answer(const protocol::Message& message) {
       return on<wire::ReservationCreate>(message, &AdminSession::create_reservation);
     case MessageType::reservation_destroy:
       return on<wire::ReservationDestroy>(message, &AdminSession::destroy_reservation);
+    case MessageType::reservation_share:
+      return on<wire::ReservationShare>(message, &AdminSession::share_reservation);
     case MessageType::reservations_query:
       return on<wire::ReservationsQuery>(message, &AdminSession::query_reservations);
     case MessageType::streams_query:
       return on<wire::StreamsQuery>(message, &AdminSession::query_streams);
     case MessageType::steps_query:
-      return on_stream<wire::StepsQuery>(message, &AdminSession::query_steps);
+      return on_stream<wire::StepsQuery>(message, Rights::read, &AdminSession::query_steps);
     case MessageType::stream_remove:
       return on<wire::StreamRemove>(message, &AdminSession::remove_stream);
     case MessageType::consumer_remove:
-      return on_stream<wire::ConsumerRemove>(message, &AdminSession::remove_consumer);
+      return on_stream<wire::ConsumerRemove>(message, Rights::read, &AdminSession::remove_consumer);
     case MessageType::retention_set:
-      return on_stream<wire::RetentionSet>(message, &AdminSession::set_retention);
+      return on_stream<wire::RetentionSet>(message, Rights::write, &AdminSession::set_retention);
     case MessageType::staged_mark:
-      return on_stream<wire::StagedMark>(message, &AdminSession::mark_staged);
+      return on_stream<wire::StagedMark>(message, Rights::write, &AdminSession::mark_staged);
     case MessageType::precious_set:
-      return on_stream<wire::PreciousSet>(message, &AdminSession::set_precious);
+      return on_stream<wire::PreciousSet>(message, Rights::write, &AdminSession::set_precious);
     case MessageType::token_create:
       return on<wire::TokenCreate>(message, &AdminSession::create_token);
     case MessageType::audit_query:
@@ -92,8 +94,8 @@ Result<void> AdminSession::answer(const protocol::Message& message) {
   }
 }
 
-Result<Stream*> AdminSession::find_stream(const std::string& reservation_name, const std::string& name) {
-  auto reservation = server_.reservations().find(reservation_name, connection_.peer());
+Result<Stream*> AdminSession::find_stream(const std::string& reservation_name, const std::string& name, Rights needed) {
+  auto reservation = server_.reservations().find(reservation_name, connection_.peer(), needed);
   if (!reservation) return fail(std::move(reservation.error()));
   Stream* stream = (*reservation)->find_stream(name);
   if (stream != nullptr) return stream;
@@ -109,14 +111,14 @@ Result<void> AdminSession::server_query(const protocol::Message& message) {
 }
 
 Result<void> AdminSession::query_streams(const protocol::Message& message, const wire::StreamsQueryT& wish) {
-  auto reservation = server_.reservations().find(wish.reservation, connection_.peer());
+  auto reservation = server_.reservations().find(wish.reservation, connection_.peer(), Rights::read);
   if (!reservation) return fail(std::move(reservation.error()));
   wire::StreamsAnswerT answer;
   if (wish.stream.empty()) {
     for (auto& [name, stream] : (*reservation)->streams())
       answer.streams.push_back(std::make_unique<wire::StreamT>(protocol::to_wire<wire::StreamT>(stream->info())));
   } else {
-    auto stream = find_stream(wish.reservation, wish.stream);
+    auto stream = find_stream(wish.reservation, wish.stream, Rights::read);
     if (!stream) return fail(std::move(stream.error()));
     answer.streams.push_back(std::make_unique<wire::StreamT>(protocol::to_wire<wire::StreamT>((*stream)->info())));
   }
@@ -132,7 +134,7 @@ Result<void> AdminSession::query_steps(const protocol::Message& message, const w
 }
 
 Result<void> AdminSession::remove_stream(const protocol::Message& message, const wire::StreamRemoveT& wish) {
-  auto reservation = server_.reservations().find(wish.reservation, connection_.peer());
+  auto reservation = server_.reservations().find(wish.reservation, connection_.peer(), Rights::write);
   if (!reservation) return fail(std::move(reservation.error()));
   Stream* stream = (*reservation)->find_stream(wish.stream);
   if (stream != nullptr && !wish.force) {
@@ -150,15 +152,17 @@ Result<void> AdminSession::remove_stream(const protocol::Message& message, const
 
 Result<void> AdminSession::remove_consumer(const protocol::Message& message, const wire::ConsumerRemoveT& wish,
                                            Stream& stream) {
+  const std::string name = consumer_of_reader(server_.rights_of(connection_.peer(), wish.reservation),
+                                              connection_.peer().uid, wish.consumer);
   for (const ConsumerInfo& consumer : stream.followers().cursors().list()) {
-    if (consumer.name == wish.consumer && consumer.connected) {
+    if (consumer.name == name && consumer.connected) {
       return fail(ErrorCode::busy, fmt::format("process {} reads as this consumer; end it first", consumer.holder_pid),
                   "consumer " + consumer.name);
     }
   }
-  if (stream.state().cursors.contains(wish.consumer)) {
+  if (stream.state().cursors.contains(name)) {
     journal::CursorRemovedT removed;
-    removed.consumer = wish.consumer;
+    removed.consumer = name;
     if (auto recorded = stream.record(storage::RecordType::cursor_removed, std::move(removed)); !recorded)
       return recorded;
     stream.what_may_go_changed();

@@ -2,6 +2,7 @@
 // A connection that asks about reservations, streams and steps, and changes them.
 #pragma once
 
+#include <forebay/admin.h>
 #include <forebay/protocol/messages_generated.h>
 
 #include "loop/connection.h"
@@ -29,16 +30,17 @@ class AdminSession final : public Session {
   /// Hands the message's table to its handler.
   template <class Table>
   Result<void> on(const protocol::Message& message, Handler<Table> handler);
-  /// The same, with the stream that the table names.
+  /// The same, with the stream that the table names, for those that may do this with it.
   template <class Table>
-  Result<void> on_stream(const protocol::Message& message, StreamHandler<Table> handler);
-  Result<Stream*> find_stream(const std::string& reservation, const std::string& name);
+  Result<void> on_stream(const protocol::Message& message, Rights needed, StreamHandler<Table> handler);
+  Result<Stream*> find_stream(const std::string& reservation, const std::string& name, Rights needed);
   Result<void> server_query(const protocol::Message& message);
   void answer_done_or_failed(std::uint32_t request, const Result<void>& done);
   /// True if this reservation is being created or destroyed: the message is handled again once that is over.
   bool postpone_if_in_work(const std::string& name, const protocol::Message& message, bool destroys);
   Result<void> create_reservation(const protocol::Message& message, const wire::ReservationCreateT& wanted);
   Result<void> destroy_reservation(const protocol::Message& message, const wire::ReservationDestroyT& wish);
+  Result<void> share_reservation(const protocol::Message& message, const wire::ReservationShareT& wish);
   Result<void> query_reservations(const protocol::Message& message, const wire::ReservationsQueryT& wish);
   Result<void> query_streams(const protocol::Message& message, const wire::StreamsQueryT& wish);
   Result<void> query_steps(const protocol::Message& message, const wire::StepsQueryT& wish, Stream& stream);

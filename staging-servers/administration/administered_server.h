@@ -22,6 +22,10 @@ class AdministeredServer {
   /// What was found and set aside at start.
   virtual const std::vector<std::string>& start_problems() const = 0;
   virtual ReservationTable& reservations() = 0;
+  /// What the peer may do there now; none where there is no such reservation.
+  virtual AccessRights rights_of(const Peer& peer, const std::string& reservation) = 0;
+  /// Shares of this reservation have changed: what uses it without the right ends.
+  virtual void rights_changed(const std::string& reservation) = 0;
   /// Loop, disk and store.
   virtual const StreamServices& stream_services() = 0;
   /// A token for this peer, with which it may come from another node.

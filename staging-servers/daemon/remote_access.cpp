@@ -88,7 +88,8 @@ Result<const fabric::TokenKey*> RemoteAccess::key() {
 }
 
 Result<std::string> RemoteAccess::create_token(const Peer& peer, const wire::TokenCreateT& wish) {
-  ASSIGN_OR_RETURN(Reservation* const reservation, reservations_.find(wish.reservation, peer));
+  const Rights needed = (wish.rights & fabric::right_write) != 0 ? Rights::write : Rights::read;
+  ASSIGN_OR_RETURN(Reservation* const reservation, reservations_.find(wish.reservation, peer, needed));
   const std::string where = "reservation " + wish.reservation;
   if (wish.rights == 0 || (wish.rights & ~fabric::rights_all) != 0)
     return fail(ErrorCode::invalid_argument, "a token has the right to read, to write, or both", where);
@@ -98,6 +99,7 @@ Result<std::string> RemoteAccess::create_token(const Peer& peer, const wire::Tok
   fabric::TokenClaims claims;
   claims.key_id = made_with->id;
   claims.reservation_id = reservation->record().id;
+  claims.access_generation = reservation->record().access_generation;
   claims.uid = peer.uid;
   claims.rights = wish.rights;
   claims.expires_ns = wall_clock_ns() + static_cast<std::int64_t>(wish.lifetime_s) * 1'000'000'000;
@@ -118,7 +120,11 @@ std::optional<fabric::Secret> RemoteAccess::secret_of(const fabric::TokenClaims&
 
 Result<void> RemoteAccess::admit(const RemotePeer& peer) {
   for (const auto& [name, reservation] : reservations_.all()) {
-    if (reservation->record().id == peer.reservation_id && !reservation->retiring()) return {};
+    if (reservation->record().id != peer.reservation_id || reservation->retiring()) continue;
+    if (reservation->record().access_generation == peer.access_generation) return {};
+    return fail(ErrorCode::permission_denied,
+                "rights in the token's reservation were taken away since it was made; make another with `forebay token "
+                "create`");
   }
   return fail(ErrorCode::permission_denied,
               "the token's reservation is gone; make another with `forebay token create`");

@@ -64,6 +64,7 @@ Result<std::unique_ptr<Server>> Server::start(Device& device, const ServerOption
   if (auto recovered = server->recover(); !recovered) return refusal(std::move(recovered.error()));
   if (auto listening = server->listen(); !listening) return refusal(std::move(listening.error()));
   server->purge_quarantine();
+  server->reservations().finish_sharing();
   return server;
 }
 
@@ -196,16 +197,26 @@ std::unique_ptr<Session> Server::make_session(Connection& connection, protocol::
 
 Result<Followers*> Server::find_to_read(const Peer& peer, const std::string& reservation_name,
                                         const std::string& stream_name) {
-  auto reservation = reservations_->find(reservation_name, peer);
+  auto reservation = reservations_->find(reservation_name, peer, Rights::read);
   if (!reservation) return fail(std::move(reservation.error()));
   if (auto readable = (*reservation)->check_readable(stream_name); !readable) return fail(std::move(readable.error()));
   Stream* const stream = (*reservation)->find_stream(stream_name);
   return stream == nullptr ? nullptr : &stream->followers();
 }
 
+AccessRights Server::rights_of(const Peer& peer, const std::string& reservation) {
+  const auto found = reservations_->all().find(reservation);
+  if (found == reservations_->all().end() || found->second->retiring()) return {};
+  return found->second->rights_of(peer);
+}
+
+void Server::rights_changed(const std::string& reservation) {
+  for (auto& [raw, connection] : connections_) connection->rights_changed(reservation);
+}
+
 Result<WriterGroup*> Server::find_to_write(const Peer& peer, const std::string& reservation_name,
                                            const std::string& stream_name, bool make) {
-  auto reservation = reservations_->find(reservation_name, peer);
+  auto reservation = reservations_->find(reservation_name, peer, Rights::write);
   if (!reservation) return fail(std::move(reservation.error()));
   if (!is_valid_name(stream_name) || stream_name == "files") {
     return fail(ErrorCode::invalid_argument, "not a valid name for a stream: \"" + stream_name + "\"",

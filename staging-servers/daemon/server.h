@@ -69,6 +69,7 @@ class Server final : public ConnectionHost,
   Result<std::string> create_token(const Peer& peer, const wire::TokenCreateT& wish) override {
     return remote_->create_token(peer, wish);
   }
+  void rights_changed(const std::string& reservation) override;
 
   // ReservationHost
   const StreamServices& stream_services() override { return services_.value(); }
@@ -86,6 +87,7 @@ class Server final : public ConnectionHost,
   Result<Followers*> find_to_read(const Peer& peer, const std::string& reservation, const std::string& stream) override;
   Result<WriterGroup*> find_to_write(const Peer& peer, const std::string& reservation, const std::string& stream,
                                      bool make) override;
+  AccessRights rights_of(const Peer& peer, const std::string& reservation) override;
 
  private:
   Server(Device& device, ServerOptions options);

@@ -178,6 +178,8 @@ Result<void> Server::recover() {
       continue;
     }
     Reservation& reservation = reservations_->add(std::move(record));
+    // A start closes the way, where the server is not root.
+    if (auto passable = store_->let_others_pass(reservation.record()); !passable) return passable;
     reservation.recover_streams(after_boot_, unchecked_[reservation.record().id]);
   }
   const bool all_read = unread_.empty() && std::ranges::all_of(reservations_->all(), [](const auto& entry) {

@@ -112,6 +112,10 @@ void Connection::end_with_process() {
   if (!watched) process_.reset();
 }
 
+void Connection::rights_changed(const std::string& reservation) {
+  if (session_ && !closing_) session_->rights_changed(reservation);
+}
+
 void Connection::abandon() {
   closing_ = true;
   end_remote();

@@ -52,6 +52,8 @@ class Session {
   virtual void handle(protocol::Message message) = 0;
   /// The peer is gone or has been sent away; the connection and this session are destroyed afterwards.
   virtual void closed(const std::string& reason) = 0;
+  /// Somebody's rights in this reservation have changed: what uses it without the right ends.
+  virtual void rights_changed([[maybe_unused]] const std::string& reservation) {}
 };
 
 /// What connections ask of the server that they lead to.
@@ -89,6 +91,8 @@ class Connection {
   /// The connection ends also when the peer's process does, although a forked child may keep the socket open.
   void end_with_process();
 
+  /// See Session::rights_changed.
+  void rights_changed(const std::string& reservation);
   /// Ends the connection once the message at hand has been dealt with.
   void close(const std::string& reason);
   /// The server ends: nothing is sent or handled any more.

@@ -11,6 +11,20 @@
 
 namespace forebay::server {
 
+namespace {
+
+bool is_of_reader_only(const std::string& consumer) {
+  const std::size_t dot = consumer.find('.');
+  return consumer.starts_with('u') && dot != std::string::npos && dot > 1 &&
+         consumer.find_first_not_of("0123456789", 1) == dot;
+}
+
+}  // namespace
+
+std::string consumer_of_reader(const AccessRights& access, uid_t uid, const std::string& name) {
+  return name.empty() || !access.guest ? name : fmt::format("u{}.{}", uid, name);
+}
+
 Result<void> ConsumerCursors::check_free(const std::string& consumer) {
   auto holder = holders_.find(consumer);
   if (holder == holders_.end()) return {};
@@ -84,7 +98,10 @@ bool ConsumerCursors::all_passed(const std::vector<std::string>& consumers, std:
 }
 
 bool ConsumerCursors::any_needs(std::uint64_t step) const {
-  return std::ranges::any_of(state_.cursors, [&](const auto& entry) { return entry.second.position <= step; });
+  // Who may only read keeps no writer from dropping the oldest.
+  return std::ranges::any_of(state_.cursors, [&](const auto& entry) {
+    return entry.second.position <= step && !is_of_reader_only(entry.first);
+  });
 }
 
 std::vector<ConsumerInfo> ConsumerCursors::list() const {

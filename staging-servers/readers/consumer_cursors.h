@@ -2,6 +2,8 @@
 // The named consumers of a stream: where their durable cursors stand, and which reader holds each name.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <map>
 #include <string>
@@ -10,11 +12,16 @@
 #include <forebay/reader.h>
 #include <forebay/result.h>
 
+#include "loop/access_rights.h"
 #include "readers/followed_stream.h"
 
 namespace forebay::server {
 
 class ReaderSession;
+
+/// What the cursor of a consumer is called: who may only read has names of their own ("u1001.render"), so that nobody
+/// takes or moves another's cursor.
+std::string consumer_of_reader(const AccessRights& access, uid_t uid, const std::string& name);
 
 class ConsumerCursors {
  public:

@@ -10,6 +10,7 @@
 #include <forebay/result.h>
 #include <forebay/storage/journal_generated.h>
 
+#include "loop/access_rights.h"
 #include "storage/stream_state.h"
 
 namespace forebay::server {
@@ -53,6 +54,8 @@ class StreamsToRead {
   /// corrupt (a stream that cannot be opened).
   virtual Result<Followers*> find_to_read(const Peer& peer, const std::string& reservation,
                                           const std::string& stream) = 0;
+  /// What the peer may do there now; none where there is no such reservation.
+  virtual AccessRights rights_of(const Peer& peer, const std::string& reservation) = 0;
 };
 
 }  // namespace forebay::server

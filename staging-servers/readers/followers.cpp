@@ -278,7 +278,8 @@ Result<void> Followers::move_cursor(ReaderSession& session, const wire::CursorMo
   // What a wait from before it would bring is not wanted any more.
   session.wait_request.reset();
   session.position = move.position;
-  sharing_.seek(session.consumer, move.position);
+  // Readers without a name that share steps out are not moved by a stranger.
+  if (!session.consumer.empty() || !session.access.guest) sharing_.seek(session.consumer, move.position);
   stream_.readers_moved();
   if (session.consumer.empty()) return {};
   RETURN_IF_ERROR(cursors_.set(session.consumer, move.position));

@@ -70,6 +70,7 @@ void ReaderSession::open(const protocol::Message& message) {
     connection_.answer_failure(open_request_, found.error());
     return;
   }
+  access = streams_.rights_of(connection_.peer(), wish_.reservation);
   const bool sane = is_valid_name(wish_.stream) && wish_.stream != "files" &&
                     (wish_.consumer.empty() || is_valid_name(wish_.consumer)) && wish_.min_watermark >= 1 &&
                     wish_.min_watermark <= 2 && wish_.start_kind >= 1 && wish_.start_kind <= 5 &&
@@ -80,7 +81,17 @@ void ReaderSession::open(const protocol::Message& message) {
                                 "not a valid name of a stream or consumer, or an option with an unknown value", where});
     return;
   }
-  consumer = wish_.consumer;
+  consumer = consumer_of_reader(access, connection_.peer().uid, wish_.consumer);
+  const bool shares_unnamed = consumer.empty() && wish_.distribution > 1 && access.guest;
+  if (!is_valid_name(consumer.empty() ? "x" : consumer) || shares_unnamed) {
+    connection_.answer_failure(
+        open_request_,
+        {ErrorCode::invalid_argument,
+         shares_unnamed ? "who may only read shares steps out under a consumer's name: give one"
+                        : "the consumer's name is too long: for who may only read it is stored as " + consumer,
+         where});
+    return;
+  }
   min_watermark = static_cast<Watermark>(wish_.min_watermark);
   latest_only = wish_.latest_only;
   distribution = static_cast<StepDistribution>(wish_.distribution);
@@ -121,12 +132,36 @@ void ReaderSession::stream_made() {
   join();
 }
 
-void ReaderSession::reservation_destroyed() {
+void ReaderSession::stop_waiting(const Error& error) {
   waiting_for_stream_ = false;
   if (open_timer_) connection_.loop().cancel(*open_timer_);
   open_timer_.reset();
-  connection_.answer_failure(
-      open_request_, {ErrorCode::not_found, "the reservation was destroyed", "reservation " + wish_.reservation});
+  connection_.answer_failure(open_request_, error);
+}
+
+void ReaderSession::reservation_destroyed() {
+  stop_waiting({ErrorCode::not_found, "the reservation was destroyed", "reservation " + wish_.reservation});
+}
+
+void ReaderSession::rights_changed(const std::string& reservation) {
+  if (reservation != wish_.reservation || (followers_ == nullptr && !waiting_for_stream_)) return;
+  const AccessRights now = streams_.rights_of(connection_.peer(), reservation);
+  if (now.allow(access.rights)) return;
+  const Error taken{ErrorCode::permission_denied,
+                    "the right to read was taken away; ask the reservation's owner (`forebay share`)",
+                    "stream " + wanted_path()};
+  if (now.allow(Rights::read)) {
+    // It comes back with what it still may, and with its pins.
+    connection_.close("it may only read now");
+    return;
+  }
+  shut_out_ = true;
+  if (waiting_for_stream_) {
+    registry_.remove_stream_waiter(*this);
+    stop_waiting(taken);
+  }
+  if (wait_request) connection_.answer_failure(*std::exchange(wait_request, std::nullopt), taken);
+  connection_.close(taken.what);
 }
 
 void ReaderSession::join() {
@@ -331,8 +366,8 @@ void ReaderSession::closed(const std::string&) {
   if (!admitted_) return;
   // A forked child has a copy of the presence, but not of a connection from after the fork; and a client may give a
   // connection up for another one.
-  const bool holds_on =
-      followers_ != nullptr && !pins.empty() && registry_.presence().state(number) == ReaderPresence::State::present;
+  const bool holds_on = followers_ != nullptr && !shut_out_ && !pins.empty() &&
+                        registry_.presence().state(number) == ReaderPresence::State::present;
   if (followers_ != nullptr) followers_->leave(*this, holds_on);
   if (holds_on) {
     registry_.watch_absent(number, connection_.peer().pid);

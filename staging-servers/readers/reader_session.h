@@ -20,13 +20,15 @@ class ReaderSession final : public Session {
 
   void handle(protocol::Message message) override;
   void closed(const std::string& reason) override;
+  void rights_changed(const std::string& reservation) override;
 
   Connection& connection() noexcept { return connection_; }
   const Connection& connection() const noexcept { return connection_; }
 
   // Used by Followers
   std::uint64_t number = 0;  ///< session number, known to the client, and no other living reader's
-  std::string consumer;
+  AccessRights access;       ///< in the stream's reservation, when it was opened
+  std::string consumer;      ///< as its cursor is called; see consumer_of_reader()
   Watermark min_watermark = Watermark::committed;
   bool latest_only = false;
   bool follow = true;
@@ -38,6 +40,9 @@ class ReaderSession final : public Session {
   StreamStatus told_status = StreamStatus::waiting;
   bool status_to_tell = false;
   std::map<StepKey, std::uint32_t> pins;
+
+  /// Its pins count among those that readers without a name have a share for.
+  bool has_limited_pins() const noexcept { return consumer.empty() || access.guest; }
 
   /// Descriptors of these segments that the peer has not got yet; as many as fit into one message.
   std::vector<Descriptor> descriptors_for(const std::vector<std::uint32_t>& wanted,
@@ -59,6 +64,8 @@ class ReaderSession final : public Session {
   /// To a client on another node, by its data path, which also brings what fails.
   Result<void> send_bytes(const wire::BytesGetT& wish);
   Result<fabric::Transfer> transfer_of(const wire::BytesGetT& wish);
+  /// It waits for its stream no longer, and is told why.
+  void stop_waiting(const Error& error);
 
   Connection& connection_;
   StreamsToRead& streams_;
@@ -66,6 +73,7 @@ class ReaderSession final : public Session {
   wire::ReaderOpenT wish_;
   std::uint32_t open_request_ = 0;
   bool waiting_for_stream_ = false;
+  bool shut_out_ = false;  ///< may not read any more: its pins end with the connection
   bool admitted_ = false;  ///< has joined a stream, and has a file that says that it is present
   std::optional<EventLoop::TimerId> open_timer_;
   Followers* followers_ = nullptr;  ///< of its stream

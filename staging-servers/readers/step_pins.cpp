@@ -17,7 +17,7 @@ bool StepPins::pin(ReaderSession& session, const StepKey& key, std::uint64_t siz
 
 bool StepPins::add(ReaderSession& session, const StepKey& key, std::uint64_t size_bytes, bool held) {
   Pin& pin = pins_[key];
-  const bool unnamed = session.consumer.empty();
+  const bool unnamed = session.has_limited_pins();
   const auto refuse = [&] {
     if (pin.count == 0) pins_.erase(key);
     return false;
@@ -51,7 +51,7 @@ bool StepPins::let_go(ReaderSession& session, const StepKey& key) {
   if (held == session.pins.end() || --held->second > 0) return false;
   session.pins.erase(held);
   registry_.pins().remove(session.number, key.first, key.second);
-  remove(key, session.consumer.empty());
+  remove(key, session.has_limited_pins());
   return true;
 }
 
@@ -75,11 +75,11 @@ void StepPins::leave(ReaderSession& session, bool holds_on) {
   for (const auto& [key, count] : session.pins) {
     if (holds_on) {
       // It counts as before, also among the unnamed readers' pins.
-      absent_[session.number].push_back({key, session.consumer.empty()});
+      absent_[session.number].push_back({key, session.has_limited_pins()});
       continue;
     }
     registry_.pins().remove(session.number, key.first, key.second);
-    remove(key, session.consumer.empty());
+    remove(key, session.has_limited_pins());
   }
   session.pins.clear();
 }

@@ -9,7 +9,9 @@
 #include "base/fail_point.h"
 #include "base/log.h"
 #include "base/uuid.h"
+#include "fabric/token.h"
 #include "loop/connection.h"
+#include "reservations/shares.h"
 #include "streams/stream.h"
 #include "streams/stream_recovery.h"
 
@@ -23,22 +25,46 @@ Reservation::Reservation(ReservationHost& host, reservation::ReservationT record
 
 Reservation::~Reservation() = default;
 
-bool Reservation::owned_by(const Peer& peer) const noexcept {
-  return !peer.remote && (peer.administrator || peer.uid == record_.owner_uid);
+AccessRights Reservation::rights_of(const Peer& peer) const {
+  if (!peer.remote) {
+    const Rights rights = rights_in(record_, peer);
+    return {rights, record_.access_generation, rights == Rights::read};
+  }
+  // Whoever made the token had these rights then, and nobody's have become less since.
+  const bool valid =
+      peer.remote->reservation_id == record_.id && peer.remote->access_generation == record_.access_generation;
+  if (!valid) return {};
+  const bool writes = (peer.remote->rights & fabric::right_write) != 0;
+  const bool reads = (peer.remote->rights & fabric::right_read) != 0;
+  const bool owners = peer.remote->uid == record_.owner_uid || peer.remote->uid == 0;
+  return {writes ? Rights::write : reads ? Rights::read : Rights::none, record_.access_generation, !writes && !owners};
 }
 
-Result<void> Reservation::admit(const Peer& peer) const {
-  // Whoever made its token was admitted then.
-  if (peer.remote && peer.remote->reservation_id == record_.id) return {};
-  if (peer.remote) return fail(denial(name(), peer));
-  if (owned_by(peer) || peer.in_group(record_.owner_gid)) return {};
-  return fail(denial(name(), peer));
+Result<void> Reservation::admit(const Peer& peer, Rights needed) const {
+  const AccessRights access = rights_of(peer);
+  if (access.allow(needed)) return {};
+  if (!access.allow(Rights::read)) return fail(denial(name(), peer));
+  const std::string where = "reservation " + name();
+  if (needed == Rights::own)
+    return fail(ErrorCode::permission_denied, "only its owner and root may share or destroy a reservation", where);
+  return fail(ErrorCode::permission_denied,
+              fmt::format("user {} may only read here; its owner can change that: `forebay share {} --user {} --rights "
+                          "write`",
+                          peer.uid, name(), peer.uid),
+              where);
+}
+
+void Reservation::set_access(const reservation::ReservationT& record) {
+  reservation::ReservationT changed(record);
+  record_.shares = std::move(changed.shares);
+  record_.access_generation = changed.access_generation;
+  record_.files_access_due = changed.files_access_due;
 }
 
 Error Reservation::denial(const std::string& name, const Peer& peer) {
   return {ErrorCode::permission_denied,
           fmt::format("there is no reservation of this name that user {} may use; `forebay ls` lists yours, its owner "
-                      "can tell you its group",
+                      "can let you in with `forebay share`",
                       peer.uid),
           "reservation " + name};
 }
@@ -228,6 +254,8 @@ ReservationInfo Reservation::info() const {
   info.created_ns = record_.created_ns;
   info.streams = static_cast<std::uint32_t>(streams_.size());
   info.files_path = services_.store.files_directory(record_.id);
+  info.shares = shares_of(record_);
+  info.access_generation = record_.access_generation;
   return info;
 }
 

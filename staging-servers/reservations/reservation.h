@@ -9,6 +9,7 @@
 
 #include <forebay/admin.h>
 
+#include "loop/access_rights.h"
 #include "space/reservation_space.h"
 #include "storage/reservation_store.h"
 
@@ -39,11 +40,14 @@ class Reservation {
   const std::string& name() const noexcept { return record_.name; }
   ReservationSpace& space() noexcept { return space_; }
 
-  /// permission_denied unless the peer is the owner, in the owning group, or an administrator.
-  Result<void> admit(const Peer& peer) const;
+  /// The one place that says what a peer may do here.
+  AccessRights rights_of(const Peer& peer) const;
+  /// permission_denied unless the peer may do that; in the words of denial() if it may do nothing.
+  Result<void> admit(const Peer& peer, Rights needed) const;
   /// What a peer is told who may not know whether there is such a reservation.
   static Error denial(const std::string& name, const Peer& peer);
-  bool owned_by(const Peer& peer) const noexcept;
+  /// The record has new shares, on disk already.
+  void set_access(const reservation::ReservationT& record);
 
   Stream* find_stream(const std::string& name);
   /// Makes an empty stream on disk if there is none.
@@ -76,7 +80,7 @@ class Reservation {
 
   ReservationHost& host_;
   const StreamServices& services_;
-  const reservation::ReservationT record_;
+  reservation::ReservationT record_;  ///< constant but for its shares
   ReservationSpace space_;
   std::map<std::string, std::unique_ptr<Stream>> streams_;
   std::set<std::string> unchecked_;

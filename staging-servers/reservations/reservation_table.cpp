@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "loop/connection.h"
+#include "reservations/shares.h"
 #include "streams/stream.h"
 
 namespace forebay::server {
@@ -23,7 +24,7 @@ Result<void> check_reservation_name(const std::string& name) {
               "reservation \"" + name + "\"");
 }
 
-Result<Reservation*> ReservationTable::find(const std::string& name, const Peer& peer) {
+Result<Reservation*> ReservationTable::find(const std::string& name, const Peer& peer, Rights needed) {
   if (auto named = check_reservation_name(name); !named) return fail(std::move(named.error()));
   const auto found = reservations_.find(name);
   const bool exists = found != reservations_.end() && !found->second->retiring();
@@ -33,7 +34,7 @@ Result<Reservation*> ReservationTable::find(const std::string& name, const Peer&
                 "no such reservation; `forebay ls` lists them, `forebay create " + name + " --capacity 2GiB` makes it",
                 "reservation " + name);
   }
-  if (auto admitted = found->second->admit(peer); !admitted) return fail(std::move(admitted.error()));
+  if (auto admitted = found->second->admit(peer, needed); !admitted) return fail(std::move(admitted.error()));
   return found->second.get();
 }
 
@@ -68,6 +69,26 @@ std::uint64_t ReservationTable::reserved_bytes() const {
   std::uint64_t bytes = bytes_in_work;
   for (const auto& [name, reservation] : reservations_) bytes += storage::granted_bytes(reservation->record());
   return bytes;
+}
+
+void ReservationTable::finish_sharing() {
+  for (const auto& [name, reservation] : reservations_) {
+    if (!reservation->record().files_access_due) continue;
+    names_in_work.try_emplace(name);
+    auto record = std::make_shared<reservation::ReservationT>(reservation->record());
+    errand_worker_.add([this, &services = host_.stream_services(), record] {
+      auto done = share_files(services.store, *record);
+      services.loop.post([this, record, done = std::move(done)] {
+        end_work(record->name);
+        if (!done) {
+          log::error("files/ of {} are not shared as they should be: {}; run `forebay share` again", record->name,
+                     done.error().message());
+        } else if (const auto found = reservations_.find(record->name); found != reservations_.end()) {
+          found->second->set_access(*record);
+        }
+      });
+    });
+  }
 }
 
 void ReservationTable::space_may_be_free() {

@@ -30,8 +30,8 @@ class ReservationTable {
   Map& all() noexcept { return reservations_; }
   const Map& all() const noexcept { return reservations_; }
   /// invalid_argument for what cannot be a name; not_found, or permission_denied with the same words for those that may
-  /// not know.
-  Result<Reservation*> find(const std::string& name, const Peer& peer);
+  /// not know; permission_denied for those that may do less than this.
+  Result<Reservation*> find(const std::string& name, const Peer& peer, Rights needed);
   /// After the folder is whole on disk.
   Reservation& add(reservation::ReservationT record);
   /// It is destroyed: its clients are told.
@@ -43,6 +43,9 @@ class ReservationTable {
   /// Bytes of creations in work, so that two at once do not overcommit the pool.
   std::uint64_t bytes_in_work = 0;
   std::uint64_t reserved_bytes() const;
+
+  /// At start: tells the file system, in the background, what shares a server before this one had no time for.
+  void finish_sharing();
 
   /// Something outside of them may have made space: a client's end, or what was deleted.
   void space_may_be_free();

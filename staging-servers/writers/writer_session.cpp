@@ -32,6 +32,7 @@ void WriterSession::open(const protocol::Message& message) {
     return;
   }
   group_ = *group;
+  reservation_ = wish->reservation;
   group_->attach(*this);
   group_->open(*this, message.request, *wish);
 }
@@ -49,6 +50,7 @@ void WriterSession::rejoin(const protocol::Message& message) {
     return;
   }
   group_ = *group;
+  reservation_ = wish->reservation;
   group_->attach(*this);
   group_->rejoin(*this, message.request, *wish);
 }
@@ -149,6 +151,13 @@ void WriterSession::handle(protocol::Message message) {
       {ErrorCode::protocol,
        std::string("unexpected or malformed message from a writer: ") + wire::EnumNameMessageType(message.type), ""});
   connection_.close("protocol error");
+}
+
+void WriterSession::rights_changed(const std::string& reservation) {
+  if (group_ == nullptr || reservation != reservation_) return;
+  if (streams_.rights_of(connection_.peer(), reservation).allow(Rights::write)) return;
+  // As for any rank that is lost; its client comes back and is refused.
+  connection_.close("its right to write was taken away");
 }
 
 void WriterSession::closed(const std::string& reason) {

@@ -17,6 +17,7 @@ class WriterSession final : public Session {
 
   void handle(protocol::Message message) override;
   void closed(const std::string& reason) override;
+  void rights_changed(const std::string& reservation) override;
 
   Connection& connection() noexcept { return connection_; }
   const Connection& connection() const noexcept { return connection_; }
@@ -40,6 +41,7 @@ class WriterSession final : public Session {
   StreamsToWrite& streams_;
   bool has_asked_ = false;        ///< to open or to rejoin: once for each connection
   WriterGroup* group_ = nullptr;  ///< of its stream
+  std::string reservation_;       ///< of its stream
 };
 
 }  // namespace forebay::server

@@ -9,6 +9,7 @@
 #include <forebay/result.h>
 #include <forebay/storage/journal_generated.h>
 
+#include "loop/access_rights.h"
 #include "space/space_user.h"
 
 namespace forebay::server {
@@ -45,6 +46,8 @@ class StreamsToWrite {
   /// stream that cannot be opened), no_space.
   virtual Result<WriterGroup*> find_to_write(const Peer& peer, const std::string& reservation,
                                              const std::string& stream, bool make) = 0;
+  /// What the peer may do there now; none where there is no such reservation.
+  virtual AccessRights rights_of(const Peer& peer, const std::string& reservation) = 0;
 };
 
 }  // namespace forebay::server

@@ -306,6 +306,17 @@ class Requests {
     wish.read_data = choices_.seldom(2);
     return {MessageType::audit_query, packed(wish)};
   }
+  Request reservation_share() {
+    wire::ReservationShareT wish;
+    wish.name = Names::reservation(choices_);
+    if (!choices_.seldom(8)) {
+      wish.share = std::make_unique<wire::ShareT>();
+      wish.share->kind = static_cast<std::uint8_t>(choices_.below(4));
+      wish.share->id = static_cast<std::uint32_t>(choices_.below(3));
+      wish.share->rights = static_cast<std::uint8_t>(choices_.below(6));
+    }
+    return {MessageType::reservation_share, packed(wish)};
+  }
   Request token_create() {
     wire::TokenCreateT wish;
     wish.reservation = Names::reservation(choices_);
@@ -405,6 +416,7 @@ constexpr Requests::Generator Requests::generators[] = {
     {MessageType::hello, &Requests::hello},
     {MessageType::token_create, &Requests::token_create},
     {MessageType::step_begin, &Requests::step_begin},
+    {MessageType::reservation_share, &Requests::reservation_share},
 };
 inline constexpr std::size_t Requests::kinds = std::size(generators);
 

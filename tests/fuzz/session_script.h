@@ -42,6 +42,7 @@ class SessionScript {
     reservations_query = 30,
     hello = 31,
     token_create = 32,
+    reservation_share = 34,
   };
   enum Action : std::uint8_t {
     settle = 0,

@@ -25,6 +25,7 @@ constexpr bool is_request(protocol::MessageType type) {
     case staged_mark:
     case precious_set:
     case audit_query:
+    case reservation_share:
     case writer_open:
     case writer_rejoin:
     case space_request:

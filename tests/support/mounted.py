@@ -17,7 +17,7 @@ __all__ = ["fill", "mounted"]
 
 @contextlib.contextmanager
 def mounted(folder: Path, mebibytes: int, kind: str = "tmpfs") -> Iterator[Path]:
-    """A file system of this size, of kind ``tmpfs`` or ``ext4``, in a folder that is made for it.
+    """A file system of this size, of kind ``tmpfs`` or ``ext4``, in a folder made for it. ``ramfs``: of no size.
 
     Skips the test where it cannot be mounted.
     """
@@ -26,6 +26,8 @@ def mounted(folder: Path, mebibytes: int, kind: str = "tmpfs") -> Iterator[Path]
     folder.mkdir()
     if kind == "tmpfs":
         mount = ["mount", "-t", "tmpfs", "-o", f"size={mebibytes}m", "forebay-test", str(folder)]
+    elif kind == "ramfs":
+        mount = ["mount", "-t", "ramfs", "forebay-test", str(folder)]
     else:
         if shutil.which("mkfs.ext4") is None:
             pytest.skip("mkfs.ext4 is not installed")

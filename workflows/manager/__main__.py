@@ -60,6 +60,9 @@ def main() -> int:
     """Runs the manager; 0 after a clean end."""
     parser = argparse.ArgumentParser(prog="python -m forebay.workflows.manager", description=__doc__)
     parser.add_argument("--root", required=True, type=Path, help="the instance's root")
+    parser.add_argument(
+        "--shared", action="store_true", help="other users may have reservations, although the manager is not root"
+    )
     parser.add_argument("--ready-fd", type=int, help="descriptor to write `ready` to")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
@@ -67,7 +70,7 @@ def main() -> int:
     instance = Instance.below(arguments.root)
     try:
         with _lock(instance), _socket(instance) as listener:
-            asyncio.run(_serve(instance, listener, arguments.ready_fd))
+            asyncio.run(_serve(instance, listener, arguments.ready_fd, shared=arguments.shared or os.geteuid() == 0))
     except (ForebayError, OSError) as error:
         _log.error("%s", error)
         return 1
@@ -75,7 +78,7 @@ def main() -> int:
     return 0
 
 
-async def _serve(instance: Instance, listener: socket.socket, ready_fd: int | None) -> None:
+async def _serve(instance: Instance, listener: socket.socket, ready_fd: int | None, *, shared: bool) -> None:
     database = Database(instance.manager_database)
     link = ServerLink(lambda: Admin(instance))
     supervisor = StageSupervisor(database, instance.root)
@@ -88,7 +91,7 @@ async def _serve(instance: Instance, listener: socket.socket, ready_fd: int | No
     def request_exit() -> None:
         server.should_exit = True
 
-    settings.app = build_api(database, link, reservations, supervisor, instance.root, request_exit)
+    settings.app = build_api(database, link, reservations, supervisor, instance.root, request_exit, shared=shared)
     attachments = Attachments(database, reservations)
     settings.app.include_router(build_attachment_router(attachments, Why(database)))
     slurm = _serve_slurm(settings.app, database, link, supervisor, reservations, attachments, instance)

@@ -76,8 +76,13 @@ def build_api(
     supervisor: StageSupervisor,
     root: Path,
     request_exit: Callable[[], None],
+    *,
+    shared: bool,
 ) -> FastAPI:
-    """The application over these parts; `request_exit` is called when the instance is to go down."""
+    """The application over these parts; `request_exit` is called when the instance is to go down.
+
+    `shared`: users other than its own may have reservations.
+    """
     api = FastAPI(title="Forebay manager", version=version("forebay"))
     started_ns = time.time_ns()
 
@@ -94,6 +99,7 @@ def build_api(
             "version": version("forebay"),
             "root": str(root),
             "started_ns": started_ns,
+            "shared": shared,
             "server_pid": None if incarnation is None else incarnation[0],
         }
 
@@ -110,6 +116,12 @@ def build_api(
     @api.post("/reservations")
     def create_reservation(request: ReservationRequest, peer: CurrentPeer) -> dict[str, Any]:
         """Creates a reservation; idempotent."""
+        if not shared and not peer.is_administrator:
+            raise PermissionDeniedError(
+                f"this instance is user {os.geteuid()}'s own and takes no reservations of others; ask them for "
+                "`forebay up --shared`, or start one of your own with `forebay up`",
+                str(root),
+            )
         wish = ReservationRow(
             name=request.name,
             capacity_bytes=parse_size(request.capacity),

@@ -36,11 +36,18 @@ def up(
             help="An address of this node for clients on other nodes: node7:7460, say. Default: no port is open.",
         ),
     ] = None,
+    shared: Annotated[
+        bool,
+        typer.Option(
+            "--shared",
+            help="Let other users have reservations in it. An instance of root's always does, your own does not.",
+        ),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Start the instance in the background: the staging server and the manager. Returns when both serve; idempotent."""
     instance = chosen_or_current()
-    state = InstanceControl(instance).up(None if capacity is None else parse_size(capacity), listen)
+    state = InstanceControl(instance).up(None if capacity is None else parse_size(capacity), listen, shared=shared)
     weakness = sync_weakness(instance.root)
     if as_json:
         print_json(

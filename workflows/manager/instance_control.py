@@ -49,8 +49,8 @@ class InstanceControl:
         self._server = Daemon("forebayd", instance.server_lock, instance.server_identity, instance.server_log)
         self._manager = Daemon("the manager", instance.manager_lock, instance.manager_identity, instance.manager_log)
 
-    def up(self, capacity_bytes: int | None, listen: str | None = None) -> InstanceState:
-        """Starts what does not run. Returns when both serve."""
+    def up(self, capacity_bytes: int | None, listen: str | None = None, *, shared: bool = False) -> InstanceState:
+        """Starts what does not run. Returns when both serve. `shared`: other users may have reservations."""
         self._make_root()
         with self._switch():
             server_started = not self._server.is_running
@@ -75,7 +75,9 @@ class InstanceControl:
                 )
             manager_started = not self._manager.is_running
             if manager_started:
-                self._start_manager()
+                self._start_manager(shared=shared)
+            elif shared:
+                self._check_shared()
         return InstanceState(info, server_started, manager_started)
 
     def down(self, *, force: bool) -> dict[str, Any]:
@@ -134,9 +136,19 @@ class InstanceControl:
             database.close()
         return [row.name for row in doomed]
 
-    def _start_manager(self) -> None:
+    def _check_shared(self) -> None:
+        with ManagerClient(self._instance) as manager:
+            if not manager.health()["shared"]:
+                raise InvalidArgumentError(
+                    "the instance runs and takes no reservations of other users; to change it, run `forebay down`, "
+                    "then `forebay up --shared`",
+                    str(self._instance.root),
+                )
+
+    def _start_manager(self, *, shared: bool = False) -> None:
+        command = [sys.executable, "-m", "forebay.workflows.manager", "--root", str(self._instance.root)]
         self._manager.start(
-            [sys.executable, "-m", "forebay.workflows.manager", "--root", str(self._instance.root)],
+            [*command, "--shared"] if shared else command,
             self._environment(),
             _START_SECONDS_MAX,
         )

@@ -7,8 +7,10 @@ from typing import Annotated
 
 import typer
 
+import forebay
 from forebay.cli.chosen import chosen_or_current
 from forebay.cli.output import JsonOption, console, print_json
+from forebay.cli.shares import access_text, apply_share, parse_share
 from forebay.cli.streams import check_reservation
 from forebay.manager.client import ManagerClient
 from forebay.records import AccessMode, ReservationType
@@ -33,10 +35,17 @@ def create(
         bool, typer.Option("--persistent", help="Keep it until it is destroyed, also after `forebay down`.")
     ] = False,
     access_mode: Annotated[AccessMode, typer.Option(help="Layout on the servers.")] = AccessMode.STRIPED,
+    share: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SHARE", help="As `forebay share` after it: group:NAME=read, user:NAME=write; may be given again."
+        ),
+    ] = None,
     kind: Annotated[ReservationType, typer.Option("--type", help="Kind of reservation.")] = ReservationType.SCRATCH,
     as_json: JsonOption = False,
 ) -> None:
     """Create a reservation; idempotent."""
+    shares = [parse_share(text) for text in share or ()]
     with ManagerClient(chosen_or_current()) as manager:
         info = manager.create(
             name,
@@ -46,6 +55,13 @@ def create(
             access_mode=access_mode.value,
             kind=kind.value,
         )
+    shared: forebay.ReservationInfo | None = None
+    if shares:
+        with forebay.Admin(chosen_or_current()) as admin:
+            for wish in shares:
+                shared = apply_share(admin, name, wish)
+            assert shared is not None
+            info = shared.as_dict()
     if as_json:
         print_json({"reservation": info})
         return
@@ -53,7 +69,8 @@ def create(
     size = format_size(info["capacity_bytes"])
     if info["files_bytes"]:
         size += f" for streams, {format_size(info['files_bytes'])} for files"
-    console().print(f"{name}: {size}, kept {until}", markup=False, soft_wrap=True)
+    access = "" if shared is None else f"; {access_text(shared)}"
+    console().print(f"{name}: {size}, kept {until}{access}", markup=False, soft_wrap=True)
 
 
 @destroy_app.command(epilog="Example: forebay destroy run1")

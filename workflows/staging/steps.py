@@ -25,6 +25,7 @@ from forebay.errors import (
     ForebayError,
     InvalidArgumentError,
     NoSpaceError,
+    PermissionDeniedError,
     StepGoneError,
     UnsupportedError,
     VariableNotFoundError,
@@ -122,6 +123,7 @@ class _Stager:
         self._staged: list[int] = []
         self._kept: list[int] = []
         self._lost: list[int] = []
+        self._only_reads = False  # may not say that steps are staged
         self._corrupt: list[CorruptError] = []
 
     def run(self) -> Json:
@@ -307,13 +309,23 @@ class _Stager:
         step = work.step
         if (complete or self._job.mark_partial) and not (already and step.summary.staged):
             receipt = str(self._destination.receipt.path)
-            self._admin.mark_staged(self._stream.address, step.epoch, [step.number], receipt)
+            self._mark_staged(step, receipt)
         with self._reporting:
             progress = self._reporter.progress
             progress.items_done += 1
             progress.bytes_done += step.size_bytes - work.bytes_done
             self._reporter.update(at_once=True)
         self._release(work)
+
+    def _mark_staged(self, step: Step, receipt: str) -> None:
+        if self._only_reads:
+            return
+        try:
+            self._admin.mark_staged(self._stream.address, step.epoch, [step.number], receipt)
+        except PermissionDeniedError:
+            # Whose reservation it is decides what may be dropped, not who takes a copy.
+            self._only_reads = True
+            self._note("you may only read this stream: its steps are staged out, but not marked as staged")
 
     def _lose(self, work: _InFlight) -> None:
         self._lost.append(work.step.number)

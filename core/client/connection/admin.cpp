@@ -141,6 +141,16 @@ Result<void> Admin::destroy_reservation(std::string_view name, bool force) {
   return impl_->order(MessageType::reservation_destroy, destroy, "reservation " + destroy.name);
 }
 
+Result<ReservationInfo> Admin::share_reservation(std::string_view name, const Share& share) {
+  wire::ReservationShareT wish;
+  wish.name = name;
+  wish.share = std::make_unique<wire::ShareT>(protocol::to_wire<wire::ShareT>(share));
+  const std::string where = "reservation " + wish.name;
+  ASSIGN_OR_RETURN(auto shared, impl_->ask_reservations(MessageType::reservation_share, wish, where));
+  if (shared.empty()) return fail(ErrorCode::protocol, "the server did not say what it shared", where);
+  return std::move(shared.back());
+}
+
 Result<std::vector<ReservationInfo>> Admin::reservations() {
   return impl_->ask_reservations(MessageType::reservations_query, wire::ReservationsQueryT());
 }

@@ -54,7 +54,8 @@ Pin::~Pin() {
 
 Result<void> Pin::check() const {
   if (!lost_ || link_->is_remote()) return {};
-  return fail(ErrorCode::step_gone, "the server was restarted and could not keep this step for this reader",
+  return fail(ErrorCode::step_gone,
+              "the server was restarted, or the right to read was taken away: this step is not kept for this reader",
               link_->where() + step_text(step_));
 }
 
@@ -196,9 +197,16 @@ Result<void> ReaderLink::resume(const Connection& broken, Deadline deadline) {
       });
   if (!connected) {
     if (connected.error().where.empty()) connected.error().where = where();
+    if (connected.error().code == ErrorCode::permission_denied) lose_pins();
     return fail(std::move(connected.error()));
   }
   return {};
+}
+
+void ReaderLink::lose_pins() {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [key, entry] : pins_) entry.first->lost_ = true;
+  pins_.clear();
 }
 
 void ReaderLink::set_position(std::uint32_t epoch, std::uint64_t position) {

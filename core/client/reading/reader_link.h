@@ -136,6 +136,8 @@ class ReaderLink : public std::enable_shared_from_this<ReaderLink> {
   /// The pins that a resuming reader says it holds. Declared before a lock, for the last owner of one releases it.
   using Presented = std::vector<std::shared_ptr<Pin>>;
 
+  /// The server holds none of them any more.
+  void lose_pins();
   /// Sends ReaderOpen, to resume where `presented` is given, and from its answer on uses this connection.
   Result<void> greet(const std::shared_ptr<Connection>& connection, Presented* presented, Deadline deadline);
   void release(Pin& pin);

@@ -43,6 +43,12 @@ class PythonAdmin {
     handle_.call([&](Admin& admin) { return admin.destroy_reservation(name, force); });
   }
 
+  nb::dict share_reservation(const std::string& name, const std::string& kind, std::uint32_t id,
+                             const std::string& rights) {
+    const Share share{choice("kind", kind, share_kinds), id, choice("rights", rights, share_rights)};
+    return dict_of(handle_.call([&](Admin& admin) { return admin.share_reservation(name, share); }));
+  }
+
   nb::object reservations() {
     return object_of(handle_.call([](Admin& admin) { return admin.reservations(); }));
   }
@@ -125,6 +131,7 @@ nb::dict record_fields() {
   add("StepSummary", StepSummary{});
   add("ConsumerInfo", ConsumerInfo{});
   add("StreamInfo", StreamInfo{});
+  add("Share", Share{});
   add("ReservationInfo", ReservationInfo{});
   add("ServerInfo", ServerInfo{});
   add("Finding", Finding{});
@@ -143,6 +150,7 @@ void bind_admin(nb::module_& module) {
       .def("create_reservation", &PythonAdmin::create_reservation, "name"_a, "capacity_bytes"_a, "files_bytes"_a,
            "lifetime"_a, "access_mode"_a, "reservation_type"_a, "owner_uid"_a.none(), "owner_gid"_a.none())
       .def("destroy_reservation", &PythonAdmin::destroy_reservation, "name"_a, "force"_a)
+      .def("share_reservation", &PythonAdmin::share_reservation, "name"_a, "kind"_a, "number"_a, "rights"_a)
       .def("reservations", &PythonAdmin::reservations)
       .def("reservation", &PythonAdmin::reservation, "name"_a)
       .def("streams", &PythonAdmin::streams, "reservation"_a)

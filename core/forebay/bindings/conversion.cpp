@@ -19,6 +19,12 @@ nb::object object_of(AccessMode mode) {
 nb::object object_of(ReservationType type) {
   return nb::cast(name_of(type, reservation_types));
 }
+nb::object object_of(Share::Kind kind) {
+  return nb::cast(name_of(kind, share_kinds));
+}
+nb::object object_of(Rights rights) {
+  return nb::cast(to_string(rights));
+}
 nb::object object_of(StreamStatus status) {
   return nb::cast(to_string(status));
 }

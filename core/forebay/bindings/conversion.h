@@ -49,6 +49,9 @@ struct Choice {
 inline constexpr Choice<Lifetime> lifetimes[] = {{"job", Lifetime::job}, {"persistent", Lifetime::persistent}};
 inline constexpr Choice<AccessMode> access_modes[] = {{"striped", AccessMode::striped},
                                                       {"private", AccessMode::private_}};
+inline constexpr Choice<Share::Kind> share_kinds[] = {{"user", Share::Kind::user}, {"group", Share::Kind::group}};
+inline constexpr Choice<Rights> share_rights[] = {
+    {"none", Rights::none}, {"read", Rights::read}, {"write", Rights::write}};
 inline constexpr Choice<ReservationType> reservation_types[] = {{"scratch", ReservationType::scratch},
                                                                 {"cache", ReservationType::cache}};
 
@@ -67,6 +70,8 @@ nanobind::object object_of(const std::string& text);
 nanobind::object object_of(Lifetime lifetime);
 nanobind::object object_of(AccessMode mode);
 nanobind::object object_of(ReservationType type);
+nanobind::object object_of(Share::Kind kind);
+nanobind::object object_of(Rights rights);
 nanobind::object object_of(StreamStatus status);
 nanobind::object object_of(Finding::Severity severity);
 nanobind::object object_of(const Retention& retention);

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import grp
-import pwd
 from typing import Annotated
 
 import typer
@@ -14,6 +12,7 @@ from forebay.cli.arguments import stream_names
 from forebay.cli.chosen import chosen
 from forebay.cli.contents import show_step
 from forebay.cli.output import JsonOption, format_time, print_fields, print_json, print_table
+from forebay.cli.shares import access_text, group_name, user_name
 from forebay.cli.streams import STREAM_COLUMNS, check_reservation, stream_row
 from forebay.records import Address, ReservationInfo
 from forebay.sizes import format_size
@@ -27,7 +26,10 @@ def register(app: typer.Typer) -> None:
     app.command("show", epilog="Example: forebay show run1; forebay show run1/flow@17")(show)
 
 
-def list_reservations(as_json: JsonOption = False) -> None:
+def list_reservations(
+    long: Annotated[bool, typer.Option("--long", "-l", help="Also who may use each one.")] = False,
+    as_json: JsonOption = False,
+) -> None:
     """List the reservations and what is left of the pool."""
     with forebay.Admin(chosen()) as admin:
         reservations = admin.reservations()
@@ -36,7 +38,7 @@ def list_reservations(as_json: JsonOption = False) -> None:
         print_json({"reservations": [info.as_dict() for info in reservations], "server": server.as_dict()})
         return
     print_table(
-        ("NAME", ">CAPACITY", ">USED", ">FILES", ">STREAMS", "LIFETIME", "OWNER"),
+        ("NAME", ">CAPACITY", ">USED", ">FILES", ">STREAMS", "LIFETIME", "ACCESS" if long else "OWNER"),
         (
             (
                 info.name,
@@ -45,7 +47,7 @@ def list_reservations(as_json: JsonOption = False) -> None:
                 f"{format_size(info.files_used_bytes)} of {format_size(info.files_bytes)}",
                 str(info.streams),
                 info.lifetime.value,
-                user_name(info.owner_uid),
+                access_text(info) if long else user_name(info.owner_uid),
             )
             for info in reservations
         ),
@@ -96,7 +98,8 @@ def _reservation_fields(info: ReservationInfo) -> list[tuple[str, str]]:
         ("files", _use(info.files_used_bytes, info.files_bytes)),
         ("lifetime", info.lifetime.value),
         ("kind", f"{info.access_mode.value} {info.type.value}"),
-        ("owner", f"{user_name(info.owner_uid)}:{_group_name(info.owner_gid)}"),
+        ("owner", f"{user_name(info.owner_uid)}:{group_name(info.owner_gid)}"),
+        ("access", access_text(info)),
         ("created", format_time(info.created_ns)),
         ("files in", info.files_path),
     ]
@@ -105,18 +108,3 @@ def _reservation_fields(info: ReservationInfo) -> list[tuple[str, str]]:
 def _use(used_bytes: int, granted_bytes: int) -> str:
     share = f" ({100 * used_bytes / granted_bytes:.0f} %)" if granted_bytes else ""
     return f"{format_size(used_bytes)} of {format_size(granted_bytes)}{share}"
-
-
-def user_name(uid: int) -> str:
-    """The user's name, or the number where it has none."""
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
-
-
-def _group_name(gid: int) -> str:
-    try:
-        return grp.getgrgid(gid).gr_name
-    except KeyError:
-        return str(gid)

@@ -18,7 +18,19 @@ import typer.core
 import typer.main
 
 import forebay
-from forebay.cli import config, contents, doctor, environment, maintenance, reservations, streams, tail, token, watch
+from forebay.cli import (
+    config,
+    contents,
+    doctor,
+    environment,
+    maintenance,
+    reservations,
+    shares,
+    streams,
+    tail,
+    token,
+    watch,
+)
 from forebay.cli.chosen import one_command_line
 from forebay.cli.failures import ExitStatus, fail_with
 from forebay.cli.shared_options import HELP_NAMES, RootOption, flags_without_values, with_shared_options
@@ -97,7 +109,7 @@ def root(
         sys.stdout.write(context.get_help() + "\n")
 
 
-for commands in (reservations, streams, contents, tail, watch, maintenance, token, environment, config, doctor):
+for commands in (reservations, shares, streams, contents, tail, watch, maintenance, token, environment, config, doctor):
     commands.register(app)
 
 

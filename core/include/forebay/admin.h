@@ -20,6 +20,33 @@ enum class AccessMode : std::uint8_t { striped = 1, private_ = 2 };
 enum class ReservationType : std::uint8_t { scratch = 1, cache = 2 };
 enum class Lifetime : std::uint8_t { job = 1, persistent = 2 };
 
+/// What somebody may do in a reservation; each includes those before it. On the wire and on disk: never renumber.
+enum class Rights : std::uint8_t {
+  none = 1,
+  read = 2,   ///< list, read and follow streams; read files/
+  write = 3,  ///< also write, change and remove streams and files
+  own = 4,    ///< also share and destroy the reservation; the owner's, root's and the server's user's
+};
+
+/// "none", "read", "write", "own".
+std::string_view to_string(Rights rights) noexcept;
+
+/// What a user or a group may do in a reservation of somebody else's.
+struct Share {
+  enum class Kind : std::uint8_t { user = 1, group = 2 };
+  Kind kind = Kind::user;
+  std::uint32_t id = 0;          ///< uid or gid
+  Rights rights = Rights::none;  ///< not own
+
+  /// See StepSummary::each_field.
+  template <class Visit, class... Records>
+  static void each_field(Visit&& visit, Records&... records) {
+    visit("kind", records.kind...);
+    visit("id", records.id...);
+    visit("rights", records.rights...);
+  }
+};
+
 struct ReservationSpec {
   std::string name;
   std::uint64_t capacity_bytes = 0;  ///< for streams, rounded up to the pool's granularity; 0: only with files_bytes
@@ -59,7 +86,9 @@ struct ReservationInfo {
   std::uint32_t owner_gid = 0;
   std::int64_t created_ns = 0;
   std::uint32_t streams = 0;
-  std::string files_path;  ///< absolute path of files/
+  std::string files_path;               ///< absolute path of files/
+  std::vector<Share> shares;            ///< beside the owner, and the owner's group, which may write if it is not here
+  std::uint64_t access_generation = 0;  ///< raised whenever somebody's rights become less
 
   /// See StepSummary::each_field.
   template <class Visit, class... Records>
@@ -79,6 +108,8 @@ struct ReservationInfo {
     visit("created_ns", records.created_ns...);
     visit("streams", records.streams...);
     visit("files_path", records.files_path...);
+    visit("shares", records.shares...);
+    visit("access_generation", records.access_generation...);
   }
 };
 
@@ -150,6 +181,10 @@ class Admin {
   /// of a reservation that they may not use. refused with live writers or unstaged precious steps unless
   /// `force`.
   Result<void> destroy_reservation(std::string_view name, bool force);
+  /// Replaces what this user or group may do; the owner and root may. Idempotent. Taking rights away ends what uses
+  /// them. A user's share counts alone; of the groups', the most. Errors: permission_denied, invalid_argument,
+  /// unsupported (files/ cannot have it on its file system).
+  Result<ReservationInfo> share_reservation(std::string_view name, const Share& share);
   Result<std::vector<ReservationInfo>> reservations();
   Result<ReservationInfo> reservation(std::string_view name);
 

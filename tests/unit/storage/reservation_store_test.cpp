@@ -146,7 +146,17 @@ TEST_F(ReservationStoreTest, versions_without_capacity_for_files_do_not_read_a_r
   EXPECT_TRUE(decode_reservation(encoded(1, reservation_record())));
   EXPECT_EQ(decode_reservation(encoded(1, record)).error().code, ErrorCode::corrupt);
   EXPECT_EQ(decode_reservation(encoded(2, reservation_record())).error().code, ErrorCode::corrupt);
-  EXPECT_EQ(decode_reservation(encoded(3, record)).error().code, ErrorCode::unsupported);
+  EXPECT_EQ(decode_reservation(encoded(4, record)).error().code, ErrorCode::unsupported);
+  // Shares, and having had some, are a type of their own, whatever there is for files.
+  EXPECT_EQ(decode_reservation(encoded(3, record)).error().code, ErrorCode::corrupt);
+  record.access_generation = 1;
+  EXPECT_EQ(record_type_for(record), 3);
+  EXPECT_TRUE(decode_reservation(encoded(3, record)));
+  EXPECT_EQ(decode_reservation(encoded(2, record)).error().code, ErrorCode::corrupt);
+  record.shares.push_back(std::make_unique<reservation::ShareT>());
+  record.shares.back()->kind = 1;
+  record.shares.back()->rights = 4;  // own is nobody's share
+  EXPECT_EQ(decode_reservation(encoded(3, record)).error().code, ErrorCode::corrupt);
 }
 
 TEST_F(ReservationStoreTest, segments_have_their_space) {

@@ -125,6 +125,13 @@ class MalformedTest : public ServerTest {
     token.rights = 1;
     token.lifetime_s = 60;
     add(MessageType::token_create, token);
+    wire::ReservationShareT share;
+    share.name = "res";
+    share.share = std::make_unique<wire::ShareT>();
+    share.share->kind = 1;
+    share.share->id = 12345;
+    share.share->rights = 2;
+    add(MessageType::reservation_share, share);
     add(MessageType::writer_open, writer_open());
     add(MessageType::writer_rejoin, rejoin);
     add(MessageType::step_begin, wire::StepBeginT());

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`forebay share`: who else may use a reservation; and how the other commands say it."""
+
+from __future__ import annotations
+
+import grp
+import pwd
+from typing import Annotated
+
+import typer
+
+import forebay
+from forebay.cli.chosen import chosen
+from forebay.cli.output import JsonOption, console, print_json
+from forebay.cli.streams import check_reservation
+from forebay.errors import InvalidArgumentError
+from forebay.records import ReservationInfo, Rights, Share, ShareKind
+
+__all__ = ["access_text", "apply_share", "group_name", "parse_share", "register", "user_name"]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command("share", epilog="Example: forebay share run1 --group climate --rights read")(share)
+
+
+def share(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The reservation's name.")],
+    rights: Annotated[
+        Rights, typer.Option(help="read: its streams and files; write: change them, too; none: take both away.")
+    ],
+    group: Annotated[str | None, typer.Option("--group", metavar="GROUP", help="A group, by name or number.")] = None,
+    user: Annotated[str | None, typer.Option("--user", metavar="USER", help="A user, by name or number.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Let a user or a group into a reservation, or out; for its owner and root. Idempotent.
+
+    A user's own share counts alone; without one, the most that any of their groups has. Programs that use a right which
+    is taken away end with an error.
+    """
+    check_reservation(name)
+    if (user is None) == (group is None):
+        raise InvalidArgumentError("say whom: --user USER or --group GROUP, one of them")
+    kind, who = (ShareKind.USER, user) if user is not None else (ShareKind.GROUP, group)
+    assert who is not None
+    wish = Share(kind, _number_of(kind, who), rights)
+    with forebay.Admin(chosen()) as admin:
+        info = apply_share(admin, name, wish)
+    if as_json:
+        print_json({"reservation": info.as_dict()})
+        return
+    console().print(f"{name}: {access_text(info)}", markup=False, soft_wrap=True)
+
+
+def apply_share(admin: forebay.Admin, name: str, wish: Share) -> ReservationInfo:
+    """Has the server share the reservation."""
+    if wish.kind is ShareKind.USER:
+        return admin.share(name, wish.rights, user=wish.id)
+    return admin.share(name, wish.rights, group=wish.id)
+
+
+def parse_share(text: str) -> Share:
+    """The share that ``user:NAME=RIGHTS`` or ``group:NAME=RIGHTS`` means."""
+    whom, _, rights = text.rpartition("=")
+    kind, _, who = whom.partition(":")
+    known = kind in (ShareKind.USER, ShareKind.GROUP) and rights in list(Rights)
+    if not known or not who:
+        raise InvalidArgumentError(
+            f"--share {text!r}: expected group:NAME=read or user:NAME=read, with read, write or none"
+        )
+    return Share(ShareKind(kind), _number_of(ShareKind(kind), who), Rights(rights))
+
+
+def access_text(info: ReservationInfo) -> str:
+    """Who may do what, in a line."""
+    parts = [f"owner {user_name(info.owner_uid)}"]
+    told = {(share.kind, share.id) for share in info.shares}
+    if (ShareKind.GROUP, info.owner_gid) not in told:
+        parts.append(f"group {group_name(info.owner_gid)} write")
+    for share in info.shares:
+        name = user_name(share.id) if share.kind is ShareKind.USER else group_name(share.id)
+        parts.append(f"{share.kind.value} {name} {share.rights.value}")
+    return ", ".join(parts)
+
+
+def user_name(uid: int) -> str:
+    """The user's name, or the number where it has none."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def group_name(gid: int) -> str:
+    """The group's name, or the number where it has none."""
+    try:
+        return grp.getgrgid(gid).gr_name
+    except KeyError:
+        return str(gid)
+
+
+_NUMBER_MAX = 2**32 - 2  # The last one means nobody.
+
+
+def _number_of(kind: ShareKind, who: str) -> int:
+    try:
+        return pwd.getpwnam(who).pw_uid if kind is ShareKind.USER else grp.getgrnam(who).gr_gid
+    except KeyError:
+        pass
+    if not who.isdecimal() or int(who) > _NUMBER_MAX:
+        raise InvalidArgumentError(f"there is no {kind.value} {who!r} on this machine; give its name or number")
+    return int(who)

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reservations/shares.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/fail_point.h"
+#include "base/return_error.h"
+#include "loop/connection.h"
+#include "storage/files_access.h"
+#include "storage/reservation_check.h"
+#include "storage/reservation_store.h"
+
+namespace forebay::server {
+namespace {
+
+Share share_of(const reservation::ShareT& share) {
+  return {static_cast<Share::Kind>(share.kind), share.id, static_cast<Rights>(share.rights)};
+}
+
+std::string where_of(const reservation::ReservationT& record) {
+  return "reservation " + record.name;
+}
+
+/// What members of the group may do, for as far as this group decides.
+Rights rights_of_group(const reservation::ReservationT& record, std::uint32_t group) {
+  for (const auto& share : record.shares) {
+    const Share known = share_of(*share);
+    if (known.kind == Share::Kind::group && known.id == group) return known.rights;
+  }
+  return group == record.owner_gid ? Rights::write : Rights::none;
+}
+
+/// What a user may do who had no share before: what their groups allow is not known here, so the most that any does.
+Rights most_of_groups(const reservation::ReservationT& record) {
+  Rights most = rights_of_group(record, record.owner_gid);
+  for (const auto& share : record.shares) {
+    const Share known = share_of(*share);
+    if (known.kind == Share::Kind::group) most = std::max(most, known.rights);
+  }
+  return most;
+}
+
+bool takes_away(const reservation::ReservationT& record, const Share& share) {
+  if (share.kind == Share::Kind::group) return share.rights < rights_of_group(record, share.id);
+  const auto before = std::ranges::find_if(record.shares, [&](const auto& known) {
+    return share_of(*known).kind == Share::Kind::user && known->id == share.id;
+  });
+  return share.rights < (before == record.shares.end() ? most_of_groups(record) : share_of(**before).rights);
+}
+
+}  // namespace
+
+Rights rights_in(const reservation::ReservationT& record, const Peer& peer) {
+  if (peer.remote) return Rights::none;
+  if (peer.administrator || peer.uid == record.owner_uid) return Rights::own;
+  Rights most = peer.in_group(record.owner_gid) ? rights_of_group(record, record.owner_gid) : Rights::none;
+  for (const auto& share : record.shares) {
+    const Share known = share_of(*share);
+    if (known.kind == Share::Kind::user && known.id == peer.uid) return known.rights;
+    if (known.kind == Share::Kind::group && peer.in_group(known.id)) most = std::max(most, known.rights);
+  }
+  return most;
+}
+
+std::vector<Share> shares_of(const reservation::ReservationT& record) {
+  std::vector<Share> shares;
+  for (const auto& share : record.shares) shares.push_back(share_of(*share));
+  return shares;
+}
+
+Result<void> check_share(const reservation::ReservationT& record, const Share& share) {
+  const bool known_kind = share.kind == Share::Kind::user || share.kind == Share::Kind::group;
+  const bool known_rights =
+      share.rights == Rights::none || share.rights == Rights::read || share.rights == Rights::write;
+  if (!known_kind || !known_rights)
+    return fail(ErrorCode::invalid_argument, "a share gives a user or a group the rights read, write or none",
+                where_of(record));
+  if (share.kind == Share::Kind::user && share.id == record.owner_uid) {
+    return fail(ErrorCode::invalid_argument,
+                fmt::format("user {} owns the reservation and may do everything", share.id), where_of(record));
+  }
+  return {};
+}
+
+Result<reservation::ReservationT> with_share(const reservation::ReservationT& record, const Share& share) {
+  reservation::ReservationT changed(record);
+  if (takes_away(record, share)) ++changed.access_generation;
+  const auto key = [](const auto& known) { return std::pair(known->kind, known->id); };
+  auto entry = std::make_unique<reservation::ShareT>();
+  entry->kind = static_cast<std::uint8_t>(share.kind);
+  entry->id = share.id;
+  entry->rights = static_cast<std::uint8_t>(share.rights);
+  const auto place = std::ranges::lower_bound(changed.shares, key(entry), {}, key);
+  if (place != changed.shares.end() && key(*place) == key(entry)) {
+    *place = std::move(entry);
+  } else {
+    if (changed.shares.size() == storage::shares_max) {
+      return fail(ErrorCode::no_space,
+                  fmt::format("the reservation has {} shares, which is the most; share it with a group instead",
+                              storage::shares_max),
+                  where_of(record));
+    }
+    changed.shares.insert(place, std::move(entry));
+  }
+  return changed;
+}
+
+Result<void> share_files(storage::ReservationStore& store, reservation::ReservationT& record) {
+  RETURN_IF_ERROR(store.let_others_pass(record));
+  RETURN_IF_ERROR(storage::set_files_access(record, store.files_directory(record.id)));
+  reservation::ReservationT done(record);
+  done.files_access_due = false;
+  RETURN_IF_ERROR(store.replace_record(done));
+  record.files_access_due = false;
+  return {};
+}
+
+Result<void> put_shares_into_effect(storage::ReservationStore& store, reservation::ReservationT& record,
+                                    bool& recorded) {
+  RETURN_IF_ERROR(storage::check_files_access(record, store.files_directory(record.id)));
+  record.files_access_due = true;
+  RETURN_IF_ERROR(store.replace_record(record));
+  recorded = true;
+  fail_point("server.share.recorded");
+  return share_files(store, record);
+}
+
+}  // namespace forebay::server

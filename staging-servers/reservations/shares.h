@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who may do what in a reservation: what its record says of a peer, and how a share changes the record. See
+// docs/design/sharing.md.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <forebay/admin.h>
+#include <forebay/result.h>
+#include <forebay/storage/reservation_generated.h>
+
+namespace forebay::storage {
+class ReservationStore;
+}  // namespace forebay::storage
+
+namespace forebay::server {
+
+struct Peer;
+
+/// Root, the server's user and the owner own it. For others their own share counts, alone; without one the most that
+/// their groups have, of which the owner's may write unless a share says otherwise.
+Rights rights_in(const reservation::ReservationT& record, const Peer& peer);
+
+std::vector<Share> shares_of(const reservation::ReservationT& record);
+
+/// invalid_argument if this cannot be a share: of the owner, to own, of no known kind.
+Result<void> check_share(const reservation::ReservationT& record, const Share& share);
+
+/// The record with this share in place of what this user or group had. Its access generation is raised if somebody may
+/// do less than before. no_space if there are too many shares.
+Result<reservation::ReservationT> with_share(const reservation::ReservationT& record, const Share& share);
+
+/// In a worker: writes the record with its new shares, then tells the file system, for files/. unsupported, and nothing
+/// done, if that cannot express them. `recorded`: the shares count, whatever came of files/; what is left to be done
+/// says `record.files_access_due`, on disk too.
+Result<void> put_shares_into_effect(storage::ReservationStore& store, reservation::ReservationT& record,
+                                    bool& recorded);
+/// The second half, where a server died or failed before it.
+Result<void> share_files(storage::ReservationStore& store, reservation::ReservationT& record);
+
+}  // namespace forebay::server

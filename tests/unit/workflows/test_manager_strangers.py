@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whose reservations a manager takes that is not root's."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from forebay.workflows.manager.api import build_api
+from forebay.workflows.manager.peer import Peer
+
+
+class _Reservations:
+    """Says that it was asked."""
+
+    def create(self, wish: Any) -> Any:
+        return self
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"created": True}
+
+
+def _create_as(uid: int, *, shared: bool) -> tuple[int, dict[str, Any]]:
+    unused = cast(Any, None)
+    api = build_api(unused, unused, cast(Any, _Reservations()), unused, Path("/root"), lambda: None, shared=shared)
+    body = json.dumps({"name": "run1", "capacity": "16MiB"}).encode()
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/reservations",
+        "query_string": b"",
+        "headers": [(b"content-type", b"application/json")],
+        "state": {"peer": Peer(1, uid, uid)},
+    }
+    asyncio.run(api(scope, receive, send))
+    told = b"".join(message.get("body", b"") for message in sent)
+    return sent[0]["status"], json.loads(told)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_strangers_have_reservations_only_in_a_shared_instance(shared: bool) -> None:
+    stranger = os.geteuid() + 1
+    status, told = _create_as(stranger, shared=shared)
+    if shared:
+        assert (status, told) == (200, {"created": True})
+    else:
+        assert status == 403
+        assert "forebay up --shared" in told["error"]["what"]
+
+
+@pytest.mark.parametrize("uid", [0, os.geteuid()])
+def test_root_and_its_own_user_always_have(uid: int) -> None:
+    assert _create_as(uid, shared=False) == (200, {"created": True})
