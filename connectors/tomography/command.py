@@ -50,6 +50,7 @@ def reconstruct_command(
     The scan is a stream that forebay.connectors.tomography wrote: from a Data Exchange file by ingest(), or frame by
     frame by ScanWriter.
     """
+    forebay.Address.parse(stream)  # a mistaken one is told before a missing package
     needs_packages("reconstruction", "tomography", "skimage")
     from forebay.connectors.tomography.live import reconstruct
 

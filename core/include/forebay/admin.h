@@ -38,6 +38,8 @@ struct Share {
   std::uint32_t id = 0;          ///< uid or gid
   Rights rights = Rights::none;  ///< not own
 
+  bool operator==(const Share&) const = default;
+
   /// See StepSummary::each_field.
   template <class Visit, class... Records>
   static void each_field(Visit&& visit, Records&... records) {

@@ -112,6 +112,8 @@ class FakeServer:
             created_ns=self.created,
             streams=0,
             files_path="/",
+            shares=(),
+            access_generation=0,
         )
         return self.existing[name]
 
