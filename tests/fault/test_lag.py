@@ -82,7 +82,8 @@ def test_a_reader_that_is_killed_ends_the_wait(instance: Instance) -> None:
     (writer,) = instance.group(ADDRESS, 1, commands=True, lag_limit=1, block_timeout_ms=-1)
     for _ in range(2):
         step([writer])
-    for number, end in enumerate((LoadProcess.kill, LoadProcess.finish)):
+    ends: tuple[Callable[[LoadProcess], object], ...] = (LoadProcess.kill, LoadProcess.finish)
+    for number, end in enumerate(ends):
         reader = instance.follow(ADDRESS, consumer=f"viz{number}", commands=True)
         reader.wait_for("opened")
         before = writer.command("begin")

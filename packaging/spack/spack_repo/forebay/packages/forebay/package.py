@@ -37,8 +37,8 @@ class Forebay(CMakePackage):
     # The plugin is bound to one minor version by ADIOS2's C++ ABI.
     depends_on("adios2@2.12 +shared", when="+adios2")
 
-    conflicts("%gcc@:10", msg="Forebay is C++20; GCC 11 is the oldest that was tried")
-    conflicts("%clang@:13", msg="Forebay is C++20; Clang 14 is the oldest that was tried")
+    conflicts("%gcc@:10", msg="Forebay is C++20; GCC 11 is the oldest that is supported")
+    conflicts("%clang@:13", msg="Forebay is C++20; Clang 14 is the oldest that is supported")
     conflicts("platform=darwin", msg="Forebay uses Linux's pidfd, leases and descriptors over sockets")
     conflicts("platform=windows", msg="Forebay uses Linux's pidfd, leases and descriptors over sockets")
 
