@@ -95,6 +95,8 @@ def page() -> str:
 def main(arguments: list[str]) -> None:
     """Compares or writes."""
     text = page()
+    if "(Not available:" in text:
+        sys.exit("a command lacks its packages or was not built, so the page would lose it; ./run build, then again")
     if "--write" in arguments:
         PAGE.write_text(text, encoding="utf-8")
     elif not PAGE.exists() or PAGE.read_text(encoding="utf-8") != text:
