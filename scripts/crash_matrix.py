@@ -10,6 +10,7 @@ Every named fail point of the sources must be in a row. Without arguments it com
 
 import re
 import sys
+import textwrap
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,7 +102,7 @@ def page_of(rows: list[Row]) -> str:
         mine = sorted((operation for operation in operations if promise_of(operation) is promise), key=str.lower)
         if not mine:
             continue
-        parts.append(f"## {promise.title}\n\n{promise.text}\n")
+        parts.append(f"## {promise.title}\n\n{textwrap.fill(promise.text, 120)}\n")
         for operation in mine:
             parts.append(f"### {operation[0].upper()}{operation[1:]}\n")
             parts.append("| who fails, where | what survives | tried by | when |\n|---|---|---|---|")

@@ -10,8 +10,8 @@ __all__ = ["INTRODUCTION", "OTHER", "PROMISES", "Promise", "promise_of"]
 
 INTRODUCTION = """# What survives
 
-Whoever fails, and whenever: this page says what is left. First what is promised, then, promise by promise, each failure that the tests
-cause and the test that causes it.
+This page says what is left when something fails, whatever it is and whenever. First comes what is promised; then, for
+each promise, the failures that the tests cause, and the test that causes each.
 
 | who fails | what is left, and what happens next |
 |---|---|
@@ -30,16 +30,17 @@ cause and the test that causes it.
 A row names who fails and where, what survives, the test, and when the test runs:
 
 - *always*: by every `./run test`.
-- *by stride*: the test sweeps over all operations of a disk, all messages, records or changes. Every `./run test` tries at least an eighth
-  of these points, which the seed chooses. Eight seeds in a row try all of them; so do the shards of `./run test deep`, and
-  `./run test sweeps` at once.
+- *by stride*: the test sweeps over all operations of a disk, all messages, records or changes. Every `./run test` tries
+  at least an eighth of these points, which the seed chooses. Eight seeds in a row try all of them, and so do the
+  shards of `./run test deep`; `./run test sweeps` tries them all at once.
 - *in a shard*: by a shard of `./run test deep`, and by `./run test all`.
 
-"Killed" is SIGKILL, "before" and "behind" are just before and just after. [Concepts](concepts/index.md) explains incarnation, epoch and pin;
-[the journal's format](formats/journal.md) explains a roll. Names such as `server.commit.before_append` are fail points: places in the code
-where `FOREBAY_FAIL_POINT=NAME[:COUNT]=kill` ends the process at the COUNT-th passing. Tests at random moments print their seed;
-`FOREBAY_TEST_SEED` replays it, and `FOREBAY_TEST_COUNT` sets how many there are. A test that needs root, such as those of full disks, says so
-when it is skipped.
+"Killed" means SIGKILL; "before" and "after" mean just before and just after. [Concepts](concepts/index.md) explains
+incarnation, epoch and pin; [the journal's format](formats/journal.md) explains a roll. Names such as
+`server.commit.before_append` are fail points: places in the code where `FOREBAY_FAIL_POINT=NAME[:COUNT]=kill` ends the
+process at the COUNT-th passing. Tests at random moments print their seed; `FOREBAY_TEST_SEED` replays it, and
+`FOREBAY_TEST_COUNT` sets how many there are. A test that needs root, such as those of full disks, says so when it is
+skipped.
 
 The page is made from comments in the tests by `scripts/crash_matrix.py --write`; `./run check` compares them.
 """
@@ -81,8 +82,8 @@ PROMISES = (
     ),
     Promise(
         "Readers keep what they hold, and their place",
-        "What a reader has pinned stays as it is until it lets go, over every death and restart. A named consumer is given every kept step, "
-        "whole.",
+        "What a reader has pinned stays as it is until it lets go, over every death and restart. A named consumer is given "
+        "every kept step, whole.",
         r"holding|dask|map_steps",
     ),
     Promise(

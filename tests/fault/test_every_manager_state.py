@@ -86,7 +86,7 @@ class DeadlyWorkday(Workday):
 )
 # crash-matrix: the manager's work | manager, before it writes a change down, at `manager.change.before` | asked again after `forebay up`: everything done, once; doctor finds nothing
 # crash-matrix: the manager's work | manager, within a change of its database, at `manager.change.before_commit` | asked again after `forebay up`: everything done, once; doctor finds nothing
-# crash-matrix: the manager's work | manager, behind a change of its database, at `manager.change.after` | asked again after `forebay up`: everything done, once; doctor finds nothing
+# crash-matrix: the manager's work | manager, after a change of its database, at `manager.change.after` | asked again after `forebay up`: everything done, once; doctor finds nothing
 # crash-matrix: the manager's work | manager, before it asks the server, at `manager.call.before` | asked again after `forebay up`: everything done, once; doctor finds nothing
 # crash-matrix: the manager's work | manager, when the server has done it, at `manager.call.after` | asked again after `forebay up`: everything done, once; doctor finds nothing
 # crash-matrix: stages | manager, when it has started a stager, of steps or of files, at `manager.stage.spawned` | the stage goes on with the next manager

@@ -36,12 +36,12 @@ STEPS = 12
 )
 # crash-matrix: committing a step | server, between the parts of two ranks, at `server.part.received` | writers and readers go on after the restart; each step is there once, and each reader gets it once
 # crash-matrix: committing a step | server, before the commit record, at `server.commit.before_append` | writers and readers go on after the restart; each step is there once, and each reader gets it once
-# crash-matrix: committing a step | server, behind the commit record, not synced, at `server.commit.after_append` | writers and readers go on after the restart; each step is there once, and each reader gets it once
+# crash-matrix: committing a step | server, after the commit record, not synced, at `server.commit.after_append` | writers and readers go on after the restart; each step is there once, and each reader gets it once
 # crash-matrix: committing a step | server, before the writers' answer, at `server.commit.before_answer` | writers and readers go on after the restart; each step is there once, and each reader gets it once
 # crash-matrix: committing a step | server, before a reader is given it, at `server.deliver.before_answer` | writers and readers go on after the restart; each step is there once, and each reader gets it once
 # crash-matrix: making steps durable | server, before the data is synced, at `server.flush.before_sync` | writers and readers go on after the restart; each step is there once, and each reader gets it once
 # crash-matrix: making steps durable | server, between the syncs of data and journal, at `server.flush.before_journal_sync` | writers and readers go on after the restart; each step is there once, and each reader gets it once
-# crash-matrix: making steps durable | server, behind the sync, before the answer, at `server.flush.after_journal_sync` | writers and readers go on after the restart; each step is there once, and each reader gets it once
+# crash-matrix: making steps durable | server, after the sync, before the answer, at `server.flush.after_journal_sync` | writers and readers go on after the restart; each step is there once, and each reader gets it once
 def test_steps_under_way_are_taken_up_again(
     instances: Instances, chance: random.Random, place: str, durability: str
 ) -> None:
@@ -90,7 +90,7 @@ def test_durable_means_durable_also_for_a_step_sent_again(instances: Instances) 
     assert instance.stream("r/flow").durable == 0
 
 
-# crash-matrix: committing a step | server, behind the commit record, in the midst of another record | the step, once, to its writer and to readers; the torn record goes
+# crash-matrix: committing a step | server, after the commit record, in the middle of another record | the step, once, to its writer and to readers; the torn record goes
 def test_a_torn_record_behind_a_commit_costs_the_commit_nothing(instances: Instances) -> None:
     """The writer comes back and says that it holds the space of the step, which has committed."""
     instance = instances()
@@ -113,7 +113,7 @@ def test_a_torn_record_behind_a_commit_costs_the_commit_nothing(instances: Insta
 
 @pytest.mark.parametrize("place", ["server.withdraw.after_append", "server.form.before_group"])
 # crash-matrix: appending after an earlier step | server, before the record, at `server.form.before_group` | the steps up to there; the group forms after the restart
-# crash-matrix: appending after an earlier step | server, behind the record, at `server.withdraw.after_append` | the steps up to there; the group forms after the restart, which nobody had been told of
+# crash-matrix: appending after an earlier step | server, after the record, at `server.withdraw.after_append` | the steps up to there; the group forms after the restart, which nobody had been told of
 def test_a_group_that_the_crash_kept_from_forming_forms_after_it(instances: Instances, place: str) -> None:
     """Appending after an earlier step, cut off while the group forms: it rides that out, formed or not."""
     instance = instances()
@@ -139,7 +139,7 @@ def test_a_group_that_the_crash_kept_from_forming_forms_after_it(instances: Inst
 
 @pytest.mark.parametrize("place", ["server.form.before_group", "server.withdraw.after_append"])
 # crash-matrix: replacing a stream | server, before the record, at `server.form.before_group` | the old steps, whole; then the replacement goes on
-# crash-matrix: replacing a stream | server, behind the record, at `server.withdraw.after_append` | an empty stream of the next epoch; then the group goes on
+# crash-matrix: replacing a stream | server, after the record, at `server.withdraw.after_append` | an empty stream of the next epoch; then the group goes on
 def test_a_replacement_forms_and_withdraws_at_once_or_not_at_all(instances: Instances, place: str) -> None:
     """Mode w replaces the stream by the record that forms the new group: before it the old steps stand, then none."""
     instance = instances()
@@ -168,7 +168,7 @@ def test_a_replacement_forms_and_withdraws_at_once_or_not_at_all(instances: Inst
     assert instance.problems() == []
 
 
-# crash-matrix: dropping steps | server, behind the record, at `server.drop.after_append` | the steps that retention keeps, whole; the writer goes on
+# crash-matrix: dropping steps | server, after the record, at `server.drop.after_append` | the steps that retention keeps, whole; the writer goes on
 def test_dropped_steps_stay_dropped_or_whole(instances: Instances, chance: random.Random) -> None:
     """Killed right behind the record of a drop: the steps that are left are whole, and writing goes on."""
     instance = instances(flush_interval_ms=20)
@@ -248,7 +248,7 @@ def test_a_rank_that_dies_before_its_part_is_sent_leaves_no_step(instance: Insta
     assert instance.problems() == []
 
 
-# crash-matrix: ending a stream | server, behind the record of the end, at `server.close.before_answer` | the stream has ended; writer and readers are told so
+# crash-matrix: ending a stream | server, after the record of the end, at `server.close.before_answer` | the stream has ended; writer and readers are told so
 def test_a_close_that_was_not_answered_has_ended_the_stream(instances: Instances) -> None:
     """Killed between the record of the end and its answer: the writer asks again and is told."""
     instance = instances()
@@ -363,7 +363,7 @@ def test_a_removal_that_was_not_answered_is_done(instances: Instances, place: st
     assert instance.problems() == []
 
 
-# crash-matrix: forming a group | server, behind the record, before the ranks are told; then another program opens the stream | the group that had formed; the other program is turned away
+# crash-matrix: forming a group | server, after the record, before the ranks are told; then another program opens the stream | the group that had formed; the other program is turned away
 def test_a_group_that_was_not_told_keeps_its_place(instances: Instances) -> None:
     """It is known by its Open, not by its name: another program of the same name does not get its place."""
     instance = instances()

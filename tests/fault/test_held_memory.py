@@ -53,9 +53,9 @@ def pins(instance: Instance) -> dict[int, int]:
 # crash-matrix: holding allocated memory | server, before the pin, at `server.part.received` | the array, which stays as it was, pinned once, until the program lets go of it
 # crash-matrix: holding allocated memory | server, with the pin and no step, at `server.part.pinned` | the array, which stays as it was, pinned once, until the program lets go of it
 # crash-matrix: holding allocated memory | server, before the commit record, at `server.commit.before_append` | the array, which stays as it was, pinned once, until the program lets go of it
-# crash-matrix: holding allocated memory | server, behind the commit record, at `server.commit.after_append` | the array, which stays as it was, pinned once, until the program lets go of it
+# crash-matrix: holding allocated memory | server, after the commit record, at `server.commit.after_append` | the array, which stays as it was, pinned once, until the program lets go of it
 # crash-matrix: holding allocated memory | server, before the answer, at `server.commit.before_answer` | the array, which stays as it was, pinned once, until the program lets go of it
-# crash-matrix: holding allocated memory | server, with the pin and no step, and the next one behind the commit record | the array, which stays as it was, pinned once, until the program lets go of it
+# crash-matrix: holding allocated memory | server, with the pin and no step, and the next one after the commit record | the array, which stays as it was, pinned once, until the program lets go of it
 def test_an_array_outlasts_the_server(instances: Instances, monkeypatch: pytest.MonkeyPatch, places: list[str]) -> None:
     """Servers die while they commit the array's step; dozens of steps later, the array is what was computed."""
     instance = instances()

@@ -203,7 +203,7 @@ def other_user(folder: Path) -> int:
     return 65534
 
 
-# crash-matrix: the server's own files | server, killed at each change to the table of pins, the files of readers, the lock, the socket or the quarantine: before it, and behind each removal and renaming | all that was committed; what readers hold; what was destroyed goes with the next server; nothing is left behind
+# crash-matrix: the server's own files | server, killed at each change to the table of pins, the files of readers, the lock, the socket or the quarantine: before it, and after each removal and renaming | all that was committed; what readers hold; what was destroyed goes with the next server; nothing is left behind
 # crash-matrix: the server's own files | disk, at each of these changes: it fails, or the disk is full from there on | the server does not start, and says what to do, or goes on and says what it leaves for the next one; no reader fails over it, and nothing is lost
 @pytest.mark.timeout(1800)
 def test_a_server_that_has_an_accident_at_a_change_loses_nothing(sweep: Sweep, folder: Path) -> None:

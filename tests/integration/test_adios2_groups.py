@@ -151,7 +151,7 @@ def open_reader(address: str, **parameters: str | float | bool) -> adios2.Stream
     return adios2.Stream(io, "flow", "r")
 
 
-# crash-matrix: losing a rank | a rank of an ADIOS2 program | the committed steps; a restarted program goes on behind them
+# crash-matrix: losing a rank | a rank of an ADIOS2 program | the committed steps; a restarted program continues after them
 def test_killed_rank_takes_its_step_along_and_a_restart_goes_on(reservation: str) -> None:
     address = f"{reservation}/flow"
 

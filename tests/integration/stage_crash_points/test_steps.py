@@ -130,7 +130,7 @@ def new_steps(request: pytest.FixtureRequest, reservation: str, folder: Path) ->
     return StepsStage(StepsJob(f"{reservation}/flow", str(folder / "out"), format=output_format), count)
 
 
-# crash-matrix: stages | stager, at each change that it makes to the file system, by itself or inside ADIOS2 and HDF5: before it, behind each rename and removal, and with half of each write | what has its name is whole; the receipt claims no more than is there, nor is more marked as staged; the next run completes it and leaves nothing behind
+# crash-matrix: stages | stager, at each change that it makes to the file system, by itself or inside ADIOS2 and HDF5: before it, after each rename and removal, and with half of each write | what has its name is whole; the receipt claims no more than is there, nor is more marked as staged; the next run completes it and leaves nothing behind
 def test_steps(stager: WatchedStager, new_steps: StepsStage, folder: Path, sweep: Sweep) -> None:
     changes = crash_points(stager, new_steps.job, folder, new_steps.prepare, new_steps.check, sweep)
     check_order(changes, folder)

@@ -160,7 +160,7 @@ TEST(JournalCrash, power_loss_at_any_operation_leaves_the_synced_prefix_or_more)
   }
 }
 
-// crash-matrix: append, sync, roll of a journal | machine loses power behind a sync, during which records were appended | the records before the sync
+// crash-matrix: append, sync, roll of a journal | machine loses power after a sync, during which records were appended | the records before the sync
 TEST(JournalCrash, a_sync_does_not_speak_for_what_is_appended_while_it_runs) {
   Round round;
   auto journal = Journal::create(round.device, round.place.path(), bytes_of(""));

@@ -6,7 +6,7 @@
 namespace forebay::testing {
 namespace {
 
-// crash-matrix: no memory | writer, any allocation of begin_step, put, end_step or abort_step, once, and from then on | every step told committed that retention keeps, with its content; the step is there whole or not at all; the group is interrupted, and a new writer goes on behind it
+// crash-matrix: no memory | writer, any allocation of begin_step, put, end_step or abort_step, once, and from then on | every step told committed that retention keeps, with its content; the step is there whole or not at all; the group is interrupted, and a new writer continues after it
 TEST_F(FailingMemoryTest, in_a_writer_leaves_the_stream_whole) {
   write_whole_step(*writer());
   int given_up = 0;
@@ -98,7 +98,7 @@ TEST_F(FailingMemoryTest, in_a_reader_leaves_its_views_as_they_are) {
   });
 }
 
-// crash-matrix: no memory | reader, any allocation of next, of reading a step or of letting go of it, once, and from then on | every step, with its content; the same reader goes on with this step or the next; another one of the same consumer goes on behind the step that was acknowledged (where the acknowledgement failed: with it or behind it)
+// crash-matrix: no memory | reader, any allocation of next, of reading a step or of letting go of it, once, and from then on | every step, with its content; the same reader goes on with this step or the next; another one of the same consumer continues after the step that was acknowledged (where the acknowledgement failed: with it or after it)
 TEST_F(FailingMemoryTest, in_a_reader_leaves_the_stream_whole) {
   std::uint64_t acknowledged = 0;  // steps, by the consumer
   sweep_failures(35, [&](std::uint64_t n, bool lasting) {

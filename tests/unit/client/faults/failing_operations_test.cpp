@@ -318,7 +318,7 @@ TEST(FailingOperations, a_server_that_dies_while_it_recovers_leaves_nothing_unch
   sweep_images([](Image& image, std::uint64_t n, Random&) { return image.die_while_starting(n); });
 }
 
-// crash-matrix: power loss | server, again behind each operation of its recovery of each of eight disks | the durable prefix or longer; writing goes on
+// crash-matrix: power loss | server, again after each operation of its recovery of each of eight disks | the durable prefix or longer; writing goes on
 TEST(FailingOperations, power_lost_again_while_the_server_recovers_leaves_the_durable_prefix_or_more) {
   sweep_images(
       [](Image& image, std::uint64_t n, Random& random) { return image.lose_power_while_starting(n, random); });

@@ -123,7 +123,7 @@ class JournalRoomPower : public JournalRoom {
   std::uint64_t lost_ = 0;         // steps, all in all
 };
 
-// crash-matrix: making room for journals | power loss, server and writer, behind random numbers of steps and at random operations of writing, segments having made room | the durable prefix or more, each step with its content; the capacity holds, and writing goes on
+// crash-matrix: making room for journals | power loss, server and writer, after random numbers of steps and at random operations of writing, segments having made room | the durable prefix or more, each step with its content; the capacity holds, and writing goes on
 TEST_F(JournalRoomPower, loss_while_steps_are_written_takes_nothing_that_was_durable) {
   Random random(test_seed());
   for (std::uint64_t round = 0; round < test_count(6) && !HasFailure(); ++round) {

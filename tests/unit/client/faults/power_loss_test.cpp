@@ -107,7 +107,7 @@ bool lose_what_came_last_at(Programs::Play play, std::uint64_t n, std::uint64_t&
   return stopped;
 }
 
-// crash-matrix: power loss | server and all clients, behind each device operation; every prefix of the changes that were not synced, in their order, also where streams give each other their space | the durable prefix or longer, byte for byte, in one epoch, also of a stream whose durable step has the space of another's, the drop of which was lost; cursors not behind what was durable; writing goes on
+// crash-matrix: power loss | server and all clients, after each device operation; every prefix of the changes that were not synced, in their order, also where streams give each other their space | the durable prefix or longer, byte for byte, in one epoch, also of a stream whose durable step has the space of another's, the drop of which was lost; cursors not behind what was durable; writing goes on
 TEST(PowerLoss, at_any_operation_with_any_prefix_of_what_was_not_synced) {
   std::uint64_t overtaken = 0;
   sweep_plays(
@@ -117,7 +117,7 @@ TEST(PowerLoss, at_any_operation_with_any_prefix_of_what_was_not_synced) {
   }
 }
 
-// crash-matrix: power loss | server and all clients, behind each device operation, and every second time again while the server recovers; unsynced writes lost, torn, reordered | the durable prefix or longer, byte for byte, in one epoch; cursors not behind what was durable; writing goes on
+// crash-matrix: power loss | server and all clients, after each device operation, and every second time again while the server recovers; unsynced writes lost, torn, reordered | the durable prefix or longer, byte for byte, in one epoch; cursors not behind what was durable; writing goes on
 TEST(PowerLoss, at_any_operation_leaves_the_durable_prefix_or_more) {
   sweep_plays(
       [](Programs::Play play, std::uint64_t n, Random& random) { return lose_power_at(play, n, false, random); });
@@ -137,7 +137,7 @@ std::uint64_t syncs(Programs::Play play, bool flushes) {
   return found;
 }
 
-// crash-matrix: power loss | server and all clients, behind as many operations of the device, while the server makes committed steps durable by itself every millisecond | the durable prefix or longer, byte for byte, in one epoch; writing goes on
+// crash-matrix: power loss | server and all clients, after as many operations of the device, while the server makes committed steps durable by itself every millisecond | the durable prefix or longer, byte for byte, in one epoch; writing goes on
 TEST(PowerLoss, while_the_flusher_is_at_work_leaves_the_durable_prefix_or_more) {
   for (const Programs::Play play : all_plays)
     EXPECT_GT(syncs(play, true), syncs(play, false)) << "the flusher does nothing while the programs run";

@@ -93,7 +93,7 @@ TEST_F(WaitingForSpace, loses_all_ranks_of_a_group_together) {
   EXPECT_TRUE(problems().empty());
 }
 
-// crash-matrix: waiting for space | a writer in the midst of the queue, killed | those before and behind it wait on, and get their space when there is some; nothing stays taken for the dead one
+// crash-matrix: waiting for space | a writer in the middle of the queue, killed | those before and behind it wait on, and get their space when there is some; nothing stays taken for the dead one
 TEST_F(WaitingForSpace, keeps_its_order_when_one_in_its_midst_dies) {
   const Waiting first = begin_waiting(open("first"), 16 * mib);
   Waiting gone = begin_waiting(open("gone"), 4 * mib);

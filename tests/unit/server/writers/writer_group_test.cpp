@@ -233,7 +233,7 @@ TEST_F(WriterGroupTest, an_aborted_step_keeps_its_number_and_its_space) {
   EXPECT_TRUE(problems().empty());
 }
 
-// crash-matrix: committing a step | a rank of an older incarnation, with its part of the same number, before the new group's and behind it | it is refused; the new group's step stays
+// crash-matrix: committing a step | a rank of an older incarnation, with its part of the same number, before the new group's and after it | it is refused; the new group's step stays
 TEST_F(WriterGroupTest, the_loss_of_a_rank_fails_what_the_others_wait_for) {
   RawClient left = connect();
   auto lost = std::make_unique<RawClient>(connect());
