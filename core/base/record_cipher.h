@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What encrypts a conversation: messages become records, in order, and nothing else becomes a message. Sealing and
-// opening may be done by two threads.
+// Encrypts a connection's messages: each message becomes a record, records keep their order, and anything else is
+// refused. Sealing and opening may be done by two threads.
 #pragma once
 
 #include <cstddef>

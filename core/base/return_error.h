@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two macros for functions that return a Result and pass the errors of what they call on as they are.
+// Two macros for functions that return a Result: they pass the error of a call on unchanged.
 #pragma once
 
 #include <utility>

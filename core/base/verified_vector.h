@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What flatbuffers::Verifier leaves out: it takes a vector wherever its length may lie, also where its elements may not
+// A check that flatbuffers::Verifier leaves out: it accepts vectors whose elements are not aligned
 // (https://github.com/google/flatbuffers/issues/8397). Generated code calls this in its place.
 #pragma once
 

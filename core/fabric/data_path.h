@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two ends of a data path: how bytes of steps travel between a remote client and its server, beside the control
-// connection that decides which. One for TCP; a path by libfabric will be another.
+// The two ends of a data path, which carries bytes of steps between a remote client and its server. The control
+// connection decides which bytes. There is one for TCP; one over libfabric may follow.
 #pragma once
 
 #include <cstddef>

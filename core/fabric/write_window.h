@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where one remote rank may write just now: the extents that it was granted, with the files they lie in. The event loop
-// changes it, the thread of the rank's data path asks. Thread-safe.
+// Where one remote rank may write at the moment: the extents that it was granted, with their files. The event loop
+// changes it; the thread of the rank's data path looks it up. Thread-safe.
 #pragma once
 
 #include <cstdint>

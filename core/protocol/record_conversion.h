@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The public API's records to the wire's tables and back. Which fields there are says each record's `each_field`: a
-// field that is added there is carried in both directions, once messages.fbs has it under the same name.
+// Converts the public API's records to the wire's tables and back. Each record's `each_field` lists its fields: a field
+// that is added there is carried in both directions, once messages.fbs has it under the same name.
 #pragma once
 
 #include <cassert>

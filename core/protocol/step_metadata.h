@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verified decoding of StepMetadata (step_metadata.fbs) and a walk over the bytes that it refers to. Clients, audit and
-// recovery all decode here; what passes may be used without further checks, but for pieces lying within their segments.
+// recovery all decode here. What passes needs no further checks, except that pieces must lie within their segments.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The identity file of a reservation: taken apart and checked, because it may come from a disk that lies.
+// Parses and checks a reservation's identity file, which may come from a damaged disk.
 #pragma once
 
 #include <cstddef>

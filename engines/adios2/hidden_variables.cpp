@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A core IO keeps its variables in a std::unordered_map by name, to which IO::GetVariables gives read access. Entries
-// are moved out of it and back in, whole. What they hold is declared in no installed header; it is moved, never looked
-// at.
+// are moved out of it and back in, whole. No installed header declares what they hold; they are moved without being
+// looked at.
 #include "hidden_variables.h"
 
 #include <unordered_map>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which streams the engines of this process have open, so that mistakes inside one program are told as such: two
+// Which streams the engines of this process have open. Mistakes inside one program then get errors that say so: two
 // writers of one stream, and an IO that would read its own output.
 #pragma once
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Built-in engines write these facts into the core variable; a plugin only has the public adios2::Variable. The members
-// are found in memory instead: SetStepSelection shows where the step selection lies, which the members wanted here
-// surround. Nothing is written before everything around looks as in ADIOS2 2.12, and nothing is used before the public
-// interface has answered with what was written: otherwise ADIOS2 is left alone.
+// Built-in engines write these facts into the core variable; a plugin only has the public adios2::Variable. So the
+// members are found in memory: SetStepSelection shows where the step selection lies, and the members needed here
+// surround it. Nothing is written unless the memory around it looks as in ADIOS2 2.12, and nothing is used unless the
+// public interface then returns what was written. Otherwise ADIOS2 is left alone.
 #include "variable_facts.h"
 
 #include <atomic>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// adios2::core::InferSelection is public and tells everything, but takes a core variable, which adios2::Variable keeps
-// private, as adios2::IO does with the core IO. The pointers to those members are named where access is not checked: in
-// explicit template instantiations. This
-// is no promised interface, so it can be compiled out (FOREBAY_ADIOS2_PUBLIC_SELECTION) and is tried at the first open.
+// adios2::core::InferSelection is public and gives the whole selection. But it takes a core variable, which
+// adios2::Variable keeps private, as adios2::IO does with the core IO. Explicit template instantiations may name
+// private members, so they get pointers to both. That is no promised interface, so it is tried at the first open and
+// can be compiled out (FOREBAY_ADIOS2_PUBLIC_SELECTION).
 #include "variable_selection.h"
 
 #include <atomic>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sharing a reservation with a user or a group: first the record on disk, then who uses it, then files/.
+// Sharing a reservation with a user or a group changes the record on disk first, then open sessions, then files/.
 #include <array>
 #include <utility>
 

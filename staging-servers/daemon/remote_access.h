@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The door to clients on other nodes: the port, the key that tokens are made with, and the data paths.
+// Access for clients on other nodes: the port, the key that tokens are made with, and the data paths.
 #pragma once
 
 #include <cstdint>

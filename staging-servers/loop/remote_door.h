@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a client on another node has to pass before it is a client: its proof, step by step, and what it may say then.
+// What a client on another node must do before it is accepted: its proof, step by step, and what it may send meanwhile.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Readers' pins in a file that is mapped into memory: a server that is killed and started again still knows which steps
-// the processes of before have mapped, and does not write over them before they come back or end.
+// Readers' pins in a file that is mapped into memory. A server that was killed and started again still knows which
+// steps earlier processes have mapped, and does not write over them until these return or end.
 #pragma once
 
 #include <sys/types.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether a reader of before a restart still exists. Each reader's client keeps a descriptor of an empty file in
-// ROOT/readers on which the server took a shared lock: the kernel lets go of it when the reader and the steps that it
-// holds are closed, whether or not a server was there to be told, and forked children keep it as they keep the views.
+// Whether a reader from before a restart still exists. Each reader's client keeps a descriptor of an empty file in
+// ROOT/readers on which the server took a shared lock. The kernel releases the lock when the reader and the steps that
+// it holds are closed, even if no server runs at that moment. Forked children keep it as they keep the views.
 #pragma once
 
 #include <sys/types.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The room of a reservation's journals: their reserve, and beyond it what is free in segments that nobody writes, which
-// goes back to the device for as long as the journals take more. So a reservation never takes more than its capacity.
+// The room of a reservation's journals: their reserve and, beyond it, free space in segments that nobody writes. That
+// space is returned to the device while the journals need more, so a reservation never takes more than its capacity.
 #pragma once
 
 #include <cstdint>

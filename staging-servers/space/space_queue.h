@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writers that wait for space in a reservation: who is served, who gives way because waiting cannot end, who is told.
-// Served in the order of the steps' beginnings, so open steps never wait for each other.
+// They are served in the order in which their steps began, so open steps never wait for each other.
 #pragma once
 
 #include <cstdint>

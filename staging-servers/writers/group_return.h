@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The time after a restart of the server in which the ranks of a group come back. What some of them ask for meanwhile
-// may depend on what the others still hold, and waits.
+// The time after a restart of the server in which the ranks of a group come back. Meanwhile a request whose answer may
+// depend on what other ranks still hold has to wait.
 #pragma once
 
 #include <cstdint>

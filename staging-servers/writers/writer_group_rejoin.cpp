@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a writer group goes on after a restart of the server: its ranks come back, say which space they hold and which
-// step they were writing, and the group is whole again once all have, or is interrupted after a grace time.
+// How a writer group continues after a restart of the server: its ranks come back, say which space they hold and which
+// step they were writing. The group is whole again when all have; after a grace time it is interrupted instead.
 #include <fmt/format.h>
 
 #include "base/log.h"

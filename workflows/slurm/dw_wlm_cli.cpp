@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // dw_wlm_cli: the program that Slurm's plugin burst_buffer/datawarp starts. It reads the script with its own
 // rights, passes it to the manager over its socket, and prints the answer. All work happens in the manager and
-// outlives this process. Lists (pools, show_*) are files that the manager replaces; they are read also while it is
-// away.
+// continues when this process has ended. Lists (pools, show_*) are files that the manager replaces, so they can be read
+// while it is down.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/socket.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Administration: each call is one request. All of them are idempotent, so a call that loses its server is sent again
-// to the one that came back.
+// Administration: each call is one request. All calls are idempotent, so if the server restarts during a call, it is
+// sent again to the new one.
 #include <algorithm>
 
 #include <forebay/admin.h>

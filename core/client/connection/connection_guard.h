@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a client lives without memory: the call that finds none gives the connection up.
+// What a client does when memory runs out: the call that gets none gives up its connection.
 #pragma once
 
 #include <exception>

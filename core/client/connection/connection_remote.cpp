@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A connection to a server on another node: the proofs at its begin, and its data path.
+// A connection to a server on another node: the proofs that open it, and its data path.
 #include <sys/socket.h>
 
 #include <cerrno>

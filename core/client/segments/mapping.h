@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A block's pieces mapped one behind another, so that they look like one array.
+// A block's pieces mapped one after another, so that they look like one array.
 #pragma once
 
 #include <atomic>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory that a program computes in: extents of the open step, mapped. When the step has ended the mapping is
-// read-only, and its space is not used again before the program lets go of it. A mapping that the program let go of is
-// kept for a while, because recycled space comes round again: mapping it anew, its page faults and unmapping it cost
-// more than a checksum.
+// read-only, and its space is not used again until the program releases it. A released mapping is kept for a while,
+// because recycled space is soon used again: unmapping it, mapping it anew and its page faults would cost more than a
+// checksum.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a process learns its rank: Forebay's own variables first, then those of the launchers.
+// How a process learns its rank: from Forebay's own variables first, then from those of the launchers.
 #include <charconv>
 #include <cstdlib>
 #include <limits>

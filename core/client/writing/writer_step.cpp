@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A step's begin, its space, and its way from the last block to the commit.
+// How a step begins, gets its space, and is published after its last block.
 #include <algorithm>
 #include <utility>
 

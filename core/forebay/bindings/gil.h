@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Working without Python's lock, in threads that may outlive the interpreter.
+// Running without Python's lock (GIL), in threads that may outlive the interpreter.
 #pragma once
 
 #include <cxxabi.h>
