@@ -24,6 +24,7 @@ from tests.bench.suites.metadata import many_steps, many_variables, restart
 from tests.bench.suites.peak_memory import slow_reader_memory
 from tests.bench.suites.read import committed_steps
 from tests.bench.suites.readers import paced_readers
+from tests.bench.suites.slurm_calls import locked_calls
 from tests.bench.suites.small_variables import small_variables
 from tests.bench.suites.stage_out import staged_steps
 from tests.bench.suites.write import large_steps
@@ -40,6 +41,7 @@ SUITES: dict[str, Callable[[], list[Suite]]] = {
     "metadata": lambda: [many_variables(), many_steps(), restart()],
     "durable": lambda: [durable_steps()],
     "stage-out": lambda: [staged_steps()],
+    "slurm": lambda: [locked_calls()],
 }
 
 

@@ -177,3 +177,40 @@ def test_a_process_that_is_not_there_or_another_one_is_refused(instance: Command
     refused = instance.run("attach", "run1", "--ttl", "5")
     assert refused.returncode != 0
     assert "is no duration" in refused.stderr
+
+
+def test_down_refuses_while_somebody_is_attached(
+    instance: CommandLineInstance, process: subprocess.Popen[bytes]
+) -> None:
+    create(instance)
+    create(instance, "kept", "--persistent")
+    instance.ask("attach", "kept", "--for", str(process.pid), "--as", "renderer")
+    refused = instance.run("down")
+    assert refused.returncode != 0
+    assert "in use by 1 attachment (renderer to kept)" in refused.stderr
+    assert "forebay down --keep" in refused.stderr
+    assert names(instance) == {"run1", "kept"}
+    (row,) = instance.ask("status")["attachments"]
+    assert (row["reservation"], row["holder"], row["pid"]) == ("kept", "renderer", process.pid)
+    assert "renderer" in instance.run("status").stdout
+    process.kill()
+    process.wait()
+    # Whoever has ended keeps nobody waiting, whether or not the manager has looked since.
+    assert instance.ask("down")["destroyed"] == ["run1"]
+
+
+@pytest.mark.parametrize("both_run", [True, False])
+def test_down_keep_deletes_nothing(instance: CommandLineInstance, both_run: bool) -> None:
+    create(instance)
+    instance.ask("attach", "run1", "--as", "simulation")
+    if not both_run:
+        instance.kill_manager()
+        instance.kill_server()
+        assert instance.run("down").returncode != 0
+    told = instance.ask("down", "--keep")
+    assert (told["destroyed"], told["to_destroy"]) == ([], [])
+    instance.up()
+    assert names(instance) == {"run1"}
+    assert [row["holder"] for row in instance.ask("status")["attachments"]] == ["simulation"]
+    assert "--force destroys and --keep does not" in instance.run("down", "--keep", "--force").stderr
+    assert instance.ask("down", "--force")["destroyed"] == ["run1"]

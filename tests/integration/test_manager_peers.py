@@ -64,6 +64,22 @@ def test_what_belongs_to_another_user_is_refused(instance: CommandLineInstance, 
     assert instance.ask("show", "roots")["reservation"]["name"] == "roots"
 
 
+def test_who_may_read_a_reservation_attaches_to_it(instance: CommandLineInstance) -> None:
+    instance.ask("create", "shared", "--capacity", "16MiB", "--persistent")
+    account = pwd.getpwnam(USER)
+    assert ask(instance, "attach", "shared", "analysis") == "permission_denied"
+    assert ask(instance, "attach", "missing", "analysis") == "not_found"
+    instance.ask("share", "shared", "--group", str(account.pw_uid), "--rights", "read")  # as_user's only group
+    assert ask(instance, "attach", "shared", "analysis")["owner_uid"] == account.pw_uid
+    refused = instance.run("destroy", "shared")
+    assert "in use by analysis" in refused.stderr
+    assert ask(instance, "detach", "shared", "analysis") is True
+    # A share of one's own counts alone.
+    instance.ask("share", "shared", "--user", USER, "--rights", "none")
+    assert ask(instance, "attach", "shared", "analysis") == "permission_denied"
+    instance.ask("destroy", "shared")
+
+
 def test_a_user_has_reservations_of_their_own(instance: CommandLineInstance) -> None:
     info = ask(instance, "create", "theirs", "16MiB", persistent=False, access_mode="striped", kind="scratch")
     assert info["owner_uid"] == pwd.getpwnam(USER).pw_uid

@@ -58,6 +58,7 @@ PartitionName=debug Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 
 _BURST_BUFFER_CONF = """\
 GetSysState={program}
+GetSysStatus={status_program}
 Flags=EnablePersistent,TeardownFailure
 StageInTimeout=300
 StageOutTimeout=300
@@ -112,7 +113,8 @@ class Cluster:
         self.configuration = folder / "etc" / "slurm.conf"
         self._slurm_user = slurm_user
         host = socket.gethostname().split(".")[0]
-        values = {"host": host, "folder": folder, "slurm_user": slurm_user, "program": program}
+        programs = {"program": program, "status_program": program.with_name("dwstat")}
+        values = {"host": host, "folder": folder, "slurm_user": slurm_user, **programs}
         for name in ("etc", "state", "pid", "log", "spool.n1"):
             (folder / name).mkdir(parents=True)
         for name in ("state", "pid", "log"):

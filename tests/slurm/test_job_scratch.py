@@ -82,7 +82,7 @@ def instance(folder: Path, python: Path) -> Iterator[CommandLineInstance]:
     of_root.environment["FOREBAY_CONFIG"] = str(configuration)
     of_root.environment["SLURM_CONF"] = str(folder / "slurm" / "etc" / "slurm.conf")
     with of_root as up:
-        wait_for((folder / "root" / "slurm" / "pools.json").exists, "the pool's list")
+        wait_for((folder / "root" / "slurm" / "snapshot").exists, "the pool's list")
         yield up
 
 
@@ -173,6 +173,36 @@ def test_a_persistent_reservation_is_made_used_and_destroyed_by_jobs(
     with instance.manager() as manager:
         assert manager.attachments() == []
 
+    # What users ask, with arguments that Slurm passes on as they are.
+    shown = cluster.run("scontrol", "show", "bbstat", "sessions", user=PERSON).stdout
+    assert "pool1" in shown, shown
+    assert cluster.run("scontrol", "show", "bbstat", "../snapshot", user=PERSON).stdout == "Error running dwstat\n"
+
     cluster.submit("#!/bin/bash\n#BB destroy_persistent name=pool1\ntrue\n")
     wait_for(lambda: "pool1" not in {info["name"] for info in instance.ask("ls")["reservations"]}, "it to go", 120)
     wait_for(lambda: "pool1" not in cluster.ask("scontrol", "show", "burst"), "Slurm to have let go of it", 120)
+
+
+# crash-matrix: slurmctld is started | manager, killed before | Slurm knows its pool and its buffers; a job that was submitted meanwhile runs when the manager is back
+def test_slurm_starts_and_takes_jobs_while_the_manager_is_away(
+    instance: CommandLineInstance, cluster: Cluster, home: Path
+) -> None:
+    cluster.submit("#!/bin/bash\n#BB create_persistent name=pool2 capacity=64MiB access=striped type=scratch\ntrue\n")
+    wait_for(lambda: "pool2" in cluster.ask("scontrol", "show", "burst"), "Slurm to know the reservation", 120)
+    instance.kill_manager()
+    cluster.kill_controller()
+    cluster.start_controller()
+    wait_for(lambda: "Name=pool2" in cluster.ask("scontrol", "show", "burst"), "Slurm to know it still", 120)
+    shown = cluster.ask("scontrol", "show", "burst")
+    assert "DefaultPool=forebay" in shown
+    job = cluster.submit(
+        "#!/bin/bash\n#DW jobdw capacity=64MiB access_mode=striped type=scratch\n#DW persistentdw name=pool2\n"
+        'touch "${DW_PERSISTENT_STRIPED_pool2}was-here"\n'
+    )
+    instance.up()
+    wait_for(lambda: states(instance).get(str(job)) == "gone", f"job {job} to be over", 180)
+    (row,) = [info for info in instance.ask("ls")["reservations"] if info["name"] == "pool2"]
+    assert (Path(row["files_path"]) / "was-here").exists(), cluster.output(job)
+    cluster.submit("#!/bin/bash\n#BB destroy_persistent name=pool2\ntrue\n")
+    wait_for(lambda: "pool2" not in {info["name"] for info in instance.ask("ls")["reservations"]}, "it to go", 120)
+    assert instance.run("doctor").returncode == 0

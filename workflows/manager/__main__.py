@@ -91,7 +91,15 @@ async def _serve(instance: Instance, listener: socket.socket, ready_fd: int | No
     def request_exit() -> None:
         server.should_exit = True
 
-    settings.app = build_api(database, link, reservations, supervisor, instance.root, request_exit, shared=shared)
+    def changed() -> None:
+        if slurm is not None:
+            with contextlib.suppress(DisconnectedError):
+                slurm.books.refresh()
+
+    slurm: SlurmJobs | None = None
+    settings.app = build_api(
+        database, link, reservations, supervisor, instance.root, request_exit, shared=shared, changed=changed
+    )
     attachments = Attachments(database, reservations)
     settings.app.include_router(build_attachment_router(attachments, Why(database)))
     slurm = _serve_slurm(settings.app, database, link, supervisor, reservations, attachments, instance)
@@ -143,11 +151,11 @@ def _serve_slurm(
         _log.warning(
             "there is no user %s ([slurm] scheduler_user): only administrators' calls count", settings.scheduler_user
         )
-    jobs = SlurmJobs(database, link, supervisor, reservations, attachments, instance.root, settings)
     variables = {"FOREBAY_ROOT": str(instance.root)}
     for point in sorted(entry_points(group=ENVIRONMENT_GROUP)):
         variables.update(point.load()())
-    api.include_router(build_router(jobs, settings, lambda: variables))
+    jobs = SlurmJobs(database, link, supervisor, reservations, attachments, instance.root, settings, variables)
+    api.include_router(build_router(jobs, settings))
     return jobs
 
 
@@ -158,10 +166,10 @@ async def _watch_server(
     seen = first
     swept_at = time.monotonic()
     while True:
-        if slurm is not None and seen is not None:
+        if slurm is not None:
             with contextlib.suppress(DisconnectedError):
                 await slurm.write_books()
-                if time.monotonic() - swept_at > _SWEEP_INTERVAL_SECONDS:
+                if seen is not None and time.monotonic() - swept_at > _SWEEP_INTERVAL_SECONDS:
                     swept_at = time.monotonic()
                     await slurm.sweep()
         await asyncio.sleep(_WATCH_INTERVAL_SECONDS)

@@ -22,6 +22,7 @@ from forebay.manager.jobs import job_from_json
 from forebay.near_names import near_names
 from forebay.sizes import parse_size
 from forebay.workflows.manager.database import Database, ReservationRow, StageRow
+from forebay.workflows.manager.in_use import refuse_if_in_use
 from forebay.workflows.manager.peer import CurrentPeer, Peer
 from forebay.workflows.manager.reservations import Reservations
 from forebay.workflows.manager.server_link import ServerLink
@@ -65,8 +66,10 @@ class ShutdownRequest(BaseModel):
     """The instance goes down."""
 
     force: bool = Field(
-        default=False, description="destroy reservations although writers or unstaged precious steps are in them"
+        default=False,
+        description="destroy reservations although jobs, holders, writers or unstaged precious steps are in them",
     )
+    keep: bool = Field(default=False, description="destroy nothing")
 
 
 def build_api(
@@ -78,10 +81,18 @@ def build_api(
     request_exit: Callable[[], None],
     *,
     shared: bool,
+    changed: Callable[[], None] = lambda: None,
 ) -> FastAPI:
-    """The application over these parts; `request_exit` is called when the instance is to go down.
+    """The application over these parts.
 
-    `shared`: users other than its own may have reservations.
+    Parameters
+    ----------
+    request_exit : callable
+        Called when the instance is to go down.
+    shared : bool
+        Users other than its own may have reservations.
+    changed : callable
+        Called when reservations were made or destroyed, before that is answered.
     """
     api = FastAPI(title="Forebay manager", version=version("forebay"))
     started_ns = time.time_ns()
@@ -133,13 +144,16 @@ def build_api(
             owner_gid=peer.gid,
             created_ns=time.time_ns(),
         )
-        return reservations.create(wish).as_dict()
+        created = reservations.create(wish)
+        changed()
+        return created.as_dict()
 
     @api.delete("/reservations/{name:path}")
     def destroy_reservation(name: str, peer: CurrentPeer, force: bool = False) -> dict[str, Any]:
         """Destroys a reservation; idempotent. Where there was none, `near` has names that may have been meant."""
         by_uid = None if peer.is_administrator else peer.uid
         existed = reservations.destroy(name, force=force, by_uid=by_uid)
+        changed()
         near = [] if existed else near_names(name, reservations.names_of(by_uid))
         return {"destroyed": name, "existed": existed, "near": near}
 
@@ -183,10 +197,14 @@ def build_api(
 
     @api.post("/shutdown")
     async def shut_down(request: ShutdownRequest, peer: CurrentPeer) -> dict[str, Any]:
-        """Destroys the reservations that are not persistent and ends the manager."""
+        """Destroys the reservations that are not persistent, unless all are to be kept, and ends the manager."""
         if not peer.is_administrator:
             raise PermissionDeniedError("only the instance's own user and root may take it down")
-        destroyed = await asyncio.to_thread(reservations.destroy_non_persistent, force=request.force)
+        destroyed: list[str] = []
+        if not request.keep:
+            if not request.force:
+                await asyncio.to_thread(refuse_if_in_use, database)
+            destroyed = await asyncio.to_thread(reservations.destroy_non_persistent, force=request.force)
         request_exit()
         return {"destroyed": destroyed}
 

@@ -22,8 +22,10 @@ from forebay.errors import (
 from forebay.fail_point import fail_point
 from forebay.manager.process_identity import process_identity
 from forebay.manager.stage_state import StageState
+from forebay.workflows.manager.access import check_may_use
 from forebay.workflows.manager.attachment_table import AttachmentKind, AttachmentRow, AttachmentTable, UnattachedRow
 from forebay.workflows.manager.database import Database, StageRow
+from forebay.workflows.manager.in_use import why_over
 from forebay.workflows.manager.peer import Peer
 from forebay.workflows.manager.reservations import Reservations
 
@@ -71,7 +73,9 @@ class Attachments:
         NotFoundError, BusyError
             There is no such reservation, or it is being destroyed; or the process has ended.
         PermissionDeniedError
-            It belongs to another user.
+            It belongs to another user, who does not share it.
+        DisconnectedError
+            It belongs to another user, and the server, which knows the shares, is away.
         """
         _check(hold)
         if hold.pid is not None and process_identity(hold.pid) != hold.process:
@@ -80,7 +84,8 @@ class Attachments:
                 "use --ttl there"
             )
         known = self._reservations.find(hold.reservation)
-        peer.must_own(known.owner_uid, f"reservation {hold.reservation}")
+        if known.owner_uid != peer.uid and not peer.is_administrator:
+            check_may_use(self._reservations.info(known.name), peer.uid, peer.groups)
         return self.table.put(_row(hold, peer.uid))
 
     def extend(self, hold: Hold, peer: Peer) -> AttachmentRow:
@@ -118,13 +123,9 @@ class Attachments:
         NoSpaceError, StorageError
             The manager's disk is full or fails; the next call does it.
         """
-        now_ns = time.time_ns()
         for row in self.table.all():
-            if row.process is not None and row.pid is not None and process_identity(row.pid) != row.process:
-                reason = f"process {row.pid} has ended"
-            elif row.expires_ns is not None and row.expires_ns <= now_ns:
-                reason = "its time was up"
-            else:
+            reason = why_over(row)
+            if not reason:
                 continue
             _log.info("%s is detached from %s: %s", row.holder, row.reservation, reason)
             self.table.end(row, reason)

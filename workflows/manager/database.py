@@ -33,6 +33,7 @@ _UPGRADES: dict[int, tuple[tuple[str, str, str], ...]] = {
     3: (("reservations", "files_bytes", "BIGINT NOT NULL DEFAULT 0"),),
     4: (),
     5: (("jobs", "quiet", "BOOLEAN NOT NULL DEFAULT 0"),),
+    6: (("jobs", "node_count", "INTEGER NOT NULL DEFAULT 0"),),
 }
 _SCHEMA_VERSION = max(_UPGRADES)
 _OLDEST_VERSION = 1

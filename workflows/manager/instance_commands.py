@@ -11,6 +11,7 @@ import typer
 
 from forebay.cli.chosen import chosen, chosen_or_current
 from forebay.cli.output import JsonOption, console, error_console, print_json
+from forebay.errors import InvalidArgumentError
 from forebay.sizes import format_size, parse_size
 from forebay.sync_support import sync_weakness
 from forebay.workflows.manager.instance_control import InstanceControl
@@ -77,17 +78,22 @@ def down(
     force: Annotated[
         bool,
         typer.Option(
-            "--force", help="Also destroy reservations with active writers or precious steps that are not staged out."
+            "--force",
+            help="Also with jobs and attachments, active writers, or precious steps that are not staged out.",
         ),
     ] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Destroy nothing: for an upgrade, with jobs and users.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Stop the instance: destroy reservations that are not persistent, end manager and server. Waits; idempotent.
 
-    If one of them has writers or precious steps that are not staged out, nothing is destroyed and it stays up.
+    While there are jobs or attachments, or one of them has writers or precious steps that are not staged out, nothing
+    is destroyed and it stays up. With --keep it stops in any case, and the next `forebay up` finds all as it was.
     """
+    if force and keep:
+        raise InvalidArgumentError("--force destroys and --keep does not; give one of them")
     instance = chosen_or_current()
-    done = InstanceControl(instance).down(force=force)
+    done = InstanceControl(instance).down(force=force, keep=keep)
     if as_json:
         print_json({"root": str(instance.root), **done})
         return

@@ -80,16 +80,16 @@ class InstanceControl:
                 self._check_shared()
         return InstanceState(info, server_started, manager_started)
 
-    def down(self, *, force: bool) -> dict[str, Any]:
-        """Destroys what is not persistent and ends both daemons. Returns what was done; idempotent.
+    def down(self, *, force: bool, keep: bool = False) -> dict[str, Any]:
+        """Destroys what is not persistent, unless `keep`, and ends both daemons. Returns what was done; idempotent.
 
         Where the server is down already, nothing can be destroyed: `to_destroy` has what the next `up` destroys.
 
         Raises
         ------
         RefusedError
-            A reservation that would go has writers or unstaged precious steps, and `force` was not given. Both daemons
-            keep running, and nothing was destroyed.
+            There are jobs or attachments, or a reservation that would go has writers or unstaged precious steps, and
+            neither `force` nor `keep` was given. Both daemons keep running, and nothing was destroyed.
         """
         if not self._instance.root.is_dir():
             return {"was_running": False, "destroyed": [], "to_destroy": [], "killed": False}
@@ -98,35 +98,40 @@ class InstanceControl:
         with self._switch():
             was_running = self._server.is_running or self._manager.is_running
             if self._server.is_running:
-                destroyed = self._destroy_through_manager(force=force)
+                destroyed = self._destroy_through_manager(force=force, keep=keep)
                 info = self._server_info()
                 killed = self._manager.stop(_STOP_SECONDS_MAX)
                 killed = self._server.stop(_STOP_SECONDS_MAX, info.pid) or killed
             else:
                 # Nobody can destroy anything now; what is not persistent goes when the instance comes up again.
+                if not keep:
+                    to_destroy = self._doom_non_persistent(force=force)
                 killed = self._manager.stop(_STOP_SECONDS_MAX)
-                to_destroy = self._doom_non_persistent(force=force)
         return {"was_running": was_running, "destroyed": destroyed, "to_destroy": to_destroy, "killed": killed}
 
-    def _destroy_through_manager(self, *, force: bool) -> list[str]:
+    def _destroy_through_manager(self, *, force: bool, keep: bool) -> list[str]:
         if self._manager.is_running:
             try:
                 with ManagerClient(self._instance) as manager:
-                    return manager.shut_down(force=force)
+                    return manager.shut_down(force=force, keep=keep)
             except DisconnectedError:
                 # It hangs, or is just ending; a new one finds out what there is.
                 self._manager.stop(_STOP_SECONDS_MAX)
         self._start_manager()
         with ManagerClient(self._instance) as manager:
-            return manager.shut_down(force=force)
+            return manager.shut_down(force=force, keep=keep)
 
     def _doom_non_persistent(self, *, force: bool) -> list[str]:
         if not self._instance.manager_database.exists():
             return []
-        from forebay.workflows.manager.database import Database  # costs every other command a quarter of a second
+        # They cost every other command a quarter of a second.
+        from forebay.workflows.manager.database import Database
+        from forebay.workflows.manager.in_use import refuse_if_in_use
 
         database = Database(self._instance.manager_database)
         try:
+            if not force:
+                refuse_if_in_use(database)
             doomed = [row for row in database.reservations() if not row.persistent]
             for row in doomed:
                 # Only the server knows whether precious steps are in the way: without `force` it is asked then.

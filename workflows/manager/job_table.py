@@ -30,6 +30,7 @@ _jobs = sql.Table(
     sql.Column("stages", sql.JSON, nullable=False),
     sql.Column("reason", sql.String, nullable=False),
     sql.Column("quiet", sql.Boolean, nullable=False),
+    sql.Column("node_count", sql.Integer, nullable=False),
     sql.Column("created_ns", sql.BigInteger, nullable=False),
     sql.Column("changed_ns", sql.BigInteger, nullable=False),
     sql.UniqueConstraint("token", "run"),
@@ -55,6 +56,12 @@ class JobRow:
     created_ns: int
     changed_ns: int
     quiet: bool  #: its processes are known to be gone
+    node_count: int  #: on how many nodes it runs; 0: it has not run
+
+    @property
+    def holder(self) -> str:
+        """The name of its attachments."""
+        return f"job {self.token}" if self.run == 1 else f"job {self.token}, run {self.run}"
 
 
 class JobTable:
@@ -84,6 +91,7 @@ class JobTable:
                     stages={},
                     reason="",
                     quiet=False,
+                    node_count=0,
                     created_ns=now,
                     changed_ns=now,
                 )

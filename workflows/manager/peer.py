@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
+import pwd
 import socket
 import struct
-from dataclasses import dataclass
-from typing import Annotated
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
 
 from fastapi import Depends, Request
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -18,6 +20,8 @@ from forebay.errors import PermissionDeniedError
 __all__ = ["CurrentPeer", "Peer", "PeerProtocol"]
 
 _CREDENTIALS = struct.Struct("iII")
+_SO_PEERGROUPS = 59  # Linux's; the module socket has no name for it
+_GROUPS_BYTES_MAX = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +31,7 @@ class Peer:
     pid: int
     uid: int
     gid: int
+    groups: frozenset[int] = frozenset()  #: the others that it is in
 
     @property
     def is_administrator(self) -> bool:
@@ -46,7 +51,23 @@ class PeerProtocol(H11Protocol):
         super().connection_made(transport)
         connection = transport.get_extra_info("socket")
         credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        self.app_state = {**self.app_state, "peer": Peer(*_CREDENTIALS.unpack(credentials))}
+        peer = Peer(*_CREDENTIALS.unpack(credentials))
+        self.app_state = {**self.app_state, "peer": replace(peer, groups=_groups(connection, peer))}
+
+
+def _groups(connection: Any, peer: Peer) -> frozenset[int]:
+    """As they were when the connection was made."""
+    try:
+        numbers = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _GROUPS_BYTES_MAX)
+    except OSError as error:
+        if error.errno != errno.ERANGE:
+            raise
+        # More than Python reads from the kernel.
+        try:
+            return frozenset(os.getgrouplist(pwd.getpwuid(peer.uid).pw_name, peer.gid))
+        except KeyError:
+            return frozenset({peer.gid})
+    return frozenset(number for (number,) in struct.iter_unpack("I", numbers)) | {peer.gid}
 
 
 def _peer(request: Request) -> Peer:

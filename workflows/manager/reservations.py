@@ -114,6 +114,11 @@ class Reservations:
             raise NotFoundError(f"there is no reservation {name}; `forebay create {name} …` makes it", name)
         return known
 
+    def info(self, name: str) -> ReservationInfo:
+        """As the server knows it; NotFoundError if it has none, DisconnectedError if it is away."""
+        with self._link.admin() as admin:
+            return admin.reservation(name)
+
     def end_unattached(self, name: str) -> None:
         """Destroys a reservation whose last holder has left, unless somebody has attached to it since.
 

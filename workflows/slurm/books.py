@@ -1,109 +1,187 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Slurm learns about pools, sessions, instances and configurations: files that its calls read.
+"""What Slurm and `dwstat` are told: two files below ROOT/slurm. Their programs read them without the manager.
 
-The files are replaced before a call that changed something is answered, and stay when the manager is away: an empty or
-missing list would have Slurm forget the buffers that it knows.
+`snapshot` is the scheduler's: its lists, and the variables of each job. `dwstat` is for everybody. Both are replaced
+before a call that changed something is answered, and stay when the manager is away: an empty or missing list would have
+Slurm forget the buffers that it knows.
 """
 
 from __future__ import annotations
 
 import json
-import zlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from forebay.errors import DisconnectedError, ForebayError
 from forebay.records import ServerInfo
-from forebay.workflows.manager.database import ReservationRow
-from forebay.workflows.manager.job_table import JobRow
+from forebay.workflows.manager.attachment_table import AttachmentKind, AttachmentTable
+from forebay.workflows.manager.database import Database, ReservationRow
+from forebay.workflows.manager.job_table import JobRow, JobTable
+from forebay.workflows.manager.server_link import ServerLink
+from forebay.workflows.manager.states import JobState
+from forebay.workflows.slurm.sessions import PoolState, Session, Use, session_of_job, session_of_persistent
 from forebay.workflows.slurm.settings import SlurmSettings
+from forebay.workflows.slurm.status_tables import status_tables
 from forebay.workflows.staging.publication import write_whole
 
 __all__ = ["Books"]
 
-_NS = 1_000_000_000
-#: Jobs are counted from 1; the others take their number from their name, above these.
-_PERSISTENTS_FROM = 1 << 30
+_log = logging.getLogger(__name__)
 
-
-@dataclass(frozen=True, slots=True)
-class _Session:
-    """A job or a persistent reservation, as Slurm knows them."""
-
-    id: int
-    token: str
-    owner_uid: int
-    created_ns: int
-    files_bytes: int
+_LIVING = [state for state in JobState if not state.is_final]
 
 
 class Books:
-    """The files below ROOT/slurm."""
+    """The files below ROOT/slurm. Usable from several threads.
 
-    def __init__(self, root: Path, settings: SlurmSettings) -> None:
+    Parameters
+    ----------
+    persistents : callable
+        The persistent reservations that Slurm is to know.
+    environment : callable
+        The variables of one job.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        settings: SlurmSettings,
+        database: Database,
+        link: ServerLink,
+        persistents: Callable[[], list[ReservationRow]],
+        environment: Callable[[JobRow], dict[str, str]],
+    ) -> None:
         self._folder = root / "slurm"
         self._settings = settings
+        self._jobs = JobTable(database)
+        self._attachments = AttachmentTable(database)
+        self._link = link
+        self._persistents = persistents
+        self._environment = environment
+        self._host = socket.gethostname().partition(".")[0]
+        self._turn = threading.Lock()  # Guards what follows. Who writes last has looked last.
         self._written: dict[str, str] = {}
+        self._server: ServerInfo | None = None
+        self._variables: dict[int, str] = {}  # by number of the job's row
         self.pool_bytes = 0  #: what jobs may ask for in the whole; 0 until it is known
 
-    def write(self, server: ServerInfo, jobs: Sequence[JobRow], persistents: Sequence[ReservationRow]) -> None:
-        """Replaces what has changed; these are the jobs and persistent reservations that Slurm is to know."""
-        if not self._folder.is_dir():
-            self._folder.mkdir(mode=0o755)
-            self._folder.chmod(0o755)
-        sessions = [
-            *(_Session(job.id, job.token, job.owner_uid, job.created_ns, job.capacity_bytes) for job in jobs),
-            *(_session_of(row) for row in persistents),
-        ]
-        held = [session for session in sessions if session.files_bytes]
-        instances = [
-            {"id": session.id, "capacity": {"bytes": session.files_bytes}, "links": {"session": session.id}}
-            for session in held
-        ]
-        configurations = [{"id": session.id, "links": {"instance": session.id}} for session in held]
-        pool = self._pool(server)
-        self.pool_bytes = pool["quantity"] * pool["granularity"]
-        self._replace("pools", {"pools": [pool]})
-        self._replace(
-            "show_sessions",
-            {
-                "sessions": [
-                    {
-                        "id": session.id,
-                        "token": session.token,
-                        "owner": session.owner_uid,
-                        "created": session.created_ns // _NS,
-                    }
-                    for session in sessions
-                ]
-            },
-        )
-        self._replace("show_instances", {"instances": instances})
-        self._replace("show_configurations", {"configurations": configurations})
+    def refresh(self) -> None:
+        """Replaces what has changed. While the server is away, what it last said stands.
 
-    def _pool(self, server: ServerInfo) -> dict[str, Any]:
+        Raises
+        ------
+        DisconnectedError
+            The server is away, and has never been there.
+        """
+        with self._turn:
+            online = self._ask_server()
+            assert self._server is not None
+            pool = self._pool(self._server, online=online)
+            self.pool_bytes = pool.quantity * pool.granularity_bytes
+            jobs = self._jobs.all(_LIVING)
+            sessions = [
+                *(session_of_job(job) for job in jobs),
+                *(session_of_persistent(row) for row in self._persistents()),
+            ]
+            if not self._folder.is_dir():
+                self._folder.mkdir(mode=0o755)
+                self._folder.chmod(0o755)
+            self._replace("snapshot", self._lists(pool, sessions) | self._paths(jobs), public=False)
+            self._replace("dwstat", status_tables(pool, sessions, self._uses(jobs, sessions)), public=True)
+
+    def _ask_server(self) -> bool:
+        try:
+            with self._link.admin() as admin:
+                self._server = admin.server()
+        except DisconnectedError:
+            if self._server is None:
+                raise
+            return False
+        return True
+
+    def _pool(self, server: ServerInfo, *, online: bool) -> PoolState:
         """A job's share for streams comes on top of what it asks for, so the pool looks smaller than it is."""
         unit = round(self._settings.granularity_bytes * (1 + self._settings.streams_share))
         quantity = server.pool_bytes // unit
+        return PoolState(
+            name=self._settings.pool,
+            host=self._host,
+            online=online,
+            granularity_bytes=self._settings.granularity_bytes,
+            quantity=quantity,
+            free=min(quantity, max(0, server.pool_bytes - server.reserved_bytes) // unit),
+        )
+
+    def _lists(self, pool: PoolState, sessions: list[Session]) -> dict[str, str]:
+        held = [session for session in sessions if session.files_bytes]
+        lists: dict[str, list[dict[str, Any]]] = {
+            "pools": [
+                {
+                    "id": pool.name,
+                    "units": "bytes",
+                    "granularity": pool.granularity_bytes,
+                    "quantity": pool.quantity,
+                    "free": pool.free,
+                }
+            ],
+            "sessions": [
+                {
+                    "id": session.id,
+                    "token": session.token,
+                    "owner": session.owner_uid,
+                    "created": session.created_seconds,
+                }
+                for session in sessions
+            ],
+            "instances": [
+                {"id": session.id, "capacity": {"bytes": session.files_bytes}, "links": {"session": session.id}}
+                for session in held
+            ],
+            "configurations": [{"id": session.id, "links": {"instance": session.id}} for session in held],
+        }
+        # Slurm turns each apostrophe into a quotation mark; names here have none.
         return {
-            "id": self._settings.pool,
-            "units": "bytes",
-            "granularity": self._settings.granularity_bytes,
-            "quantity": quantity,
-            "free": min(quantity, max(0, server.pool_bytes - server.reserved_bytes) // unit),
+            key if key == "pools" else f"show_{key}": json.dumps({key: items}) + "\n" for key, items in lists.items()
         }
 
-    def _replace(self, name: str, content: dict[str, Any]) -> None:
-        # Slurm turns each apostrophe into a quotation mark; names here have none.
-        text = json.dumps(content) + "\n"
-        path = self._folder / f"{name}.json"
+    def _paths(self, jobs: list[JobRow]) -> dict[str, str]:
+        """Of the jobs whose setup is done. A job has the same variables all its life."""
+        known: dict[int, str] = {}
+        for job in jobs:
+            if job.state is JobState.SETUP:
+                continue
+            try:
+                known[job.id] = self._variables.get(job.id) or _lines(self._environment(job))
+            except ForebayError as error:  # somebody destroyed by force what the job uses
+                _log.warning("job %s: its variables are not known: %s", job.token, error)
+        self._variables = known
+        return {f"paths {job.token}": known[job.id] for job in jobs if job.id in known}
+
+    def _uses(self, jobs: list[JobRow], sessions: list[Session]) -> list[Use]:
+        by_holder = {job.holder: job for job in jobs}
+        instances = {session.reservation: session.id for session in sessions if session.files_bytes}
+        return [
+            Use(row.id, by_holder[row.holder].id, instances[row.reservation], by_holder[row.holder].state)
+            for row in self._attachments.all()
+            if row.kind is AttachmentKind.JOB and row.holder in by_holder and row.reservation in instances
+        ]
+
+    def _replace(self, name: str, sections: dict[str, str], *, public: bool) -> None:
+        text = "".join(f"== {title}\n{lines}" for title, lines in sections.items()) + "== end\n"
+        path = self._folder / name
         if self._written.get(name) == text and path.exists():
             return
-        write_whole(path, text, mode=0o644)  # the scheduler's user reads it
+        scheduler = self._settings.scheduler_uid
+        write_whole(
+            path, text, mode=0o644 if public else 0o600, owner=None if public or os.geteuid() != 0 else scheduler
+        )
         self._written[name] = text
 
 
-def _session_of(row: ReservationRow) -> _Session:
-    number = _PERSISTENTS_FROM + (zlib.crc32(row.name.encode()) & (_PERSISTENTS_FROM - 1))
-    return _Session(number, row.name, row.owner_uid, row.created_ns, row.files_bytes)
+def _lines(variables: dict[str, str]) -> str:
+    return "".join(f"{name}={value}\n" for name, value in variables.items())

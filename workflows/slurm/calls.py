@@ -77,8 +77,8 @@ class _Call:
         return int(text)
 
 
-def build_router(jobs: SlurmJobs, settings: SlurmSettings, environment: Callable[[], dict[str, str]]) -> APIRouter:
-    """The routes; `environment` gives what a program needs to find the instance and the plugin."""
+def build_router(jobs: SlurmJobs, settings: SlurmSettings) -> APIRouter:
+    """The routes."""
     router = APIRouter()
 
     def capacity(call: _Call) -> int:
@@ -111,10 +111,6 @@ def build_router(jobs: SlurmJobs, settings: SlurmSettings, environment: Callable
     async def real_size(call: _Call) -> str:
         return json.dumps({"units": "bytes", "capacity": await jobs.real_size(call.token)}) + "\n"
 
-    async def paths(call: _Call) -> str:
-        variables = await jobs.environment(call.token)
-        return "".join(f"{name}={value}\n" for name, value in {**environment(), **variables}.items())
-
     async def pre_run(call: _Call) -> str:
         node_count = call.number("node-count") if "node-count" in call.options else 1
         await jobs.pre_run(call.token, parse_directives(call.script), node_count)
@@ -145,7 +141,6 @@ def build_router(jobs: SlurmJobs, settings: SlurmSettings, environment: Callable
             setup,
             data_in,
             real_size,
-            paths,
             pre_run,
             post_run,
             data_out,

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // dw_wlm_cli: the program that Slurm's plugin burst_buffer/datawarp starts. It reads the script with its own
 // rights, passes it to the manager over its socket, and prints the answer. All work happens in the manager and
-// continues when this process has ended. Lists (pools, show_*) are files that the manager replaces, so they can be read
-// while it is down.
+// continues when this process has ended. Lists (pools, show_*) and a job's variables (paths) come from the snapshot
+// that the manager replaces, so they can be read while it is down.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -22,13 +22,20 @@
 #include <thread>
 #include <vector>
 
+#include "snapshot_file.h"
+
 namespace {
 
-constexpr std::size_t file_bytes_max = std::size_t{4} << 20;
+using forebay::slurm::file_bytes_max;
+using forebay::slurm::read_file;
+using forebay::slurm::Snapshot;
+
 constexpr std::size_t answer_bytes_max = std::size_t{16} << 20;
-// Slurm holds its locks during these calls, so a manager that is away is told at once. The others wait for it.
+// Slurm holds its locks during job_process, so it goes on without a manager that does not answer soon.
 constexpr std::chrono::seconds patience_locked{1};
-constexpr std::chrono::seconds patience{240};
+// Slurm ends the other calls at a time of its own, which the administrator has set.
+constexpr std::chrono::hours patience{48};
+constexpr std::chrono::seconds silence_max{10};
 constexpr std::chrono::milliseconds retry_interval{200};
 
 /// Prints what Slurm shows a person: one stream, for Slurm reads both as one.
@@ -43,57 +50,6 @@ void reset_signals() {
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
   ::signal(SIGPIPE, SIG_IGN);
-}
-
-std::optional<std::string> read_file(const std::string& path, std::size_t bytes_max) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) return std::nullopt;
-  std::string content;
-  char buffer[65536];
-  while (content.size() <= bytes_max) {
-    const ssize_t count = ::read(descriptor, buffer, sizeof buffer);
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) {
-      const int error = errno;
-      ::close(descriptor);
-      errno = error;
-      if (count < 0) return std::nullopt;
-      return content;
-    }
-    content.append(buffer, static_cast<std::size_t>(count));
-  }
-  ::close(descriptor);
-  errno = EFBIG;
-  return std::nullopt;
-}
-
-/// The first `root = "…"` above the first table of the configuration, else /var/lib/forebay.
-std::string instance_root() {
-  const char* named = std::getenv("FOREBAY_CONFIG");
-  const std::string path = named != nullptr && *named != '\0' ? named : "/etc/forebay/forebay.toml";
-  const auto content = read_file(path, file_bytes_max);
-  if (!content) {
-    if (errno == ENOENT) return "/var/lib/forebay";
-    fail("the configuration " + path + " cannot be read: " + std::strerror(errno));
-  }
-  std::size_t begin = 0;
-  while (begin < content->size()) {
-    const std::size_t end = std::min(content->find('\n', begin), content->size());
-    std::string_view line(content->data() + begin, end - begin);
-    begin = end + 1;
-    const auto first = line.find_first_not_of(" \t");
-    if (first == std::string_view::npos || line[first] == '#') continue;
-    if (line[first] == '[') break;
-    if (line.substr(first, 4) != "root") continue;
-    const auto equals = line.find_first_not_of(" \t", first + 4);
-    if (equals == std::string_view::npos || line[equals] != '=') continue;
-    const auto open = line.find_first_of("\"'", equals);
-    if (open == std::string_view::npos) fail("root in " + path + " is no text in quotes");
-    const auto close = line.find(line[open], open + 1);
-    if (close == std::string_view::npos) fail("root in " + path + " has no closing quotation mark");
-    return std::string(line.substr(open + 1, close - open - 1));
-  }
-  return "/var/lib/forebay";
 }
 
 std::string encoded(std::string_view text) {
@@ -114,8 +70,9 @@ std::string encoded(std::string_view text) {
   return result;
 }
 
-/// A connection to the manager; -1 if there is none now, with the reason in errno.
-int connected(const std::string& root) {
+/// A connection to the manager, whose every answer must come within `wait` (0: at any time); -1 if there is none now,
+/// with the reason in errno.
+int connected(const std::string& root, std::chrono::seconds wait) {
   auto path = read_file(root + "/manager-endpoint", 4096);
   if (!path) return -1;
   while (!path->empty() && (path->back() == '\n' || path->back() == ' ')) path->pop_back();
@@ -128,6 +85,9 @@ int connected(const std::string& root) {
   std::memcpy(address.sun_path, path->data(), path->size());
   const int connection = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (connection < 0) return -1;
+  const timeval limit{static_cast<time_t>(wait.count()), 0};
+  ::setsockopt(connection, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+  ::setsockopt(connection, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
   if (::connect(connection, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return connection;
   const int error = errno;
   ::close(connection);
@@ -182,23 +142,29 @@ std::optional<Answer> parsed(const std::string& bytes) {
   return Answer{1, "forebay: the manager refuses: " + body + "\n"};
 }
 
-std::optional<Answer> asked(const std::string& root, const std::string& request) {
-  const int connection = connected(root);
+std::optional<Answer> asked(const std::string& root, const std::string& request, std::chrono::seconds wait) {
+  const int connection = connected(root, wait);
   if (connection < 0) return std::nullopt;
   std::optional<std::string> bytes;
   if (sent(connection, request)) bytes = received(connection);
-  const int error = errno;
   ::close(connection);
-  errno = error;
   return bytes ? parsed(*bytes) : std::nullopt;
 }
 
-Answer ask(const std::string& root, const std::string& request, std::chrono::seconds wait) {
-  const auto deadline = std::chrono::steady_clock::now() + wait;
+/// The answer, however long the manager is away. `tells`: a person may read what is printed meanwhile, for Slurm ends a
+/// call that takes too long and shows what it has printed.
+Answer ask(const std::string& root, const std::string& request, bool tells) {
+  const auto begin = std::chrono::steady_clock::now();
   while (true) {
-    if (auto answer = asked(root, request)) return *answer;
-    if (std::chrono::steady_clock::now() >= deadline)
-      fail("the manager of " + root + " cannot be reached; start it with `forebay up`");
+    if (auto answer = asked(root, request, std::chrono::seconds{0})) return *answer;
+    const auto waited = std::chrono::steady_clock::now() - begin;
+    const std::string trouble = "the manager of " + root + " cannot be reached; start it with `forebay up`";
+    if (waited >= patience) fail(trouble);
+    if (tells && waited >= silence_max) {
+      std::fputs(("forebay: " + trouble + "\n").c_str(), stdout);
+      std::fflush(stdout);
+      tells = false;
+    }
     std::this_thread::sleep_for(retry_interval);
   }
 }
@@ -228,24 +194,7 @@ bool is_list(const std::string& function) {
          function == "show_configurations";
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  reset_signals();
-  const std::vector<std::string> arguments(argv + 1, argv + argc);
-  const std::string function = option(arguments, "--function");
-  if (function.empty()) fail("usage: dw_wlm_cli --function NAME …; Slurm calls this (docs/operations/slurm.md)");
-  const std::string root = instance_root();
-
-  if (is_list(function)) {
-    const std::string path = root + "/slurm/" + function + ".json";
-    const auto list = read_file(path, answer_bytes_max);
-    if (!list || list->empty())
-      fail("there is no list " + path + "; start the manager with `forebay up`, with [slurm] in its configuration");
-    std::fputs(list->c_str(), stdout);
-    return std::fflush(stdout) == 0 ? 0 : 1;
-  }
-
+std::string request_of(const std::vector<std::string>& arguments, const std::string& function) {
   std::string script;
   if (const std::string path = option(arguments, "--job"); !path.empty()) {
     auto content = read_file(path, file_bytes_max);
@@ -257,19 +206,64 @@ int main(int argc, char** argv) {
   for (const std::string& argument : arguments) target += "a=" + encoded(argument) + "&";
   if (const std::string path = option(arguments, "--nodehostnamefile"); !path.empty()) {
     // One node a line. The manager opens no file of Slurm's.
-    if (const auto nodes = read_file(path, file_bytes_max))
-      target += "a=--node-count&a=" + std::to_string(std::count(nodes->begin(), nodes->end(), '\n')) + "&";
+    if (const auto nodes = read_file(path, file_bytes_max)) {
+      const auto count = std::count(nodes->begin(), nodes->end(), '\n');
+      target += "a=--node-count&a=" + std::to_string(count) + "&";
+    }
   }
-  const std::string request =
-      "POST " + target + " HTTP/1.1\r\nHost: manager\r\nConnection: close\r\n" +
-      "Content-Type: application/octet-stream\r\nContent-Length: " + std::to_string(script.size()) + "\r\n\r\n" +
-      script;
-  const bool locked = function == "job_process" || function == "paths";
-  const Answer answer = ask(root, request, locked ? patience_locked : patience);
-  if (function == "paths" && answer.status == 0) {
-    write_path_file(option(arguments, "--pathfile"), answer.text);
+  return "POST " + target + " HTTP/1.1\r\nHost: manager\r\nConnection: close\r\n" +
+         "Content-Type: application/octet-stream\r\nContent-Length: " + std::to_string(script.size()) + "\r\n\r\n" +
+         script;
+}
+
+Snapshot snapshot_of(const std::string& root) {
+  Snapshot snapshot(root + "/slurm/snapshot");
+  if (!snapshot.is_whole()) {
+    fail("there is no whole " + root +
+         "/slurm/snapshot; start the manager with `forebay up`, with [slurm] in its configuration");
+  }
+  return snapshot;
+}
+
+/// The script's directives are checked by the manager. While it is away they are checked at setup.
+Answer job_process(const std::string& root, const std::string& request) {
+  const auto deadline = std::chrono::steady_clock::now() + patience_locked;
+  do {
+    if (auto answer = asked(root, request, patience_locked)) return *answer;
+    std::this_thread::sleep_for(retry_interval);
+  } while (std::chrono::steady_clock::now() < deadline);
+  snapshot_of(root);
+  return {0, ""};
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  reset_signals();
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  const std::string function = option(arguments, "--function");
+  if (function.empty()) fail("usage: dw_wlm_cli --function NAME …; Slurm calls this (docs/operations/slurm.md)");
+  std::string problem;
+  const auto root = forebay::slurm::instance_root(problem);
+  if (!root) fail(problem);
+
+  if (is_list(function)) {
+    const auto list = snapshot_of(*root).section(function);
+    if (!list || list->empty()) fail("the manager knows no list " + function);
+    std::fwrite(list->data(), 1, list->size(), stdout);
+    return std::fflush(stdout) == 0 ? 0 : 1;
+  }
+  if (function == "paths") {
+    const std::string token = option(arguments, "--token");
+    const Snapshot snapshot = snapshot_of(*root);
+    const auto variables = snapshot.section("paths " + token);
+    if (!variables) fail("No matching session: there is no job " + token.substr(0, 40));
+    write_path_file(option(arguments, "--pathfile"), std::string(*variables));
     return 0;
   }
+  const std::string request = request_of(arguments, function);
+  const bool tells = function != "real_size";  // its answer is JSON
+  const Answer answer = function == "job_process" ? job_process(*root, request) : ask(*root, request, tells);
   std::fputs(answer.text.c_str(), stdout);
   return std::fflush(stdout) == 0 ? answer.status : 1;
 }

@@ -76,6 +76,7 @@ class SlurmJobs:
         attachments: Attachments,
         root: Path,
         settings: SlurmSettings,
+        instance_variables: dict[str, str],
     ) -> None:
         self._table = JobTable(database)
         self._database = database
@@ -84,9 +85,10 @@ class SlurmJobs:
         self._reservations = reservations
         self._attachments = attachments
         self._settings = settings
-        self._books = Books(root, settings)
+        self._instance_variables = instance_variables
         self._turns = Turns()
         self.persistents = Persistents(database, reservations, attachments, settings)
+        self.books = Books(root, settings, database, link, self.persistents.all, self._environment)
 
     def check(self, directives: Directives) -> None:
         """Refuses at submission what could only wait for ever.
@@ -96,7 +98,7 @@ class SlurmJobs:
         NoSpaceError
             It asks for more than the whole pool.
         """
-        pool_bytes = self._books.pool_bytes
+        pool_bytes = self.books.pool_bytes
         for size in (directives.capacity_bytes, *(wish.capacity_bytes for wish in directives.creates)):
             if pool_bytes and size > pool_bytes:
                 raise NoSpaceError(
@@ -144,23 +146,6 @@ class SlurmJobs:
         """What the job's files may take."""
         return (await self._existing(token)).capacity_bytes
 
-    async def environment(self, token: str) -> dict[str, str]:
-        """The variables that the job's processes get."""
-        job = await self._existing(token)
-        directives = Directives.from_json(job.directives)
-        variables: dict[str, str] = {}
-        if job.reservation:
-            files = await _in_thread(self._files_path, job.reservation)
-            variables["DW_JOB_STRIPED"] = f"{files}/"
-            if directives.private:
-                variables["DW_JOB_PRIVATE"] = f"{files}/{_PRIVATE}/"
-        for name in directives.persistents:
-            files = await _in_thread(self._files_path, name)
-            variables[f"DW_PERSISTENT_STRIPED_{name.replace('-', '_').replace('.', '_')}"] = f"{files}/"
-        # Streams that are named without a reservation lie here.
-        home = job.reservation or (directives.persistents[0] if len(directives.persistents) == 1 else "")
-        return variables | ({"FOREBAY_RESERVATION": home} if home else {})
-
     async def pre_run(self, token: str, raw: Directives, node_count: int) -> None:
         """The job is about to run. `raw`: the script's own lines; only they have `#FB`."""
         async with self._turns.of(token):
@@ -180,7 +165,10 @@ class SlurmJobs:
                     for stream in streams
                 )
             document = replace(directives, streams=streams).as_json()
-            await self._change(job, state=JobState.RUNNING, directives=document, quiet=False, reason="")
+            await self._change(
+                job, state=JobState.RUNNING, directives=document, quiet=False, node_count=node_count, reason=""
+            )
+            await self.write_books()
 
     async def post_run(self, token: str) -> None:
         """The job is over; returns when its processes are gone, or the time is."""
@@ -241,17 +229,10 @@ class SlurmJobs:
 
     async def write_books(self) -> None:
         """Brings what Slurm is told up to date."""
-        async with self._turns.of(""):
-            await _in_thread(self._write_books)
-
-    def _write_books(self) -> None:
-        with self._link.admin() as admin:
-            server = admin.server()
-        living = self._table.all([state for state in JobState if not state.is_final])
-        self._books.write(server, living, self.persistents.all())
+        await _in_thread(self.books.refresh)
 
     def _make(self, job: JobRow, directives: Directives) -> None:
-        holder = _holder(job)
+        holder = job.holder
         for name in directives.persistents:
             self.persistents.attach(name, holder, job.owner_uid)
         if not job.capacity_bytes:
@@ -266,7 +247,7 @@ class SlurmJobs:
 
     async def _end(self, job: JobRow, *, discard: bool) -> None:
         """Destroys the job's reservation, unless it holds what the job was to keep."""
-        await _in_thread(self._attachments.detach_job, _holder(job))
+        await _in_thread(self._attachments.detach_job, job.holder)
         if job.reservation:
             reason = await self._must_keep(job, discard=discard)
             if not reason:
@@ -374,13 +355,25 @@ class SlurmJobs:
             created_ns=time.time_ns(),
         )
 
+    def _environment(self, job: JobRow) -> dict[str, str]:
+        """The variables that the job's processes get: those that find the instance and the plugin, and its own."""
+        directives = Directives.from_json(job.directives)
+        variables = dict(self._instance_variables)
+        if job.reservation:
+            files = self._files_path(job.reservation)
+            variables["DW_JOB_STRIPED"] = f"{files}/"
+            if directives.private:
+                variables["DW_JOB_PRIVATE"] = f"{files}/{_PRIVATE}/"
+        for name in directives.persistents:
+            files = self._files_path(name)
+            variables[f"DW_PERSISTENT_STRIPED_{name.replace('-', '_').replace('.', '_')}"] = f"{files}/"
+        # Streams that are named without a reservation lie here.
+        home = job.reservation or (directives.persistents[0] if len(directives.persistents) == 1 else "")
+        return variables | ({"FOREBAY_RESERVATION": home} if home else {})
+
     def _files_path(self, reservation: str) -> str:
         with self._link.admin() as admin:
             return admin.reservation(reservation).files_path
-
-
-def _holder(job: JobRow) -> str:
-    return f"job {job.token}" if job.run == 1 else f"job {job.token}, run {job.run}"
 
 
 async def _in_thread(call: Callable[..., _T], *arguments: Any, **options: Any) -> _T:

@@ -5,14 +5,15 @@ from __future__ import annotations
 
 import time
 
-from forebay.errors import NotFoundError, PermissionDeniedError
+from forebay.errors import NotFoundError
+from forebay.workflows.manager.access import check_may_use
 from forebay.workflows.manager.attachments import Attachments
 from forebay.workflows.manager.database import Database, ReservationRow
 from forebay.workflows.manager.job_table import JobTable
 from forebay.workflows.manager.reservations import Reservations
 from forebay.workflows.manager.states import JobState, ReservationState
 from forebay.workflows.slurm.settings import SlurmSettings
-from forebay.workflows.slurm.users import primary_group
+from forebay.workflows.slurm.users import groups_of, primary_group
 
 __all__ = ["Persistents"]
 
@@ -81,13 +82,13 @@ class Persistents:
         NotFoundError
             There is none of that name (yet).
         PermissionDeniedError
-            The user may not use it.
+            It belongs to another user, who shares it neither with this one nor with a group of theirs.
         """
         row = self._database.reservation(name)
         if row is None or not row.persistent:
             raise NotFoundError(f"there is no persistent reservation {name}; its creating job may not have run yet")
         if row.owner_uid != uid:
-            raise PermissionDeniedError(f"persistent reservation {name} belongs to user {row.owner_uid}; ask them")
+            check_may_use(self._reservations.info(name), uid, groups_of(uid))
         self._attachments.attach_job(name, holder, uid)
 
     def all(self) -> list[ReservationRow]:

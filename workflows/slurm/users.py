@@ -10,7 +10,7 @@ import pwd
 
 from forebay.errors import InvalidArgumentError, NotFoundError, PermissionDeniedError
 
-__all__ = ["check_user", "primary_group", "read_as_user"]
+__all__ = ["check_user", "groups_of", "primary_group", "read_as_user"]
 
 _FILE_BYTES_MAX = 1 << 20
 _READ_SECONDS_MAX = 30.0
@@ -32,6 +32,12 @@ def check_user(uid: int, gid: int, uid_min: int) -> None:
 def primary_group(uid: int, uid_min: int) -> int:
     """The user's own group; refuses as `check_user` does."""
     return _account(uid, uid_min).pw_gid
+
+
+def groups_of(uid: int) -> frozenset[int]:
+    """All groups of the user, as the system says."""
+    account = pwd.getpwuid(uid)
+    return frozenset(os.getgrouplist(account.pw_name, account.pw_gid))
 
 
 async def read_as_user(path: str, uid: int, gid: int) -> bytes:

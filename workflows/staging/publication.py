@@ -86,9 +86,9 @@ def sync_tree(path: Path) -> None:
         os.close(descriptor)
 
 
-def write_whole(path: Path, text: str, *, mode: int | None = None) -> None:
+def write_whole(path: Path, text: str, *, mode: int | None = None, owner: int | None = None) -> None:
     """Replaces a small text file: written under another name, synced, renamed, the directory synced. With these
-    permissions, else as the umask says.
+    permissions, else as the umask says; of this user, else of the process's.
     """
     partial = partial_path(path)
     try:
@@ -97,6 +97,8 @@ def write_whole(path: Path, text: str, *, mode: int | None = None) -> None:
             file.flush()
             if mode is not None:
                 os.fchmod(file.fileno(), mode)
+            if owner is not None:
+                os.fchown(file.fileno(), owner, -1)
             os.fsync(file.fileno())
         partial.replace(path)
     except BaseException:

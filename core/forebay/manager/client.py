@@ -135,9 +135,9 @@ class ManagerClient(Closing):
         """The caller's jobs of a scheduler."""
         return self._ask_list("GET", "/jobs")
 
-    def shut_down(self, *, force: bool) -> list[str]:
-        """Destroys what is not persistent and asks the manager to end; returns what was destroyed."""
-        destroyed: list[str] = self._ask("POST", "/shutdown", body={"force": force})["destroyed"]
+    def shut_down(self, *, force: bool, keep: bool = False) -> list[str]:
+        """Destroys what is not persistent, unless `keep`, and asks the manager to end; returns what was destroyed."""
+        destroyed: list[str] = self._ask("POST", "/shutdown", body={"force": force, "keep": keep})["destroyed"]
         return destroyed
 
     def _socket_path(self) -> str:

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What slurmctld does with dw_wlm_cli, without Slurm: its calls for a job, and a scontrol that says what it is told."""
+
+from __future__ import annotations
+
+import grp
+import os
+import pwd
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.support.instance import CommandLineInstance
+from tests.support.staging_server import forebayd
+
+__all__ = ["SlurmCalls"]
+
+_SECONDS_MAX = 60
+
+_SCONTROL = """\
+#!{python}
+import pathlib, sys
+states = pathlib.Path({states!r})
+job = sys.argv[-1]
+state = (states / job).read_text() if (states / job).exists() else ""
+if not state:
+    sys.exit("slurm_load_jobs error: Invalid job id specified")
+print(f"JobId={{job}} JobName=flow JobState={{state}} WorkDir=/tmp")
+"""
+
+
+class SlurmCalls:
+    """A caller of the programs for Slurm, for jobs of a user who is not root."""
+
+    def __init__(self, folder: Path, instance: CommandLineInstance, *settings: str) -> None:
+        self._folder = folder
+        self._programs = forebayd().parents[1] / "workflows"
+        self._states = folder / "states"
+        self._states.mkdir()
+        account = pwd.getpwnam("nobody") if os.geteuid() == 0 else pwd.getpwuid(os.geteuid())
+        self.uid, self.gid = account.pw_uid, account.pw_gid
+        assert grp.getgrgid(self.gid)
+        scontrol = folder / "scontrol"
+        scontrol.write_text(_SCONTROL.format(python=sys.executable, states=str(self._states)))
+        scontrol.chmod(0o755)
+        configuration = folder / "forebay.toml"
+        configuration.write_text(
+            f'root = "{instance.root}"\n[slurm]\nuid_min = {min(1000, self.uid)}\nscontrol = "{scontrol}"\n'
+            + "".join(f"{setting}\n" for setting in ("quiet_seconds_max = 1.0", *settings))
+        )
+        instance.environment["FOREBAY_CONFIG"] = str(configuration)
+        self.environment = {"FOREBAY_CONFIG": str(configuration), "PATH": os.environ["PATH"]}
+
+    def script(self, *lines: str) -> Path:
+        """A job script with these directives."""
+        path = self._folder / "script"
+        path.write_bytes("\n".join(["#!/bin/bash", *lines, "true"]).encode() + b"\n\0")
+        return path
+
+    def say(self, token: str, state: str) -> None:
+        """What scontrol says of the job from now on; "": it does not know it."""
+        (self._states / token).write_text(state)
+
+    def command(self, function: str, *arguments: str | Path) -> list[str]:
+        """The command line of a call."""
+        return [str(self._programs / "dw_wlm_cli"), "--function", function, *map(str, arguments)]
+
+    def call(self, function: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+        """Calls a function, whatever comes of it."""
+        return self._run(self.command(function, *arguments))
+
+    def start(self, function: str, *arguments: str | Path) -> subprocess.Popen[str]:
+        """Begins a call."""
+        return subprocess.Popen(
+            self.command(function, *arguments),
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def ask(self, function: str, *arguments: str | Path) -> str:
+        """Calls a function, which must succeed; what it printed."""
+        done = self.call(function, *arguments)
+        assert done.returncode == 0, f"{function}: {done.returncode} {done.stdout}"
+        return done.stdout
+
+    def setup_arguments(self, token: str, script: Path, capacity: str = "forebay:64MiB") -> list[str]:
+        """Of the call that makes a job's reservation."""
+        owner = ["--user", str(self.uid), "--groupid", str(self.gid)]
+        return ["--token", token, "--caller", "SLURM", *owner, "--capacity", capacity, "--job", str(script)]
+
+    def set_up(self, token: str, script: Path, capacity: str = "forebay:64MiB") -> None:
+        """Makes a job's reservation."""
+        self.ask("setup", *self.setup_arguments(token, script, capacity))
+
+    def create_persistent(self, name: str, capacity: str = "forebay:67108864") -> str:
+        """As for `#BB create_persistent`."""
+        return self.ask("create_persistent", "-c", "CLI", "-t", name, "-u", str(self.uid), "-C", capacity)
+
+    def dwstat(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """What `dwstat` prints."""
+        return self._run([str(self._programs / "dwstat"), *arguments])
+
+    def table(self, name: str) -> list[dict[str, str]]:
+        """The rows of one of its tables, by the names of the columns."""
+        done = self.dwstat(name)
+        assert done.returncode == 0, done.stdout
+        head, *rows = (line.split() for line in done.stdout.splitlines())
+        assert all(len(row) == len(head) for row in rows), done.stdout
+        return [dict(zip(head, row, strict=True)) for row in rows]
+
+    def _run(self, command: list[str]) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=_SECONDS_MAX,
+            check=False,
+        )

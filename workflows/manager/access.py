@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a user may do in a reservation: the server's rule (staging-servers/reservations/shares.cpp), for what the
+manager decides itself. The server has the shares, and asks again whenever something is opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from forebay.errors import PermissionDeniedError
+from forebay.records import ReservationInfo, Rights, ShareKind
+
+__all__ = ["check_may_use", "rights_of"]
+
+_ORDER = (Rights.NONE, Rights.READ, Rights.WRITE)
+
+
+def rights_of(info: ReservationInfo, uid: int, groups: Collection[int]) -> Rights:
+    """A user's own share counts, alone; without one, the most that any of the groups has. The owner may write, and so
+    may the owner's group, unless a share says otherwise.
+    """
+    if uid == info.owner_uid:
+        return Rights.WRITE
+    of_groups = {info.owner_gid: Rights.WRITE}
+    for share in info.shares:
+        if share.kind is ShareKind.USER and share.id == uid:
+            return share.rights
+        if share.kind is ShareKind.GROUP:
+            of_groups[share.id] = share.rights
+    return max(
+        (rights for group, rights in of_groups.items() if group in groups), key=_ORDER.index, default=Rights.NONE
+    )
+
+
+def check_may_use(info: ReservationInfo, uid: int, groups: Collection[int]) -> None:
+    """PermissionDeniedError unless the user may read it at least."""
+    if rights_of(info, uid, groups) is Rights.NONE:
+        raise PermissionDeniedError(
+            f"reservation {info.name} belongs to user {info.owner_uid} and is not shared with user {uid}; the owner "
+            f"shares it with `forebay share {info.name} --user {uid} --rights read`",
+            info.name,
+        )

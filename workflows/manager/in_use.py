@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who would lose an instance that goes down: jobs of a scheduler, and holders of reservations."""
+
+from __future__ import annotations
+
+import time
+
+from forebay.errors import RefusedError
+from forebay.manager.process_identity import process_identity
+from forebay.workflows.manager.attachment_table import AttachmentKind, AttachmentRow, AttachmentTable
+from forebay.workflows.manager.database import Database
+from forebay.workflows.manager.job_table import JobTable
+from forebay.workflows.manager.states import JobState
+
+__all__ = ["refuse_if_in_use", "why_over"]
+
+_NAMED = 3
+
+
+def refuse_if_in_use(database: Database) -> None:
+    """RefusedError if a job is not over, or somebody is attached to a reservation."""
+    jobs = JobTable(database).all([state for state in JobState if not state.is_final])
+    holders = [row for row in AttachmentTable(database).all() if row.kind is AttachmentKind.USER and not why_over(row)]
+    reasons = []
+    if jobs:
+        reasons.append(_some("job", [job.token for job in jobs]))
+    if holders:
+        reasons.append(_some("attachment", [f"{row.holder} to {row.reservation}" for row in holders]))
+    if reasons:
+        raise RefusedError(
+            f"nothing was destroyed: the instance is in use by {' and '.join(reasons)}. Wait until they have ended; "
+            "for an upgrade run `forebay down --keep`, which deletes nothing; or use --force"
+        )
+
+
+def why_over(row: AttachmentRow) -> str:
+    """Why an attachment is over; "" if it is not."""
+    if row.process is not None and row.pid is not None and process_identity(row.pid) != row.process:
+        return f"process {row.pid} has ended"
+    if row.expires_ns is not None and row.expires_ns <= time.time_ns():
+        return "its time was up"
+    return ""
+
+
+def _some(kind: str, names: list[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"{len(names)} {kind}{'s' if len(names) > 1 else ''} ({', '.join(names[:_NAMED])}{more})"

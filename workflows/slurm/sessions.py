@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs and persistent reservations in DataWarp's words: sessions in a pool, each with at most one instance."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+
+from forebay.workflows.manager.database import ReservationRow
+from forebay.workflows.manager.job_table import JobRow
+from forebay.workflows.manager.states import JobState
+
+__all__ = ["PoolState", "Session", "Use", "session_of_job", "session_of_persistent"]
+
+_NS = 1_000_000_000
+#: Jobs are counted from 1; the others take their number from their name, above these.
+_PERSISTENTS_FROM = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class PoolState:
+    """The pool, on its one server."""
+
+    name: str
+    host: str
+    online: bool
+    granularity_bytes: int
+    quantity: int  #: in units of the granularity
+    free: int
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A job or a persistent reservation. Its instance and its configuration have the same number."""
+
+    id: int
+    token: str
+    owner_uid: int
+    created_seconds: int
+    files_bytes: int  #: 0: it has no instance
+    reservation: str
+    state: JobState | None = None  #: None: a persistent reservation
+    fails: bool = False
+    private: bool = False
+    node_count: int = 0  #: on how many nodes the job runs
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """A job that is attached to an instance."""
+
+    id: int
+    session: int
+    instance: int
+    state: JobState
+
+
+def session_of_job(job: JobRow) -> Session:
+    """The job's."""
+    return Session(
+        id=job.id,
+        token=job.token,
+        owner_uid=job.owner_uid,
+        created_seconds=job.created_ns // _NS,
+        files_bytes=job.capacity_bytes,
+        reservation=job.reservation,
+        state=job.state,
+        fails=bool(job.reason),
+        private=bool(job.directives.get("private", False)),
+        node_count=job.node_count,
+    )
+
+
+def session_of_persistent(row: ReservationRow) -> Session:
+    """The persistent reservation's."""
+    number = _PERSISTENTS_FROM + (zlib.crc32(row.name.encode()) & (_PERSISTENTS_FROM - 1))
+    return Session(number, row.name, row.owner_uid, row.created_ns // _NS, row.files_bytes, row.name)

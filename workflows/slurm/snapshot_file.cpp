@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "snapshot_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+namespace forebay::slurm {
+namespace {
+
+constexpr std::string_view mark = "== ";
+constexpr std::string_view end_line = "== end\n";
+
+}  // namespace
+
+std::optional<std::string> read_file(const std::string& path, std::size_t bytes_max) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) return std::nullopt;
+  std::string content;
+  char buffer[65536];
+  while (content.size() <= bytes_max) {
+    const ssize_t count = ::read(descriptor, buffer, sizeof buffer);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) {
+      const int error = errno;
+      ::close(descriptor);
+      errno = error;
+      if (count < 0) return std::nullopt;
+      return content;
+    }
+    content.append(buffer, static_cast<std::size_t>(count));
+  }
+  ::close(descriptor);
+  errno = EFBIG;
+  return std::nullopt;
+}
+
+std::optional<std::string> instance_root(std::string& problem) {
+  const char* named = std::getenv("FOREBAY_CONFIG");
+  const std::string path = named != nullptr && *named != '\0' ? named : "/etc/forebay/forebay.toml";
+  const auto content = read_file(path, file_bytes_max);
+  if (!content) {
+    if (errno == ENOENT) return "/var/lib/forebay";
+    problem = "the configuration " + path + " cannot be read: " + std::strerror(errno);
+    return std::nullopt;
+  }
+  // The first `root = "…"` above the first table.
+  std::size_t begin = 0;
+  while (begin < content->size()) {
+    const std::size_t end = std::min(content->find('\n', begin), content->size());
+    std::string_view line(content->data() + begin, end - begin);
+    begin = end + 1;
+    const auto first = line.find_first_not_of(" \t");
+    if (first == std::string_view::npos || line[first] == '#') continue;
+    if (line[first] == '[') break;
+    if (line.substr(first, 4) != "root") continue;
+    const auto equals = line.find_first_not_of(" \t", first + 4);
+    if (equals == std::string_view::npos || line[equals] != '=') continue;
+    const auto open = line.find_first_of("\"'", equals);
+    if (open == std::string_view::npos) {
+      problem = "root in " + path + " is no text in quotes";
+      return std::nullopt;
+    }
+    const auto close = line.find(line[open], open + 1);
+    if (close == std::string_view::npos) {
+      problem = "root in " + path + " has no closing quotation mark";
+      return std::nullopt;
+    }
+    return std::string(line.substr(open + 1, close - open - 1));
+  }
+  return "/var/lib/forebay";
+}
+
+Snapshot::Snapshot(const std::string& path) {
+  auto content = read_file(path, snapshot_bytes_max);
+  if (!content) return;
+  content_ = std::move(*content);
+  is_whole_ = content_.ends_with(end_line);
+}
+
+std::optional<std::string_view> Snapshot::section(std::string_view name) const& {
+  const std::string head = std::string(mark) + std::string(name) + "\n";
+  // A name with a line break in it would be another section's.
+  if (!is_whole_ || name.find('\n') != std::string_view::npos || head == end_line) return std::nullopt;
+  std::size_t begin = 0;
+  if (!content_.starts_with(head)) {
+    begin = content_.find("\n" + head);
+    if (begin == std::string::npos) return std::nullopt;
+    ++begin;
+  }
+  begin += head.size();
+  // Every section is followed by another, or by the end. An empty one is followed at once.
+  const std::size_t end = content_.find("\n" + std::string(mark), begin - 1);
+  return std::string_view(content_).substr(begin, end + 1 - begin);
+}
+
+std::optional<std::string> Snapshot::section(std::string_view name) && {
+  const auto found = std::as_const(*this).section(name);
+  if (!found) return std::nullopt;
+  return std::string(*found);
+}
+
+}  // namespace forebay::slurm
