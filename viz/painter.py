@@ -1,34 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
 """Renders in a child process, so that a crash or hang of the graphics stack costs one attempt at one frame.
 
-Arrays and pixels pass through a memory file that both processes map; a socket carries one line of JSON each way per
-frame. Both vanish with the processes, however they end. The child's side is :mod:`forebay.viz.painter_child`.
+The child opens the step itself: no data passes through the parent, which keeps the step pinned, and its place in the
+stream. Requests go through a socket; pixels come back in a memory file that both map. Both vanish with the processes,
+however they end. The child's side is :mod:`forebay.viz.painter_child`.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import mmap
 import os
+import pickle
 import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from forebay import Step, errors
 from forebay.closing import Closing
-from forebay.viz.fields import FlowFields
-from forebay.viz.scene_options import SceneOptions
+from forebay.viz.scenes.description import SceneDescription
 
 __all__ = ["Painter", "PainterError"]
 
-_ALIGNMENT = 64
 _CHILD_MODULE = "forebay.viz.painter_child"
 
 
@@ -41,12 +40,12 @@ class _ChildFailedError(Exception):
 
 
 class Painter(Closing):
-    """Renders steps to image files, one at a time. Use it in one thread and by ``with``.
+    """Draws steps to image files, one at a time. Use it in one thread and by ``with``.
 
     Parameters
     ----------
-    options : SceneOptions
-        Size and wording of the pictures.
+    scene : SceneDescription
+        What is drawn, in which size and quality.
     attempts : int
         How often one frame is tried while the child crashes or hangs.
     timeout_s : float
@@ -59,19 +58,26 @@ class Painter(Closing):
 
     def __init__(
         self,
-        options: SceneOptions,
+        scene: SceneDescription,
         *,
         attempts: int = 3,
         timeout_s: float = 60.0,
         on_retry: Callable[[str], object] | None = None,
         command: Sequence[str] = (sys.executable, "-m", _CHILD_MODULE),
     ) -> None:
-        self._options, self._attempts, self._timeout_s = options, attempts, timeout_s
+        self._scene, self._attempts, self._timeout_s = scene, attempts, timeout_s
         self._on_retry, self._command = on_retry, tuple(command)
         self._child: _Child | None = None
 
-    def paint(self, fields: FlowFields, path: Path) -> NDArray[np.uint8]:
-        """Renders one step; when this returns, the whole picture is on disk at ``path``.
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height of the pictures."""
+        return self._scene.size
+
+    def paint(self, step: Step, path: Path | None = None) -> NDArray[np.uint8]:
+        """Draws a step; when this returns, the whole picture is on disk at ``path``, JPEG or PNG by its suffix.
+
+        Drafts are written, but not synced.
 
         Returns
         -------
@@ -81,24 +87,26 @@ class Painter(Closing):
         Raises
         ------
         PainterError
-            All attempts failed, or the fields cannot be drawn.
+            All attempts failed, or the picture could not be written.
+        ForebayError
+            What the child got from the stream: the step was dropped, or lacks what the scene shows.
         """
         failures: list[str] = []
         while True:
             try:
                 if self._child is None:
-                    self._child = _Child(self._command, self._options)
-                return self._child.paint(fields, path, self._timeout_s)
+                    self._child = _Child(self._command, self._scene)
+                return self._child.paint(step, path, self._timeout_s)
             except _ChildFailedError as error:
                 self.close()
                 failures.append(str(error))
                 if len(failures) >= self._attempts:
                     raise PainterError(
-                        f"step {fields.step} could not be rendered in {self._attempts} attempts; the last one: "
+                        f"step {step.number} could not be rendered in {self._attempts} attempts; the last one: "
                         f"{failures[-1]}. Check the OpenGL installation (on Debian: libegl1, libgl1-mesa-dri)"
                     ) from None
                 if self._on_retry is not None:
-                    self._on_retry(f"rendering step {fields.step} again: {error}")
+                    self._on_retry(f"rendering step {step.number} again: {error}")
 
     def close(self) -> None:
         """Ends the child. Idempotent."""
@@ -110,11 +118,13 @@ class Painter(Closing):
 class _Child:
     """One child process with its socket and memory."""
 
-    def __init__(self, command: Sequence[str], options: SceneOptions) -> None:
-        self._options = options
+    def __init__(self, command: Sequence[str], scene: SceneDescription) -> None:
+        width, height = scene.size
+        self._shape = (height, width, 3)
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
         self._memory_file = os.memfd_create("forebay-painter")
-        self._memory: mmap.mmap | None = None
+        os.ftruncate(self._memory_file, height * width * 3)
+        self._memory = mmap.mmap(self._memory_file, height * width * 3)
         ours, theirs = socket.socketpair()
         self._socket = ours
         with theirs:
@@ -127,53 +137,29 @@ class _Child:
                 start_new_session=True,  # Ctrl-C is the parent's to handle
             )
         self._lines = ours.makefile("rb")
+        self._first = pickle.dumps({"scene": scene})
 
-    def paint(self, fields: FlowFields, path: Path, timeout_s: float) -> NDArray[np.uint8]:
-        arrays: dict[str, NDArray[Any]] = {
-            "velocity": fields.velocity,
-            "solid": fields.solid,
-            "sphere_centres": fields.sphere_centres,
-        }
-        pixel_bytes = self._options.height * self._options.width * 3
-        places: list[dict[str, Any]] = []
-        end = _aligned(pixel_bytes)
-        for name, array in arrays.items():
-            places.append({"name": name, "type": array.dtype.str, "shape": array.shape, "offset": end})
-            end = _aligned(end + array.nbytes)
-        memory = self._mapped(end)
-        for place, array in zip(places, arrays.values(), strict=True):
-            np.frombuffer(memory, array.dtype, array.size, place["offset"])[:] = array.ravel()
-        values = {
-            name: getattr(fields, name)
-            for name in (
-                "step", "time", "spacing", "sphere_radius", "cylinder_radius", "speed_units", "length_units",
-                "time_units",
-            )
-        }  # fmt: skip
-        request = {
-            "options": dataclasses.asdict(self._options),
-            "values": values,
-            "arrays": places,
-            "path": str(path),
-            "bytes": end,
-        }
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        return self._process.pid
+
+    def paint(self, step: Step, path: Path | None, timeout_s: float) -> NDArray[np.uint8]:
+        request = pickle.dumps({"step": pickle.dumps(step), "path": path})
         answer = self._ask(request, timeout_s)
-        if "error" in answer:
-            raise PainterError(f"step {fields.step} cannot be rendered: {answer['error']}")
-        shape = (self._options.height, self._options.width, 3)
-        return np.frombuffer(memory, np.uint8, pixel_bytes).reshape(shape)
+        if answer:
+            kind = getattr(errors, answer["kind"], None) if answer["kind"] else None
+            if kind is not None:
+                raise kind(answer["what"], answer["where"])
+            raise PainterError(f"step {step.number} cannot be rendered: {answer['what']}")
+        return np.frombuffer(self._memory, np.uint8).reshape(self._shape)
 
-    def _mapped(self, size: int) -> mmap.mmap:
-        if self._memory is None or len(self._memory) < size:
-            os.ftruncate(self._memory_file, size)
-            # An older mapping stays alive as long as an array over it does.
-            self._memory = mmap.mmap(self._memory_file, size)
-        return self._memory
-
-    def _ask(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+    def _ask(self, request: bytes, timeout_s: float) -> dict[str, str]:
         self._socket.settimeout(timeout_s)
+        first, self._first = self._first, b""
         try:
-            self._socket.sendall(json.dumps(request).encode() + b"\n")
+            for message in filter(None, (first, request)):
+                self._socket.sendall(len(message).to_bytes(8, "little") + message)
             line = self._lines.readline()
         except TimeoutError:
             raise _ChildFailedError(
@@ -185,7 +171,7 @@ class _Child:
             status = self._process.wait(timeout_s)
             how = f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
             raise _ChildFailedError(f"the rendering process {how}{self._words()}")
-        answer: dict[str, Any] = json.loads(line)
+        answer: dict[str, str] = json.loads(line)
         return answer
 
     def _words(self) -> str:
@@ -204,7 +190,3 @@ class _Child:
             self._process.wait()
         os.close(self._memory_file)
         self._errors.close()
-
-
-def _aligned(offset: int) -> int:
-    return (offset + _ALIGNMENT - 1) // _ALIGNMENT * _ALIGNMENT

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The process that holds the graphics: answers each request of :mod:`forebay.viz.painter` with a picture on disk."""
+"""The process that holds the graphics: opens the step that :mod:`forebay.viz.painter` names, and draws it."""
 
 from __future__ import annotations
 
 import json
 import mmap
 import os
+import pickle
 import socket
 import sys
 from pathlib import Path
@@ -14,68 +15,73 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from forebay.viz.fields import FlowFields
-from forebay.viz.scene import Scene
-from forebay.viz.scene_options import SceneOptions
+from forebay import Step
+from forebay.errors import ForebayError
+from forebay.viz.scenes.description import Quality, SceneDescription
+from forebay.viz.scenes.picture import ScenePicture
 
 __all__ = ["main"]
 
 
-class _Memory:
-    """The parent's memory file, mapped again when it has grown."""
+class _Canvas:
+    """The picture of one scene, and the memory that the parent sees its pixels in."""
 
-    def __init__(self, file: int) -> None:
-        self._file = file
-        self._map = mmap.mmap(-1, 1)
+    def __init__(self, scene: SceneDescription, memory_file: int) -> None:
+        self._scene = scene
+        self._picture = ScenePicture(scene)
+        self._memory = mmap.mmap(memory_file, os.fstat(memory_file).st_size)
+        # Keeps the connection to the stream open from one step to the next.
+        self._previous: Step | None = None
 
-    def of_size(self, size: int) -> mmap.mmap:
-        if len(self._map) < size:
-            self._map = mmap.mmap(self._file, os.fstat(self._file).st_size)
-        return self._map
+    def draw(self, request: dict[str, Any]) -> None:
+        step: Step = pickle.loads(request["step"])  # noqa: S301 - from our parent; it opens the step
+        with step:
+            self._picture.show(step)
+        self._previous = step
+        pixels = self._picture.render()
+        if request["path"] is not None:
+            _save(pixels, request["path"], self._scene.quality)
+        np.frombuffer(self._memory, np.uint8, pixels.size)[:] = pixels.ravel()
 
 
-def _save(picture: np.ndarray[Any, np.dtype[np.uint8]], path: Path) -> None:
-    """Writes the picture whole: it appears under its name when its bytes are on disk."""
+def _save(pixels: np.ndarray[Any, np.dtype[np.uint8]], path: Path, quality: Quality) -> None:
+    """Writes the picture whole: it appears under its name when its bytes are on disk, or written if it is a draft."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with temporary.open("wb") as file:
-            Image.fromarray(picture).save(file, "png", compress_level=3)
-            file.flush()
-            os.fsync(file.fileno())
+            if path.suffix.lower() in (".jpg", ".jpeg"):
+                Image.fromarray(pixels).save(file, "jpeg", quality=90)
+            else:
+                Image.fromarray(pixels).save(file, "png", compress_level=3 if quality is Quality.FULL else 1)
+            if quality is Quality.FULL:
+                file.flush()
+                os.fsync(file.fileno())
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
 
 
-def _answer(request: dict[str, Any], memory: mmap.mmap, scene: Scene) -> None:
-    # The scene keeps what it has drawn last, to compare; the memory is written again for the next step.
-    inputs: dict[str, Any] = request["values"]
-    for place in request["arrays"]:
-        shape = place["shape"]
-        flat = np.frombuffer(memory, place["type"], int(np.prod(shape)), place["offset"])
-        inputs[place["name"]] = flat.reshape(shape).copy()
-    fields = FlowFields(**inputs)
-    picture = scene.render(fields)
-    _save(picture, Path(request["path"]))
-    np.frombuffer(memory, np.uint8, picture.size)[:] = picture.ravel()
-
-
 def main(arguments: list[str]) -> int:
     """Serves requests from the socket of the first number until it is closed; the second is the memory file."""
     channel = socket.socket(fileno=int(arguments[0]))
-    memory = _Memory(int(arguments[1]))
-    scene: Scene | None = None
     with channel, channel.makefile("rb") as requests:
-        for line in requests:
-            request = json.loads(line)
+        canvas: _Canvas | None = None
+        scene: SceneDescription | None = None
+        while header := requests.read(8):
+            request = pickle.loads(requests.read(int.from_bytes(header, "little")))  # noqa: S301 - from our parent
+            if "scene" in request:
+                scene = request["scene"]
+                continue
+            assert scene is not None
+            answer: dict[str, str] = {}
             try:
-                if scene is None:
-                    scene = Scene(SceneOptions(**request["options"]))
-                _answer(request, memory.of_size(request["bytes"]), scene)
-                answer = {}
+                canvas = canvas or _Canvas(scene, int(arguments[1]))
+                canvas.draw(request)
+            except ForebayError as error:
+                answer = {"kind": type(error).__name__, "what": error.what, "where": error.where}
             except (ValueError, OSError) as error:
-                answer = {"error": f"{type(error).__name__}: {error}"}
+                answer = {"kind": "", "what": f"{type(error).__name__}: {error}"}
             channel.sendall(json.dumps(answer).encode() + b"\n")
     return 0
 

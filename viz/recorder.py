@@ -1,66 +1,54 @@
 # SPDX-License-Identifier: Apache-2.0
 """Turns the steps of a stream into image files and a movie in one folder, whatever is interrupted and withdrawn.
 
-The image files are the truth: a step is done when its file is there. The movie is made to agree with them at every
-start.
+The image files are the truth: a step is done when its file is there. The movie has those frames before which none is
+missing, and is made to agree with the files at every start.
 """
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from forebay import Step
 from forebay.closing import Closing
-from forebay.errors import InvalidArgumentError
-from forebay.viz.fields import FlowFields
-from forebay.viz.following import FollowedStep
+from forebay.errors import InvalidArgumentError, StepGoneError, StepNotFoundError
+from forebay.viz.coming_steps import ComingSteps
 from forebay.viz.movie import Movie
 from forebay.viz.painter import Painter
-from forebay.viz.scene_options import SceneOptions
 
 __all__ = ["Recorder"]
 
 
 class Recorder(Closing):
-    """Keeps ``FOLDER/frames/NNNNNN.png`` and ``FOLDER/movie.mp4``. Use it by ``with``; one per folder at a time.
+    """Keeps ``FOLDER/frames/NNNNNN.png``, ``FOLDER/movie.mp4`` and the link ``FOLDER/latest.png`` to the newest frame.
+
+    Use it by ``with``; one per folder at a time.
 
     Parameters
     ----------
     folder : Path
         Continued if it has frames of an earlier run.
     painter : Painter
-        Draws pictures of the size that ``options`` say.
-    options : SceneOptions
-        Size of the pictures.
+        Draws the pictures.
     frame_rate : int
         Frames per second of the movie.
-    velocity, solid : str
-        Names of the variables to draw.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        painter: Painter,
-        options: SceneOptions,
-        *,
-        frame_rate: int = 12,
-        velocity: str = "velocity",
-        solid: str = "solid",
-    ) -> None:
-        self._frames_folder = folder / "frames"
+    def __init__(self, folder: Path, painter: Painter, *, frame_rate: int = 12) -> None:
+        self._folder, self._frames_folder = folder, folder / "frames"
         self._painter = painter
-        self._velocity, self._solid = velocity, solid
         self._frames_folder.mkdir(parents=True, exist_ok=True)
-        for part in self._frames_folder.glob(".*.part"):
+        for part in (*self._frames_folder.glob(".*.part"), *folder.glob(".latest.*.part")):
             part.unlink()  # of a process that was killed while it wrote
-        self._movie = Movie(folder / "movie.mp4", options.width, options.height, frame_rate=frame_rate)
+        self._waiting: list[int] = []  # frames on disk that come after a missing one, in order
+        self._movie = Movie(folder / "movie.mp4", *painter.size, frame_rate=frame_rate)
         try:
-            self._catch_up((options.width, options.height))
+            self._catch_up(painter.size)
         except BaseException:
             self._movie.close()
             raise
@@ -74,35 +62,86 @@ class Recorder(Closing):
         """Where the picture of a step lies."""
         return self._frames_folder / f"{step:06d}.png"
 
-    def record(self, step: FollowedStep) -> None:
-        """Draws a step, puts it on disk and into the movie, and acknowledges it.
+    def record(self, coming: ComingSteps, step: Step) -> bool:
+        """Draws a step that ``coming`` gave, puts it on disk and into the movie, and acknowledges it.
 
-        A step that does not come after all others takes their place: they were withdrawn, or this one is given again.
+        Frames and cursor go as far as no earlier step is missing; the rest waits until it is drawn.
+
+        Returns
+        -------
+        bool
+            False if the step was withdrawn while it was drawn.
         """
-        self._withdraw(step.number)
-        picture = self._painter.paint(self._fields(step), self.frame_path(step.number))
-        self._movie.append(step.number, picture)
-        step.ack()
+        try:
+            picture = self._painter.paint(step, self.frame_path(step.number))
+        except (StepGoneError, StepNotFoundError):
+            if coming.done(step):
+                raise
+            return False  # withdrawn: its successor comes
+        if not coming.done(step):
+            self.frame_path(step.number).unlink(missing_ok=True)
+            return False
+        self._link_latest(step.number)
+        self._waiting = sorted({*self._waiting, step.number})
+        self._pass(coming, step, picture)
+        return True
+
+    def pass_over(self, coming: ComingSteps) -> None:
+        """Goes on with the movie after a step that nobody can draw any more."""
+        self._pass(coming, None, None)
+
+    def withdraw(self, first: int) -> None:
+        """Takes a step and all after it out of folder and movie."""
+        for number in reversed(self.frames):
+            if number >= first:
+                self.frame_path(number).unlink()
+        self._waiting = [number for number in self._waiting if number < first]
+        latest = self._folder / "latest.png"
+        if latest.is_symlink() and not latest.exists():
+            latest.unlink()
+        if self._movie.last_step is not None and first <= self._movie.last_step:
+            self._movie.rewind(first)
 
     def close(self) -> None:
         """Writes the end of the movie. Idempotent."""
         self._movie.close()
 
-    def _fields(self, step: FollowedStep) -> FlowFields:
-        arrays: dict[str, NDArray[Any]] = {
-            "velocity": np.asarray(step[self._velocity][...]),
-            "solid": np.asarray(step[self._solid][...]),
-        }
-        time = float(step["time"]) if "time" in step else None
-        return FlowFields.of_step(step.number, arrays, step.attributes, time)
-
-    def _withdraw(self, first: int) -> None:
-        if self._movie.last_step is None or first > self._movie.last_step:
+    def _pass(self, coming: ComingSteps, step: Step | None, picture: NDArray[np.uint8] | None) -> None:
+        """Moves movie and cursor to the last frame before which none is missing."""
+        missing = coming.oldest_waiting
+        passed = [number for number in self._waiting if missing is None or number < missing]
+        self._waiting = self._waiting[len(passed) :]
+        for number in passed:
+            shown = picture if step is not None and number == step.number else None
+            self._movie.append(number, self._frame(number) if shown is None else shown)
+        if not passed:
             return
-        for number in reversed(self.frames):
-            if number >= first:
-                self.frame_path(number).unlink()
-        self._movie.rewind(first)
+        if step is not None and passed[-1] == step.number:
+            coming.acknowledge(step)
+            return
+        try:
+            with coming.stream[passed[-1]] as last:
+                coming.acknowledge(last)
+        except (StepGoneError, StepNotFoundError):
+            if step is not None:
+                coming.acknowledge(step)  # the cursor lags behind, but what it has not passed is gone
+
+    def _frame(self, number: int) -> NDArray[np.uint8]:
+        with Image.open(self.frame_path(number)) as image:
+            return np.asarray(image.convert("RGB"))
+
+    def _link_latest(self, number: int) -> None:
+        """Points to the frame unless it is of a step that was skipped earlier."""
+        latest = self._folder / "latest.png"
+        if latest.exists() and number < self._number_of(latest):
+            return
+        temporary = latest.with_name(f".latest.{os.getpid()}.part")
+        temporary.symlink_to(self.frame_path(number).relative_to(self._folder))
+        temporary.replace(latest)
+
+    def _number_of(self, latest: Path) -> int:
+        stem = latest.resolve().stem
+        return int(stem) if stem.isdecimal() else -1
 
     def _catch_up(self, size: tuple[int, int]) -> None:
         frames = self.frames
@@ -110,10 +149,11 @@ class Recorder(Closing):
         for number in frames:
             if self._movie.last_step is not None and number <= self._movie.last_step:
                 continue
-            with Image.open(self.frame_path(number)) as image:
-                if image.size != size:
-                    raise InvalidArgumentError(
-                        f"{self.frame_path(number)} is {image.size[0]}x{image.size[1]}, not {size[0]}x{size[1]}: use "
-                        "the size of the frames in this folder, or another folder"
-                    )
-                self._movie.append(number, np.asarray(image.convert("RGB")))
+            picture = self._frame(number)
+            if picture.shape != (size[1], size[0], 3):
+                height, width, _ = picture.shape
+                raise InvalidArgumentError(
+                    f"{self.frame_path(number)} is {width}x{height}, not {size[0]}x{size[1]}: use the size of the "
+                    "frames in this folder, or another folder"
+                )
+            self._movie.append(number, picture)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -17,59 +16,61 @@ from forebay.cli.chosen import chosen
 from forebay.cli.following import TimeoutOption, needs_packages, tells_interruption
 from forebay.cli.output import JsonOption, console, error_console, print_json
 from forebay.cli.root import run
-from forebay.errors import InvalidArgumentError, UnsupportedError
+from forebay.errors import UnsupportedError
+from forebay.viz.drawing_options import (
+    LatestOption,
+    QualityOption,
+    RangeOption,
+    SceneOption,
+    SizeOption,
+    chosen_scene,
+    draws_latest_first,
+)
 from forebay.viz.movie import MovieError
 from forebay.viz.painter import Painter, PainterError
-from forebay.viz.scene_options import SceneOptions
 
 __all__ = ["app", "render"]
 
 app = typer.Typer(add_completion=False)
 
 
-@app.command("render", epilog="Example: forebay render run1/flow --out pictures")
+@app.command("render", epilog="Example: forebay render run1/flow --scene flow.toml --out pictures")
 def render(
     stream: StreamArgument,
     out: Annotated[
         Path, typer.Option("--out", metavar="DIR", help="Output directory. An existing movie is continued.")
     ],
+    scene_file: SceneOption = None,
     consumer: Annotated[
         str, typer.Option("--consumer", metavar="NAME", help="Name under which the server keeps the position.")
     ] = "render",
-    size: Annotated[
-        str, typer.Option("--size", metavar="WxH", help="Size of a frame in pixels; even numbers.")
-    ] = "960x720",
+    size: SizeOption = "",
+    ends: RangeOption = "",
+    quality: QualityOption = None,
+    latest: LatestOption = None,
+    whole: Annotated[
+        bool, typer.Option("--whole/--skip", help="Also draw the steps that were skipped; --skip: only the newest.")
+    ] = True,
     frame_rate: Annotated[
         int, typer.Option("--frame-rate", min=1, max=120, help="Frames per second of the movie.")
     ] = 12,
-    title: Annotated[str, typer.Option("--title", metavar="TEXT", help="First line of each frame.")] = "",
-    velocity: Annotated[
-        str, typer.Option("--velocity", metavar="NAME", help="Variable (nz, ny, nx, 3) to draw.")
-    ] = "velocity",
-    solid: Annotated[
-        str, typer.Option("--solid", metavar="NAME", help="Variable (nz, ny, nx), not 0 where solid.")
-    ] = "solid",
-    speed_max: Annotated[
-        float | None,
-        typer.Option(
-            "--speed-max",
-            metavar="SPEED",
-            help="Upper end of the colour scale in all frames. Default: a round number above each frame's speeds.",
-        ),
-    ] = None,
     timeout_seconds: TimeoutOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Render every step of a flow to images and a movie that can be watched while it grows, until the stream ends.
+    """Render every step of a stream to images and a movie that can be watched while it grows, until the stream ends.
 
-    Steps that a restart of the producer takes back are removed from both and rendered again. Started again, it
-    continues where it stopped.
+    DIR/latest.png is the newest picture. While a stream runs the newest step is drawn first, so that this picture is
+    never older than the drawing of two takes; skipped steps follow when there is time, and the movie has them in order.
+    Steps that a restart of the producer takes back are removed and rendered again. Started again, it continues where
+    it stopped. A scene is a TOML file (docs/consumers/view.md).
     """
-    options = _scene_options(size, title, speed_max)
+    scene = chosen_scene(scene_file, size, ends, quality)
     needs_packages("rendering", "viz", "vtkmodules", "PIL")
+    from forebay.viz.coming_steps import ComingSteps
     from forebay.viz.recorder import Recorder
 
     messages = error_console()
+    gone: list[str] = []
 
     def say(text: str) -> None:
         messages.print(Text(text), soft_wrap=True)
@@ -81,19 +82,37 @@ def render(
     try:
         with (
             forebay.open(stream, instance=chosen(), timeout=timeout_seconds) as source,
-            Painter(options, on_retry=say) as painter,
-            Recorder(out, painter, options, frame_rate=frame_rate, velocity=velocity, solid=solid) as recorder,
+            Painter(scene, on_retry=say) as painter,
+            Recorder(out, painter, frame_rate=frame_rate) as recorder,
         ):
-            with tells_interruption() as outcome:
-                for step in source.follow(consumer, timeout=timeout_seconds, ack="manual", on_notice=notice):
+
+            def withdraw(first: int) -> None:
+                if any(number >= first for number in recorder.frames):
+                    say(f"{stream} was taken back to step {first}: its frames are rendered again")
+                recorder.withdraw(first)
+
+            def pass_over(reason: str) -> None:
+                gone.append(reason)
+                recorder.pass_over(coming)
+
+            with (
+                tells_interruption() as outcome,
+                ComingSteps(
+                    source.follow(consumer, timeout=timeout_seconds, ack="manual", on_notice=notice),
+                    latest=draws_latest_first(source, latest),
+                    whole=whole,
+                    on_withdrawn=withdraw,
+                    on_gone=pass_over,
+                ) as coming,
+            ):
+                while (step := coming.take()) is not None:
                     with step:
-                        if step.rewound:
-                            say(f"{stream} was taken back to step {step.number}: its frames are rendered again")
-                        recorder.record(step)
-                        rendered += 1
+                        rendered += recorder.record(coming, step)
             frames = recorder.frames
     except (PainterError, MovieError) as error:
         raise UnsupportedError(str(error), f"stream {stream}") from error
+    if gone:
+        say(f"{len(gone)} steps could not be rendered, the first because: {gone[0]}")
     if as_json:
         print_json(
             {"rendered": rendered, "frames": len(frames), "last": frames[-1] if frames else None, "out": str(out)}
@@ -102,13 +121,6 @@ def render(
         text = f"{rendered} frames rendered; {out} has {len(frames)} and movie.mp4"
         console().print(Text(text), soft_wrap=True)
     return int(outcome.status)
-
-
-def _scene_options(size: str, title: str, speed_max: float | None) -> SceneOptions:
-    match = re.fullmatch(r"([0-9]{1,5})x([0-9]{1,5})", size)
-    if match is None:
-        raise InvalidArgumentError(f"--size is WIDTHxHEIGHT in pixels, for example 960x720, not {size!r}")
-    return SceneOptions(width=int(match[1]), height=int(match[2]), title=title, speed_max=speed_max)
 
 
 if __name__ == "__main__":

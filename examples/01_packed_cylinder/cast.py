@@ -51,8 +51,8 @@ class Cast:
         self.renderer = self._programs.start(
             "render",
             [
-                command, "render", STREAM, "--out", str(self.out), "--size", self._plan.grid.frame_size,
-                "--title", "Packed cylinder", "--speed-max", f"{self._plan.grid.speed_max:g}",
+                command, "render", STREAM, "--out", str(self.out), "--scene", str(_EXAMPLE / "scene.toml"),
+                "--size", self._plan.grid.frame_size, "--range", f"0:{self._plan.grid.speed_max:g}",
             ],
             environment,
         )  # fmt: skip

@@ -58,7 +58,8 @@ def summarize(plan: Plan, cast: Cast, course: Course) -> dict[str, Any]:
         },
         "latency_ms": {
             "commit_to_waiting_follower": _quantiles(course.latencies_ms),
-            "commit_to_frame": _quantiles(_frame_latencies(cast, course)),
+            "commit_to_newest_frame": _quantiles(_frame_latencies(cast, course, newest=True)),
+            "commit_to_frame": _quantiles(_frame_latencies(cast, course, newest=False)),
             "commit_to_staged": _quantiles(_stage_latencies(cast)),
         },
         "retention": {
@@ -105,7 +106,8 @@ def print_summary(summary: dict[str, Any], console: Console) -> None:
             f"{simulation['undisturbed_bp5']['output_mib_per_second']:.0f} MiB/s)",
         ),
         ("commit → waiting consumer", _quantile_text(latency["commit_to_waiting_follower"])),
-        ("commit → picture on disk", _quantile_text(latency["commit_to_frame"])),
+        ("commit → newest picture", _quantile_text(latency["commit_to_newest_frame"])),
+        ("commit → picture of each", _quantile_text(latency["commit_to_frame"])),
         ("commit → staged out", _quantile_text(latency["commit_to_staged"])),
         (
             "retention",
@@ -143,9 +145,16 @@ def _pace(plan: Plan, steps: Sequence[SimulatedStep]) -> dict[str, float]:
     }
 
 
-def _frame_latencies(cast: Cast, course: Course) -> list[float]:
-    frames = {int(path.stem): path.stat().st_mtime for path in (cast.out / "frames").glob("*.png")}
-    return [1000 * (frames[step] - committed) for step, committed in course.commits.items() if step in frames]
+def _frame_latencies(cast: Cast, course: Course, *, newest: bool) -> list[float]:
+    """Of all pictures, or of those that showed a newer step than any picture before them."""
+    drawn = {int(path.stem): path.stat().st_mtime for path in (cast.out / "frames").glob("*.png")}
+    latencies = []
+    last = -1
+    for step in sorted(drawn, key=drawn.__getitem__):
+        if step in course.commits and (step > last or not newest):
+            latencies.append(1000 * (drawn[step] - course.commits[step]))
+        last = max(last, step)
+    return latencies
 
 
 def _stage_latencies(cast: Cast) -> list[float]:

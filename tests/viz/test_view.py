@@ -14,7 +14,8 @@ import pytest
 from PIL import Image
 
 import forebay
-from forebay.viz.scenes.description import SliceLayer, SurfaceLayer, load_scene
+from forebay.viz.scenes.description import SliceLayer, SurfaceLayer
+from forebay.viz.scenes.scene_file import load_scene
 from tests.viz.conftest import write_flow
 
 SCENE = """
@@ -167,7 +168,7 @@ def test_points_lie_in_their_grid(reservation: str, tmp_path: Path) -> None:
     ("layer", "told"),
     [
         ('kind = "streamlines"\nvariable = "charge"', "charge cannot be published|no variable has the shape"),
-        ('kind = "glyphs"\nvariable = "T"', "streamlines and glyphs need"),
+        ('kind = "glyphs"\nvariable = "T"', "this layer needs vectors"),
         ('kind = "points"\npositions = "nowhere"', "the step has no variable nowhere"),
         ('kind = "points"\npositions = "charge"', r"positions of points are \(particles, 3\)"),
         ('kind = "points"\npositions = "places"\nvariable = "T"', "colours 200 points"),
@@ -225,7 +226,10 @@ def test_missing_variable_names_the_step(flow: str, tmp_path: Path) -> None:
     [
         ("title = 1\n[[layer]]\nkind = 'outline'", "title is a text"),
         ("", r"at least one table \[\[layer\]\]"),
-        ("[[layer]]\nkind = 'cloud'", "kind is one of slice, surface, volume, streamlines, glyphs, points, outline"),
+        (
+            "[[layer]]\nkind = 'cloud'",
+            r"kind is one of slice, surface, volume, .*, ruler, not 'cloud'",
+        ),
         ("[[layer]]\nkind = 'slice'", r"layer 1 \(slice\) needs variable"),
         ("[[layer]]\nkind = 'slice'\nvariable = 'T'\ncolour = 'red'", "has no 'colour'; known are variable, axis"),
         ("[[layer]]\nkind = 'slice'\nvariable = 'T'\naxis = 'w'", "axis is x, y or z"),
@@ -239,6 +243,9 @@ def test_missing_variable_names_the_step(flow: str, tmp_path: Path) -> None:
         ("[[layer]]\nkind = 'points'\npositions = 'p'\nsize = 0", "size is above 0"),
         ("size = [321, 200]\n[[layer]]\nkind = 'outline'", "even width and height"),
         ("[camera]\ndirection = [0, 0]\n[[layer]]\nkind = 'outline'", "direction is 3 numbers"),
+        ("quality = 'best'\n[[layer]]\nkind = 'outline'", "quality is draft or full"),
+        ("axes = 1\n[[layer]]\nkind = 'outline'", "axes is true or false"),
+        ("[[layer]]\nkind = 'cutaway'\nvariable = 'u'", r"layer 1 \(cutaway\) needs solid"),
         ("camera = 1\n[[layer]]\nkind = 'outline'", r"\[camera\] is a table"),
         ("title = ", "cannot be read"),
     ],
@@ -255,6 +262,44 @@ def test_scene_is_what_the_file_says(tmp_path: Path) -> None:
     assert scene.size == (320, 240)
     with pytest.raises(forebay.InvalidArgumentError, match=r"none\.toml"):
         load_scene(tmp_path / "none.toml")
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--size", "321x240"), "even width and height"),
+        (("--size", "wide"), "--size is WIDTHxHEIGHT"),
+        (("--range", "1:1"), "--range is a smaller and a larger number"),
+        (("--range", "low"), "--range is a smaller and a larger number"),
+    ],
+)
+def test_options_that_no_picture_has_are_refused(
+    flow: str, tmp_path: Path, options: tuple[str, ...], told: str
+) -> None:
+    done = view(flow, "--out", str(tmp_path / "p.png"), *options)
+    assert done.returncode == 1
+    assert told in done.stderr
+
+
+def test_options_replace_what_the_scene_says(flow: str, tmp_path: Path) -> None:
+    out = tmp_path / "p.jpg"
+    done = view(flow, "--scene", scene_file(tmp_path), "--out", str(out), "--size", "200x100", "--range", "0:100")
+    assert done.returncode == 0, done.stderr
+    with Image.open(out) as image:
+        assert image.format == "JPEG"
+        assert image.size == (200, 100)
+        pixels = np.asarray(image.convert("RGB")).astype(int)[:85]
+    # All values are at the lower end of viridis now.
+    assert not ((pixels[..., 0] > 180) & (pixels[..., 2] < 120)).any()
+
+
+@pytest.mark.parametrize("follow", [True, False])
+def test_live_picture_is_a_draft_of_the_newest_step(flow: str, tmp_path: Path, follow: bool) -> None:
+    out = tmp_path / "now.png"
+    done = view(flow, "--scene", scene_file(tmp_path), "--out", str(out), "--json", *(["--follow"] if follow else []))
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {"drawn": 1, "last": 3, "out": str(out)}
+    assert [path.name for path in tmp_path.iterdir() if path.suffix != ".toml"] == ["now.png"]
 
 
 def test_options_that_do_not_go_together_are_refused(flow: str, tmp_path: Path) -> None:

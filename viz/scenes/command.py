@@ -15,17 +15,13 @@ import forebay
 from forebay import Address, Step, Stream
 from forebay.cli.chosen import chosen
 from forebay.cli.following import TimeoutOption, needs_packages, tells_interruption
-from forebay.cli.output import JsonOption, console, print_json
-from forebay.errors import (
-    InvalidArgumentError,
-    StepNotFoundError,
-    UnsupportedError,
-)
-from forebay.viz.grid import Grid
-from forebay.viz.scenes.description import OutlineLayer, SceneDescription, SliceLayer, load_scene
+from forebay.cli.output import JsonOption, console, error_console, print_json
+from forebay.errors import InvalidArgumentError, StepGoneError, StepNotFoundError, UnsupportedError
+from forebay.viz.drawing_options import QualityOption, RangeOption, SceneOption, SizeOption, chosen_scene
+from forebay.viz.scenes.description import Quality
 
 if TYPE_CHECKING:
-    from forebay.viz.scenes.picture import ScenePicture
+    from forebay.viz.painter import Painter
 
 __all__ = ["app"]
 
@@ -37,12 +33,12 @@ def view(
     stream: Annotated[
         str, typer.Argument(metavar="RES/STREAM[@STEP]", help="The stream, for example run1/flow, or one step of it.")
     ],
-    scene_file: Annotated[
-        Path | None,
-        typer.Option("--scene", metavar="FILE.toml", help="What to draw; default: a slice through the first field."),
-    ] = None,
+    scene_file: SceneOption = None,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE.png", help="A picture of the step, or of the newest one.")
+        Path | None,
+        typer.Option(
+            "--out", metavar="FILE", help="A picture of the step, or of the newest one: PNG, or JPEG as .jpg."
+        ),
     ] = None,
     follow: Annotated[
         bool, typer.Option("--follow", help="With --out: replace the picture by the newest step until the stream ends.")
@@ -53,12 +49,16 @@ def view(
     frame_rate: Annotated[int, typer.Option("--frame-rate", min=1, max=120, help="Of the movie.")] = 12,
     web: Annotated[bool, typer.Option("--web", help="Show it in a browser of this machine, and follow.")] = False,
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Of --web; 0: any free one.")] = 0,
+    size: SizeOption = "",
+    ends: RangeOption = "",
+    quality: QualityOption = None,
     timeout_seconds: TimeoutOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Draw a scene of a stream: as a picture, as a movie that can be watched while it grows, or in a browser.
 
-    A scene is a TOML file (docs/consumers/view.md).
+    With --follow and --web the newest step is drawn, as a draft unless --quality says otherwise. A scene is a TOML file
+    (docs/consumers/view.md).
     """
     if [out is not None, movie is not None, web].count(True) != 1:
         raise InvalidArgumentError("give one of --out FILE.png, --movie FILE.mp4 and --web")
@@ -67,27 +67,34 @@ def view(
         raise InvalidArgumentError(f"{place} is one step: it can be drawn by --out alone")
     if follow and out is None:
         raise InvalidArgumentError("--follow goes with --out; --movie and --web follow by themselves")
+    scene = chosen_scene(scene_file, size, ends, quality or (Quality.DRAFT if follow or web else None))
     needs_packages("viewing", "viz,web", "vtkmodules", "PIL", "matplotlib", *(["trame", "trame_rca"] if web else []))
-    scene = None if scene_file is None else load_scene(scene_file)
+    from forebay.viz.movie import MovieError
+    from forebay.viz.painter import Painter, PainterError
+
+    messages = error_console()
+    drawn: list[int] = []
     with forebay.open(place.path, instance=chosen(), timeout=timeout_seconds) as source:
         if web:
             from forebay.viz.web.server import serve
 
-            with _chosen_step(source, place) as step:
-                shown = scene or default_scene(step)
-            return serve(source, shown, port)
-        drawn: list[int] = []
-        with tells_interruption() as outcome:
-            if movie is not None:
-                _draw_movie(source, scene, movie, frame_rate, timeout_seconds, drawn)
-            elif follow:
-                assert out is not None
-                _draw_newest(source, scene, out, timeout_seconds, drawn)
-            else:
-                assert out is not None
-                with _chosen_step(source, place) as step:
-                    _draw_one(step, _first_picture(step, scene), out)
-                    drawn.append(step.number)
+            return serve(source, scene, port)
+        try:
+            with (
+                tells_interruption() as outcome,
+                Painter(scene, on_retry=lambda text: messages.print(Text(text), soft_wrap=True)) as painter,
+            ):
+                if movie is not None:
+                    _draw_movie(source, painter, movie, frame_rate, timeout_seconds, drawn)
+                elif follow:
+                    assert out is not None
+                    _draw_newest(source, painter, out, timeout_seconds, drawn)
+                else:
+                    with _chosen_step(source, place) as step:
+                        painter.paint(step, out)
+                        drawn.append(step.number)
+        except (PainterError, MovieError) as error:
+            raise UnsupportedError(str(error), f"stream {place.path}") from error
     target = str(movie or out)
     if as_json:
         print_json({"drawn": len(drawn), "last": drawn[-1] if drawn else None, "out": target})
@@ -108,70 +115,40 @@ def _chosen_step(source: Stream, place: Address) -> Iterator[Step]:
         yield step
 
 
-def default_scene(step: Step) -> SceneDescription:
-    """A slice through the first field of a step, in the edges of its grid."""
-    name = next(iter(Grid.of_step(step).fields))
-    return SceneDescription((SliceLayer(name), OutlineLayer()), title=str(step.address).partition("@")[0])
-
-
-def _first_picture(step: Step, scene: SceneDescription | None) -> ScenePicture:
-    from forebay.viz.scenes.picture import ScenePicture
-
-    return ScenePicture(scene or default_scene(step))
-
-
-def _draw_one(step: Step, picture: ScenePicture, out: Path) -> None:
-    from PIL import Image
-
-    picture.show(step)
-    temporary = out.with_name(f".{out.name}.part")
-    try:
-        Image.fromarray(picture.render()).save(temporary, "png", compress_level=3)
-        temporary.replace(out)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _draw_newest(
-    source: Stream, scene: SceneDescription | None, out: Path, timeout_seconds: float | None, drawn: list[int]
-) -> None:
+def _draw_newest(source: Stream, painter: Painter, out: Path, timeout_seconds: float | None, drawn: list[int]) -> None:
     """Live means live: a step that is not the newest any more when the drawing comes to it is skipped."""
-    picture: ScenePicture | None = None
-    for step in source.follow(timeout=timeout_seconds, start="latest", latest_only=True):
-        with step:
-            picture = picture or _first_picture(step, scene)
-            _draw_one(step, picture, out)
-            drawn.append(step.number)
+    from forebay.viz.coming_steps import ComingSteps
+
+    follower = source.follow(timeout=timeout_seconds, start="latest", latest_only=True)
+    with ComingSteps(follower, latest=True, whole=False) as coming:
+        while (step := coming.take()) is not None:
+            with step:
+                try:
+                    painter.paint(step, out)
+                except (StepGoneError, StepNotFoundError):
+                    pass  # withdrawn or dropped: the next one is newer
+                else:
+                    drawn.append(step.number)
+            coming.done(step)
 
 
 def _draw_movie(
     source: Stream,
-    scene: SceneDescription | None,
+    painter: Painter,
     path: Path,
     frame_rate: int,
     timeout_seconds: float | None,
     drawn: list[int],
 ) -> None:
     """A movie of all steps that the stream has and gets, from the beginning."""
-    from forebay.viz.movie import Movie, MovieError
+    from forebay.viz.movie import Movie
 
-    picture: ScenePicture | None = None
-    movie: Movie | None = None
-    try:
+    with Movie(path, *painter.size, frame_rate=frame_rate) as movie:
+        movie.rewind(0)
         for step in source.follow(timeout=timeout_seconds, start="oldest"):
             with step:
-                if picture is None or movie is None:
-                    picture = _first_picture(step, scene)
-                    movie = Movie(path, *picture.size, frame_rate=frame_rate)
-                    movie.rewind(0)
                 if movie.last_step is not None and step.number <= movie.last_step:
                     movie.rewind(step.number)  # withdrawn by a restart of the producer
                     drawn[:] = [number for number in drawn if number < step.number]
-                picture.show(step)
-                movie.append(step.number, picture.render())
+                movie.append(step.number, painter.paint(step))
                 drawn.append(step.number)
-    except MovieError as error:
-        raise UnsupportedError(str(error), f"stream {source.address}") from error
-    finally:
-        if movie is not None:
-            movie.close()

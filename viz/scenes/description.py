@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a scene consists of, read from TOML and checked before anything is drawn.
+"""What a scene consists of: the tables and keys of its TOML file (:mod:`forebay.viz.scenes.scene_file` reads it).
 
 ::
 
@@ -23,32 +23,41 @@
 from __future__ import annotations
 
 import dataclasses
-import math
-import tomllib
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, TypeAlias
-
-from forebay.errors import InvalidArgumentError
+from enum import StrEnum
+from typing import TypeAlias
 
 __all__ = [
+    "COLOR_MAPS",
+    "LAYERS",
+    "ArrowLayer",
     "Camera",
+    "CutawayLayer",
     "GlyphLayer",
     "Layer",
     "OutlineLayer",
     "PointLayer",
+    "Quality",
+    "RulerLayer",
     "SceneDescription",
     "SliceLayer",
+    "StreakLayer",
     "StreamlineLayer",
     "SurfaceLayer",
     "VolumeLayer",
-    "load_scene",
 ]
 
 Color: TypeAlias = tuple[float, float, float]
 
 #: Matplotlib's names of the colour maps that a scene may use.
 COLOR_MAPS = ("viridis", "inferno", "gray", "coolwarm")
+
+
+class Quality(StrEnum):
+    """How much work goes into a picture."""
+
+    DRAFT = "draft"  #: fewer lines and triangles, no shadows: for a live view
+    FULL = "full"  #: for what is kept
 
 
 @dataclass(frozen=True)
@@ -200,9 +209,102 @@ class OutlineLayer:
     color: Color = (0.5, 0.55, 0.62)
 
 
-Layer: TypeAlias = SliceLayer | SurfaceLayer | VolumeLayer | StreamlineLayer | GlyphLayer | PointLayer | OutlineLayer
+@dataclass(frozen=True)
+class CutawayLayer:
+    """A solid without the quarter of larger x and y, and a variable on the two faces of the cut.
 
-_LAYERS: dict[str, type[Layer]] = {
+    Attributes
+    ----------
+    variable : str
+        What colours the faces; as of a slice.
+    solid : str
+        Variable of (z, y, x), not 0 where there is solid.
+    spheres, radius : str
+        Attributes of the stream: centres (x, y, z) of the spheres that the solid consists of, and their radius. If
+        the stream has none, the solid is drawn from its cells.
+    cylinder : str
+        Attribute of the stream: radius of a tube around the z axis through the middle of the grid. Beyond it nothing
+        is drawn. If the stream has none, there is no tube.
+    color : three float
+        Of the solid: red, green, blue from 0 to 1.
+    range : pair of float, optional
+        As of a slice; None: from 0 to a round number above nearly all values of the step.
+    colors : str
+        As of a slice.
+    """
+
+    variable: str
+    solid: str
+    spheres: str = "sphere_centres"
+    radius: str = "sphere_radius"
+    cylinder: str = "cylinder_radius"
+    color: Color = (0.74, 0.77, 0.82)
+    range: tuple[float, float] | None = None
+    colors: str = "inferno"
+
+
+@dataclass(frozen=True)
+class StreakLayer:
+    """Streaks that run along z with the flow like comets; from step to step they move on.
+
+    Attributes
+    ----------
+    variable : str
+        Of (z, y, x, 3): the components along x, y and z.
+    seeds : int
+        How many stream lines carry them.
+    cylinder : str
+        Attribute of the stream, as of a cutaway: the lines begin within this radius.
+    range, colors
+        As of a cutaway.
+    """
+
+    variable: str
+    seeds: int = 220
+    cylinder: str = "cylinder_radius"
+    range: tuple[float, float] | None = None
+    colors: str = "inferno"
+
+
+@dataclass(frozen=True)
+class ArrowLayer:
+    """An arrow along the mean of a vector field, above the end where it comes in.
+
+    Attributes
+    ----------
+    variable : str
+        Of (z, y, x, 3).
+    label : str
+        What stands above it.
+    """
+
+    variable: str
+    label: str = "flow"
+
+
+@dataclass(frozen=True)
+class RulerLayer:
+    """A scale along z under the grid, with the unit of the attribute ``spacing/units``."""
+
+    color: Color = (0.66, 0.73, 0.83)
+
+
+Layer: TypeAlias = (
+    SliceLayer
+    | SurfaceLayer
+    | VolumeLayer
+    | StreamlineLayer
+    | GlyphLayer
+    | PointLayer
+    | OutlineLayer
+    | CutawayLayer
+    | StreakLayer
+    | ArrowLayer
+    | RulerLayer
+)
+
+#: The word ``kind`` in the file.
+LAYERS: dict[str, type[Layer]] = {
     "slice": SliceLayer,
     "surface": SurfaceLayer,
     "volume": VolumeLayer,
@@ -210,6 +312,10 @@ _LAYERS: dict[str, type[Layer]] = {
     "glyphs": GlyphLayer,
     "points": PointLayer,
     "outline": OutlineLayer,
+    "cutaway": CutawayLayer,
+    "streaks": StreakLayer,
+    "arrow": ArrowLayer,
+    "ruler": RulerLayer,
 }
 
 
@@ -223,11 +329,14 @@ class Camera:
         From the middle of the grid to the camera, and what is up in the picture.
     zoom : float
         1: the whole grid is seen.
+    sway : float
+        Degrees that the camera swings to each side, once in 240 steps; 0: it stands still.
     """
 
     direction: tuple[float, float, float] = (1.0, -1.4, 0.9)
     up: tuple[float, float, float] = (0.0, 0.0, 1.0)
     zoom: float = 1.0
+    sway: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -237,9 +346,17 @@ class SceneDescription:
     Attributes
     ----------
     layers : tuple of Layer
-        What is drawn; the tables ``[[layer]]`` of the file.
+        What is drawn; the tables ``[[layer]]`` of the file. None: a slice through the first field of the first step.
     title : str
         First line of the picture.
+    label : str
+        What the colour bar shows; empty: the variable of the first layer that has colours.
+    axes : bool
+        Show the directions of x, y and z in a corner.
+    shadows : bool
+        Darken gaps, which gives them depth. Not in drafts.
+    quality : {"draft", "full"}
+        How much work goes into a picture.
     size : pair of int
         Pixels; even, because movies want them so.
     background : three float
@@ -248,8 +365,12 @@ class SceneDescription:
         From where.
     """
 
-    layers: tuple[Layer, ...]
+    layers: tuple[Layer, ...] = ()
     title: str = ""
+    label: str = ""
+    axes: bool = False
+    shadows: bool = False
+    quality: Quality = Quality.FULL
     size: tuple[int, int] = (960, 720)
     background: Color = (0.045, 0.060, 0.088)
     camera: Camera = field(default_factory=Camera)
@@ -257,7 +378,13 @@ class SceneDescription:
     @property
     def variables(self) -> list[str]:
         """Names of the variables on the grid that the layers show."""
-        shown = (layer.variable for layer in self.layers if not isinstance(layer, OutlineLayer | PointLayer))
+        shown: list[str] = []
+        for layer in self.layers:
+            if isinstance(layer, OutlineLayer | PointLayer | RulerLayer):
+                continue
+            shown.append(layer.variable)
+            if isinstance(layer, CutawayLayer):
+                shown.append(layer.solid)
         return list(dict.fromkeys(shown))
 
     @property
@@ -265,117 +392,9 @@ class SceneDescription:
         """False if it shows particles only."""
         return any(not isinstance(layer, PointLayer) for layer in self.layers)
 
-
-def load_scene(path: Path) -> SceneDescription:
-    """Reads a scene from a TOML file.
-
-    Raises
-    ------
-    InvalidArgumentError
-        The file cannot be read, or says what no scene has; the text names the key and what is known.
-    """
-    try:
-        document = tomllib.loads(path.read_text())
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InvalidArgumentError(f"the scene cannot be read: {error}", str(path)) from None
-    try:
-        return _scene(document)
-    except _BadSceneError as error:
-        raise InvalidArgumentError(str(error), f"scene {path}") from None
-
-
-class _BadSceneError(Exception):
-    """What the file says wrong."""
-
-
-def _scene(document: dict[str, Any]) -> SceneDescription:
-    table = dict(document)
-    tables = table.pop("layer", None)
-    if not isinstance(tables, list) or not tables:
-        raise _BadSceneError("a scene has at least one table [[layer]]")
-    layers = tuple(_layer(number, given) for number, given in enumerate(tables))
-    camera = table.pop("camera", {})
-    placed = _made(Camera, camera, "[camera]")
-    scene: SceneDescription = _made(SceneDescription, table, "the scene", layers=layers, camera=placed)
-    if min(scene.size) < 16 or max(scene.size) > 16384 or any(extent % 2 for extent in scene.size):
-        raise _BadSceneError(f"size is an even width and height of 16 to 16384 pixels, not {list(scene.size)}")
-    if not any(scene.camera.direction) or not any(scene.camera.up):
-        raise _BadSceneError("the camera's direction and up are not [0, 0, 0]")
-    if scene.camera.zoom <= 0:
-        raise _BadSceneError(f"the camera's zoom is above 0, not {scene.camera.zoom:g}")
-    return scene
-
-
-def _layer(number: int, given: Any) -> Layer:
-    where = f"layer {number + 1}"
-    table = dict(given) if isinstance(given, dict) else {}
-    kind = table.pop("kind", None)
-    if kind not in _LAYERS:
-        raise _BadSceneError(f"{where}: kind is one of {', '.join(_LAYERS)}, not {kind!r}")
-    layer: Layer = _made(_LAYERS[kind], table, f"{where} ({kind})")
-    if isinstance(layer, SliceLayer | StreamlineLayer):
-        if layer.axis not in ("x", "y", "z"):
-            raise _BadSceneError(f"{where}: axis is x, y or z, not {layer.axis!r}")
-        if not 0 <= layer.position <= 1:
-            raise _BadSceneError(f"{where}: position is from 0 to 1, not {layer.position:g}")
-    if isinstance(layer, SliceLayer | VolumeLayer | StreamlineLayer | GlyphLayer | PointLayer):
-        if layer.colors not in COLOR_MAPS:
-            raise _BadSceneError(f"{where}: colors is one of {', '.join(COLOR_MAPS)}, not {layer.colors!r}")
-        if layer.range is not None and not layer.range[0] < layer.range[1]:
-            raise _BadSceneError(f"{where}: range is a smaller and a larger number, not {list(layer.range)}")
-    if isinstance(layer, VolumeLayer) and not all(0 <= value <= 1 for value in layer.opacity):
-        raise _BadSceneError(f"{where}: opacity is two numbers from 0 to 1, not {list(layer.opacity)}")
-    for name in ("seeds", "every"):
-        if getattr(layer, name, 1) < 1:
-            raise _BadSceneError(f"{where}: {name} is at least 1, not {getattr(layer, name)}")
-    for name in ("scale", "size", "width"):
-        if getattr(layer, name, 1) <= 0:
-            raise _BadSceneError(f"{where}: {name} is above 0, not {getattr(layer, name):g}")
-    return layer
-
-
-def _made(kind: Any, given: Any, where: str, **ready: Any) -> Any:
-    """A dataclass from a table: known keys, of the type that the defaults and annotations say."""
-    if not isinstance(given, dict):
-        raise _BadSceneError(f"{where} is a table")
-    fields = {known.name: known for known in dataclasses.fields(kind) if known.name not in ready}
-    for name in given:
-        if name not in fields:
-            raise _BadSceneError(f"{where} has no {name!r}; known are {', '.join(fields)}")
-    values = {name: _value(value, str(fields[name].type), f"{where}: {name}") for name, value in given.items()}
-    missing = [
-        name
-        for name, known in fields.items()
-        if name not in values and known.default is dataclasses.MISSING and known.default_factory is dataclasses.MISSING
-    ]
-    if missing:
-        raise _BadSceneError(f"{where} needs {', '.join(missing)}")
-    return kind(**ready, **values)
-
-
-def _value(value: Any, annotation: str, where: str) -> Any:
-    if annotation == "str":
-        if isinstance(value, str):
-            return value
-        raise _BadSceneError(f"{where} is a text, not {value!r}")
-    if annotation == "float":
-        return _number(value, where)
-    if annotation == "int":
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise _BadSceneError(f"{where} is a whole number, not {value!r}")
-        return value
-    length = 2 if annotation.startswith(("tuple[float, float]", "tuple[int, int]")) else 3
-    if not isinstance(value, list) or len(value) != length:
-        raise _BadSceneError(f"{where} is {length} numbers, not {value!r}")
-    numbers = tuple(_number(item, where) for item in value)
-    if annotation == "tuple[int, int]":
-        if any(not isinstance(item, int) for item in value):
-            raise _BadSceneError(f"{where} is {length} whole numbers, not {value!r}")
-        return tuple(int(number) for number in numbers)
-    return numbers
-
-
-def _number(value: Any, where: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise _BadSceneError(f"{where} is a number, not {value!r}")
-    return float(value)
+    def in_range(self, low: float, high: float) -> SceneDescription:
+        """The same with these ends of all colour scales."""
+        layers = tuple(
+            dataclasses.replace(layer, range=(low, high)) if hasattr(layer, "range") else layer for layer in self.layers
+        )
+        return dataclasses.replace(self, layers=layers)

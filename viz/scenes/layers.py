@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The layers of a scene in VTK's terms: each has a prop, takes a step, and may have a colour scale."""
+"""The layers of a scene in VTK's terms: each has props, takes a step, and may have a colour scale."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib import colormaps
 from numpy.typing import NDArray
 from vtkmodules.util.numpy_support import numpy_to_vtk
-from vtkmodules.vtkCommonCore import vtkLookupTable, vtkPoints
+from vtkmodules.vtkCommonCore import vtkPoints
 from vtkmodules.vtkCommonDataModel import vtkPiecewiseFunction, vtkPolyData
 from vtkmodules.vtkFiltersCore import vtkFlyingEdges3D, vtkGlyph3D
 from vtkmodules.vtkFiltersFlowPaths import vtkStreamTracer
@@ -26,44 +26,39 @@ from vtkmodules.vtkRenderingCore import (
 )
 from vtkmodules.vtkRenderingVolume import vtkFixedPointVolumeRayCastMapper
 
+from forebay.viz.scenes.arrow import DrawnArrow
+from forebay.viz.scenes.colors import ColorScale
+from forebay.viz.scenes.cutaway import DrawnCutaway
 from forebay.viz.scenes.description import (
+    ArrowLayer,
+    CutawayLayer,
     GlyphLayer,
     Layer,
     OutlineLayer,
     PointLayer,
+    Quality,
+    RulerLayer,
+    SceneDescription,
     SliceLayer,
+    StreakLayer,
     StreamlineLayer,
     SurfaceLayer,
     VolumeLayer,
 )
+from forebay.viz.scenes.ruler import DrawnRuler
 from forebay.viz.scenes.step_fields import StepFields
+from forebay.viz.scenes.streaks import DrawnStreaks
 
-__all__ = ["ColorScale", "DrawnLayer", "drawn"]
+__all__ = ["DrawnLayer", "drawn"]
 
 _AXES = "xyz"
-_COLORS = 256
-
-
-class ColorScale:
-    """Colours of a layer's values, the same table for the layer and for the bar that explains it."""
-
-    def __init__(self, title: str, colors: str, fixed: tuple[float, float] | None) -> None:
-        self.title = title
-        self.table = _lookup_table(colors)
-        self.colors = colors
-        self._fixed = fixed
-
-    def fit(self, values: NDArray[Any]) -> tuple[float, float]:
-        """The scale's ends for a step: those that the scene says, or those of the finite values."""
-        low, high = self._fixed or _range_of(values)
-        self.table.SetTableRange(low, high)
-        return low, high
 
 
 class DrawnLayer(Protocol):
     """A layer in the window."""
 
-    prop: vtkProp
+    #: What is drawn. A layer that makes others for a step replaces the list.
+    props: list[vtkProp]
     scale: ColorScale | None
 
     def show(self, fields: StepFields) -> None:
@@ -71,16 +66,17 @@ class DrawnLayer(Protocol):
 
 
 class _Slice:
-    def __init__(self, layer: SliceLayer) -> None:
+    def __init__(self, layer: SliceLayer, scene: SceneDescription) -> None:
         self._layer = layer
         self.scale = ColorScale(layer.variable, layer.colors, layer.range)
         self._mapper = vtkImageSliceMapper()
         self._mapper.SetOrientation(_AXES.index(layer.axis))
-        self.prop = vtkImageSlice()
-        self.prop.SetMapper(self._mapper)
-        self.prop.GetProperty().SetLookupTable(self.scale.table)
-        self.prop.GetProperty().UseLookupTableScalarRangeOn()
-        self.prop.GetProperty().SetInterpolationTypeToLinear()
+        self._slice = vtkImageSlice()
+        self._slice.SetMapper(self._mapper)
+        self._slice.GetProperty().SetLookupTable(self.scale.table)
+        self._slice.GetProperty().UseLookupTableScalarRangeOn()
+        self._slice.GetProperty().SetInterpolationTypeToLinear()
+        self.props = [self._slice]
 
     def show(self, fields: StepFields) -> None:
         image = fields.scalars(self._layer.variable)
@@ -91,34 +87,36 @@ class _Slice:
 
 
 class _Surface:
-    def __init__(self, layer: SurfaceLayer) -> None:
+    def __init__(self, layer: SurfaceLayer, scene: SceneDescription) -> None:
         self.scale = None
         self._variable = layer.variable
         self._contour = vtkFlyingEdges3D()
         self._contour.SetValue(0, layer.value)
         self._contour.ComputeScalarsOff()
-        self._contour.ComputeNormalsOn()
-        self.prop = _actor(self._contour)
-        self.prop.GetProperty().SetColor(*layer.color)
-        self.prop.GetProperty().SetOpacity(layer.opacity)
-        self.prop.GetProperty().SetSpecular(0.25)
+        self._contour.SetComputeNormals(scene.quality is Quality.FULL)
+        actor = _actor(self._contour)
+        self.props = [actor]
+        actor.GetProperty().SetColor(*layer.color)
+        actor.GetProperty().SetOpacity(layer.opacity)
+        actor.GetProperty().SetSpecular(0.25)
 
     def show(self, fields: StepFields) -> None:
         self._contour.SetInputData(fields.scalars(self._variable))
 
 
 class _Volume:
-    def __init__(self, layer: VolumeLayer) -> None:
+    def __init__(self, layer: VolumeLayer, scene: SceneDescription) -> None:
         self._layer = layer
         self.scale = ColorScale(layer.variable, layer.colors, layer.range)
         self._mapper = vtkFixedPointVolumeRayCastMapper()
         self._color, self._opacity = vtkColorTransferFunction(), vtkPiecewiseFunction()
-        self.prop = vtkVolume()
-        self.prop.SetMapper(self._mapper)
-        look = self.prop.GetProperty()
+        self._volume = vtkVolume()
+        self._volume.SetMapper(self._mapper)
+        look = self._volume.GetProperty()
         look.SetColor(self._color)
         look.SetScalarOpacity(self._opacity)
         look.SetInterpolationTypeToLinear()
+        self.props = [self._volume]
 
     def show(self, fields: StepFields) -> None:
         image = fields.scalars(self._layer.variable)
@@ -132,7 +130,7 @@ class _Volume:
         self._opacity.AddPoint(low, self._layer.opacity[0])
         self._opacity.AddPoint(high, self._layer.opacity[1])
         corners = fields.corners()
-        self.prop.GetProperty().SetScalarOpacityUnitDistance(float((corners[1] - corners[0]).min()) / 4)
+        self._volume.GetProperty().SetScalarOpacityUnitDistance(float((corners[1] - corners[0]).min()) / 4)
         # The ray caster knows no NaN: where there is no number there is nothing.
         if not np.isfinite(values := _values(image)).all():
             image = _with_scalars(image, np.where(np.isfinite(values), values, low), self._layer.variable)
@@ -140,17 +138,19 @@ class _Volume:
 
 
 class _Streamlines:
-    def __init__(self, layer: StreamlineLayer) -> None:
+    def __init__(self, layer: StreamlineLayer, scene: SceneDescription) -> None:
         self._layer = layer
         self.scale = ColorScale(layer.variable, layer.colors, layer.range)
         self._tracer = vtkStreamTracer()
         self._tracer.SetIntegratorTypeToRungeKutta45()
         self._tracer.SetIntegrationDirectionToBoth()
         self._tracer.SetMaximumNumberOfSteps(2000)
+        self._seed_count = layer.seeds if scene.quality is Quality.FULL else max(layer.seeds // 4, 1)
         self._tracer.SetComputeVorticity(False)
-        self.prop = _actor(self._tracer, self.scale, layer.variable)
-        self.prop.GetProperty().SetLineWidth(layer.width)
-        self.prop.GetProperty().SetLighting(False)
+        actor = _actor(self._tracer, self.scale, layer.variable)
+        self.props = [actor]
+        actor.GetProperty().SetLineWidth(layer.width)
+        actor.GetProperty().SetLighting(False)
 
     def show(self, fields: StepFields) -> None:
         image = fields.vectors(self._layer.variable)
@@ -167,8 +167,8 @@ class _Streamlines:
         rest = [other for other in range(3) if other != axis]
         sides = [max(bounds[other, 1] - bounds[other, 0], 1e-30) for other in rest]
         # seeds = n0 * n1 with n0 / n1 as the sides are.
-        first = min(max(round((self._layer.seeds * sides[0] / sides[1]) ** 0.5), 1), self._layer.seeds)
-        counts = (first, max(round(self._layer.seeds / first), 1))
+        first = min(max(round((self._seed_count * sides[0] / sides[1]) ** 0.5), 1), self._seed_count)
+        counts = (first, max(round(self._seed_count / first), 1))
         places = np.empty((counts[0] * counts[1], 3))
         places[:, axis] = bounds[axis, 0] + self._layer.position * (bounds[axis, 1] - bounds[axis, 0])
         lattice = np.meshgrid(
@@ -183,18 +183,20 @@ class _Streamlines:
 
 
 class _Glyphs:
-    def __init__(self, layer: GlyphLayer) -> None:
+    def __init__(self, layer: GlyphLayer, scene: SceneDescription) -> None:
         self._layer = layer
         self.scale = ColorScale(layer.variable, layer.colors, layer.range)
         arrow = vtkArrowSource()
-        arrow.SetTipResolution(12)
-        arrow.SetShaftResolution(8)
+        full = scene.quality is Quality.FULL
+        arrow.SetTipResolution(12 if full else 6)
+        arrow.SetShaftResolution(8 if full else 3)
         self._glyphs = vtkGlyph3D()
         self._glyphs.SetSourceConnection(arrow.GetOutputPort())
         self._glyphs.SetVectorModeToUseVector()
         self._glyphs.SetScaleModeToScaleByVector()
         self._glyphs.SetColorModeToColorByVector()
-        self.prop = _actor(self._glyphs, self.scale)
+        actor = _actor(self._glyphs, self.scale)
+        self.props = [actor]
 
     def show(self, fields: StepFields) -> None:
         image = fields.vectors(self._layer.variable, self._layer.every)
@@ -207,12 +209,13 @@ class _Glyphs:
 
 
 class _Points:
-    def __init__(self, layer: PointLayer) -> None:
+    def __init__(self, layer: PointLayer, scene: SceneDescription) -> None:
         self._layer = layer
         self.scale = ColorScale(layer.variable, layer.colors, layer.range) if layer.variable else None
         self._vertices = vtkVertexGlyphFilter()
-        self.prop = _actor(self._vertices, self.scale)
-        look = self.prop.GetProperty()
+        actor = _actor(self._vertices, self.scale)
+        self.props = [actor]
+        look = actor.GetProperty()
         look.SetColor(*layer.color)
         look.SetPointSize(layer.size)
         look.SetLighting(False)
@@ -227,12 +230,13 @@ class _Points:
 
 
 class _Outline:
-    def __init__(self, layer: OutlineLayer) -> None:
+    def __init__(self, layer: OutlineLayer, scene: SceneDescription) -> None:
         self.scale = None
         self._source = vtkOutlineSource()
-        self.prop = _actor(self._source)
-        self.prop.GetProperty().SetColor(*layer.color)
-        self.prop.GetProperty().SetLighting(False)
+        actor = _actor(self._source)
+        self.props = [actor]
+        actor.GetProperty().SetColor(*layer.color)
+        actor.GetProperty().SetLighting(False)
 
     def show(self, fields: StepFields) -> None:
         low, high = fields.corners()
@@ -247,12 +251,16 @@ _DRAWN: dict[type[Layer], Any] = {
     GlyphLayer: _Glyphs,
     PointLayer: _Points,
     OutlineLayer: _Outline,
+    CutawayLayer: DrawnCutaway,
+    StreakLayer: DrawnStreaks,
+    ArrowLayer: DrawnArrow,
+    RulerLayer: DrawnRuler,
 }
 
 
-def drawn(layer: Layer) -> DrawnLayer:
+def drawn(layer: Layer, scene: SceneDescription) -> DrawnLayer:
     """The layer for a window."""
-    made: DrawnLayer = _DRAWN[type(layer)](layer)
+    made: DrawnLayer = _DRAWN[type(layer)](layer, scene)
     return made
 
 
@@ -294,21 +302,3 @@ def _with_scalars(image: Any, values: NDArray[Any], name: str) -> Any:
     array.SetName(name)
     other.GetPointData().SetScalars(array)
     return other
-
-
-def _range_of(values: NDArray[Any]) -> tuple[float, float]:
-    """Smallest and largest finite value; apart where they are one, so that there is a range."""
-    finite = values[np.isfinite(values)]
-    if not finite.size:
-        return 0.0, 1.0
-    low, high = float(finite.min()), float(finite.max())
-    return (low, high) if low < high else (low, low + max(abs(low), 1.0) * 1e-6)
-
-
-def _lookup_table(colors: str) -> vtkLookupTable:
-    table = vtkLookupTable()
-    table.SetNumberOfTableValues(_COLORS)
-    for index, color in enumerate(colormaps[colors](np.linspace(0.0, 1.0, _COLORS))):
-        table.SetTableValue(index, *color)
-    table.SetNanColor(0.25, 0.25, 0.28, 1.0)
-    return table

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import vtkmodules.vtkInteractionStyle
 import vtkmodules.vtkRenderingFreeType
@@ -12,6 +14,7 @@ from numpy.typing import NDArray
 from vtkmodules.util.numpy_support import vtk_to_numpy
 from vtkmodules.vtkRenderingAnnotation import vtkScalarBarActor
 from vtkmodules.vtkRenderingCore import (
+    vtkProp,
     vtkRenderer,
     vtkRenderWindow,
     vtkTextActor,
@@ -20,22 +23,29 @@ from vtkmodules.vtkRenderingCore import (
 )
 
 from forebay import Step
-from forebay.viz.scenes.description import SceneDescription
-from forebay.viz.scenes.layers import drawn
+from forebay.viz.grid import Grid
+from forebay.viz.scenes.colors import ColorScale
+from forebay.viz.scenes.description import OutlineLayer, Quality, SceneDescription, SliceLayer
+from forebay.viz.scenes.layers import DrawnLayer, drawn
+from forebay.viz.scenes.marks import TEXT_HEIGHT, CornerAxes
 from forebay.viz.scenes.step_fields import StepFields
 
 __all__ = ["ScenePicture"]
 
 _TEXT = (0.86, 0.89, 0.94)
+#: Steps of one swing of the camera.
+_SWAY_STEPS = 240
 
 
 class ScenePicture:
     """An off-screen window with a scene; make it, use it and drop it in one thread.
 
+    A picture depends on its step and the scene alone, so a step that is drawn again looks the same.
+
     Parameters
     ----------
     scene : SceneDescription
-        What is drawn.
+        What is drawn. Without layers: a slice through the first field of the first step.
     """
 
     def __init__(self, scene: SceneDescription) -> None:
@@ -44,16 +54,17 @@ class ScenePicture:
         self._renderer.SetBackground(*scene.background)
         self.window = vtkRenderWindow()
         self.window.SetOffScreenRendering(1)
-        self.window.SetMultiSamples(0)
+        self.window.SetMultiSamples(0)  # the smoothing below costs half as much without a graphics card
         self.window.SetSize(*scene.size)
         self.window.AddRenderer(self._renderer)
         self._renderer.UseFXAAOn()
-        self._add_text(0.03, 0.935, 0.032, bold=True).SetInput(scene.title)
-        self._caption = self._add_text(0.03, 0.935 - (0.048 if scene.title else 0.0), 0.026, bold=False)
-        self._layers = [drawn(layer) for layer in scene.layers]
-        for layer in self._layers:
-            self._renderer.AddViewProp(layer.prop)
-        self._add_color_bar()
+        self._title = self._add_text(0.03, 0.935, 0.030, bold=True)
+        self._caption = self._add_text(0.03, 0.935, 0.025, bold=False)
+        if scene.axes:
+            self._show_axes()
+        self._layers: list[DrawnLayer] = []
+        self._shown_props: list[list[vtkProp]] = []
+        self._bar_title: vtkTextActor | None = None
         self._placed: tuple[object] | None = None
 
     @property
@@ -69,13 +80,26 @@ class ScenePicture:
         InvalidArgumentError
             The step lacks a variable of a layer, or it has not the shape that the layer needs.
         """
+        if not self._layers:
+            self._build(step)
         fields = StepFields(step, self._scene)
-        for layer in self._layers:
+        for number, layer in enumerate(self._layers):
             layer.show(fields)
-        self._caption.SetInput(f"step {fields.number}     time {fields.time:g}")
+            if layer.props is not self._shown_props[number]:
+                for prop in self._shown_props[number]:
+                    self._renderer.RemoveViewProp(prop)
+                for prop in layer.props:
+                    self._renderer.AddViewProp(prop)
+                self._shown_props[number] = layer.props
+        units = fields.units("time")
+        self._caption.SetInput(f"step {fields.number}     time {fields.time:g} {units}".rstrip())
+        scale = self._bar_scale
+        if self._bar_title is not None and scale is not None:
+            units = fields.units(scale.variable)
+            self._bar_title.SetInput((self._scene.label or scale.variable) + (f", {units}" if units else ""))
         grid = fields.grid
         geometry = None if grid is None else (grid.shape, grid.spacing, grid.origin)
-        if self._placed is None or geometry != self._placed[0]:
+        if self._placed is None or geometry != self._placed[0] or self._scene.camera.sway:
             self._place_camera(fields)
             self._placed = (geometry,)
 
@@ -92,33 +116,65 @@ class ScenePicture:
         picture: NDArray[np.uint8] = flat.reshape(height, width, 3)[::-1].copy()
         return picture
 
+    @property
+    def _bar_scale(self) -> ColorScale | None:
+        """Of the first layer that is coloured by values."""
+        return next((layer.scale for layer in self._layers if layer.scale is not None), None)
+
+    def _build(self, step: Step) -> None:
+        """The layers, when the first step says what there is."""
+        if not self._scene.layers:
+            self._scene = _with_default_layers(self._scene, step)
+        self._title.SetInput(self._scene.title)
+        self._caption.SetPosition(0.03, 0.935 - (0.046 if self._scene.title else 0.0))
+        self._layers = [drawn(layer, self._scene) for layer in self._scene.layers]
+        self._shown_props = [[] for _ in self._layers]
+        self._add_color_bar()
+
     def _place_camera(self, fields: StepFields) -> None:
         camera = self._renderer.GetActiveCamera()
         low, high = fields.corners()
         middle = (low + high) / 2
+        up = np.array(self._scene.camera.up)
+        swing = np.radians(self._scene.camera.sway) * np.sin(2.0 * np.pi * fields.number / _SWAY_STEPS)
         camera.SetFocalPoint(*middle)
-        camera.SetPosition(*(middle + np.array(self._scene.camera.direction)))
-        camera.SetViewUp(*self._scene.camera.up)
+        camera.SetPosition(*(middle + _turned(np.array(self._scene.camera.direction), up, swing)))
+        camera.SetViewUp(*up)
+        camera.SetViewAngle(30.0)
         self._renderer.ResetCamera(low[0], high[0], low[1], high[1], low[2], high[2])
         camera.Zoom(self._scene.camera.zoom)
         self._renderer.ResetCameraClippingRange()
+        if self._scene.shadows and self._scene.quality is Quality.FULL:
+            reach = 0.5 * float((high - low).min())
+            self._renderer.UseSSAOOn()
+            self._renderer.SetSSAORadius(0.35 * reach)
+            self._renderer.SetSSAOBias(0.01 * reach)
+            self._renderer.SetSSAOKernelSize(16)
+            self._renderer.SSAOBlurOn()
+
+    def _show_axes(self) -> None:
+        corner = CornerAxes(TEXT_HEIGHT * self._scene.size[1])
+        self.window.SetNumberOfLayers(2)
+        self.window.AddRenderer(corner.renderer)
+        # Whoever moves the camera, also a mouse.
+        camera = self._renderer.GetActiveCamera
+        self._renderer.AddObserver("StartEvent", lambda *_: corner.look_from(camera()))
 
     def _add_color_bar(self) -> None:
-        """Of the first layer that is coloured by values."""
-        scale = next((layer.scale for layer in self._layers if layer.scale is not None), None)
+        scale = self._bar_scale
         if scale is None:
             return
         bar = vtkScalarBarActor()
         bar.SetLookupTable(scale.table)
         bar.SetOrientationToHorizontal()
-        bar.SetPosition(0.06, 0.03)
+        bar.SetPosition(0.03, 0.035)
         bar.SetPosition2(0.32, 0.055)
         bar.SetBarRatio(0.4)
         bar.SetNumberOfLabels(3)
         bar.SetLabelFormat("{:.3g}")
         bar.UnconstrainedFontSizeOn()
         self._style(bar.GetLabelTextProperty(), 0.022, bold=False)
-        self._add_text(0.06, 0.095, 0.024, bold=False).SetInput(scale.title)
+        self._bar_title = self._add_text(0.03, 0.105, 0.024, bold=False)
         self._renderer.AddViewProp(bar)
 
     def _add_text(self, x: float, y: float, size: float, *, bold: bool) -> vtkTextActor:
@@ -136,3 +192,21 @@ class ScenePicture:
         text.SetBold(bold)
         text.SetItalic(False)
         text.SetShadow(False)
+
+
+def _turned(direction: NDArray[np.float64], axis: NDArray[np.float64], angle: float) -> NDArray[np.float64]:
+    """A vector turned about an axis, by the formula of Rodrigues."""
+    unit = axis / np.linalg.norm(axis)
+    turned: NDArray[np.float64] = (
+        direction * np.cos(angle)
+        + np.cross(unit, direction) * np.sin(angle)
+        + unit * (unit @ direction) * (1 - np.cos(angle))
+    )
+    return turned
+
+
+def _with_default_layers(scene: SceneDescription, step: Step) -> SceneDescription:
+    """A slice through the first field of a step, in the edges of its grid."""
+    name = next(iter(Grid.of_step(step).fields))
+    title = scene.title or str(step.address).partition("@")[0]
+    return dataclasses.replace(scene, layers=(SliceLayer(name), OutlineLayer()), title=title)

@@ -39,7 +39,7 @@ class StepFields:
 
     def __init__(self, step: Step, scene: SceneDescription) -> None:
         self.number = step.number
-        self._address = str(step.address)
+        self.address = str(step.address)
         self.grid = Grid.of_step(step, scene.variables or None) if scene.needs_grid else None
         self._particles: dict[str, NDArray[Any]] = {}
         for layer in scene.layers:
@@ -50,30 +50,88 @@ class StepFields:
         else:
             has_time = "time" in step and not step["time"].shape
             self.time = float(step["time"].item()) if has_time else float(step.number)
+        self._attributes = dict(step.attributes)
         self._images: dict[str, vtkImageData] = {}
+        self._magnitudes: dict[str, NDArray[Any]] = {}
+
+    @property
+    def extent(self) -> tuple[float, float, float]:
+        """Size of the grid in x, y and z."""
+        low, high = self.corners()
+        x, y, z = (high - low).tolist()
+        return x, y, z
+
+    @property
+    def cell(self) -> float:
+        """Side of a cell; InvalidArgumentError if the sides differ."""
+        assert self.grid is not None
+        if len(set(self.grid.spacing)) != 1:
+            raise InvalidArgumentError(
+                f"the cells measure {self.grid.spacing}; layers of cutaway and streaks need cubes", self.address
+            )
+        return self.grid.spacing[0]
+
+    def units(self, name: str) -> str:
+        """The attribute ``NAME/units``; empty if the stream has none."""
+        return str(self._attributes.get(f"{name}/units", ""))
+
+    def numbers(self, attribute: str) -> NDArray[np.float64]:
+        """An attribute of one or more numbers; empty if the stream has none of that name."""
+        value = np.asarray(self._attributes.get(attribute, ()))
+        if value.size and value.dtype.kind not in "iuf":
+            raise InvalidArgumentError(f"the attribute {attribute!r} is {value.dtype}, not numbers", self.address)
+        return value.astype(np.float64).reshape(-1)
+
+    def reach(self, cylinder: str) -> float:
+        """Radius of the tube that the attribute names; without one half of the smaller side of the grid in x and y."""
+        radius = self.numbers(cylinder) if cylinder else np.empty(0)
+        return float(radius[0]) if radius.size == 1 and radius[0] > 0 else 0.5 * min(self.extent[:2])
+
+    def magnitude(self, name: str) -> NDArray[Any]:
+        """A variable, or the length of its vectors: shape (z, y, x)."""
+        if name not in self._magnitudes:
+            field = self._field(name)
+            if field.ndim == 4:
+                exact = field if field.dtype.kind == "f" and field.itemsize >= 4 else field.astype(np.float64)
+                field = np.sqrt(np.einsum("zyxc,zyxc->zyx", exact, exact))
+            self._magnitudes[name] = field
+        return self._magnitudes[name]
+
+    def vector_field(self, name: str) -> NDArray[Any]:
+        """A variable of three components, shape (z, y, x, 3)."""
+        field = self._field(name)
+        if field.ndim != 4 or field.shape[3] != 3:
+            raise InvalidArgumentError(
+                f"{name!r} has the shape {field.shape}; this layer needs vectors: (z, y, x, 3)", self.address
+            )
+        return field
+
+    def solid(self, name: str) -> NDArray[np.uint8]:
+        """A copy of a variable of (z, y, x) as 1 where it is not 0, and 0 elsewhere."""
+        field = self._field(name)
+        if field.ndim != 3 or min(field.shape) < 2:
+            raise InvalidArgumentError(
+                f"{name!r} has the shape {field.shape}; a solid is (z, y, x) of at least 2 cells each way",
+                self.address,
+            )
+        return (field != 0).astype(np.uint8)
 
     def scalars(self, name: str) -> vtkImageData:
         """A variable, or the length of its vectors, at the middles of the cells; shares memory if contiguous."""
         if name not in self._images:
-            field = self._field(name)
-            if field.ndim == 4:
-                field = np.sqrt(np.einsum("zyxc,zyxc->zyx", field, field, dtype=np.float64))
-            image = self._image()
-            image.GetPointData().SetScalars(_named(np.ascontiguousarray(field).reshape(-1), name))
+            image = self.image()
+            image.GetPointData().SetScalars(_named(np.ascontiguousarray(self.magnitude(name)).reshape(-1), name))
             self._images[name] = image
         return self._images[name]
 
     def vectors(self, name: str, every: int = 1) -> vtkImageData:
         """A variable of three components at the middles of the cells, or of each ``every``-th along each axis."""
-        field = self._field(name)
-        if field.ndim != 4 or field.shape[3] != 3:
-            raise InvalidArgumentError(
-                f"{name!r} has the shape {field.shape}; streamlines and glyphs need (z, y, x, 3)", self._address
-            )
+        field = self.vector_field(name)
         first = every // 2
         chosen = field[first::every, first::every, first::every] if min(field.shape[:3]) > first else field[:1, :1, :1]
-        image = self._image(chosen.shape[:3], every, first)
-        image.GetPointData().SetVectors(_named(np.ascontiguousarray(chosen, np.float64).reshape(-1, 3), name))
+        image = self.image(chosen.shape[:3], every, first)
+        kind = chosen.dtype if chosen.dtype.kind == "f" and chosen.itemsize >= 4 else np.dtype(np.float64)
+        image.GetPointData().SetVectors(_named(np.ascontiguousarray(chosen, kind).reshape(-1, 3), name))
         return image
 
     def particles(self, name: str) -> NDArray[Any]:
@@ -96,27 +154,27 @@ class StepFields:
         assert self.grid is not None
         if name not in self.grid.fields:
             reason = self.grid.left_out.get(name, "the step does not have it")
-            raise InvalidArgumentError(f"the scene shows {name!r}, which is not on the grid: {reason}", self._address)
+            raise InvalidArgumentError(f"the scene shows {name!r}, which is not on the grid: {reason}", self.address)
         return self.grid.fields[name]
 
-    def _image(self, shape: tuple[int, ...] | None = None, every: int = 1, first: int = 0) -> vtkImageData:
+    def image(self, shape: tuple[int, ...] | None = None, every: int = 1, first: int = 0) -> vtkImageData:
+        """An image without values whose points are the middles of the cells."""
         assert self.grid is not None
         spacing = self.grid.spacing
         image = vtkImageData()
         image.SetDimensions(*(shape or self.grid.shape)[::-1])
         image.SetSpacing(*(side * every for side in spacing))
-        # Values lie at the middles of the cells.
         image.SetOrigin(*(low + side * (first + 0.5) for low, side in zip(self.grid.origin, spacing, strict=True)))
         return image
 
     def _read_particles(self, step: Step, layer: PointLayer) -> None:
         for name in filter(None, (layer.positions, layer.variable)):
             if name not in step:
-                raise InvalidArgumentError(f"the step has no variable {name}", self._address)
+                raise InvalidArgumentError(f"the step has no variable {name}", self.address)
         shape = step[layer.positions].shape
         if len(shape) != 2 or shape[1] != 3:
             raise InvalidArgumentError(
-                f"{layer.positions!r} has the shape {shape}; positions of points are (particles, 3)", self._address
+                f"{layer.positions!r} has the shape {shape}; positions of points are (particles, 3)", self.address
             )
         self._particles[layer.positions] = np.array(step[layer.positions][...], np.float64)
         if layer.variable:
@@ -125,7 +183,7 @@ class StepFields:
                 raise InvalidArgumentError(
                     f"{layer.variable!r} is {shown.dtype} {shown.shape}; it colours {shape[0]} points and needs a real "
                     f"number for each",
-                    self._address,
+                    self.address,
                 )
             self._particles[layer.variable] = np.array(shown[...], np.float64)
 

@@ -7,6 +7,7 @@ All pages of one server share step and camera. A page needs the server's token, 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 import secrets
 import shlex
@@ -71,8 +72,9 @@ class _Viewer:
     """The page, the window behind it, and what connects them with the stream."""
 
     def __init__(self, stream: Stream, scene: SceneDescription, token: str) -> None:
-        self._stream, self._scene, self._token = stream, scene, token
-        self._picture = ScenePicture(scene)
+        self._stream, self._token = stream, token
+        # The mouse moves the camera here.
+        self._picture = ScenePicture(dataclasses.replace(scene, camera=dataclasses.replace(scene.camera, sway=0.0)))
         self._interactor = vtkRenderWindowInteractor()
         self._interactor.SetRenderWindow(self._picture.window)
         self._interactor.SetInteractorStyle(vtkInteractorStyleTrackballCamera())

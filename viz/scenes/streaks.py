@@ -1,89 +1,94 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Streaks that run along the stream lines like comets, thicker towards their head; from step to step they move on."""
+"""The layer ``streaks``: they run along stream lines like comets, thicker towards the head; each step moves them on."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from vtkmodules.util.numpy_support import numpy_to_vtk, numpy_to_vtkIdTypeArray, vtk_to_numpy
 from vtkmodules.vtkCommonCore import vtkIdTypeArray, vtkPoints
-from vtkmodules.vtkCommonDataModel import vtkCellArray, vtkImageData, vtkPolyData
+from vtkmodules.vtkCommonDataModel import vtkCellArray, vtkPolyData
 from vtkmodules.vtkFiltersCore import vtkTubeFilter
 from vtkmodules.vtkFiltersFlowPaths import vtkStreamTracer
-from vtkmodules.vtkRenderingCore import vtkActor, vtkPolyDataMapper
+from vtkmodules.vtkRenderingCore import vtkActor, vtkPolyDataMapper, vtkProp
 
-from forebay.viz.colors import lookup_table
-from forebay.viz.fields import FlowFields
+from forebay.viz.scenes.colors import ColorScale
+from forebay.viz.scenes.description import Quality, SceneDescription, StreakLayer
+from forebay.viz.scenes.step_fields import StepFields
 
-__all__ = ["Streaks"]
+__all__ = ["DrawnStreaks"]
 
-_LINES = 220
 _GOLDEN = 0.6180339887498949
 _DUTY = 0.45  # share of a line that is covered by streaks
 _PHASE_PER_STEP = 0.05
 _PERIOD_CELLS = 40.0  # distance of two streaks on a line at full speed
 
 
-class Streaks:
-    """One actor; :meth:`trace` lays it along the flow of a step.
+class DrawnStreaks:
+    """One actor. Where a streak is depends on the step's number and field alone: a frame drawn again looks the same."""
 
-    Where a streak is depends on the step's number and field alone, so a frame that is rendered again looks the same.
-    """
-
-    def __init__(self, fields: FlowFields) -> None:
-        self._seeds = _seeds(fields)
-        self._unit = fields.spacing
+    def __init__(self, layer: StreakLayer, scene: SceneDescription) -> None:
+        full = scene.quality is Quality.FULL
+        self._layer = layer
+        self._seed_count = layer.seeds if full else max(layer.seeds // 4, 1)
+        self._sides = 6 if full else 4
+        self._unit = 1.0
+        self.scale = ColorScale(layer.variable, layer.colors, layer.range)
         self._mapper = vtkPolyDataMapper()
-        self._mapper.SetLookupTable(lookup_table())
-        self._mapper.UseLookupTableScalarRangeOff()
+        self._mapper.SetLookupTable(self.scale.table)
+        self._mapper.UseLookupTableScalarRangeOn()
         self._mapper.SetScalarModeToUsePointFieldData()
         self._mapper.SelectColorArray("speed")
-        self.actor = vtkActor()
-        self.actor.SetMapper(self._mapper)
-        surface = self.actor.GetProperty()
+        actor = vtkActor()
+        actor.SetMapper(self._mapper)
+        surface = actor.GetProperty()
         surface.SetAmbient(0.45)
         surface.SetDiffuse(0.65)
         surface.SetSpecular(0.2)
+        self.props: list[vtkProp] = [actor]
 
-    def trace(self, fields: FlowFields, speed: NDArray[np.float32], top: float) -> None:
-        """Lays the streaks of a step; ``top`` is the speed at the end of the colour bar."""
-        fastest = float(speed.max())
-        if fastest < 1e-12:
-            self._mapper.SetInputData(vtkPolyData())
+    def show(self, fields: StepFields) -> None:
+        """Lays the streaks of a step; see :class:`forebay.viz.scenes.layers.DrawnLayer`."""
+        self._unit = fields.cell
+        velocity = fields.vector_field(self._layer.variable)
+        speed = fields.magnitude(self._layer.variable)
+        _, top = self.scale.fit_from_zero(speed[speed > 0])
+        fastest = float(np.nanmax(speed, initial=0.0))
+        self._mapper.SetInputData(vtkPolyData())
+        if not 1e-12 <= fastest < np.inf or top <= 0:
             return
-        lines = self._stream_lines(fields, speed, fastest)
+        lines = self._stream_lines(fields, np.nan_to_num(velocity), np.nan_to_num(speed), fastest)
         if lines.GetNumberOfLines() == 0:
-            self._mapper.SetInputData(vtkPolyData())
             return
         tube = vtkTubeFilter()
-        tube.SetInputData(self._streaks(lines, fields.step, top))
+        tube.SetInputData(self._streaks(lines, fields.number, top))
         tube.SetVaryRadiusToVaryRadiusByAbsoluteScalar()
-        tube.SetNumberOfSides(6)
+        tube.SetNumberOfSides(self._sides)
         tube.CappingOn()
         tube.Update()
-        self._mapper.SetScalarRange(0.0, top)
         self._mapper.SetInputData(tube.GetOutput())
 
-    def _stream_lines(self, fields: FlowFields, speed: NDArray[np.float32], fastest: float) -> vtkPolyData:
-        image = vtkImageData()
-        image.SetDimensions(*reversed(fields.solid.shape))
-        image.SetSpacing(self._unit, self._unit, self._unit)
-        image.SetOrigin(0.5 * self._unit, 0.5 * self._unit, 0.5 * self._unit)
-        vectors = numpy_to_vtk(fields.velocity.reshape(-1, 3))
+    def _stream_lines(
+        self, fields: StepFields, velocity: NDArray[Any], speed: NDArray[Any], fastest: float
+    ) -> vtkPolyData:
+        image = fields.image()
+        vectors = numpy_to_vtk(np.ascontiguousarray(velocity).reshape(-1, 3))
         vectors.SetName("velocity")
         image.GetPointData().SetVectors(vectors)
-        scalars = numpy_to_vtk(speed.ravel())
+        scalars = numpy_to_vtk(np.ascontiguousarray(speed).ravel())
         scalars.SetName("speed")
         image.GetPointData().AddArray(scalars)
         tracer = vtkStreamTracer()
         tracer.SetInputData(image)
-        tracer.SetSourceData(self._seeds)
+        tracer.SetSourceData(_seeds(fields, self._seed_count, fields.reach(self._layer.cylinder)))
         tracer.SetIntegratorTypeToRungeKutta4()
         tracer.SetIntegrationDirectionToForward()
         tracer.SetIntegrationStepUnit(vtkStreamTracer.LENGTH_UNIT)
         tracer.SetInitialIntegrationStep(0.5 * self._unit)
         tracer.SetMaximumPropagation(3.0 * fields.extent[2])
-        tracer.SetMaximumNumberOfSteps(6 * fields.solid.shape[0])
+        tracer.SetMaximumNumberOfSteps(6 * speed.shape[0])
         tracer.SetTerminalSpeed(1e-4 * fastest)
         tracer.SetComputeVorticity(False)
         tracer.Update()
@@ -134,18 +139,19 @@ def _ids(numbers: NDArray[np.int64]) -> vtkIdTypeArray:
     return array
 
 
-def _seeds(fields: FlowFields) -> vtkPolyData:
+def _seeds(fields: StepFields, count: int, reach: float) -> vtkPolyData:
     """Points spread evenly over the inlet, on a sunflower's spirals."""
     width, height, _ = fields.extent
-    numbers = np.arange(_LINES)
-    radius = 0.97 * fields.outer_radius * np.sqrt((numbers + 0.5) / _LINES)
+    numbers = np.arange(count)
+    radius = 0.97 * reach * np.sqrt((numbers + 0.5) / count)
     angle = numbers * (2.0 * np.pi * _GOLDEN)
     places = np.stack(
-        [0.5 * width + radius * np.cos(angle), 0.5 * height + radius * np.sin(angle), np.full(_LINES, fields.spacing)],
+        [0.5 * width + radius * np.cos(angle), 0.5 * height + radius * np.sin(angle), np.full(count, fields.cell)],
         axis=1,
     )
+    low, _ = fields.corners()
     points = vtkPoints()
-    points.SetData(numpy_to_vtk(places, deep=True))
+    points.SetData(numpy_to_vtk(places + low, deep=True))
     seeds = vtkPolyData()
     seeds.SetPoints(points)
     return seeds
