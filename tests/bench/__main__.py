@@ -42,13 +42,35 @@ SUITES: dict[str, Callable[[], list[Suite]]] = {
     "durable": lambda: [durable_steps()],
     "stage-out": lambda: [staged_steps()],
     "slurm": lambda: [locked_calls()],
+    "consumers": lambda: _consumers(),
 }
+#: Needs large packages: only by name.
+_BY_NAME = ("consumers",)
+
+
+def _consumers() -> list[Suite]:
+    from tests.bench.suites.arrays import arrays_over_steps, many_steps_as_dataset
+    from tests.bench.suites.pictures import drawing, producer_with_consumers, sinograms
+    from tests.bench.suites.python_views import computing_in_place, views
+
+    return [
+        arrays_over_steps(16 * MIB),
+        arrays_over_steps(2 * MIB),
+        computing_in_place(),
+        views(),
+        many_steps_as_dataset(),
+        drawing(),
+        sinograms(),
+        producer_with_consumers(),
+    ]
 
 
 def main() -> int:
     """0 unless a row is far below its last ratio that was recorded on such a processor."""
     parser = argparse.ArgumentParser(prog="./run bench", description="Measures Forebay beside its peers.")
-    parser.add_argument("suites", metavar="SUITE", nargs="*", help=f"of: {', '.join(SUITES)}; none: all")
+    parser.add_argument(
+        "suites", metavar="SUITE", nargs="*", help=f"of: {', '.join(SUITES)}; none: all but {', '.join(_BY_NAME)}"
+    )
     parser.add_argument("--quick", action="store_true", help="fewer steps and repetitions: some five minutes")
     parser.add_argument(
         "--record", action="store_true", help="keep the ratios: what later runs on such a processor are compared with"
@@ -67,7 +89,7 @@ def main() -> int:
     bench = Workbench(folder / "scratch", quick=arguments.quick)
     outcomes: list[Outcome] = []
     with console.status("") as status:
-        for name in arguments.suites or SUITES:
+        for name in arguments.suites or [name for name in SUITES if name not in _BY_NAME]:
             for suite in SUITES[name]():
                 outcomes.append(run_suite(suite, bench, lambda text: status.update(text)))
                 # At once: what was measured is kept if the run ends early.
