@@ -188,8 +188,19 @@ def test_steps_withdrawn_by_a_restart_are_replaced(tmp_path: Path, painter: Pain
     assert (tmp_path / "frames/000002.png").read_bytes() != before
 
 
+LOST_WRITER = """
+import os, sys, numpy, forebay
+stream = forebay.open(sys.argv[1], mode="w")
+for number in range(4):
+    with stream.step() as step:
+        step["T"] = numpy.full((4, 6, 6), number, numpy.float32)
+os._exit(9)
+"""
+
+
 def test_a_step_withdrawn_while_it_is_drawn_leaves_no_frame(tmp_path: Path, painter: Painter) -> None:
-    write_all(4)
+    lost = subprocess.run([sys.executable, "-c", LOST_WRITER, ADDRESS], check=False)
+    assert lost.returncode == 9
     with Recording(tmp_path, painter) as recording:
         recording.wait_for(3)
         step = recording.coming.take()
