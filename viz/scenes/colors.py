@@ -35,7 +35,7 @@ class ColorScale:
         self.table = vtkLookupTable()
         self.table.SetNumberOfTableValues(_COLORS)
         for index, color in enumerate(color_table(colors)):
-            self.table.SetTableValue(index, *color, 1.0)
+            self.table.SetTableValue(index, (*color, 1.0))
         self.table.SetNanColor(0.25, 0.25, 0.28, 1.0)
         self._fixed = fixed
 

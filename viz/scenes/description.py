@@ -395,6 +395,9 @@ class SceneDescription:
     def in_range(self, low: float, high: float) -> SceneDescription:
         """The same with these ends of all colour scales."""
         layers = tuple(
-            dataclasses.replace(layer, range=(low, high)) if hasattr(layer, "range") else layer for layer in self.layers
+            layer
+            if isinstance(layer, SurfaceLayer | OutlineLayer | ArrowLayer | RulerLayer)
+            else dataclasses.replace(layer, range=(low, high))
+            for layer in self.layers
         )
         return dataclasses.replace(self, layers=layers)

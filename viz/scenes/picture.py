@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 
 import numpy as np
 import vtkmodules.vtkInteractionStyle
@@ -63,7 +64,7 @@ class ScenePicture:
         if scene.axes:
             self._show_axes()
         self._layers: list[DrawnLayer] = []
-        self._shown_props: list[list[vtkProp]] = []
+        self._shown_props: list[vtkProp] = []
         self._bar_title: vtkTextActor | None = None
         self._placed: tuple[object] | None = None
 
@@ -83,14 +84,9 @@ class ScenePicture:
         if not self._layers:
             self._build(step)
         fields = StepFields(step, self._scene)
-        for number, layer in enumerate(self._layers):
+        for layer in self._layers:
             layer.show(fields)
-            if layer.props is not self._shown_props[number]:
-                for prop in self._shown_props[number]:
-                    self._renderer.RemoveViewProp(prop)
-                for prop in layer.props:
-                    self._renderer.AddViewProp(prop)
-                self._shown_props[number] = layer.props
+        self._show_props()
         units = fields.units("time")
         self._caption.SetInput(f"step {fields.number}     time {fields.time:g} {units}".rstrip())
         scale = self._bar_scale
@@ -128,8 +124,18 @@ class ScenePicture:
         self._title.SetInput(self._scene.title)
         self._caption.SetPosition(0.03, 0.935 - (0.046 if self._scene.title else 0.0))
         self._layers = [drawn(layer, self._scene) for layer in self._scene.layers]
-        self._shown_props = [[] for _ in self._layers]
         self._add_color_bar()
+
+    def _show_props(self) -> None:
+        """All in the order of the layers, whichever are new: a picture does not depend on what was drawn before."""
+        props = [prop for layer in self._layers for prop in layer.props]
+        if len(props) == len(self._shown_props) and all(map(operator.is_, props, self._shown_props)):
+            return
+        for prop in self._shown_props:
+            self._renderer.RemoveViewProp(prop)
+        for prop in props:
+            self._renderer.AddViewProp(prop)
+        self._shown_props = props
 
     def _place_camera(self, fields: StepFields) -> None:
         camera = self._renderer.GetActiveCamera()

@@ -114,7 +114,8 @@ class StepFields:
                 f"{name!r} has the shape {field.shape}; a solid is (z, y, x) of at least 2 cells each way",
                 self.address,
             )
-        return (field != 0).astype(np.uint8)
+        cells: NDArray[np.uint8] = (field != 0).astype(np.uint8)
+        return cells
 
     def scalars(self, name: str) -> vtkImageData:
         """A variable, or the length of its vectors, at the middles of the cells; shares memory if contiguous."""

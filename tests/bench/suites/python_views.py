@@ -139,7 +139,7 @@ def _fill_ring(steps: int, ready: Any, names: list[str], free: Any, filled: Any)
     blocks = [SharedMemory(name=name) for name in names]
     for number in range(steps):
         free.acquire()
-        np.frombuffer(blocks[number % _RING].buf, np.float64)[:] = number
+        np.ndarray(_STEP_BYTES // 8, np.float64, buffer=blocks[number % _RING].buf)[:] = number
         filled.release()
 
 
@@ -148,7 +148,7 @@ def _sum_ring(steps: int, told: Any, ready: Any, names: list[str], free: Any, fi
     ready.set()
     for number in range(steps):
         filled.acquire()
-        _check(number, float(np.frombuffer(blocks[number % _RING].buf, np.float64).sum()))
+        _check(number, float(np.ndarray(_STEP_BYTES // 8, np.float64, buffer=blocks[number % _RING].buf).sum()))
         free.release()
         told.put(time.perf_counter())
 
