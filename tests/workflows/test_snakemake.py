@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +15,8 @@ import pytest
 import forebay
 from forebay.errors import NotFoundError
 from tests.support.instance import CommandLineInstance
+from tests.support.load import until
+from tests.support.staging_server import StagingServer
 
 HERE = Path(__file__).parent
 ENVIRONMENT = Path("build/snakemake").absolute()
@@ -101,10 +102,7 @@ def test_a_workflow_that_was_killed_is_run_again_and_finishes(instance: CommandL
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
-    deadline = time.monotonic() + 120
-    while committed("wf/flow") < 3:
-        assert time.monotonic() < deadline, "the simulation does not come to its third step"
-        time.sleep(0.1)
+    until(lambda: committed("wf/flow") >= 3, "the simulation comes to its third step", timeout=120)
     # With its rule, as a node that loses power: an orphaned rule would go on writing.
     os.killpg(killed.pid, signal.SIGKILL)
     killed.wait()
@@ -114,11 +112,13 @@ def test_a_workflow_that_was_killed_is_run_again_and_finishes(instance: CommandL
     check_results(instance, workflow)
 
 
-def test_a_dry_run_needs_no_server(tmp_path: Path, workflow: Path) -> None:
+@pytest.mark.parametrize("named_by", ["environment", "setting"])
+def test_a_dry_run_needs_no_server(tmp_path: Path, workflow: Path, named_by: str) -> None:
+    nowhere = str(tmp_path / "nowhere")
     done = subprocess.run(
-        command("--dry-run"),
+        command("--dry-run", *([] if named_by == "environment" else ["--storage-forebay-root", nowhere])),
         cwd=workflow,
-        env=os.environ | {"FOREBAY_ROOT": str(tmp_path / "nowhere")},
+        env=os.environ | {"FOREBAY_ROOT": nowhere},
         capture_output=True,
         text=True,
         timeout=120,
@@ -126,3 +126,50 @@ def test_a_dry_run_needs_no_server(tmp_path: Path, workflow: Path) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "simulate" in done.stdout + done.stderr
+
+
+TWO_INSTANCES = """
+storage one:
+    provider="forebay",
+    root="{one}"
+
+storage two:
+    provider="forebay",
+    root="{two}"
+
+rule copy:
+    input:
+        storage.one("forebay://wf/files/a.txt"),
+        storage.one("forebay://wf/flow", retrieve=False),
+    output:
+        storage.two("forebay://wf/files/b.txt"),
+    shell:
+        "cp {{input[0]}} {{output}}"
+"""
+
+
+def test_storages_of_one_workflow_have_instances_of_their_own(tmp_path: Path) -> None:
+    with StagingServer(tmp_path / "one") as one, StagingServer(tmp_path / "two") as two:
+        files = {}
+        for server in (one, two):
+            with forebay.Admin(server.root) as admin:
+                admin.create("wf", "16MiB", files="16MiB")
+                files[server] = Path(admin.reservation("wf").files_path)
+        (files[one] / "a.txt").write_text("of the first")
+        with forebay.open("wf/flow", mode="w", instance=one.root) as stream:
+            stream.write("T", [1.0])
+        workflow = tmp_path / "workflow"
+        workflow.mkdir()
+        (workflow / "Snakefile").write_text(TWO_INSTANCES.format(one=one.root, two=two.root))
+        done = subprocess.run(
+            command(),
+            cwd=workflow,
+            env=os.environ | {"FOREBAY_ROOT": str(tmp_path / "nowhere")},
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert (files[two] / "b.txt").read_text() == "of the first"
+        assert not (files[one] / "b.txt").exists()

@@ -45,7 +45,11 @@ class StorageProviderSettings(StorageProviderSettingsBase):
 
     root: str | None = field(
         default=None,
-        metadata={"help": "The instance's root; default: $FOREBAY_ROOT, as for the command line.", "env_var": False},
+        metadata={
+            "help": "The instance's root; default: $FOREBAY_ROOT, as for the command line. Commands of rules find it "
+            "there, too: with several roots, the one of the storage that was declared last.",
+            "env_var": False,
+        },
     )
     keep_streams: bool = field(
         default=False,
@@ -61,13 +65,16 @@ class StorageProvider(StorageProviderBase):
     """One instance. Built several times in a process: does nothing until it is asked something."""
 
     settings: StorageProviderSettings | None
+    instance: forebay.Instance | None  #: None: the one that the environment names
     snapshots: Snapshots
 
     def __post_init__(self) -> None:
-        self.snapshots = Snapshots()
-        if self.settings is not None and self.settings.root:
-            # Rules that are started from here mean the same instance.
-            os.environ["FOREBAY_ROOT"] = os.path.abspath(self.settings.root)
+        root = self.settings.root if self.settings is not None else None
+        self.instance = forebay.Instance.below(root) if root else None
+        self.snapshots = Snapshots(self.instance)
+        if self.instance is not None:
+            # For the commands of rules alone: the address that they are given names no instance.
+            os.environ["FOREBAY_ROOT"] = str(self.instance.root)
 
     @property
     def keeps_streams(self) -> bool:
@@ -209,7 +216,7 @@ class StorageObject(StorageObjectRead, StorageObjectWrite, StorageObjectGlob, St
         elif self.provider.keeps_streams:
             return
         elif query.kind is Kind.STREAM or self._is_left_over:
-            with forebay.Admin() as admin:
+            with forebay.Admin(self.provider.instance) as admin:
                 if query.stream in self._snapshot.streams:
                     admin.remove_stream(f"{query.reservation}/{query.stream}")
         elif self.exists():

@@ -35,9 +35,10 @@ class ReservationSnapshot:
 
 
 class Snapshots:
-    """The reservations of one instance."""
+    """The reservations of one instance; None: of the one that the environment names."""
 
-    def __init__(self) -> None:
+    def __init__(self, instance: forebay.Instance | None) -> None:
+        self._instance = instance
         self._kept: dict[str, ReservationSnapshot] = {}
         self.round_trips = 0
 
@@ -55,7 +56,7 @@ class Snapshots:
             return {}
         if stream not in snapshot.steps:
             self.round_trips += 1
-            with forebay.Admin() as admin:
+            with forebay.Admin(self._instance) as admin:
                 try:
                     found = admin.steps(f"{reservation}/{stream}")
                 except NotFoundError:
@@ -72,7 +73,7 @@ class Snapshots:
         files: Path | None = None
         streams: dict[str, StreamInfo] = {}
         try:
-            with forebay.Admin() as admin, contextlib.suppress(NotFoundError):
+            with forebay.Admin(self._instance) as admin, contextlib.suppress(NotFoundError):
                 files = Path(admin.reservation(reservation).files_path)
                 streams = {info.name: info for info in admin.streams(reservation)}
         except (NotFoundError, DisconnectedError):
