@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 import forebay
 from forebay import Address, ShapeKind, Step, Stream, Variable
 from forebay.arrow_export import check_arrow_type
+from forebay.connectors.opening import kept_stream
 from forebay.errors import InvalidArgumentError, StepGoneError, UnsupportedError
+from forebay.instance import InstanceLike
 
 __all__ = ["blocks", "particle_reader", "particles", "steps", "tensor"]
 
@@ -81,7 +83,9 @@ def particles(step: Step, names: Sequence[str] | None = None) -> pa.RecordBatch:
     return pa.record_batch([pa.array(variable[...]) for variable in variables], names=chosen)
 
 
-def particle_reader(address: str | Address | Stream, names: Sequence[str] | None = None) -> pa.RecordBatchReader:
+def particle_reader(
+    address: str | Address | Stream, names: Sequence[str] | None = None, *, instance: InstanceLike | None = None
+) -> pa.RecordBatchReader:
     """The particles of all steps that a stream has now, one batch per step, read as the reader is asked for them.
 
     The first column, ``step``, is the step's number.
@@ -90,12 +94,14 @@ def particle_reader(address: str | Address | Stream, names: Sequence[str] | None
     ----------
     names : sequence of str, optional
         As in :func:`particles`.
+    instance : Instance or path, optional
+        The instance that has the stream, as in :func:`forebay.open`.
 
     Raises
     ------
     StreamNotFoundError, StepNotFoundError
     """
-    stream = address if isinstance(address, Stream) else forebay.open(address, timeout=0)
+    stream = kept_stream(address, instance)
     numbers = stream.steps().numbers
     if not numbers:
         raise forebay.StepNotFoundError(
@@ -110,9 +116,15 @@ def particle_reader(address: str | Address | Stream, names: Sequence[str] | None
     return pa.RecordBatchReader.from_batches(first.schema, batches())
 
 
-def steps(address: str | Address | Stream) -> pa.Table:
-    """The kept steps as a table: number, epoch, commit time, size, watermarks, pins."""
-    stream = address if isinstance(address, Stream) else forebay.open(address, timeout=0)
+def steps(address: str | Address | Stream, *, instance: InstanceLike | None = None) -> pa.Table:
+    """The kept steps as a table: number, epoch, commit time, size, watermarks, pins.
+
+    Parameters
+    ----------
+    instance : Instance or path, optional
+        The instance that has the stream, as in :func:`forebay.open`.
+    """
+    stream = kept_stream(address, instance)
     summaries = list(stream.steps())
     columns: dict[str, tuple[str, Any]] = {
         "step": ("number", pa.int64()),
@@ -132,9 +144,15 @@ def steps(address: str | Address | Stream) -> pa.Table:
     )
 
 
-def blocks(address: str | Address | Stream, variable: str) -> pa.Table:
-    """The blocks of a variable in all kept steps that have it: place, size, and the statistics taken at writing."""
-    stream = address if isinstance(address, Stream) else forebay.open(address, timeout=0)
+def blocks(address: str | Address | Stream, variable: str, *, instance: InstanceLike | None = None) -> pa.Table:
+    """The blocks of a variable in all kept steps that have it: place, size, and the statistics taken at writing.
+
+    Parameters
+    ----------
+    instance : Instance or path, optional
+        The instance that has the stream, as in :func:`forebay.open`.
+    """
+    stream = kept_stream(address, instance)
     rows: list[dict[str, Any]] = []
     for summary in stream.steps():
         try:

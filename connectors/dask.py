@@ -16,6 +16,7 @@ from distributed import Client, Future
 import forebay
 from forebay import Address, Step
 from forebay.errors import InvalidArgumentError
+from forebay.instance import InstanceLike
 
 __all__ = ["map_steps"]
 
@@ -25,6 +26,7 @@ def map_steps(
     address: str | Address,
     function: Callable[..., Any],
     *arguments: Any,
+    instance: InstanceLike | None = None,
     consumer: str = "",
     ahead: int = 16,
     timeout: float | None = None,
@@ -33,8 +35,8 @@ def map_steps(
 ) -> Iterator[Future]:
     """Submits ``function(step, *arguments)`` for each step as it commits, and yields its future.
 
-    The step travels as its address and identity; the worker opens it for itself, through the instance that the worker's
-    environment names.
+    The step travels as its address and identity; the worker opens it for itself, through ``instance``, else the one
+    that the worker's environment names.
 
     Parameters
     ----------
@@ -44,6 +46,8 @@ def map_steps(
         ``"RES/STREAM"``.
     function : callable
         Takes a :class:`forebay.Step`. What it returns travels back, so return results, not the step.
+    instance : Instance or path, optional
+        The instance that has the stream, as in :func:`forebay.open`.
     consumer : str
         Name that the position is kept under. The cursor passes a step when its function has returned and so have those
         of all steps before it: after a crash, or after a function that failed, the same call goes on there. Steps may
@@ -64,7 +68,7 @@ def map_steps(
     """
     if ahead < 1:
         raise InvalidArgumentError(f"ahead is how many steps may be under way, at least 1, not {ahead}")
-    with forebay.open(address) as stream:
+    with forebay.open(address, instance=instance) as stream:
         uuid = stream.info.uuid
         under_way: deque[tuple[Step, Future]] = deque()
         with stream.follow(consumer, timeout=timeout, start=start, ack="manual") as follower:

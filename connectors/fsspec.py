@@ -6,6 +6,7 @@ They lie on this machine, so reading and writing works as for any local file. Ne
 
 from __future__ import annotations
 
+import functools
 from typing import Any, ClassVar
 
 from fsspec.implementations.dirfs import DirFileSystem
@@ -13,6 +14,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 import forebay
 from forebay.errors import InvalidArgumentError
+from forebay.instance import InstanceLike, instance_path
 
 __all__ = ["ReservationFileSystem"]
 
@@ -27,6 +29,9 @@ class ReservationFileSystem(DirFileSystem):  # type: ignore[misc]
     ----------
     reservation : str
         Its name. In a URL it is the first part: ``forebay://RES/files/PATH``.
+    instance : Instance or path, optional
+        The instance that has it, as in :class:`forebay.Admin`; with a URL ``fsspec.open(url, instance=…)``, or
+        ``storage_options={"instance": …}``. Pickles carry it.
 
     Raises
     ------
@@ -38,14 +43,19 @@ class ReservationFileSystem(DirFileSystem):  # type: ignore[misc]
     # A reservation that was destroyed and made again has another folder: the instance is not to be found by its name.
     cachable: ClassVar[bool] = False
 
-    def __init__(self, reservation: str, **options: Any) -> None:
-        with forebay.Admin() as admin:
+    def __init__(self, reservation: str, instance: InstanceLike | None = None, **options: Any) -> None:
+        with forebay.Admin(instance) as admin:
             info = admin.reservation(reservation)
         self.reservation = reservation
+        self.instance = instance_path(instance)
         options.pop("fs", None)
         options.pop("path", None)
         super().__init__(path=info.files_path, fs=LocalFileSystem(auto_mkdir=True), **options)
-        self.storage_options = {"reservation": reservation}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        named = ("reservation", "instance")
+        options = {name: value for name, value in self.storage_options.items() if name not in named}
+        return functools.partial(type(self), **options), (self.reservation, self.instance)
 
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:

@@ -17,17 +17,22 @@ from ray.data.datasource import Datasource, ReadTask
 from forebay import Address, Stream
 from forebay.connectors.stream_table import ArrayOverSteps, StepTable, StreamTable
 from forebay.errors import InvalidArgumentError
+from forebay.instance import InstanceLike
 
 __all__ = ["StreamDatasource", "read_stream"]
 
 
 def read_stream(
-    address: str | Address | Stream, variables: Sequence[str] | None = None, **options: Any
+    address: str | Address | Stream,
+    variables: Sequence[str] | None = None,
+    *,
+    instance: InstanceLike | None = None,
+    **options: Any,
 ) -> ray.data.Dataset:
     """The steps of a stream as rows: ``step``, ``commit_time`` (nanoseconds since 1970), and a column per variable.
 
-    Nothing is read until Ray runs the dataset. Its workers read for themselves, through the instance that their
-    environment names.
+    Nothing is read until Ray runs the dataset. Its workers read for themselves, through ``instance``, else the one that
+    their environment names.
 
     Parameters
     ----------
@@ -35,6 +40,8 @@ def read_stream(
         The stream.
     variables : sequence of str, optional
         Columns; None: all variables that have one shape and type in all steps and that Ray has a type for.
+    instance : Instance or path, optional
+        The instance that has the stream, as in :func:`forebay.open`.
     **options
         Of :func:`ray.data.read_datasource`, for example ``concurrency``.
 
@@ -45,7 +52,7 @@ def read_stream(
     InvalidArgumentError
         A named variable is no column; the text says why.
     """
-    source = StreamDatasource(address, variables)
+    source = StreamDatasource(address, variables, instance)
     # A block is one step: with fewer blocks than tasks Ray would split or merge them.
     return ray.data.read_datasource(source, **{"override_num_blocks": len(source.steps), **options})
 
@@ -61,9 +68,14 @@ class StreamDatasource(Datasource):  # type: ignore[misc]
         Variables that are no columns, with the reason.
     """
 
-    def __init__(self, address: str | Address | Stream, variables: Sequence[str] | None = None) -> None:
+    def __init__(
+        self,
+        address: str | Address | Stream,
+        variables: Sequence[str] | None = None,
+        instance: InstanceLike | None = None,
+    ) -> None:
         super().__init__()
-        table = StreamTable.read(address)
+        table = StreamTable.read(address, instance)
         self.steps: StepTable = table.steps
         self.left_out = dict(table.left_out)
         self._arrays: dict[str, ArrayOverSteps] = {}

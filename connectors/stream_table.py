@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import forebay
 from forebay import (
     Address,
     ShapeKind,
@@ -23,6 +22,8 @@ from forebay import (
     Variable,
     VariableMetadata,
 )
+from forebay.connectors.opening import kept_stream
+from forebay.instance import InstanceLike
 from forebay.step_table import StepTable
 
 __all__ = ["ArrayOverSteps", "StepTable", "StreamTable", "block_grid", "dimension_names", "group_of"]
@@ -121,7 +122,7 @@ class StreamTable:
         self.attributes = attributes
 
     @classmethod
-    def read(cls, address: str | Address | Stream) -> StreamTable:
+    def read(cls, address: str | Address | Stream, instance: InstanceLike | None = None) -> StreamTable:
         """Looks at every step that a stream has now.
 
         Raises
@@ -131,7 +132,7 @@ class StreamTable:
         StepNotFoundError
             It has no steps yet.
         """
-        stream = address if isinstance(address, Stream) else forebay.open(address, timeout=0)
+        stream = kept_stream(address, instance)
         found = stream.steps_at()
         if not found:
             raise StepNotFoundError(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import forebay
 from forebay import Address, Step
 from forebay.errors import InvalidArgumentError, VariableNotFoundError
+from forebay.instance import InstanceLike, instance_path
 
 if TYPE_CHECKING:
     from forebay.follower import StartText
@@ -46,6 +47,8 @@ class StreamSamples(_Dataset):
         Which ones; None: all of each step but local arrays, which have no shape.
     transform : callable, optional
         Applied to each sample.
+    instance : Instance or path, optional
+        The instance that has the stream, as in :func:`forebay.open`.
     consumer : str
         Name that the position is kept under: after a crash, training continues behind the last sample that was used.
         A sample counts as used when the next one is asked for.
@@ -68,6 +71,7 @@ class StreamSamples(_Dataset):
         variables: Sequence[str] | None = None,
         *,
         transform: Callable[[dict[str, Any]], Any] | None = None,
+        instance: InstanceLike | None = None,
         consumer: str = "",
         timeout: float | None = None,
         start: StartText | int = "cursor",
@@ -79,11 +83,15 @@ class StreamSamples(_Dataset):
         self.address = address if isinstance(address, Address) else Address.parse(address)
         self.variables = None if variables is None else list(variables)
         self._transform = transform
+        self._instance = instance_path(instance)
         self._options: dict[str, Any] = {"consumer": consumer, "timeout": timeout, "start": start, **options}
 
     def __iter__(self) -> Iterator[Any]:
         """The samples, until the stream has ended."""
-        with forebay.open(self.address) as stream, stream.follow(**self._options) as follower:
+        with (
+            forebay.open(self.address, instance=self._instance) as stream,
+            stream.follow(**self._options) as follower,
+        ):
             for step in follower:
                 sample = self._sample(step)
                 yield sample if self._transform is None else self._transform(sample)

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from xarray.backends import BackendArray, BackendEntrypoint
 from xarray.core import indexing
 
-import forebay
 from forebay import Address, ShapeKind, Step, Stream
+from forebay.connectors.opening import followed_stream
 from forebay.connectors.stream_table import ArrayOverSteps, StreamTable, dimension_names, group_of
+from forebay.instance import InstanceLike
 
 __all__ = ["ForebayBackend", "follow"]
 
@@ -29,7 +30,12 @@ class ForebayBackend(BackendEntrypoint):
 
     description: ClassVar[str] = "Open streams of a Forebay staging server"
     url: ClassVar[str] = "docs/consumers/xarray.md"
-    open_dataset_parameters: ClassVar[tuple[str, ...]] = ("filename_or_obj", "drop_variables", "group")
+    open_dataset_parameters: ClassVar[tuple[str, ...]] = (
+        "filename_or_obj",
+        "drop_variables",
+        "group",
+        "instance",
+    )
     supports_groups: ClassVar[bool] = True
 
     def open_dataset(
@@ -38,6 +44,7 @@ class ForebayBackend(BackendEntrypoint):
         *,
         drop_variables: str | Iterable[str] | None = None,
         group: str | None = None,
+        instance: InstanceLike | None = None,
     ) -> xr.Dataset:
         """The steps that a stream has now, read when they are computed with.
 
@@ -49,6 +56,8 @@ class ForebayBackend(BackendEntrypoint):
             Variables to leave away.
         group : str, optional
             Only the variables ``GROUP/NAME``, called ``NAME``.
+        instance : Instance or path, optional
+            The instance that has the stream, as in :func:`forebay.open`.
 
         Returns
         -------
@@ -57,23 +66,34 @@ class ForebayBackend(BackendEntrypoint):
             the commit) and ``commit_time``. Variables that are no array over all steps are listed in
             ``attrs["forebay_left_out"]``.
         """
-        table = StreamTable.read(filename_or_obj)
+        table = StreamTable.read(filename_or_obj, instance)
         dataset = _dataset(table, _names(drop_variables), group)
         dataset.set_close(table.steps.close)
         return dataset
 
     def open_groups_as_dict(
-        self, filename_or_obj: Any, *, drop_variables: str | Iterable[str] | None = None
+        self,
+        filename_or_obj: Any,
+        *,
+        drop_variables: str | Iterable[str] | None = None,
+        instance: InstanceLike | None = None,
     ) -> dict[str, xr.Dataset]:
         """One Dataset for each part of the variables' names before the last ``/``."""
-        table = StreamTable.read(filename_or_obj)
+        table = StreamTable.read(filename_or_obj, instance)
         dropped = _names(drop_variables)
         groups = {""} | {group_of(name)[0] for name in (*table.arrays, *table.values)}
         return {f"/{group}": _dataset(table, dropped, group) for group in sorted(groups)}
 
-    def open_datatree(self, filename_or_obj: Any, *, drop_variables: str | Iterable[str] | None = None) -> xr.DataTree:
+    def open_datatree(
+        self,
+        filename_or_obj: Any,
+        *,
+        drop_variables: str | Iterable[str] | None = None,
+        instance: InstanceLike | None = None,
+    ) -> xr.DataTree:
         """The groups as a tree."""
-        return xr.DataTree.from_dict(self.open_groups_as_dict(filename_or_obj, drop_variables=drop_variables))
+        groups = self.open_groups_as_dict(filename_or_obj, drop_variables=drop_variables, instance=instance)
+        return xr.DataTree.from_dict(groups)
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
         """True for what begins with ``forebay://`` and for open streams."""
@@ -82,7 +102,9 @@ class ForebayBackend(BackendEntrypoint):
         )
 
 
-def follow(address: str | Address | Stream, consumer: str = "", **options: Any) -> Iterator[xr.Dataset]:
+def follow(
+    address: str | Address | Stream, consumer: str = "", *, instance: InstanceLike | None = None, **options: Any
+) -> Iterator[xr.Dataset]:
     """Each step of a running stream as a Dataset, as it commits.
 
     Variables are views of the step's bytes where one block covers them, so a Dataset that is kept pins its step.
@@ -92,14 +114,12 @@ def follow(address: str | Address | Stream, consumer: str = "", **options: Any) 
     ----------
     consumer : str
         Name that the position is kept under; as in :meth:`forebay.Stream.follow`.
+    instance : Instance or path, optional
+        The instance that has the stream, as in :func:`forebay.open`.
     **options
         Of :meth:`forebay.Stream.follow`.
     """
-    if isinstance(address, Stream):
-        for step in address.follow(consumer, **options):
-            yield dataset_of_step(step)
-        return
-    with forebay.open(address) as stream:
+    with followed_stream(address, instance) as stream:
         for step in stream.follow(consumer, **options):
             yield dataset_of_step(step)
 

@@ -27,6 +27,7 @@ from zarr.core.buffer import Buffer, BufferPrototype
 from forebay import Address, Stream
 from forebay.connectors.stream_table import ArrayOverSteps, StreamTable, group_of
 from forebay.errors import UnsupportedError
+from forebay.instance import InstanceLike
 
 __all__ = ["StreamStore"]
 
@@ -100,6 +101,8 @@ class StreamStore(Store):
     ----------
     address : str, Address or Stream
         ``"forebay://RES/STREAM"``, ``"RES/STREAM"``, or an open stream.
+    instance : Instance or path, optional
+        The instance that has the stream, as in :func:`forebay.open`.
     whole_steps : bool
         A chunk is a whole step of a variable, whatever its blocks: nothing is left out for its blocks, and each chunk
         is a copy.
@@ -114,9 +117,11 @@ class StreamStore(Store):
     supports_deletes: ClassVar[bool] = False
     supports_listing: ClassVar[bool] = True
 
-    def __init__(self, address: str | Address | Stream, *, whole_steps: bool = False) -> None:
+    def __init__(
+        self, address: str | Address | Stream, *, instance: InstanceLike | None = None, whole_steps: bool = False
+    ) -> None:
         super().__init__(read_only=True)
-        table = StreamTable.read(address)
+        table = StreamTable.read(address, instance)
         self._steps = table.steps
         self._nodes, left_out = _nodes_of(table, whole_steps)
         attributes = dict(table.attributes)

@@ -7,19 +7,19 @@ Filtered back-projection is a sum over angles: a batch of projections adds its p
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-import forebay
 from forebay import Address, Step, Stream, VariableNotFoundError
+from forebay.connectors.opening import followed_stream
 from forebay.connectors.tomography.center import find_center
 from forebay.connectors.tomography.projections import minus_log, normalize
 from forebay.connectors.tomography.reconstruction import recon
 from forebay.errors import InvalidArgumentError
+from forebay.instance import InstanceLike
 
 __all__ = ["LiveReconstruction", "Slices", "reconstruct"]
 
@@ -125,6 +125,7 @@ class LiveReconstruction:
 def reconstruct(
     address: str | Address | Stream,
     *,
+    instance: InstanceLike | None = None,
     rows: Sequence[int] | None = None,
     center: float | None = None,
     consumer: str = "",
@@ -139,6 +140,8 @@ def reconstruct(
     ----------
     address : str, Address or Stream
         A stream that :class:`ScanWriter` or :func:`ingest` writes, or has written.
+    instance : Instance or path, optional
+        The instance that has the stream, as in :func:`forebay.open`.
     rows : sequence of int, optional
         Detector rows; None: the middle one.
     center : float, optional
@@ -158,7 +161,7 @@ def reconstruct(
     white: NDArray[Any] | None = None
     dark: NDArray[Any] | None = None
     with (
-        nullcontext(address) if isinstance(address, Stream) else forebay.open(address) as stream,
+        followed_stream(address, instance) as stream,
         stream.follow(consumer, timeout=timeout, start="oldest", ack="manual") as follower,
     ):
         last: Step | None = None

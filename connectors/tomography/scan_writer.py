@@ -40,7 +40,7 @@ class ScanWriter:
     rows_per_block : int
         Detector rows in a block: what a reader of some rows reads at least.
     **options
-        Of :func:`forebay.open`, for example ``retention`` and ``durability``.
+        Of :func:`forebay.open`, for example ``instance``, ``retention`` and ``durability``.
     """
 
     def __init__(

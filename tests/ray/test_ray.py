@@ -54,6 +54,18 @@ def test_rows_are_the_steps(flow: str) -> None:
         np.testing.assert_array_equal(row["T"], temperature(number))
 
 
+@pytest.mark.timeout(400)
+@pytest.mark.usefixtures("cluster")
+def test_workers_read_the_instance_that_is_named(tmp_path: Path) -> None:
+    with StagingServer(tmp_path / "root") as other:
+        with forebay.Admin(other.root) as admin:
+            admin.create("elsewhere", "16MiB")
+        with forebay.open("elsewhere/flow", mode="w", instance=other.root) as stream:
+            stream.write("T", np.full(4, 7.0))
+        (row,) = read_stream("elsewhere/flow", ["T"], instance=other.root).take_all()
+        np.testing.assert_array_equal(row["T"], np.full(4, 7.0))
+
+
 def mean(batch: dict[str, Any]) -> dict[str, Any]:
     return {"step": batch["step"], "mean": batch["T"].mean((1, 2, 3))}
 

@@ -20,6 +20,7 @@ from skimage.transform import radon, resize
 
 import forebay
 from forebay.connectors import tomography
+from tests.support.staging_server import StagingServer
 
 ROOT = Path(__file__).resolve().parents[2]
 COLUMNS = 256
@@ -188,6 +189,21 @@ def test_file_that_is_no_scan_says_what_is_missing(reservation: str, tmp_path: P
         file["exchange/data"] = np.zeros((3, 2, 4))
     with pytest.raises(forebay.InvalidArgumentError, match="data_white, data_dark, theta"):
         tomography.ingest(tmp_path / "other.h5", f"{reservation}/scan")
+
+
+def test_scan_of_another_instance_than_the_environment_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FOREBAY_SOCKET", raising=False)
+    monkeypatch.setenv("FOREBAY_ROOT", str(tmp_path / "nowhere"))
+    with StagingServer(tmp_path / "root") as server:
+        with forebay.Admin(server.root) as admin:
+            admin.create("beamline", "16MiB")
+        with tomography.ScanWriter("beamline/scan", instance=server.root) as writer:
+            writer.dark(np.zeros((2, 8)))
+            writer.white(np.ones((2, 8)))
+            for degrees in range(0, 180, 20):
+                writer.projection(np.full((2, 8), 0.5), float(degrees))
+        slices = list(tomography.reconstruct("beamline/scan", instance=server.root, center=3.5, timeout=30))
+        assert slices[-1].angles == 9
 
 
 def test_stream_that_is_no_scan_is_refused(reservation: str) -> None:
