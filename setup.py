@@ -6,6 +6,8 @@ Metadata, and which folder is which package, stand in pyproject.toml. FOREBAY_NA
 """
 
 import os
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -33,6 +35,12 @@ def packages_by_folder() -> dict[str, str]:
     return found
 
 
+def man_pages() -> list[str]:
+    """The pages for `man`, made from the commands' help; relative to the root."""
+    subprocess.run([sys.executable, "scripts/man_pages.py", "build/man"], cwd=ROOT, check=True)
+    return sorted(str(page.relative_to(ROOT)) for page in (ROOT / "build" / "man").glob("*.1"))
+
+
 # Keywords that scikit-build-core adds to setup().
 native: dict[str, Any] = {} if os.environ.get("FOREBAY_NATIVE") == "0" else {"cmake_source_dir": "."}
 packages = packages_by_folder()
@@ -41,5 +49,6 @@ setup(
     package_dir=packages,
     package_data={"": ["py.typed", "*.pyi"]},
     include_package_data=False,
+    data_files=[("share/man/man1", man_pages())],
     **native,
 )

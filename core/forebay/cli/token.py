@@ -27,7 +27,7 @@ token_app = typer.Typer(add_completion=False, no_args_is_help=True, help="Tokens
 
 def register(app: typer.Typer) -> None:
     """Adds the command."""
-    app.add_typer(token_app, name="token")
+    app.add_typer(token_app, name="token", epilog="Example: forebay token create run1 --rights read --ttl 8h")
 
 
 def parse_duration(text: str) -> int:
