@@ -7,6 +7,8 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from typing import Any, ClassVar
 
@@ -291,14 +293,21 @@ def description_of(error: ForebayError | OSError) -> tuple[str, str, str]:
     return ErrorCode.IO_ERROR.value, what, str(error.filename or "")
 
 
-def error_of_system(error: OSError, place: object, *, full: str, denied: str, failed: str) -> ForebaySystemError:
-    """The error for what the operating system refused: each text says what to do, ``failed`` after the reason.
+@contextmanager
+def readable_errors(place: object, *, full: str, denied: str, failed: str) -> Iterator[None]:
+    """What the operating system refuses meanwhile, as an error whose text says what to do; ``failed`` after the reason.
 
-    ``place`` is where the operation worked, unless the system names another file.
+    ``place`` is where the operations work, unless the system names another file.
     """
-    if error.errno in NO_ROOM:
-        return NoSpaceError(full, str(place))
-    if isinstance(error, PermissionError):
-        return PermissionDeniedError(denied, str(error.filename or place))
-    # Where there are two files, the second is the one that was to be made.
-    return StorageError(f"{error.strerror or error}; {failed}", str(error.filename2 or error.filename or place))
+    try:
+        yield
+    except ForebayError:
+        raise
+    except OSError as error:
+        if error.errno in NO_ROOM:
+            raise NoSpaceError(full, str(place)) from error
+        if isinstance(error, PermissionError):
+            raise PermissionDeniedError(denied, str(error.filename or place)) from error
+        # Where there are two files, the second is the one that was to be made.
+        where = error.filename2 or error.filename or place
+        raise StorageError(f"{error.strerror or error}; {failed}", str(where)) from error

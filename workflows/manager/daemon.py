@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import json
 import os
@@ -16,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from forebay.errors import DeadlineExceededError, NoSpaceError, StorageError
+from forebay.errors import NO_ROOM, DeadlineExceededError, NoSpaceError, StorageError
 from forebay.manager.process_identity import start_time
 from forebay.workflows.staging.publication import write_whole
 
@@ -146,7 +145,7 @@ class Daemon:
         try:
             write_whole(self.identity, identity)
         except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            if error.errno not in NO_ROOM:
                 raise
             raise NoSpaceError(
                 f"the disk is full, and {self.name} was not started; make room there, then run the same command again",

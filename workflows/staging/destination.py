@@ -20,7 +20,7 @@ from forebay.errors import (
     InvalidArgumentError,
     NoSpaceError,
     StorageError,
-    error_of_system,
+    readable_errors,
 )
 from forebay.sizes import format_size
 from forebay.workflows.staging import publication
@@ -112,21 +112,14 @@ class Destination:
         self.receipt.save()
         self._in_doubt = False
 
-    @contextlib.contextmanager
-    def readable_errors(self) -> Iterator[None]:
+    def readable_errors(self) -> contextlib.AbstractContextManager[None]:
         """What the system raises while names and small files are changed, as errors that say what to do."""
-        try:
-            yield
-        except ForebayError:
-            raise
-        except OSError as error:
-            raise error_of_system(
-                error,
-                self.directory,
-                full="the destination is full. What is staged already is safe; make room and run the command again",
-                denied="the destination cannot be written; choose another, or have its permissions changed",
-                failed="repair the destination, then run the same command again",
-            ) from error
+        return readable_errors(
+            self.directory,
+            full="the destination is full. What is staged already is safe; make room and run the command again",
+            denied="the destination cannot be written; choose another, or have its permissions changed",
+            failed="repair the destination, then run the same command again",
+        )
 
     @contextlib.contextmanager
     def write_errors(self, number: int, size_bytes: int, output: Path) -> Iterator[None]:

@@ -8,7 +8,6 @@ is removed from it. A file's receipt lies beside it, a tree's inside. Format: do
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import stat
@@ -20,13 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import forebay
-from forebay.errors import (
-    ForebayError,
-    InvalidArgumentError,
-    NotFoundError,
-    UnsupportedError,
-    error_of_system,
-)
+from forebay.errors import InvalidArgumentError, NotFoundError, UnsupportedError, readable_errors
 from forebay.instance import InstanceLike
 from forebay.manager.jobs import FilesJob
 from forebay.workflows.staging import publication
@@ -68,7 +61,12 @@ def stage_files(job: FilesJob, reporter: Reporter, instance: InstanceLike | None
     """
     with forebay.Admin(instance) as admin:
         files = Path(admin.reservation(job.reservation).files_path)
-    with _readable_errors(files if job.inward else Path(job.outside)):
+    with readable_errors(
+        files if job.inward else Path(job.outside),
+        full="the destination is full; what was copied stays: make room and run the same command again",
+        denied="no permission to read or write this; have its permissions changed",
+        failed="repair it, then run the same command again",
+    ):
         source, target = _source_and_target(job, files)
         if target == source or target.is_relative_to(source) or source.is_relative_to(target):
             raise InvalidArgumentError("one of source and destination contains the other", f"{source}, {target}")
@@ -77,23 +75,6 @@ def stage_files(job: FilesJob, reporter: Reporter, instance: InstanceLike | None
         locked = target.parent if os.access(target.parent, os.W_OK) else target
         with publication.destination_lock(locked):
             return _TreeStager(source, target, reporter).run()
-
-
-@contextlib.contextmanager
-def _readable_errors(written: Path) -> Iterator[None]:
-    """Operating-system errors, as errors that say what to do; `written` is where the job writes."""
-    try:
-        yield
-    except ForebayError:
-        raise
-    except OSError as error:
-        raise error_of_system(
-            error,
-            written,
-            full="the destination is full; what was copied stays: make room and run the same command again",
-            denied="no permission to read or write this; have its permissions changed",
-            failed="repair it, then run the same command again",
-        ) from error
 
 
 def _source_and_target(job: FilesJob, files: Path) -> tuple[Path, Path]:
