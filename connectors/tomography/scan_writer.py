@@ -11,14 +11,14 @@ So the sinogram of some rows is read without the others. A step has
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 import forebay
 from forebay import Address, StepBeingWritten
+from forebay.closing import ClosingOnSuccess
 from forebay.errors import InvalidArgumentError
 
 __all__ = ["ScanWriter"]
@@ -26,7 +26,7 @@ __all__ = ["ScanWriter"]
 Array = NDArray[Any]
 
 
-class ScanWriter:
+class ScanWriter(ClosingOnSuccess):
     """Writes frames, pushed one by one or many at a time, as batches. A context manager; one thread.
 
     Leaving the ``with`` block without an error writes the frames that are left, and ends the stream.
@@ -78,16 +78,9 @@ class ScanWriter:
             self._write()
         self._stream.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is None:
-            self.close()
-        else:
-            self._stream.abandon()
+    def abandon(self) -> None:
+        """Leaves the stream interrupted, without the frames that are left. Idempotent."""
+        self._stream.abandon()
 
     def _field(self, name: str, frame: Array) -> None:
         # A field counts from its step on, so projections from before it have to be in an earlier one.

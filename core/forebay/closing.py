@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Objects that are closed at the end of a ``with`` statement."""
+"""Objects that are closed at the end of a ``with`` statement, whatever ended it or only if nothing failed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Self
 
-__all__ = ["Closing"]
+__all__ = ["Closing", "ClosingOnSuccess"]
 
 
 class Closing(ABC):
@@ -26,3 +26,21 @@ class Closing(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+class ClosingOnSuccess(Closing):
+    """Context manager that calls :meth:`close`, or :meth:`abandon` where an exception ended the ``with`` statement."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def abandon(self) -> None:
+        """Ends the object's use without what makes its work complete; idempotent."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+        else:
+            self.abandon()

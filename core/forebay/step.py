@@ -6,10 +6,11 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator, KeysView, Mapping
 from html import escape
-from types import MappingProxyType, TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from forebay import _core
+from forebay.closing import Closing
 from forebay.datatypes import AttributeValue, attribute_from_native
 from forebay.errors import ArgumentTypeError, InvalidArgumentError, VariableNotFoundError
 from forebay.notebook import names_shown, step_html, time_shown
@@ -31,7 +32,7 @@ class VariableNames(KeysView[str]):
         return f"{type(self).__name__}({list(self)})"
 
 
-class Step(Mapping[str, Variable]):
+class Step(Mapping[str, Variable], Closing):
     """One committed step: a mapping of variable names to :class:`Variable`. Usable and released from any thread.
 
     Holding it (or a view of its data) pins it: its space is not reused. Unnamed readers' pins are bounded; beyond that
@@ -193,13 +194,7 @@ class Step(Mapping[str, Variable]):
         """Gives the step up before it is garbage; views that are alive keep their pin. Idempotent."""
         self._core = None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.release()
+    close = release  # what Closing calls
 
     def __repr__(self) -> str:
         if self._core is None:

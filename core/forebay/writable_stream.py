@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any
 
 from numpy.typing import ArrayLike
 
 from forebay import _core
+from forebay.closing import ClosingOnSuccess
 from forebay.datatypes import ShapeKind
 from forebay.options import known_options
 from forebay.records import Address
@@ -19,7 +19,7 @@ from forebay.writing import AttributesBeingWritten, StepBeingWritten
 __all__ = ["WritableStream"]
 
 
-class WritableStream(Stream):
+class WritableStream(ClosingOnSuccess, Stream):
     """A stream open for writing, as one rank of its writer group. Writing belongs to one thread at a time.
 
     ``with`` closes it; leaving it by an exception does not, so that the stream says ``interrupted`` and not ``ended``.
@@ -108,14 +108,6 @@ class WritableStream(Stream):
         """Leaves without ending the stream: an open step is aborted, the stream becomes interrupted. Idempotent."""
         self._writer.abandon()
         super().close()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is None:
-            self.close()
-        else:
-            self.abandon()
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError(f"a stream open for writing cannot be pickled: pickle its address, {str(self._address)!r}")
