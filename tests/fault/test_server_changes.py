@@ -28,14 +28,6 @@ FIRST, SECOND = "on the first day", "on the second day"
 #: Directories in one another: more than the server goes down at once.
 DEPTH = 33
 
-BYPASSING = re.compile(
-    r"mkdir \.|\w+ \./(lock|pins|readers|forebay)(/.*)?|(remove|rename|chmod) \./quarantine/.*"
-    r"|(chmod|chown) \./(endpoint|reservations).*|remove \./reservations/\.\?\.new(/segments.*)?"
-)
-
-#: One is removed like the next: they count as other changes.
-NESTED = re.compile(r"remove \./quarantine/destroyed\.\?\.\?/files/d(/d)+")
-
 #: Streams are at an end after these; what holds then is what the native tests look at.
 FATAL = re.compile(r"failing sync \./reservations/\?/(segments|streams)/.*")
 
