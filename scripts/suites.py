@@ -118,7 +118,6 @@ SUITES: dict[str, Suite] = {
         "producer, server and consumer on nodes of their own: network namespaces, so it needs root",
         (Pytest(("tests/remote",)),),
         seconds_max=600,
-        when=When.DEEP,
         packages=("iproute2",),
     ),
     "examples": Suite(
