@@ -10,6 +10,7 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
+from numpy.typing import DTypeLike, NDArray
 
 from forebay.errors import InvalidArgumentError
 
@@ -50,6 +51,11 @@ class ArrayOperators(NDArrayOperatorsMixin):
 
     @property
     @abstractmethod
+    def name(self) -> str:
+        """Of the variable."""
+
+    @property
+    @abstractmethod
     def shape(self) -> tuple[int, ...]:
         """Extents, slowest dimension first."""
 
@@ -64,6 +70,18 @@ class ArrayOperators(NDArrayOperatorsMixin):
     @abstractmethod
     def _has_one_value(self) -> bool:
         """Whether it behaves as a number or text, not as an array."""
+
+    @abstractmethod
+    def _seen_without_a_copy(self) -> NDArray[Any]:
+        """All elements as a view; ValueError where they cannot be seen as one."""
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
+        array: NDArray[Any] = self._seen_without_a_copy() if copy is False else self[...]
+        if dtype is not None and array.dtype != np.dtype(dtype):
+            if copy is False:
+                raise ValueError(f"a view of {self.name!r} as {np.dtype(dtype)} would need a copy: it is {array.dtype}")
+            return array.astype(dtype)
+        return array.copy() if copy else array
 
     def _operand(self) -> Any:
         """The scalar or the array that operators act on."""

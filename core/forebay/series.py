@@ -8,7 +8,7 @@ from types import EllipsisType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from forebay.array_operators import ArrayOperators
 from forebay.array_selection import Index, select
@@ -139,17 +139,11 @@ class Series(ArrayOperators):
                 step[self._name].read((*box, ...), out=result[row, ...])
         return result
 
-    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> Array:
-        if copy is False and self._values is None and len(self._table) != 1:
+    def _seen_without_a_copy(self) -> Array:
+        if self._values is None and len(self._table) != 1:
             raise ValueError(f"the steps of {self._name!r} cannot be seen as one array without a copy")
         array: Array = self[...]
-        if dtype is not None and array.dtype != np.dtype(dtype):
-            if copy is False:
-                raise ValueError(
-                    f"a view of {self._name!r} as {np.dtype(dtype)} would need a copy: it is {array.dtype}"
-                )
-            return array.astype(dtype)
-        return array.copy() if copy else array
+        return array
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """A table for Polars, DuckDB and others: a row for each step, its columns ``step`` and the variable's name.

@@ -9,7 +9,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from forebay.array_operators import ArrayOperators
 from forebay.array_selection import ArraySelection, Index, select
@@ -251,15 +251,8 @@ class Variable(ArrayOperators):
         """The only element as a plain Python number or str."""
         return self[...].item()
 
-    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> Array:
-        array: Array = self[...] if copy is not False else self.view()
-        if dtype is not None and array.dtype != np.dtype(dtype):
-            if copy is False:
-                raise ValueError(
-                    f"a view of {self._name!r} as {np.dtype(dtype)} would need a copy: it is {array.dtype}"
-                )
-            return array.astype(dtype)
-        return array.copy() if copy else array
+    def _seen_without_a_copy(self) -> Array:
+        return self.view()
 
     def __dlpack__(
         self,
