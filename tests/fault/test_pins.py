@@ -299,16 +299,21 @@ FORKING_READER = """
 """
 
 
-# crash-matrix: holding steps | a reader that has forked, and the server | the child's views as they were, until it ends
-def test_a_forked_child_keeps_what_its_parent_held(instance: Instance, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The reader is killed, but a child that it forked still looks at the step, also over restarts of the server."""
+def check_what_a_forked_child_holds(
+    instance: Instance, monkeypatch: pytest.MonkeyPatch, program: str, rounds: int, resumes: bool
+) -> None:
+    """Steps come and go and the server restarts, while the killed reader's child still looks at a step."""
     (writer,) = instance.group(ADDRESS, 1, **RECYCLING)
     for name, value in instance.environment.items():
         monkeypatch.setenv(name, value)
-    with PythonProcess(FORKING_READER, ADDRESS) as reader:
+    with PythonProcess(program, ADDRESS) as reader:
         child, step = map(int, reader.line().split())
         try:
-            for _ in range(3):
+            if resumes:
+                instance.restart()
+                reader.send(signal.SIGUSR1)
+                assert reader.line() == "resumed"
+            for _ in range(rounds):
                 write_on(writer, 200)
                 reader.tell()
                 assert reader.line() == "same"
@@ -319,6 +324,12 @@ def test_a_forked_child_keeps_what_its_parent_held(instance: Instance, monkeypat
     until(lambda: pinned(instance) == 0, "the child's end frees the step")
     writer.kill()
     assert instance.problems() == []
+
+
+# crash-matrix: holding steps | a reader that has forked, and the server | the child's views as they were, until it ends
+def test_a_forked_child_keeps_what_its_parent_held(instance: Instance, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reader is killed, but a child that it forked still looks at the step, also over restarts of the server."""
+    check_what_a_forked_child_holds(instance, monkeypatch, FORKING_READER, rounds=3, resumes=False)
 
 
 FORKING_READER_THAT_RESUMES = """
@@ -345,23 +356,4 @@ def test_a_forked_child_keeps_what_its_parent_held_on_another_connection(
     instance: Instance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The reader goes on after a restart of the server, and is killed: its new connection is not the child's."""
-    (writer,) = instance.group(ADDRESS, 1, **RECYCLING)
-    for name, value in instance.environment.items():
-        monkeypatch.setenv(name, value)
-    with PythonProcess(FORKING_READER_THAT_RESUMES, ADDRESS) as reader:
-        child, step = map(int, reader.line().split())
-        try:
-            instance.restart()
-            reader.send(signal.SIGUSR1)
-            assert reader.line() == "resumed"
-            for _ in range(2):
-                write_on(writer, 200)
-                reader.tell()
-                assert reader.line() == "same"
-                assert step in [kept.number for kept in instance.steps(ADDRESS)]
-                instance.restart()
-        finally:
-            os.kill(child, signal.SIGKILL)
-        until(lambda: pinned(instance) == 0, "the child's end frees the step")
-    writer.kill()
-    assert instance.problems() == []
+    check_what_a_forked_child_holds(instance, monkeypatch, FORKING_READER_THAT_RESUMES, rounds=2, resumes=True)
