@@ -184,10 +184,9 @@ Result<std::optional<std::vector<std::byte>>> MessageSocket::take_record() {
   if (length > sizeof(Header) + received_body_bytes_max_ + RecordCipher::overhead_bytes_max)
     return fail(ErrorCode::protocol, "a record is too long");
   if (all.size() - sizeof length < length) return std::nullopt;
-  auto plain = cipher_->open(all.subspan(sizeof length, length));
-  if (!plain) return fail(std::move(plain.error()));
+  ASSIGN_OR_RETURN(auto plain, cipher_->open(all.subspan(sizeof length, length)));
   advance(sizeof length + length);
-  return std::optional(std::move(*plain));
+  return std::optional(std::move(plain));
 }
 
 std::optional<Message> MessageSocket::pop() {

@@ -17,6 +17,8 @@
 #include <forebay/result.h>
 #include <forebay/types.h>
 
+#include "base/return_error.h"
+
 namespace forebay::protocol {
 
 inline constexpr std::uint16_t step_metadata_version = 1;
@@ -90,7 +92,7 @@ Result<void> visit_blocks(const format::Variable& variable, Visit&& visit) {
         variable.piece_counts() != nullptr ? variable.piece_counts()->Get(block) : (place.bytes > 0 ? 1 : 0);
     if (variable.checksums() != nullptr) place.checksum = variable.checksums()->Get(block);
     next_piece += place.piece_count;
-    if (auto visited = visit(static_cast<const BlockPlace&>(place)); !visited) return visited;
+    RETURN_IF_ERROR(visit(static_cast<const BlockPlace&>(place)));
   }
   return {};
 }

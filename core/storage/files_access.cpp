@@ -121,10 +121,9 @@ class Walk {
   }
 
   Result<void> give(int descriptor, const struct stat& status, bool top) {
-    auto known = AccessList::read(descriptor, AccessList::Kind::access);
-    if (!known) return fail(std::move(known.error()));
+    ASSIGN_OR_RETURN(auto known, AccessList::read(descriptor, AccessList::Kind::access));
     const bool enter = S_ISDIR(status.st_mode) || (status.st_mode & S_IXUSR) != 0;
-    AccessList list = known->value_or(AccessList::of_mode(status.st_mode));
+    AccessList list = known.value_or(AccessList::of_mode(status.st_mode));
     const AccessList::Bits owning = bits_of(shares_.of_owning_group, enter);
     if (top) {
       list.other = 0;

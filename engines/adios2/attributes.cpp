@@ -6,6 +6,8 @@
 #include <unordered_set>
 #include <utility>
 
+#include "base/return_error.h"
+
 namespace forebay::engine {
 namespace {
 
@@ -68,7 +70,7 @@ Result<void> AttributeSource::send_changes(adios2::IO io, Writer& writer) {
       ++gone;
       continue;
     }
-    if (auto removed = writer.remove_attribute(gone->first); !removed) return removed;
+    RETURN_IF_ERROR(writer.remove_attribute(gone->first));
     gone = sent_.erase(gone);
   }
   for (const auto& [name, information] : available) {

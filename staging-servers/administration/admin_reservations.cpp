@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/fail_point.h"
 #include "base/log.h"
+#include "base/return_error.h"
 #include "base/size_text.h"
 #include "base/uuid.h"
 #include "protocol/record_conversion.h"
@@ -41,7 +42,7 @@ Result<void> AdminSession::create_reservation(const protocol::Message& message,
   AdministeredServer& server = server_;
   ReservationTable& reservations = server.reservations();
   const Peer& peer = connection_.peer();
-  if (auto named = check_reservation_name(wanted.name); !named) return named;
+  RETURN_IF_ERROR(check_reservation_name(wanted.name));
   if (!peer.administrator)
     return fail(ErrorCode::permission_denied,
                 "only the server's own user may create reservations; ask the manager (`forebay create`)", where);
@@ -51,18 +52,17 @@ Result<void> AdminSession::create_reservation(const protocol::Message& message,
       wanted.type != static_cast<std::uint8_t>(ReservationType::scratch)) {
     return fail(ErrorCode::unsupported, "only striped scratch reservations exist so far", where);
   }
-  auto layout = storage::layout_for(wanted.capacity_bytes, wanted.files_bytes);
-  if (!layout) return fail(std::move(layout.error()));
+  ASSIGN_OR_RETURN(auto layout, storage::layout_for(wanted.capacity_bytes, wanted.files_bytes));
   if (postpone_if_in_work(wanted.name, message, false)) return {};
 
   reservation::ReservationT record;
   record.id = random_uuid();
   record.name = wanted.name;
-  record.capacity_bytes = layout->capacity_bytes;
-  record.files_bytes = layout->files_bytes;
-  record.segment_bytes = layout->segment_bytes;
-  record.journal_reserve_bytes = layout->journal_reserve_bytes;
-  record.stripe_bytes = layout->segment_bytes;
+  record.capacity_bytes = layout.capacity_bytes;
+  record.files_bytes = layout.files_bytes;
+  record.segment_bytes = layout.segment_bytes;
+  record.journal_reserve_bytes = layout.journal_reserve_bytes;
+  record.stripe_bytes = layout.segment_bytes;
   record.lifetime = wanted.lifetime;
   record.access_mode = wanted.access_mode;
   record.type = wanted.type;
@@ -71,7 +71,7 @@ Result<void> AdminSession::create_reservation(const protocol::Message& message,
   record.created_ns = wall_clock_ns();
   record.members.push_back(std::make_unique<reservation::MemberT>());
   record.members.front()->server = server.info().uuid;
-  record.members.front()->segments = layout->segments;
+  record.members.front()->segments = layout.segments;
 
   if (const auto existing = reservations.all().find(wanted.name); existing != reservations.all().end()) {
     const auto& have = existing->second->record();
@@ -150,7 +150,7 @@ Result<void> AdminSession::destroy_reservation(const protocol::Message& message,
   // Whoever may not use the reservation is told the same whether there is one, there is none, or it is in work.
   if (found == reservations.all().end() && !peer.administrator) return fail(Reservation::denial(name, peer));
   if (found != reservations.all().end()) {
-    if (auto admitted = found->second->admit(peer, Rights::own); !admitted) return admitted;
+    RETURN_IF_ERROR(found->second->admit(peer, Rights::own));
   }
   if (postpone_if_in_work(name, message, true)) return {};
   if (found == reservations.all().end()) {
@@ -198,9 +198,8 @@ Result<void> AdminSession::query_reservations(const protocol::Message& message, 
   ReservationTable& reservations = server.reservations();
   std::vector<ReservationInfo> infos;
   if (!wish.name.empty()) {
-    auto reservation = reservations.find(wish.name, connection_.peer(), Rights::read);
-    if (!reservation) return fail(std::move(reservation.error()));
-    infos.push_back((*reservation)->info());
+    ASSIGN_OR_RETURN(auto reservation, reservations.find(wish.name, connection_.peer(), Rights::read));
+    infos.push_back(reservation->info());
   } else {
     for (auto& [name, reservation] : reservations.all()) {
       if (!reservation->retiring() && reservation->rights_of(connection_.peer()).allow(Rights::read))

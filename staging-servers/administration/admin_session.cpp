@@ -8,6 +8,7 @@
 #include "administration/admin_requests.h"
 #include "administration/administered_server.h"
 #include "administration/audit.h"
+#include "base/return_error.h"
 #include "protocol/record_conversion.h"
 #include "streams/stream.h"
 
@@ -42,20 +43,17 @@ void AdminSession::handle(protocol::Message message) {
 
 template <class Table>
 Result<void> AdminSession::on(const protocol::Message& message, Handler<Table> handler) {
-  auto body = protocol::body_of<Table>(message);
-  if (!body) return fail(std::move(body.error()));
-  const std::unique_ptr<typename Table::NativeTableType> wish((*body)->UnPack());
+  ASSIGN_OR_RETURN(auto body, protocol::body_of<Table>(message));
+  const std::unique_ptr<typename Table::NativeTableType> wish(body->UnPack());
   return (this->*handler)(message, *wish);
 }
 
 template <class Table>
 Result<void> AdminSession::on_stream(const protocol::Message& message, Rights needed, StreamHandler<Table> handler) {
-  auto body = protocol::body_of<Table>(message);
-  if (!body) return fail(std::move(body.error()));
-  const std::unique_ptr<typename Table::NativeTableType> wish((*body)->UnPack());
-  auto stream = find_stream(wish->reservation, wish->stream, needed);
-  if (!stream) return fail(std::move(stream.error()));
-  return (this->*handler)(message, *wish, **stream);
+  ASSIGN_OR_RETURN(auto body, protocol::body_of<Table>(message));
+  const std::unique_ptr<typename Table::NativeTableType> wish(body->UnPack());
+  ASSIGN_OR_RETURN(auto stream, find_stream(wish->reservation, wish->stream, needed));
+  return (this->*handler)(message, *wish, *stream);
 }
 
 Result<void> AdminSession::answer(const protocol::Message& message) {
@@ -95,11 +93,10 @@ Result<void> AdminSession::answer(const protocol::Message& message) {
 }
 
 Result<Stream*> AdminSession::find_stream(const std::string& reservation_name, const std::string& name, Rights needed) {
-  auto reservation = server_.reservations().find(reservation_name, connection_.peer(), needed);
-  if (!reservation) return fail(std::move(reservation.error()));
-  Stream* stream = (*reservation)->find_stream(name);
+  ASSIGN_OR_RETURN(auto reservation, server_.reservations().find(reservation_name, connection_.peer(), needed));
+  Stream* stream = reservation->find_stream(name);
   if (stream != nullptr) return stream;
-  if (auto readable = (*reservation)->check_readable(name); !readable) return fail(std::move(readable.error()));
+  RETURN_IF_ERROR(reservation->check_readable(name));
   return fail(ErrorCode::not_found, "no such stream; `forebay streams " + reservation_name + "` lists what is there",
               "stream " + reservation_name + "/" + name);
 }
@@ -111,16 +108,14 @@ Result<void> AdminSession::server_query(const protocol::Message& message) {
 }
 
 Result<void> AdminSession::query_streams(const protocol::Message& message, const wire::StreamsQueryT& wish) {
-  auto reservation = server_.reservations().find(wish.reservation, connection_.peer(), Rights::read);
-  if (!reservation) return fail(std::move(reservation.error()));
+  ASSIGN_OR_RETURN(auto reservation, server_.reservations().find(wish.reservation, connection_.peer(), Rights::read));
   wire::StreamsAnswerT answer;
   if (wish.stream.empty()) {
-    for (auto& [name, stream] : (*reservation)->streams())
+    for (auto& [name, stream] : reservation->streams())
       answer.streams.push_back(std::make_unique<wire::StreamT>(protocol::to_wire<wire::StreamT>(stream->info())));
   } else {
-    auto stream = find_stream(wish.reservation, wish.stream, Rights::read);
-    if (!stream) return fail(std::move(stream.error()));
-    answer.streams.push_back(std::make_unique<wire::StreamT>(protocol::to_wire<wire::StreamT>((*stream)->info())));
+    ASSIGN_OR_RETURN(auto stream, find_stream(wish.reservation, wish.stream, Rights::read));
+    answer.streams.push_back(std::make_unique<wire::StreamT>(protocol::to_wire<wire::StreamT>(stream->info())));
   }
   connection_.answer(protocol::MessageType::streams_answer, message.request, answer);
   return {};
@@ -134,18 +129,17 @@ Result<void> AdminSession::query_steps(const protocol::Message& message, const w
 }
 
 Result<void> AdminSession::remove_stream(const protocol::Message& message, const wire::StreamRemoveT& wish) {
-  auto reservation = server_.reservations().find(wish.reservation, connection_.peer(), Rights::write);
-  if (!reservation) return fail(std::move(reservation.error()));
-  Stream* stream = (*reservation)->find_stream(wish.stream);
+  ASSIGN_OR_RETURN(auto reservation, server_.reservations().find(wish.reservation, connection_.peer(), Rights::write));
+  Stream* stream = reservation->find_stream(wish.stream);
   if (stream != nullptr && !wish.force) {
     if (const auto error = loss_of({stream})) return fail(*error);
   }
-  if ((*reservation)->unreadable(wish.stream) != nullptr && !wish.force) {
+  if (reservation->unreadable(wish.stream) != nullptr && !wish.force) {
     return fail(ErrorCode::refused,
                 "the stream cannot be opened, but its steps may be whole; repair the disk, or force it",
                 "stream " + wish.reservation + "/" + wish.stream);
   }
-  if (auto removed = (*reservation)->remove_stream(wish.stream); !removed) return removed;
+  RETURN_IF_ERROR(reservation->remove_stream(wish.stream));
   connection_.answer_done(message.request);
   return {};
 }
@@ -163,8 +157,7 @@ Result<void> AdminSession::remove_consumer(const protocol::Message& message, con
   if (stream.state().cursors.contains(name)) {
     journal::CursorRemovedT removed;
     removed.consumer = name;
-    if (auto recorded = stream.record(storage::RecordType::cursor_removed, std::move(removed)); !recorded)
-      return recorded;
+    RETURN_IF_ERROR(stream.record(storage::RecordType::cursor_removed, std::move(removed)));
     stream.what_may_go_changed();
   }
   connection_.answer_done(message.request);
@@ -173,11 +166,10 @@ Result<void> AdminSession::remove_consumer(const protocol::Message& message, con
 
 Result<void> AdminSession::set_retention(const protocol::Message& message, const wire::RetentionSetT& wish,
                                          Stream& stream) {
-  auto retention = parse_retention(wish.retention);
-  if (!retention) return fail(std::move(retention.error()));
+  ASSIGN_OR_RETURN(auto retention, parse_retention(wish.retention));
   journal::RetentionSetT set;
-  set.retention = to_string(*retention);
-  if (auto recorded = stream.record(storage::RecordType::retention_set, std::move(set)); !recorded) return recorded;
+  set.retention = to_string(retention);
+  RETURN_IF_ERROR(stream.record(storage::RecordType::retention_set, std::move(set)));
   stream.what_may_go_changed();
   connection_.answer_done(message.request);
   return {};
@@ -185,7 +177,7 @@ Result<void> AdminSession::set_retention(const protocol::Message& message, const
 
 Result<void> AdminSession::mark_staged(const protocol::Message& message, const wire::StagedMarkT& wish,
                                        Stream& stream) {
-  if (auto marked = stream.mark_staged(wish.epoch, wish.steps, wish.receipt); !marked) return marked;
+  RETURN_IF_ERROR(stream.mark_staged(wish.epoch, wish.steps, wish.receipt));
   connection_.answer_done(message.request);
   return {};
 }
@@ -202,17 +194,16 @@ Result<void> AdminSession::set_precious(const protocol::Message& message, const 
       return fail(ErrorCode::not_found, "no such step is kept", fmt::format("stream {}, step {}", stream.path(), step));
     }
   }
-  if (auto recorded = stream.record(storage::RecordType::precious_set, std::move(set)); !recorded) return recorded;
+  RETURN_IF_ERROR(stream.record(storage::RecordType::precious_set, std::move(set)));
   stream.what_may_go_changed();
   connection_.answer_done(message.request);
   return {};
 }
 
 Result<void> AdminSession::create_token(const protocol::Message& message, const wire::TokenCreateT& wish) {
-  auto token = server_.create_token(connection_.peer(), wish);
-  if (!token) return fail(std::move(token.error()));
+  ASSIGN_OR_RETURN(auto token, server_.create_token(connection_.peer(), wish));
   wire::TokenAnswerT answer;
-  answer.token = std::move(*token);
+  answer.token = std::move(token);
   connection_.answer(protocol::MessageType::token_answer, message.request, answer);
   return {};
 }

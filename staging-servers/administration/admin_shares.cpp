@@ -6,6 +6,7 @@
 #include "administration/admin_requests.h"
 #include "administration/admin_session.h"
 #include "administration/administered_server.h"
+#include "base/return_error.h"
 #include "reservations/shares.h"
 #include "streams/stream.h"
 
@@ -13,18 +14,16 @@ namespace forebay::server {
 Result<void> AdminSession::share_reservation(const protocol::Message& message, const wire::ReservationShareT& wish) {
   AdministeredServer& server = server_;
   ReservationTable& reservations = server.reservations();
-  auto found = reservations.find(wish.name, connection_.peer(), Rights::own);
-  if (!found) return fail(std::move(found.error()));
+  ASSIGN_OR_RETURN(auto found, reservations.find(wish.name, connection_.peer(), Rights::own));
   if (!wish.share) return fail(ErrorCode::protocol, "a share without a user or a group");
   auto share = protocol::from_wire<Share>(*wish.share);
   if (!share) return fail(std::move(share.error()));
   if (postpone_if_in_work(wish.name, message, false)) return {};
-  Reservation& reservation = **found;
-  if (auto sane = check_share(reservation.record(), *share); !sane) return sane;
-  auto changed = with_share(reservation.record(), *share);
-  if (!changed) return fail(std::move(changed.error()));
+  Reservation& reservation = *found;
+  RETURN_IF_ERROR(check_share(reservation.record(), *share));
+  ASSIGN_OR_RETURN(auto changed, with_share(reservation.record(), *share));
   reservations.names_in_work.try_emplace(wish.name);
-  auto shared = std::make_shared<reservation::ReservationT>(std::move(*changed));
+  auto shared = std::make_shared<reservation::ReservationT>(std::move(changed));
   server.errand_worker().add(
       [&server, &reservations, this, alive = connection_.alive(), shared, request = message.request] {
         bool recorded = false;

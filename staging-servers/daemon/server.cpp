@@ -11,6 +11,7 @@
 #include "administration/admin_session.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/return_error.h"
 #include "base/uuid.h"
 #include "daemon/version.h"
 #include "readers/reader_session.h"
@@ -197,10 +198,9 @@ std::unique_ptr<Session> Server::make_session(Connection& connection, protocol::
 
 Result<Followers*> Server::find_to_read(const Peer& peer, const std::string& reservation_name,
                                         const std::string& stream_name) {
-  auto reservation = reservations_->find(reservation_name, peer, Rights::read);
-  if (!reservation) return fail(std::move(reservation.error()));
-  if (auto readable = (*reservation)->check_readable(stream_name); !readable) return fail(std::move(readable.error()));
-  Stream* const stream = (*reservation)->find_stream(stream_name);
+  ASSIGN_OR_RETURN(auto reservation, reservations_->find(reservation_name, peer, Rights::read));
+  RETURN_IF_ERROR(reservation->check_readable(stream_name));
+  Stream* const stream = reservation->find_stream(stream_name);
   return stream == nullptr ? nullptr : &stream->followers();
 }
 
@@ -216,19 +216,17 @@ void Server::rights_changed(const std::string& reservation) {
 
 Result<WriterGroup*> Server::find_to_write(const Peer& peer, const std::string& reservation_name,
                                            const std::string& stream_name, bool make) {
-  auto reservation = reservations_->find(reservation_name, peer, Rights::write);
-  if (!reservation) return fail(std::move(reservation.error()));
+  ASSIGN_OR_RETURN(auto reservation, reservations_->find(reservation_name, peer, Rights::write));
   if (!is_valid_name(stream_name) || stream_name == "files") {
     return fail(ErrorCode::invalid_argument, "not a valid name for a stream: \"" + stream_name + "\"",
                 "reservation " + reservation_name);
   }
   if (make) {
-    auto made = (*reservation)->find_or_make_stream(stream_name);
-    if (!made) return fail(std::move(made.error()));
-    return &(*made)->group();
+    ASSIGN_OR_RETURN(auto made, reservation->find_or_make_stream(stream_name));
+    return &made->group();
   }
-  if (Stream* const stream = (*reservation)->find_stream(stream_name)) return &stream->group();
-  if (auto readable = (*reservation)->check_readable(stream_name); !readable) return fail(std::move(readable.error()));
+  if (Stream* const stream = reservation->find_stream(stream_name)) return &stream->group();
+  RETURN_IF_ERROR(reservation->check_readable(stream_name));
   return fail(ErrorCode::not_found, "no such stream", "stream " + reservation_name + "/" + stream_name);
 }
 

@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/return_error.h"
 #include "base/size_text.h"
 #include "base/system_error.h"
 #include "base/uuid.h"
@@ -34,9 +35,8 @@ std::span<const std::byte> bytes_of(const std::string& text) {
 }
 
 Result<std::string> read_text(Device& device, const std::string& path) {
-  auto bytes = read_whole(device, path, small_file_bytes_max);
-  if (!bytes) return fail(std::move(bytes.error()));
-  std::string text(reinterpret_cast<const char*>(bytes->data()), bytes->size());
+  ASSIGN_OR_RETURN(auto bytes, read_whole(device, path, small_file_bytes_max));
+  std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   while (!text.empty() && text.back() == '\n') text.pop_back();
   return text;
 }
@@ -100,10 +100,9 @@ Result<void> Server::keep_text(const std::string& name, const std::string& text)
   auto written = write_whole(device_, options_.root, name, bytes_of(text));
   if (!written && written.error().code == ErrorCode::no_space && before && before->size() >= text.size()) {
     // A disk without a byte left keeps no server from starting again.
-    auto file = device_.open(path, OpenMode::read_write);
-    if (!file) return fail(std::move(file.error()));
-    written = (*file)->write_at(0, bytes_of(text + std::string(before->size() - text.size(), '\n')));
-    if (written) written = (*file)->sync();
+    ASSIGN_OR_RETURN(auto file, device_.open(path, OpenMode::read_write));
+    written = file->write_at(0, bytes_of(text + std::string(before->size() - text.size(), '\n')));
+    if (written) written = file->sync();
   }
   if (!written) written.error().where = path;
   return written;
@@ -113,9 +112,8 @@ Result<void> Server::learn_identity() {
   const std::string path = options_.root + "/identity";
   const auto text = read_text(device_, path);
   if (text) {
-    auto identity = parse_identity(*text, path);
-    if (!identity) return fail(std::move(identity.error()));
-    identity_ = std::move(*identity);
+    ASSIGN_OR_RETURN(auto identity, parse_identity(*text, path));
+    identity_ = std::move(identity);
     if (!after_boot_) return {};
   } else if (text.error().code != ErrorCode::not_found) {
     return fail(text.error());
@@ -132,9 +130,8 @@ Result<void> Server::learn_capacity() {
   std::optional<std::uint64_t> capacity = options_.capacity_bytes;
   const auto text = read_text(device_, path);
   if (!capacity && text) {
-    auto number = parse_pool(*text, path);
-    if (!number) return fail(std::move(number.error()));
-    capacity = *number;
+    ASSIGN_OR_RETURN(auto number, parse_pool(*text, path));
+    capacity = number;
   }
   if (!capacity) {
     struct statvfs status{};
@@ -154,16 +151,14 @@ Result<void> Server::learn_capacity() {
 }
 
 Result<void> Server::recover() {
-  auto readers = ReaderRegistry::open(*loop_, options_.root, after_boot_);
-  if (!readers) return fail(std::move(readers.error()));
-  readers_ = std::move(*readers);
+  ASSIGN_OR_RETURN(auto readers, ReaderRegistry::open(*loop_, options_.root, after_boot_));
+  readers_ = std::move(readers);
   services_.emplace(StreamServices{*loop_, device_, *store_, *sync_worker_, *readers_, identity_.storage_incarnation,
                                    options_.flush_interval_ms, options_.restart_grace_ms});
   reservations_.emplace(*this, *errand_worker_);
   remote_.emplace(device_, options_.root, *loop_, *reservations_);
-  auto records = store_->load(start_problems_, unread_);
-  if (!records) return fail(std::move(records.error()));
-  for (reservation::ReservationT& record : *records) {
+  ASSIGN_OR_RETURN(auto records, store_->load(start_problems_, unread_));
+  for (reservation::ReservationT& record : records) {
     if (reservations_->all().contains(record.name)) {
       start_problems_.push_back("two reservations are called " + record.name + "; the one with id " + record.id +
                                 " is left alone");
@@ -179,7 +174,7 @@ Result<void> Server::recover() {
     }
     Reservation& reservation = reservations_->add(std::move(record));
     // A start closes the way, where the server is not root.
-    if (auto passable = store_->let_others_pass(reservation.record()); !passable) return passable;
+    RETURN_IF_ERROR(store_->let_others_pass(reservation.record()));
     reservation.recover_streams(after_boot_, unchecked_[reservation.record().id]);
   }
   const bool all_read = unread_.empty() && std::ranges::all_of(reservations_->all(), [](const auto& entry) {
@@ -187,7 +182,7 @@ Result<void> Server::recover() {
                         });
   readers_->place_absent(all_read);
   // Nothing may say that this boot was seen before its recovery is whole.
-  if (auto noted = note_boot(); !noted) return noted;
+  RETURN_IF_ERROR(note_boot());
   for (const std::string& problem : start_problems_) log::warning("{}", problem);
   log::info("{} reservations recovered{}", reservations_->all().size(), after_boot_ ? " after a boot" : "");
   return {};
@@ -209,9 +204,8 @@ Result<void> Server::note_boot() {
 Result<void> Server::listen() {
   socket_path_ = options_.socket_path;
   if (socket_path_.empty()) {
-    auto directory = runtime_directory();
-    if (!directory) return fail(std::move(directory.error()));
-    socket_path_ = fmt::format("{}/{:016x}.sock", *directory, std::hash<std::string>()(options_.root));
+    ASSIGN_OR_RETURN(auto directory, runtime_directory());
+    socket_path_ = fmt::format("{}/{:016x}.sock", directory, std::hash<std::string>()(options_.root));
   }
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -230,10 +224,9 @@ Result<void> Server::listen() {
   if (::chmod(socket_path_.c_str(), 0666) != 0)
     return system_error(errno, "cannot give other users access to the socket", socket_path_);
   if (::listen(listener_.get(), SOMAXCONN) != 0) return system_error(errno, "cannot listen", socket_path_);
-  if (auto watched = loop_->watch(listener_.get(), EPOLLIN, [this](std::uint32_t) { accept_clients(); }); !watched)
-    return watched;
+  RETURN_IF_ERROR(loop_->watch(listener_.get(), EPOLLIN, [this](std::uint32_t) { accept_clients(); }));
   const std::string endpoint = socket_path_ + "\n";
-  if (auto written = keep_text("endpoint", endpoint); !written) return written;
+  RETURN_IF_ERROR(keep_text("endpoint", endpoint));
   if (::chmod((options_.root + "/endpoint").c_str(), 0644) != 0)
     return system_error(errno, "cannot give other users access to the endpoint file", options_.root + "/endpoint");
   log::info("forebayd {} serves {} on {}", version_text, options_.root, socket_path_);

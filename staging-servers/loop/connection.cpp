@@ -11,6 +11,7 @@
 #include <cerrno>
 
 #include "base/fail_point.h"
+#include "base/return_error.h"
 #include "base/system_error.h"
 #include "loop/remote_door.h"
 
@@ -45,7 +46,7 @@ Result<std::unique_ptr<Connection>> Connection::accept(EventLoop& loop, Connecti
     if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERGROUPS, peer.groups.data(), &length) != 0) peer.groups.clear();
   }
   std::unique_ptr<Connection> connection(new Connection(loop, host, std::move(socket), std::move(peer)));
-  if (auto watched = connection->watch(); !watched) return fail(std::move(watched.error()));
+  RETURN_IF_ERROR(connection->watch());
   return connection;
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/clock.h"
+#include "base/return_error.h"
 #include "base/uuid.h"
 #include "readers/followers.h"
 #include "readers/reader_session.h"
@@ -19,12 +20,10 @@ constexpr std::int64_t absent_first_check_ms = 2;
 
 Result<std::unique_ptr<ReaderRegistry>> ReaderRegistry::open(EventLoop& loop, const std::string& root,
                                                              bool after_boot) {
-  auto presence = ReaderPresence::open(root);
-  if (!presence) return fail(std::move(presence.error()));
-  std::unique_ptr<ReaderRegistry> registry(new ReaderRegistry(loop, std::move(*presence)));
-  auto pins = PinTable::open(root + "/pins", after_boot, registry->presence_, registry->before_);
-  if (!pins) return fail(std::move(pins.error()));
-  registry->pins_ = std::move(*pins);
+  ASSIGN_OR_RETURN(auto presence, ReaderPresence::open(root));
+  std::unique_ptr<ReaderRegistry> registry(new ReaderRegistry(loop, std::move(presence)));
+  ASSIGN_OR_RETURN(auto pins, PinTable::open(root + "/pins", after_boot, registry->presence_, registry->before_));
+  registry->pins_ = std::move(pins);
   return registry;
 }
 

@@ -9,6 +9,7 @@
 #include "base/bounds.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/return_error.h"
 #include "base/uuid.h"
 #include "readers/reader_registry.h"
 #include "space/reservation_space.h"
@@ -240,26 +241,23 @@ Result<void> ReaderSession::answer(const protocol::Message& message) {
       connection_.answer_done(message.request);
       return {};
     case MessageType::step_get: {
-      auto body = protocol::body_of<wire::StepGet>(message);
-      if (!body) return fail(std::move(body.error()));
-      return followers_->get_step(*this, message.request, (*body)->step());
+      ASSIGN_OR_RETURN(auto body, protocol::body_of<wire::StepGet>(message));
+      return followers_->get_step(*this, message.request, body->step());
     }
     case MessageType::cursor_move: {
-      auto body = protocol::body_of<wire::CursorMove>(message);
-      if (!body) return fail(std::move(body.error()));
-      const std::unique_ptr<wire::CursorMoveT> move((*body)->UnPack());
-      if (auto moved = followers_->move_cursor(*this, *move); !moved) return moved;
+      ASSIGN_OR_RETURN(auto body, protocol::body_of<wire::CursorMove>(message));
+      const std::unique_ptr<wire::CursorMoveT> move(body->UnPack());
+      RETURN_IF_ERROR(followers_->move_cursor(*this, *move));
       connection_.answer_done(message.request);
       return {};
     }
     case MessageType::segments_get: {
-      if (auto stays = followers_->space().segments().check_stays(); !stays) return stays;
-      auto body = protocol::body_of<wire::SegmentsGet>(message);
-      if (!body) return fail(std::move(body.error()));
+      RETURN_IF_ERROR(followers_->space().segments().check_stays());
+      ASSIGN_OR_RETURN(auto body, protocol::body_of<wire::SegmentsGet>(message));
       std::vector<std::uint32_t> wanted;
-      if ((*body)->segments() != nullptr) {
+      if (body->segments() != nullptr) {
         // A segment that this stream has never written is none of the reader's business.
-        for (std::uint32_t segment : *(*body)->segments()) {
+        for (std::uint32_t segment : *body->segments()) {
           if (followers_->state().owners.contains(segment)) wanted.push_back(segment);
           connection_.segments_sent.erase(segment);
         }
@@ -270,21 +268,19 @@ Result<void> ReaderSession::answer(const protocol::Message& message) {
       return {};
     }
     case MessageType::step_check: {
-      auto body = protocol::body_of<wire::StepCheck>(message);
-      if (!body) return fail(std::move(body.error()));
-      if ((*body)->key() == nullptr) return fail(ErrorCode::protocol, "a step check without a key");
-      const StepKey key{(*body)->key()->epoch(), (*body)->key()->step()};
+      ASSIGN_OR_RETURN(auto body, protocol::body_of<wire::StepCheck>(message));
+      if (body->key() == nullptr) return fail(ErrorCode::protocol, "a step check without a key");
+      const StepKey key{body->key()->epoch(), body->key()->step()};
       // A remote reader asks this after every read, also of steps that it holds.
       if (!connection_.is_remote() || !pins.contains(key)) {
-        if (auto checked = followers_->check(key); !checked) return checked;
+        RETURN_IF_ERROR(followers_->check(key));
       }
       connection_.answer_done(message.request);
       return {};
     }
     case MessageType::bytes_get: {
-      auto body = protocol::body_of<wire::BytesGet>(message);
-      if (!body) return fail(std::move(body.error()));
-      const std::unique_ptr<wire::BytesGetT> wish((*body)->UnPack());
+      ASSIGN_OR_RETURN(auto body, protocol::body_of<wire::BytesGet>(message));
+      const std::unique_ptr<wire::BytesGetT> wish(body->UnPack());
       return send_bytes(*wish);
     }
     default:
@@ -304,7 +300,7 @@ Result<void> ReaderSession::send_bytes(const wire::BytesGetT& wish) {
 }
 
 Result<fabric::Transfer> ReaderSession::transfer_of(const wire::BytesGetT& wish) {
-  if (auto stays = followers_->space().segments().check_stays(); !stays) return fail(std::move(stays.error()));
+  RETURN_IF_ERROR(followers_->space().segments().check_stays());
   const StepKey key{wish.key->epoch(), wish.key->step()};
   const storage::StepState* step = followers_->find_step(key);
   if (step == nullptr) {
@@ -321,9 +317,8 @@ Result<fabric::Transfer> ReaderSession::transfer_of(const wire::BytesGetT& wish)
       return fail(ErrorCode::protocol, "a request for bytes names an extent that the step does not have");
     auto& file = files[extent.segment()];
     if (!file) {
-      auto opened = followers_->space().segments().open_file(extent.segment(), OpenMode::read);
-      if (!opened) return fail(std::move(opened.error()));
-      file = std::move(*opened);
+      ASSIGN_OR_RETURN(auto opened, followers_->space().segments().open_file(extent.segment(), OpenMode::read));
+      file = std::move(opened);
     }
     transfer.pieces.push_back({file, extent.offset(), extent.length()});
   }

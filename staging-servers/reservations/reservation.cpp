@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/fail_point.h"
 #include "base/log.h"
+#include "base/return_error.h"
 #include "base/uuid.h"
 #include "fabric/token.h"
 #include "loop/connection.h"
@@ -91,24 +92,23 @@ Stream* Reservation::find_stream(const std::string& stream) {
 
 Result<Stream*> Reservation::find_or_make_stream(const std::string& stream) {
   if (Stream* found = find_stream(stream)) return found;
-  if (auto readable = check_readable(stream); !readable) return fail(std::move(readable.error()));
+  RETURN_IF_ERROR(check_readable(stream));
   if (space_.map().segment_count() == 0) {
     return fail(ErrorCode::no_space,
                 "the reservation has no capacity for streams, only for files; create another with --capacity",
                 "reservation " + name());
   }
-  if (auto room = space_.journal_room().make_room_for_stream(); !room) return fail(std::move(room.error()));
-  if (auto made = services_.store.make_stream_directory(record_.id, stream); !made)
-    return fail(std::move(made.error()));
+  RETURN_IF_ERROR(space_.journal_room().make_room_for_stream());
+  RETURN_IF_ERROR(services_.store.make_stream_directory(record_.id, stream));
   fail_point("server.stream.before_journal");
   auto state = storage::StreamState::fresh(random_uuid(), stream, wall_clock_ns());
   const auto checkpoint = state.to_checkpoint();
   const auto body = protocol::pack(checkpoint);
-  auto journal = storage::Journal::create(services_.device, services_.store.stream_directory(record_.id, stream),
-                                          {body.data(), body.size()}, space_.journal_room().options());
-  if (!journal) return fail(std::move(journal.error()));
+  ASSIGN_OR_RETURN(auto journal,
+                   storage::Journal::create(services_.device, services_.store.stream_directory(record_.id, stream),
+                                            {body.data(), body.size()}, space_.journal_room().options()));
   auto made = std::make_unique<Stream>(services_, space_, host_.next_stream_number(), std::move(state),
-                                       std::move(*journal), JournalWaste{});
+                                       std::move(journal), JournalWaste{});
   Stream* raw = made.get();
   streams_.emplace(stream, std::move(made));
   services_.readers.stream_made(raw->path());
@@ -207,7 +207,7 @@ Result<void> Reservation::remove_stream(const std::string& stream) {
           "first",
           "stream " + name() + "/" + stream);
     }
-    if (auto retired = services_.store.retire_stream(record_.id, stream); !retired) return retired;
+    RETURN_IF_ERROR(services_.store.retire_stream(record_.id, stream));
     unreadable.erase(stream);
     no_more_unchecked();
     host_.purge_quarantine();
@@ -222,7 +222,7 @@ Result<void> Reservation::remove_stream(const std::string& stream) {
     return fail(ErrorCode::busy, "readers hold steps of this stream; end them first",
                 "stream " + found->second->path());
   }
-  if (auto retired = services_.store.retire_stream(record_.id, stream); !retired) return retired;
+  RETURN_IF_ERROR(services_.store.retire_stream(record_.id, stream));
   fail_point("server.stream.retired");
   const std::vector<Extent> held = found->second->extents_of_steps();
   space_.queue().end_waits(*found->second,

@@ -6,6 +6,7 @@
 #include <forebay/address.h>
 
 #include "base/log.h"
+#include "base/return_error.h"
 #include "loop/connection.h"
 #include "reservations/shares.h"
 #include "streams/stream.h"
@@ -25,7 +26,7 @@ Result<void> check_reservation_name(const std::string& name) {
 }
 
 Result<Reservation*> ReservationTable::find(const std::string& name, const Peer& peer, Rights needed) {
-  if (auto named = check_reservation_name(name); !named) return fail(std::move(named.error()));
+  RETURN_IF_ERROR(check_reservation_name(name));
   const auto found = reservations_.find(name);
   const bool exists = found != reservations_.end() && !found->second->retiring();
   if (!exists && !peer.administrator) return fail(Reservation::denial(name, peer));
@@ -34,7 +35,7 @@ Result<Reservation*> ReservationTable::find(const std::string& name, const Peer&
                 "no such reservation; `forebay ls` lists them, `forebay create " + name + " --capacity 2GiB` makes it",
                 "reservation " + name);
   }
-  if (auto admitted = found->second->admit(peer, needed); !admitted) return fail(std::move(admitted.error()));
+  RETURN_IF_ERROR(found->second->admit(peer, needed));
   return found->second.get();
 }
 

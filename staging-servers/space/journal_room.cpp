@@ -15,6 +15,7 @@
 
 #include "base/fail_point.h"
 #include "base/log.h"
+#include "base/return_error.h"
 #include "space/space_queue.h"
 
 namespace forebay::server {
@@ -225,14 +226,13 @@ bool JournalRoom::free_segment(std::uint32_t segment) {
   // What lies there, or will, is not known.
   if (!segments_.all_known() || (owner && segments_.is_living(*owner))) return false;
   const auto free_all = [&]() -> Result<void> {
-    auto file = segments_.open_file(segment, OpenMode::read_write);
-    if (!file) return fail(std::move(file.error()));
+    ASSIGN_OR_RETURN(auto file, segments_.open_file(segment, OpenMode::read_write));
     // The largest first: if the server dies behind it, the next one sees that there are holes.
     const auto& unheld = map_.unheld(segment).ranges();
     std::vector<std::pair<std::uint64_t, std::uint64_t>> ranges(unheld.begin(), unheld.end());
     std::ranges::sort(ranges, std::greater(), [](const auto& range) { return range.second; });
     for (const auto& [offset, length] : ranges) {
-      if (auto freed = (*file)->free_space(offset, length); !freed) return freed;
+      RETURN_IF_ERROR(file->free_space(offset, length));
     }
     return {};
   };

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "base/log.h"
+#include "base/return_error.h"
 #include "base/system_error.h"
 
 namespace forebay::server {
@@ -29,7 +30,7 @@ Result<void> Segments::check_stays() const {
 }
 
 Result<Descriptor> Segments::open(std::uint32_t segment, bool writable) const {
-  if (auto stays = check_stays(); !stays) return fail(std::move(stays.error()));
+  RETURN_IF_ERROR(check_stays());
   const std::string name = path(segment);
   Descriptor descriptor(::open(name.c_str(), (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC));
   if (!descriptor.valid()) return system_error(errno, "cannot open a segment", name);

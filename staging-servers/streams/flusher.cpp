@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/fail_point.h"
 #include "base/log.h"
+#include "base/return_error.h"
 #include "streams/stream.h"
 
 namespace forebay::server {
@@ -56,9 +57,8 @@ Result<Flusher::SegmentFiles> Flusher::unsynced_segments(Stream& stream) {
     if (stream.space().segments().has_failed(number))
       return fail(ErrorCode::io_error, "an earlier sync of it failed", fmt::format("segment {}", number));
     // Opened for reading, which is enough for a sync and does not look like a writer to nobody_writes().
-    auto file = stream.space().segments().open_file(number, OpenMode::read);
-    if (!file) return fail(std::move(file.error()));
-    files.push_back({number, std::move(*file)});
+    ASSIGN_OR_RETURN(auto file, stream.space().segments().open_file(number, OpenMode::read));
+    files.push_back({number, std::move(file)});
   }
   return files;
 }
@@ -224,18 +224,16 @@ void Flusher::journal_synced(const std::shared_ptr<Job>& job, Result<void> resul
 
 Result<void> Flusher::flush_now() {
   if (nothing_to_do() || stream_.space().segments().retiring) return {};
-  auto segments = unsynced_segments(stream_);
-  if (!segments) return fail(std::move(segments.error()));
-  if (const auto failure = sync_all(*segments)) {
+  ASSIGN_OR_RETURN(auto segments, unsynced_segments(stream_));
+  if (const auto failure = sync_all(segments)) {
     sync_failed(*failure);
     return fail(failure->error);
   }
   const std::uint64_t target = stream_.state().next_step;
   if (target > stream_.state().durable_next) {
-    if (auto recorded = stream_.record(storage::RecordType::durable_to, durable_to(stream_, target)); !recorded)
-      return recorded;
+    RETURN_IF_ERROR(stream_.record(storage::RecordType::durable_to, durable_to(stream_, target)));
   }
-  if (auto synced = stream_.journal().sync(); !synced) return synced;
+  RETURN_IF_ERROR(stream_.journal().sync());
   durable_next_ = target;
   return {};
 }

@@ -9,6 +9,7 @@
 
 #include "base/bounds.h"
 #include "base/checksum.h"
+#include "base/return_error.h"
 #include "protocol/step_metadata.h"
 
 namespace forebay::server {
@@ -39,9 +40,8 @@ class OpenedSegments {
       return fail(ErrorCode::corrupt, "a piece lies outside its segment", where);
     auto found = files_.find(segment);
     if (found == files_.end()) {
-      auto file = open_(segment);
-      if (!file) return fail(std::move(file.error()));
-      found = files_.emplace(segment, std::move(*file)).first;
+      ASSIGN_OR_RETURN(auto file, open_(segment));
+      found = files_.emplace(segment, std::move(file)).first;
     }
     return found->second->read_at(offset, bytes);
   }
@@ -60,8 +60,7 @@ Result<std::vector<std::byte>> read_metadata(const journal::PartT& part, OpenedS
   for (const journal::Extent& extent : part.metadata) {
     if (extent.length() > bytes.size() - done)
       return fail(ErrorCode::corrupt, "the lengths of the metadata do not agree");
-    if (auto read = segments.read(extent, 0, std::span(bytes).subspan(done, extent.length())); !read)
-      return fail(std::move(read.error()));
+    RETURN_IF_ERROR(segments.read(extent, 0, std::span(bytes).subspan(done, extent.length())));
     done += extent.length();
   }
   if (done != bytes.size() || crc32c(bytes) != part.metadata_crc)
@@ -77,7 +76,7 @@ Result<void> check_block(const format::Variable& variable, const protocol::Block
     std::uint64_t done = 0;
     while (done < piece.length()) {
       const auto part = std::span(chunk).first(std::min<std::uint64_t>(chunk.size(), piece.length() - done));
-      if (auto read = segments.read(piece, done, part); !read) return read;
+      RETURN_IF_ERROR(segments.read(piece, done, part));
       checksum = crc32c(part, checksum);
       done += part.size();
     }

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/fail_point.h"
+#include "base/return_error.h"
 #include "protocol/record_conversion.h"
 
 namespace forebay::server {
@@ -48,7 +49,7 @@ Result<void> Stream::commit(journal::StepCommittedT step) {
   const std::uint64_t number = step.step;
   const std::uint64_t size_bytes = step.size_bytes;
   fail_point("server.commit.before_append");
-  if (auto recorded = record(storage::RecordType::step_committed, std::move(step)); !recorded) return recorded;
+  RETURN_IF_ERROR(record(storage::RecordType::step_committed, std::move(step)));
   fail_point("server.commit.after_append");
   followers_.serve_deferred();  // with the step before this one
   followers_.serve_first(size_bytes);
@@ -66,7 +67,7 @@ Result<void> Stream::record_withdrawal(storage::RecordType type, Record change, 
   std::vector<StepKey> gone;
   for (auto step = state_.steps.lower_bound(first); step != state_.steps.end(); ++step)
     gone.emplace_back(step->second.committed.epoch, step->first);
-  if (auto recorded = record(type, std::move(change)); !recorded) return recorded;
+  RETURN_IF_ERROR(record(type, std::move(change)));
   fail_point("server.withdraw.after_append");
   flusher_.rewind(first);
   for (const StepKey& key : gone) {
@@ -219,7 +220,7 @@ Result<void> Stream::mark_staged(std::uint32_t epoch, const std::vector<std::uin
     if (found != state_.steps.end() && found->second.committed.epoch == epoch) staged.steps.push_back(number);
   }
   if (staged.steps.empty()) return {};
-  if (auto recorded = record(storage::RecordType::steps_staged, std::move(staged)); !recorded) return recorded;
+  RETURN_IF_ERROR(record(storage::RecordType::steps_staged, std::move(staged)));
   what_may_go_changed();
   return {};
 }

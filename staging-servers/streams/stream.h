@@ -13,6 +13,7 @@
 #include <forebay/reader.h>
 
 #include "base/log.h"
+#include "base/return_error.h"
 #include "loop/event_loop.h"
 #include "loop/worker.h"
 #include "protocol/message.h"
@@ -64,7 +65,7 @@ class Stream final : public WrittenStream, public FollowedStream {
   template <class Record>
   Result<void> record(storage::RecordType type, Record change) {
     const auto body = protocol::pack(change);
-    if (auto appended = append(type, {body.data(), body.size()}); !appended) return appended;
+    RETURN_IF_ERROR(append(type, {body.data(), body.size()}));
     auto result = applied(state_.apply(std::move(change)));
     if (journal_.should_roll()) post_roll();
     return result;

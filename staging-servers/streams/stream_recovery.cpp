@@ -5,6 +5,7 @@
 
 #include "base/fail_point.h"
 #include "base/log.h"
+#include "base/return_error.h"
 #include "storage/framing.h"
 #include "streams/step_check.h"
 #include "streams/stream.h"
@@ -65,7 +66,7 @@ Result<void> drop_overtaken(ReservationSpace& space, ReadStream& read, std::uint
   log::warning(
       "stream {}/{}: {} steps were dropped by records that are lost, and their space belongs to another stream",
       space.reservation(), read.state.name, dropped.ranges.size());
-  if (auto applied = read.state.apply(dropped); !applied) return applied;
+  RETURN_IF_ERROR(read.state.apply(dropped));
   const auto checkpoint = read.state.checkpoint_body();
   auto written = read.journal->roll({checkpoint.data(), checkpoint.size()});
   if (written) read.waste.begin_file(read.state.steps.size() + read.state.retired.size(), checkpoint.size());
@@ -118,10 +119,10 @@ Result<void> check_members(const SegmentLayout& layout, const storage::StreamSta
     return {};
   };
   for (const auto& [number, step] : state.steps) {
-    if (auto checked = check_all(step.committed); !checked) return checked;
+    RETURN_IF_ERROR(check_all(step.committed));
   }
   for (const auto& [key, step] : state.retired) {
-    if (auto checked = check_all(step.committed); !checked) return checked;
+    RETURN_IF_ERROR(check_all(step.committed));
   }
   return {};
 }
@@ -197,12 +198,11 @@ Result<void> take_what_is_left(const StreamServices& services, ReservationSpace&
 }
 
 Result<void> close_after_boot(Stream& stream) {
-  const auto damaged = first_damaged(stream.space(), stream.state());
-  if (!damaged) return fail(damaged.error());
+  ASSIGN_OR_RETURN(const auto damaged, first_damaged(stream.space(), stream.state()));
   // Commits may be lost with the journal's tail, without a trace: what is written from now on must not go by their
   // names.
-  const std::uint64_t first = damaged->value_or(stream.state().next_step);
-  if (auto withdrawn = stream.withdraw(first); !withdrawn) return withdrawn;
+  const std::uint64_t first = damaged.value_or(stream.state().next_step);
+  RETURN_IF_ERROR(stream.withdraw(first));
   if (stream.state().status == StreamStatus::live) {
     return stream.group_ended(stream.state().group->incarnation, StreamStatus::interrupted,
                               "the machine was restarted while the stream was written");
@@ -234,7 +234,7 @@ Result<ReadStream> read_stream(const StreamServices& services, ReservationSpace&
   read.journal = std::move(*journal);
   fail_point("server.recover.after_replay");
   // The last server may have died before it synced what it wrote: nothing may be called durable before that is done.
-  if (auto synced = read.journal->sync(); !synced) return fail(std::move(synced.error()));
+  RETURN_IF_ERROR(read.journal->sync());
   if (read.recovery.bytes_cut > 0)
     log::warning("{}: {} bytes of a torn record are cut from the journal's end", where, read.recovery.bytes_cut);
   for (const auto& [segment, owner] : read.state.owners) {
@@ -252,7 +252,7 @@ Result<void> take_certain_space(const StreamServices& services, ReservationSpace
                                 bool after_boot) {
   const std::uint64_t end = after_boot ? read.state.durable_next : read.state.next_step;
   if (read.recovery.bytes_cut > 0) {
-    if (auto dropped = drop_overtaken(space, read, end); !dropped) return dropped;
+    RETURN_IF_ERROR(drop_overtaken(space, read, end));
   }
   return take_space(services, space, read.state, end);
 }
@@ -263,11 +263,10 @@ Result<std::unique_ptr<Stream>> recover_stream(const StreamServices& services, R
   const std::string where = "stream " + space.reservation() + "/" + state.name;
   const bool damaged = recovery.damaged;
   if (damaged) {
-    if (auto taken = take_what_is_left(services, space, state, after_boot); !taken)
-      return fail(std::move(taken.error()));
+    RETURN_IF_ERROR(take_what_is_left(services, space, state, after_boot));
   } else {
     // All streams have the space that is certainly theirs: what gives way to them is told from here on by records.
-    if (auto cut = journal->cut_tail(); !cut) return fail(std::move(cut.error()));
+    RETURN_IF_ERROR(journal->cut_tail());
     if (after_boot) take_space_not_durable(space, state);
   }
   auto stream = std::make_unique<Stream>(services, space, number, std::move(state), std::move(journal), waste);

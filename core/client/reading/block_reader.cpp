@@ -53,7 +53,7 @@ Result<void> BlockReader::read_piece(const format::Piece& piece, std::uint64_t o
   if (!segment_ || segment_->number() != piece.segment()) {
     ASSIGN_OR_RETURN(segment_, step_.pin().segment(piece.segment()));
   }
-  if (auto checked = segment_->check(piece.member(), piece.offset(), piece.length()); !checked) return checked;
+  RETURN_IF_ERROR(segment_->check(piece.member(), piece.offset(), piece.length()));
   // From another node all of it is one request.
   const std::uint64_t chunk_bytes_max = step_.link().is_remote() ? out.size() : read_bytes_max;
   for (std::uint64_t from = piece.offset() + offset; !out.empty();) {

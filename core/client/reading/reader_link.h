@@ -12,6 +12,7 @@
 
 #include <forebay/reader.h>
 
+#include "base/return_error.h"
 #include "client/connection/connection.h"
 #include "client/connection/connection_guard.h"
 #include "client/connection/opening_process.h"
@@ -167,7 +168,7 @@ class ReaderLink : public std::enable_shared_from_this<ReaderLink> {
 template <class Object>
 Result<protocol::Message> ReaderLink::ask(protocol::MessageType type, const Object& body,
                                           protocol::MessageType expected, std::uint64_t* generation) {
-  if (auto checked = opening_process_.check(); !checked) return fail(std::move(checked.error()));
+  RETURN_IF_ERROR(opening_process_.check());
   const ConnectionGuard guard([this] { give_up(); });
   std::optional<Deadline> deadline;
   while (true) {
@@ -179,7 +180,7 @@ Result<protocol::Message> ReaderLink::ask(protocol::MessageType type, const Obje
       return answer;
     }
     if (!deadline) deadline = Deadline::after_ms(options_.reconnect_timeout_ms);
-    if (auto resumed = resume(*now.connection, *deadline); !resumed) return fail(std::move(resumed.error()));
+    RETURN_IF_ERROR(resume(*now.connection, *deadline));
   }
 }
 

@@ -14,6 +14,7 @@
 #include <forebay/reader.h>
 
 #include "base/made_once.h"
+#include "base/return_error.h"
 #include "client/reading/reader_link.h"
 #include "protocol/step_metadata.h"
 
@@ -119,7 +120,7 @@ Result<void> StepState::for_each_block(std::size_t variable, Visit&& visit) cons
   do {
     const Source& from = all.sources[source];
     for (std::uint32_t block = 0; block < from.block_count; ++block, ++number) {
-      if (auto visited = visit(number, BlockReference{from.variable, block}); !visited) return visited;
+      RETURN_IF_ERROR(visit(number, BlockReference{from.variable, block}));
     }
     source = from.next;
   } while (source != 0);

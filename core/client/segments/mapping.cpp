@@ -28,8 +28,7 @@ Result<std::shared_ptr<Mapping>> Mapping::map(const SegmentCache& segments, std:
       return fail(ErrorCode::corrupt, "a piece lies in a segment that this client does not have",
                   "segment " + std::to_string(piece.segment()) + " @ " + std::to_string(piece.offset()));
     }
-    if (auto checked = segment->check(piece.member(), piece.offset(), piece.length()); !checked)
-      return fail(std::move(checked.error()));
+    RETURN_IF_ERROR(segment->check(piece.member(), piece.offset(), piece.length()));
     if (writable) {
       if (auto told = segment->file().mapped_range(piece.offset(), piece.length())) {
         told->set_writable(true);

@@ -6,6 +6,7 @@
 #include <forebay/writer.h>
 #include <forebay/writer_options.h>
 
+#include "base/return_error.h"
 #include "bindings.h"
 #include "conversion.h"
 #include "handle.h"
@@ -132,7 +133,7 @@ class PythonWriter {
   template <class Function>
   auto once(const std::string& name, ShapeKind kind, const Dimensions& start, const Dimensions& count, Function write)
       -> std::invoke_result_t<Function> {
-    if (auto checked = written_.check(name, kind, start, count); !checked) return fail(std::move(checked.error()));
+    RETURN_IF_ERROR(written_.check(name, kind, start, count));
     auto result = write();
     if (result) written_.add(name, kind, start, count);
     return result;
