@@ -54,8 +54,8 @@ class Pytest:
     #: What is to be compiled first beside what ./run build does.
     targets: tuple[str, ...] = ()
     marker: str = ""
-    #: Whether tests may run beside one another.
-    parallel: bool = True
+    #: How many tests run at once on each core. 0: one after the other, whatever the machine.
+    per_core: int = 2
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,8 @@ SUITES: dict[str, Suite] = {
     ),
     "fault": Suite(
         "processes that die, disks that fail: what docs/crash-matrix.md promises",
-        (Pytest(("tests/fault",)),),
+        # They wait for programs to die and to start again more than they compute.
+        (Pytest(("tests/fault",), per_core=3),),
         seconds_max=1200,
         when=When.QUICK,
     ),
@@ -151,13 +152,13 @@ SUITES: dict[str, Suite] = {
     "slurm": Suite(
         "jobs with #DW lines under a real Slurm on this machine",
         # One Slurm and one ordinary user for all of them.
-        (Pytest(("tests/slurm",), parallel=False),),
+        (Pytest(("tests/slurm",), per_core=0),),
         seconds_max=900,
         packages=("slurmctld", "slurmd", "slurm-client", "python3", "python3-venv"),
     ),
     "ray": Suite(
         "Ray datasets over streams; Ray is installed for this suite only",
-        (Pytest(("tests/ray",), parallel=False),),
+        (Pytest(("tests/ray",), per_core=0),),
         seconds_max=900,
         when=When.DEEP,
         extras=("ray",),
@@ -185,7 +186,7 @@ SUITES: dict[str, Suite] = {
     ),
     "dependencies": Suite(
         "all extras in one environment, with Snakemake, each NumPy and each Python that is installed",
-        (Pytest(("tests/dependencies",), parallel=False),),
+        (Pytest(("tests/dependencies",), per_core=0),),
         seconds_max=3600,
     ),
     "sweeps": Suite(
@@ -200,7 +201,7 @@ SUITES: dict[str, Suite] = {
     ),
     "soak": Suite(
         "producers, consumers, kills and stage-outs at random, FOREBAY_SOAK_SECONDS long (60)",
-        (Pytest(("tests/soak",), parallel=False),),
+        (Pytest(("tests/soak",), per_core=0),),
         seconds_max=2 * SOAK_SECONDS + 300,
         when=When.DEEP,
     ),
@@ -216,7 +217,7 @@ SUITES: dict[str, Suite] = {
         (
             Native("asan"),
             Pytest(
-                ("tests/integration/test_adios2_engine.py",), preset="asan", targets=("engine_tests",), parallel=False
+                ("tests/integration/test_adios2_engine.py",), preset="asan", targets=("engine_tests",), per_core=0
             ),
         ),
         seconds_max=2700,
@@ -227,7 +228,7 @@ SUITES: dict[str, Suite] = {
         (
             Native("tsan"),
             Pytest(
-                ("tests/integration/test_adios2_engine.py",), preset="tsan", targets=("engine_tests",), parallel=False
+                ("tests/integration/test_adios2_engine.py",), preset="tsan", targets=("engine_tests",), per_core=0
             ),
         ),
         seconds_max=3600,

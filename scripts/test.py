@@ -24,8 +24,7 @@ from scripts.summarize_tests import Figures, summarize
 from scripts.sweeps_in_sources import native_sweeps
 
 RESULTS = ROOT / "build" / "test-results"
-#: Tests wait for servers and managers about half of their time, so that twice as many as cores keep all cores busy.
-TESTS_AT_ONCE = 2 * len(os.sched_getaffinity(0))
+CORES = len(os.sched_getaffinity(0))
 
 
 @dataclass(frozen=True)
@@ -83,7 +82,7 @@ class Runner:
         targets = [*run.programs]
         if not self._compile(report, run.preset, targets or ["native_tests"]):
             return
-        command = ["ctest", "--preset", run.preset, "--parallel", str(TESTS_AT_ONCE), "--no-tests=error", "--progress"]
+        command = ["ctest", "--preset", run.preset, "--parallel", str(2 * CORES), "--no-tests=error", "--progress"]
         command += ["--output-on-failure", "--output-junit", str(RESULTS / f"{report}.xml")]
         if run.sweeps_only:
             names = [sweep.name for sweep in native_sweeps()]
@@ -97,8 +96,8 @@ class Runner:
         if run.targets and not self._compile(report, run.preset, list(run.targets)):
             return
         command = [sys.executable, "-m", "pytest", "--quiet", *run.folders, f"--junit-xml={RESULTS / report}.xml"]
-        if run.parallel:
-            command += ["-n", str(TESTS_AT_ONCE), "--dist", "loadgroup"]
+        if run.per_core:
+            command += ["-n", str(run.per_core * CORES), "--dist", "loadgroup"]
         if run.marker:
             command += ["-m", run.marker]
         environment = {"FOREBAY_BUILD_DIR": str(ROOT / "build" / run.preset)}

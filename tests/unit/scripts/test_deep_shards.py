@@ -120,7 +120,7 @@ def test_a_suite_that_ends_without_a_test_is_not_green(tmp_path: Path) -> None:
         "from scripts.suites import Pytest, Suite\n"
         f"test.RESULTS = pathlib.Path({str(tmp_path)!r})\n"
         "runner = test.Runner([])\n"
-        f"runner.run('empty', Suite('nothing', (Pytest(({str(tmp_path)!r},), parallel=False),), seconds_max=60))\n"
+        f"runner.run('empty', Suite('nothing', (Pytest(({str(tmp_path)!r},), per_core=0),), seconds_max=60))\n"
         "print(runner.failures)\n"
     )
     done = subprocess.run(
