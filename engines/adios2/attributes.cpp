@@ -6,8 +6,6 @@
 #include <unordered_set>
 #include <utility>
 
-#include "base/return_error.h"
-
 namespace forebay::engine {
 namespace {
 
@@ -70,7 +68,7 @@ Result<void> AttributeSource::send_changes(adios2::IO io, Writer& writer) {
       ++gone;
       continue;
     }
-    RETURN_IF_ERROR(writer.remove_attribute(gone->first));
+    if (auto removed = writer.remove_attribute(gone->first); !removed) return removed;
     gone = sent_.erase(gone);
   }
   for (const auto& [name, information] : available) {

@@ -6,8 +6,6 @@
 
 #include <adios2.h>
 
-#include "base/return_error.h"
-
 namespace forebay::engine {
 namespace {
 
@@ -96,7 +94,7 @@ Result<adios2::MinVarInfo*> BlocksInfo::make(std::shared_ptr<const Step> step, c
     }
     std::memset(&info.MinMax, 0, sizeof info.MinMax);
     if (value) {
-      RETURN_IF_ERROR(add_value(variable, i, info));
+      if (auto added = add_value(variable, i, info); !added) return fail(added.error());
     } else if (block.has_statistics) {
       set_min_max(info, block.min, block.max, variable.type);
     } else if (has_order(variable.type)) {
@@ -108,13 +106,14 @@ Result<adios2::MinVarInfo*> BlocksInfo::make(std::shared_ptr<const Step> step, c
 
 Result<void> BlocksInfo::add_value(const VariableInfo& variable, std::size_t block, adios2::MinBlockInfo& info) {
   if (variable.type == DataType::string) {
-    ASSIGN_OR_RETURN(auto text, step_->read_string(variable, block));
-    strings_[block] = std::move(text);
+    auto text = step_->read_string(variable, block);
+    if (!text) return fail(text.error());
+    strings_[block] = std::move(*text);
     texts_[block] = strings_[block].c_str();
     info.BufferP = &texts_[block];
     return {};
   }
-  RETURN_IF_ERROR(step_->read_value(variable, block, values_[block].data()));
+  if (auto read = step_->read_value(variable, block, values_[block].data()); !read) return read;
   info.BufferP = values_[block].data();
   if (has_order(variable.type)) set_min_max(info, values_[block].data(), values_[block].data(), variable.type);
   return {};

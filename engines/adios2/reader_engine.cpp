@@ -12,7 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/return_error.h"
 #include "errors.h"
 #include "open_context.h"
 #include "parameters.h"
@@ -40,10 +39,11 @@ std::uint64_t room_for(const adios2::Variable<T>& variable) {
 
 // Which of the kept steps a reader that does not follow gets.
 Result<std::vector<std::uint64_t>> kept_steps(Reader& reader, const Start& start, bool latest_only) {
-  ASSIGN_OR_RETURN(const auto summaries, reader.steps());
+  const auto summaries = reader.steps();
+  if (!summaries) return fail(summaries.error());
   std::vector<std::uint64_t> numbers;
   if (start.kind == Start::Kind::next) return numbers;
-  for (const StepSummary& summary : summaries) {
+  for (const StepSummary& summary : *summaries) {
     if (start.kind != Start::Kind::step || summary.step >= start.step) numbers.push_back(summary.step);
   }
   const bool newest = latest_only || start.kind == Start::Kind::latest;

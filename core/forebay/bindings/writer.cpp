@@ -6,7 +6,6 @@
 #include <forebay/writer.h>
 #include <forebay/writer_options.h>
 
-#include "base/return_error.h"
 #include "bindings.h"
 #include "conversion.h"
 #include "handle.h"
@@ -133,7 +132,7 @@ class PythonWriter {
   template <class Function>
   auto once(const std::string& name, ShapeKind kind, const Dimensions& start, const Dimensions& count, Function write)
       -> std::invoke_result_t<Function> {
-    RETURN_IF_ERROR(written_.check(name, kind, start, count));
+    if (auto checked = written_.check(name, kind, start, count); !checked) return fail(std::move(checked.error()));
     auto result = write();
     if (result) written_.add(name, kind, start, count);
     return result;
