@@ -43,15 +43,13 @@ void AdminSession::handle(protocol::Message message) {
 
 template <class Table>
 Result<void> AdminSession::on(const protocol::Message& message, Handler<Table> handler) {
-  ASSIGN_OR_RETURN(auto body, protocol::body_of<Table>(message));
-  const std::unique_ptr<typename Table::NativeTableType> wish(body->UnPack());
+  ASSIGN_OR_RETURN(const auto wish, protocol::unpacked<Table>(message));
   return (this->*handler)(message, *wish);
 }
 
 template <class Table>
 Result<void> AdminSession::on_stream(const protocol::Message& message, Rights needed, StreamHandler<Table> handler) {
-  ASSIGN_OR_RETURN(auto body, protocol::body_of<Table>(message));
-  const std::unique_ptr<typename Table::NativeTableType> wish(body->UnPack());
+  ASSIGN_OR_RETURN(const auto wish, protocol::unpacked<Table>(message));
   ASSIGN_OR_RETURN(auto stream, find_stream(wish->reservation, wish->stream, needed));
   return (this->*handler)(message, *wish, *stream);
 }

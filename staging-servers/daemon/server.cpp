@@ -85,8 +85,7 @@ void Server::accept_clients() {
       log::error("{}", connection.error().message());
       continue;
     }
-    Connection* raw = connection->get();
-    connections_.emplace(raw, std::move(*connection));
+    keep(std::move(*connection));
   }
 }
 
@@ -96,7 +95,7 @@ void Server::accept_remote_clients() {
     if (!socket.valid()) return;
     std::size_t clients = 0;
     std::size_t strangers = 0;
-    for (const auto& [raw, connection] : connections_) {
+    for (const auto& [number, connection] : connections_) {
       if (!connection->is_remote()) continue;
       ++clients;
       if (!connection->greeted()) ++strangers;
@@ -111,9 +110,14 @@ void Server::accept_remote_clients() {
       log::error("{}", connection.error().message());
       continue;
     }
-    Connection* raw = connection->get();
-    connections_.emplace(raw, std::move(*connection));
+    keep(std::move(*connection));
   }
+}
+
+void Server::keep(std::unique_ptr<Connection> connection) {
+  connection->number = ++connection_numbers_;
+  const std::uint64_t number = connection->number;
+  connections_.emplace(number, std::move(connection));
 }
 
 void Server::pause_accepting() {
@@ -127,7 +131,7 @@ void Server::pause_accepting() {
 
 void Server::remove(Connection& connection) {
   readers_->pins().forget_process(connection.peer().pid);
-  connections_.erase(&connection);
+  connections_.erase(connection.number);
   // It may have been the last that could write to a segment.
   reservations_->space_may_be_free();
 }
@@ -144,7 +148,7 @@ void Server::stop() {
 
 Result<void> Server::flush_everything() {
   // To clients this looks like a crash: they come back to the next server.
-  for (auto& [raw, connection] : connections_) connection->abandon();
+  for (auto& [number, connection] : connections_) connection->abandon();
   // Jobs under way end first; their results are still taken.
   sync_worker_->finish();
   errand_worker_->end();
@@ -211,7 +215,7 @@ AccessRights Server::rights_of(const Peer& peer, const std::string& reservation)
 }
 
 void Server::rights_changed(const std::string& reservation) {
-  for (auto& [raw, connection] : connections_) connection->rights_changed(reservation);
+  for (auto& [number, connection] : connections_) connection->rights_changed(reservation);
 }
 
 Result<WriterGroup*> Server::find_to_write(const Peer& peer, const std::string& reservation_name,

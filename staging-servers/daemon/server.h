@@ -8,7 +8,6 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include <forebay/admin.h>
@@ -54,9 +53,7 @@ class Server final : public ConnectionHost,
   /// After run(): makes everything that is committed durable.
   Result<void> flush_everything();
 
-  const ServerOptions& options() const noexcept { return options_; }
   const std::string& socket_path() const noexcept { return socket_path_; }
-  Device& device() noexcept { return device_; }
   EventLoop& loop() noexcept { return *loop_; }
   storage::ReservationStore& store() noexcept { return *store_; }
   Worker& sync_worker() noexcept { return *sync_worker_; }
@@ -100,6 +97,7 @@ class Server final : public ConnectionHost,
   Result<void> recover();
   Result<void> listen();
   void accept_clients();
+  void keep(std::unique_ptr<Connection> connection);
   void accept_remote_clients();
   void pause_accepting();
 
@@ -111,6 +109,7 @@ class Server final : public ConnectionHost,
   RootIdentity identity_;
   std::uint64_t pool_bytes_ = 0;
   std::uint64_t stream_numbers_ = 0;
+  std::uint64_t connection_numbers_ = 0;
   bool after_boot_ = false;
   std::string boot_id_;
   /// Streams that an earlier start in this boot could not check, by reservation's id.
@@ -125,7 +124,7 @@ class Server final : public ConnectionHost,
   std::optional<StreamServices> services_;
   std::optional<ReservationTable> reservations_;
   std::optional<RemoteAccess> remote_;
-  std::unordered_map<Connection*, std::unique_ptr<Connection>> connections_;
+  std::map<std::uint64_t, std::unique_ptr<Connection>> connections_;  ///< in the order in which they came
   // Last, so that their threads end before what their jobs touch.
   std::unique_ptr<Worker> sync_worker_;
   std::unique_ptr<Worker> errand_worker_;

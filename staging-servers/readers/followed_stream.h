@@ -33,8 +33,7 @@ class FollowedStream {
   virtual bool grace_over() const = 0;
 
   virtual Result<void> note_cursor(journal::CursorMovedT moved) = 0;
-  virtual void apply_retention() = 0;
-  /// The same, and whoever waits for space has another look.
+  /// Steps that need not stay any longer go, and whoever waits for space has another look.
   virtual void what_may_go_changed() = 0;
   /// A step was unpinned for the last time; it may have been withdrawn.
   virtual void unpinned(const StepKey& key) = 0;

@@ -245,8 +245,7 @@ Result<void> ReaderSession::answer(const protocol::Message& message) {
       return followers_->get_step(*this, message.request, body->step());
     }
     case MessageType::cursor_move: {
-      ASSIGN_OR_RETURN(auto body, protocol::body_of<wire::CursorMove>(message));
-      const std::unique_ptr<wire::CursorMoveT> move(body->UnPack());
+      ASSIGN_OR_RETURN(const auto move, protocol::unpacked<wire::CursorMove>(message));
       RETURN_IF_ERROR(followers_->move_cursor(*this, *move));
       connection_.answer_done(message.request);
       return {};
@@ -279,8 +278,7 @@ Result<void> ReaderSession::answer(const protocol::Message& message) {
       return {};
     }
     case MessageType::bytes_get: {
-      ASSIGN_OR_RETURN(auto body, protocol::body_of<wire::BytesGet>(message));
-      const std::unique_ptr<wire::BytesGetT> wish(body->UnPack());
+      ASSIGN_OR_RETURN(const auto wish, protocol::unpacked<wire::BytesGet>(message));
       return send_bytes(*wish);
     }
     default:

@@ -106,8 +106,8 @@ class Stream final : public WrittenStream, public FollowedStream {
   void give_way(const Extent& extent) override;
   bool writes_unsynced_in(std::uint32_t segment) const override;
 
-  /// The journal that says so is synced.
   std::uint64_t storage_incarnation() const noexcept override { return services_.storage_incarnation; }
+  /// The journal that says so is synced.
   std::uint64_t durable_next() const noexcept override { return flusher_.durable_next(); }
   void make_durable_soon() override { flusher_.request(true); }
   void readers_changed() override { group_.readers_changed(); }

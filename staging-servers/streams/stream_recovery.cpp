@@ -236,7 +236,8 @@ Result<ReadStream> read_stream(const StreamServices& services, ReservationSpace&
   // The last server may have died before it synced what it wrote: nothing may be called durable before that is done.
   RETURN_IF_ERROR(read.journal->sync());
   if (read.recovery.bytes_cut > 0)
-    log::warning("{}: {} bytes of a torn record are cut from the journal's end", where, read.recovery.bytes_cut);
+    log::warning("{}: {} bytes of a torn record, and {} whole records behind it, are cut from the journal's end", where,
+                 read.recovery.bytes_cut, read.recovery.records_cut);
   for (const auto& [segment, owner] : read.state.owners) {
     if (segment >= space.map().segment_count())
       return fail(ErrorCode::corrupt, fmt::format("segment {} does not exist", segment), where);

@@ -25,7 +25,8 @@ void SpaceGrants::describe(WriterSession& session, const std::vector<Extent>& ex
   const bool remote = session.connection().is_remote();
   open_window(incarnation_.ranks()[session.rank], space_.segments(), extents);
   for (const Extent& extent : extents) {
-    wire_extents.emplace_back(extent.segment, 0, 0, extent.offset, extent.length);
+    const std::uint16_t member = space_.segments().layout().member_of(extent.segment).value();
+    wire_extents.emplace_back(extent.segment, member, 0, extent.offset, extent.length);
     if (remote || session.connection().segments_sent.contains(extent.segment) ||
         descriptors.size() == protocol::descriptors_max)
       continue;

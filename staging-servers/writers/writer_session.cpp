@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "writers/writer_session.h"
 
+#include "base/return_error.h"
 #include "space/reservation_space.h"
 #include "writers/writer_group.h"
 
@@ -12,77 +13,56 @@ WriterSession::WriterSession(Connection& connection, StreamsToWrite& streams)
   connection_.end_with_process();
 }
 
-void WriterSession::open(const protocol::Message& message) {
-  auto body = protocol::body_of<wire::WriterOpen>(message);
-  if (!body) {
-    connection_.answer_failure(message.request, body.error());
-    return;
-  }
-  const std::unique_ptr<wire::WriterOpenT> wish((*body)->UnPack());
+Result<void> WriterSession::open(const protocol::Message& message) {
+  ASSIGN_OR_RETURN(const auto wish, protocol::unpacked<wire::WriterOpen>(message));
   const bool sane = wish->mode >= 1 && wish->mode <= 2 && wish->when_full >= 1 && wish->when_full <= 3 &&
                     wish->durability >= 1 && wish->durability <= 2 && wish->distribution <= 3;
-  if (!sane) {
-    connection_.answer_failure(message.request,
-                               {ErrorCode::protocol, "an option of the open has an unknown value", ""});
-    return;
-  }
-  auto group = streams_.find_to_write(connection_.peer(), wish->reservation, wish->stream, true);
-  if (!group) {
-    connection_.answer_failure(message.request, group.error());
-    return;
-  }
-  group_ = *group;
-  reservation_ = wish->reservation;
-  group_->attach(*this);
+  if (!sane) return fail(ErrorCode::protocol, "an option of the open has an unknown value");
+  RETURN_IF_ERROR(join(wish->reservation, wish->stream, true));
   group_->open(*this, message.request, *wish);
+  return {};
 }
 
-void WriterSession::rejoin(const protocol::Message& message) {
-  auto body = protocol::body_of<wire::WriterRejoin>(message);
-  if (!body) {
-    connection_.answer_failure(message.request, body.error());
-    return;
-  }
-  const std::unique_ptr<wire::WriterRejoinT> wish((*body)->UnPack());
-  auto group = streams_.find_to_write(connection_.peer(), wish->reservation, wish->stream, false);
-  if (!group) {
-    connection_.answer_failure(message.request, group.error());
-    return;
-  }
-  group_ = *group;
-  reservation_ = wish->reservation;
-  group_->attach(*this);
+Result<void> WriterSession::rejoin(const protocol::Message& message) {
+  ASSIGN_OR_RETURN(const auto wish, protocol::unpacked<wire::WriterRejoin>(message));
+  RETURN_IF_ERROR(join(wish->reservation, wish->stream, false));
   group_->rejoin(*this, message.request, *wish);
+  return {};
 }
 
-void WriterSession::send_segments(const protocol::Message& message) {
+Result<void> WriterSession::join(const std::string& reservation, const std::string& stream, bool make) {
+  ASSIGN_OR_RETURN(group_, streams_.find_to_write(connection_.peer(), reservation, stream, make));
+  reservation_ = reservation;
+  group_->attach(*this);
+  return {};
+}
+
+Result<void> WriterSession::send_segments(const protocol::Message& message) {
   auto body = protocol::body_of<wire::SegmentsGet>(message);
-  if (!body || (*body)->segments() == nullptr || !member || connection_.is_remote()) {
-    connection_.answer_failure(message.request, {ErrorCode::protocol, "malformed request for segments", ""});
-    return;
-  }
+  if (!body || (*body)->segments() == nullptr || !member || connection_.is_remote())
+    return fail(ErrorCode::protocol, "malformed request for segments");
   wire::SegmentsAnswerT answer;
   std::vector<Descriptor> descriptors;
   if (incarnation != group_->incarnation() || !broken.empty()) {
     // Nobody gets to write where a newer group does.
-    connection_.answer_failure(message.request, {broken.empty() ? ErrorCode::fenced : ErrorCode::group_broken,
-                                                 "this rank's writer group has ended; restart it", ""});
-    return;
+    return fail(broken.empty() ? ErrorCode::fenced : ErrorCode::group_broken,
+                "this rank's writer group has ended; restart it");
   }
   SpaceMap& space = group_->space().map();
   for (std::uint32_t segment : *(*body)->segments()) {
     const auto owner = segment < space.segment_count() ? space.owner(segment) : std::nullopt;
     if (!owner || !group_->owns(*owner) || descriptors.size() == protocol::descriptors_max) continue;
-    auto descriptor = group_->space().segments().open(segment, true);
-    if (!descriptor) {
-      connection_.answer_failure(message.request, descriptor.error());
-      return;
-    }
+    ASSIGN_OR_RETURN(auto descriptor, group_->space().segments().open(segment, true));
     connection_.segments_sent.insert(segment);
     answer.segments.push_back(segment);
-    descriptors.push_back(std::move(*descriptor));
+    descriptors.push_back(std::move(descriptor));
   }
   connection_.answer(protocol::MessageType::segments_answer, message.request, answer, std::move(descriptors));
+  return {};
+}
+
+void WriterSession::answer_if_failed(const protocol::Message& message, const Result<void>& result) {
+  if (!result) connection_.answer_failure(message.request, result.error());
 }
 
 void WriterSession::handle(protocol::Message message) {
@@ -96,11 +76,7 @@ void WriterSession::handle(protocol::Message message) {
       return;
     }
     has_asked_ = true;
-    if (message.type == MessageType::writer_open) {
-      open(message);
-    } else {
-      rejoin(message);
-    }
+    answer_if_failed(message, message.type == MessageType::writer_open ? open(message) : rejoin(message));
     return;
   }
   if (group_ == nullptr) {
@@ -123,9 +99,8 @@ void WriterSession::handle(protocol::Message message) {
       }
       break;
     case MessageType::part:
-      if (auto body = protocol::body_of<wire::Part>(message)) {
-        const std::unique_ptr<wire::PartT> part((*body)->UnPack());
-        group.part(*this, message.request, *part);
+      if (const auto part = protocol::unpacked<wire::Part>(message)) {
+        group.part(*this, message.request, **part);
         return;
       }
       break;
@@ -141,7 +116,7 @@ void WriterSession::handle(protocol::Message message) {
       if (has_closed) connection_.use_data_path(nullptr);
       return;
     case MessageType::segments_get:
-      send_segments(message);
+      answer_if_failed(message, send_segments(message));
       return;
     default:
       break;

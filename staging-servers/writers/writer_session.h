@@ -33,9 +33,12 @@ class WriterSession final : public Session {
   void stream_removed() { group_ = nullptr; }
 
  private:
-  void open(const protocol::Message& message);
-  void rejoin(const protocol::Message& message);
-  void send_segments(const protocol::Message& message);
+  Result<void> open(const protocol::Message& message);
+  Result<void> rejoin(const protocol::Message& message);
+  /// Finds the stream's group, and becomes one of those that it deals with.
+  Result<void> join(const std::string& reservation, const std::string& stream, bool make);
+  Result<void> send_segments(const protocol::Message& message);
+  void answer_if_failed(const protocol::Message& message, const Result<void>& result);
 
   Connection& connection_;
   StreamsToWrite& streams_;

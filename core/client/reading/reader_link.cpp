@@ -69,7 +69,9 @@ Result<void> Pin::check_after_read() const {
 
 Result<std::shared_ptr<Segment>> Pin::segment(std::uint32_t number) const {
   if (link_->is_remote()) {
-    if (auto made = link_->segments().make_remote(number, std::make_unique<RemoteStepFile>(*this, number))) return made;
+    const auto member = link_->segments().member_of(number);
+    if (member)
+      return link_->segments().make_remote(number, *member, std::make_unique<RemoteStepFile>(*this, number, *member));
     return fail(ErrorCode::corrupt, "the step refers to a segment that the reservation does not have",
                 link_->where() + step_text(step_) + ", segment " + std::to_string(number));
   }

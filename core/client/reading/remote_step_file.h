@@ -13,7 +13,8 @@ namespace forebay::client {
 
 class RemoteStepFile final : public File {
  public:
-  RemoteStepFile(const Pin& pin, std::uint32_t segment) noexcept : pin_(pin), segment_(segment) {}
+  RemoteStepFile(const Pin& pin, std::uint32_t segment, std::uint16_t member) noexcept
+      : pin_(pin), segment_(segment), member_(member) {}
 
   Result<void> read_at(std::uint64_t offset, std::span<std::byte> bytes) const override;
   Result<void> write_at(std::uint64_t offset, std::span<const std::byte> bytes) override;
@@ -26,6 +27,7 @@ class RemoteStepFile final : public File {
  private:
   const Pin& pin_;  // held by whoever reads
   const std::uint32_t segment_;
+  const std::uint16_t member_;
 };
 
 }  // namespace forebay::client

@@ -97,11 +97,15 @@ void SegmentCache::set_remote(std::uint64_t segment_bytes, RemoteFile file) {
   remote_file_ = std::move(file);
 }
 
-std::shared_ptr<Segment> SegmentCache::make_remote(std::uint32_t number, std::unique_ptr<File> file) const {
+std::optional<std::uint16_t> SegmentCache::member_of(std::uint32_t number) const {
   const std::lock_guard lock(mutex_);
-  const auto member = layout_.member_of(number);
-  if (!member) return nullptr;
-  return std::make_shared<Segment>(number, *member, std::move(file), remote_segment_bytes_, nullptr);
+  return layout_.member_of(number);
+}
+
+std::shared_ptr<Segment> SegmentCache::make_remote(std::uint32_t number, std::uint16_t member,
+                                                   std::unique_ptr<File> file) const {
+  const std::lock_guard lock(mutex_);
+  return std::make_shared<Segment>(number, member, std::move(file), remote_segment_bytes_, nullptr);
 }
 
 Result<void> SegmentCache::add(const flatbuffers::Vector<std::uint32_t>* numbers, std::vector<Descriptor> descriptors) {
@@ -125,16 +129,14 @@ Result<void> SegmentCache::add(const flatbuffers::Vector<std::uint32_t>* numbers
 }
 
 std::shared_ptr<Segment> SegmentCache::find(std::uint32_t number) const {
-  std::unique_lock lock(mutex_);
+  const std::lock_guard lock(mutex_);
   const auto found = segments_.find(number);
   if (found != segments_.end()) return found->second;
-  if (!remote_file_) return nullptr;
-  auto file = remote_file_(number);
-  lock.unlock();
-  auto made = make_remote(number, std::move(file));
-  lock.lock();
-  if (made) segments_.insert_or_assign(number, made);
-  return made;
+  const auto member = layout_.member_of(number);
+  if (!remote_file_ || !member) return nullptr;
+  return segments_
+      .insert_or_assign(number, std::make_shared<Segment>(number, *member, remote_file_(number), remote_segment_bytes_, nullptr))
+      .first->second;
 }
 
 void SegmentCache::drop_idle() {

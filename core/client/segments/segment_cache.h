@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <unordered_map>
 #include <unordered_set>
@@ -90,8 +91,10 @@ class SegmentCache {
   Result<void> add(const flatbuffers::Vector<std::uint32_t>* numbers, std::vector<Descriptor> descriptors);
   /// Null if the server has not sent it yet, or if it was dropped.
   std::shared_ptr<Segment> find(std::uint32_t number) const;
-  /// One that is not kept here. Null if there is no such segment.
-  std::shared_ptr<Segment> make_remote(std::uint32_t number, std::unique_ptr<File> file) const;
+  /// Nothing if there is no such segment.
+  std::optional<std::uint16_t> member_of(std::uint32_t number) const;
+  /// One that is not kept here.
+  std::shared_ptr<Segment> make_remote(std::uint32_t number, std::uint16_t member, std::unique_ptr<File> file) const;
   /// Closes those that nobody else holds, so that the server can give them to others.
   void drop_idle();
   /// Closes those that nobody else holds and that have been unlinked: they would keep their space.

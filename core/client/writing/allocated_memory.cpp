@@ -20,7 +20,7 @@ constexpr std::size_t idle_mappings_max = 256;
 std::vector<Extent> pages_of(std::span<const format::Piece> pieces) {
   std::vector<Extent> extents;
   for (const format::Piece& piece : pieces)
-    extents.push_back({piece.segment(), piece.offset(), round_up(piece.length(), protocol::page_bytes)});
+    extents.push_back({piece.segment(), piece.member(), piece.offset(), round_up(piece.length(), protocol::page_bytes)});
   return extents;
 }
 
@@ -99,9 +99,9 @@ void AllocatedMemory::cut(const Extent& extent, std::vector<Extent>& free, std::
       if (held.segment != extent.segment || held.end() <= extent.offset || extent.end() <= held.offset) continue;
       const std::uint64_t from = std::max(held.offset, extent.offset);
       const std::uint64_t to = std::min(held.end(), extent.end());
-      kept.push_back({extent.segment, from, to - from});
-      if (extent.offset < from) cut({extent.segment, extent.offset, from - extent.offset}, free, kept);
-      if (to < extent.end()) cut({extent.segment, to, extent.end() - to}, free, kept);
+      kept.push_back({extent.segment, extent.member, from, to - from});
+      if (extent.offset < from) cut({extent.segment, extent.member, extent.offset, from - extent.offset}, free, kept);
+      if (to < extent.end()) cut({extent.segment, extent.member, to, extent.end() - to}, free, kept);
       return;
     }
   }

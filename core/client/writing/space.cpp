@@ -53,7 +53,7 @@ void Space::grant(const Extent& extent) {
 
 Extent Space::take_run(std::size_t index, std::uint64_t length) {
   Extent& source = free_[index];
-  const Extent taken{source.segment, source.offset, length};
+  const Extent taken{source.segment, source.member, source.offset, length};
   if (!used_.empty() && used_.back().segment == taken.segment && used_.back().end() == taken.offset) {
     used_.back().length += length;
   } else {
@@ -76,13 +76,13 @@ bool Space::take_pages(std::uint64_t bytes, std::vector<format::Piece>& pieces) 
   for (std::size_t i = 0; i < free_.size(); ++i) {
     if (free_[i].length < whole) continue;
     const Extent taken = take_run(i, whole);
-    pieces.emplace_back(taken.segment, 0, 0, taken.offset, bytes);
+    pieces.emplace_back(taken.segment, taken.member, 0, taken.offset, bytes);
     return true;
   }
   while (left > 0) {
     const Extent taken = take_run(0, std::min(free_.front().length, round_up(left, page_bytes)));
     const std::uint64_t length = std::min(taken.length, left);
-    pieces.emplace_back(taken.segment, 0, 0, taken.offset, length);
+    pieces.emplace_back(taken.segment, taken.member, 0, taken.offset, length);
     left -= length;
   }
   return true;
@@ -111,11 +111,12 @@ std::optional<format::Piece> Space::take_small(std::uint64_t bytes) {
     small_bytes_ += run.length;
     if (!goes_on) {
       small_segment_ = run.segment;
+      small_member_ = run.member;
       small_next_ = run.offset;
     }
     small_end_ = run.end();
   }
-  const format::Piece piece(small_segment_, 0, 0, small_next_, bytes);
+  const format::Piece piece(small_segment_, small_member_, 0, small_next_, bytes);
   small_next_ += length;
   return piece;
 }
@@ -123,12 +124,12 @@ std::optional<format::Piece> Space::take_small(std::uint64_t bytes) {
 void Space::trim() {
   const std::uint64_t first_unused = round_up(small_next_, page_bytes);
   if (first_unused < small_end_) {
-    const Extent unused{small_segment_, first_unused, small_end_ - first_unused};
+    const Extent unused{small_segment_, small_member_, first_unused, small_end_ - first_unused};
     // The run's end may lie inside a merged entry of used_, with pages of large blocks behind it.
     for (std::size_t i = 0; i < used_.size(); ++i) {
       const Extent entry = used_[i];
       if (entry.segment != unused.segment || !(entry.offset <= unused.offset && unused.end() <= entry.end())) continue;
-      const Extent behind{entry.segment, unused.end(), entry.end() - unused.end()};
+      const Extent behind{entry.segment, entry.member, unused.end(), entry.end() - unused.end()};
       if (behind.length > 0) used_.push_back(behind);
       used_[i].length = unused.offset - entry.offset;
       if (used_[i].length == 0) used_.erase(used_.begin() + static_cast<std::ptrdiff_t>(i));

@@ -12,9 +12,10 @@
 
 namespace forebay::client {
 
-/// A run of bytes in a segment of this server.
+/// A run of bytes in a segment, and the member of the reservation that holds the segment.
 struct Extent {
   std::uint32_t segment = 0;
+  std::uint16_t member = 0;
   std::uint64_t offset = 0;
   std::uint64_t length = 0;
 
@@ -58,6 +59,7 @@ class Space {
   std::uint64_t used_bytes_ = 0;
   // The run of pages that small pieces are taken from, part of used_.
   std::uint32_t small_segment_ = 0;
+  std::uint16_t small_member_ = 0;
   std::uint64_t small_next_ = 0;
   std::uint64_t small_end_ = 0;
   std::uint64_t small_bytes_ = 0;           // by this step's small runs, in whole pages

@@ -49,7 +49,7 @@ Result<void> Writer::Impl::send_rejoin(client::Connection& fresh) {
   std::vector<Extent> held = space.held();
   held.insert(held.end(), allocated.kept_back().begin(), allocated.kept_back().end());
   for (const Extent& extent : client::merged(std::move(held)))
-    request.held.emplace_back(extent.segment, 0, 0, extent.offset, extent.length);
+    request.held.emplace_back(extent.segment, extent.member, 0, extent.offset, extent.length);
   ASSIGN_OR_RETURN(auto answer, fresh.call(MessageType::writer_rejoin, request, MessageType::writer_rejoined));
   ASSIGN_OR_RETURN(auto body, protocol::body_of<wire::WriterRejoined>(answer));
   server_next_step = body->next_step();

@@ -123,7 +123,7 @@ Result<bool> Writer::Impl::take(Grant& granted, bool may_ask) {
                   "segment " + std::to_string(extent->segment()) + " @ " + std::to_string(extent->offset()) + " + " +
                       std::to_string(extent->length()));
     }
-    added.push_back({extent->segment(), extent->offset(), extent->length()});
+    added.push_back({extent->segment(), extent->member(), extent->offset(), extent->length()});
   }
   allocated.grant(added);
   return true;
@@ -169,9 +169,9 @@ Result<void> Writer::Impl::complete_part() {
   part.metadata_bytes = encoded.size();
   part.metadata_crc = crc32c(encoded);
   for (const format::Piece& piece : pieces)
-    part.metadata.emplace_back(piece.segment(), 0, 0, piece.offset(), piece.length());
+    part.metadata.emplace_back(piece.segment(), piece.member(), 0, piece.offset(), piece.length());
   for (const Extent& extent : space.used())
-    part.extents.emplace_back(extent.segment, 0, 0, extent.offset, extent.length);
+    part.extents.emplace_back(extent.segment, extent.member, 0, extent.offset, extent.length);
   part.next_bytes = space.used_bytes();
   return pin_if_held();
 }

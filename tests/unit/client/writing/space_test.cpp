@@ -54,6 +54,7 @@ class Occupied {
 TEST(Space, random_steps_neither_overlap_nor_lose_space) {
   forebay::testing::Random random(forebay::testing::test_seed());
   const auto below = [&](std::uint64_t limit) { return random() % limit; };
+  const SegmentLayout layout({2, 1});
   for (int round = 0; round < 200; ++round) {
     Space space;
     std::uint64_t granted = 0;
@@ -64,7 +65,7 @@ TEST(Space, random_steps_neither_overlap_nor_lose_space) {
         if (below(4) == 0) {
           const auto segment = static_cast<std::uint32_t>(below(3));
           const std::uint64_t length = page * (1 + below(40));
-          space.grant({segment, next_offset[segment], length});
+          space.grant({segment, layout.member_of(segment).value(), next_offset[segment], length});
           next_offset[segment] += length + page * below(2);
           granted += length;
         } else if (below(2) == 0) {
@@ -72,6 +73,7 @@ TEST(Space, random_steps_neither_overlap_nor_lose_space) {
           if (const auto piece = space.take_small(bytes)) {
             EXPECT_EQ(piece->offset() % 64, 0U);
             EXPECT_EQ(piece->length(), bytes);
+            EXPECT_EQ(piece->member(), layout.member_of(piece->segment()));
             occupied.add(*piece);
           } else {
             EXPECT_EQ(space.free_bytes(), 0U);
@@ -84,6 +86,7 @@ TEST(Space, random_steps_neither_overlap_nor_lose_space) {
             std::uint64_t sum = 0;
             for (std::size_t i = 0; i < pieces.size(); ++i) {
               EXPECT_EQ(pieces[i].offset() % page, 0U);
+              EXPECT_EQ(pieces[i].member(), layout.member_of(pieces[i].segment()));
               if (i + 1 < pieces.size()) {
                 EXPECT_EQ(pieces[i].length() % page, 0U);
               }
@@ -105,6 +108,7 @@ TEST(Space, random_steps_neither_overlap_nor_lose_space) {
       ASSERT_EQ(total(space.held()), granted);
       ASSERT_TRUE(occupied.within(used));
       for (std::size_t i = 0; i < used.size(); ++i) {
+        EXPECT_EQ(used[i].member, layout.member_of(used[i].segment));
         EXPECT_EQ(used[i].offset % page, 0U);
         EXPECT_EQ(used[i].length % page, 0U);
         if (i > 0 && used[i - 1].segment == used[i].segment) {
@@ -125,25 +129,25 @@ TEST(Space, random_steps_neither_overlap_nor_lose_space) {
 
 TEST(Space, step_like_the_last_one_is_contiguous) {
   Space space;
-  space.grant({0, 0, 64 * page});
+  space.grant({0, 0, 0, 64 * page});
   std::vector<format::Piece> pieces;
   ASSERT_TRUE(space.take_pages(page, pieces));
   ASSERT_TRUE(space.take_small(300));
   space.trim();
-  EXPECT_EQ(space.used(), (std::vector<Extent>{{0, 0, 2 * page}}));
+  EXPECT_EQ(space.used(), (std::vector<Extent>{{0, 0, 0, 2 * page}}));
   space.end_step();
   ASSERT_TRUE(space.take_pages(page, pieces));
   const auto small = space.take_small(300);
   ASSERT_TRUE(small);
   EXPECT_EQ(small->offset(), pieces.back().offset() + page);
   space.trim();
-  EXPECT_EQ(space.used(), (std::vector<Extent>{{0, 2 * page, 2 * page}}));
+  EXPECT_EQ(space.used(), (std::vector<Extent>{{0, 0, 2 * page, 2 * page}}));
 }
 
 TEST(Space, large_block_is_in_one_piece_where_that_is_possible) {
   Space space;
-  space.grant({0, 0, 2 * page});
-  space.grant({0, 10 * page, 20 * page});
+  space.grant({0, 0, 0, 2 * page});
+  space.grant({0, 0, 10 * page, 20 * page});
   std::vector<format::Piece> pieces;
   ASSERT_TRUE(space.take_pages(5 * page, pieces));
   EXPECT_EQ(pieces.size(), 1U);
