@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "streams/flusher.h"
 
+#include <algorithm>
+#include <iterator>
 #include <set>
 
 #include <fmt/format.h>
@@ -79,7 +81,7 @@ Flusher::~Flusher() {
 
 bool Flusher::nothing_to_do() const {
   return stream_.state().status == StreamStatus::failed ||
-         (stream_.state().next_step == durable_next_ && !stream_.waits_for_journal_sync());
+         (stream_.state().next_step == durable_next_ && releases_.empty());
 }
 
 void Flusher::request(bool soon) {
@@ -103,18 +105,35 @@ void Flusher::request(bool soon) {
   });
 }
 
-std::uint64_t Flusher::bytes_in_release() const {
-  std::uint64_t bytes = 0;
-  if (!running_) return bytes;
-  for (const auto& extents : running_->releases) {
-    for (const Extent& extent : extents) bytes += extent.length;
-  }
-  return bytes;
+void Flusher::release_when_synced(std::vector<Extent> extents, bool soon) {
+  releases_.push_back(std::move(extents));
+  request(soon);
 }
 
-std::vector<std::vector<Extent>> Flusher::take_releases() {
-  if (!running_) return {};
-  return std::exchange(running_->releases, {});
+void Flusher::hurry_releases() {
+  if (!releases_.empty()) request(true);
+}
+
+void Flusher::release_all() {
+  release(std::exchange(releases_, {}));
+  if (running_) release(std::exchange(running_->releases, {}));
+}
+
+void Flusher::release(std::vector<std::vector<Extent>> releases) {
+  for (const auto& extents : releases) {
+    for (const Extent& extent : extents) stream_.space().release(extent);
+  }
+}
+
+std::uint64_t Flusher::bytes_to_release() const {
+  const auto bytes_of = [](const std::vector<std::vector<Extent>>& releases) {
+    std::uint64_t bytes = 0;
+    for (const auto& extents : releases) {
+      for (const Extent& extent : extents) bytes += extent.length;
+    }
+    return bytes;
+  };
+  return bytes_of(releases_) + (running_ ? bytes_of(running_->releases) : 0);
 }
 
 void Flusher::rewind(std::uint64_t first) {
@@ -138,7 +157,7 @@ void Flusher::start() {
     return;
   }
   job->segments = std::move(*segments);
-  job->releases = stream_.take_unsynced_releases();
+  job->releases = std::exchange(releases_, {});
   running_ = job;
   const StreamServices& services = stream_.services();
   services.sync_worker.add([this, job, &loop = services.loop, alive = std::weak_ptr<bool>(alive_)] {
@@ -152,7 +171,7 @@ void Flusher::start() {
 
 void Flusher::give_up(Job& job) {
   running_.reset();
-  stream_.put_back_unsynced_releases(std::exchange(job.releases, {}));
+  std::ranges::move(std::exchange(job.releases, {}), std::back_inserter(releases_));
 }
 
 void Flusher::retry_later() {
@@ -211,13 +230,13 @@ void Flusher::journal_synced(const std::shared_ptr<Job>& job, Result<void> resul
   }
   running_.reset();
   if (job->rewinds == rewinds_ && job->target > durable_next_) durable_next_ = job->target;
-  for (auto& extents : job->releases) stream_.release_after_sync(std::move(extents));
+  release(std::exchange(job->releases, {}));
   stream_.group().durable_moved();
   stream_.followers().serve_all();
   stream_.apply_retention();
   const bool again = std::exchange(again_, false);
   const bool soon = std::exchange(again_soon_, false);
-  if (again || stream_.waits_for_journal_sync())
+  if (again || !releases_.empty())
     request(soon || stream_.group().waits_for_durable() || stream_.followers().waits_for_durable() ||
             !stream_.space().queue().is_empty());
 }

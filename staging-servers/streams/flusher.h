@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Makes committed steps durable in the background: syncs their segments, then appends the watermark to the journal and
-// syncs that. A failed sync is final: the stream becomes failed and the watermark stops.
+// syncs that. A failed sync is final: the stream becomes failed and the watermark stops. Space of dropped durable steps
+// comes free with the sync that makes their drop durable.
 #pragma once
 
 #include <cstdint>
@@ -24,10 +25,13 @@ class Flusher {
 
   /// There is something to flush. `soon`: somebody waits for it; otherwise it may wait to be dropped first.
   void request(bool soon);
-  /// Space that comes free when the round at hand is through.
-  std::uint64_t bytes_in_release() const;
-  /// The stream is no more: that space, which nothing in its journal refers to any longer.
-  std::vector<std::vector<Extent>> take_releases();
+  /// Space of a dropped durable step: free once the journal that says so is synced. `soon`: somebody waits for space.
+  void release_when_synced(std::vector<Extent> extents, bool soon);
+  /// Somebody waits for space now.
+  void hurry_releases();
+  /// The stream is no more: nothing in its journal refers to that space any longer.
+  void release_all();
+  std::uint64_t bytes_to_release() const;
   /// The steps from `first` on are gone: the watermark goes back.
   void rewind(std::uint64_t first);
   /// Everything, in the calling thread. For a clean shutdown.
@@ -48,10 +52,12 @@ class Flusher {
   void give_up(Job& job);
   void retry_later();
   bool nothing_to_do() const;
+  void release(std::vector<std::vector<Extent>> releases);
 
   Stream& stream_;
   std::uint64_t durable_next_ = 0;
   std::uint64_t rewinds_ = 0;
+  std::vector<std::vector<Extent>> releases_;  ///< those that the next round makes free, step by step
   std::optional<EventLoop::TimerId> timer_;
   bool timer_soon_ = false;
   std::shared_ptr<Job> running_;

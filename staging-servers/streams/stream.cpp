@@ -116,8 +116,7 @@ Result<void> Stream::note_cursor(journal::CursorMovedT moved) {
 void Stream::removed() {
   group_.removed();
   followers_.removed();
-  for (auto& extents : take_unsynced_releases()) release_after_sync(std::move(extents));
-  for (auto& extents : flusher_.take_releases()) release_after_sync(std::move(extents));
+  flusher_.release_all();
 }
 
 Result<void> Stream::group_ended(std::uint32_t incarnation, StreamStatus status, const std::string& text) {

@@ -118,23 +118,17 @@ class Stream final : public WrittenStream, public FollowedStream {
   std::uint64_t kept_bytes() const;
   /// All space that its steps hold, kept and withdrawn ones.
   std::vector<Extent> extents_of_steps() const;
-  std::uint64_t unsynced_bytes() const override;
+  std::uint64_t unsynced_bytes() const override { return flusher_.bytes_to_release(); }
   wire::StepsAnswerT list_steps(std::uint64_t first, std::uint32_t steps_max) const;
   /// Steps with a receipt lose their preciousness.
   Result<void> mark_staged(std::uint32_t epoch, const std::vector<std::uint64_t>& steps, const std::string& receipt);
 
   void unpinned(const StepKey& key) override;
-  /// Space of dropped durable steps whose drop has become durable.
-  void release_after_sync(std::vector<Extent> extents);
-  bool waits_for_journal_sync() const noexcept { return !unsynced_releases_.empty(); }
   /// A failed stream syncs nothing any more.
   bool frees_with_sync() const override {
-    return state_.status != StreamStatus::failed && (waits_for_journal_sync() || flusher_.bytes_in_release() > 0);
+    return state_.status != StreamStatus::failed && flusher_.bytes_to_release() > 0;
   }
-  void hurry_releases() override;
-  std::vector<std::vector<Extent>> take_unsynced_releases();
-  /// The sync that was to make these free did not come to its end.
-  void put_back_unsynced_releases(std::vector<std::vector<Extent>> releases);
+  void hurry_releases() override { flusher_.hurry_releases(); }
 
   /// Grace time after a group was lost, over which followers wait for a restart.
   bool grace_over() const noexcept override { return grace_over_; }
@@ -165,7 +159,6 @@ class Stream final : public WrittenStream, public FollowedStream {
   bool end_cut_ = false;
   storage::StreamState state_;
   StreamJournal journal_;
-  std::vector<std::vector<Extent>> unsynced_releases_;
   std::optional<EventLoop::TimerId> grace_timer_;
   bool grace_over_ = true;
   bool roll_posted_ = false;

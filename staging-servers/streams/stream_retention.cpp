@@ -119,10 +119,6 @@ Result<void> Stream::note_left(journal::SegmentsLeftT left) {
   return record(storage::RecordType::segments_left, std::move(left));
 }
 
-void Stream::hurry_releases() {
-  if (waits_for_journal_sync()) flusher_.request(true);
-}
-
 bool Stream::drop(const std::vector<std::uint64_t>& steps) {
   if (steps.empty()) return true;
   journal::StepsDroppedT dropped;
@@ -147,31 +143,10 @@ void Stream::free_step(const storage::StepState& step, bool durable) {
   // The next step gets this step's pieces in the same order: the newest released comes first.
   std::ranges::reverse(extents);
   if (durable) {
-    unsynced_releases_.push_back(std::move(extents));
-    flusher_.request(!space_.queue().is_empty());
+    flusher_.release_when_synced(std::move(extents), !space_.queue().is_empty());
     return;
   }
   for (const Extent& extent : extents) space_.release(extent);
-}
-
-std::vector<std::vector<Extent>> Stream::take_unsynced_releases() {
-  return std::exchange(unsynced_releases_, {});
-}
-
-void Stream::put_back_unsynced_releases(std::vector<std::vector<Extent>> releases) {
-  std::ranges::move(releases, std::back_inserter(unsynced_releases_));
-}
-
-void Stream::release_after_sync(std::vector<Extent> extents) {
-  for (const Extent& extent : extents) space_.release(extent);
-}
-
-std::uint64_t Stream::unsynced_bytes() const {
-  std::uint64_t bytes = flusher_.bytes_in_release();
-  for (const auto& extents : unsynced_releases_) {
-    for (const Extent& extent : extents) bytes += extent.length;
-  }
-  return bytes;
 }
 
 void Stream::give_way(const Extent& extent) {

@@ -20,7 +20,8 @@ constexpr std::size_t idle_mappings_max = 256;
 std::vector<Extent> pages_of(std::span<const format::Piece> pieces) {
   std::vector<Extent> extents;
   for (const format::Piece& piece : pieces)
-    extents.push_back({piece.segment(), piece.member(), piece.offset(), round_up(piece.length(), protocol::page_bytes)});
+    extents.push_back(
+        {piece.segment(), piece.member(), piece.offset(), round_up(piece.length(), protocol::page_bytes)});
   return extents;
 }
 
