@@ -5,7 +5,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -15,7 +14,6 @@
 #include <forebay/result.h>
 
 #include "base/descriptor.h"
-#include "base/return_error.h"
 
 namespace forebay::protocol {
 
@@ -53,13 +51,6 @@ Result<const T*> body_of(const Message& message) {
                 std::string("malformed message of type ") + wire::EnumNameMessageType(message.type));
   }
   return flatbuffers::GetRoot<T>(data);
-}
-
-/// The same, as an object of its own.
-template <class T>
-Result<std::unique_ptr<typename T::NativeTableType>> unpacked(const Message& message) {
-  ASSIGN_OR_RETURN(const T* body, body_of<T>(message));
-  return std::unique_ptr<typename T::NativeTableType>(body->UnPack());
 }
 
 /// The error inside a Failure message.

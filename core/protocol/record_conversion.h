@@ -17,8 +17,6 @@
 #include <forebay/reader.h>
 #include <forebay/writer.h>
 
-#include "base/return_error.h"
-
 namespace forebay::protocol {
 
 template <class Table, class Record>
@@ -49,8 +47,9 @@ inline Result<void> assign(std::string& to, const std::optional<Retention>& from
 }
 inline Result<void> assign(Retention& to, const std::string& from) {
   if (from.empty()) return {};
-  ASSIGN_OR_RETURN(auto retention, parse_retention(from));
-  to = std::move(retention);
+  auto retention = parse_retention(from);
+  if (!retention) return fail(std::move(retention.error()));
+  to = std::move(*retention);
   return {};
 }
 
@@ -62,8 +61,9 @@ Result<void> assign(std::vector<std::unique_ptr<Table>>& to, const std::vector<R
 template <class Record, class Table>
 Result<void> assign(std::vector<Record>& to, const std::vector<std::unique_ptr<Table>>& from) {
   for (const auto& table : from) {
-    ASSIGN_OR_RETURN(auto record, from_wire<Record>(*table));
-    to.push_back(std::move(record));
+    auto record = from_wire<Record>(*table);
+    if (!record) return fail(std::move(record.error()));
+    to.push_back(std::move(*record));
   }
   return {};
 }
@@ -102,8 +102,9 @@ Result<std::vector<Record>> records_of(const Vector* tables) {
   if (tables == nullptr) return records;
   for (const auto* table : *tables) {
     const std::unique_ptr<typename std::remove_cvref_t<decltype(*table)>::NativeTableType> unpacked(table->UnPack());
-    ASSIGN_OR_RETURN(auto record, from_wire<Record>(*unpacked));
-    records.push_back(std::move(record));
+    auto record = from_wire<Record>(*unpacked);
+    if (!record) return fail(std::move(record.error()));
+    records.push_back(std::move(*record));
   }
   return records;
 }

@@ -38,10 +38,10 @@ struct JournalOptions {
 struct JournalRecovery {
   std::uint64_t records = 0;
   std::uint64_t bytes_cut = 0;  ///< length of a torn tail, which is not taken off yet
-  /// Whole records in the torn tail, behind a broken one: power loss took pages out of it.
-  std::uint64_t records_cut = 0;
-  /// Whole records follow a broken one: not a torn tail but damage; those after it were not read.
-  bool damaged = false;
+  std::uint64_t records_cut =
+      0;  ///< whole records in the torn tail, behind a broken one: power loss took pages out of it
+  bool damaged =
+      false;           ///< whole records follow a broken one: not a torn tail but damage; those after it were not read
   std::string damage;  ///< where and what, for the user
 };
 

@@ -12,8 +12,6 @@
 #include <forebay/result.h>
 #include <forebay/storage/journal_generated.h>
 
-#include "base/return_error.h"
-
 namespace forebay::storage {
 
 /// Packs `record` (a FlatBuffers object, for example journal::StepCommittedT) into `builder`, whose earlier content
@@ -41,9 +39,10 @@ Result<const Table*> verified_body(std::span<const std::byte> body) {
 /// The same as an object that owns what it holds.
 template <class RecordT>
 Result<RecordT> unpack_body(std::span<const std::byte> body) {
-  ASSIGN_OR_RETURN(auto table, verified_body<typename RecordT::TableType>(body));
+  auto table = verified_body<typename RecordT::TableType>(body);
+  if (!table) return fail(std::move(table.error()));
   RecordT record;
-  table->UnPackTo(&record);
+  (*table)->UnPackTo(&record);
   return record;
 }
 

@@ -10,6 +10,7 @@
 #include "administration/audit.h"
 #include "base/return_error.h"
 #include "protocol/record_conversion.h"
+#include "protocol/unpacked.h"
 #include "streams/stream.h"
 
 namespace forebay::server {

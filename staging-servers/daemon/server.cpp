@@ -115,9 +115,7 @@ void Server::accept_remote_clients() {
 }
 
 void Server::keep(std::unique_ptr<Connection> connection) {
-  connection->number = ++connection_numbers_;
-  const std::uint64_t number = connection->number;
-  connections_.emplace(number, std::move(connection));
+  connections_.emplace(++connection_numbers_, std::move(connection));
 }
 
 void Server::pause_accepting() {
@@ -131,7 +129,7 @@ void Server::pause_accepting() {
 
 void Server::remove(Connection& connection) {
   readers_->pins().forget_process(connection.peer().pid);
-  connections_.erase(connection.number);
+  std::erase_if(connections_, [&](const auto& entry) { return entry.second.get() == &connection; });
   // It may have been the last that could write to a segment.
   reservations_->space_may_be_free();
 }

@@ -103,8 +103,6 @@ class Connection {
   /// Expires with the connection: for answers that come from a worker.
   std::weak_ptr<const bool> alive() const noexcept { return alive_; }
 
-  /// Given by the server, in the order in which clients came.
-  std::uint64_t number = 0;
   /// Segments that this peer has a descriptor of.
   std::set<std::uint32_t> segments_sent;
 

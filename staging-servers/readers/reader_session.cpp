@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/return_error.h"
 #include "base/uuid.h"
+#include "protocol/unpacked.h"
 #include "readers/reader_registry.h"
 #include "space/reservation_space.h"
 

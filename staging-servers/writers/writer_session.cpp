@@ -2,6 +2,7 @@
 #include "writers/writer_session.h"
 
 #include "base/return_error.h"
+#include "protocol/unpacked.h"
 #include "space/reservation_space.h"
 #include "writers/writer_group.h"
 
