@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/segment_layout.h"
 #include "tests/support/randomness.h"
 
 namespace forebay::client {
