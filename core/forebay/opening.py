@@ -16,6 +16,7 @@ from forebay.errors import (
     StreamNotFoundError,
 )
 from forebay.instance import InstanceLike, instance_of, instance_path, server_place
+from forebay.missing_stream import open_reader, stream_not_found
 from forebay.options import flag, integer, milliseconds, text, unknown_option
 from forebay.records import Address, LauncherRank, Retention, launcher_rank
 from forebay.stream import Distribution, Mode, Stream, Verify, Watermark
@@ -97,7 +98,8 @@ def open(  # noqa: A001 - forebay.open is meant to read like the builtin
         by ``variable.verify()``.
     timeout : float, optional
         Seconds to wait for the stream to exist (mode ``"r"``), or for the whole writer group and the readers it waits
-        for; None: for ever.
+        for; None: for ever. After a second the logger ``forebay.waiting`` says which stream is waited for, and which
+        near names there are.
     reconnect_timeout : float, optional
         Seconds that a restarting server is waited for.
 
@@ -173,7 +175,10 @@ def open(  # noqa: A001 - forebay.open is meant to read like the builtin
     try:
         if mode == "r":
             server = server_place(instance)
-            native = _core.Reader.open(place.path, server=server, **reader_options)
+            try:
+                native = open_reader(place, server, reader_options)
+            except (NotFoundError, DeadlineExceededError) as error:
+                raise stream_not_found(error, place, server) from None
             return Stream(place, reader_options, server, instance_path(instance), native)
         options = {"timeout": timeout, "reconnect_timeout": reconnect_timeout, **options}
         found = _place_in_group(options.pop("rank", None), options.pop("ranks", None), options.pop("group", None))
@@ -190,12 +195,10 @@ def open(  # noqa: A001 - forebay.open is meant to read like the builtin
             server=server,
         )
         return WritableStream(place, mode, reader_options, server, instance_path(instance), writer)
+    except StreamNotFoundError:
+        raise
     except NotFoundError as error:
         raise StreamNotFoundError(error.what, error.where) from None
-    except DeadlineExceededError as error:
-        if mode == "r":
-            raise StreamNotFoundError(error.what, error.where) from None
-        raise
 
 
 _COMMON_OPTIONS = tuple(name for name in inspect.signature(open).parameters if name != "options")

@@ -3,14 +3,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import logging
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol, TextIO
 
 from forebay.errors import ForebayError, StreamFailedError, StreamInterruptedError, description_of
 
-__all__ = ["Json", "JsonReporter", "Progress", "Reporter", "describe_failure"]
+__all__ = ["Json", "JsonReporter", "Progress", "Reporter", "describe_failure", "notes_of_waits"]
 
 Json = dict[str, Any]
 
@@ -88,6 +91,23 @@ class JsonReporter:
     def _write(self, event: Json) -> None:
         self._out.write(json.dumps(event) + "\n")
         self._out.flush()
+
+
+@contextlib.contextmanager
+def notes_of_waits(reporter: Reporter) -> Iterator[None]:
+    """What the library says of a long wait becomes a note of the stage."""
+
+    class Noting(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            reporter.note(record.getMessage())
+
+    logger = logging.getLogger("forebay.waiting")
+    handler = Noting()
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
 
 
 def describe_failure(error: BaseException) -> Json:

@@ -42,7 +42,7 @@ from forebay.workflows.staging.formats import output_format
 from forebay.workflows.staging.output_making import CHECKED_AT_ONCE, DamagedStepError, Making, OutputMaker
 from forebay.workflows.staging.outputs import type_name, unchecked_variables
 from forebay.workflows.staging.receipt import FileEntry, StepEntry, VariableEntry, files_match
-from forebay.workflows.staging.reporting import Json, Reporter
+from forebay.workflows.staging.reporting import Json, Reporter, notes_of_waits
 from forebay.workflows.staging.step_source import choose_kept_steps, followed_steps, kept_steps
 
 __all__ = ["stage_steps"]
@@ -68,7 +68,10 @@ def stage_steps(job: StepsJob, reporter: Reporter, instance: InstanceLike | None
         raise InvalidArgumentError(f"{address} names a step; write {address.path} --steps {address.step}")
     directory = Path(job.destination)
     open_timeout = None if job.follow else 0.0
-    with forebay.open(address.path, instance=instance, timeout=open_timeout) as stream:
+    with (
+        notes_of_waits(reporter),
+        forebay.open(address.path, instance=instance, timeout=open_timeout) as stream,
+    ):
         Destination.prepare(directory)
         with publication.destination_lock(directory):
             destination = Destination(directory)
