@@ -139,7 +139,7 @@ SUITES: dict[str, Suite] = {
         (Pytest(("tests/tomography",)),),
         seconds_max=600,
         when=When.DEEP,
-        extras=("tomography",),
+        extras=("tomography", "zarr", "backends"),
     ),
     "viz": Suite(
         "scenes, also in Chromium, and files that VisIt, ParaView and yt follow, read by VTK and yt",

@@ -42,13 +42,19 @@ def reconstruct_command(
     filter_name: Annotated[
         str, typer.Option("--filter", metavar="NAME", help="ramp, shepp-logan, cosine, hamming or hann.")
     ] = "ramp",
+    extended: Annotated[
+        bool, typer.Option("--extended", help="A scan of 360 degrees about an axis near an edge of the detector.")
+    ] = False,
+    without_rings: Annotated[
+        bool, typer.Option("--without-rings", help="Remove rings from the slices when the scan has ended.")
+    ] = False,
     timeout_seconds: TimeoutOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Reconstruct slices of a scan by filtered back-projection while it runs, until it has ended.
 
-    The scan is a stream that forebay.connectors.tomography wrote: from a Data Exchange file by ingest(), or frame by
-    frame by ScanWriter.
+    The scan is a stream that forebay.connectors.tomography wrote: from a file by ingest() (Data Exchange, NXtomo,
+    ALS 8.3.2), or frame by frame by ScanWriter.
     """
     forebay.Address.parse(stream)  # a mistaken one is told before a missing package
     needs_packages("reconstruction", "tomography", "skimage")
@@ -71,6 +77,8 @@ def reconstruct_command(
             consumer=consumer,
             timeout=timeout_seconds,
             filter_name=filter_name,
+            extended=extended,
+            without_rings=without_rings,
         ):
             _write_preview(latest, out / "preview.png")
             messages.print(

@@ -18,6 +18,7 @@ from forebay.connectors.opening import followed_stream
 from forebay.connectors.tomography.center import find_center
 from forebay.connectors.tomography.projections import minus_log, normalize
 from forebay.connectors.tomography.reconstruction import recon
+from forebay.connectors.tomography.rings import remove_rings
 from forebay.errors import InvalidArgumentError
 from forebay.instance import InstanceLike
 
@@ -62,10 +63,12 @@ class LiveReconstruction:
         until then it is the middle. When the estimate changes, all batches are back-projected again.
     filter_name : str
         As in :func:`recon`.
+    extended : bool
+        As in :func:`recon`: the axis is near an edge. Previews before 360 degrees lack a part.
     """
 
-    def __init__(self, *, center: float | None = None, filter_name: str = "ramp") -> None:
-        self._given, self._filter_name = center, filter_name
+    def __init__(self, *, center: float | None = None, filter_name: str = "ramp", extended: bool = False) -> None:
+        self._given, self._filter_name, self._extended = center, filter_name, extended
         self._center = center
         self._lines: list[NDArray[np.float32]] = []
         self._theta: list[NDArray[np.float64]] = []
@@ -108,16 +111,23 @@ class LiveReconstruction:
             self._sum += self._part(lines, self._theta[-1])
         return (self._sum / self._angles).astype(np.float32)
 
+    def without_rings(self) -> NDArray[np.float32]:
+        """The slices of all projections so far, after :func:`remove_rings`."""
+        if not self._lines:
+            raise InvalidArgumentError("there are no projections yet")
+        lines = remove_rings(np.concatenate(self._lines))
+        return (self._part(lines, np.concatenate(self._theta)) / self._angles).astype(np.float32)
+
     def _part(self, lines: NDArray[np.float32], theta: NDArray[np.float64]) -> NDArray[np.float64]:
         """The back-projection of some angles, weighted by their number: ``recon`` gives the mean over its angles."""
-        image = recon(lines, np.radians(theta), self._center, filter_name=self._filter_name)
+        image = recon(lines, np.radians(theta), self._center, filter_name=self._filter_name, extended=self._extended)
         return image.astype(np.float64) * len(lines)
 
     def _estimate(self) -> float:
         if self._given is not None:
             return self._given
         try:
-            return find_center(np.concatenate(self._lines), np.concatenate(self._theta))
+            return find_center(np.concatenate(self._lines), np.concatenate(self._theta), extended=self._extended)
         except InvalidArgumentError:
             return float(self._lines[0].shape[2] - 1) / 2
 
@@ -131,6 +141,8 @@ def reconstruct(
     consumer: str = "",
     timeout: float | None = None,
     filter_name: str = "ramp",
+    extended: bool = False,
+    without_rings: bool = False,
 ) -> Iterator[Slices]:
     """Follows a scan and yields its slices after each batch of angles, until the scan has ended.
 
@@ -151,13 +163,17 @@ def reconstruct(
         were taken from this iterator, so that a crash begins anew with all projections.
     timeout : float, optional
         Seconds that one wait for the next batch may take.
+    extended : bool
+        A scan of 360 degrees about an axis near an edge of the detector: slices reach as far as the longer side.
+    without_rings : bool
+        When the scan has ended, its slices come once more, with rings removed by :func:`remove_rings`.
 
     Raises
     ------
     InvalidArgumentError
         The stream is no scan, or a row lies outside the detector.
     """
-    live = LiveReconstruction(center=center, filter_name=filter_name)
+    live = LiveReconstruction(center=center, filter_name=filter_name, extended=extended)
     white: NDArray[Any] | None = None
     dark: NDArray[Any] | None = None
     with (
@@ -167,7 +183,7 @@ def reconstruct(
         last: Step | None = None
         for step in follower:
             if step.rewound:
-                live = LiveReconstruction(center=center, filter_name=filter_name)
+                live = LiveReconstruction(center=center, filter_name=filter_name, extended=extended)
             chosen = _rows(step, rows)
             white = _taken(step, "white", chosen) if "white" in step else white
             dark = _taken(step, "dark", chosen) if "dark" in step else dark
@@ -180,6 +196,9 @@ def reconstruct(
             assert live.center is not None
             yield Slices(image, live.angles, live.center, step.number, chosen)
             last = step
+        if without_rings and last is not None:
+            assert live.center is not None
+            yield Slices(live.without_rings(), live.angles, live.center, last.number, _rows(last, rows))
         if consumer and last is not None:
             last.ack()
 

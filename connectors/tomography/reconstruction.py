@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reconstructs slices from line integrals with scikit-image; the signature is that of TomoPy's ``recon``."""
+"""Reconstructs slices from line integrals; the signature is that of TomoPy's ``recon``."""
 
 from __future__ import annotations
 
@@ -8,14 +8,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from skimage.transform import iradon, iradon_sart
 
-from forebay.errors import InvalidArgumentError, UnsupportedError
+from forebay.connectors.tomography.backends import Request, backend_of
+from forebay.errors import InvalidArgumentError
 
-__all__ = ["ALGORITHMS", "recon"]
-
-#: What scikit-image has; other names are refused, never taken for one of these.
-ALGORITHMS = ("fbp", "sart")
+__all__ = ["recon"]
 
 FloatArray = NDArray[np.float32]
 
@@ -30,8 +27,10 @@ def recon(
     ncore: int | None = None,
     nchunk: int | None = None,
     *,
+    backend: str = "scikit-image",
     filter_name: str = "ramp",
     num_iter: int = 1,
+    extended: bool = False,
 ) -> FloatArray:
     """Reconstructs slices of a parallel-beam scan.
 
@@ -43,29 +42,36 @@ def recon(
         Angles in radians.
     center : float, optional
         Column of the axis of rotation; None: the middle.
-    algorithm : {"fbp", "sart"}
-        Filtered back-projection, or the simultaneous algebraic technique with ``num_iter`` passes.
+    algorithm : str
+        What the backend has: ``fbp`` (filtered back-projection) and ``sart`` (simultaneous algebraic technique) of
+        scikit-image; ``fbp`` and ``dfi`` (direct Fourier inversion) of algotom; ``fbp``, ``sart``, ``sirt`` and
+        ``cgls`` of ASTRA; whatever TomoPy has.
     init_recon : array, shape (rows, columns, columns), optional
-        What ``sart`` begins with.
+        What iterative algorithms begin with.
     ncore, nchunk : int, optional
         Taken for TomoPy's sake; slices are computed one after another.
+    backend : {"scikit-image", "algotom", "astra", "tomopy"}
+        Who computes. All but the first must be installed by you.
     filter_name : str
         Filter of ``fbp``: ``ramp``, ``shepp-logan``, ``cosine``, ``hamming`` or ``hann``.
+    num_iter : int
+        Passes of iterative algorithms.
+    extended : bool
+        The scan is one of 360 degrees about an axis near an edge of the detector: each line of one side was seen once,
+        those near the axis twice. Slices reach as far as the longer side.
 
     Returns
     -------
     array, shape (rows, columns, columns)
-        Attenuation per pixel; the axis lies in the middle, and what is outside the circle is 0.
+        Attenuation per pixel; the axis lies in the middle, and what is outside the circle is 0. With ``extended`` both
+        extents are the odd number that is twice the longer side.
 
     Raises
     ------
     UnsupportedError
-        scikit-image does not have the algorithm.
+        The backend is not installed, or does not have the algorithm.
     """
-    if algorithm not in ALGORITHMS:
-        raise UnsupportedError(
-            f"scikit-image has no algorithm {algorithm!r}: take one of {', '.join(ALGORITHMS)}, or call TomoPy itself"
-        )
+    library = backend_of(backend, algorithm)
     sinograms = np.asarray(tomo, np.float32)
     if sinograms.ndim != 3:
         raise InvalidArgumentError(f"projections are (angles, rows, columns), not {sinograms.shape}")
@@ -79,20 +85,33 @@ def recon(
     axis = (columns - 1) / 2 if center is None else float(center)
     if not 0 <= axis <= columns - 1:
         raise InvalidArgumentError(f"the centre of rotation is a column from 0 to {columns - 1}, not {axis:g}")
-    degrees = np.degrees(theta)
-    result = np.empty((rows, columns, columns), np.float32)
+    radians = np.asarray(theta, np.float64)
+    if extended:
+        if init_recon is not None:
+            raise InvalidArgumentError("init_recon does not go with extended")
+        sinograms = sinograms * _weights_of_full_turn(columns, axis)
+    slices: list[NDArray[Any]] = []
     for row in range(rows):
-        centred, margin = _centred(sinograms[row], axis)
-        if algorithm == "fbp":
-            image = iradon(centred.T, theta=degrees, filter_name=filter_name, circle=True)
-        else:
-            image = None
-            if init_recon is not None:
-                image = np.pad(np.asarray(init_recon[row], np.float64), _paddings(margin, columns, centred.shape[1]))
-            for _ in range(num_iter):
-                image = iradon_sart(centred.T.astype(np.float64), theta=degrees, image=image)
-        result[row] = image[margin : margin + columns, margin : margin + columns]
-    return result
+        wide, margin = _centred(sinograms[row], axis)
+        first = None
+        if init_recon is not None:
+            first = np.pad(np.asarray(init_recon[row], np.float64), _paddings(margin, columns, wide.shape[1]))
+        image = library.slice(Request(wide, radians, algorithm, filter_name, num_iter, first))
+        slices.append(image if extended else image[margin : margin + columns, margin : margin + columns])
+    return np.stack(slices).astype(np.float32, copy=False)
+
+
+def _weights_of_full_turn(columns: int, axis: float) -> FloatArray:
+    """Weights by which a line that was seen twice in a full turn counts as much as one that was seen once.
+
+    They grow linearly over the columns that lie as near to the axis as the nearer edge, so that filtering sees no step
+    (displaced detector: Wang, Medical Physics 29, 2002, 1634).
+    """
+    distance = np.arange(columns, dtype=np.float64) - axis
+    reach = max(min(axis, columns - 1 - axis), 0.5)
+    if axis > columns - 1 - axis:
+        distance = -distance
+    return np.asarray(1.0 + np.clip(distance / reach, -1.0, 1.0), np.float32)
 
 
 def _centred(sinogram: FloatArray, axis: float) -> tuple[FloatArray, int]:

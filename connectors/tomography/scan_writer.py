@@ -11,7 +11,7 @@ So the sinogram of some rows is read without the others. A step has
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,11 +66,18 @@ class ScanWriter(ClosingOnSuccess):
 
     def white(self, frame: Array) -> None:
         """Adds a white (flat) field, which counts for the projections that come after it."""
-        self._field("white", frame)
+        self.field("white", frame)
 
     def dark(self, frame: Array) -> None:
         """Adds a dark field, which counts for the projections that come after it."""
-        self._field("dark", frame)
+        self.field("dark", frame)
+
+    def field(self, kind: Literal["white", "dark"], frame: Array) -> None:
+        """Adds a white or dark field."""
+        # It counts from its step on, so projections from before it have to be in an earlier one.
+        if self._frames:
+            self._write()
+        self._fields[kind].append(self._checked(frame))
 
     def close(self) -> None:
         """Writes the frames that are left and ends the stream. Idempotent."""
@@ -81,12 +88,6 @@ class ScanWriter(ClosingOnSuccess):
     def abandon(self) -> None:
         """Leaves the stream interrupted, without the frames that are left. Idempotent."""
         self._stream.abandon()
-
-    def _field(self, name: str, frame: Array) -> None:
-        # A field counts from its step on, so projections from before it have to be in an earlier one.
-        if self._frames:
-            self._write()
-        self._fields[name].append(self._checked(frame))
 
     def _checked(self, frame: Array) -> Array:
         if frame.ndim != 2 or (self._extents is not None and frame.shape != self._extents):

@@ -39,6 +39,15 @@ def test_arrow() -> None:
     ]
 
 
+def test_training() -> None:
+    lines = lines_of("14_training.py", "demo/oscillator")
+    assert [line.partition(":")[0] for line in lines[:4]] == [f"step {number}" for number in range(0, 20, 5)]
+    errors = [float(line.rpartition(" ")[2]) for line in lines[:4]]
+    assert errors[0] > 0.5
+    assert errors[3] < 0.01
+    assert lines[4] == "learned a turn by 0.30"
+
+
 def test_zarr_and_files() -> None:
     assert lines_of("08_zarr_and_files.py", "demo/field") == [
         "(4, 64, 64) in chunks of (1, 32, 32)",

@@ -15,17 +15,13 @@ import numpy as np
 import pytest
 import tifffile
 from PIL import Image
-from skimage.data import shepp_logan_phantom
-from skimage.transform import radon, resize
 
 import forebay
 from forebay.connectors import tomography
 from tests.support.staging_server import StagingServer
+from tests.tomography.phantom import COLUMNS, OFFSET, error_of, scan
 
 ROOT = Path(__file__).resolve().parents[2]
-COLUMNS = 256
-# Columns that the phantom's axis is away from the detector's middle.
-OFFSET = 7
 
 
 def tooth() -> Path:
@@ -35,30 +31,6 @@ def tooth() -> Path:
     if not path.is_file():
         pytest.skip(f"the scan tooth.h5 is not there: set FOREBAY_TOOTH to its path, or put it at {path}")
     return path
-
-
-def phantom() -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-    image: np.ndarray[tuple[int, ...], np.dtype[np.float64]] = resize(shepp_logan_phantom(), (COLUMNS, COLUMNS))
-    return image
-
-
-def scan(angles: int = 180) -> tuple[np.ndarray, np.ndarray, float]:
-    """Line integrals (angles, 2 rows, columns), angles in degrees, and the column of the axis."""
-    theta = np.linspace(0.0, 180.0, angles, endpoint=False)
-    lines = radon(phantom(), theta).T
-    shifted = np.roll(np.pad(lines, ((0, 0), (16, 16))), OFFSET, axis=1)
-    # skimage turns about column n // 2.
-    return np.stack([shifted, 0.5 * shifted], 1).astype(np.float32), theta, COLUMNS // 2 + 16 + OFFSET
-
-
-def error_of(image: np.ndarray) -> float:
-    """Root mean square of the difference to the phantom, within the circle."""
-    size = image.shape[0]
-    margin = size // 2 - COLUMNS // 2
-    inner = image[margin : margin + COLUMNS, margin : margin + COLUMNS]
-    y, x = np.mgrid[:COLUMNS, :COLUMNS] - COLUMNS // 2
-    inside = np.hypot(x, y) < 0.95 * COLUMNS / 2
-    return float(np.sqrt(np.mean((inner - phantom())[inside] ** 2)))
 
 
 def write_detector_scan(path: Path, *, units: str = "degrees", angles: int = 45) -> None:

@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes a scan from its stream to files: Data Exchange, a TIFF stack, or Zarr. They appear whole, under their name."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+import forebay
+from forebay import Address, Stream
+from forebay.errors import AlreadyExistsError, InvalidArgumentError
+
+__all__ = ["Layout", "export"]
+
+Layout: TypeAlias = Literal["data-exchange", "tiff", "zarr"]
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """What a step has: projections with their angles, and the fields that were taken before them."""
+
+    projections: NDArray[Any]
+    theta: NDArray[np.float64]
+    fields: dict[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class _Extents:
+    """How much there is of each kind, and what a frame is."""
+
+    projections: int
+    white: int
+    dark: int
+    frame: tuple[int, int]
+    dtype: np.dtype[Any]
+
+
+def export(address: str | Address | Stream, path: str | os.PathLike[str], layout: Layout = "data-exchange") -> int:
+    """Writes all frames of a scan that has ended, as the detector gave them.
+
+    Parameters
+    ----------
+    address : str, Address or Stream
+        What :class:`ScanWriter` or :func:`ingest` wrote.
+    path : path
+        What is made; it must not exist.
+
+        - ``data-exchange``: an HDF5 file with ``/exchange/data``, ``data_white``, ``data_dark`` and ``theta``.
+        - ``tiff``: a folder with ``projection_000000.tif``, ``white_0000.tif``, ``dark_0000.tif``, and ``theta.txt``
+          with an angle in degrees for each projection.
+        - ``zarr``: a group with the arrays ``data``, ``data_white``, ``data_dark`` and ``theta``; needs
+          ``forebay[zarr]``.
+
+        Fields that were taken several times follow one another. ``theta_white`` and ``theta_dark`` are the angles of
+        the projections that came next, also in Zarr.
+
+    Returns
+    -------
+    int
+        Number of projections.
+
+    Raises
+    ------
+    InvalidArgumentError
+        The stream is no scan, or steps of it were dropped.
+    AlreadyExistsError
+        ``path`` exists.
+    """
+    writers: dict[str, Callable[[Path, _Extents, Iterator[_Batch]], None]] = {
+        "data-exchange": _write_data_exchange,
+        "tiff": _write_tiff,
+        "zarr": _write_zarr,
+    }
+    if layout not in writers:
+        raise InvalidArgumentError(f"the layout is one of {', '.join(writers)}, not {layout!r}")
+    target = Path(path)
+    if target.exists():
+        raise AlreadyExistsError("it exists: export to another path, or remove it", str(target))
+    with nullcontext(address) if isinstance(address, Stream) else forebay.open(address) as stream:
+        extents = _measure(stream)
+        temporary = target.with_name(f".{target.name}.part")
+        _remove(temporary)
+        try:
+            writers[layout](temporary, extents, _batches(stream))
+            temporary.rename(target)
+        finally:
+            _remove(temporary)
+    return extents.projections
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _measure(stream: Stream) -> _Extents:
+    where = f"stream {stream.address}"
+    steps = stream.steps()
+    numbers = [step.number for step in steps]
+    if numbers != list(range(len(numbers))) or not numbers:
+        raise InvalidArgumentError(
+            "only a whole scan can be exported, and steps of it were dropped: write it without retention, or with "
+            "retention that waits for a consumer",
+            where,
+        )
+    counts = {"projections": 0, "white": 0, "dark": 0}
+    frame: tuple[int, int] | None = None
+    dtype = np.dtype(np.uint16)
+    for number in numbers:
+        with stream[number] as step:
+            if "projections" not in step or "theta" not in step:
+                raise InvalidArgumentError("the stream is no scan: it has no variables projections and theta", where)
+            for name in counts:
+                if name in step:
+                    counts[name] += step[name].shape[0]
+            shape = step["projections"].shape
+            frame, dtype = (shape[1], shape[2]), step["projections"].dtype
+    assert frame is not None
+    return _Extents(counts["projections"], counts["white"], counts["dark"], frame, dtype)
+
+
+def _batches(stream: Stream) -> Iterator[_Batch]:
+    for number in range(len(stream)):
+        with stream[number] as step:
+            fields = {name: step[name][...] for name in ("white", "dark") if name in step}
+            yield _Batch(step["projections"][...], np.asarray(step["theta"][...], np.float64), fields)
+
+
+def _fill(arrays: dict[str, Any], batches: Iterator[_Batch]) -> None:
+    """Puts batches one after another into arrays by the names of Data Exchange."""
+    ends = {"data": 0, "white": 0, "dark": 0}
+    for batch in batches:
+        for name, frames in batch.fields.items():
+            begin, ends[name] = ends[name], ends[name] + len(frames)
+            arrays[f"data_{name}"][begin : ends[name]] = frames
+            arrays[f"theta_{name}"][begin : ends[name]] = np.full(len(frames), batch.theta[0])
+        begin, ends["data"] = ends["data"], ends["data"] + len(batch.theta)
+        arrays["data"][begin : ends["data"]] = batch.projections
+        arrays["theta"][begin : ends["data"]] = batch.theta
+
+
+def _shapes(extents: _Extents) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
+    """Extents and types of the arrays."""
+    degrees = np.dtype(np.float64)
+    shapes: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {
+        "data": ((extents.projections, *extents.frame), extents.dtype),
+        "theta": ((extents.projections,), degrees),
+    }
+    for name, count in (("white", extents.white), ("dark", extents.dark)):
+        shapes[f"data_{name}"] = ((count, *extents.frame), extents.dtype)
+        shapes[f"theta_{name}"] = ((count,), degrees)
+    return shapes
+
+
+def _write_data_exchange(path: Path, extents: _Extents, batches: Iterator[_Batch]) -> None:
+    import h5py
+
+    axes = {"data": "theta:y:x", "data_white": "theta_white:y:x", "data_dark": "theta_dark:y:x"}
+    with h5py.File(path, "w") as file:
+        file["implements"] = "exchange:measurement"
+        exchange = file.create_group("exchange")
+        arrays = {name: exchange.create_dataset(name, *kind) for name, kind in _shapes(extents).items()}
+        for name, array in arrays.items():
+            array.attrs["units"] = "counts" if name in axes else "degrees"
+            if name in axes:
+                array.attrs["axes"] = axes[name]
+        arrays["data"].attrs["description"] = "transmission"
+        _fill(arrays, batches)
+        file.flush()
+    with path.open("rb") as written:
+        os.fsync(written.fileno())
+
+
+def _write_tiff(path: Path, extents: _Extents, batches: Iterator[_Batch]) -> None:
+    import tifffile
+
+    path.mkdir()
+    ends = {"projection": 0, "white": 0, "dark": 0}
+    theta: list[float] = []
+
+    def write(name: str, frames: NDArray[Any], digits: int) -> None:
+        for frame in frames:
+            tifffile.imwrite(path / f"{name}_{ends[name]:0{digits}d}.tif", np.ascontiguousarray(frame))
+            ends[name] += 1
+
+    for batch in batches:
+        for name, frames in batch.fields.items():
+            write(name, frames, 4)
+        write("projection", batch.projections, 6)
+        theta += batch.theta.tolist()
+    (path / "theta.txt").write_text("".join(f"{angle!r}\n" for angle in theta))
+
+
+def _write_zarr(path: Path, extents: _Extents, batches: Iterator[_Batch]) -> None:
+    import zarr
+
+    group = zarr.create_group(path)
+    arrays = {}
+    for name, (shape, dtype) in _shapes(extents).items():
+        # A chunk is a band of rows over some angles: sinograms and frames cost alike.
+        chunks = tuple(max(min(extent, part), 1) for extent, part in zip(shape, (16, 64, 1024), strict=False))
+        arrays[name] = group.create_array(name, shape=shape, chunks=chunks, dtype=dtype)
+    _fill(cast(dict[str, Any], arrays), batches)
