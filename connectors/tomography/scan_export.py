@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -205,9 +205,9 @@ def _write_zarr(path: Path, extents: _Extents, batches: Iterator[_Batch]) -> Non
     import zarr
 
     group = zarr.create_group(path)
-    arrays = {}
+    arrays: dict[str, Any] = {}
     for name, (shape, dtype) in _shapes(extents).items():
         # A chunk is a band of rows over some angles: sinograms and frames cost alike.
         chunks = tuple(max(min(extent, part), 1) for extent, part in zip(shape, (16, 64, 1024), strict=False))
         arrays[name] = group.create_array(name, shape=shape, chunks=chunks, dtype=dtype)
-    _fill(cast(dict[str, Any], arrays), batches)
+    _fill(arrays, batches)
