@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -14,9 +13,10 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-import forebay
 from forebay import Address, Stream
+from forebay.connectors.opening import followed_stream
 from forebay.errors import AlreadyExistsError, InvalidArgumentError
+from forebay.instance import InstanceLike
 
 __all__ = ["Layout", "export"]
 
@@ -43,7 +43,13 @@ class _Extents:
     dtype: np.dtype[Any]
 
 
-def export(address: str | Address | Stream, path: str | os.PathLike[str], layout: Layout = "data-exchange") -> int:
+def export(
+    address: str | Address | Stream,
+    path: str | os.PathLike[str],
+    layout: Layout = "data-exchange",
+    *,
+    instance: InstanceLike | None = None,
+) -> int:
     """Writes all frames of a scan that has ended, as the detector gave them.
 
     Parameters
@@ -61,6 +67,8 @@ def export(address: str | Address | Stream, path: str | os.PathLike[str], layout
 
         Fields that were taken several times follow one another. ``theta_white`` and ``theta_dark`` are the angles of
         the projections that came next, also in Zarr.
+    instance : Instance or path, optional
+        The instance that has the stream, as in :func:`forebay.open`.
 
     Returns
     -------
@@ -84,7 +92,7 @@ def export(address: str | Address | Stream, path: str | os.PathLike[str], layout
     target = Path(path)
     if target.exists():
         raise AlreadyExistsError("it exists: export to another path, or remove it", str(target))
-    with nullcontext(address) if isinstance(address, Stream) else forebay.open(address) as stream:
+    with followed_stream(address, instance) as stream:
         extents = _measure(stream)
         temporary = target.with_name(f".{target.name}.part")
         _remove(temporary)
