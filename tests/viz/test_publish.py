@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,7 @@ from vtkmodules.vtkIOXML import vtkXMLImageDataReader
 
 import forebay
 from forebay.viz.publishing.publication import Publication, Viewer
+from tests.support.load import until
 from tests.support.staging_server import StagingServer
 from tests.viz.conftest import SHAPE, field, write_flow
 
@@ -70,6 +72,109 @@ def test_yt_reads_each_step_as_a_series(flow: str, tmp_path: Path) -> None:
         grid = dataset.covering_grid(0, dataset.domain_left_edge, dataset.domain_dimensions)
         np.testing.assert_array_equal(np.asarray(grid["chombo", "T"]).transpose(2, 1, 0), field(number))
         np.testing.assert_array_equal(np.asarray(grid["chombo", "velocity_y"]).transpose(2, 1, 0), 2 * field(number))
+
+
+def xdmf_steps(index: Path) -> list[tuple[float, np.ndarray, np.ndarray]]:
+    """Time, T and the third component of velocity of each step, as VTK's reader gives them."""
+    from vtkmodules.vtkCommonExecutionModel import vtkStreamingDemandDrivenPipeline
+    from vtkmodules.vtkIOXdmf2 import vtkXdmfReader
+
+    reader = vtkXdmfReader()
+    reader.SetFileName(str(index))
+    reader.UpdateInformation()
+    times = reader.GetOutputInformation(0).Get(vtkStreamingDemandDrivenPipeline.TIME_STEPS()) or (0.0,)
+    found = []
+    for time in times:
+        reader.UpdateTimeStep(time)
+        image = reader.GetOutputDataObject(0)
+        assert image.GetSpacing() == (0.5, 0.5, 0.5)
+        assert image.GetOrigin() == (1.0, 2.0, 3.0)
+        assert image.GetDimensions() == (11, 9, 7)
+        cells = image.GetCellData()
+        velocity = vtk_to_numpy(cells.GetArray("velocity")).reshape(*SHAPE, 3)
+        found.append((time, vtk_to_numpy(cells.GetArray("T")).reshape(SHAPE).copy(), velocity[..., 2].copy()))
+    return found
+
+
+def test_vtk_reads_xdmf_over_hdf5_and_publishing_continues_it(reservation: str, tmp_path: Path) -> None:
+    address = f"{reservation}/flow"
+    write_flow(address, 0, 2)
+    options = ("--for", "paraview", "--format", "xdmf", "--json")
+    assert told(publish(address, tmp_path, *options))["index"] == str(tmp_path / "flow.xdmf")
+    write_flow(address, 2, 4, mode="a")
+    assert told(publish(address, tmp_path, *options)) == {
+        "published": 2,
+        "steps": [0, 1, 2, 3],
+        "index": str(tmp_path / "flow.xdmf"),
+    }
+    steps = xdmf_steps(tmp_path / "flow.xdmf")
+    assert [time for time, _, _ in steps] == [0.0, 0.25, 0.5, 0.75]
+    for number, (_, temperature, component) in enumerate(steps):
+        np.testing.assert_array_equal(temperature, field(number))
+        np.testing.assert_array_equal(component, 3 * field(number))
+    (tmp_path / "flow.xdmf").write_text("no index")
+    assert "was not written by forebay publish" in publish(address, tmp_path, *options[:-1]).stderr
+
+
+def test_xdmf_is_for_paraview_alone(flow: str, tmp_path: Path) -> None:
+    done = publish(flow, tmp_path, "--for", "yt", "--format", "xdmf")
+    assert done.returncode == 1
+    assert "--format xdmf goes with --for paraview" in done.stderr
+
+
+#: Records the commands that a script gives. It is not VisIt, which was not at hand.
+FAKE_VISIT = """
+import os, runpy, sys
+folder = sys.argv[1]
+calls = []
+
+class Named:
+    name = "T"
+    PNG = 4
+
+def recorded(command, result=None):
+    def call(*arguments):
+        calls.append(command)
+        if command == "SaveWindow":
+            with open(os.path.join(folder, "calls"), "a") as file:
+                file.write(" ".join(calls) + "\\n")
+            calls.clear()
+        return result
+    return call
+
+class MetaData:
+    def GetScalars(self, number):
+        return Named()
+
+def states():
+    with open(os.path.join(folder, "flow.visit")) as file:
+        return len(file.read().splitlines())
+
+commands = {name: recorded(name) for name in ("OpenDatabase", "AddPlot", "DrawPlots", "SetTimeSliderState",
+    "SetSaveWindowAttributes", "SaveWindow", "CheckForNewStates")}
+commands |= {"TimeSliderGetNStates": states, "SaveWindowAttributes": Named, "GetMetaData": lambda name: MetaData()}
+runpy.run_path(os.path.join(folder, "visit_follow.py"), init_globals=commands)
+"""
+
+
+def test_script_for_visit_draws_each_newest_state(reservation: str, tmp_path: Path) -> None:
+    address = f"{reservation}/flow"
+    write_flow(address, 0, 2)
+    publish(address, tmp_path, "--for", "visit")
+    environment = os.environ | {"VISIT_FOLLOW_IDLE_SECONDS": "20"}
+    following = subprocess.Popen([sys.executable, "-c", FAKE_VISIT, str(tmp_path)], env=environment)
+    calls = tmp_path / "calls"
+    try:
+        until(lambda: calls.exists(), "the first picture")
+        write_flow(address, 2, 3, mode="a")
+        publish(address, tmp_path, "--for", "visit")
+        until(lambda: "CheckForNewStates" in calls.read_text(), "a picture of the new state")
+    finally:
+        following.kill()
+        following.wait()
+    first, second = calls.read_text().splitlines()[:2]
+    assert first == "OpenDatabase AddPlot DrawPlots SetTimeSliderState SetSaveWindowAttributes SaveWindow"
+    assert second == "CheckForNewStates SetTimeSliderState SetSaveWindowAttributes SaveWindow"
 
 
 def test_visit_has_an_index_of_whole_files(flow: str, tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ from forebay.cli.arguments import StreamArgument
 from forebay.cli.chosen import chosen
 from forebay.cli.following import TimeoutOption, needs_packages, tells_interruption
 from forebay.cli.output import JsonOption, console, error_console, print_json
-from forebay.viz.publishing.publication import Publication, Viewer
+from forebay.errors import InvalidArgumentError
+from forebay.viz.publishing.publication import FileFormat, Publication, Viewer
 
 __all__ = ["app"]
 
@@ -29,6 +30,9 @@ def publish(
     variables: Annotated[
         str, typer.Option("--variables", metavar="NAME,NAME", help="What to publish; default: all on the grid.")
     ] = "",
+    file_format: Annotated[
+        FileFormat, typer.Option("--format", help="For ParaView: vti, or xdmf over HDF5 files.")
+    ] = FileFormat.VTI,
     consumer: Annotated[
         str, typer.Option("--consumer", metavar="NAME", help="Name that the position is kept under.")
     ] = "publish",
@@ -37,16 +41,20 @@ def publish(
 ) -> int:
     """Publish every step of a regular grid as a file of its own, with an index that names whole steps only.
 
-    For paraview: VTK image data and NAME.pvd. For visit and yt: Chombo files plt000010.3d.hdf5, and NAME.visit. Started
-    again, it continues where it was.
+    For paraview: VTK image data and NAME.pvd, or HDF5 files and NAME.xdmf. For visit and yt: Chombo files
+    plt000010.3d.hdf5, and NAME.visit with a script that follows it. Started again, it continues where it was.
     """
-    if viewer is not Viewer.PARAVIEW:
-        needs_packages("writing Chombo files", "hdf5", "h5py")
+    if file_format is FileFormat.XDMF and viewer is not Viewer.PARAVIEW:
+        raise InvalidArgumentError(f"--format xdmf goes with --for paraview, not with --for {viewer}")
+    if viewer is not Viewer.PARAVIEW or file_format is FileFormat.XDMF:
+        needs_packages("writing HDF5 files", "hdf5", "h5py")
     messages = error_console()
     published = 0
     told: set[str] = set()
     with forebay.open(stream, instance=chosen(), timeout=timeout_seconds) as source:
-        publication = Publication(folder, viewer, source.address.stream, variables.split(",") if variables else None)
+        publication = Publication(
+            folder, viewer, source.address.stream, variables.split(",") if variables else None, file_format=file_format
+        )
         with tells_interruption() as outcome:
             for step in source.follow(consumer, timeout=timeout_seconds, ack="manual"):
                 with step:

@@ -11,8 +11,10 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from enum import StrEnum
+from importlib.resources import files
 from pathlib import Path
 from xml.etree import ElementTree
+from xml.etree.ElementTree import Element
 from xml.sax.saxutils import quoteattr
 
 from forebay import Step
@@ -20,7 +22,7 @@ from forebay.errors import InvalidArgumentError
 from forebay.viz.grid import Grid
 from forebay.viz.publishing.vti import write_vti
 
-__all__ = ["Publication", "Viewer"]
+__all__ = ["FileFormat", "Publication", "Viewer"]
 
 
 class Viewer(StrEnum):
@@ -29,6 +31,13 @@ class Viewer(StrEnum):
     VISIT = "visit"
     PARAVIEW = "paraview"
     YT = "yt"
+
+
+class FileFormat(StrEnum):
+    """What ParaView is given."""
+
+    VTI = "vti"  #: VTK image data
+    XDMF = "xdmf"  #: HDF5 files, which other programs read, too, with an XDMF index
 
 
 class Publication:
@@ -40,25 +49,40 @@ class Publication:
         Made if need be; a publication of the same stream that is there is continued.
     viewer : Viewer
         ``paraview``: ``NAME.000010.vti`` and the index ``NAME.pvd``. ``visit`` and ``yt``: ``plt000010.3d.hdf5``, for
-        VisIt with the index ``NAME.visit``.
+        VisIt with the index ``NAME.visit`` and the script ``visit_follow.py``.
     name : str
         Of the stream, for the files.
     variables : sequence of str, optional
         What to publish; None: all variables on the grid.
+    file_format : FileFormat
+        For ParaView. ``xdmf``: ``NAME.000010.h5`` and the index ``NAME.xdmf``.
     """
 
-    def __init__(self, folder: Path, viewer: Viewer, name: str, variables: Sequence[str] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        viewer: Viewer,
+        name: str,
+        variables: Sequence[str] | None = None,
+        *,
+        file_format: FileFormat = FileFormat.VTI,
+    ) -> None:
         self._folder, self._viewer, self._name, self._variables = folder, viewer, name, variables
+        self._as_xdmf = viewer is Viewer.PARAVIEW and file_format is FileFormat.XDMF
+        self._elements: dict[int, Element] = {}  # what the XDMF index says of each step
         self._folder.mkdir(parents=True, exist_ok=True)
         for part in self._folder.glob(".*.part"):
             part.unlink()  # of a process that was killed
         self._times = self._known_times()
+        if viewer is Viewer.VISIT:
+            script = files("forebay.viz.publishing").joinpath("visit_follow.py").read_text()
+            _put(folder / "visit_follow.py", lambda path: path.write_text(script))
 
     @property
     def index(self) -> Path:
         """What to open in the viewer."""
         if self._viewer is Viewer.PARAVIEW:
-            return self._folder / f"{self._name}.pvd"
+            return self._folder / f"{self._name}.{'xdmf' if self._as_xdmf else 'pvd'}"
         if self._viewer is Viewer.VISIT:
             return self._folder / f"{self._name}.visit"
         return self._folder / "plt*.3d.hdf5"
@@ -71,7 +95,7 @@ class Publication:
     def path(self, number: int) -> Path:
         """The file of a step."""
         if self._viewer is Viewer.PARAVIEW:
-            return self._folder / f"{self._name}.{number:06d}.vti"
+            return self._folder / f"{self._name}.{number:06d}.{'h5' if self._as_xdmf else 'vti'}"
         return self._folder / f"plt{number:06d}.3d.hdf5"
 
     def publish(self, step: Step) -> Grid:
@@ -88,7 +112,14 @@ class Publication:
             self._write_index()  # before the files go, so that it never names one that is not there
             for number in withdrawn:
                 self.path(number).unlink(missing_ok=True)
-        if self._viewer is Viewer.PARAVIEW:
+        if self._as_xdmf:
+            from forebay.viz.publishing.xdmf import grid_element, write_fields
+
+            self._elements[step.number] = grid_element(grid, self.path(step.number).name)
+
+            def write(path: Path) -> None:
+                write_fields(path, grid)
+        elif self._viewer is Viewer.PARAVIEW:
 
             def write(path: Path) -> None:
                 with path.open("wb") as file:
@@ -107,6 +138,12 @@ class Publication:
     def _write_index(self) -> None:
         if self._viewer is Viewer.YT:
             return  # the files' names are the index
+        if self._as_xdmf:
+            from forebay.viz.publishing.xdmf import xdmf_text
+
+            whole = xdmf_text([self._elements[number] for number in self.steps])
+            _put(self.index, lambda path: path.write_text(whole))
+            return
         lines: list[str] = []
         if self._viewer is Viewer.PARAVIEW:
             lines += ['<?xml version="1.0"?>', '<VTKFile type="Collection" version="0.1">', "<Collection>"]
@@ -122,6 +159,8 @@ class Publication:
 
     def _known_times(self) -> dict[int, float]:
         """What the folder's index or names say was published."""
+        if self._as_xdmf:
+            return self._known_xdmf()
         found: dict[int, float] = {}
         pattern = re.compile(r"plt(\d+)\.3d\.hdf5")
         if self._viewer is Viewer.PARAVIEW:
@@ -142,6 +181,20 @@ class Publication:
             match = pattern.fullmatch(name)
             if match and (self._folder / name).exists():
                 found[int(match[1])] = time
+        return found
+
+    def _known_xdmf(self) -> dict[int, float]:
+        if not self.index.exists():
+            return {}
+        from forebay.viz.publishing.xdmf import read_grid_elements
+
+        found: dict[int, float] = {}
+        pattern = re.compile(re.escape(self._name) + r"\.(\d+)\.h5")
+        for name, element in read_grid_elements(self.index).items():
+            match, time = pattern.fullmatch(name), element.find("Time")
+            if match and time is not None and (self._folder / name).exists():
+                found[int(match[1])] = float(time.get("Value", "nan"))
+                self._elements[int(match[1])] = element
         return found
 
 
