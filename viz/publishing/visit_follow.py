@@ -2,8 +2,9 @@
 """Shows the newest published step in VisIt: ``visit -cli -nowin -s visit_follow.py`` in a folder for VisIt.
 
 ``forebay publish --for visit`` puts this file beside the index. It runs in VisIt's own Python 3 (VisIt 3.2 or newer),
-where Forebay is not installed and VisIt's commands are global names. Each new step becomes the picture ``newest.png`` beside the index. It
-ends when the index has not changed for IDLE_SECONDS, or by Ctrl-C. It was not tried with a real VisIt.
+where Forebay is not installed and VisIt's commands are global names. Each new step becomes the picture ``newest.png``
+beside the index. It ends when the index has not changed for IDLE_SECONDS, or by Ctrl-C. It was not tried with a real
+VisIt.
 """
 
 import glob
