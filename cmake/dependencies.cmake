@@ -18,6 +18,15 @@ target_link_libraries(forebay_sodium INTERFACE "${SODIUM_LIBRARY}")
 # Its symbols are nobody else's: a program may have another copy. Without this it does not link into a shared object.
 target_link_options(forebay_sodium INTERFACE LINKER:--exclude-libs,libsodium.a)
 
+# Of libfabric only the headers: the library is loaded at run time. Without them there is no data path by libfabric.
+find_path(LIBFABRIC_INCLUDE_DIR rdma/fi_rma.h)
+add_library(forebay_libfabric_headers INTERFACE)
+if(LIBFABRIC_INCLUDE_DIR)
+  target_include_directories(forebay_libfabric_headers SYSTEM INTERFACE "${LIBFABRIC_INCLUDE_DIR}")
+else()
+  message(STATUS "libfabric's headers were not found (Debian: libfabric-dev): FOREBAY_TRANSPORT=fabric will be refused")
+endif()
+
 # Distributions' spdlog targets pull in the shared libfmt; ours stays header-only.
 find_path(SPDLOG_INCLUDE_DIR spdlog/spdlog.h REQUIRED)
 add_library(forebay_spdlog INTERFACE)

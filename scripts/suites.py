@@ -118,7 +118,8 @@ SUITES: dict[str, Suite] = {
     "remote": Suite(
         "producer, server and consumer on nodes of their own: network namespaces, so it needs root",
         (Pytest(("tests/remote",)),),
-        seconds_max=600,
+        seconds_max=900,
+        extras=("fabric",),
         packages=("iproute2",),
     ),
     "examples": Suite(

@@ -11,6 +11,7 @@
 
 #include "base/device.h"
 #include "base/return_error.h"
+#include "base/transport.h"
 
 namespace forebay {
 namespace {
@@ -161,6 +162,12 @@ Result<std::string> server_socket() {
 Result<ServerPlace> ServerPlace::find(std::string_view socket_path) {
   if (!socket_path.empty()) return ServerPlace{std::string(socket_path), {}};
   if (const auto server = environment("FOREBAY_SERVER"); !server.empty()) return at_server(server);
+  ASSIGN_OR_RETURN(const Transport transport, environment_transport());
+  if (transport == Transport::tcp || transport == Transport::fabric) {
+    return fail(ErrorCode::invalid_argument,
+                "FOREBAY_TRANSPORT=" + environment("FOREBAY_TRANSPORT") +
+                    " is for servers on other nodes, and none is named; set FOREBAY_SERVER=HOST:PORT");
+  }
   if (auto socket = environment("FOREBAY_SOCKET"); !socket.empty()) return ServerPlace{std::move(socket), {}};
   return of_root(instance_root());
 }
@@ -177,6 +184,13 @@ Result<ServerPlace> ServerPlace::of_root(std::string_view root) {
 Result<ServerPlace> ServerPlace::at_server(std::string_view server, std::string_view token_file) {
   ServerPlace place;
   ASSIGN_OR_RETURN(place.remote, parse_server(server));
+  ASSIGN_OR_RETURN(const Transport transport, environment_transport());
+  if (transport == Transport::local) {
+    return fail(ErrorCode::invalid_argument,
+                "FOREBAY_TRANSPORT is local, and a server on another node is named; name none, or set "
+                "FOREBAY_TRANSPORT=auto",
+                place.text());
+  }
   place.remote->token_file = token_file.empty() ? environment("FOREBAY_TOKEN_FILE") : std::string(token_file);
   if (place.remote->token_file.empty()) {
     return fail(ErrorCode::permission_denied,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The data paths of a server's remote clients over TCP: a thread for each, so that a slow or dead client keeps nobody
-// else waiting. They read and write files, and know nothing of the server's state.
+// The data paths of a server's remote clients: a thread for each, so that a slow or dead client keeps nobody else
+// waiting. They read and write files, and know nothing of the server's state.
 #pragma once
 
 #include <atomic>
@@ -8,10 +8,12 @@
 #include <functional>
 #include <list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 
 #include "fabric/data_path.h"
+#include "fabric/fabric_server_path.h"
 #include "fabric/write_window.h"
 
 namespace forebay::fabric {
@@ -21,20 +23,24 @@ class DataServer {
   /// A path that ends by itself says why, from its own thread.
   using Ended = std::function<void(const Error& why)>;
 
-  explicit DataServer(std::size_t paths_max) noexcept : paths_max_(paths_max) {}
+  /// At most `paths_max` paths, of which `fabric_paths_max` by a fabric, which have buffers of some MiB.
+  DataServer(std::size_t paths_max, std::size_t fabric_paths_max) noexcept
+      : paths_max_(paths_max), fabric_paths_max_(fabric_paths_max) {}
   /// Closes all paths and waits for their threads.
   ~DataServer();
   DataServer(const DataServer&) = delete;
   DataServer& operator=(const DataServer&) = delete;
 
   /// Takes over a connected socket. With a window the client writes there, without one it is sent what it asks for.
-  /// busy if there are too many.
-  Result<std::shared_ptr<ServerPath>> serve(Descriptor socket, std::shared_ptr<WriteWindow> window, Ended ended);
-  bool is_full();
+  /// With a fabric the bytes travel by it, else by the socket. busy if there are too many.
+  Result<std::shared_ptr<ServerPath>> serve(Descriptor socket, std::shared_ptr<WriteWindow> window,
+                                            std::optional<FabricChoice> fabric, Ended ended);
+  bool is_full(bool by_fabric);
 
  private:
   struct Running {
-    std::shared_ptr<ServerPath> path;
+    std::shared_ptr<RunningPath> path;
+    bool by_fabric = false;
     std::shared_ptr<std::atomic<bool>> finished;
     std::thread thread;
   };
@@ -42,6 +48,7 @@ class DataServer {
   void tidy();
 
   const std::size_t paths_max_;
+  const std::size_t fabric_paths_max_;
   std::list<Running> running_;  // of the event loop's thread
 };
 

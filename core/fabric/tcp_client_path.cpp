@@ -1,122 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fabric/tcp_client_path.h"
 
-#include <poll.h>
-#include <sys/socket.h>
-#include <sys/uio.h>
-
 #include <algorithm>
-#include <cerrno>
 
-#include "base/clock.h"
 #include "base/return_error.h"
-#include "base/system_error.h"
 
 namespace forebay::fabric {
-namespace {
-
-constexpr std::int64_t slice_ms = 100;
-constexpr std::int64_t silence_ns_max = std::int64_t{60} * 1'000'000'000;
-
-tl::unexpected<Error> lost(int number) {
-  return fail(ErrorCode::disconnected,
-              "the data path to the server was lost: " + system_error(number, "its socket failed").value().what);
-}
-
-/// Marks the path as broken unless the call came to its end.
-class WholeOrBroken {
- public:
-  explicit WholeOrBroken(bool& broken) noexcept : broken_(broken) { broken_ = true; }
-  void whole() noexcept { broken_ = false; }
-  WholeOrBroken(const WholeOrBroken&) = delete;
-  WholeOrBroken& operator=(const WholeOrBroken&) = delete;
-
- private:
-  bool& broken_;
-};
-
-}  // namespace
-
-Result<void> TcpClientPath::wait_for(short events, std::int64_t since_ns, const KeepWaiting& keep_waiting) {
-  pollfd ready{socket_.get(), events, 0};
-  const int count = ::poll(&ready, 1, static_cast<int>(slice_ms));
-  if (count < 0 && errno != EINTR) return lost(errno);
-  if (count > 0) return {};
-  if (monotonic_ns() - since_ns > silence_ns_max)
-    return fail(ErrorCode::timeout, "nothing has moved on the data path to the server for a minute");
-  return keep_waiting();
-}
-
-Result<void> TcpClientPath::receive_exactly(std::span<std::byte> out, const KeepWaiting& keep_waiting) {
-  std::int64_t since_ns = monotonic_ns();
-  while (!out.empty()) {
-    const ssize_t count = ::recv(socket_.get(), out.data(), out.size(), MSG_DONTWAIT);
-    if (count > 0) {
-      out = out.subspan(static_cast<std::size_t>(count));
-      since_ns = monotonic_ns();
-    } else if (count == 0) {
-      return fail(ErrorCode::disconnected, "the server closed the data path");
-    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      RETURN_IF_ERROR(wait_for(POLLIN, since_ns, keep_waiting));
-    } else if (errno != EINTR) {
-      return lost(errno);
-    }
-  }
-  return {};
-}
-
-Result<FrameHeader> TcpClientPath::receive_header(std::uint64_t ticket, const KeepWaiting& keep_waiting) {
-  FrameHeader header;
-  RETURN_IF_ERROR(receive_exactly(std::as_writable_bytes(std::span(&header, 1)), keep_waiting));
-  RETURN_IF_ERROR(check_server_frame(header));
-  if (header.ticket != ticket) return fail(ErrorCode::protocol, "the data path brought the answer to another request");
-  return header;
-}
-
-Result<void> TcpClientPath::failure(const FrameHeader& header, const KeepWaiting& keep_waiting) {
-  std::string text(header.length, '\0');
-  RETURN_IF_ERROR(receive_exactly(std::as_writable_bytes(std::span(text)), keep_waiting));
-  broken_ = false;  // The conversation is whole: this is its answer.
-  return fail(error_of(header, std::move(text)));
-}
 
 Result<void> TcpClientPath::receive(std::uint64_t ticket, std::span<std::byte> out, const KeepWaiting& keep_waiting) {
   WholeOrBroken guard(broken_);
-  while (!out.empty()) {
-    ASSIGN_OR_RETURN(const auto header, receive_header(ticket, keep_waiting));
-    if (header.kind == FrameKind::failed) return failure(header, keep_waiting);
-    if (header.kind != FrameKind::data || header.length > out.size())
-      return fail(ErrorCode::protocol, "the data path brought something else than the bytes that were asked for");
-    RETURN_IF_ERROR(receive_exactly(out.first(header.length), keep_waiting));
-    out = out.subspan(header.length);
-  }
+  ASSIGN_OR_RETURN(auto answer, frames_.receive_data(ticket, out, keep_waiting));
   guard.whole();
-  return {};
-}
-
-Result<void> TcpClientPath::send_all(const FrameHeader& header, std::span<const std::byte> bytes,
-                                     const KeepWaiting& keep_waiting) {
-  std::int64_t since_ns = monotonic_ns();
-  std::span<const std::byte> first = std::as_bytes(std::span(&header, 1));
-  while (!first.empty() || !bytes.empty()) {
-    iovec parts[2] = {{const_cast<std::byte*>(first.data()), first.size()},
-                      {const_cast<std::byte*>(bytes.data()), bytes.size()}};
-    msghdr message{};
-    message.msg_iov = parts;
-    message.msg_iovlen = 2;
-    const ssize_t count = ::sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (count >= 0) {
-      const std::size_t of_first = std::min(static_cast<std::size_t>(count), first.size());
-      first = first.subspan(of_first);
-      bytes = bytes.subspan(static_cast<std::size_t>(count) - of_first);
-      since_ns = monotonic_ns();
-    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      RETURN_IF_ERROR(wait_for(POLLOUT, since_ns, keep_waiting));
-    } else if (errno != EINTR) {
-      return lost(errno);
-    }
-  }
-  return {};
+  return answer;
 }
 
 Result<void> TcpClientPath::write(std::uint32_t segment, std::uint64_t offset, std::span<const std::byte> bytes,
@@ -128,7 +23,7 @@ Result<void> TcpClientPath::write(std::uint32_t segment, std::uint64_t offset, s
     header.segment = segment;
     header.offset = offset;
     header.length = std::min<std::uint64_t>(bytes.size(), frame_bytes_max);
-    RETURN_IF_ERROR(send_all(header, bytes.first(header.length), keep_waiting));
+    RETURN_IF_ERROR(frames_.send(header, bytes.first(header.length), keep_waiting));
     offset += header.length;
     bytes = bytes.subspan(header.length);
   }
@@ -141,9 +36,16 @@ Result<void> TcpClientPath::finish_writes(const KeepWaiting& keep_waiting) {
   FrameHeader request;
   request.kind = FrameKind::finish;
   request.ticket = ++finishes_;
-  RETURN_IF_ERROR(send_all(request, {}, keep_waiting));
-  ASSIGN_OR_RETURN(const auto header, receive_header(request.ticket, keep_waiting));
-  if (header.kind == FrameKind::failed) return failure(header, keep_waiting);
+  RETURN_IF_ERROR(frames_.send(request, {}, keep_waiting));
+  ASSIGN_OR_RETURN(const auto header, frames_.receive_header(keep_waiting));
+  RETURN_IF_ERROR(check_server_frame(header));
+  if (header.ticket != request.ticket)
+    return fail(ErrorCode::protocol, "the data path brought the answer to another request");
+  if (header.kind == FrameKind::failed) {
+    ASSIGN_OR_RETURN(auto failure, frames_.receive_failure(header, keep_waiting));
+    guard.whole();
+    return fail(std::move(failure));
+  }
   if (header.kind != FrameKind::written)
     return fail(ErrorCode::protocol, "the data path brought something else than the end of the writes");
   guard.whole();

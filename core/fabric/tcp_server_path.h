@@ -3,20 +3,16 @@
 // arrives, whatever becomes of the segment meanwhile.
 #pragma once
 
-#include <condition_variable>
-#include <deque>
 #include <memory>
-#include <mutex>
-#include <string>
-#include <utility>
 
-#include "fabric/data_frame.h"
-#include "fabric/data_path.h"
+#include "fabric/running_path.h"
+#include "fabric/server_frames.h"
+#include "fabric/transfer_queue.h"
 #include "fabric/write_window.h"
 
 namespace forebay::fabric {
 
-class TcpServerPath final : public ServerPath {
+class TcpServerPath final : public RunningPath {
  public:
   /// `window` null: for sending.
   TcpServerPath(Descriptor socket, std::shared_ptr<WriteWindow> window);
@@ -24,31 +20,17 @@ class TcpServerPath final : public ServerPath {
   bool send(Transfer transfer) override;
   bool refuse(std::uint64_t ticket, const Error& error) override;
   void close() noexcept override;
-
-  /// The life of its thread. disconnected when the client or close() has ended it.
-  Result<void> run();
+  Result<void> run() override;
 
  private:
-  struct Job {
-    Transfer transfer;
-    std::optional<Error> refusal;
-  };
-  bool add(Job job);
   Result<void> send_jobs();
   Result<void> take_writes();
   Result<void> send_transfer(const Transfer& transfer);
-  Result<void> send_failure(std::uint64_t ticket, const Error& error);
-  Result<void> send_frame(const FrameHeader& header, std::span<const std::byte> bytes);
-  Result<void> receive_exactly(std::span<std::byte> out);
 
-  const Descriptor socket_;
+  ServerFrames frames_;
   const std::shared_ptr<WriteWindow> window_;
   std::unique_ptr<std::byte[]> buffer_;  // of its thread
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<Job> jobs_;  // guarded by mutex_
-  bool closed_ = false;   // guarded by mutex_
+  TransferQueue jobs_;
 };
 
 }  // namespace forebay::fabric

@@ -16,6 +16,7 @@ struct ConfigFile {
   std::optional<std::string> root;
   std::optional<std::string> socket;
   std::optional<std::string> listen;
+  std::optional<std::string> fabric;
   std::optional<std::uint64_t> capacity_bytes;
   std::optional<std::int64_t> flush_interval_ms;
   std::optional<std::int64_t> restart_grace_ms;

@@ -15,6 +15,8 @@
 #include "base/log.h"
 #include "base/return_error.h"
 #include "base/uuid.h"
+#include "fabric/data_ticket.h"
+#include "fabric/libfabric.h"
 #include "fabric/tcp_socket.h"
 
 namespace forebay::server {
@@ -23,14 +25,21 @@ namespace {
 constexpr const char* key_name = "token-key";
 constexpr std::uint64_t key_bytes_max = 4096;
 constexpr std::size_t data_paths_max = 512;
+constexpr std::size_t fabric_paths_max = 128;
 constexpr std::size_t offers_max = 512;
 constexpr std::int64_t offer_ns = std::int64_t{10} * 1'000'000'000;
 constexpr std::uint64_t lifetime_s_max = std::uint64_t{366} * 24 * 3600;
 
 }  // namespace
 
-RemoteAccess::RemoteAccess(Device& device, std::string root, EventLoop& loop, ReservationTable& reservations)
-    : device_(device), root_(std::move(root)), loop_(loop), reservations_(reservations), data_(data_paths_max) {}
+RemoteAccess::RemoteAccess(Device& device, std::string root, std::string fabric_provider, EventLoop& loop,
+                           ReservationTable& reservations)
+    : device_(device),
+      root_(std::move(root)),
+      fabric_provider_(std::move(fabric_provider)),
+      loop_(loop),
+      reservations_(reservations),
+      data_(data_paths_max, fabric_paths_max) {}
 
 RemoteAccess::~RemoteAccess() {
   stop_listening();
@@ -42,6 +51,7 @@ Result<void> RemoteAccess::listen(const std::string& place, const std::function<
   ASSIGN_OR_RETURN(listener_, fabric::listen_tcp(server.host, server.port));
   RETURN_IF_ERROR(loop_.watch(listener_.get(), EPOLLIN, [accept](std::uint32_t) { accept(); }));
   log::info("clients on other nodes may connect to {}", server.text());
+  if (!fabric_provider_.empty()) log::info("bytes of steps may travel by libfabric, provider {}", fabric_provider_);
   return {};
 }
 
@@ -133,7 +143,7 @@ Result<void> RemoteAccess::admit(const RemotePeer& peer) {
 Result<std::vector<std::uint8_t>> RemoteAccess::offer_data(Connection& connection, bool writes) {
   const std::int64_t now = monotonic_ns();
   std::erase_if(offers_, [now](const auto& offer) { return offer.second.until_ns <= now; });
-  if (offers_.size() >= offers_max || data_.is_full()) {
+  if (offers_.size() >= offers_max || data_.is_full(false)) {
     return fail(ErrorCode::busy,
                 fmt::format("the server has {} data paths to clients on other nodes, as many as it may; close readers",
                             data_paths_max));
@@ -144,26 +154,46 @@ Result<std::vector<std::uint8_t>> RemoteAccess::offer_data(Connection& connectio
   return ticket;
 }
 
-Result<void> RemoteAccess::check_ticket(std::span<const std::uint8_t> ticket) {
+Result<void> RemoteAccess::check_ticket(std::span<const std::uint8_t> wish) {
+  const auto [ticket, by_fabric] = fabric::split_ticket(wish);
   const auto found = offers_.find({ticket.begin(), ticket.end()});
   const bool valid = found != offers_.end() && found->second.until_ns > monotonic_ns() &&
                      !found->second.alive.expired() && !found->second.connection->closing();
-  if (valid) return {};
-  return fail(ErrorCode::permission_denied, "this ticket for a data path is not valid, or not any more");
+  if (!valid) return fail(ErrorCode::permission_denied, "this ticket for a data path is not valid, or not any more");
+  if (!by_fabric) return {};
+  if (fabric_provider_.empty()) {
+    return fail(ErrorCode::unsupported,
+                "the server does not offer libfabric: start it with `forebay up --listen … --fabric tcp`, or set "
+                "FOREBAY_TRANSPORT=tcp");
+  }
+  if (data_.is_full(true)) {
+    return fail(ErrorCode::busy, fmt::format("the server has {} data paths by libfabric, as many as it may; close "
+                                             "readers, or set FOREBAY_TRANSPORT=tcp",
+                                             fabric_paths_max));
+  }
+  return {};
 }
 
-void RemoteAccess::begin_data(std::span<const std::uint8_t> ticket, Descriptor socket) {
+void RemoteAccess::begin_data(std::span<const std::uint8_t> wish, Descriptor socket) {
+  const auto [ticket, by_fabric] = fabric::split_ticket(wish);
   auto taken = offers_.extract({ticket.begin(), ticket.end()});
   if (!taken) return;
   Connection& connection = *taken.mapped().connection;
   const auto ended = [this](const Error& why) {
     // Segments that it could write to may be others' now.
     loop_.post([this, why] {
-      log::debug("a data path ended: {}", why.message());
+      if (why.code == ErrorCode::unsupported) {
+        log::warning("no data path by libfabric: {}", why.message());
+      } else {
+        log::debug("a data path ended: {}", why.message());
+      }
       reservations_.space_may_be_free();
     });
   };
-  auto path = data_.serve(std::move(socket), taken.mapped().writes ? connection.window() : nullptr, ended);
+  std::optional<fabric::FabricChoice> choice;
+  if (by_fabric) choice = {fabric_provider_, fabric::open_libfabric_endpoint};
+  auto path =
+      data_.serve(std::move(socket), taken.mapped().writes ? connection.window() : nullptr, std::move(choice), ended);
   if (path) {
     connection.use_data_path(std::move(*path));
   } else {

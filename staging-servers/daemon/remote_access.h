@@ -19,8 +19,9 @@ namespace forebay::server {
 
 class RemoteAccess final : public RemoteDoor {
  public:
-  /// `reservations` outlive it.
-  RemoteAccess(Device& device, std::string root, EventLoop& loop, ReservationTable& reservations);
+  /// `reservations` outlive it. `fabric_provider`: of libfabric, for clients that ask for it; empty: none is offered.
+  RemoteAccess(Device& device, std::string root, std::string fabric_provider, EventLoop& loop,
+               ReservationTable& reservations);
   ~RemoteAccess() override;
 
   /// Opens the port at "HOST:PORT"; `accept` is called when clients wait.
@@ -37,8 +38,8 @@ class RemoteAccess final : public RemoteDoor {
                                           std::span<const std::byte> encoded) override;
   Result<void> admit(const RemotePeer& peer) override;
   Result<std::vector<std::uint8_t>> offer_data(Connection& connection, bool writes) override;
-  Result<void> check_ticket(std::span<const std::uint8_t> ticket) override;
-  void begin_data(std::span<const std::uint8_t> ticket, Descriptor socket) override;
+  Result<void> check_ticket(std::span<const std::uint8_t> wish) override;
+  void begin_data(std::span<const std::uint8_t> wish, Descriptor socket) override;
 
  private:
   struct Offer {
@@ -52,6 +53,7 @@ class RemoteAccess final : public RemoteDoor {
 
   Device& device_;
   const std::string root_;
+  const std::string fabric_provider_;
   EventLoop& loop_;
   ReservationTable& reservations_;
   std::optional<fabric::TokenKey> key_;

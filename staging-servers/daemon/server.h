@@ -30,6 +30,7 @@ struct ServerOptions {
   std::string root;
   std::string socket_path;                      ///< empty: a short path made from the root
   std::string listen;                           ///< "HOST:PORT" for clients on other nodes; empty: there are none
+  std::string fabric;                           ///< libfabric's provider for their data; empty: TCP alone
   std::optional<std::uint64_t> capacity_bytes;  ///< of the pool; unset: 80 % of what is free at the first start
   std::int64_t flush_interval_ms =
       500;  ///< how long a committed step may wait to be made durable; < 0: only on request

@@ -23,6 +23,7 @@
 #include "daemon/root_files.h"
 #include "daemon/server.h"
 #include "daemon/version.h"
+#include "fabric/libfabric.h"
 #include "streams/stream.h"
 
 namespace forebay::server {
@@ -156,7 +157,7 @@ Result<void> Server::recover() {
   services_.emplace(StreamServices{*loop_, device_, *store_, *sync_worker_, *readers_, identity_.storage_incarnation,
                                    options_.flush_interval_ms, options_.restart_grace_ms});
   reservations_.emplace(*this, *errand_worker_);
-  remote_.emplace(device_, options_.root, *loop_, *reservations_);
+  remote_.emplace(device_, options_.root, options_.fabric, *loop_, *reservations_);
   ASSIGN_OR_RETURN(auto records, store_->load(start_problems_, unread_));
   for (reservation::ReservationT& record : records) {
     if (reservations_->all().contains(record.name)) {
@@ -230,6 +231,11 @@ Result<void> Server::listen() {
   if (::chmod((options_.root + "/endpoint").c_str(), 0644) != 0)
     return system_error(errno, "cannot give other users access to the endpoint file", options_.root + "/endpoint");
   log::info("forebayd {} serves {} on {}", version_text, options_.root, socket_path_);
+  if (!options_.fabric.empty()) {
+    if (options_.listen.empty())
+      return fail(ErrorCode::invalid_argument, "a fabric is for clients on other nodes; say --listen HOST:PORT, too");
+    if (auto known = fabric::check_provider(options_.fabric); !known) return known;
+  }
   if (!options_.listen.empty()) return remote_->listen(options_.listen, [this] { accept_remote_clients(); });
   return {};
 }

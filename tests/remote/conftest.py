@@ -37,7 +37,7 @@ def server(nodes: Nodes, tmp_path: Path) -> Iterator[StagingServer]:
     """A server on its node, which listens for the others, with a reservation ``run1``."""
     made = StagingServer(
         tmp_path / "root",
-        options=("--listen", f"0.0.0.0:{PORT}", "--restart-grace-ms", "2000"),
+        options=("--listen", f"0.0.0.0:{PORT}", "--fabric", "tcp", "--restart-grace-ms", "2000"),
         prefix=nodes.prefix("server"),
         capacity="2GiB",
     )
@@ -64,6 +64,12 @@ def token(server: StagingServer, tmp_path: Path) -> TokenMaker:
 
 
 @pytest.fixture
-def programs(nodes: Nodes, tmp_path: Path) -> Programs:
+def transport(request: pytest.FixtureRequest) -> str:
+    """How bytes of steps travel: TCP, or what the mark `both_transports` says."""
+    return str(getattr(request, "param", "tcp"))
+
+
+@pytest.fixture
+def programs(nodes: Nodes, tmp_path: Path, transport: str) -> Programs:
     """Starts writers and readers on their nodes."""
-    return Programs(nodes, tmp_path)
+    return Programs(nodes, tmp_path, FOREBAY_TRANSPORT=transport)

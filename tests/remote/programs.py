@@ -5,12 +5,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.remote.nodes import Nodes, RemoteProgram
 from tests.support.plugin import plugin_library
 
-__all__ = ["Programs", "finish"]
+__all__ = ["Programs", "both_transports", "finish"]
 
 HERE = Path(__file__).parent
+
+#: For tests of what holds however bytes travel.
+both_transports = pytest.mark.parametrize("transport", ["tcp", "fabric"], indirect=True)
 
 
 def configuration(path: Path, io: str, **parameters: str) -> Path:
@@ -27,9 +32,14 @@ def configuration(path: Path, io: str, **parameters: str) -> Path:
 class Programs:
     """Starts the programs of a test on their nodes."""
 
-    def __init__(self, nodes: Nodes, folder: Path) -> None:
+    def __init__(self, nodes: Nodes, folder: Path, **environment: str) -> None:
         self._nodes = nodes
         self._folder = folder
+        self._environment = environment
+
+    def with_environment(self, **environment: str) -> Programs:
+        """The same with more in their environment."""
+        return Programs(self._nodes, self._folder, **{**self._environment, **environment})
 
     def writer(self, steps: int, token: Path | None, *, fail_point: str = "", **parameters: str) -> RemoteProgram:
         """ADIOS2 by XML, the server as a parameter."""
@@ -59,7 +69,14 @@ class Programs:
     def _start(self, kind: str, name: str, *arguments: str, token: Path | None, **environment: str) -> RemoteProgram:
         root = HERE.parent.parent
         return RemoteProgram(
-            self._nodes, kind, HERE / name, *arguments, token=token, PYTHONPATH=str(root), **environment
+            self._nodes,
+            kind,
+            HERE / name,
+            *arguments,
+            token=token,
+            PYTHONPATH=str(root),
+            **self._environment,
+            **environment,
         )
 
 

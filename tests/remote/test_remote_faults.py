@@ -11,7 +11,7 @@ import pytest
 
 import forebay
 from tests.remote.blocks import temperature
-from tests.remote.programs import Programs, finish
+from tests.remote.programs import Programs, both_transports, finish
 from tests.support.staging_server import StagingServer
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("nodes")]
@@ -37,6 +37,7 @@ def check_clean(server: StagingServer) -> None:
 
 
 # crash-matrix: write a step from another node | the writer, at `client.data.before_write` | the committed steps, whole; run again, it replaces them
+@both_transports
 @pytest.mark.parametrize("passing", [1, 14, 23])
 def test_writer_is_killed_while_it_sends(
     programs: Programs, token: TokenMaker, server: StagingServer, passing: int
@@ -52,6 +53,7 @@ def test_writer_is_killed_while_it_sends(
 
 
 # crash-matrix: write a step from another node | the server, at `server.data.before_write` | the committed steps, whole; the writer's step fails, and run again it replaces them
+@both_transports
 @pytest.mark.parametrize("passing", [1, 40])
 def test_server_is_killed_while_it_writes_what_arrives(
     programs: Programs, token: TokenMaker, server: StagingServer, passing: int
@@ -72,6 +74,7 @@ def test_server_is_killed_while_it_writes_what_arrives(
 
 
 # crash-matrix: read a step from another node | the reader, at `client.data.before_get` | its cursor: the next of its name goes on there
+@both_transports
 @pytest.mark.parametrize("passing", [1, 9])
 def test_reader_is_killed_while_it_asks(programs: Programs, token: TokenMaker, passing: int) -> None:
     with programs.writer(STEPS, token("write")) as writer:
@@ -93,6 +96,7 @@ def test_reader_is_killed_while_it_asks(programs: Programs, token: TokenMaker, p
 
 
 # crash-matrix: read a step from another node | the server, at `server.data.before_send` | the steps; the reader waits, reconnects and gets the same bytes
+@both_transports
 @pytest.mark.parametrize("passing", [1, 30])
 def test_server_is_killed_while_it_sends(
     programs: Programs, token: TokenMaker, server: StagingServer, passing: int

@@ -16,7 +16,7 @@ import pytest
 import forebay
 from forebay.errors import PermissionDeniedError
 from tests.remote.nodes import Nodes
-from tests.remote.programs import Programs, finish
+from tests.remote.programs import Programs, both_transports, finish
 from tests.support.staging_server import StagingServer
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("nodes")]
@@ -44,6 +44,7 @@ def expire(file: Path, key: Path) -> None:
     file.write_text("forebay-token-1." + base64.urlsafe_b64encode(claims + secret).decode().rstrip("=") + "\n")
 
 
+@both_transports
 def test_adios2_writes_and_reads_across_nodes(programs: Programs, token: TokenMaker, server: StagingServer) -> None:
     with programs.adios2_reader(token("read")) as reader, programs.writer(4, token("write")) as writer:
         for number in range(4):
@@ -59,6 +60,7 @@ def test_adios2_writes_and_reads_across_nodes(programs: Programs, token: TokenMa
         assert not [finding for finding in admin.audit(read_data=True) if finding.severity == "problem"]
 
 
+@both_transports
 def test_killed_reader_goes_on_at_its_cursor(programs: Programs, token: TokenMaker) -> None:
     with programs.writer(5, token("write"), Retention="consumers:render") as writer:
         with programs.python_reader(token("read")) as reader:
@@ -76,6 +78,7 @@ def test_killed_reader_goes_on_at_its_cursor(programs: Programs, token: TokenMak
         finish(writer)
 
 
+@both_transports
 def test_reader_goes_on_after_a_restart_of_the_server(
     programs: Programs, token: TokenMaker, server: StagingServer
 ) -> None:
@@ -93,6 +96,7 @@ def test_reader_goes_on_after_a_restart_of_the_server(
         finish(reader)
 
 
+@both_transports
 def test_server_that_is_cut_off_is_noticed_and_found_again(programs: Programs, token: TokenMaker, nodes: Nodes) -> None:
     with programs.writer(3, token("write")) as writer:
         finish(writer)
@@ -108,6 +112,7 @@ def test_server_that_is_cut_off_is_noticed_and_found_again(programs: Programs, t
         finish(reader)
 
 
+@both_transports
 def test_stopped_server_is_noticed(programs: Programs, token: TokenMaker, server: StagingServer) -> None:
     with programs.writer(1, token("write")) as writer:
         finish(writer)

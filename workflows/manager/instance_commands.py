@@ -37,6 +37,13 @@ def up(
             help="An address of this node for clients on other nodes: node7:7460, say. Default: no port is open.",
         ),
     ] = None,
+    fabric: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PROVIDER",
+            help="Also let data of such clients travel by libfabric: tcp, verbs, cxi or efa. Opens further ports.",
+        ),
+    ] = None,
     shared: Annotated[
         bool,
         typer.Option(
@@ -48,7 +55,9 @@ def up(
 ) -> None:
     """Start the instance in the background: the staging server and the manager. Returns when both serve; idempotent."""
     instance = chosen_or_current()
-    state = InstanceControl(instance).up(None if capacity is None else parse_size(capacity), listen, shared=shared)
+    state = InstanceControl(instance).up(
+        None if capacity is None else parse_size(capacity), listen, fabric=fabric, shared=shared
+    )
     weakness = sync_weakness(instance.root)
     if as_json:
         print_json(

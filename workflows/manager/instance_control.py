@@ -49,7 +49,14 @@ class InstanceControl:
         self._server = Daemon("forebayd", instance.server_lock, instance.server_identity, instance.server_log)
         self._manager = Daemon("the manager", instance.manager_lock, instance.manager_identity, instance.manager_log)
 
-    def up(self, capacity_bytes: int | None, listen: str | None = None, *, shared: bool = False) -> InstanceState:
+    def up(
+        self,
+        capacity_bytes: int | None,
+        listen: str | None = None,
+        *,
+        fabric: str | None = None,
+        shared: bool = False,
+    ) -> InstanceState:
         """Starts what does not run. Returns when both serve. `shared`: other users may have reservations."""
         self._make_root()
         with self._switch():
@@ -60,8 +67,10 @@ class InstanceControl:
                     command += ["--capacity", str(capacity_bytes)]
                 if listen is not None:
                     command += ["--listen", listen]
+                if fabric is not None:
+                    command += ["--fabric", fabric]
                 self._server.start(command, self._environment(), _START_SECONDS_MAX)
-            elif listen is not None:
+            elif listen is not None or fabric is not None:
                 raise InvalidArgumentError(
                     "the instance runs already; to open a port, run `forebay down`, then `forebay up --listen …`",
                     str(self._instance.root),

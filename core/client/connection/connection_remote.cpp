@@ -7,8 +7,12 @@
 
 #include "base/fail_point.h"
 #include "base/return_error.h"
+#include "base/transport.h"
 #include "client/connection/connection.h"
+#include "fabric/data_ticket.h"
+#include "fabric/fabric_client_path.h"
 #include "fabric/handshake.h"
+#include "fabric/libfabric.h"
 #include "fabric/tcp_client_path.h"
 
 namespace forebay::client {
@@ -96,6 +100,8 @@ Result<void> Connection::open_data(bool writes) {
   if (data_ && !data_->is_broken()) return {};
   data_.reset();
   const Deadline deadline = Deadline::after_ms(data_open_timeout_ms);
+  ASSIGN_OR_RETURN(const Transport transport, environment_transport());
+  const bool by_fabric = transport == Transport::fabric;
   wire::DataOpenT wish;
   wish.writes = writes;
   ASSIGN_OR_RETURN(const auto answer, call(MessageType::data_open, wish, MessageType::data_opened, deadline));
@@ -108,8 +114,19 @@ Result<void> Connection::open_data(bool writes) {
   wire::DataHelloT hello;
   hello.version = protocol::protocol_version;
   hello.ticket = numbers_of(bytes_of(opened->ticket()));
+  if (by_fabric) hello.ticket.push_back(fabric::by_libfabric);
   RETURN_IF_ERROR(greeting.call(MessageType::data_hello, hello, MessageType::done, deadline));
-  data_ = std::make_unique<fabric::TcpClientPath>(greeting.socket_.release());
+  if (!by_fabric) {
+    data_ = std::make_unique<fabric::TcpClientPath>(greeting.socket_.release());
+    return {};
+  }
+  auto path =
+      fabric::FabricClientPath::open(greeting.socket_.release(), fabric::open_libfabric_endpoint, keep_waiting());
+  if (!path) {
+    if (path.error().where.empty()) path.error().where = place_.text();
+    return fail(std::move(path.error()));
+  }
+  data_ = std::move(*path);
   return {};
 }
 

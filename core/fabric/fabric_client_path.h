@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// The client's end of a fabric path. It offers memory of its own, a piece at a time, and the server reads or writes it;
+// the socket tells which, and carries small requests whole. A thread keeps the fabric moving, also while the program
+// computes.
+#pragma once
+
+#include <sys/types.h>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <thread>
+
+#include "base/descriptor.h"
+#include "fabric/data_path.h"
+#include "fabric/frame_socket.h"
+#include "fabric/mapped_memory.h"
+#include "fabric/rma_endpoint.h"
+
+namespace forebay::fabric {
+
+class FabricClientPath final : public ClientPath {
+ public:
+  /// Exchanges greetings with the server over a connected, non-blocking socket, and a first message over the fabric.
+  /// unsupported, with what to do, if this end or the server cannot.
+  static Result<std::unique_ptr<FabricClientPath>> open(Descriptor socket, const EndpointMaker& make_endpoint,
+                                                        const KeepWaiting& keep_waiting);
+  /// Nobody reads or writes the memory any more; only then it is given back.
+  ~FabricClientPath() override;
+
+  Result<void> receive(std::uint64_t ticket, std::span<std::byte> out, const KeepWaiting& keep_waiting) override;
+  Result<void> write(std::uint32_t segment, std::uint64_t offset, std::span<const std::byte> bytes,
+                     const KeepWaiting& keep_waiting) override;
+  Result<void> finish_writes(const KeepWaiting& keep_waiting) override;
+  bool is_broken() const noexcept override;
+
+ private:
+  static constexpr std::size_t slots_count = 4;
+  /// A piece of the memory, while the server has it: exposed.
+  struct Slot {
+    std::span<std::byte> memory;
+    std::unique_ptr<ExposedMemory> exposed;
+  };
+
+  explicit FabricClientPath(Descriptor socket) noexcept : frames_(std::move(socket)) {}
+  Result<void> greet(const EndpointMaker& make_endpoint, const KeepWaiting& keep_waiting);
+  Result<void> say_hello(std::span<const std::byte> password, const KeepWaiting& keep_waiting);
+  /// The life of thread_.
+  void move_on() noexcept;
+  /// Tells the server about `length` bytes of the slot.
+  Result<void> offer(Slot& slot, FrameHeader header, PeerMay may, const KeepWaiting& keep_waiting);
+  Result<void> receive_by_memory(std::uint64_t ticket, std::span<std::byte> out, std::optional<Error>& failure,
+                                 const KeepWaiting& keep_waiting);
+  /// A frame while blocks are on their way to the server: it gives a slot back.
+  Result<void> take_back(const FrameHeader& header);
+  Result<void> write_inline(std::uint32_t segment, std::uint64_t offset, std::span<const std::byte> bytes,
+                            const KeepWaiting& keep_waiting);
+  /// The program's own process, not a child that it forked.
+  Result<void> check_process() const;
+
+  FrameSocket frames_;
+  MappedMemory memory_;
+  std::unique_ptr<RmaEndpoint> endpoint_;
+  std::array<Slot, slots_count> slots_;
+  std::uint64_t finishes_ = 0;
+  bool broken_ = false;
+  pid_t process_ = 0;
+
+  Descriptor wake_;
+  std::atomic<bool> ends_ = false;
+  std::atomic<bool> lost_ = false;       // the fabric's connection
+  std::unique_ptr<std::thread> thread_;  // null in a forked child's copy at its end
+};
+
+}  // namespace forebay::fabric

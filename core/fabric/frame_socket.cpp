@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fabric/frame_socket.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/clock.h"
+#include "base/return_error.h"
+#include "base/system_error.h"
+
+namespace forebay::fabric {
+namespace {
+
+constexpr std::int64_t slice_ms = 100;
+constexpr std::int64_t silence_ns_max = std::int64_t{60} * 1'000'000'000;
+
+tl::unexpected<Error> lost(int number) {
+  return fail(ErrorCode::disconnected,
+              "the data path to the server was lost: " + system_error(number, "its socket failed").value().what);
+}
+
+}  // namespace
+
+Result<void> FrameSocket::wait_for(short events, std::int64_t since_ns, const KeepWaiting& keep_waiting) {
+  pollfd ready{socket_.get(), events, 0};
+  const int count = ::poll(&ready, 1, static_cast<int>(slice_ms));
+  if (count < 0 && errno != EINTR) return lost(errno);
+  if (count > 0) return {};
+  if (monotonic_ns() - since_ns > silence_ns_max)
+    return fail(ErrorCode::timeout, "nothing has moved on the data path to the server for a minute");
+  return keep_waiting();
+}
+
+Result<void> FrameSocket::receive(std::span<std::byte> out, const KeepWaiting& keep_waiting) {
+  std::int64_t since_ns = monotonic_ns();
+  while (!out.empty()) {
+    const ssize_t count = ::recv(socket_.get(), out.data(), out.size(), MSG_DONTWAIT);
+    if (count > 0) {
+      out = out.subspan(static_cast<std::size_t>(count));
+      since_ns = monotonic_ns();
+    } else if (count == 0) {
+      return fail(ErrorCode::disconnected, "the server closed the data path");
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      RETURN_IF_ERROR(wait_for(POLLIN, since_ns, keep_waiting));
+    } else if (errno != EINTR) {
+      return lost(errno);
+    }
+  }
+  return {};
+}
+
+Result<FrameHeader> FrameSocket::receive_header(const KeepWaiting& keep_waiting) {
+  FrameHeader header;
+  RETURN_IF_ERROR(receive(std::as_writable_bytes(std::span(&header, 1)), keep_waiting));
+  return header;
+}
+
+Result<Error> FrameSocket::receive_failure(const FrameHeader& header, const KeepWaiting& keep_waiting) {
+  std::string text(header.length, '\0');
+  RETURN_IF_ERROR(receive(std::as_writable_bytes(std::span(text)), keep_waiting));
+  return error_of(header, std::move(text));
+}
+
+Result<Result<void>> FrameSocket::receive_data(std::uint64_t ticket, std::span<std::byte> out,
+                                               const KeepWaiting& keep_waiting) {
+  while (!out.empty()) {
+    ASSIGN_OR_RETURN(const auto header, receive_header(keep_waiting));
+    RETURN_IF_ERROR(check_server_frame(header));
+    if (header.ticket != ticket)
+      return fail(ErrorCode::protocol, "the data path brought the answer to another request");
+    if (header.kind == FrameKind::failed) {
+      ASSIGN_OR_RETURN(auto failure, receive_failure(header, keep_waiting));
+      return Result<void>(fail(std::move(failure)));
+    }
+    if (header.kind != FrameKind::data || header.length > out.size())
+      return fail(ErrorCode::protocol, "the data path brought something else than the bytes that were asked for");
+    RETURN_IF_ERROR(receive(out.first(header.length), keep_waiting));
+    out = out.subspan(header.length);
+  }
+  return Result<void>();
+}
+
+Result<void> FrameSocket::send(const FrameHeader& header, std::span<const std::byte> bytes,
+                               const KeepWaiting& keep_waiting) {
+  std::int64_t since_ns = monotonic_ns();
+  std::span<const std::byte> first = std::as_bytes(std::span(&header, 1));
+  while (!first.empty() || !bytes.empty()) {
+    iovec parts[2] = {{const_cast<std::byte*>(first.data()), first.size()},
+                      {const_cast<std::byte*>(bytes.data()), bytes.size()}};
+    msghdr message{};
+    message.msg_iov = parts;
+    message.msg_iovlen = 2;
+    const ssize_t count = ::sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (count >= 0) {
+      const std::size_t of_first = std::min(static_cast<std::size_t>(count), first.size());
+      first = first.subspan(of_first);
+      bytes = bytes.subspan(static_cast<std::size_t>(count) - of_first);
+      since_ns = monotonic_ns();
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      RETURN_IF_ERROR(wait_for(POLLOUT, since_ns, keep_waiting));
+    } else if (errno != EINTR) {
+      return lost(errno);
+    }
+  }
+  return {};
+}
+
+}  // namespace forebay::fabric

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// The client's end of a data path's socket: frames out and in, with waits that may be interrupted.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "fabric/data_frame.h"
+#include "fabric/tcp_socket.h"
+
+namespace forebay::fabric {
+
+class FrameSocket {
+ public:
+  /// A connected, non-blocking socket on which both sides have said what it is for.
+  explicit FrameSocket(Descriptor socket) noexcept : socket_(std::move(socket)) {}
+
+  Result<void> send(const FrameHeader& header, std::span<const std::byte> bytes, const KeepWaiting& keep_waiting);
+  Result<FrameHeader> receive_header(const KeepWaiting& keep_waiting);
+  Result<void> receive(std::span<std::byte> out, const KeepWaiting& keep_waiting);
+  /// The error that a `failed` frame brings.
+  Result<Error> receive_failure(const FrameHeader& header, const KeepWaiting& keep_waiting);
+  /// What a request brings in `data` frames. The inner Result is the server's answer, the outer one the socket's.
+  Result<Result<void>> receive_data(std::uint64_t ticket, std::span<std::byte> out, const KeepWaiting& keep_waiting);
+  int descriptor() const noexcept { return socket_.get(); }
+
+ private:
+  /// Until the socket is ready for `events`: as long as keep_waiting() allows, at most a minute.
+  Result<void> wait_for(short events, std::int64_t since_ns, const KeepWaiting& keep_waiting);
+
+  Descriptor socket_;
+};
+
+/// Marks a path as broken unless its call came to the end of a conversation.
+class WholeOrBroken {
+ public:
+  explicit WholeOrBroken(bool& broken) noexcept : broken_(broken) { broken_ = true; }
+  void whole() noexcept { broken_ = false; }
+  WholeOrBroken(const WholeOrBroken&) = delete;
+  WholeOrBroken& operator=(const WholeOrBroken&) = delete;
+
+ private:
+  bool& broken_;
+};
+
+}  // namespace forebay::fabric

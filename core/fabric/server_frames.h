@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// The server's end of a data path's socket, of the path's own thread. A client that takes nothing for a minute loses
+// it.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "fabric/data_frame.h"
+#include "fabric/tcp_socket.h"
+
+namespace forebay::fabric {
+
+class ServerFrames {
+ public:
+  explicit ServerFrames(Descriptor socket);
+
+  Result<void> send(const FrameHeader& header, std::span<const std::byte> bytes);
+  Result<void> send(FrameKind kind, std::uint64_t ticket, std::uint64_t length = 0);
+  Result<void> send_failure(std::uint64_t ticket, const Error& error);
+  Result<void> receive(std::span<std::byte> out);
+  /// From any thread: every call fails from now on.
+  void shut_down() noexcept;
+  int descriptor() const noexcept { return socket_.get(); }
+
+ private:
+  const Descriptor socket_;
+};
+
+/// Why a path ended that is no failure of the server's.
+tl::unexpected<Error> path_ended(std::string why);
+
+}  // namespace forebay::fabric

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every data path promises, whatever network it uses.
+#include "tests/unit/fabric/path_fixture.h"
+
+namespace forebay::testing {
+namespace {
+
+/// A file whose writes fail from an offset on.
+class FailingFile final : public File {
+ public:
+  FailingFile(std::shared_ptr<File> file, std::uint64_t first_bad) : file_(std::move(file)), first_bad_(first_bad) {}
+  Result<void> read_at(std::uint64_t offset, std::span<std::byte> bytes) const override {
+    if (offset + bytes.size() > first_bad_) return fail(ErrorCode::io_error, "the disk failed");
+    return file_->read_at(offset, bytes);
+  }
+  Result<void> write_at(std::uint64_t offset, std::span<const std::byte> bytes) override {
+    if (offset + bytes.size() > first_bad_) return fail(ErrorCode::no_space, "the disk is full");
+    return file_->write_at(offset, bytes);
+  }
+  Result<void> allocate(std::uint64_t) override { return {}; }
+  Result<void> free_space(std::uint64_t, std::uint64_t) override { return {}; }
+  Result<void> sync() override { return {}; }
+  Result<std::uint64_t> size() const override { return file_->size(); }
+  int descriptor() const noexcept override { return -1; }
+
+ private:
+  const std::shared_ptr<File> file_;
+  const std::uint64_t first_bad_;
+};
+
+using DataPathTest = PathTest;
+
+TEST_P(DataPathTest, bytes_of_requests_arrive_in_order) {
+  Random random(test_seed());
+  Path path = connect();
+  ASSERT_TRUE(path.client);
+  const std::vector<std::uint64_t> sizes{1,       4096,    65'536,       65'537,      mib - 1,     mib,
+                                         mib + 1, 4 * mib, 5 * mib + 77, 8 * mib - 5, 3 * mib + 1, 2 * mib + 65'536};
+  std::uint64_t ticket = 0;
+  for (const std::uint64_t size : sizes) {
+    std::vector<std::pair<std::uint64_t, std::uint64_t>> places;
+    std::vector<std::byte> expected;
+    while (expected.size() < size) {
+      const std::uint64_t offset = below(random, file_bytes);
+      const std::uint64_t length = std::min({1 + below(random, 2 * mib), file_bytes - offset, size - expected.size()});
+      places.emplace_back(offset, length);
+      expected.insert(expected.end(), content_.begin() + static_cast<std::ptrdiff_t>(offset),
+                      content_.begin() + static_cast<std::ptrdiff_t>(offset + length));
+    }
+    std::vector<std::byte> out(size);
+    ASSERT_TRUE(path.server->send(transfer(++ticket, places)));
+    const auto received = path.client->receive(ticket, out, wait_on);
+    ASSERT_TRUE(received) << size << ": " << received.error().message();
+    EXPECT_TRUE(out == expected) << size;
+  }
+}
+
+TEST_P(DataPathTest, what_cannot_be_read_is_the_answer_and_the_path_goes_on) {
+  Path path = connect();
+  ASSERT_TRUE(path.client);
+  const auto bad = std::make_shared<FailingFile>(file_, 5 * mib);
+  std::uint64_t ticket = 0;
+  for (const std::uint64_t size : {std::uint64_t{4096}, mib, 3 * mib, 7 * mib}) {
+    fabric::Transfer failing;
+    failing.ticket = ++ticket;
+    failing.pieces.push_back({bad, 6 * mib - std::min(size, 6 * mib), size});
+    std::vector<std::byte> out(size);
+    ASSERT_TRUE(path.server->send(std::move(failing)));
+    const auto failed = path.client->receive(ticket, out, wait_on);
+    ASSERT_FALSE(failed);
+    EXPECT_EQ(failed.error().code, ErrorCode::io_error) << failed.error().message();
+    EXPECT_FALSE(path.client->is_broken());
+    ASSERT_TRUE(path.server->send(transfer(++ticket, {{17, size}})));
+    ASSERT_TRUE(path.client->receive(ticket, out, wait_on));
+    EXPECT_TRUE(std::equal(out.begin(), out.end(), content_.begin() + 17));
+  }
+}
+
+TEST_P(DataPathTest, a_refusal_is_the_answer_and_the_path_goes_on) {
+  Path path = connect();
+  ASSERT_TRUE(path.client);
+  std::uint64_t ticket = 0;
+  for (const std::uint64_t size : {std::uint64_t{64}, 4 * mib, std::uint64_t{64}}) {
+    std::vector<std::byte> out(size);
+    ASSERT_TRUE(path.server->refuse(++ticket, {ErrorCode::step_gone, "the step was dropped", "step 7"}));
+    const auto refused = path.client->receive(ticket, out, wait_on);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, ErrorCode::step_gone);
+    EXPECT_FALSE(path.client->is_broken());
+    ASSERT_TRUE(path.server->send(transfer(++ticket, {{0, size}})));
+    ASSERT_TRUE(path.client->receive(ticket, out, wait_on));
+    EXPECT_TRUE(std::equal(out.begin(), out.end(), content_.begin()));
+  }
+}
+
+TEST_P(DataPathTest, a_client_writes_blocks_of_all_sizes) {
+  Random random(test_seed() + 1);
+  Path path = connect(open_window());
+  ASSERT_TRUE(path.client);
+  for (int round = 0; round < 6; ++round) {
+    for (int block = 0; block < 5; ++block) {
+      const std::uint64_t offset = below(random, file_bytes);
+      const std::uint64_t longest = chance(random, 2) ? 8192 : 4 * mib;
+      std::vector<std::byte> bytes(std::min(1 + below(random, longest), file_bytes - offset));
+      std::ranges::generate(bytes, [&] { return static_cast<std::byte>(random()); });
+      // What is written to a place last is what it has.
+      std::ranges::copy(bytes, content_.begin() + static_cast<std::ptrdiff_t>(offset));
+      ASSERT_TRUE(path.client->write(3, offset, bytes, wait_on));
+      std::ranges::fill(bytes, std::byte{0xAA});  // the caller's memory is its own again
+    }
+    ASSERT_TRUE(path.client->finish_writes(wait_on));
+    std::vector<std::byte> written(file_bytes);
+    ASSERT_TRUE(file_->read_at(0, written));
+    ASSERT_TRUE(written == content_) << "round " << round;
+  }
+}
+
+TEST_P(DataPathTest, a_failed_write_is_told_at_the_finish_and_only_then) {
+  auto window = std::make_shared<fabric::WriteWindow>();
+  window->add_segment(3, std::make_shared<FailingFile>(file_, 4 * mib));
+  const fabric::WriteWindow::Range whole{3, 0, file_bytes};
+  ASSERT_TRUE(window->allow_only({&whole, 1}));
+  Path path = connect(window);
+  ASSERT_TRUE(path.client);
+  const std::vector<std::byte> bytes(6 * mib, std::byte{1});
+  for (int round = 0; round < 2; ++round) {
+    ASSERT_TRUE(path.client->write(3, 0, bytes, wait_on));
+    ASSERT_TRUE(path.client->write(3, 0, std::span(bytes).first(100), wait_on));
+    const auto failed = path.client->finish_writes(wait_on);
+    ASSERT_FALSE(failed);
+    EXPECT_EQ(failed.error().code, ErrorCode::no_space);
+    EXPECT_FALSE(path.client->is_broken());
+    ASSERT_TRUE(path.client->write(3, 0, std::span(bytes).first(2 * mib), wait_on));
+    EXPECT_TRUE(path.client->finish_writes(wait_on));
+  }
+}
+
+TEST_P(DataPathTest, a_write_elsewhere_ends_the_path) {
+  auto window = std::make_shared<fabric::WriteWindow>();
+  window->add_segment(3, file_);
+  const fabric::WriteWindow::Range half{3, 0, 4 * mib};
+  ASSERT_TRUE(window->allow_only({&half, 1}));
+  Path path = connect(window);
+  ASSERT_TRUE(path.client);
+  const std::vector<std::byte> bytes(2 * mib, std::byte{1});
+  (void)path.client->write(3, 3 * mib, bytes, wait_on);
+  EXPECT_FALSE(path.client->finish_writes(wait_on));
+  EXPECT_TRUE(path.client->is_broken());
+  EXPECT_EQ(ends_.wait_for(1).code, ErrorCode::protocol);
+  EXPECT_FALSE(window->has_segment(3));  // closed: nobody can write any more
+  std::vector<std::byte> after(file_bytes);
+  ASSERT_TRUE(file_->read_at(0, after));
+  EXPECT_TRUE(std::equal(after.begin() + 4 * mib, after.end(), content_.begin() + 4 * mib));
+}
+
+TEST_P(DataPathTest, a_client_that_goes_ends_its_path_and_the_window) {
+  auto window = open_window();
+  Path path = connect(window);
+  ASSERT_TRUE(path.client);
+  const std::vector<std::byte> bytes(2 * mib, std::byte{1});
+  ASSERT_TRUE(path.client->write(3, 0, bytes, wait_on));
+  path.client.reset();
+  EXPECT_EQ(ends_.wait_for(1).code, ErrorCode::disconnected);
+  EXPECT_FALSE(window->has_segment(3));
+}
+
+TEST_P(DataPathTest, a_path_that_the_server_closes_is_lost) {
+  Path path = connect();
+  ASSERT_TRUE(path.client);
+  path.server->close();
+  std::vector<std::byte> out(2 * mib);
+  const auto lost = path.client->receive(1, out, wait_on);
+  ASSERT_FALSE(lost);
+  EXPECT_EQ(lost.error().code, ErrorCode::disconnected);
+  EXPECT_TRUE(path.client->is_broken());
+  EXPECT_EQ(ends_.wait_for(1).code, ErrorCode::disconnected);
+}
+
+TEST_P(DataPathTest, an_interrupted_client_gives_its_path_up) {
+  Path path = connect();
+  ASSERT_TRUE(path.client);
+  std::vector<std::byte> out(2 * mib);
+  const auto interrupted =
+      path.client->receive(1, out, []() -> Result<void> { return fail(ErrorCode::cancelled, "interrupted"); });
+  ASSERT_FALSE(interrupted);
+  EXPECT_EQ(interrupted.error().code, ErrorCode::cancelled);
+  EXPECT_TRUE(path.client->is_broken());
+  path.client.reset();
+  path.server->close();  // as the end of the control connection does
+  EXPECT_EQ(ends_.wait_for(1).code, ErrorCode::disconnected);
+}
+
+TEST_P(DataPathTest, a_client_that_takes_nothing_keeps_nobody_waiting) {
+  Path idle = connect();
+  Path busy = connect();
+  ASSERT_TRUE(idle.client && busy.client);
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> places(8, {0, file_bytes});
+  std::uint64_t sent = 0;
+  while (sent < 2 * fabric::ServerPath::transfers_max && idle.server->send(transfer(++sent, places))) {
+  }
+  EXPECT_LE(sent, fabric::ServerPath::transfers_max + 2);
+  std::vector<std::byte> out(file_bytes);
+  for (std::uint64_t ticket = 1; ticket <= 8; ++ticket) {
+    ASSERT_TRUE(busy.server->send(transfer(ticket, {{0, file_bytes}})));
+    ASSERT_TRUE(busy.client->receive(ticket, out, wait_on));
+    EXPECT_TRUE(out == content_);
+  }
+}
+
+TEST_P(DataPathTest, paths_are_bounded_and_those_that_ended_do_not_count) {
+  std::vector<Path> paths;
+  for (int count = 0; count < 16; ++count) paths.push_back(connect());
+  EXPECT_TRUE(data_.is_full(by_fabric()));
+  paths.back().server->close();
+  paths.pop_back();
+  (void)ends_.wait_for(1);
+  const Deadline deadline = Deadline::after_ms(60'000);
+  while (data_.is_full(by_fabric()) && !deadline.passed()) std::this_thread::yield();  // its thread is at its end
+  EXPECT_FALSE(data_.is_full(by_fabric()));
+}
+
+INSTANTIATE_TEST_SUITE_P(networks, DataPathTest, ::testing::Values("tcp", "libfabric"),
+                         [](const auto& network) { return network.param; });
+
+}  // namespace
+}  // namespace forebay::testing
