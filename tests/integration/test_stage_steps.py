@@ -100,6 +100,24 @@ def test_every_tenth_step_is_written_checked_and_marked(address: str, job: Steps
         assert not any(step.precious for step in admin.steps(address))
 
 
+def test_no_profile_of_adios2_is_left_in_the_temporary_folder(reservation: str, tmp_path: Path) -> None:
+    """ADIOS2 leaves one for each file that is read, as reading it without Forebay shows."""
+    name = f"unprofiled{os.getpid()}"
+
+    def profiles() -> list[Path]:
+        return list(Path("/tmp").glob(f"*{name}*profiling.json"))
+
+    with forebay.open(f"{reservation}/{name}", "w") as stream:
+        write_steps(stream, 1)
+    stage(StepsJob(f"{reservation}/{name}", str(tmp_path / "out")))
+    assert profiles() == []
+    read_bp5(tmp_path / "out" / f"{name}.000000.bp", "T")
+    left = profiles()
+    for profile in left:
+        profile.unlink()
+    assert len(left) == 1
+
+
 def test_a_second_run_checks_and_keeps(job: StepsJob, tmp_path: Path) -> None:
     stage(job)
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")}
