@@ -130,10 +130,17 @@ class Reader:
         latest_only: bool = ...,
         distribution: str = ...,
         follow: bool = ...,
+        run: str = ...,
+        wait_for_writer: bool = ...,
+        first_step: int = ...,
+        first_step_epoch: int = ...,
         server: ServerPlace,
     ) -> Reader: ...
     # Of the stream that was opened: one made anew under its address has another.
     stream_uuid: str
+    # The first step that it takes, as the options of a reader that goes on from it.
+    first_step: int
+    first_step_epoch: int
     # What a wait brought: kind, step, rewound, skipped; status and text where there is no step.
     def next(self, timeout_ms: int) -> tuple[int, Step | None, bool, int, str, str]: ...
     def step(self, number: int) -> Step: ...

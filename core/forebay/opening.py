@@ -33,7 +33,6 @@ class WriterOptions(TypedDict, total=False):
     rank: int | None
     ranks: int | None
     group: str | None
-    run: str
     append_after: int | None
     retention: Retention | str | None
     when_full: WhenFull
@@ -57,6 +56,8 @@ def open(  # noqa: A001
     verify: Verify = "none",
     timeout: float | None = 60.0,
     reconnect_timeout: float | None = 60.0,
+    run: str | None = None,
+    wait_for_writer: bool = False,
 ) -> Stream: ...
 @overload
 def open(  # noqa: A001
@@ -67,6 +68,7 @@ def open(  # noqa: A001
     verify: Verify = "none",
     timeout: float | None = 60.0,
     reconnect_timeout: float | None = 60.0,
+    run: str | None = None,
     **options: Unpack[WriterOptions],
 ) -> WritableStream: ...
 def open(  # noqa: A001 - forebay.open is meant to read like the builtin
@@ -77,6 +79,8 @@ def open(  # noqa: A001 - forebay.open is meant to read like the builtin
     verify: Verify = "none",
     timeout: float | None = 60.0,
     reconnect_timeout: float | None = 60.0,
+    run: str | None = None,
+    wait_for_writer: bool = False,
     **options: Any,
 ) -> Stream:
     """Opens a stream.
@@ -97,11 +101,18 @@ def open(  # noqa: A001 - forebay.open is meant to read like the builtin
         When block checksums are checked by reads: never, the first time a block is touched, always. Views are checked
         by ``variable.verify()``.
     timeout : float, optional
-        Seconds to wait for the stream to exist (mode ``"r"``), or for the whole writer group and the readers it waits
-        for; None: for ever. After a second the logger ``forebay.waiting`` says which stream is waited for, and which
-        near names there are.
+        Seconds to wait for the stream to exist and for the writer that ``run`` or ``wait_for_writer`` asks for (mode
+        ``"r"``), or for the whole writer group and the readers it waits for; None: for ever. If the stream does not
+        exist, after a second the logger ``forebay.waiting`` says which one is waited for, and which near names there
+        are.
     reconnect_timeout : float, optional
         Seconds that a restarting server is waited for.
+    run : str, optional
+        Names a coupling: the same text for the writer's ranks and for readers, and again after a restart. A writer's
+        steps belong to it. A reader waits until a writer group of this run has formed, and takes no step of another
+        run. Not given: steps belong to no run, and a reader takes those of any.
+    wait_for_writer : bool
+        Mode ``"r"``: wait until a writer group writes the stream, and take no step before its first.
 
     Other Parameters
     ----------------
@@ -109,8 +120,6 @@ def open(  # noqa: A001 - forebay.open is meant to read like the builtin
         This process in the writer group; both or none. Not given: from the launcher (:func:`launcher_rank`).
     group : str
         What the ranks of one group share; not given: the launcher's job, step and restart.
-    run : str
-        The run that the steps belong to, recorded with the writer group.
     append_after : int
         Mode ``"a"``: withdraw the steps after this one.
     retention : Retention or str
@@ -149,7 +158,8 @@ def open(  # noqa: A001 - forebay.open is meant to read like the builtin
     RefusedError
         Unstaged precious steps would go.
     DeadlineExceededError
-        The writer group did not form in time; the text names the missing ranks.
+        The writer group did not form in time; the text names the missing ranks. Or, for reading, no writer came that
+        ``run`` or ``wait_for_writer`` asks for.
     ArgumentTypeError
         An option has the wrong type, or there is none of that name; the text names the nearest.
     PermissionDeniedError, DisconnectedError, InvalidArgumentError
@@ -158,6 +168,10 @@ def open(  # noqa: A001 - forebay.open is meant to read like the builtin
         raise InvalidArgumentError(f"mode is 'r', 'w' or 'a', not {mode!r}")
     if text("verify", verify) not in get_args(Verify):
         raise InvalidArgumentError(f"verify={verify!r}: expected one of {', '.join(get_args(Verify))}")
+    run = "" if run is None else text("run", run)
+    wait_for_writer = flag("wait_for_writer", wait_for_writer)
+    if wait_for_writer and mode != "r":
+        raise InvalidArgumentError("option 'wait_for_writer' is for reading: only mode 'r' takes it")
     for name in options:
         if name not in _WRITER_OPTIONS:
             raise unknown_option("open", name, [*_COMMON_OPTIONS, *([] if mode == "r" else _WRITER_OPTIONS)])
@@ -175,12 +189,24 @@ def open(  # noqa: A001 - forebay.open is meant to read like the builtin
     try:
         if mode == "r":
             server = server_place(instance)
-            try:
-                native = open_reader(place, server, reader_options)
-            except (NotFoundError, DeadlineExceededError) as error:
-                raise stream_not_found(error, place, server) from None
+            if run or wait_for_writer:
+                # In one wait: a writer might come and go between two.
+                native = _core.Reader.open(
+                    place.path, server=server, run=run, wait_for_writer=wait_for_writer, **reader_options
+                )
+                if run:
+                    reader_options["run"] = run
+                if native.first_step:
+                    # What follows through this handle goes on from here, also once the writer has gone.
+                    reader_options["first_step"] = native.first_step
+                    reader_options["first_step_epoch"] = native.first_step_epoch
+            else:
+                try:
+                    native = open_reader(place, server, reader_options)
+                except (NotFoundError, DeadlineExceededError) as error:
+                    raise stream_not_found(error, place, server) from None
             return Stream(place, reader_options, server, instance_path(instance), native)
-        options = {"timeout": timeout, "reconnect_timeout": reconnect_timeout, **options}
+        options = {"timeout": timeout, "reconnect_timeout": reconnect_timeout, "run": run, **options}
         found = _place_in_group(options.pop("rank", None), options.pop("ranks", None), options.pop("group", None))
         texts = _texts_of(options)
         server = server_place(instance)

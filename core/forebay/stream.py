@@ -184,7 +184,10 @@ class Stream(Closing):
 
     def __len__(self) -> int:
         """How many steps are kept now."""
-        kept: int = self._random_access().info()["steps"]
+        reader = self._random_access()
+        if "run" in self._options or "first_step" in self._options:
+            return len(reader.steps())
+        kept: int = reader.info()["steps"]
         return kept
 
     def __bool__(self) -> bool:

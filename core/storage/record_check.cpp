@@ -44,6 +44,11 @@ bool ranks_differ(const std::vector<std::unique_ptr<journal::PartT>>& parts) {
 
 }  // namespace
 
+bool is_stream_status(std::uint8_t value) noexcept {
+  return value >= static_cast<std::uint8_t>(StreamStatus::waiting) &&
+         value <= static_cast<std::uint8_t>(StreamStatus::failed);
+}
+
 Result<void> check_group(const journal::GroupFormedT& record) {
   if (record.incarnation == 0 || record.ranks == 0 || record.epoch == 0) {
     return fail(ErrorCode::corrupt, "a group of " + std::to_string(record.ranks) + " ranks has incarnation " +

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <limits>
 
+#include <forebay/reader.h>
 #include <forebay/result.h>
 #include <forebay/storage/journal_generated.h>
 
@@ -21,6 +22,12 @@ inline constexpr std::uint32_t ranks_max = std::uint32_t{1} << 20;
 
 /// Groups of more ranks do not note what their ranks called their Opens.
 inline constexpr std::size_t openings_max = 4096;
+
+/// Longest name of a run.
+inline constexpr std::size_t run_bytes_max = 4096;
+
+/// Is it one of forebay::StreamStatus?
+bool is_stream_status(std::uint8_t value) noexcept;
 
 /// Ranks, epoch and the enumerations that the group was formed with.
 Result<void> check_group(const journal::GroupFormedT& record);

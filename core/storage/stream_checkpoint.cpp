@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A stream's state as a checkpoint record, out and in.
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -33,11 +34,6 @@ Result<StepState> step_of(std::unique_ptr<journal::KeptStepT>& kept) {
       .committed = std::move(*kept->committed), .staged = kept->staged, .receipt = std::move(kept->receipt)};
 }
 
-bool is_status(std::uint8_t value) {
-  return value >= static_cast<std::uint8_t>(StreamStatus::waiting) &&
-         value <= static_cast<std::uint8_t>(StreamStatus::failed);
-}
-
 /// Everything but the steps.
 journal::CheckpointT outline_of(const StreamState& state) {
   journal::CheckpointT record;
@@ -61,6 +57,7 @@ journal::CheckpointT outline_of(const StreamState& state) {
     moved->position = cursor.position;
     record.cursors.push_back(std::move(moved));
   }
+  record.runs = state.runs.to_record();
   for (const auto& [segment, owner] : state.owners) {
     auto owned = std::make_unique<journal::OwnerT>();
     owned->segment = segment;
@@ -112,12 +109,15 @@ flatbuffers::DetachedBuffer StreamState::checkpoint_body() const {
     packed_cursors.push_back(journal::CursorMoved::Pack(builder, cursor.get()));
   std::vector<flatbuffers::Offset<journal::Owner>> packed_owners;
   for (const auto& owner : outline.owners) packed_owners.push_back(journal::Owner::Pack(builder, owner.get()));
+  std::vector<flatbuffers::Offset<journal::RunSteps>> packed_runs;
+  for (const auto& run : outline.runs) packed_runs.push_back(journal::RunSteps::Pack(builder, run.get()));
   const auto cursor_tables = builder.CreateVector(packed_cursors);
   const auto owner_tables = builder.CreateVector(packed_owners);
   builder.Finish(journal::CreateCheckpoint(
       builder, uuid_text, name_text, outline.created_ns, outline.epoch, outline.status, status_line, group_table,
       outline.next_step, outline.durable_next, retention_text, cursor_tables, owner_tables, packed_steps,
-      packed_retired, outline.staged_next, builder.CreateVector(outline.closed_ranks), outline.group_ended_ns));
+      packed_retired, outline.staged_next, builder.CreateVector(outline.closed_ranks), outline.group_ended_ns,
+      packed_runs.empty() ? 0 : builder.CreateVector(packed_runs)));
   return builder.Release();
 }
 
@@ -126,7 +126,7 @@ Result<void> StreamState::apply(journal::CheckpointT record) {
   if (!is_uuid(loaded.uuid)) return bad_checkpoint("the stream's uuid is \"" + loaded.uuid + "\"");
   if (!is_valid_name(loaded.name)) return bad_checkpoint("the stream's name is \"" + loaded.name + "\"");
   if (record.epoch == 0) return bad_checkpoint("epoch 0");
-  if (!is_status(record.status)) return bad_checkpoint("status " + std::to_string(record.status));
+  if (!is_stream_status(record.status)) return bad_checkpoint("status " + std::to_string(record.status));
   if (record.durable_next > record.next_step) return bad_checkpoint("more steps are durable than committed");
   if (record.staged_next > record.next_step) return bad_checkpoint("more steps are staged than committed");
   loaded.epoch = record.epoch;
@@ -144,6 +144,11 @@ Result<void> StreamState::apply(journal::CheckpointT record) {
     RETURN_IF_ERROR(check_group(*record.group));
     if (record.group->epoch > record.epoch) return bad_checkpoint("the group's epoch is later than the stream's");
     loaded.group = std::move(*record.group);
+    // Journals from before runs were kept name only the last group's.
+    if (record.runs.empty() && !loaded.group->run.empty()) {
+      const std::uint64_t first = std::min(loaded.group->next_step, loaded.next_step);
+      loaded.runs.begin(loaded.group->run, first, StreamStatus::live, [](auto, auto) { return false; });
+    }
     for (const std::uint32_t rank : record.closed_ranks) {
       if (rank >= loaded.group->ranks)
         return bad_checkpoint("rank " + std::to_string(rank) + " has closed, but the group has no such rank");
@@ -151,6 +156,11 @@ Result<void> StreamState::apply(journal::CheckpointT record) {
     }
   } else if (loaded.status == StreamStatus::live) {
     return bad_checkpoint("a live stream without a group");
+  }
+  if (!record.runs.empty()) {
+    auto runs = RunHistory::of_record(record.runs, loaded.next_step);
+    if (!runs) return bad_checkpoint(runs.error().what);
+    loaded.runs = std::move(*runs);
   }
   for (const auto& cursor : record.cursors) {
     RETURN_IF_ERROR(check_cursor(*cursor, loaded.epoch));

@@ -112,6 +112,8 @@ Result<void> StreamState::apply(const journal::GroupFormedT& record) {
   }
   if (record.withdraws_from) withdraw(*record.withdraws_from, record.epoch);
   if (kept_rule) retention = std::move(*kept_rule);
+  runs.begin(record.run, next_step, status,
+             [this](std::uint64_t first, std::uint64_t end) { return keeps_step(first, end); });
   group = record;
   closed_ranks.clear();
   status = StreamStatus::live;
@@ -194,6 +196,7 @@ void StreamState::withdraw(std::uint64_t first, std::uint32_t new_epoch) {
   for (auto step = steps.lower_bound(first); step != steps.end(); step = steps.erase(step)) {
     retired.insert_or_assign({step->second.committed.epoch, step->first}, std::move(step->second));
   }
+  runs.withdraw(first);
   epoch = new_epoch;
   next_step = first;
   durable_next = std::min(durable_next, first);
@@ -292,6 +295,21 @@ Result<void> StreamState::apply(const journal::RankClosedT& record) {
   }
   closed_ranks.insert(record.rank);
   return {};
+}
+
+bool StreamState::keeps_step(std::uint64_t first, std::uint64_t end) const {
+  const auto step = steps.lower_bound(first);
+  return step != steps.end() && step->first < end;
+}
+
+std::optional<RunRange> StreamState::steps_of_run(std::string_view run) const {
+  auto range = runs.find(run, [this](std::uint64_t first, std::uint64_t end) { return keeps_step(first, end); });
+  // A cut after a boot may have taken the steps of the runs after it, and with them where they began.
+  if (range && !range->end && group && group->run != run) {
+    range->end = next_step;
+    range->status = StreamStatus::interrupted;
+  }
+  return range;
 }
 
 void StreamState::retire_done(std::uint32_t step_epoch, std::uint64_t step) {

@@ -9,11 +9,14 @@
 #include <set>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <forebay/reader.h>
 #include <forebay/result.h>
 #include <forebay/storage/journal_generated.h>
+
+#include "storage/run_history.h"
 
 namespace forebay::storage {
 
@@ -81,6 +84,7 @@ class StreamState {
   std::uint64_t durable_next = 0;              ///< steps below are durable
   /// The newest step with a receipt, kept or dropped since. After a withdrawal that took it: the newest kept one.
   std::optional<std::uint64_t> newest_staged;
+  RunHistory runs;
   Retention retention;
   std::map<std::string, CursorState, std::less<>> cursors;
   std::map<std::uint32_t, SegmentOwner> owners;  ///< by segment
@@ -88,9 +92,13 @@ class StreamState {
   /// Withdrawn steps, by (epoch, number) of their commit: readers may hold them. The server releases those without pins
   /// by retire_done(); they are not written to the journal one by one, a checkpoint names those that are left.
   std::map<std::pair<std::uint32_t, std::uint64_t>, StepState> retired;
+  /// Where the kept steps of this run lie; see RunHistory::find().
+  std::optional<RunRange> steps_of_run(std::string_view run) const;
   void retire_done(std::uint32_t step_epoch, std::uint64_t step);
 
  private:
+  /// Is one of these steps kept, the last excluded?
+  bool keeps_step(std::uint64_t first, std::uint64_t end) const;
   /// The steps from `first` on become retired; `new_epoch` begins.
   void withdraw(std::uint64_t first, std::uint32_t new_epoch);
 };

@@ -84,6 +84,10 @@ const Parameter own_parameters[] = {
      "The first step: where the consumer left off (else the oldest kept), the oldest kept, the newest, only new "
      "steps, or the step with that number.",
      [](Settings& s, const std::string& text) { s.reader.start = parsed(parse_start(normalized(text))); }},
+    {"WaitForWriter", "true, false", "false", "reader",
+     "true: as with SST, Open waits until a writer group writes the stream, and the reader begins with the first step "
+     "of that group. It takes no older step.",
+     [](Settings& s, const std::string& text) { s.reader.wait_for_writer = parse_bool(text); }},
     {"AlwaysProvideLatestTimestep", "true, false", "false", "reader",
      "BeginStep gives the newest step and skips those before it.",
      [](Settings& s, const std::string& text) { s.reader.latest_only = parse_bool(text); }},
@@ -105,9 +109,8 @@ const Parameter own_parameters[] = {
      [](Settings& s, const std::string& text) { s.reader.follow = parse_bool(text); }},
     {"RandomAccess", "auto, true, false", "auto", "reader",
      "true: what `Mode::ReadRandomAccess` means to file engines: no BeginStep; all variables of all steps that "
-     "exist at Open; SetStepSelection chooses. auto: the same until the first BeginStep, if the stream has ended; "
-     "`forebay "
-     "run` knows the mode and uses it.",
+     "exist at Open; SetStepSelection chooses. auto: the same until the first BeginStep, if the stream has ended and "
+     "neither `Run` nor `WaitForWriter` is set; `forebay run` knows the mode and uses it.",
      [](Settings& s, const std::string& text) {
        s.access = normalized(text) == "auto" ? AccessMode::automatic
                   : parse_bool(text)         ? AccessMode::random
@@ -118,7 +121,7 @@ const Parameter own_parameters[] = {
      [](Settings& s, const std::string& text) { s.variable_facts = parse_bool(text); }},
 };
 
-/// A row of the core, with what it means to ADIOS2 beyond that. Readers have the first three as well.
+/// A row of the core, with what it means to ADIOS2 beyond that. Readers have some of them as well.
 Parameter shared(const WriterOption& option) {
   Parameter parameter{std::string(option.parameter),
                       std::string(option.values),
@@ -140,6 +143,8 @@ Parameter shared(const WriterOption& option) {
     with_reader([](Settings& s) { s.reader.reconnect_timeout_ms = s.writer.reconnect_timeout_ms; });
   } else if (option.name == "distribution") {
     with_reader([](Settings& s) { s.reader.distribution = static_cast<StepDistribution>(s.writer.distribution); });
+  } else if (option.name == "run") {
+    with_reader([](Settings& s) { s.reader.run = s.writer.run; });
   } else if (option.name == "append_after") {
     parameter.meaning +=
         " With `Mode::Write`, too, the stream goes on after that step instead of being replaced, so that a program "

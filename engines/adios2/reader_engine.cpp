@@ -65,6 +65,10 @@ bool facts_can_be_shown(adios2::IO io) {
   return !told;
 }
 
+bool is_finished(StreamStatus status) {
+  return status == StreamStatus::ended || status == StreamStatus::interrupted || status == StreamStatus::failed;
+}
+
 bool is_same_stream(const StreamInfo& left, const StreamInfo& right) {
   return left.uuid == right.uuid && left.epoch == right.epoch;
 }
@@ -83,10 +87,10 @@ ReaderEngine::ReaderEngine(adios2::IO io, const std::string& name, adios2::Mode 
   path_ = address.path();
   consumer_ = settings.reader.consumer;
   // Readers are independent of each other, but those of one program need not all say the same.
+  const bool speaks =
+      settings.rank.value_or(found_rank(open ? open->communicator : std::nullopt).value_or(LauncherRank{}).rank) == 0;
   const std::string notice = foreign_notice(settings, path_, false);
-  if (!notice.empty() &&
-      settings.rank.value_or(found_rank(open ? open->communicator : std::nullopt).value_or(LauncherRank{}).rank) == 0)
-    std::cerr << notice + "\n";
+  if (!notice.empty() && speaks) std::cerr << notice + "\n";
   AccessMode access = settings.access;
   if (open && access == AccessMode::automatic)
     access = open->mode == adios2::Mode::ReadRandomAccess ? AccessMode::random : AccessMode::streaming;
@@ -105,7 +109,9 @@ ReaderEngine::ReaderEngine(adios2::IO io, const std::string& name, adios2::Mode 
     const GilReleased others_run;
     reader_ = value_or_throw(Reader::open(address, options), action);
   }
+  limited_ = !options.run.empty() || options.wait_for_writer;
   if (options.follow) {
+    finished_to_tell_ = speaks && !limited_ && is_finished(reader_->status_at_open());
     if (access == AccessMode::automatic) offer_finished_stream(settings);
     return;
   }
@@ -141,7 +147,7 @@ void ReaderEngine::offer_all_steps(const std::vector<std::uint64_t>& numbers) {
 void ReaderEngine::offer_finished_stream(const Settings& settings) {
   const ReaderOptions& reader = settings.reader;
   const bool told_how = !reader.consumer.empty() || reader.start.kind != Start::Kind::cursor || reader.latest_only ||
-                        reader.distribution != StepDistribution::stream_default;
+                        reader.distribution != StepDistribution::stream_default || limited_;
   if (told_how) return;
   const std::string action = doing("opening") + " for reading";
   std::vector<std::uint64_t> numbers;
@@ -186,6 +192,12 @@ void ReaderEngine::go_on_step_by_step() {
 
 ReaderEngine::~ReaderEngine() = default;
 
+void ReaderEngine::tell_finished() const {
+  std::cerr << "Forebay: stream " + path_ + " was " + std::string(to_string(reader_->status_at_open())) +
+                   " when this reader opened it, so it begins with what an earlier writer left. To wait for a new "
+                   "writer, set Run or WaitForWriter=true (docs/how-to/couple-an-mpi-code.md).\n";
+}
+
 adios2::StepStatus ReaderEngine::BeginStep(adios2::StepMode mode, float timeout_seconds) {
   if (offered_) go_on_step_by_step();
   if (random_access_) throw_misuse(doing("BeginStep of"), "with RandomAccess there are no steps to begin");
@@ -193,6 +205,7 @@ adios2::StepStatus ReaderEngine::BeginStep(adios2::StepMode mode, float timeout_
   if (mode != adios2::StepMode::Read) {
     throw std::invalid_argument("Forebay, " + doing("BeginStep of") + ": the stream is open for reading, not writing");
   }
+  if (std::exchange(finished_to_tell_, false)) tell_finished();
   adios2::StepStatus status = adios2::StepStatus::EndOfStream;
   std::shared_ptr<const Step> step = unshown_;
   if (!step) {
@@ -300,7 +313,9 @@ std::size_t ReaderEngine::Steps() const {
   if (listed_) return listed_steps_;
   if (!reader_) return 0;
   const GilReleased others_run;
-  return value_or_throw(reader_->info(), doing("asking for the steps of")).steps;
+  const std::string action = doing("asking for the steps of");
+  if (limited_) return value_or_throw(reader_->steps(), action).size();
+  return value_or_throw(reader_->info(), action).steps;
 }
 
 std::shared_ptr<const Step> ReaderEngine::step_for(const std::string& name, std::size_t index, const char* call) const {

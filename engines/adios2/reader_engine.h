@@ -68,6 +68,8 @@ class ReaderEngine final : public adios2::plugin::PluginEngineInterface {
   void offer_all_steps(const std::vector<std::uint64_t>& numbers);
   /// Without being told to: only a stream that has ended, and of which nothing is left to decide.
   void offer_finished_stream(const Settings& settings);
+  /// The steps at hand are those of a writer that had gone before: not what a coupled program expects.
+  void tell_finished() const;
   /// The first BeginStep after that: the same steps, one after another.
   void go_on_step_by_step();
   /// The step that BeginStep returns next, null at the end of the stream or, with `status` NotReady, for now.
@@ -90,6 +92,8 @@ class ReaderEngine final : public adios2::plugin::PluginEngineInterface {
   std::shared_ptr<const Step> unshown_;  // that a BeginStep got and could not show in the IO
   std::size_t current_step_ = 0;
   bool failure_told_ = false;
+  bool limited_ = false;           // by Run or WaitForWriter: takes not all steps of the stream
+  bool finished_to_tell_ = false;  // by the first BeginStep
   VariableMirror variables_;
   AttributeMirror attributes_;
   mutable BlocksInfo blocks_info_;

@@ -14,12 +14,6 @@
 #include "streams/stream.h"
 
 namespace forebay::server {
-namespace {
-
-constexpr std::uint32_t steps_a_message_max = 4096;
-
-}  // namespace
-
 std::optional<Error> loss_of(const std::vector<Stream*>& streams) {
   for (Stream* stream : streams) {
     const std::string where = "stream " + stream->path();
@@ -123,7 +117,7 @@ Result<void> AdminSession::query_streams(const protocol::Message& message, const
 Result<void> AdminSession::query_steps(const protocol::Message& message, const wire::StepsQueryT& wish,
                                        Stream& stream) {
   connection_.answer(protocol::MessageType::steps_answer, message.request,
-                     stream.list_steps(wish.first, std::min(wish.steps_max, steps_a_message_max)));
+                     stream.followers().list_steps(wish.first, wish.steps_max));
   return {};
 }
 

@@ -31,6 +31,8 @@ class FollowedStream {
   virtual StepSummary summary(const storage::StepState& step) const = 0;
   /// Nobody waits any longer for a group that was lost.
   virtual bool grace_over() const = 0;
+  /// All ranks of a writer group are there.
+  virtual bool has_living_writer() = 0;
 
   virtual Result<void> note_cursor(journal::CursorMovedT moved) = 0;
   /// Steps that need not stay any longer go, and whoever waits for space has another look.

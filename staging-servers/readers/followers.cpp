@@ -21,6 +21,7 @@ namespace {
 /// own before the writers are answered.
 constexpr std::int64_t writers_lead_ns = 50'000;
 constexpr std::uint64_t large_step_bytes = std::uint64_t{256} << 10;
+constexpr std::uint32_t steps_listed_max = 4096;
 
 }  // namespace
 
@@ -33,7 +34,8 @@ Followers::Followers(FollowedStream& stream, const storage::StreamState& state, 
       registry_(registry),
       pins_(stream, state, space, registry),
       cursors_(stream, state),
-      sharing_(state, sessions_) {
+      sharing_(state, sessions_),
+      writer_waits_(stream, state) {
   registry_.add(*this);
 }
 
@@ -42,20 +44,39 @@ Followers::~Followers() {
   if (deferred_) loop_.cancel(*deferred_);
 }
 
+std::uint64_t Followers::in_this_epoch(std::uint32_t epoch, std::uint64_t step) const {
+  if (epoch == state_.epoch) return step;
+  const auto rewritten =
+      std::ranges::find_if(state_.steps, [&](const auto& entry) { return entry.second.committed.epoch > epoch; });
+  return std::min(step, rewritten == state_.steps.end() ? state_.next_step : rewritten->first);
+}
+
+void Followers::set_range(ReaderSession& session, const wire::ReaderOpenT& wish) const {
+  session.first_step = in_this_epoch(wish.epoch, wish.first_step);
+  if (wish.wait_for_writer && !wish.resume && state_.group) session.first_step = state_.group->next_step;
+  session.run = wish.run;
+  session.run_end.reset();
+  if (wish.run.empty()) return;
+  const auto range = state_.steps_of_run(wish.run);
+  if (range) session.first_step = std::max(session.first_step, range->first);
+  if (range && !range->end) return;
+  RunEnd end;
+  end.step = range ? *range->end : 0;
+  end.status = range && range->status == StreamStatus::ended ? StreamStatus::ended : StreamStatus::interrupted;
+  end.text = fmt::format("run {} is over: another run has begun", quoted_run(wish.run));
+  session.run_end = std::move(end);
+}
+
 std::uint64_t Followers::first_position(const ReaderSession& session, const wire::ReaderOpenT& wish) const {
-  if (wish.resume) {
-    if (wish.epoch == state_.epoch) return wish.position;
-    // Steps of epochs that it has not seen replace what was withdrawn: it goes back to the first of them.
-    const auto rewritten = std::ranges::find_if(
-        state_.steps, [&](const auto& entry) { return entry.second.committed.epoch > wish.epoch; });
-    return std::min(wish.position, rewritten == state_.steps.end() ? state_.next_step : rewritten->first);
-  }
+  // Steps of epochs that it has not seen replace what was withdrawn: it goes back to the first of them.
+  if (wish.resume) return in_this_epoch(wish.epoch, wish.position);
   const std::uint64_t oldest = state_.steps.empty() ? state_.next_step : state_.steps.begin()->first;
+  const auto after_newest = session.run_end ? state_.steps.lower_bound(session.run_end->step) : state_.steps.end();
   switch (static_cast<Start::Kind>(wish.start_kind)) {
     case Start::Kind::oldest:
       return oldest;
     case Start::Kind::latest:
-      return state_.steps.empty() ? state_.next_step : state_.steps.rbegin()->first;
+      return after_newest == state_.steps.begin() ? state_.next_step : std::prev(after_newest)->first;
     case Start::Kind::next:
       return state_.next_step;
     case Start::Kind::step:
@@ -71,7 +92,11 @@ Result<void> Followers::join(ReaderSession& session, const wire::ReaderOpenT& wi
   const bool shares = session.follow && sharing_.shares(session);
   const bool holds_name = session.follow && !shares && !session.consumer.empty();
   if (holds_name) RETURN_IF_ERROR(cursors_.check_free(session.consumer));
-  session.position = first_position(session, wish);
+  set_range(session, wish);
+  session.share = session.consumer;
+  if (!session.run.empty() || session.first_step > 0)
+    session.share += fmt::format(" from step {} of run {}", session.first_step, session.run);
+  session.position = std::max(first_position(session, wish), session.first_step);
   if (wish.resume) session.rewound = session.position < wish.position;
   // A named consumer that retention waits for counts from the moment when it is first seen.
   // Steps that do not exist yet it has not passed, though it may want none of them.
@@ -111,14 +136,20 @@ void Followers::removed() {
   }
   pins_.forget_absent();
   sessions_.clear();
+  writer_waits_.stream_removed();
 }
 
 std::uint64_t Followers::visible_limit(const ReaderSession& session) const {
   return session.min_watermark == Watermark::durable ? stream_.durable_next() : state_.next_step;
 }
 
-const storage::StepState* Followers::next_for(ReaderSession& session) {
+std::uint64_t Followers::taken_limit(const ReaderSession& session) const {
   const std::uint64_t limit = visible_limit(session);
+  return session.run_end ? std::min(limit, session.run_end->step) : limit;
+}
+
+const storage::StepState* Followers::next_for(ReaderSession& session) {
+  const std::uint64_t limit = taken_limit(session);
   if (sharing_.shares(session)) return sharing_.next(session, limit);
   const storage::StepState* step = first_kept(state_, session.position, limit);
   if (step == nullptr) return nullptr;
@@ -136,7 +167,13 @@ bool Followers::answer_end(ReaderSession& session) {
   wire::StepEventT event;
   event.status = static_cast<std::uint8_t>(state.status);
   event.text = state.status_text;
-  if (over && everything_seen) {
+  if (session.run_end) {
+    // What becomes of the stream now is another run's.
+    if (visible_limit(session) < session.run_end->step && state.status != StreamStatus::failed) return false;
+    event.kind = static_cast<std::uint8_t>(NextStep::Kind::end_of_stream);
+    event.status = static_cast<std::uint8_t>(session.run_end->status);
+    event.text = session.run_end->text;
+  } else if (over && everything_seen) {
     event.kind = static_cast<std::uint8_t>(NextStep::Kind::end_of_stream);
   } else if (session.status_to_tell) {
     event.kind = static_cast<std::uint8_t>(NextStep::Kind::notice);
@@ -233,6 +270,13 @@ void Followers::deliver(ReaderSession& session, std::uint32_t request, const sto
 Result<void> Followers::get_step(ReaderSession& session, std::uint32_t request, std::uint64_t number) {
   const auto found = state_.steps.find(number);
   const std::string where = fmt::format("stream {}, step {}", stream_.path(), number);
+  if (number < session.first_step || (session.run_end && number >= session.run_end->step)) {
+    return fail(ErrorCode::not_found,
+                session.run.empty()
+                    ? "the step is older than the writer group that this reader was opened for"
+                    : "the step is not one of run " + quoted_run(session.run) + ", for which this reader was opened",
+                where);
+  }
   if (found == state_.steps.end()) {
     if (number < state_.next_step) {
       return fail(ErrorCode::step_gone,
@@ -277,12 +321,13 @@ Result<void> Followers::move_cursor(ReaderSession& session, const wire::CursorMo
   }
   // What a wait from before it would bring is not wanted any more.
   session.wait_request.reset();
-  session.position = move.position;
+  const std::uint64_t position = std::max(move.position, session.first_step);
+  session.position = position;
   // Readers without a name that share steps out are not moved by a stranger.
-  if (!session.consumer.empty() || !session.access.guest) sharing_.seek(session.consumer, move.position);
+  if (!session.consumer.empty() || !session.access.guest) sharing_.seek(session, position);
   stream_.readers_moved();
   if (session.consumer.empty()) return {};
-  RETURN_IF_ERROR(cursors_.set(session.consumer, move.position));
+  RETURN_IF_ERROR(cursors_.set(session.consumer, position));
   stream_.what_may_go_changed();
   return {};
 }
@@ -290,6 +335,7 @@ Result<void> Followers::move_cursor(ReaderSession& session, const wire::CursorMo
 void Followers::rewound(std::uint64_t first) {
   cursors_.set_back(first);
   for (const auto& [number, session] : sessions_) {
+    session->first_step = std::min(session->first_step, first);
     if (session->position <= first) continue;
     session->position = first;
     session->rewound = true;
@@ -318,9 +364,51 @@ void Followers::revoke(const StepKey& key) {
   }
 }
 
-std::uint32_t Followers::follower_count() const {
-  return static_cast<std::uint32_t>(
-      std::ranges::count_if(sessions_, [](const auto& entry) { return entry.second->follow; }));
+std::uint32_t Followers::readers_for(const std::string& run) const {
+  const auto following = std::ranges::count_if(sessions_, [&](const auto& entry) {
+    const ReaderSession& session = *entry.second;
+    return session.follow && (session.run.empty() || (session.run == run && !session.run_end));
+  });
+  return static_cast<std::uint32_t>(following) + writer_waits_.count(run);
+}
+
+std::map<std::uint64_t, RunEnd> Followers::runs_that_end(const journal::GroupFormedT& formed) const {
+  std::map<std::uint64_t, RunEnd> ends;
+  for (const auto& [number, session] : sessions_) {
+    if (session->run.empty() || session->run == formed.run || session->run_end) continue;
+    const std::uint64_t given = sharing_.shares(*session) ? sharing_.oldest_wanted(*session) : session->position;
+    const bool lost_steps = formed.withdraws_from && given < state_.next_step;
+    RunEnd end;
+    end.step = formed.next_step;
+    end.status = state_.status == StreamStatus::ended && !lost_steps ? StreamStatus::ended : StreamStatus::interrupted;
+    end.text =
+        fmt::format("run {} is over: {} the stream now", quoted_run(session->run),
+                    formed.run.empty() ? "a writer without a run has" : "run " + quoted_run(formed.run) + " has");
+    ends.emplace(number, std::move(end));
+  }
+  return ends;
+}
+
+void Followers::end_runs(std::map<std::uint64_t, RunEnd> ends) {
+  for (auto& [number, end] : ends) {
+    if (ReaderSession* const session = find(number)) session->run_end = std::move(end);
+  }
+}
+
+wire::StepsAnswerT Followers::list_steps(std::uint64_t first, std::uint32_t steps_max,
+                                         const ReaderSession* session) const {
+  wire::StepsAnswerT answer;
+  steps_max = std::min(steps_max, steps_listed_max);
+  const auto from = session == nullptr ? first : std::max(first, session->first_step);
+  for (auto step = state_.steps.lower_bound(from); step != state_.steps.end(); ++step) {
+    if (session != nullptr && session->run_end && step->first >= session->run_end->step) break;
+    if (answer.steps.size() == steps_max) {
+      answer.more = true;
+      break;
+    }
+    answer.steps.push_back(protocol::to_wire(stream_.summary(step->second)));
+  }
+  return answer;
 }
 
 bool Followers::waits_for_durable() const {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -16,12 +17,20 @@
 #include "readers/followed_stream.h"
 #include "readers/step_pins.h"
 #include "readers/step_sharing.h"
+#include "readers/writer_waits.h"
 
 namespace forebay::server {
 
 class ReaderRegistry;
 class ReaderSession;
 class ReservationSpace;
+
+/// Where a reader's run is over, since another one has begun.
+struct RunEnd {
+  std::uint64_t step = 0;  ///< takes none from this one on
+  StreamStatus status = StreamStatus::ended;
+  std::string text;
+};
 
 /// The reader that is furthest behind: so many steps are there that it has not been given.
 struct ReaderLag {
@@ -46,8 +55,10 @@ class Followers {
   ConsumerCursors& cursors() noexcept { return cursors_; }
   const ConsumerCursors& cursors() const noexcept { return cursors_; }
   StepSharing& sharing() noexcept { return sharing_; }
+  WriterWaits& writer_waits() noexcept { return writer_waits_; }
 
-  /// Lets a reader in: busy if its consumer has a holder. Sets the session's position.
+  /// Lets a reader in, which has the writer that it waits for: busy if its consumer has a holder. Sets which steps the
+  /// session takes, and its position.
   Result<void> join(ReaderSession& session, const wire::ReaderOpenT& wish);
   /// `holds_on`: somebody still has what it was given; its pins stay until it comes back or is gone.
   void leave(ReaderSession& session, bool holds_on = false);
@@ -67,6 +78,10 @@ class Followers {
   /// Those now: before steps are dropped.
   void serve_deferred();
 
+  /// Kept steps from `first` on, at most so many (and not more than one message takes): all, or those that the session
+  /// takes.
+  wire::StepsAnswerT list_steps(std::uint64_t first, std::uint32_t steps_max,
+                                const ReaderSession* session = nullptr) const;
   Result<void> get_step(ReaderSession& session, std::uint32_t request, std::uint64_t step);
   /// Where a reader wants to go on, or what its consumer has done with.
   Result<void> move_cursor(ReaderSession& session, const wire::CursorMoveT& move);
@@ -83,8 +98,14 @@ class Followers {
   /// Steps from `first` on were withdrawn: readers and cursors beyond go back there.
   void rewound(std::uint64_t first);
   void status_changed();
+  /// For whom a run is over once this group has formed, and what they are told then.
+  std::map<std::uint64_t, RunEnd> runs_that_end(const journal::GroupFormedT& formed) const;
+  /// It has formed.
+  void end_runs(std::map<std::uint64_t, RunEnd> ends);
+  void writer_came() { writer_waits_.writer_came(); }
 
-  std::uint32_t follower_count() const;
+  /// How many follow, or wait for a writer, and would take steps of this run.
+  std::uint32_t readers_for(const std::string& run) const;
   bool waits_for_durable() const;
   /// Among those who want every step; nothing if there is none.
   std::optional<ReaderLag> furthest_behind() const;
@@ -92,10 +113,16 @@ class Followers {
   void end_with_processes();
 
  private:
+  /// By run and writer group, the steps that a reader which has just come takes.
+  void set_range(ReaderSession& session, const wire::ReaderOpenT& wish) const;
+  /// A step's number as a reader knows it, in the epoch of now: at most the first of the steps that replace others.
+  std::uint64_t in_this_epoch(std::uint32_t epoch, std::uint64_t step) const;
   /// The step that a reader which has just come is to get first.
   std::uint64_t first_position(const ReaderSession& session, const wire::ReaderOpenT& wish) const;
   const storage::StepState* next_for(ReaderSession& session);
   std::uint64_t visible_limit(const ReaderSession& session) const;
+  /// What is visible, and of its run.
+  std::uint64_t taken_limit(const ReaderSession& session) const;
   /// `in_turn`: with what is to be told before the next step.
   void deliver(ReaderSession& session, std::uint32_t request, const storage::StepState& step, bool in_turn);
   ReaderSession* find(std::uint64_t session) const;
@@ -111,6 +138,7 @@ class Followers {
   StepPins pins_;
   ConsumerCursors cursors_;
   StepSharing sharing_;
+  WriterWaits writer_waits_;
   std::optional<EventLoop::TimerId> deferred_;
 };
 

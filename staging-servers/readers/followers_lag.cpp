@@ -8,9 +8,9 @@
 namespace forebay::server {
 namespace {
 
-// Who skips to the newest step wants none of those between.
+// Who skips to the newest step wants none of those between; to whose run is over, no more come.
 bool wants_every_step(const ReaderSession& session) {
-  return session.follow && !session.latest_only && !session.connection().closing();
+  return session.follow && !session.latest_only && !session.run_end && !session.connection().closing();
 }
 
 std::string describe(const ReaderSession& session) {

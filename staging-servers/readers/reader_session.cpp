@@ -14,6 +14,7 @@
 #include "protocol/unpacked.h"
 #include "readers/reader_registry.h"
 #include "space/reservation_space.h"
+#include "storage/record_check.h"
 
 namespace forebay::server {
 namespace {
@@ -58,7 +59,7 @@ void ReaderSession::take_number() {
 
 void ReaderSession::open(const protocol::Message& message) {
   auto body = protocol::body_of<wire::ReaderOpen>(message);
-  if (!body || followers_ != nullptr || waiting_for_stream_) {
+  if (!body || followers_ != nullptr || is_waiting()) {
     connection_.answer_failure(message.request, {ErrorCode::protocol, "malformed or repeated open of a reader", ""});
     connection_.close("protocol error");
     return;
@@ -76,11 +77,12 @@ void ReaderSession::open(const protocol::Message& message) {
   const bool sane = is_valid_name(wish_.stream) && wish_.stream != "files" &&
                     (wish_.consumer.empty() || is_valid_name(wish_.consumer)) && wish_.min_watermark >= 1 &&
                     wish_.min_watermark <= 2 && wish_.start_kind >= 1 && wish_.start_kind <= 5 &&
-                    wish_.distribution <= 3 && wish_.pins.size() <= pins_max;
+                    wish_.distribution <= 3 && wish_.pins.size() <= pins_max &&
+                    wish_.run.size() <= storage::run_bytes_max;
   if (!sane) {
-    connection_.answer_failure(open_request_,
-                               {ErrorCode::invalid_argument,
-                                "not a valid name of a stream or consumer, or an option with an unknown value", where});
+    connection_.answer_failure(
+        open_request_, {ErrorCode::invalid_argument,
+                        "not a valid name of a stream, consumer or run, or an option with an unknown value", where});
     return;
   }
   consumer = consumer_of_reader(access, connection_.peer().uid, wish_.consumer);
@@ -99,45 +101,65 @@ void ReaderSession::open(const protocol::Message& message) {
   distribution = static_cast<StepDistribution>(wish_.distribution);
   follow = wish_.follow;
   take_number();
-  followers_ = *found;
-  if (followers_ != nullptr) {
-    join();
-    return;
-  }
-  const Deadline deadline = Deadline::after_ms(wish_.open_timeout_ms);
-  waiting_for_stream_ = true;
-  registry_.add_stream_waiter(*this, wanted_path());
-  if (deadline.is_never()) return;
-  open_timer_ = connection_.loop().at(deadline.at_ns(), [this, where] {
-    open_timer_.reset();
-    waiting_for_stream_ = false;
-    registry_.remove_stream_waiter(*this);
-    const ErrorCode code = wish_.open_timeout_ms == 0 ? ErrorCode::not_found : ErrorCode::timeout;
-    connection_.answer_failure(open_request_,
-                               {code,
-                                "no such stream, and no writer made it within the time given; `forebay streams " +
-                                    wish_.reservation + "` lists what is there",
-                                where});
-  });
+  if (const Deadline deadline = Deadline::after_ms(wish_.open_timeout_ms); !deadline.is_never())
+    open_timer_ = connection_.loop().at(deadline.at_ns(), [this] { give_up_waiting(); });
+  wait(*found);
 }
 
-void ReaderSession::stream_made() {
-  followers_ = streams_.find_to_read(connection_.peer(), wish_.reservation, wish_.stream).value_or(nullptr);
-  if (followers_ == nullptr) {
-    // Removed again meanwhile: the next one of this name is waited for.
+void ReaderSession::wait(Followers* found) {
+  if (found == nullptr) {
+    waiting_for_stream_ = true;
     registry_.add_stream_waiter(*this, wanted_path());
     return;
   }
-  waiting_for_stream_ = false;
+  waiting_in_ = found;
+  if (found->writer_waits().has_writer_for(wish_)) {
+    writer_came();
+    return;
+  }
+  found->writer_waits().add(*this);
+  // It may be this reader that the writer waits for.
+  found->stream().readers_changed();
+}
+
+void ReaderSession::leave_waiting() {
+  if (std::exchange(waiting_for_stream_, false)) registry_.remove_stream_waiter(*this);
+  if (waiting_in_ != nullptr) std::exchange(waiting_in_, nullptr)->writer_waits().remove(*this);
   if (open_timer_) connection_.loop().cancel(*open_timer_);
   open_timer_.reset();
+}
+
+void ReaderSession::give_up_waiting() {
+  open_timer_.reset();
+  const bool there = waiting_in_ != nullptr;
+  const std::string of_run = wish_.run.empty() ? "" : " of run " + quoted_run(wish_.run);
+  const std::string what = there ? waiting_in_->writer_waits().describe(wish_)
+                                 : "no such stream, and no writer" + of_run +
+                                       " made it within the time given; `forebay streams " + wish_.reservation +
+                                       "` lists what is there";
+  const ErrorCode code = !there && wish_.open_timeout_ms == 0 ? ErrorCode::not_found : ErrorCode::timeout;
+  stop_waiting({code, what, "stream " + wanted_path()});
+}
+
+void ReaderSession::stream_made() {
+  waiting_for_stream_ = false;
+  // Null if it was removed again meanwhile: the next one of this name is waited for.
+  wait(streams_.find_to_read(connection_.peer(), wish_.reservation, wish_.stream).value_or(nullptr));
+}
+
+void ReaderSession::writer_came() {
+  followers_ = waiting_in_;
+  leave_waiting();
   join();
 }
 
+void ReaderSession::awaited_stream_removed() {
+  waiting_in_ = nullptr;
+  wait(nullptr);
+}
+
 void ReaderSession::stop_waiting(const Error& error) {
-  waiting_for_stream_ = false;
-  if (open_timer_) connection_.loop().cancel(*open_timer_);
-  open_timer_.reset();
+  leave_waiting();
   connection_.answer_failure(open_request_, error);
 }
 
@@ -146,7 +168,7 @@ void ReaderSession::reservation_destroyed() {
 }
 
 void ReaderSession::rights_changed(const std::string& reservation) {
-  if (reservation != wish_.reservation || (followers_ == nullptr && !waiting_for_stream_)) return;
+  if (reservation != wish_.reservation || (followers_ == nullptr && !is_waiting())) return;
   const AccessRights now = streams_.rights_of(connection_.peer(), reservation);
   if (now.allow(access.rights)) return;
   const Error taken{ErrorCode::permission_denied,
@@ -158,10 +180,7 @@ void ReaderSession::rights_changed(const std::string& reservation) {
     return;
   }
   shut_out_ = true;
-  if (waiting_for_stream_) {
-    registry_.remove_stream_waiter(*this);
-    stop_waiting(taken);
-  }
+  if (is_waiting()) stop_waiting(taken);
   if (wait_request) connection_.answer_failure(*std::exchange(wait_request, std::nullopt), taken);
   connection_.close(taken.what);
 }
@@ -179,6 +198,8 @@ void ReaderSession::join() {
   opened.segment_bytes = followers_->space().segments().record().segment_bytes;
   opened.member_segments = followers_->space().segments().layout().member_segments();
   opened.session = number;
+  opened.status = static_cast<std::uint8_t>(followers_->state().status);
+  opened.first_step = first_step;
   opened.rewound = rewound;
   if (wish_.resume) {
     std::vector<StepKey> wanted;
@@ -241,6 +262,13 @@ Result<void> ReaderSession::answer(const protocol::Message& message) {
       followers_->serve(*this);
       connection_.answer_done(message.request);
       return {};
+    case MessageType::steps_query: {
+      auto body = protocol::body_of<wire::StepsQuery>(message);
+      if (!body) return fail(std::move(body.error()));
+      connection_.answer(MessageType::steps_answer, message.request,
+                         followers_->list_steps((*body)->first(), (*body)->steps_max(), this));
+      return {};
+    }
     case MessageType::step_get: {
       ASSIGN_OR_RETURN(auto body, protocol::body_of<wire::StepGet>(message));
       return followers_->get_step(*this, message.request, body->step());
@@ -356,7 +384,7 @@ void ReaderSession::handle(protocol::Message message) {
 }
 
 void ReaderSession::closed(const std::string&) {
-  if (waiting_for_stream_) registry_.remove_stream_waiter(*this);
+  leave_waiting();
   if (!admitted_) return;
   // A forked child has a copy of the presence, but not of a connection from after the fork; and a client may give a
   // connection up for another one.

@@ -29,11 +29,15 @@ class ReaderSession final : public Session {
   std::uint64_t number = 0;  ///< session number, known to the client, and no other living reader's
   AccessRights access;       ///< in the stream's reservation, when it was opened
   std::string consumer;      ///< as its cursor is called; see consumer_of_reader()
+  std::string run;           ///< takes no step of another; empty: of any
+  std::string share;         ///< readers with the same one share steps out, if they share any: by consumer and range
   Watermark min_watermark = Watermark::committed;
   bool latest_only = false;
   bool follow = true;
   StepDistribution distribution = StepDistribution::stream_default;
-  std::uint64_t position = 0;  ///< next step to give
+  std::uint64_t first_step = 0;   ///< takes none before
+  std::optional<RunEnd> run_end;  ///< another run has begun
+  std::uint64_t position = 0;     ///< next step to give
   std::uint64_t skipped = 0;
   bool rewound = false;
   std::optional<std::uint32_t> wait_request;
@@ -48,8 +52,14 @@ class ReaderSession final : public Session {
   std::vector<Descriptor> descriptors_for(const std::vector<std::uint32_t>& wanted,
                                           std::vector<std::uint32_t>& segments);
 
+  const wire::ReaderOpenT& wish() const noexcept { return wish_; }
+
   /// The stream came into being.
   void stream_made();
+  /// The writer group came that it waits for.
+  void writer_came();
+  /// The stream was removed while it waited for a writer.
+  void awaited_stream_removed();
   /// The reservation was destroyed in which the stream would have come into being.
   void reservation_destroyed();
   /// The stream was removed or the reservation destroyed, or this reader counts as gone already.
@@ -58,6 +68,11 @@ class ReaderSession final : public Session {
  private:
   void open(const protocol::Message& message);
   void join();
+  /// Waits for the stream, or for the writer that is to come to this one.
+  void wait(Followers* found);
+  bool is_waiting() const noexcept { return waiting_for_stream_ || waiting_in_ != nullptr; }
+  void leave_waiting();
+  void give_up_waiting();
   std::string wanted_path() const { return wish_.reservation + "/" + wish_.stream; }
   Result<void> answer(const protocol::Message& message);
   void take_number();
@@ -73,8 +88,9 @@ class ReaderSession final : public Session {
   wire::ReaderOpenT wish_;
   std::uint32_t open_request_ = 0;
   bool waiting_for_stream_ = false;
-  bool shut_out_ = false;  ///< may not read any more: its pins end with the connection
-  bool admitted_ = false;  ///< has joined a stream, and has a file that says that it is present
+  Followers* waiting_in_ = nullptr;  ///< of the stream in which it waits for a writer
+  bool shut_out_ = false;            ///< may not read any more: its pins end with the connection
+  bool admitted_ = false;            ///< has joined a stream, and has a file that says that it is present
   std::optional<EventLoop::TimerId> open_timer_;
   Followers* followers_ = nullptr;  ///< of its stream
 };

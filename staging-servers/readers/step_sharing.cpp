@@ -24,24 +24,25 @@ StepDistribution StepSharing::distribution_of(const ReaderSession& session) cons
   return session.distribution == StepDistribution::stream_default ? stream_distribution_ : session.distribution;
 }
 
-std::vector<ReaderSession*> StepSharing::sharers(const std::string& consumer, StepDistribution distribution) const {
+std::vector<ReaderSession*> StepSharing::sharers(const ReaderSession& session) const {
+  const StepDistribution distribution = distribution_of(session);
   std::vector<ReaderSession*> found;
-  for (const auto& [number, session] : sessions_) {
-    if (session->follow && session->consumer == consumer && distribution_of(*session) == distribution)
-      found.push_back(session);
+  for (const auto& [number, other] : sessions_) {
+    if (other->follow && other->share == session.share && distribution_of(*other) == distribution)
+      found.push_back(other);
   }
   return found;
 }
 
-void StepSharing::begin_at(const std::string& consumer, std::uint64_t position) {
-  shares_[consumer] = Share{.next = position, .assigned = {}, .returned = {}};
+void StepSharing::begin_at(const std::string& share, std::uint64_t position) {
+  shares_[share] = Share{.next = position, .assigned = {}, .returned = {}};
 }
 
 void StepSharing::begin(const ReaderSession& session) {
-  const auto others = sharers(session.consumer, distribution_of(session));
+  const auto others = sharers(session);
   const bool first = std::ranges::none_of(others, [&](const ReaderSession* other) { return other != &session; });
   // What was given to readers that have all gone is not known to have been dealt with: the cursor tells.
-  if (first) begin_at(session.consumer, session.position);
+  if (first) begin_at(session.share, session.position);
 }
 
 void StepSharing::set_stream_distribution(StepDistribution distribution) {
@@ -51,14 +52,14 @@ void StepSharing::set_stream_distribution(StepDistribution distribution) {
   std::map<std::string, std::uint64_t> starts;
   for (const auto& [number, session] : sessions_) {
     if (!session->follow || session->distribution != StepDistribution::stream_default) continue;
-    const auto start = starts.emplace(session->consumer, session->position).first;
+    const auto start = starts.emplace(session->share, session->position).first;
     start->second = std::min(start->second, session->position);
   }
-  for (const auto& [consumer, start] : starts) begin_at(consumer, start);
+  for (const auto& [share, start] : starts) begin_at(share, start);
 }
 
 void StepSharing::leave(const ReaderSession& session) {
-  for (auto& [consumer, share] : shares_) {
+  for (auto& [name, share] : shares_) {
     if (const auto turns = share.assigned.find(session.number); turns != share.assigned.end()) {
       share.returned.merge(turns->second);
       share.assigned.erase(turns);
@@ -77,7 +78,7 @@ void StepSharing::assign(Share& share, const std::vector<ReaderSession*>& reader
 }
 
 const storage::StepState* StepSharing::next(ReaderSession& session, std::uint64_t limit) {
-  Share& share = shares_[session.consumer];
+  Share& share = shares_[session.share];
   const auto& kept = state_.steps;
   const StepDistribution distribution = distribution_of(session);
   if (distribution == StepDistribution::on_demand) {
@@ -85,7 +86,7 @@ const storage::StepState* StepSharing::next(ReaderSession& session, std::uint64_
     if (step != nullptr) share.next = step->committed.step + 1;
     return step;
   }
-  const auto readers = sharers(session.consumer, distribution);
+  const auto readers = sharers(session);
   for (const std::uint64_t number : std::exchange(share.returned, {})) {
     if (kept.contains(number)) assign(share, readers, number);
   }
@@ -104,7 +105,7 @@ const storage::StepState* StepSharing::next(ReaderSession& session, std::uint64_
 }
 
 std::uint64_t StepSharing::oldest_wanted(const ReaderSession& session) const {
-  const auto found = shares_.find(session.consumer);
+  const auto found = shares_.find(session.share);
   if (found == shares_.end()) return session.position;
   const Share& share = found->second;
   std::uint64_t oldest = share.next;
@@ -114,8 +115,8 @@ std::uint64_t StepSharing::oldest_wanted(const ReaderSession& session) const {
   return oldest;
 }
 
-void StepSharing::seek(const std::string& consumer, std::uint64_t position) {
-  const auto share = shares_.find(consumer);
+void StepSharing::seek(const ReaderSession& session, std::uint64_t position) {
+  const auto share = shares_.find(session.share);
   if (share == shares_.end()) return;
   share->second.next = position;
   share->second.assigned.clear();
@@ -123,7 +124,7 @@ void StepSharing::seek(const std::string& consumer, std::uint64_t position) {
 }
 
 void StepSharing::rewound(std::uint64_t first) {
-  for (auto& [consumer, share] : shares_) {
+  for (auto& [name, share] : shares_) {
     share.next = std::min(share.next, first);
     for (auto& [reader, turns] : share.assigned) turns.erase(turns.lower_bound(first), turns.end());
     share.returned.erase(share.returned.lower_bound(first), share.returned.end());

@@ -41,13 +41,13 @@ class StepSharing {
   const storage::StepState* next(ReaderSession& session, std::uint64_t limit);
   /// The first step that neither it nor anybody it shares steps with has been given.
   std::uint64_t oldest_wanted(const ReaderSession& session) const;
-  /// All readers of the consumer go on from there.
-  void seek(const std::string& consumer, std::uint64_t position);
+  /// All who share with it go on from there.
+  void seek(const ReaderSession& session, std::uint64_t position);
   /// Steps from `first` on were withdrawn.
   void rewound(std::uint64_t first);
 
  private:
-  /// What the readers of one consumer name share.
+  /// What the readers of one consumer name share that take the same steps.
   struct Share {
     std::uint64_t next = 0;                                     ///< first step not given or assigned to anybody
     std::map<std::uint64_t, std::set<std::uint64_t>> assigned;  ///< round robin: whose turn steps are, by session
@@ -55,13 +55,13 @@ class StepSharing {
     std::size_t turn = 0;
   };
 
-  std::vector<ReaderSession*> sharers(const std::string& consumer, StepDistribution distribution) const;
-  void begin_at(const std::string& consumer, std::uint64_t position);
+  std::vector<ReaderSession*> sharers(const ReaderSession& session) const;
+  void begin_at(const std::string& share, std::uint64_t position);
   void assign(Share& share, const std::vector<ReaderSession*>& readers, std::uint64_t step);
 
   const storage::StreamState& state_;
   const ReaderSessions& sessions_;
-  std::map<std::string, Share> shares_;  ///< by consumer
+  std::map<std::string, Share> shares_;  ///< by ReaderSession::share
   StepDistribution stream_distribution_ = StepDistribution::all_to_all;
 };
 

@@ -96,10 +96,12 @@ Result<void> Stream::withdraw(std::uint64_t first) {
 
 Result<void> Stream::form_group(journal::GroupFormedT formed) {
   const auto withdraws_from = formed.withdraws_from;
+  auto runs_over = followers_.runs_that_end(formed);
   auto recorded = withdraws_from
                       ? record_withdrawal(storage::RecordType::group_formed, std::move(formed), *withdraws_from)
                       : record(storage::RecordType::group_formed, std::move(formed));
   if (!recorded) return recorded;
+  followers_.end_runs(std::move(runs_over));
   // The group may have brought another retention.
   what_may_go_changed();
   return {};
@@ -195,18 +197,6 @@ void Stream::begin_grace(std::int64_t grace_ms) {
     grace_over_ = true;
     followers_.serve_all();
   });
-}
-
-wire::StepsAnswerT Stream::list_steps(std::uint64_t first, std::uint32_t steps_max) const {
-  wire::StepsAnswerT answer;
-  for (auto step = state_.steps.lower_bound(first); step != state_.steps.end(); ++step) {
-    if (answer.steps.size() == steps_max) {
-      answer.more = true;
-      break;
-    }
-    answer.steps.push_back(protocol::to_wire(summary(step->second)));
-  }
-  return answer;
 }
 
 Result<void> Stream::mark_staged(std::uint32_t epoch, const std::vector<std::uint64_t>& steps,

@@ -119,7 +119,6 @@ class Stream final : public WrittenStream, public FollowedStream {
   /// All space that its steps hold, kept and withdrawn ones.
   std::vector<Extent> extents_of_steps() const;
   std::uint64_t unsynced_bytes() const override { return flusher_.bytes_to_release(); }
-  wire::StepsAnswerT list_steps(std::uint64_t first, std::uint32_t steps_max) const;
   /// Steps with a receipt lose their preciousness.
   Result<void> mark_staged(std::uint32_t epoch, const std::vector<std::uint64_t>& steps, const std::string& receipt);
 
@@ -132,6 +131,7 @@ class Stream final : public WrittenStream, public FollowedStream {
 
   /// Grace time after a group was lost, over which followers wait for a restart.
   bool grace_over() const noexcept override { return grace_over_; }
+  bool has_living_writer() override { return group_.lives(); }
   void begin_grace(std::int64_t grace_ms) override;
   /// After a restart of the server: what is left of the lost group's grace.
   void resume_grace();

@@ -15,7 +15,6 @@ namespace forebay::server {
 namespace {
 
 constexpr std::size_t group_bytes_max = 4096;
-constexpr std::size_t run_bytes_max = 4096;
 constexpr std::size_t missing_listed_max = 16;
 
 const char* verb_of(std::uint8_t mode) {
@@ -42,10 +41,11 @@ std::optional<Error> GroupForming::refusal(const wire::WriterOpenT& wish) const 
         fmt::format("a group id can have at most {} bytes, this one has {}", group_bytes_max, wish.group.size()),
         where};
   }
-  if (wish.run.size() > run_bytes_max) {
-    return Error{ErrorCode::invalid_argument,
-                 fmt::format("a run's name can have at most {} bytes, this one has {}", run_bytes_max, wish.run.size()),
-                 where};
+  if (wish.run.size() > storage::run_bytes_max) {
+    return Error{
+        ErrorCode::invalid_argument,
+        fmt::format("a run's name can have at most {} bytes, this one has {}", storage::run_bytes_max, wish.run.size()),
+        where};
   }
   if (!is_empty() && this->wish().group != wish.group) {
     return Error{ErrorCode::busy,
@@ -69,6 +69,12 @@ std::optional<Error> GroupForming::conflict(const WriterSession& session, const 
   if (first.mode != wish.mode) {
     return error(fmt::format("ranks do not agree on the mode: rank {} opens to {}, rank {} to {}", first.rank,
                              verb_of(first.mode), wish.rank, verb_of(wish.mode)));
+  }
+  if (first.run != wish.run) {
+    return error(
+        fmt::format("ranks do not agree on the run: rank {} gives \"{}\", rank {} gives \"{}\"; give all of "
+                    "them the same Run (FOREBAY_RUN)",
+                    first.rank, first.run, wish.rank, wish.run));
   }
   if (const auto same = candidates_.find(wish.rank); same != candidates_.end()) {
     return error(fmt::format("two processes are rank {} of {} (pids {} and {}); ranks come from {}", wish.rank,

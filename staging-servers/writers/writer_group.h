@@ -66,6 +66,8 @@ class WriterGroup {
   void readers_moved() { lag_waits_.readers_moved(); }
 
   bool active() const noexcept { return incarnation_.active(); }
+  /// A group writes, and none of its ranks is known to be gone.
+  bool lives();
   /// Ranks are expected back after a restart of the server.
   bool rejoining() const noexcept { return return_.is_awaited(); }
   /// No rank has closed, and the stream has not failed.

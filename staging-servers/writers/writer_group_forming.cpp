@@ -36,6 +36,11 @@ void WriterGroup::notice_lost_ranks() {
   }
 }
 
+bool WriterGroup::lives() {
+  notice_lost_ranks();
+  return active() && !rejoining();
+}
+
 void WriterGroup::open(WriterSession& session, std::uint32_t request, const wire::WriterOpenT& wish) {
   // A restart may come before the end of the ranks that it follows has been handled.
   notice_lost_ranks();
@@ -66,7 +71,7 @@ void WriterGroup::forming_timed_out(const wire::WriterOpenT& wish) {
     text = "the group that wrote this stream before the server was restarted may still come back";
   } else {
     text = fmt::format("waited for {} readers (RendezvousReaderCount), {} came", wish.rendezvous_readers,
-                       followers_.follower_count());
+                       followers_.readers_for(wish.run));
   }
   forming_.fail_all({ErrorCode::timeout, text, "stream " + stream_.path()});
 }
@@ -76,8 +81,8 @@ void WriterGroup::readers_changed() {
 }
 
 void WriterGroup::form_if_whole() {
-  if (incarnation_.active() || !forming_.is_whole() || followers_.follower_count() < forming_.wish().rendezvous_readers)
-    return;
+  if (incarnation_.active() || !forming_.is_whole()) return;
+  if (followers_.readers_for(forming_.wish().run) < forming_.wish().rendezvous_readers) return;
   const wire::WriterOpenT wish = forming_.wish();
   if (auto begun = begin_incarnation(wish); !begun) {
     forming_.fail_all(begun.error());
@@ -88,6 +93,7 @@ void WriterGroup::form_if_whole() {
                             "stream " + stream_.path()});
   for (const auto& [number, candidate] : forming_.take()) join(number, *candidate.session, candidate.request);
   followers_.status_changed();
+  followers_.writer_came();
 }
 
 void WriterGroup::join(std::uint32_t number, WriterSession& session, std::uint32_t request) {

@@ -95,6 +95,7 @@ void WriterGroup::finish_rejoin_if_whole() {
                        "stream " + stream_.path()});
   }
   return_.run_deferred();
+  followers_.writer_came();
   space_.queue().changed(SpaceChange::more);
 }
 

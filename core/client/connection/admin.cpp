@@ -9,6 +9,7 @@
 #include "client/connection/connection_guard.h"
 #include "client/connection/opening_process.h"
 #include "client/connection/reconnect.h"
+#include "client/connection/steps_listing.h"
 #include "fabric/token.h"
 #include "protocol/record_conversion.h"
 
@@ -20,8 +21,6 @@ using protocol::MessageType;
 using protocol::records_of;
 
 namespace {
-
-constexpr std::uint32_t steps_at_once = 10'000;
 
 template <class T>
 void remember_where(Result<T>& result, const std::string& where) {
@@ -181,22 +180,9 @@ Result<StreamInfo> Admin::stream(const Address& address) {
 }
 
 Result<std::vector<StepSummary>> Admin::steps(const Address& address) {
-  wire::StepsQueryT query;
-  query.reservation = address.reservation;
-  query.stream = address.stream;
-  query.steps_max = steps_at_once;
-  std::vector<StepSummary> steps;
-  while (true) {
-    ASSIGN_OR_RETURN(auto answer, impl_->ask(MessageType::steps_query, query, MessageType::steps_answer,
-                                             "stream " + address.path()));
-    ASSIGN_OR_RETURN(auto body, protocol::body_of<wire::StepsAnswer>(answer));
-    const auto* some = body->steps();
-    if (some != nullptr) {
-      for (const wire::StepSummary* summary : *some) steps.push_back(protocol::from_wire(*summary));
-    }
-    if (!body->more() || some == nullptr || some->size() == 0) return steps;
-    query.first = steps.back().step + 1;
-  }
+  return client::list_steps(address, [&](const wire::StepsQueryT& query) {
+    return impl_->ask(MessageType::steps_query, query, MessageType::steps_answer, "stream " + address.path());
+  });
 }
 
 Result<void> Admin::remove_stream(const Address& address, bool force) {

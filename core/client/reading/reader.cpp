@@ -9,6 +9,7 @@
 #include <forebay/reader.h>
 
 #include "base/return_error.h"
+#include "client/connection/steps_listing.h"
 #include "client/reading/reader_link.h"
 #include "client/reading/step_impl.h"
 
@@ -54,6 +55,8 @@ struct Reader::Impl {
   auto guard() {
     return client::ConnectionGuard([this] { link->give_up(); });
   }
+  /// All kept ones, or those that this reader takes.
+  Result<std::vector<StepSummary>> list_steps();
   Result<NextStep> take_event(Message message, std::uint64_t generation, bool moves);
   Result<Message> poll(client::Connection& connection);
   void release_unwanted();
@@ -89,7 +92,7 @@ Result<NextStep> Reader::Impl::take_event(Message message, std::uint64_t generat
     if (moves && link->is_remote() && link->current().generation != generation) return NextStep{};
     if (state) next.step = std::make_shared<const Step>(std::make_unique<Step::Impl>(Step::Impl{std::move(*state)}));
     if (moves) {
-      link->set_position(summary.epoch(), summary.step() + 1);
+      link->step_given(summary.epoch(), summary.step());
       untold_rewound |= link->take_rewound();
       untold_skipped += next.skipped;
     }
@@ -101,6 +104,16 @@ Result<NextStep> Reader::Impl::take_event(Message message, std::uint64_t generat
   }
   tidy_segments(next);
   return next;
+}
+
+Result<std::vector<StepSummary>> Reader::Impl::list_steps() {
+  if (!link->is_limited()) {
+    ASSIGN_OR_RETURN(auto all, lists());
+    return all->steps(link->address());
+  }
+  return client::list_steps(link->address(), [this](const wire::StepsQueryT& query) {
+    return link->ask(MessageType::steps_query, query, MessageType::steps_answer);
+  });
 }
 
 // A segment goes to other writers only when nobody holds its descriptor, so those of earlier incarnations are let go; a
@@ -293,8 +306,7 @@ Result<void> Reader::for_each_step(std::span<const std::uint64_t> numbers, const
 }
 
 Result<std::vector<StepSummary>> Reader::steps() {
-  ASSIGN_OR_RETURN(auto lists, impl_->lists());
-  auto steps = lists->steps(impl_->link->address());
+  auto steps = impl_->list_steps();
   if (steps && impl_->link->options().min_watermark == Watermark::durable) {
     std::erase_if(*steps, [](const StepSummary& summary) { return !summary.durable; });
   }
@@ -346,6 +358,18 @@ const Address& Reader::address() const {
 
 const std::string& Reader::stream_uuid() const {
   return impl_->link->stream_uuid();
+}
+
+StreamStatus Reader::status_at_open() const {
+  return impl_->link->status_at_open();
+}
+
+std::uint64_t Reader::first_step() const {
+  return impl_->link->first_step();
+}
+
+std::uint32_t Reader::epoch() const {
+  return impl_->link->epoch();
 }
 
 }  // namespace forebay

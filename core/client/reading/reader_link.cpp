@@ -122,6 +122,10 @@ Result<void> ReaderLink::greet(const std::shared_ptr<Connection>& connection, Pr
   request.distribution = static_cast<std::uint8_t>(options_.distribution);
   request.follow = options_.follow;
   request.open_timeout_ms = options_.open_timeout_ms;
+  request.run = options_.run;
+  request.wait_for_writer = options_.wait_for_writer;
+  request.first_step = options_.first_step;
+  request.epoch = options_.first_step_epoch;
 
   if (presented != nullptr) {
     const std::lock_guard lock(mutex_);
@@ -129,6 +133,7 @@ Result<void> ReaderLink::greet(const std::shared_ptr<Connection>& connection, Pr
     request.session = session_;
     request.epoch = epoch_;
     request.position = position_;
+    request.first_step = first_step_;
     request.follow = options_.follow && !left_;
     for (const auto& [key, entry] : pins_) {
       if (auto pin = entry.second.lock()) {
@@ -149,13 +154,17 @@ Result<void> ReaderLink::greet(const std::shared_ptr<Connection>& connection, Pr
 
   std::shared_ptr<const Descriptor> presence;
   if (!answer.descriptors.empty()) presence = std::make_shared<const Descriptor>(std::move(answer.descriptors.front()));
-  if (presented == nullptr) stream_uuid_ = std::move(uuid);
+  if (presented == nullptr) {
+    stream_uuid_ = std::move(uuid);
+    status_at_open_ = static_cast<StreamStatus>(body->status());
+  }
   segments_.set_layout(SegmentLayout(protocol::numbers_of(body->member_segments())));
   if (remote_) segments_.set_remote(body->segment_bytes(), nullptr);
   const std::lock_guard lock(mutex_);
   session_ = body->session();
   epoch_ = body->epoch();
   position_ = body->position();
+  first_step_ = body->first_step();
   rewound_ |= body->rewound();
   current_ = {connection, current_.generation + 1, std::move(presence)};
   if (presented != nullptr) {
@@ -217,6 +226,13 @@ void ReaderLink::set_position(std::uint32_t epoch, std::uint64_t position) {
   position_ = position;
 }
 
+void ReaderLink::step_given(std::uint32_t epoch, std::uint64_t step) {
+  const std::lock_guard lock(mutex_);
+  epoch_ = epoch;
+  position_ = step + 1;
+  first_step_ = std::min(first_step_, step);
+}
+
 bool ReaderLink::take_rewound() {
   const std::lock_guard lock(mutex_);
   return std::exchange(rewound_, false);
@@ -240,6 +256,11 @@ std::uint64_t ReaderLink::session() const {
 std::uint64_t ReaderLink::position() const {
   const std::lock_guard lock(mutex_);
   return position_;
+}
+
+std::uint64_t ReaderLink::first_step() const {
+  const std::lock_guard lock(mutex_);
+  return first_step_;
 }
 
 Result<void> ReaderLink::fetch(const Pin& pin, const wire::Extent& extent, std::span<std::byte> out) {

@@ -102,8 +102,16 @@ class ReaderLink : public std::enable_shared_from_this<ReaderLink> {
 
   /// Where the reader is, for resume().
   void set_position(std::uint32_t epoch, std::uint64_t position);
+  /// A step was given: the first one that this reader takes is not after it.
+  void step_given(std::uint32_t epoch, std::uint64_t step);
   std::uint32_t epoch() const;
   std::uint64_t position() const;
+  std::uint64_t first_step() const;
+  StreamStatus status_at_open() const noexcept { return status_at_open_; }
+  /// Are there steps that it does not take?
+  bool is_limited() const noexcept {
+    return !options_.run.empty() || options_.wait_for_writer || options_.first_step > 0;
+  }
   /// Was it set back by a resume() since this was last asked? A server that comes back later does not say so again.
   bool take_rewound();
 
@@ -148,8 +156,9 @@ class ReaderLink : public std::enable_shared_from_this<ReaderLink> {
   const Address address_;
   const ReaderOptions options_;
   const OpeningProcess opening_process_;
-  std::string stream_uuid_;  // constant after open()
-  bool remote_ = false;      // likewise
+  std::string stream_uuid_;                              // constant after open()
+  bool remote_ = false;                                  // likewise
+  StreamStatus status_at_open_ = StreamStatus::waiting;  // likewise
   SegmentCache segments_;
   BufferPool buffers_;
 
@@ -161,6 +170,7 @@ class ReaderLink : public std::enable_shared_from_this<ReaderLink> {
   std::uint64_t session_ = 0;
   std::uint32_t epoch_ = 0;
   std::uint64_t position_ = 0;
+  std::uint64_t first_step_ = 0;
   bool rewound_ = false;
   std::map<std::pair<std::uint32_t, std::uint64_t>, std::pair<Pin*, std::weak_ptr<Pin>>> pins_;  // by epoch and step
 };

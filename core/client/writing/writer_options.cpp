@@ -37,8 +37,8 @@ using Options = WriterOptions;
 
 constexpr WriterOption table[] = {
     {"timeout", "OpenTimeoutSecs", "seconds", "60",
-     "How long Open waits: a reader for the stream to exist, a writer for all ranks and for `RendezvousReaderCount` "
-     "readers. Negative: for ever.",
+     "How long Open waits: a reader for the stream to exist and for the writer that `Run` or `WaitForWriter` asks for, "
+     "a writer for all ranks and for `RendezvousReaderCount` readers. Negative: for ever.",
      [](Options& options, Text text) { return store(options.open_timeout_ms, parse_seconds(text)); }},
     {"reconnect_timeout", "ReconnectTimeoutSecs", "seconds", "60", "How long to wait for a server that restarts.",
      [](Options& options, Text text) { return store(options.reconnect_timeout_ms, parse_seconds(text)); }},
@@ -47,7 +47,7 @@ constexpr WriterOption table[] = {
      "turns, or each step goes to whoever asks first. A reader's setting overrides the writer's.",
      [](Options& options, Text text) { return store(options.distribution, parse_distribution(text)); }},
     {"rendezvous_readers", "RendezvousReaderCount", "integer", "0",
-     "Open waits until this many readers have opened the stream.",
+     "Open waits until this many readers have opened the stream, or wait for its writer.",
      [](Options& options, Text text) {
        return store(options.rendezvous_readers, parse_integer<std::uint32_t>(text, "a number from 0"));
      }},
@@ -60,7 +60,9 @@ constexpr WriterOption table[] = {
      "Replace or withdraw steps even if precious ones among them are not staged yet.",
      [](Options& options, Text text) { return store(options.force, parse_bool(text)); }},
     {"run", "Run", "text", "",
-     "The run that the steps belong to, recorded with the writer group; the same text for all ranks.",
+     "Names a coupling: the same text for the writer's ranks and for readers, and again after a restart. It is "
+     "recorded "
+     "with the writer group. A reader waits until a group of this run has formed, and takes no step of another run.",
      [](Options& options, Text text) {
        options.run = text;
        return Result<void>();

@@ -26,9 +26,13 @@ class PythonReader {
  public:
   PythonReader(std::unique_ptr<Reader> reader, std::shared_ptr<Attention> attention)
       : stream_uuid_(reader->stream_uuid()),
+        first_step_(reader->first_step()),
+        first_step_epoch_(reader->epoch()),
         handle_(std::move(reader), std::move(attention), "a stream open for reading") {}
 
   const std::string& stream_uuid() const { return stream_uuid_; }
+  std::uint64_t first_step() const { return first_step_; }
+  std::uint32_t first_step_epoch() const { return first_step_epoch_; }
 
   nb::tuple next(std::int64_t timeout_ms) {
     using std::chrono::steady_clock;
@@ -115,6 +119,8 @@ class PythonReader {
   }
 
   const std::string stream_uuid_;
+  const std::uint64_t first_step_;  // as it was opened
+  const std::uint32_t first_step_epoch_;
   Handle<Reader> handle_;
 };
 
@@ -133,7 +139,8 @@ class Cancellation {
 PythonReader* open_reader(const std::string& address, const std::string& verify, std::int64_t open_timeout_ms,
                           std::int64_t reconnect_timeout_ms, std::string consumer, const std::string& start,
                           const std::string& min_watermark, bool latest_only, const std::string& distribution,
-                          bool follow, ServerPlace server) {
+                          bool follow, std::string run, bool wait_for_writer, std::uint64_t first_step,
+                          std::uint32_t first_step_epoch, ServerPlace server) {
   const Address place = unwrap(parse_address(address));
   auto attention = std::make_shared<Attention>();
   ReaderOptions options;
@@ -146,6 +153,10 @@ PythonReader* open_reader(const std::string& address, const std::string& verify,
   options.latest_only = latest_only;
   options.distribution = distribution_of(distribution);
   options.follow = follow;
+  options.run = std::move(run);
+  options.wait_for_writer = wait_for_writer;
+  options.first_step = first_step;
+  options.first_step_epoch = first_step_epoch;
   options.open_timeout_ms = open_timeout_ms;
   options.reconnect_timeout_ms = reconnect_timeout_ms;
   options.server = std::move(server);
@@ -177,8 +188,11 @@ void bind_reader(nb::module_& module) {
   nb::class_<PythonReader>(module, "Reader")
       .def_static("open", &open_reader, "address"_a, nb::kw_only(), "verify"_a, "open_timeout_ms"_a,
                   "reconnect_timeout_ms"_a, "consumer"_a = "", "start"_a = "cursor", "min_watermark"_a = "committed",
-                  "latest_only"_a = false, "distribution"_a = "stream_default", "follow"_a = false, "server"_a)
+                  "latest_only"_a = false, "distribution"_a = "stream_default", "follow"_a = false, "run"_a = "",
+                  "wait_for_writer"_a = false, "first_step"_a = 0, "first_step_epoch"_a = 0, "server"_a)
       .def_prop_ro("stream_uuid", &PythonReader::stream_uuid)
+      .def_prop_ro("first_step", &PythonReader::first_step)
+      .def_prop_ro("first_step_epoch", &PythonReader::first_step_epoch)
       .def("next", &PythonReader::next, "timeout_ms"_a)
       .def("step", &PythonReader::step, "number"_a)
       .def("steps_of", &PythonReader::steps_of, "numbers"_a)

@@ -60,8 +60,18 @@ struct ReaderOptions {
   Verify verify = Verify::none;
   bool latest_only = false;  ///< each wait gives the newest step, skipping what lies between
   StepDistribution distribution = StepDistribution::stream_default;
-  bool follow = true;                     ///< false: random access only; takes no cursor and counts as no reader
-  std::int64_t open_timeout_ms = 60'000;  ///< for the stream to exist; < 0: for ever
+  bool follow = true;  ///< false: random access only; takes no cursor and counts as no reader
+  /// Open waits until a writer group of this run has formed, and the reader takes no step of another run. Empty: of
+  /// any.
+  std::string run;
+  /// Open waits for a living writer group (of `run`, if that is set), and the reader takes no step before its first.
+  bool wait_for_writer = false;
+  /// Takes no step before this one of this epoch: for a reader that goes on from another one's first_step() and
+  /// epoch().
+  std::uint64_t first_step = 0;
+  std::uint32_t first_step_epoch = 0;
+  /// For the stream to exist, and for the writer group that `run` and `wait_for_writer` ask for; < 0: for ever.
+  std::int64_t open_timeout_ms = 60'000;
   std::int64_t reconnect_timeout_ms = 60'000;
   std::optional<ServerPlace> server;  ///< none: the one that the environment names
   InterruptHook interrupt;
@@ -259,8 +269,8 @@ struct NextStep {
 /// and goes on. Steps and views that were handed out stay as they are.
 class Reader {
  public:
-  /// Waits until the stream exists. Errors: not_found (reservation), permission_denied, busy (consumer has a holder, by
-  /// pid), timeout, disconnected, cancelled.
+  /// Waits until the stream exists, and for a writer group where the options ask for one. Errors: not_found
+  /// (reservation), permission_denied, busy (consumer has a holder, by pid), timeout, disconnected, cancelled.
   static Result<std::unique_ptr<Reader>> open(const Address& address, const ReaderOptions& options);
   ~Reader();
   Reader(const Reader&) = delete;
@@ -293,6 +303,12 @@ class Reader {
   const Address& address() const;
   /// Of the stream that was opened. One that is removed and made anew under this address has another.
   const std::string& stream_uuid() const;
+  /// The stream's status when it was opened.
+  StreamStatus status_at_open() const;
+  /// The first step that the options `run`, `wait_for_writer` and `first_step` let this reader take; 0 without them.
+  std::uint64_t first_step() const;
+  /// The epoch that position() and first_step() count in.
+  std::uint32_t epoch() const;
 
  private:
   struct Impl;

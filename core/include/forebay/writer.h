@@ -70,7 +70,7 @@ struct WriterOptions {
   std::uint32_t ranks = 1;
   std::string ranks_source = "default";       ///< where rank and ranks came from; named when a rank is missing
   std::string group;                          ///< group id of the launcher; ranks of one group share it
-  std::string run;                            ///< that the steps belong to; recorded with the group; empty: none
+  std::string run;                            ///< the coupling that the steps belong to; a restart gives the same one
   std::optional<std::uint64_t> append_after;  ///< append: withdraw the steps after this one
   std::optional<Retention> retention;         ///< unset: keep the stream's (all for a new one)
   WhenFull when_full = WhenFull::block;

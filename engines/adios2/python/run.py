@@ -68,6 +68,15 @@ def run(
             help="The streams are RES/NAME, after the names that the program opens; else $FOREBAY_STREAM says which.",
         ),
     ] = None,
+    run_id: Annotated[
+        str | None,
+        typer.Option(
+            "--run",
+            metavar="ID",
+            help="Name of the coupling, the same for all its programs and after a restart: readers take no step of "
+            "another run. Else $FOREBAY_RUN.",
+        ),
+    ] = None,
     allow_none: Annotated[
         bool, typer.Option("--allow-none", help="Do not fail if the program opens nothing by ADIOS2.")
     ] = False,
@@ -78,7 +87,7 @@ def run(
     program's, or 3 if it succeeded but ADIOS2 was never seen to open anything.
     """
     names, ios = engine_for or [], engine_for_io or []
-    variables = prepared_environment(os.environ, names, ios, reservation)
+    variables = prepared_environment(os.environ, names, ios, reservation, run_id)
     with _report_file() as report:
         variables["FOREBAY_RUN_REPORT"] = str(report)
         status = _run_child(command, variables)
@@ -98,7 +107,11 @@ def run(
 
 
 def prepared_environment(
-    inherited: Mapping[str, str], names: Sequence[str], ios: Sequence[str], reservation: str | None
+    inherited: Mapping[str, str],
+    names: Sequence[str],
+    ios: Sequence[str],
+    reservation: str | None,
+    run_id: str | None = None,
 ) -> dict[str, str]:
     """The variables that the program runs with.
 
@@ -124,6 +137,10 @@ def prepared_environment(
         raise forebay.InvalidArgumentError(
             "nothing says which streams are meant; give --reservation RES, or set FOREBAY_STREAM=RES/{name}"
         )
+    if run_id is not None:
+        if not run_id or "\0" in run_id:
+            raise forebay.InvalidArgumentError("--run takes the name of a coupling, which is not empty")
+        variables["FOREBAY_RUN"] = run_id
     hook = str(hook_library())
     if any(separator in hook for separator in ": \t"):
         raise forebay.InvalidArgumentError(

@@ -125,6 +125,14 @@ TEST(EngineParameters, environment_gives_what_the_io_does_not_fix) {
               AllOf(HasSubstr("FOREBAY_APPEND_AFTER"), HasSubstr("last")));
 }
 
+TEST(EngineParameters, run_is_that_of_both_sides_and_an_empty_one_goes_before_the_environment) {
+  const Settings shared = settings_of({{"WaitForWriter", "true"}}, {{"FOREBAY_RUN", "monday"}});
+  EXPECT_EQ(shared.writer.run, "monday");
+  EXPECT_EQ(shared.reader.run, "monday");
+  EXPECT_TRUE(shared.reader.wait_for_writer);
+  EXPECT_EQ(settings_of({{"Run", ""}}, {{"FOREBAY_RUN", "monday"}}).reader.run, "");
+}
+
 TEST(EngineParameters, unknown_names_are_refused_all_at_once_with_the_nearest_known_ones) {
   EXPECT_THAT(error_of({{"Colour", "red"}, {"Retentoin", "last:3"}, {"queuelimt", "3"}}),
               AllOf(HasSubstr("Colour"), HasSubstr("Retentoin (did you mean Retention?)"),

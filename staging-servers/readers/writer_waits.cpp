@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "readers/writer_waits.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "readers/reader_session.h"
+
+namespace forebay::server {
+
+std::string quoted_run(std::string_view run) {
+  constexpr std::size_t shown_max = 64;
+  return fmt::format("\"{}{}\"", run.substr(0, shown_max), run.size() > shown_max ? "..." : "");
+}
+
+bool WriterWaits::has_writer_for(const wire::ReaderOpenT& wish) const {
+  if (wish.resume) return true;
+  if (wish.wait_for_writer) {
+    const bool lives = stream_.has_living_writer() && state_.group;
+    return lives && (wish.run.empty() || state_.group->run == wish.run);
+  }
+  return wish.run.empty() || state_.steps_of_run(wish.run);
+}
+
+void WriterWaits::add(ReaderSession& session) {
+  waiting_.emplace(session.number, &session);
+}
+
+void WriterWaits::remove(const ReaderSession& session) {
+  waiting_.erase(session.number);
+}
+
+void WriterWaits::writer_came() {
+  // Going on changes the set.
+  const ReaderSessions waiting = waiting_;
+  for (const auto& [number, session] : waiting) {
+    if (!waiting_.contains(number) || !has_writer_for(session->wish())) continue;
+    waiting_.erase(number);
+    session->writer_came();
+  }
+}
+
+void WriterWaits::stream_removed() {
+  for (const auto& [number, session] : std::exchange(waiting_, {})) session->awaited_stream_removed();
+}
+
+std::uint32_t WriterWaits::count(const std::string& run) const {
+  return static_cast<std::uint32_t>(std::ranges::count_if(waiting_, [&](const auto& entry) {
+    const std::string& wanted = entry.second->wish().run;
+    return wanted.empty() || wanted == run;
+  }));
+}
+
+std::string WriterWaits::describe(const wire::ReaderOpenT& wish) const {
+  const std::string of_run = wish.run.empty() ? "" : " of run " + quoted_run(wish.run);
+  std::string last = "it has had no writer yet";
+  if (state_.group) {
+    last = fmt::format("its last group {} and is {}",
+                       state_.group->run.empty() ? "named no run" : "was of run " + quoted_run(state_.group->run),
+                       to_string(state_.status));
+  }
+  return fmt::format("waited {} s for a {}writer group{} of the stream, and none came ({}); start the writer{}",
+                     static_cast<double>(wish.open_timeout_ms) / 1000, wish.wait_for_writer ? "living " : "", of_run,
+                     last, wish.run.empty() ? "" : " with the same Run");
+}
+
+}  // namespace forebay::server
