@@ -121,7 +121,7 @@ def test_record_has_all_fields_of_its_table_on_the_wire(table: str, record: str)
 def test_writer_options_are_those_of_the_native_table() -> None:
     names = {name for name, _, _ in _core.writer_options()}
     from_launcher = {"rank", "ranks", "group"}
-    for_all_modes = {"timeout", "reconnect_timeout"}
+    for_all_modes = {"timeout", "reconnect_timeout", "run"}
     assert set(get_type_hints(WriterOptions)) == names - for_all_modes | from_launcher
     assert forebay.open.__doc__ is not None
     parameters = re.findall(r"^    (\w[\w, ]*) : ", forebay.open.__doc__, re.MULTILINE)
