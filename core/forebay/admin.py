@@ -7,8 +7,9 @@ from collections.abc import Iterable
 
 from forebay import _core
 from forebay.closing import Closing
-from forebay.errors import InvalidArgumentError
+from forebay.errors import InvalidArgumentError, NotFoundError
 from forebay.instance import InstanceLike, server_place
+from forebay.near_names import near_text
 from forebay.options import known_options, milliseconds, text
 from forebay.records import (
     AccessMode,
@@ -145,16 +146,30 @@ class Admin(Closing):
         return [ReservationInfo.from_native(info) for info in self._core.reservations()]
 
     def reservation(self, name: str) -> ReservationInfo:
-        """One reservation; NotFoundError without it."""
-        return ReservationInfo.from_native(self._core.reservation(name))
+        """One reservation; NotFoundError without it, with names that may have been meant."""
+        try:
+            return ReservationInfo.from_native(self._core.reservation(name))
+        except NotFoundError as error:
+            names = [info["name"] for info in self._core.reservations()]
+            raise NotFoundError(error.what + near_text(name, names), error.where) from None
 
     def streams(self, reservation: str) -> list[StreamInfo]:
         """The streams of a reservation."""
         return [StreamInfo.from_native(info) for info in self._core.streams(reservation)]
 
     def stream(self, address: str | Address) -> StreamInfo:
-        """One stream; NotFoundError without it."""
-        return StreamInfo.from_native(self._core.stream(str(address)))
+        """One stream; NotFoundError without it, with names that may have been meant."""
+        try:
+            return StreamInfo.from_native(self._core.stream(str(address)))
+        except NotFoundError as error:
+            place = address if isinstance(address, Address) else Address.parse(address)
+            known = [info.name for info in self.reservations()]
+            if place.reservation in known:
+                names = [info["name"] for info in self._core.streams(place.reservation)]
+                near = near_text(place.stream, names)
+            else:
+                near = near_text(place.reservation, known)
+            raise NotFoundError(error.what + near, error.where) from None
 
     def steps(self, address: str | Address) -> list[StepSummary]:
         """The kept steps of a stream in order."""

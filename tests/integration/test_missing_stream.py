@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import forebay
+from forebay.cli.root import run
 from forebay.manager.jobs import StepsJob, job_to_json
 
 
@@ -80,6 +81,19 @@ def test_the_error_suggests_what_may_have_been_meant(reservation: str) -> None:
     with pytest.raises(forebay.StreamNotFoundError) as told:
         forebay.open(f"{reservation}/pressure", timeout=0)
     assert "did you mean" not in told.value.what
+
+
+def test_commands_that_do_not_wait_suggest_names(reservation: str, capfd: pytest.CaptureFixture[str]) -> None:
+    write(f"{reservation}/flow")
+    for line, near in [
+        (f"watch {reservation}/flwo --once", "flow"),
+        (f"steps {reservation}/flwo", "flow"),
+        (f"tail {reservation}/flwo", f"{reservation}/flow"),
+        (f"steps {reservation}x/flow", reservation),
+        (f"show {reservation}x", reservation),
+    ]:
+        assert run(line.split()) == 1
+        assert f"; did you mean {near}?" in capfd.readouterr().err, line
 
 
 def test_a_program_is_told_on_standard_error(reservation: str) -> None:
