@@ -126,7 +126,7 @@ def test_writer_options_are_those_of_the_native_table() -> None:
     assert forebay.open.__doc__ is not None
     parameters = re.findall(r"^    (\w[\w, ]*) : ", forebay.open.__doc__, re.MULTILINE)
     documented = {name for line in parameters for name in line.split(", ")}
-    assert documented == {"address", "mode", "instance", "verify"} | names | from_launcher
+    assert documented == {"address", "mode", "instance", "verify", "wait_for_writer"} | names | from_launcher
 
 
 def test_records_are_frozen() -> None:
