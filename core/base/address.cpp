@@ -10,6 +10,8 @@
 #include <forebay/address.h>
 
 #include "base/device.h"
+#include "base/name_rule.h"
+#include "base/plain_text.h"
 #include "base/return_error.h"
 #include "base/transport.h"
 
@@ -17,6 +19,7 @@ namespace forebay {
 namespace {
 
 constexpr std::string_view scheme = "forebay://";
+constexpr std::size_t given_bytes_shown_max = 200;
 
 bool is_letter(char c) {
   return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
@@ -47,7 +50,7 @@ Result<std::string> endpoint_of(const std::string& root) {
 }  // namespace
 
 bool is_valid_name(std::string_view name) noexcept {
-  if (name.empty() || name.size() > 64 || !is_letter(name.front())) return false;
+  if (name.empty() || name.size() > name_bytes_max || !is_letter(name.front())) return false;
   for (char c : name) {
     if (!is_letter(c) && !is_digit(c) && c != '_' && c != '.' && c != '-') return false;
   }
@@ -128,9 +131,7 @@ Result<Address> parse_address(std::string_view text) {
   address.stream = rest;
   for (const std::string& name : {address.reservation, address.stream}) {
     if (!is_valid_name(name)) {
-      return fail(ErrorCode::invalid_argument,
-                  "not a valid name: \"" + name + "\" in " + given +
-                      "; names begin with a letter and have up to 64 letters, digits, '_', '.', '-'");
+      return fail(ErrorCode::invalid_argument, describe_bad_name(name), plain_text(given, given_bytes_shown_max));
     }
   }
   if (address.stream == "files") {

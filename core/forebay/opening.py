@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, Literal, TypeAlias, TypedDict, Unpack, get_args, overload
 
 from forebay import _core
 from forebay.errors import (
     ArgumentTypeError,
     DeadlineExceededError,
+    ForebayError,
     InvalidArgumentError,
     NotFoundError,
     StreamNotFoundError,
@@ -172,15 +175,12 @@ def open(  # noqa: A001 - forebay.open is meant to read like the builtin
     wait_for_writer = flag("wait_for_writer", wait_for_writer)
     if wait_for_writer and mode != "r":
         raise InvalidArgumentError("option 'wait_for_writer' is for reading: only mode 'r' takes it")
-    for name in options:
-        if name not in _WRITER_OPTIONS:
-            raise unknown_option("open", name, [*_COMMON_OPTIONS, *([] if mode == "r" else _WRITER_OPTIONS)])
-        if mode == "r":
-            raise InvalidArgumentError(f"option {name!r} is for writing; mode 'r' does not take it")
     place = address if isinstance(address, Address) else Address.parse(address)
     if place.step is not None:
         raise InvalidArgumentError(f"{place} names a step: open {place.path!r} and take stream[{place.step}]")
     instance = instance_of(place.server, instance)
+    with _readers_told(place, mode, instance):
+        _check_names(options, mode)
     reader_options: dict[str, Any] = {
         "verify": verify,
         "open_timeout_ms": milliseconds(timeout),
@@ -207,8 +207,9 @@ def open(  # noqa: A001 - forebay.open is meant to read like the builtin
                     raise stream_not_found(error, place, server) from None
             return Stream(place, reader_options, server, instance_path(instance), native)
         options = {"timeout": timeout, "reconnect_timeout": reconnect_timeout, "run": run, **options}
-        found = _place_in_group(options.pop("rank", None), options.pop("ranks", None), options.pop("group", None))
-        texts = _texts_of(options)
+        with _readers_told(place, mode, instance):
+            found = _place_in_group(options.pop("rank", None), options.pop("ranks", None), options.pop("group", None))
+            texts = _texts_of(options)
         server = server_place(instance)
         writer = _core.Writer.open(
             place.path,
@@ -235,6 +236,27 @@ _WRITER_OPTIONS = tuple(
         if name not in _COMMON_OPTIONS
     )
 )
+
+
+def _check_names(options: dict[str, Any], mode: Mode) -> None:
+    for name in options:
+        if name not in _WRITER_OPTIONS:
+            raise unknown_option("open", name, [*_COMMON_OPTIONS, *([] if mode == "r" else _WRITER_OPTIONS)])
+        if mode == "r":
+            raise InvalidArgumentError(f"option {name!r} is for writing; mode 'r' does not take it")
+
+
+@contextmanager
+def _readers_told(place: Address, mode: Mode, instance: InstanceLike | None) -> Iterator[None]:
+    """Where a writer's options are wrong, readers that wait for it are told that it does not come."""
+    try:
+        yield
+    except InvalidArgumentError as error:
+        # The error itself is the one to report.
+        with suppress(ForebayError):
+            if mode != "r":
+                _core.report_refused_writer(place.path, error.what, server=server_place(instance))
+        raise
 
 
 def _place_in_group(rank: int | None, ranks: int | None, group: str | None) -> LauncherRank:

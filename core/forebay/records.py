@@ -231,6 +231,7 @@ class StreamInfo(Record):
     incarnation: int
     ranks: int
     run: str  #: that the last group said it belongs to; empty: none
+    original_name: str  #: by which a program opened it under ``forebay run``; empty: not known
     status: StreamStatus
     status_text: str  #: why interrupted or failed
     oldest: int | None  #: oldest kept step

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import TracebackType
 from typing import Any
 
 from numpy.typing import ArrayLike
@@ -14,7 +15,7 @@ from forebay.datatypes import ShapeKind
 from forebay.options import known_options
 from forebay.records import Address
 from forebay.stream import Mode, Stream
-from forebay.writing import AttributesBeingWritten, StepBeingWritten
+from forebay.writing import AttributesBeingWritten, StepBeingWritten, note_failure
 
 __all__ = ["WritableStream"]
 
@@ -22,7 +23,8 @@ __all__ = ["WritableStream"]
 class WritableStream(ClosingOnSuccess, Stream):
     """A stream open for writing, as one rank of its writer group. Writing belongs to one thread at a time.
 
-    ``with`` closes it; leaving it by an exception does not, so that the stream says ``interrupted`` and not ``ended``.
+    ``with`` closes it; leaving it by an exception does not, so that the stream says ``interrupted`` and not ``ended``,
+    and names the exception.
     """
 
     def __init__(
@@ -98,6 +100,11 @@ class WritableStream(ClosingOnSuccess, Stream):
         """The stream's epoch that this group writes."""
         return self._writer.epoch
 
+    @property
+    def interruption(self) -> str:
+        """Why the group that wrote the stream before this one was interrupted; empty if it was not."""
+        return self._writer.interruption
+
     def close(self) -> None:
         """Ends this rank's writing; when all ranks have closed, the stream has ended. Idempotent."""
         if not self._closed:
@@ -108,6 +115,13 @@ class WritableStream(ClosingOnSuccess, Stream):
         """Leaves without ending the stream: an open step is aborted, the stream becomes interrupted. Idempotent."""
         self._writer.abandon()
         super().close()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            note_failure(self._writer, error)
+        super().__exit__(kind, error, trace)
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError(f"a stream open for writing cannot be pickled: pickle its address, {str(self._address)!r}")

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, MutableMapping, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -22,14 +23,14 @@ from forebay.datatypes import (
     kind_of,
 )
 from forebay.dimensions import attribute_of, checked_dims
-from forebay.errors import ArgumentTypeError, InvalidArgumentError
+from forebay.errors import ArgumentTypeError, ForebayError, InvalidArgumentError
 from forebay.memory import array_over
 from forebay.options import integer, known_options, text
 
 if TYPE_CHECKING:
     from forebay.writable_stream import WritableStream
 
-__all__ = ["AttributesBeingWritten", "StepBeingWritten"]
+__all__ = ["AttributesBeingWritten", "StepBeingWritten", "note_failure"]
 
 
 class AttributesBeingWritten(MutableMapping[str, AttributeValue]):
@@ -246,6 +247,7 @@ class StepBeingWritten:
         if error is None:
             self.end()
             return
+        note_failure(self._core, error)
         try:
             self.abort()
         except Exception as failure:  # the first error is the one to report
@@ -290,6 +292,14 @@ class StepBeingWritten:
     def _check_open(self) -> None:
         if not self._accepts_blocks:
             raise ValueError(f"step {self._stream.address}@{self.number} is over: open the next one with stream.step()")
+
+
+def note_failure(native: _core.Writer, error: BaseException) -> None:
+    """The reason that others read if the writer now ends without ``close``."""
+    what = f"{type(error).__name__}: {error}".removesuffix(": ")
+    # The exception itself is the one to report.
+    with suppress(ForebayError):
+        native.note_failure(what.encode("utf-8", "replace").decode())
 
 
 def placement(

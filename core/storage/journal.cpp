@@ -12,6 +12,7 @@
 
 #include "base/bounds.h"
 #include "base/return_error.h"
+#include "base/size_text.h"
 #include "base/uuid.h"
 #include "storage/framing.h"
 
@@ -121,8 +122,8 @@ Result<std::shared_ptr<JournalFile>> make_file(Device& device, const std::string
   const std::string where = directory + "/" + file_name(number);
   if (checkpoint.size() > frame_body_bytes_max) {
     return fail(ErrorCode::no_space,
-                "the journal's checkpoint would take " + std::to_string(checkpoint.size()) +
-                    " bytes, more than it may; drop steps",
+                "the journal's checkpoint would take " + size_text(checkpoint.size()) +
+                    ", more than it may; drop steps",
                 where);
   }
   auto made = std::make_shared<JournalFile>();

@@ -283,6 +283,24 @@ Settings read_settings(const std::map<std::string, std::string>& parameters, con
   return settings;
 }
 
+Settings read_place(const std::map<std::string, std::string>& parameters, const Environment& environment) {
+  Settings settings;
+  for (const char* name : {"Stream", "Server", "TokenFile", "Rank", "Ranks", "Group"}) {
+    const Parameter& parameter = *find_parameter(name);
+    const auto given = std::ranges::find_if(
+        parameters, [&](const auto& entry) { return normalized(entry.first) == normalized(parameter.name); });
+    const char* variable = parameter.launcher ? nullptr : environment(environment_name(parameter.name).c_str());
+    const std::string text = given != parameters.end() ? given->second : variable == nullptr ? "" : variable;
+    if (text.empty()) continue;
+    try {
+      parameter.store(settings, text);
+    } catch (const std::invalid_argument&) {
+      continue;
+    }
+  }
+  return settings;
+}
+
 std::string foreign_notice(const Settings& settings, const std::string& path, bool writes) {
   std::string text;
   if (writes) {
@@ -294,6 +312,24 @@ std::string foreign_notice(const Settings& settings, const std::string& path, bo
     for (const std::string& name : settings.ignored) text += (&name == settings.ignored.data() ? " " : ", ") + name;
   }
   return text.empty() ? text : "Forebay: stream " + path + " " + text;
+}
+
+std::string original_name(const Settings& settings, const std::string& plugin_name,
+                          const std::optional<std::string>& opened_name) {
+  if (!opened_name || !has_placeholder(settings.stream.value_or(plugin_name))) return {};
+  return plain_path(*opened_name);
+}
+
+void check_original_name(const Settings& settings, const std::string& path, const std::string& recorded,
+                         const std::string& opened) {
+  if (recorded.empty() || opened.empty() || recorded == opened) return;
+  // Where folders do not count, programs in several folders may mean one file.
+  const auto last_part = [](const std::string& name) { return name.substr(name.rfind('/') + 1); };
+  const bool folders_count = has_path_placeholder(settings.stream.value_or(""));
+  if (!folders_count && last_part(recorded) == last_part(opened)) return;
+  throw std::invalid_argument("Forebay: \"" + opened + "\" leads to stream " + path + ", which was written as \"" +
+                              recorded +
+                              "\"; use {path} in place of {name}, or name the stream of each program");
 }
 
 Address stream_address(const Settings& settings, const std::string& plugin_name,

@@ -52,6 +52,9 @@ using Environment = std::function<const char*(const char*)>;
 /// change what is written or read, and for a value that does not parse.
 Settings read_settings(const std::map<std::string, std::string>& parameters, const Environment& environment);
 
+/// The stream, its server and this process's rank alone, as far as they can be read; whatever else is wrong.
+Settings read_place(const std::map<std::string, std::string>& parameters, const Environment& environment);
+
 /// What became of other engines' parameters, as one line; empty if there is nothing to tell.
 std::string foreign_notice(const Settings& settings, const std::string& path, bool writes);
 
@@ -59,6 +62,15 @@ std::string foreign_notice(const Settings& settings, const std::string& path, bo
 /// program opens, where that is known: {name} and {path} in the address stand for it. Throws std::invalid_argument.
 Address stream_address(const Settings& settings, const std::string& plugin_name,
                        const std::optional<std::string>& opened_name);
+
+/// The name that the program opens, where the stream is named after it; else empty.
+std::string original_name(const Settings& settings, const std::string& plugin_name,
+                          const std::optional<std::string>& opened_name);
+
+/// Throws std::invalid_argument if the program's name leads to a stream that was written under another one, so that a
+/// reader would get another file's data. `recorded` and `opened`: original_name() of writer and reader; empty: not known.
+void check_original_name(const Settings& settings, const std::string& path, const std::string& recorded,
+                         const std::string& opened);
 
 /// Where the address or the parameters name a server on another node; none: what the environment names. Throws
 /// forebay's errors.

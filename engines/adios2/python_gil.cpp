@@ -23,6 +23,10 @@ struct PythonApi {
   void (*handled_exception)(void**, void**, void**) = nullptr;
   void (*release)(void*) = nullptr;
   const void* none = nullptr;
+  void* (*attribute)(void*, const char*) = nullptr;
+  void* (*to_text)(void*) = nullptr;
+  const char* (*utf8_of)(void*) = nullptr;
+  void (*clear_exception)() = nullptr;
   bool complete = false;
 
   PythonApi() {
@@ -31,7 +35,9 @@ struct PythonApi {
                find("PyErr_CheckSignals", check_signals) && find("PyErr_Fetch", fetch_exception) &&
                find("PyErr_Restore", restore_exception) && find("Py_AddPendingCall", add_pending_call) &&
                find("PyErr_SetInterrupt", set_interrupt) && find("PyErr_GetExcInfo", handled_exception) &&
-               find("Py_DecRef", release) && find("_Py_NoneStruct", none);
+               find("Py_DecRef", release) && find("_Py_NoneStruct", none) &&
+               find("PyObject_GetAttrString", attribute) && find("PyObject_Str", to_text) &&
+               find("PyUnicode_AsUTF8", utf8_of) && find("PyErr_Clear", clear_exception);
   }
 
   template <class Symbol>
@@ -55,6 +61,38 @@ int raise_pending(void* argument) {
   python().restore_exception((*raised)[0], (*raised)[1], (*raised)[2]);
   return -1;
 }
+
+// The exception that the calling Python code handles. The GIL is held.
+class HandledException {
+ public:
+  HandledException() { python().handled_exception(&objects_[0], &objects_[1], &objects_[2]); }
+  ~HandledException() {
+    for (void* object : objects_) python().release(object);
+  }
+  HandledException(const HandledException&) = delete;
+  HandledException& operator=(const HandledException&) = delete;
+
+  bool is_there() const { return objects_[1] != nullptr && objects_[1] != python().none; }
+  std::string text() const {
+    const PythonApi& api = python();
+    const std::string name = utf8(api.attribute(objects_[0], "__name__"));
+    const std::string what = utf8(api.to_text(objects_[1]));
+    return what.empty() ? name : name + ": " + what;
+  }
+
+ private:
+  /// Of a str, or of nothing if it could not be made.
+  static std::string utf8(void* object) {
+    const PythonApi& api = python();
+    const char* bytes = object == nullptr ? nullptr : api.utf8_of(object);
+    std::string copy = bytes == nullptr ? "" : bytes;
+    if (bytes == nullptr) api.clear_exception();
+    api.release(object);
+    return copy;
+  }
+
+  std::array<void*, 3> objects_{};
+};
 
 }  // namespace
 
@@ -98,12 +136,13 @@ bool called_from_python() {
 
 bool python_exception_in_flight() {
   if (!called_from_python()) return false;
-  const PythonApi& api = python();
-  std::array<void*, 3> handled{};
-  api.handled_exception(&handled[0], &handled[1], &handled[2]);
-  const bool in_flight = handled[1] != nullptr && handled[1] != api.none;
-  for (void* object : handled) api.release(object);
-  return in_flight;
+  return HandledException().is_there();
+}
+
+std::string python_exception_text() {
+  if (!called_from_python()) return {};
+  const HandledException handled;
+  return handled.is_there() ? handled.text() : std::string();
 }
 
 }  // namespace forebay::engine

@@ -4,6 +4,8 @@
 // happens.
 #pragma once
 
+#include <string>
+
 namespace forebay::engine {
 
 /// Releases the GIL, if the calling thread holds it, until the end of the scope. Not nested.
@@ -30,5 +32,8 @@ bool called_from_python();
 
 /// True if the calling thread runs Python code that handles an exception, for example a `with` block being left by one.
 bool python_exception_in_flight();
+
+/// That exception, for people: "ValueError: no such file"; empty if there is none. Runs its __str__.
+std::string python_exception_text();
 
 }  // namespace forebay::engine

@@ -110,6 +110,11 @@ ReaderEngine::ReaderEngine(adios2::IO io, const std::string& name, adios2::Mode 
     reader_ = value_or_throw(Reader::open(address, options), action);
   }
   limited_ = !options.run.empty() || options.wait_for_writer;
+  if (const std::string opened = original_name(settings, name, open ? std::optional(open->name) : std::nullopt);
+      !opened.empty()) {
+    const GilReleased others_run;
+    check_original_name(settings, path_, value_or_throw(reader_->info(), action).original_name, opened);
+  }
   if (options.follow) {
     finished_to_tell_ = speaks && !limited_ && is_finished(reader_->status_at_open());
     if (access == AccessMode::automatic) offer_finished_stream(settings);
@@ -258,10 +263,9 @@ std::shared_ptr<const Step> ReaderEngine::follow(float timeout_seconds, adios2::
         }
         return nullptr;
       case NextStep::Kind::notice:
-        // The wait that begins now may be as long as the writer's GraceSecs says.
+        // It says how long the wait may be that begins now.
         if (next->status == StreamStatus::interrupted)
-          std::cerr << "Forebay: stream " + path_ + " is interrupted: " + next->text +
-                           ". Readers wait for a restart as long as the writer's GraceSecs allows.\n";
+          std::cerr << "Forebay: stream " + path_ + " is interrupted: " + next->text + "\n";
         break;
     }
     if (timeout_ms < 0) continue;

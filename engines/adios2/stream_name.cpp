@@ -80,9 +80,21 @@ std::string stream_path_of(std::string_view opened_name) {
   return to_stream_name(joined);
 }
 
+bool has_path_placeholder(std::string_view address) {
+  return address.find(path_placeholder) != std::string_view::npos;
+}
+
 bool has_placeholder(std::string_view address) {
-  return address.find(name_placeholder) != std::string_view::npos ||
-         address.find(path_placeholder) != std::string_view::npos;
+  return address.find(name_placeholder) != std::string_view::npos || has_path_placeholder(address);
+}
+
+std::string plain_path(std::string_view opened_name) {
+  std::string path;
+  for (const std::string_view part : parts_of(opened_name)) {
+    if (!path.empty() || opened_name.starts_with('/')) path += '/';
+    path += part;
+  }
+  return path;
 }
 
 std::string fill_placeholders(std::string address, std::string_view opened_name) {

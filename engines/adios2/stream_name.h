@@ -17,6 +17,12 @@ std::string stream_path_of(std::string_view opened_name);
 /// True if `address` has {name} or {path} in it.
 bool has_placeholder(std::string_view address);
 
+/// True if folders count.
+bool has_path_placeholder(std::string_view address);
+
+/// The name with its folders, without what changes nothing: empty parts, ".", and a slash at the end.
+std::string plain_path(std::string_view opened_name);
+
 /// `address` with its placeholders filled in.
 std::string fill_placeholders(std::string address, std::string_view opened_name);
 

@@ -7,6 +7,8 @@
 #include <new>
 #include <optional>
 #include <stdexcept>
+#include <string_view>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 
@@ -14,7 +16,6 @@
 
 #include "errors.h"
 #include "open_context.h"
-#include "parameters.h"
 #include "python_gil.h"
 #include "variable_selection.h"
 
@@ -71,15 +72,63 @@ void resolve_append_after(const Settings& settings, const Address& address, Writ
   }
 }
 
+const char* environment(const char* variable) {
+  return std::getenv(variable);
+}
+
+// Readers that wait for a writer which does not come, because its parameters are wrong, are told why. What is wrong may
+// be the address itself: then nobody can be told.
+void tell_readers(adios2::IO io, const std::string& name, std::string_view why) noexcept try {
+  const Settings settings = read_place(io.Parameters(), environment);
+  const std::optional<OpenContext> open = current_open();
+  const Address address = stream_address(settings, name, open ? std::optional(open->name) : std::nullopt);
+  WriterOptions options;
+  options.server = stream_server(settings, address);
+  try {
+    take_rank(settings, open ? open->communicator : std::nullopt, options);
+  } catch (const std::exception&) {
+    options.ranks = 0;  // not known
+  }
+  constexpr std::string_view prefix = "Forebay: ";
+  if (why.starts_with(prefix)) why.remove_prefix(prefix.size());
+  const GilReleased others_run;
+  // The error that is thrown is the one to report.
+  (void)Writer::report_refused(address, options, why);
+} catch (const std::exception&) {
+}
+
 }  // namespace
 
 WriterEngine::WriterEngine(adios2::IO io, const std::string& name, adios2::Mode mode)
     : PluginEngineInterface(io, name, mode) {
-  check_selections(m_IO);
-  const Settings settings =
-      read_settings(m_IO.Parameters(), [](const char* variable) { return std::getenv(variable); });
+  Settings settings;
+  Address address;
+  WriterOptions options;
+  try {
+    check_selections(m_IO);
+    settings = read_settings(m_IO.Parameters(), environment);
+    std::tie(address, options) = prepare(settings, name, mode);
+  } catch (const std::exception& error) {
+    tell_readers(m_IO, name, error.what());
+    throw;
+  }
+  attributes_each_step_ = settings.attributes_each_step;
+  const std::string action = doing("opening") + " for writing";
+  const GilReleased others_run;
+  if (mode == adios2::Mode::Append || options.append_after) resolve_append_after(settings, address, options);
+  replaces_ = options.mode == WriteMode::replace;
+  if (settings.retention_if_new && begins_anew(address, options)) options.retention = settings.retention_if_new;
+  writer_ = value_or_throw(Writer::open(address, options), action);
+  if (!replaces_ && options.rank == 0 && !writer_->interruption().empty())
+    std::cerr << "Forebay: stream " + path_ + " continues; the group that wrote it before was interrupted: " +
+                     writer_->interruption() + "\n";
+}
+
+std::pair<Address, WriterOptions> WriterEngine::prepare(const Settings& settings, const std::string& name,
+                                                        adios2::Mode mode) {
   const std::optional<OpenContext> open = current_open();
-  const Address address = stream_address(settings, name, open ? std::optional(open->name) : std::nullopt);
+  const std::optional<std::string> opened_name = open ? std::optional(open->name) : std::nullopt;
+  Address address = stream_address(settings, name, opened_name);
   path_ = address.path();
   if (address.step) {
     throw std::invalid_argument("Forebay: stream " + path_ + "@" + std::to_string(*address.step) +
@@ -88,20 +137,15 @@ WriterEngine::WriterEngine(adios2::IO io, const std::string& name, adios2::Mode 
   WriterOptions options = settings.writer;
   options.interrupt = interrupt_requested;
   options.server = stream_server(settings, address);
+  options.original_name = original_name(settings, name, opened_name);
   take_rank(settings, open ? open->communicator : std::nullopt, options);
-  const bool append = mode == adios2::Mode::Append;
-  options.mode = append || options.append_after ? WriteMode::append : WriteMode::replace;
+  options.mode =
+      mode == adios2::Mode::Append || options.append_after ? WriteMode::append : WriteMode::replace;
   ranks_ = options.ranks;
   open_stream_ = OpenStream(path_, OpenStream::Side::writes, options.rank, identity_of(m_IO), settings.own_output);
   if (const std::string notice = foreign_notice(settings, path_, true); options.rank == 0 && !notice.empty())
     std::cerr << notice + "\n";
-  attributes_each_step_ = settings.attributes_each_step;
-  const std::string action = doing("opening") + " for writing";
-  const GilReleased others_run;
-  if (append || options.append_after) resolve_append_after(settings, address, options);
-  replaces_ = options.mode == WriteMode::replace;
-  if (settings.retention_if_new && begins_anew(address, options)) options.retention = settings.retention_if_new;
-  writer_ = value_or_throw(Writer::open(address, options), action);
+  return {std::move(address), std::move(options)};
 }
 
 WriterEngine::~WriterEngine() = default;
@@ -275,6 +319,7 @@ void WriterEngine::DoClose(int) {
   const bool failing = std::uncaught_exceptions() > 0 || python_exception_in_flight();
   if (in_step_ && (implicit_step_ || !failing) && broken_.empty()) EndStep();
   const bool whole = !in_step_ && broken_.empty();
+  if (!whole && failing) writer_->note_failure(python_exception_text());
   Result<void> result;
   {
     const GilReleased others_run;

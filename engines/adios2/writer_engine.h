@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include <adios2.h>
 #include <adios2/plugin/PluginEngineInterface.h>
@@ -15,6 +16,7 @@
 
 #include "attributes.h"
 #include "open_streams.h"
+#include "parameters.h"
 
 namespace forebay::engine {
 
@@ -51,6 +53,8 @@ class WriterEngine final : public adios2::plugin::PluginEngineInterface {
 #undef FOREBAY_SPAN
 
  private:
+  /// What the parameters say, before the server is asked. Throws std::invalid_argument.
+  std::pair<Address, WriterOptions> prepare(const Settings& settings, const std::string& name, adios2::Mode mode);
   template <class T>
   void put(const adios2::Variable<T>& variable, const T* values);
   [[noreturn]] static void refuse_span(const std::string& name);

@@ -8,12 +8,19 @@
 #include "administration/admin_requests.h"
 #include "administration/administered_server.h"
 #include "administration/audit.h"
+#include "base/plain_text.h"
 #include "base/return_error.h"
 #include "protocol/record_conversion.h"
 #include "protocol/unpacked.h"
 #include "streams/stream.h"
 
 namespace forebay::server {
+namespace {
+
+constexpr std::size_t refusal_bytes_max = 600;
+
+}  // namespace
+
 std::optional<Error> loss_of(const std::vector<Stream*>& streams) {
   for (Stream* stream : streams) {
     const std::string where = "stream " + stream->path();
@@ -76,6 +83,8 @@ Result<void> AdminSession::answer(const protocol::Message& message) {
       return on_stream<wire::StagedMark>(message, Rights::write, &AdminSession::mark_staged);
     case MessageType::precious_set:
       return on_stream<wire::PreciousSet>(message, Rights::write, &AdminSession::set_precious);
+    case MessageType::writer_refused:
+      return on<wire::WriterRefused>(message, &AdminSession::report_refused_writer);
     case MessageType::token_create:
       return on<wire::TokenCreate>(message, &AdminSession::create_token);
     case MessageType::audit_query:
@@ -189,6 +198,19 @@ Result<void> AdminSession::set_precious(const protocol::Message& message, const 
   }
   RETURN_IF_ERROR(stream.record(storage::RecordType::precious_set, std::move(set)));
   stream.what_may_go_changed();
+  connection_.answer_done(message.request);
+  return {};
+}
+
+Result<void> AdminSession::report_refused_writer(const protocol::Message& message, const wire::WriterRefusedT& report) {
+  auto reservation = server_.reservations().find(report.reservation, connection_.peer(), Rights::write);
+  if (!reservation) return fail(std::move(reservation.error()));
+  const std::string why = plain_text(report.text, refusal_bytes_max);
+  if (Stream* const stream = (*reservation)->find_stream(report.stream)) {
+    stream->group().report_refused(report, why);
+  } else {
+    server_.stream_services().readers.writer_refused(report.reservation + "/" + report.stream, why);
+  }
   connection_.answer_done(message.request);
   return {};
 }

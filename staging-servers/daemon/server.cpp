@@ -11,6 +11,7 @@
 #include "administration/admin_session.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/name_rule.h"
 #include "base/return_error.h"
 #include "base/uuid.h"
 #include "daemon/version.h"
@@ -219,9 +220,11 @@ void Server::rights_changed(const std::string& reservation) {
 Result<WriterGroup*> Server::find_to_write(const Peer& peer, const std::string& reservation_name,
                                            const std::string& stream_name, bool make) {
   ASSIGN_OR_RETURN(auto reservation, reservations_->find(reservation_name, peer, Rights::write));
-  if (!is_valid_name(stream_name) || stream_name == "files") {
-    return fail(ErrorCode::invalid_argument, "not a valid name for a stream: \"" + stream_name + "\"",
-                "reservation " + reservation_name);
+  const std::string where = "reservation " + reservation_name;
+  if (!is_valid_name(stream_name)) return fail(ErrorCode::invalid_argument, describe_bad_name(stream_name), where);
+  if (stream_name == "files") {
+    return fail(ErrorCode::invalid_argument,
+                "\"files\" is the reservation's file tree and cannot be a stream's name", where);
   }
   if (make) {
     ASSIGN_OR_RETURN(auto made, reservation->find_or_make_stream(stream_name));

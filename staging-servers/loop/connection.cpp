@@ -69,6 +69,7 @@ void Connection::send(protocol::MessageType type, std::uint32_t request, std::sp
   if (is_remote()) descriptors.clear();  // There is no other way to be sure.
   fail_point("server.message.before_send");
   if (auto sent = socket_.send(type, request, body, std::move(descriptors)); !sent) {
+    ended_by_peer_ = sent.error().code == ErrorCode::disconnected;
     close(sent.error().message());
     return;
   }
@@ -106,10 +107,15 @@ void Connection::end_with_process() {
   if (is_remote() || process_.valid() || closing_) return;
   process_ = Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, peer_.pid, 0)));
   if (!process_.valid()) {
-    if (errno == ESRCH) close("the process ended");
+    ended_by_peer_ = errno == ESRCH;
+    if (ended_by_peer_) close("the process ended");
     return;
   }
-  auto watched = loop_.watch(process_.get(), EPOLLIN, [this](std::uint32_t) { close("the process ended"); });
+  auto watched = loop_.watch(process_.get(), EPOLLIN, [this](std::uint32_t) {
+    receive();
+    ended_by_peer_ = true;
+    close("the process ended");
+  });
   if (!watched) process_.reset();
 }
 
@@ -145,7 +151,11 @@ void Connection::on_events(std::uint32_t events) {
       loop_.change(socket_.descriptor(), EPOLLIN | EPOLLRDHUP);
     }
   }
-  if ((events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) == 0) return;
+  if ((events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) receive();
+}
+
+void Connection::receive() {
+  if (closing_) return;
   const auto received = socket_.receive();
   // What arrived before the end still counts.
   while (!closing_) {
@@ -154,7 +164,9 @@ void Connection::on_events(std::uint32_t events) {
     fail_point("server.message.received");
     dispatch(std::move(*message));
   }
-  if (!received) close(received.error().message());
+  if (received || closing_) return;
+  ended_by_peer_ = received.error().code != ErrorCode::protocol;
+  close(received.error().message());
 }
 
 void Connection::greet(const protocol::Message& message) {

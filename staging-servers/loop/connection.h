@@ -90,6 +90,10 @@ class Connection {
   void answer_failure(std::uint32_t request, const Error& error);
   /// The connection ends also when the peer's process does, although a forked child may keep the socket open.
   void end_with_process();
+  /// Handles what the peer has sent and nobody has looked at yet.
+  void receive();
+  /// The peer or its process has ended the connection, and not this server.
+  bool ended_by_peer() const noexcept { return ended_by_peer_; }
 
   /// See Session::rights_changed.
   void rights_changed(const std::string& reservation);
@@ -142,6 +146,7 @@ class Connection {
   std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
   bool greeted_ = false;
   bool closing_ = false;
+  bool ended_by_peer_ = false;
   bool watching_writable_ = false;
   std::unique_ptr<RemoteGreeting> greeting_;  ///< of a remote peer, until it has proved
   std::optional<EventLoop::TimerId> end_timer_;

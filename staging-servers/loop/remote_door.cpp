@@ -32,6 +32,8 @@ std::optional<std::uint32_t> rights_for(protocol::MessageType type) noexcept {
     case part:
     case step_abort:
     case writer_close:
+    case writer_leave:
+    case writer_refused:
       return fabric::right_write;
     case segments_get:  // a reader asks for none of them, to learn whether its server lives
       return fabric::right_read | fabric::right_write;

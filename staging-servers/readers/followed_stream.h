@@ -33,6 +33,8 @@ class FollowedStream {
   virtual bool grace_over() const = 0;
   /// All ranks of a writer group are there.
   virtual bool has_living_writer() = 0;
+  /// How long readers wait for a group that was lost, for people.
+  virtual std::string describe_grace() const = 0;
 
   virtual Result<void> note_cursor(journal::CursorMovedT moved) = 0;
   /// Steps that need not stay any longer go, and whoever waits for space has another look.

@@ -25,6 +25,11 @@ constexpr std::uint32_t steps_listed_max = 4096;
 
 }  // namespace
 
+Error refused_writer(const std::string& stream, const std::string& why) {
+  return {ErrorCode::refused,
+          "the writer of this stream was refused: " + why + "; start it anew, then read again", "stream " + stream};
+}
+
 Followers::Followers(FollowedStream& stream, const storage::StreamState& state, ReservationSpace& space,
                      EventLoop& loop, ReaderRegistry& registry)
     : stream_(stream),
@@ -177,6 +182,8 @@ bool Followers::answer_end(ReaderSession& session) {
     event.kind = static_cast<std::uint8_t>(NextStep::Kind::end_of_stream);
   } else if (session.status_to_tell) {
     event.kind = static_cast<std::uint8_t>(NextStep::Kind::notice);
+    if (state.status == StreamStatus::interrupted && !stream_.grace_over())
+      event.text += "; " + stream_.describe_grace();
   } else {
     return false;
   }
@@ -184,6 +191,24 @@ bool Followers::answer_end(ReaderSession& session) {
   session.told_status = state.status;
   const std::uint32_t request = *session.wait_request;
   session.wait_request.reset();
+  session.connection().answer(protocol::MessageType::step_event, request, event);
+  return true;
+}
+
+bool Followers::answer_refusal(ReaderSession& session) {
+  if (session.refusal_to_tell.empty()) return false;
+  const std::string why = std::exchange(session.refusal_to_tell, {});
+  const std::uint32_t request = *session.wait_request;
+  session.wait_request.reset();
+  if (state_.status != StreamStatus::interrupted) {
+    session.connection().answer_failure(request, refused_writer(stream_.path(), why));
+    return true;
+  }
+  // It waits for a restart anyway, and not for ever.
+  wire::StepEventT event;
+  event.kind = static_cast<std::uint8_t>(NextStep::Kind::notice);
+  event.status = static_cast<std::uint8_t>(state_.status);
+  event.text = "a restart was refused: " + why + "; " + stream_.describe_grace();
   session.connection().answer(protocol::MessageType::step_event, request, event);
   return true;
 }
@@ -198,7 +223,8 @@ void Followers::serve(ReaderSession& session) {
     stream_.readers_moved();
     return;
   }
-  if (!answer_end(session) && session.min_watermark == Watermark::durable) stream_.make_durable_soon();
+  if (answer_end(session) || answer_refusal(session)) return;
+  if (session.min_watermark == Watermark::durable) stream_.make_durable_soon();
 }
 
 void Followers::serve_all() {
@@ -236,7 +262,17 @@ void Followers::serve_rest_later() {
 }
 
 void Followers::status_changed() {
-  for (const auto& [number, session] : sessions_) session->status_to_tell = session->told_status != state_.status;
+  for (const auto& [number, session] : sessions_) {
+    session->status_to_tell = session->told_status != state_.status;
+    if (state_.status == StreamStatus::live) session->refusal_to_tell.clear();
+  }
+  serve_all();
+}
+
+void Followers::writer_refused(const std::string& why) {
+  for (const auto& [number, session] : sessions_) {
+    if (session->follow) session->refusal_to_tell = why;
+  }
   serve_all();
 }
 

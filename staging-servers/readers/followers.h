@@ -32,6 +32,9 @@ struct RunEnd {
   std::string text;
 };
 
+/// What readers are told that wait for a writer which was refused.
+Error refused_writer(const std::string& stream, const std::string& why);
+
 /// The reader that is furthest behind: so many steps are there that it has not been given.
 struct ReaderLag {
   std::uint64_t steps = 0;
@@ -103,6 +106,8 @@ class Followers {
   /// It has formed.
   void end_runs(std::map<std::uint64_t, RunEnd> ends);
   void writer_came() { writer_waits_.writer_came(); }
+  /// No group writes, and the one that was to come was refused: those that are here are told.
+  void writer_refused(const std::string& why);
 
   /// How many follow, or wait for a writer, and would take steps of this run.
   std::uint32_t readers_for(const std::string& run) const;
@@ -127,6 +132,7 @@ class Followers {
   void deliver(ReaderSession& session, std::uint32_t request, const storage::StepState& step, bool in_turn);
   ReaderSession* find(std::uint64_t session) const;
   bool answer_end(ReaderSession& session);
+  bool answer_refusal(ReaderSession& session);
 
   FollowedStream& stream_;
   const storage::StreamState& state_;

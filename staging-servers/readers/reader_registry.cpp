@@ -2,6 +2,7 @@
 #include "readers/reader_registry.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "base/clock.h"
 #include "base/return_error.h"
@@ -119,6 +120,14 @@ void ReaderRegistry::stream_made(const std::string& path) {
     stream_waiters_.erase(first, last);
     for (ReaderSession* session : waiting) session->stream_made();
   });
+}
+
+void ReaderRegistry::writer_refused(const std::string& path, const std::string& why) {
+  const auto [first, last] = stream_waiters_.equal_range(path);
+  for (auto entry = first; entry != last;) {
+    const bool gives_up = entry->second->writer_refused(why);
+    entry = gives_up ? stream_waiters_.erase(entry) : std::next(entry);
+  }
 }
 
 void ReaderRegistry::reservation_destroyed(const std::string& reservation) {

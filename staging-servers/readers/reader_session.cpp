@@ -167,6 +167,12 @@ void ReaderSession::reservation_destroyed() {
   stop_waiting({ErrorCode::not_found, "the reservation was destroyed", "reservation " + wish_.reservation});
 }
 
+bool ReaderSession::writer_refused(const std::string& why) {
+  if (wish_.open_timeout_ms < 0) return false;
+  stop_waiting(refused_writer(wanted_path(), why));
+  return true;
+}
+
 void ReaderSession::rights_changed(const std::string& reservation) {
   if (reservation != wish_.reservation || (followers_ == nullptr && !is_waiting())) return;
   const AccessRights now = streams_.rights_of(connection_.peer(), reservation);

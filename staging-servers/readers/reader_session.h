@@ -43,6 +43,7 @@ class ReaderSession final : public Session {
   std::optional<std::uint32_t> wait_request;
   StreamStatus told_status = StreamStatus::waiting;
   bool status_to_tell = false;
+  std::string refusal_to_tell;  ///< why a writer that it waits for was refused; empty: nothing to tell
   std::map<StepKey, std::uint32_t> pins;
 
   /// Its pins count among those that readers without a name have a share for.
@@ -62,6 +63,8 @@ class ReaderSession final : public Session {
   void awaited_stream_removed();
   /// The reservation was destroyed in which the stream would have come into being.
   void reservation_destroyed();
+  /// The writer that would have made the stream was refused. False if it goes on waiting: one that waits for ever does.
+  bool writer_refused(const std::string& why);
   /// The stream was removed or the reservation destroyed, or this reader counts as gone already.
   void stream_removed();
 

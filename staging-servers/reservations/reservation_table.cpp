@@ -6,6 +6,7 @@
 #include <forebay/address.h>
 
 #include "base/log.h"
+#include "base/name_rule.h"
 #include "base/return_error.h"
 #include "loop/connection.h"
 #include "reservations/shares.h"
@@ -20,9 +21,7 @@ constexpr std::size_t purge_entries_a_round = 256;
 
 Result<void> check_reservation_name(const std::string& name) {
   if (is_valid_name(name)) return {};
-  return fail(ErrorCode::invalid_argument,
-              "not a valid name; names begin with a letter and have up to 64 letters, digits, '_', '.', '-'",
-              "reservation \"" + name + "\"");
+  return fail(ErrorCode::invalid_argument, describe_bad_name(name), "reservation");
 }
 
 Result<Reservation*> ReservationTable::find(const std::string& name, const Peer& peer, Rights needed) {

@@ -16,6 +16,7 @@
 #include "base/fail_point.h"
 #include "base/log.h"
 #include "base/return_error.h"
+#include "base/size_text.h"
 #include "space/space_queue.h"
 
 namespace forebay::server {
@@ -167,9 +168,9 @@ bool JournalRoom::make_room_for_step(JournalInRoom& journal, std::size_t extents
 Result<void> JournalRoom::make_room_for_stream() {
   if (make_room(nullptr, new_stream_bytes)) return {};
   return fail(ErrorCode::no_space,
-              fmt::format("the journals take {} bytes, and no segment can make room for another; remove streams, drop "
+              fmt::format("the journals take {}, and no segment can make room for another; remove streams, drop "
                           "steps, or create a larger reservation",
-                          taken_bytes()),
+                          size_text(taken_bytes())),
               "reservation " + segments_.reservation());
 }
 

@@ -2,14 +2,20 @@
 #include "space/reservation_space.h"
 
 #include <algorithm>
+#include <functional>
+#include <ranges>
 
 #include <fmt/format.h>
+
+#include "base/size_text.h"
 
 namespace forebay::server {
 namespace {
 
 /// Grants of more have a longer record than their step was checked for.
 constexpr std::size_t extents_usual = 4;
+/// A message names the largest.
+constexpr std::size_t holders_shown_max = 3;
 
 }  // namespace
 
@@ -116,17 +122,25 @@ bool ReservationSpace::drops_make_room(const SpaceUser& user, std::uint64_t byte
 }
 
 std::string ReservationSpace::holders() const {
-  std::string text = "Held by";
+  std::vector<Holding> holdings;
   for (const SpaceUser* user : segments_.users()) {
-    const std::string holdings = user->describe_holdings();
-    if (!holdings.empty()) text += " [" + holdings + "]";
+    if (Holding holding = user->holding(); !holding.text.empty()) holdings.push_back(std::move(holding));
+  }
+  std::ranges::stable_sort(holdings, std::ranges::greater(), &Holding::bytes);
+  std::string text = "Held by";
+  for (const Holding& holding : holdings | std::views::take(holders_shown_max)) text += " [" + holding.text + "]";
+  if (holdings.size() > holders_shown_max) {
+    std::uint64_t rest_bytes = 0;
+    for (const Holding& holding : holdings | std::views::drop(holders_shown_max)) rest_bytes += holding.bytes;
+    const std::size_t rest = holdings.size() - holders_shown_max;
+    text += fmt::format(" and {} more stream{} with {}", rest, rest == 1 ? "" : "s", size_text(rest_bytes));
   }
   if (journal_room_.lends_segments() || journal_room_.is_full())
-    text += fmt::format(" [{} bytes by journals, which have {} kept for them: fewer and larger steps take less]",
-                        journal_room_.taken_bytes(), journal_room_.reserve_bytes());
+    text += fmt::format(" [{} by journals, which have {} kept for them: fewer and larger steps take less]",
+                        size_text(journal_room_.taken_bytes()), size_text(journal_room_.reserve_bytes()));
   if (segments_.any_failed())
-    text += fmt::format(" [{} bytes in segments whose sync failed: out of use until the server is restarted]",
-                        segments_.failed_bytes());
+    text += fmt::format(" [{} in segments whose sync failed: out of use until the server is restarted]",
+                        size_text(segments_.failed_bytes()));
   return text;
 }
 

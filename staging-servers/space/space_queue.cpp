@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "base/clock.h"
+#include "base/size_text.h"
 #include "space/reservation_space.h"
 
 namespace forebay::server {
@@ -187,8 +188,9 @@ tl::unexpected<Error> SpaceQueue::full_error(const SpaceWaiter& waiter, const st
   }
   return fail(
       ErrorCode::no_space,
-      fmt::format("reservation {} is full: {} bytes asked for, {} free of {}{}; {}. {}", space_.reservation(),
-                  waiter.bytes, space_.map().free_bytes(), space_.map().total_bytes(), obstacle, why, space_.holders()),
+      fmt::format("reservation {} is full: {} asked for, {} free of {}{}; {}. {}", space_.reservation(),
+                  size_text(waiter.bytes), size_text(space_.map().free_bytes()), size_text(space_.map().total_bytes()),
+                  obstacle, why, space_.holders()),
       "stream " + waiter.user->path());
 }
 

@@ -34,6 +34,12 @@ class JournalInRoom {
   virtual bool roll() = 0;
 };
 
+/// Space that a stream holds.
+struct Holding {
+  std::uint64_t bytes = 0;
+  std::string text;  ///< what and why, for people; empty if nothing
+};
+
 /// A stream that holds space, or waits for it.
 class SpaceUser {
  public:
@@ -79,8 +85,7 @@ class SpaceUser {
   virtual bool writes_unsynced_in(std::uint32_t segment) const = 0;
   virtual void fail_stream(const std::string& text) = 0;
 
-  /// What it holds and why, for people; empty if nothing.
-  virtual std::string describe_holdings() const = 0;
+  virtual Holding holding() const = 0;
 };
 
 }  // namespace forebay::server

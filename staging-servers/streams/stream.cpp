@@ -134,12 +134,24 @@ Result<void> Stream::group_ended(std::uint32_t incarnation, StreamStatus status,
     log::error("stream {}: {}", path(), recorded.error().message());
     (void)applied(state_.apply(ended));
   }
-  log::info("stream {}: {}{}{}", path(), to_string(status), text.empty() ? "" : ": ", text);
+  if (status == StreamStatus::interrupted) {
+    log::warning("stream {}: {}: {}; {}", path(), to_string(status), text, describe_grace());
+  } else {
+    log::info("stream {}: {}", path(), to_string(status));
+  }
   flusher_.request(true);
   // Its segments are others' to take, too.
   what_may_go_changed();
   followers_.status_changed();
   return recorded;
+}
+
+void Stream::writer_refused(const std::string& why) {
+  log::info("stream {}: a writer was refused: {}", path(), why);
+  // Readers that waited for the stream to be made are let in first.
+  post([this, why] {
+    if (!group_.is_expected()) followers_.writer_refused(why);
+  });
 }
 
 void Stream::fail_stream(const std::string& text) {
@@ -199,6 +211,12 @@ void Stream::begin_grace(std::int64_t grace_ms) {
   });
 }
 
+std::string Stream::describe_grace() const {
+  const std::int64_t grace_ms = state_.group ? state_.group->grace_ms : 0;
+  if (grace_ms < 0) return "readers wait for a restart for ever (GraceSecs)";
+  return fmt::format("readers wait up to {} s for a restart (GraceSecs)", static_cast<double>(grace_ms) / 1000);
+}
+
 Result<void> Stream::mark_staged(std::uint32_t epoch, const std::vector<std::uint64_t>& steps,
                                  const std::string& receipt) {
   journal::StepsStagedT staged;
@@ -252,6 +270,7 @@ StreamInfo Stream::info() const {
   info.incarnation = state_.group ? state_.group->incarnation : 0;
   info.ranks = state_.group ? state_.group->ranks : 0;
   info.run = state_.group ? state_.group->run : std::string();
+  info.original_name = state_.group ? state_.group->original_name : std::string();
   info.status = state_.status;
   info.status_text = state_.status_text;
   if (!state_.steps.empty()) info.oldest = state_.steps.begin()->first;

@@ -91,11 +91,12 @@ class Stream final : public WrittenStream, public FollowedStream {
   std::uint64_t bytes_that_commits_free() const override;
   Result<void> note_owned(journal::SegmentsOwnedT owned) override;
   Result<void> note_left(journal::SegmentsLeftT left) override;
-  std::string describe_holdings() const override;
+  Holding holding() const override;
 
   /// Tells writers and readers that the stream is no more.
   void removed();
   Result<void> group_ended(std::uint32_t incarnation, StreamStatus status, const std::string& text) override;
+  void writer_refused(const std::string& why) override;
   void fail_stream(const std::string& text) override;
   /// Nothing can be added to its journal; the stream fails.
   void set_damaged(const std::string& damage);
@@ -132,6 +133,7 @@ class Stream final : public WrittenStream, public FollowedStream {
   /// Grace time after a group was lost, over which followers wait for a restart.
   bool grace_over() const noexcept override { return grace_over_; }
   bool has_living_writer() override { return group_.lives(); }
+  std::string describe_grace() const override;
   void begin_grace(std::int64_t grace_ms) override;
   /// After a restart of the server: what is left of the lost group's grace.
   void resume_grace();

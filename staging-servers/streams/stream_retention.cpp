@@ -1,16 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which steps of a stream go, and when their space is free for others.
 #include <algorithm>
+#include <functional>
 #include <iterator>
+#include <ranges>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "base/fail_point.h"
 #include "base/log.h"
+#include "base/plain_text.h"
+#include "base/size_text.h"
 #include "streams/stream.h"
 
 namespace forebay::server {
+namespace {
+
+// Of a full reservation's message, which names the largest.
+constexpr std::size_t consumers_shown_max = 3;
+constexpr std::size_t retention_bytes_shown_max = 80;
+
+}  // namespace
 
 void Stream::unpinned(const StepKey& key) {
   const auto found = state_.retired.find(key);
@@ -93,22 +104,27 @@ std::uint64_t Stream::bytes_that_commits_free() const {
   return group_.may_commit() && !state_.retention.keeps_all() ? kept_bytes() : 0;
 }
 
-std::string Stream::describe_holdings() const {
+Holding Stream::holding() const {
   const std::uint64_t granted_bytes = group_.granted_bytes();
   if (state_.steps.empty() && granted_bytes == 0) return {};
-  std::string text = fmt::format("{}: {} steps, {} bytes, retention {}", name(), state_.steps.size(), kept_bytes(),
-                                 to_string(state_.retention));
+  const std::uint64_t kept = kept_bytes();
+  std::string text = fmt::format("{}: {} steps, {}, retention {}", name(), state_.steps.size(), size_text(kept),
+                                 plain_text(to_string(state_.retention), retention_bytes_shown_max));
   const auto precious = std::ranges::count_if(state_.steps, [](const auto& entry) { return entry.second.precious(); });
   if (precious > 0) text += fmt::format(", {} precious and not staged out", precious);
   const auto pinned = std::ranges::count_if(state_.steps, [&](const auto& entry) {
     return followers_.pins().is_pinned({entry.second.committed.epoch, entry.first});
   });
   if (pinned > 0) text += fmt::format(", {} that readers or a writer's arrays hold", pinned);
-  if (granted_bytes > 0) text += fmt::format(", {} bytes of open steps", granted_bytes);
-  for (const ConsumerInfo& consumer : followers_.cursors().list()) {
-    if (consumer.lag_steps > 0) text += fmt::format(", consumer {} {} steps behind", consumer.name, consumer.lag_steps);
-  }
-  return text;
+  if (granted_bytes > 0) text += fmt::format(", {} of open steps", size_text(granted_bytes));
+  std::vector<ConsumerInfo> behind = followers_.cursors().list();
+  std::erase_if(behind, [](const ConsumerInfo& consumer) { return consumer.lag_steps == 0; });
+  std::ranges::stable_sort(behind, std::ranges::greater(), &ConsumerInfo::lag_steps);
+  for (const ConsumerInfo& consumer : behind | std::views::take(consumers_shown_max))
+    text += fmt::format(", consumer {} {} steps behind", consumer.name, consumer.lag_steps);
+  if (behind.size() > consumers_shown_max)
+    text += fmt::format(" and {} more consumers behind", behind.size() - consumers_shown_max);
+  return {kept + granted_bytes, std::move(text)};
 }
 
 Result<void> Stream::note_owned(journal::SegmentsOwnedT owned) {

@@ -15,6 +15,7 @@ namespace forebay::server {
 namespace {
 
 constexpr std::size_t group_bytes_max = 4096;
+constexpr std::size_t original_name_bytes_max = 4096;
 constexpr std::size_t missing_listed_max = 16;
 
 const char* verb_of(std::uint8_t mode) {
@@ -47,6 +48,12 @@ std::optional<Error> GroupForming::refusal(const wire::WriterOpenT& wish) const 
         fmt::format("a run's name can have at most {} bytes, this one has {}", storage::run_bytes_max, wish.run.size()),
         where};
   }
+  if (wish.original_name.size() > original_name_bytes_max) {
+    return Error{ErrorCode::invalid_argument,
+                 fmt::format("the name that the program opens can have at most {} bytes, this one has {}",
+                             original_name_bytes_max, wish.original_name.size()),
+                 where};
+  }
   if (!is_empty() && this->wish().group != wish.group) {
     return Error{ErrorCode::busy,
                  fmt::format("another writer group (\"{}\") is forming for this stream; this rank is of group \"{}\"",
@@ -54,6 +61,11 @@ std::optional<Error> GroupForming::refusal(const wire::WriterOpenT& wish) const 
                  where};
   }
   return std::nullopt;
+}
+
+bool GroupForming::awaits(const wire::WriterRefusedT& report) const {
+  return !is_empty() && wish().group == report.group && wish().ranks == report.ranks &&
+         report.rank < report.ranks && !candidates_.contains(report.rank);
 }
 
 std::optional<Error> GroupForming::conflict(const WriterSession& session, const wire::WriterOpenT& wish) const {
@@ -175,6 +187,10 @@ Result<journal::GroupFormedT> GroupForming::record(const storage::StreamState& s
   formed.ranks = wish.ranks;
   formed.group = wish.group;
   formed.run = wish.run;
+  formed.original_name = wish.original_name;
+  // A group that goes on without a name has not changed what the stream is called.
+  if (wish.original_name.empty() && state.group && static_cast<WriteMode>(wish.mode) == WriteMode::append)
+    formed.original_name = state.group->original_name;
   formed.epoch = formed.withdraws_from ? state.epoch + 1 : state.epoch;
   formed.next_step = formed.withdraws_from.value_or(state.next_step);
   formed.when_full = wish.when_full;

@@ -42,6 +42,8 @@ class GroupForming {
 
   /// Why this rank cannot take part; nothing if it can.
   std::optional<Error> refusal(const wire::WriterOpenT& wish) const;
+  /// Is it one of those that have not come?
+  bool awaits(const wire::WriterRefusedT& report) const;
   /// Why nobody can: this rank and one of the others contradict each other.
   std::optional<Error> conflict(const WriterSession& session, const wire::WriterOpenT& wish) const;
   /// `timed_out` is called with its wish when the rank has waited as long as it wants to.

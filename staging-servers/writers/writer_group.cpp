@@ -191,8 +191,10 @@ void WriterGroup::lost(WriterSession& session, const std::string& reason) {
   WriterRank& rank = incarnation_.ranks()[session.rank];
   rank.session = nullptr;
   if (!incarnation_.active() || session.incarnation != incarnation_.number() || rank.closed) return;
-  break_group(fmt::format("rank {} of {} (pid {}) was lost: {}", session.rank, incarnation_.ranks().size(),
-                          session.connection().peer().pid, reason));
+  const Peer& peer = session.connection().peer();
+  const std::string place = peer.remote ? "at " + peer.remote->address : fmt::format("pid {}", peer.pid);
+  break_group(
+      fmt::format("rank {} of {} ({}) was lost: {}", session.rank, incarnation_.ranks().size(), place, reason));
 }
 
 void WriterGroup::give_back(WriterRank& rank) {

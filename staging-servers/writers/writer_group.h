@@ -49,6 +49,8 @@ class WriterGroup {
   void answer_commit() { open_step_.answer_commit(grants_ahead()); }
   void abort_step(WriterSession& session, std::uint32_t request, std::uint64_t step);
   void close(WriterSession& session, std::uint32_t request);
+  /// A program reports that it was refused before it could ask to open.
+  void report_refused(const wire::WriterRefusedT& report, const std::string& why);
   /// The stream is no more.
   void removed();
   /// The connection or the process of a rank ended.
@@ -68,6 +70,8 @@ class WriterGroup {
   bool active() const noexcept { return incarnation_.active(); }
   /// A group writes, and none of its ranks is known to be gone.
   bool lives();
+  /// A group writes, is expected back, or is forming.
+  bool is_expected() const noexcept { return active() || !forming_.is_empty(); }
   /// Ranks are expected back after a restart of the server.
   bool rejoining() const noexcept { return return_.is_awaited(); }
   /// No rank has closed, and the stream has not failed.
@@ -88,10 +92,14 @@ class WriterGroup {
   // writer_group_forming.cpp
   void notice_lost_ranks();
   std::optional<Error> refusal(const wire::WriterOpenT& wish) const;
+  /// The program calls the stream by another name than the one that it was written under.
+  std::optional<Error> other_name(const wire::WriterOpenT& wish) const;
   void form_if_whole();
   Result<void> begin_incarnation(const wire::WriterOpenT& wish);
   /// A rank has waited for the others, for readers or for an older group as long as it wants to.
   void forming_timed_out(const wire::WriterOpenT& wish);
+  /// All that are forming are answered with this error, and readers that wait for them are told.
+  void refuse_forming(const Error& error);
   /// The session becomes this rank of the group that has formed, and is told.
   void join(std::uint32_t number, WriterSession& session, std::uint32_t request);
 
@@ -124,6 +132,7 @@ class WriterGroup {
   DurableWaits durable_waits_;
   OpenStep open_step_;
   LagWaits lag_waits_;
+  std::string interruption_;  ///< why the group before this incarnation was interrupted; empty: it was not
 };
 
 }  // namespace forebay::server

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/fail_point.h"
 #include "base/log.h"
+#include "base/plain_text.h"
 #include "base/return_error.h"
 #include "space/reservation_space.h"
 #include "writers/writer_group.h"
@@ -15,8 +16,28 @@
 
 namespace forebay::server {
 
+std::optional<Error> WriterGroup::other_name(const wire::WriterOpenT& wish) const {
+  if (!state_.group || state_.group->original_name.empty() || wish.original_name.empty()) return std::nullopt;
+  const std::string& known = state_.group->original_name;
+  if (known == wish.original_name) return std::nullopt;
+  constexpr std::size_t shown_bytes_max = 80;
+  const std::string both = fmt::format("this stream was written as \"{}\", and \"{}\" leads to it, too",
+                                       plain_text(known, shown_bytes_max),
+                                       plain_text(wish.original_name, shown_bytes_max));
+  const std::string where = "stream " + stream_.path();
+  if (incarnation_.active())
+    return Error{ErrorCode::busy, both + "; its writers are still at work: use {path} in place of {name}", where};
+  if (wish.force && static_cast<WriteMode>(wish.mode) == WriteMode::replace) return std::nullopt;
+  return Error{ErrorCode::refused,
+               fmt::format("{}; use {{path}} in place of {{name}}, remove the stream (`forebay stream remove {}`), or "
+                           "replace it with Force=true",
+                           both, stream_.path()),
+               where};
+}
+
 std::optional<Error> WriterGroup::refusal(const wire::WriterOpenT& wish) const {
   if (auto refused = forming_.refusal(wish)) return refused;
+  if (auto refused = other_name(wish)) return refused;
   if (!incarnation_.active() || rejoining()) return std::nullopt;
   return Error{ErrorCode::busy,
                fmt::format("another writer group writes this stream (incarnation {}, {} ranks, pids {}); wait for it "
@@ -30,7 +51,9 @@ void WriterGroup::notice_lost_ranks() {
     const WriterRank& rank = incarnation_.ranks()[number];
     WriterSession* const session = rank.session;
     if (session == nullptr || rank.closed || !session->connection().peer_gone()) continue;
-    lost(*session, "the connection ended");
+    // It may have said why.
+    session->connection().receive();
+    if (incarnation_.is_member(*session)) lost(*session, session->describe_end("the connection ended"));
     // Its own end comes later, and perhaps after that of the stream.
     session->stream_removed();
   }
@@ -47,11 +70,12 @@ void WriterGroup::open(WriterSession& session, std::uint32_t request, const wire
   if (take_place(session, request, wish)) return;
   if (const auto error = refusal(wish)) {
     session.connection().answer_failure(request, *error);
+    if (!is_expected()) stream_.writer_refused(error->what);
     return;
   }
   if (const auto error = forming_.conflict(session, wish)) {
     session.connection().answer_failure(request, *error);
-    forming_.fail_all(*error);
+    refuse_forming(*error);
     return;
   }
   session.rank = wish.rank;
@@ -73,7 +97,22 @@ void WriterGroup::forming_timed_out(const wire::WriterOpenT& wish) {
     text = fmt::format("waited for {} readers (RendezvousReaderCount), {} came", wish.rendezvous_readers,
                        followers_.readers_for(wish.run));
   }
-  forming_.fail_all({ErrorCode::timeout, text, "stream " + stream_.path()});
+  refuse_forming({ErrorCode::timeout, text, "stream " + stream_.path()});
+}
+
+void WriterGroup::refuse_forming(const Error& error) {
+  forming_.fail_all(error);
+  stream_.writer_refused(error.what);
+}
+
+void WriterGroup::report_refused(const wire::WriterRefusedT& report, const std::string& why) {
+  if (active()) return;
+  if (forming_.is_empty()) {
+    stream_.writer_refused(why);
+  } else if (forming_.awaits(report)) {
+    refuse_forming({ErrorCode::refused, fmt::format("rank {} of this group was refused: {}", report.rank, why),
+                    "stream " + stream_.path()});
+  }
 }
 
 void WriterGroup::readers_changed() {
@@ -85,7 +124,7 @@ void WriterGroup::form_if_whole() {
   if (followers_.readers_for(forming_.wish().run) < forming_.wish().rendezvous_readers) return;
   const wire::WriterOpenT wish = forming_.wish();
   if (auto begun = begin_incarnation(wish); !begun) {
-    forming_.fail_all(begun.error());
+    refuse_forming(begun.error());
     return;
   }
   durable_waits_.fail_from(state_.next_step,
@@ -107,22 +146,26 @@ void WriterGroup::join(std::uint32_t number, WriterSession& session, std::uint32
   opened.next_step = state_.next_step;
   opened.segment_bytes = space_.segments().record().segment_bytes;
   opened.member_segments = space_.segments().layout().member_segments();
+  opened.interruption = interruption_;
   session.connection().answer(protocol::MessageType::writer_opened, request, opened);
 }
 
 Result<void> WriterGroup::begin_incarnation(const wire::WriterOpenT& wish) {
   ASSIGN_OR_RETURN(journal::GroupFormedT formed, forming_.record(state_));
   fail_point("server.form.before_group");
+  const std::string interruption = state_.status == StreamStatus::interrupted ? state_.status_text : std::string();
   // One record: a crash leaves either the old stream or the new group, and nothing is withdrawn for a group that is
   // not.
   RETURN_IF_ERROR(stream_.form_group(std::move(formed)));
+  interruption_ = interruption;
   incarnation_.begin(*state_.group);
   grants_.step_over();
   lag_waits_.begin_group();
   if (wish.distribution != 0)
     followers_.sharing().set_stream_distribution(static_cast<StepDistribution>(wish.distribution));
-  log::info("stream {}: incarnation {} of {} ranks writes from step {}", stream_.path(), incarnation_.number(),
-            wish.ranks, state_.next_step);
+  log::info("stream {}: incarnation {} of {} ranks writes from step {}{}{}", stream_.path(), incarnation_.number(),
+            wish.ranks, state_.next_step, interruption_.empty() ? "" : "; the group before it was interrupted: ",
+            interruption_);
   return {};
 }
 

@@ -1,12 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "writers/writer_session.h"
 
+#include <fmt/format.h>
+
+#include "base/plain_text.h"
 #include "base/return_error.h"
 #include "protocol/unpacked.h"
 #include "space/reservation_space.h"
 #include "writers/writer_group.h"
 
 namespace forebay::server {
+namespace {
+
+constexpr std::size_t failure_bytes_max = 200;
+
+std::string describe(const wire::WriterLeave& message) {
+  if (message.reason() != wire::LeaveReason::failed) return "it left without closing the stream";
+  const std::string step = message.step() ? fmt::format(" in step {}", *message.step()) : std::string();
+  const std::string what = plain_text(protocol::text_of(message.text()), failure_bytes_max);
+  return "an exception ended it" + step + (what.empty() ? "" : ": ") + what;
+}
+
+}  // namespace
 
 WriterSession::WriterSession(Connection& connection, StreamsToWrite& streams)
     : connection_(connection), streams_(streams) {
@@ -116,6 +131,12 @@ void WriterSession::handle(protocol::Message message) {
       // Its segments may go to others at once.
       if (has_closed) connection_.use_data_path(nullptr);
       return;
+    case MessageType::writer_leave:
+      if (auto body = protocol::body_of<wire::WriterLeave>(message)) {
+        leave(**body);
+        return;
+      }
+      break;
     case MessageType::segments_get:
       answer_if_failed(message, send_segments(message));
       return;
@@ -136,8 +157,19 @@ void WriterSession::rights_changed(const std::string& reservation) {
   connection_.close("its right to write was taken away");
 }
 
+void WriterSession::leave(const wire::WriterLeave& message) {
+  connection_.use_data_path(nullptr);
+  std::exchange(group_, nullptr)->lost(*this, describe(message));
+}
+
+std::string WriterSession::describe_end(const std::string& reason) const {
+  if (!connection_.ended_by_peer()) return reason;
+  if (connection_.is_remote()) return "its process was killed or crashed, or its node cannot be reached";
+  return "its process was killed, crashed or ran out of memory";
+}
+
 void WriterSession::closed(const std::string& reason) {
-  if (group_ != nullptr) group_->lost(*this, reason);
+  if (group_ != nullptr) group_->lost(*this, describe_end(reason));
 }
 
 }  // namespace forebay::server

@@ -31,6 +31,8 @@ class WriterSession final : public Session {
 
   /// The stream was removed or the reservation destroyed, or this rank counts as lost already.
   void stream_removed() { group_ = nullptr; }
+  /// Once the connection has ended, or is about to: how, for people.
+  std::string describe_end(const std::string& reason) const;
 
  private:
   Result<void> open(const protocol::Message& message);
@@ -39,6 +41,7 @@ class WriterSession final : public Session {
   Result<void> join(const std::string& reservation, const std::string& stream, bool make);
   Result<void> send_segments(const protocol::Message& message);
   void answer_if_failed(const protocol::Message& message, const Result<void>& result);
+  void leave(const wire::WriterLeave& message);
 
   Connection& connection_;
   StreamsToWrite& streams_;

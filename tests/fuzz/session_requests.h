@@ -187,6 +187,23 @@ class Requests {
     wish.timeout_ms = timeout_ms();
     return {MessageType::step_begin, packed(wish)};
   }
+  Request writer_leave() {
+    wire::WriterLeaveT wish;
+    wish.reason = static_cast<wire::LeaveReason>(choices_.below(4));
+    if (choices_.seldom(2)) wish.step = some_step();
+    wish.text = Names::group(choices_);
+    return {MessageType::writer_leave, packed(wish), false};
+  }
+  Request writer_refused() {
+    wire::WriterRefusedT wish;
+    wish.reservation = Names::reservation(choices_);
+    wish.stream = Names::stream(choices_);
+    wish.group = Names::group(choices_);
+    wish.ranks = choices_.near32(slot_.ranks);
+    wish.rank = choices_.near32(slot_.rank);
+    wish.text = Names::group(choices_);
+    return {MessageType::writer_refused, packed(wish)};
+  }
   Request step_abort() {
     wire::StepAbortT wish;
     wish.step = choices_.near(slot_.next_step);
@@ -417,6 +434,8 @@ constexpr Requests::Generator Requests::generators[] = {
     {MessageType::token_create, &Requests::token_create},
     {MessageType::step_begin, &Requests::step_begin},
     {MessageType::reservation_share, &Requests::reservation_share},
+    {MessageType::writer_leave, &Requests::writer_leave},
+    {MessageType::writer_refused, &Requests::writer_refused},
 };
 inline constexpr std::size_t Requests::kinds = std::size(generators);
 

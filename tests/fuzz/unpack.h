@@ -113,6 +113,10 @@ inline bool unpack_any(const Message& message) {
       return unpack<wire::StepAbort>(message);
     case MessageType::writer_close:
       return unpack<wire::WriterClose>(message);
+    case MessageType::writer_leave:
+      return unpack<wire::WriterLeave>(message);
+    case MessageType::writer_refused:
+      return unpack<wire::WriterRefused>(message);
     case MessageType::step_wait:
       return unpack<wire::StepWait>(message);
     case MessageType::step_get:

@@ -33,6 +33,8 @@ constexpr bool is_request(protocol::MessageType type) {
     case step_begin:
     case step_abort:
     case writer_close:
+    case writer_leave:
+    case writer_refused:
     case reader_open:
     case step_wait:
     case step_get:

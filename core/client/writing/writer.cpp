@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The public calls of Writer and the checks that they make.
 #include <algorithm>
+#include <exception>
 
 #include <forebay/writer.h>
 
@@ -23,6 +24,8 @@ using protocol::MessageType;
 namespace {
 
 constexpr std::size_t name_bytes_max = 4096;
+// A refusal is not held up by a server that does not answer.
+constexpr std::int64_t report_timeout_ms = 2'000;
 
 tl::unexpected<Error> invalid(const BlockSpec& block, std::string what) {
   return fail(ErrorCode::invalid_argument, std::move(what), "variable " + std::string(block.name));
@@ -56,6 +59,7 @@ Writer::Impl::Impl(Address address_, WriterOptions options_)
 
 void Writer::Impl::give_up() noexcept {
   given_up = true;
+  open_writer.end();
   state = State::between_steps;
   connection->give_up();
   if (holder) holder->give_up();
@@ -174,7 +178,24 @@ protocol::StepMetadataBuilder::Variable Writer::Impl::variable_of(const BlockSpe
 }
 
 Writer::Writer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-Writer::~Writer() = default;
+Writer::~Writer() {
+  impl_->open_writer.leave(std::uncaught_exceptions() > 0);
+}
+
+Result<void> Writer::report_refused(const Address& address, const WriterOptions& options, std::string_view why) {
+  ASSIGN_OR_RETURN(const auto place, ServerPlace::of(address, options.server));
+  ASSIGN_OR_RETURN(const auto connection, client::Connection::open(place, Deadline::after_ms(report_timeout_ms), {}));
+  wire::WriterRefusedT report;
+  report.reservation = address.reservation;
+  report.stream = address.stream;
+  report.group = options.group;
+  report.rank = options.rank;
+  report.ranks = options.ranks;
+  report.text = why;
+  RETURN_IF_ERROR(
+      connection->call(MessageType::writer_refused, report, MessageType::done, Deadline::after_ms(report_timeout_ms)));
+  return {};
+}
 
 Result<std::unique_ptr<Writer>> Writer::open(const Address& address, const WriterOptions& options) {
   if (address.step)
@@ -205,6 +226,7 @@ Result<std::unique_ptr<Writer>> Writer::open(const Address& address, const Write
     impl->epoch = body->epoch();
     impl->incarnation = body->incarnation();
     impl->step = body->next_step();
+    impl->interruption = protocol::text_of(body->interruption());
     const std::vector<std::uint32_t> members = protocol::numbers_of(body->member_segments());
     if (members.size() > 1)
       return fail(ErrorCode::unsupported, "the reservation lies on several staging servers; this client writes to one");
@@ -225,6 +247,7 @@ Result<std::unique_ptr<Writer>> Writer::open(const Address& address, const Write
     if (opened.error().where.empty()) opened.error().where = where;
     return fail(std::move(opened.error()));
   }
+  impl->open_writer.use(impl->connection);
   return std::unique_ptr<Writer>(new Writer(std::move(impl)));
 }
 
@@ -233,6 +256,7 @@ Result<std::uint64_t> Writer::begin_step() {
   RETURN_IF_ERROR(impl_->check_usable());
   if (impl_->state != Impl::State::between_steps)
     return fail(ErrorCode::invalid_argument, "a step is open already; call end_step first", impl_->where());
+  impl_->open_writer.forget_failure();
   RETURN_IF_ERROR(impl_->wait_for_readers());
   impl_->allocated.reuse_released();
   impl_->allocated.unmap_unlikely();
@@ -380,9 +404,15 @@ Result<void> Writer::close() {
   }
   RETURN_IF_ERROR(impl_->order(MessageType::writer_close, wire::WriterCloseT()));
   impl_->state = Impl::State::closed;
+  impl_->open_writer.end();
   impl_->allocated.forget_released();
   impl_->holder.reset();
   return {};
+}
+
+void Writer::note_failure(std::string_view what) {
+  const bool open = impl_->state == Impl::State::in_step || impl_->state == Impl::State::publishing;
+  impl_->open_writer.note_failure(what, open ? std::optional(impl_->step) : std::nullopt);
 }
 
 bool Writer::in_step() const {
@@ -396,6 +426,9 @@ std::uint32_t Writer::incarnation() const {
 }
 std::uint32_t Writer::epoch() const {
   return impl_->epoch;
+}
+const std::string& Writer::interruption() const {
+  return impl_->interruption;
 }
 const Address& Writer::address() const {
   return impl_->address;

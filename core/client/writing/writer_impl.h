@@ -20,6 +20,7 @@
 #include "client/segments/segment_cache.h"
 #include "client/writing/allocated_memory.h"
 #include "client/writing/block_writer.h"
+#include "client/writing/open_writers.h"
 #include "client/writing/remote_space.h"
 #include "client/writing/space.h"
 #include "protocol/step_metadata_builder.h"
@@ -102,8 +103,10 @@ struct Writer::Impl {
   const client::OpeningProcess opening_process;
   std::uint32_t epoch = 0;
   std::uint32_t incarnation = 0;
+  std::string interruption;
 
   std::shared_ptr<client::Connection> connection;
+  client::OpenWriter open_writer;
   std::shared_ptr<client::RemoteSpace> remote;  // where the server is on another node; else null
   client::SegmentCache segments;
   client::Space space;

@@ -21,6 +21,7 @@ Result<void> Writer::Impl::rejoin(Deadline deadline) {
                                               }
                                               return send_rejoin(*fresh);
                                             }));
+  open_writer.use(connection);
   if (remote) remote->use(connection);
   const bool in_flight_committed = state == State::publishing && server_next_step == step + 1;
   if (server_next_step != step && !in_flight_committed) {

@@ -30,6 +30,7 @@ class PythonWriter {
   PythonWriter(std::unique_ptr<Writer> writer, std::shared_ptr<Attention> attention)
       : epoch_(writer->epoch()),
         incarnation_(writer->incarnation()),
+        interruption_(writer->interruption()),
         handle_(std::move(writer), std::move(attention), "a stream open for writing") {}
 
   std::uint64_t begin_step() {
@@ -119,6 +120,14 @@ class PythonWriter {
     handle_.close();
   }
 
+  void note_failure(nb::str what) {
+    const std::string text = bytes_of(std::move(what));
+    handle_.call([&](Writer& writer) {
+      writer.note_failure(text);
+      return Result<void>();
+    });
+  }
+
   void abandon() { handle_.close(); }
 
   std::uint64_t current_step() {
@@ -126,6 +135,7 @@ class PythonWriter {
   }
   std::uint32_t epoch() const { return epoch_; }
   std::uint32_t incarnation() const { return incarnation_; }
+  nb::str interruption() const { return text_of(interruption_); }
 
  private:
   /// Writes a block, unless some of it was written before in this step. Under the handle's lock.
@@ -140,6 +150,7 @@ class PythonWriter {
 
   std::uint32_t epoch_;
   std::uint32_t incarnation_;
+  std::string interruption_;
   WrittenBlocks written_;  ///< in the open step; guarded by the handle's lock
   Handle<Writer> handle_;
 };
@@ -180,6 +191,19 @@ PythonWriter* open_writer(const std::string& address, bool append, std::uint32_t
   return new PythonWriter(unwrap(std::move(writer)), std::move(attention));
 }
 
+/// Tells readers that wait for this writer why it does not come.
+void report_refused_writer(const std::string& address, nb::str why, ServerPlace server) {
+  const Address place = unwrap(parse_address(address));
+  const std::string text = bytes_of(std::move(why));
+  WriterOptions options;
+  options.ranks = 0;  // not known
+  options.server = std::move(server);
+  unwrap([&] {
+    const WithoutGil released;
+    return Writer::report_refused(place, options, text);
+  }());
+}
+
 /// Name, values and meaning of each option.
 nb::list option_rows() {
   nb::list rows;
@@ -194,6 +218,7 @@ nb::list option_rows() {
 void bind_writer(nb::module_& module) {
   using namespace nb::literals;
   module.def("writer_options", &option_rows);
+  module.def("report_refused_writer", &report_refused_writer, "address"_a, "why"_a, nb::kw_only(), "server"_a);
   module.def("check_writer_options", [](const OptionTexts& texts) { (void)options_of(texts); }, "options"_a);
   nb::class_<PythonWriter>(module, "Writer")
       .def_static("open", &open_writer, "address"_a, nb::kw_only(), "append"_a, "rank"_a, "ranks"_a, "ranks_source"_a,
@@ -207,10 +232,12 @@ void bind_writer(nb::module_& module) {
       .def("end_step", &PythonWriter::end_step)
       .def("abort_step", &PythonWriter::abort_step)
       .def("close", &PythonWriter::close)
+      .def("note_failure", &PythonWriter::note_failure, "what"_a)
       .def("abandon", &PythonWriter::abandon)
       .def_prop_ro("current_step", &PythonWriter::current_step)
       .def_prop_ro("epoch", &PythonWriter::epoch)
-      .def_prop_ro("incarnation", &PythonWriter::incarnation);
+      .def_prop_ro("incarnation", &PythonWriter::incarnation)
+      .def_prop_ro("interruption", &PythonWriter::interruption);
 }
 
 }  // namespace forebay::python

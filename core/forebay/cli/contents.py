@@ -54,6 +54,7 @@ def show_step(address: Address, *, as_json: bool) -> None:
     print_fields(
         [
             ("Stream", stream_text(address.path, info)),
+            *_origin(info),
             ("Step", f"{summary.number}, epoch {summary.epoch}"),
             ("Committed", format_time(summary.time_ns)),
             ("Size", format_size(summary.size_bytes)),
@@ -75,7 +76,12 @@ def _print_stream_without_steps(address: Address, info: StreamInfo, *, as_json: 
     if as_json:
         print_json({"stream": info.as_dict(), "step": None, "variables": [], "attributes": {}})
     else:
-        print_fields([("Stream", stream_text(address.path, info)), ("Step", "there is none yet")])
+        print_fields([("Stream", stream_text(address.path, info)), *_origin(info), ("Step", "there is none yet")])
+
+
+def _origin(info: StreamInfo) -> list[tuple[str, str]]:
+    """The name by which a program opened the stream, where it is known."""
+    return [("Opened as", info.original_name)] if info.original_name else []
 
 
 def dump(

@@ -77,7 +77,8 @@ def _consumers_behind(info: StreamInfo) -> bool:
 
 def _line(address: str, info: StreamInfo) -> str:
     lags = "".join(f" {consumer.name}:-{consumer.lag_steps}" for consumer in info.consumers)
+    why = f" ({info.status_text})" if info.status_text else ""
     return (
         f"{address} {info.status.value} committed={step_text(info.committed)} durable={step_text(info.durable)} "
-        f"staged={step_text(info.staged)} kept={info.steps}{lags}"
+        f"staged={step_text(info.staged)} kept={info.steps}{lags}{why}"
     )

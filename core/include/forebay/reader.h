@@ -130,6 +130,7 @@ struct StreamInfo {
   std::uint32_t incarnation = 0;
   std::uint32_t ranks = 0;
   std::string run;  ///< that the last group said it belongs to; empty: none
+  std::string original_name;  ///< by which a program opened it (WriterOptions); empty: not known
   StreamStatus status = StreamStatus::waiting;
   std::string status_text;                 ///< why interrupted or failed
   std::optional<std::uint64_t> oldest;     ///< oldest kept step
@@ -151,6 +152,7 @@ struct StreamInfo {
     visit("incarnation", records.incarnation...);
     visit("ranks", records.ranks...);
     visit("run", records.run...);
+    visit("original_name", records.original_name...);
     visit("status", records.status...);
     visit("status_text", records.status_text...);
     visit("oldest", records.oldest...);
@@ -260,7 +262,9 @@ struct NextStep {
   Kind kind = Kind::not_ready;
   std::shared_ptr<const Step> step;
   bool rewound = false;       ///< steps were withdrawn or the stream replaced since the last step: numbers may repeat
-  std::uint64_t skipped = 0;  ///< steps dropped before this reader got to them
+  /// Steps that lie between the last step given (or where the reader began) and this one: retention dropped them before
+  /// the reader got to them, or latest_only passed them over. Where readers share steps out: dropped ones of its share.
+  std::uint64_t skipped = 0;
   StreamStatus status = StreamStatus::live;
   std::string text;
 };

@@ -26,7 +26,7 @@ enum class ErrorCode : std::uint8_t {
   io_error = 11,          ///< a read, write or sync failed
   disconnected = 12,      ///< the server cannot be reached, or did not come back in time
   step_gone = 13,         ///< the step was dropped, withdrawn or replaced
-  refused = 14,           ///< would lose precious steps, or destroy what is in use; force is needed
+  refused = 14,           ///< would lose precious steps, or destroy what is in use: force is needed; or no writer comes
   unsupported = 15,       ///< not possible with this build, file system or interface
   protocol = 16,          ///< malformed or unexpected message
   group_broken = 17,      ///< a rank of the writer group was lost; the open step is aborted

@@ -71,6 +71,9 @@ struct WriterOptions {
   std::string ranks_source = "default";       ///< where rank and ranks came from; named when a rank is missing
   std::string group;                          ///< group id of the launcher; ranks of one group share it
   std::string run;                            ///< the coupling that the steps belong to; a restart gives the same one
+  /// What the program calls the stream, where that is not its address: a stream that was written under another name is
+  /// refused (busy or refused), unless it is replaced with `force`. Empty: not known, and not compared.
+  std::string original_name;
   std::optional<std::uint64_t> append_after;  ///< append: withdraw the steps after this one
   std::optional<Retention> retention;         ///< unset: keep the stream's (all for a new one)
   WhenFull when_full = WhenFull::block;
@@ -99,6 +102,7 @@ struct WriterOptions {
     visit("ranks_source", records.ranks_source...);
     visit("group", records.group...);
     visit("run", records.run...);
+    visit("original_name", records.original_name...);
     visit("append_after", records.append_after...);
     visit("retention", records.retention...);
     visit("when_full", records.when_full...);
@@ -150,8 +154,15 @@ class Writer {
   /// disconnected, cancelled.
   static Result<std::unique_ptr<Writer>> open(const Address& address, const WriterOptions& options);
 
-  /// Without close(): the open step is aborted and the stream becomes interrupted.
+  /// Without close(): the open step is aborted and the stream becomes interrupted. The other ranks, the readers and the
+  /// next writer read whether the writer just left, an exception ended it (note_failure), or its process was killed. A
+  /// process that exits in order says the same for writers that are still open.
   ~Writer();
+
+  /// For a program whose options are wrong before it can open: readers that wait for the stream, and other ranks of the
+  /// group, are told `why` instead of waiting on. No effect on a stream that another group writes.
+  static Result<void> report_refused(const Address& address, const WriterOptions& options, std::string_view why);
+
   Writer(const Writer&) = delete;
   Writer& operator=(const Writer&) = delete;
 
@@ -193,10 +204,16 @@ class Writer {
   /// Ends this rank's writing; when all ranks have closed, the stream is ended and readers get the end of the stream.
   Result<void> close();
 
+  /// What has gone wrong in the program, for people: if the writer then ends without close(), this is the reason that the
+  /// others read. The first one counts, until the next begin_step().
+  void note_failure(std::string_view what);
+
   bool in_step() const;
   std::uint64_t current_step() const;  ///< the open step, else the next one
   std::uint32_t incarnation() const;
   std::uint32_t epoch() const;
+  /// Why the group that wrote the stream before this one was interrupted; empty: it was not.
+  const std::string& interruption() const;
   const Address& address() const;
 
  private:

@@ -139,6 +139,16 @@ class MalformedTest : public ServerTest {
     add(MessageType::part, part);
     add(MessageType::step_abort, wire::StepAbortT());
     add(MessageType::writer_close, wire::WriterCloseT());
+    wire::WriterLeaveT leave;
+    leave.reason = wire::LeaveReason::failed;
+    leave.step = 3;
+    leave.text = "ValueError: no";
+    add(MessageType::writer_leave, leave);
+    wire::WriterRefusedT refused;
+    refused.reservation = "res";
+    refused.stream = "flow";
+    refused.text = "a parameter that nobody knows";
+    add(MessageType::writer_refused, refused);
     add(MessageType::reader_open, reader_open());
     add(MessageType::reader_open, resume);
     add(MessageType::step_wait, wire::StepWaitT());
@@ -240,7 +250,8 @@ TEST_F(MalformedTest, descriptors_that_nobody_asked_for_end_the_connection_and_a
 TEST_F(MalformedTest, messages_in_the_wrong_state_are_answered_with_an_error_or_the_end) {
   using Types = std::set<MessageType>;
   const Types writers{MessageType::step_begin, MessageType::space_request, MessageType::part,
-                      MessageType::step_abort, MessageType::writer_close,  MessageType::segments_get};
+                      MessageType::step_abort, MessageType::writer_close,  MessageType::segments_get,
+                      MessageType::writer_leave};
   const Types readers{MessageType::step_wait,   MessageType::step_poll,    MessageType::step_get,
                       MessageType::cursor_move, MessageType::segments_get, MessageType::step_check,
                       MessageType::reader_leave};

@@ -81,7 +81,7 @@ class StatedStream final : public SpaceUser {
   void give_way(const Extent&) override {}
   bool writes_unsynced_in(std::uint32_t) const override { return false; }
   void fail_stream(const std::string&) override {}
-  std::string describe_holdings() const override { return {}; }
+  Holding holding() const override { return {}; }
 
   StatedJournal journal;
   bool lives = true;

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// Text that somebody else wrote, as it may stand in messages, logs and records.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace forebay {
+
+/// One line of valid UTF-8 of at most `bytes_max` (at least 3) bytes: control characters become spaces, bytes that are no
+/// text become '?', and what is too long ends with "...".
+std::string plain_text(std::string_view text, std::size_t bytes_max);
+
+}  // namespace forebay
