@@ -8,8 +8,8 @@
 
 namespace forebay {
 
-/// One line of valid UTF-8 of at most `bytes_max` (at least 3) bytes: control characters become spaces, bytes that are no
-/// text become '?', and what is too long ends with "...".
+/// One line of valid UTF-8 of at most `bytes_max` (at least 3) bytes: control characters become spaces, bytes that are
+/// no text become '?', and what is too long ends with "...".
 std::string plain_text(std::string_view text, std::size_t bytes_max);
 
 }  // namespace forebay

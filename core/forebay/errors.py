@@ -217,7 +217,7 @@ class StepGoneError(ForebayError, KeyError):
 
 
 class RefusedError(ForebayError, RuntimeError):
-    """It would lose precious steps or destroy what is in use; ``force`` is needed."""
+    """It would lose precious steps or destroy what is in use: ``force`` is needed. Or a reader's writer was refused."""
 
     code = ErrorCode.REFUSED
 

@@ -159,7 +159,7 @@ def open(  # noqa: A001 - forebay.open is meant to read like the builtin
     BusyError
         Another writer group writes.
     RefusedError
-        Unstaged precious steps would go.
+        Unstaged precious steps would go; or the writer that a reader waits for was refused, and does not come.
     DeadlineExceededError
         The writer group did not form in time; the text names the missing ranks. Or, for reading, no writer came that
         ``run`` or ``wait_for_writer`` asks for.

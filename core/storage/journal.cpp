@@ -121,10 +121,10 @@ Result<std::shared_ptr<JournalFile>> make_file(Device& device, const std::string
   uncertain = false;
   const std::string where = directory + "/" + file_name(number);
   if (checkpoint.size() > frame_body_bytes_max) {
-    return fail(ErrorCode::no_space,
-                "the journal's checkpoint would take " + size_text(checkpoint.size()) +
-                    ", more than it may; drop steps",
-                where);
+    return fail(
+        ErrorCode::no_space,
+        "the journal's checkpoint would take " + size_text(checkpoint.size()) + ", more than it may; drop steps",
+        where);
   }
   auto made = std::make_shared<JournalFile>();
   made->number = number;

@@ -328,8 +328,7 @@ void check_original_name(const Settings& settings, const std::string& path, cons
   const bool folders_count = has_path_placeholder(settings.stream.value_or(""));
   if (!folders_count && last_part(recorded) == last_part(opened)) return;
   throw std::invalid_argument("Forebay: \"" + opened + "\" leads to stream " + path + ", which was written as \"" +
-                              recorded +
-                              "\"; use {path} in place of {name}, or name the stream of each program");
+                              recorded + "\"; use {path} in place of {name}, or name the stream of each program");
 }
 
 Address stream_address(const Settings& settings, const std::string& plugin_name,

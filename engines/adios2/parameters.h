@@ -68,7 +68,8 @@ std::string original_name(const Settings& settings, const std::string& plugin_na
                           const std::optional<std::string>& opened_name);
 
 /// Throws std::invalid_argument if the program's name leads to a stream that was written under another one, so that a
-/// reader would get another file's data. `recorded` and `opened`: original_name() of writer and reader; empty: not known.
+/// reader would get another file's data. `recorded` and `opened`: original_name() of writer and reader; empty: not
+/// known.
 void check_original_name(const Settings& settings, const std::string& path, const std::string& recorded,
                          const std::string& opened);
 

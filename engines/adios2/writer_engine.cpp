@@ -120,8 +120,8 @@ WriterEngine::WriterEngine(adios2::IO io, const std::string& name, adios2::Mode 
   if (settings.retention_if_new && begins_anew(address, options)) options.retention = settings.retention_if_new;
   writer_ = value_or_throw(Writer::open(address, options), action);
   if (!replaces_ && options.rank == 0 && !writer_->interruption().empty())
-    std::cerr << "Forebay: stream " + path_ + " continues; the group that wrote it before was interrupted: " +
-                     writer_->interruption() + "\n";
+    std::cerr << "Forebay: stream " + path_ +
+                     " continues; the group that wrote it before was interrupted: " + writer_->interruption() + "\n";
 }
 
 std::pair<Address, WriterOptions> WriterEngine::prepare(const Settings& settings, const std::string& name,
@@ -139,8 +139,7 @@ std::pair<Address, WriterOptions> WriterEngine::prepare(const Settings& settings
   options.server = stream_server(settings, address);
   options.original_name = original_name(settings, name, opened_name);
   take_rank(settings, open ? open->communicator : std::nullopt, options);
-  options.mode =
-      mode == adios2::Mode::Append || options.append_after ? WriteMode::append : WriteMode::replace;
+  options.mode = mode == adios2::Mode::Append || options.append_after ? WriteMode::append : WriteMode::replace;
   ranks_ = options.ranks;
   open_stream_ = OpenStream(path_, OpenStream::Side::writes, options.rank, identity_of(m_IO), settings.own_output);
   if (const std::string notice = foreign_notice(settings, path_, true); options.rank == 0 && !notice.empty())

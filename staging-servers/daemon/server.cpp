@@ -223,8 +223,8 @@ Result<WriterGroup*> Server::find_to_write(const Peer& peer, const std::string& 
   const std::string where = "reservation " + reservation_name;
   if (!is_valid_name(stream_name)) return fail(ErrorCode::invalid_argument, describe_bad_name(stream_name), where);
   if (stream_name == "files") {
-    return fail(ErrorCode::invalid_argument,
-                "\"files\" is the reservation's file tree and cannot be a stream's name", where);
+    return fail(ErrorCode::invalid_argument, "\"files\" is the reservation's file tree and cannot be a stream's name",
+                where);
   }
   if (make) {
     ASSIGN_OR_RETURN(auto made, reservation->find_or_make_stream(stream_name));

@@ -26,8 +26,8 @@ constexpr std::uint32_t steps_listed_max = 4096;
 }  // namespace
 
 Error refused_writer(const std::string& stream, const std::string& why) {
-  return {ErrorCode::refused,
-          "the writer of this stream was refused: " + why + "; start it anew, then read again", "stream " + stream};
+  return {ErrorCode::refused, "the writer of this stream was refused: " + why + "; start it anew, then read again",
+          "stream " + stream};
 }
 
 Followers::Followers(FollowedStream& stream, const storage::StreamState& state, ReservationSpace& space,

@@ -186,12 +186,11 @@ tl::unexpected<Error> SpaceQueue::full_error(const SpaceWaiter& waiter, const st
   } else if (space_.map().free_bytes() >= waiter.bytes) {
     obstacle = ", but in segments that other writers fill";
   }
-  return fail(
-      ErrorCode::no_space,
-      fmt::format("reservation {} is full: {} asked for, {} free of {}{}; {}. {}", space_.reservation(),
-                  size_text(waiter.bytes), size_text(space_.map().free_bytes()), size_text(space_.map().total_bytes()),
-                  obstacle, why, space_.holders()),
-      "stream " + waiter.user->path());
+  return fail(ErrorCode::no_space,
+              fmt::format("reservation {} is full: {} asked for, {} free of {}{}; {}. {}", space_.reservation(),
+                          size_text(waiter.bytes), size_text(space_.map().free_bytes()),
+                          size_text(space_.map().total_bytes()), obstacle, why, space_.holders()),
+              "stream " + waiter.user->path());
 }
 
 }  // namespace forebay::server

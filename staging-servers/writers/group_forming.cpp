@@ -64,8 +64,8 @@ std::optional<Error> GroupForming::refusal(const wire::WriterOpenT& wish) const 
 }
 
 bool GroupForming::awaits(const wire::WriterRefusedT& report) const {
-  return !is_empty() && wish().group == report.group && wish().ranks == report.ranks &&
-         report.rank < report.ranks && !candidates_.contains(report.rank);
+  return !is_empty() && wish().group == report.group && wish().ranks == report.ranks && report.rank < report.ranks &&
+         !candidates_.contains(report.rank);
 }
 
 std::optional<Error> GroupForming::conflict(const WriterSession& session, const wire::WriterOpenT& wish) const {

@@ -52,8 +52,8 @@ Result<void> SpaceGrants::check(std::uint64_t step, std::uint64_t bytes) const {
   if (bytes > space_.map().total_bytes()) {
     // Said at once: what is granted piece by piece would drop steps for a step that never fits.
     return fail(ErrorCode::no_space,
-                fmt::format("{} are requested, but reservation {} has {} in all; create a larger one",
-                            size_text(bytes), space_.reservation(), size_text(space_.map().total_bytes())),
+                fmt::format("{} are requested, but reservation {} has {} in all; create a larger one", size_text(bytes),
+                            space_.reservation(), size_text(space_.map().total_bytes())),
                 "stream " + stream_.path());
   }
   return {};

@@ -193,8 +193,7 @@ void WriterGroup::lost(WriterSession& session, const std::string& reason) {
   if (!incarnation_.active() || session.incarnation != incarnation_.number() || rank.closed) return;
   const Peer& peer = session.connection().peer();
   const std::string place = peer.remote ? "at " + peer.remote->address : fmt::format("pid {}", peer.pid);
-  break_group(
-      fmt::format("rank {} of {} ({}) was lost: {}", session.rank, incarnation_.ranks().size(), place, reason));
+  break_group(fmt::format("rank {} of {} ({}) was lost: {}", session.rank, incarnation_.ranks().size(), place, reason));
 }
 
 void WriterGroup::give_back(WriterRank& rank) {

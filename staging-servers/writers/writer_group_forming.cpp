@@ -21,9 +21,9 @@ std::optional<Error> WriterGroup::other_name(const wire::WriterOpenT& wish) cons
   const std::string& known = state_.group->original_name;
   if (known == wish.original_name) return std::nullopt;
   constexpr std::size_t shown_bytes_max = 80;
-  const std::string both = fmt::format("this stream was written as \"{}\", and \"{}\" leads to it, too",
-                                       plain_text(known, shown_bytes_max),
-                                       plain_text(wish.original_name, shown_bytes_max));
+  const std::string both =
+      fmt::format("this stream was written as \"{}\", and \"{}\" leads to it, too", plain_text(known, shown_bytes_max),
+                  plain_text(wish.original_name, shown_bytes_max));
   const std::string where = "stream " + stream_.path();
   if (incarnation_.active())
     return Error{ErrorCode::busy, both + "; its writers are still at work: use {path} in place of {name}", where};
@@ -164,8 +164,8 @@ Result<void> WriterGroup::begin_incarnation(const wire::WriterOpenT& wish) {
   if (wish.distribution != 0)
     followers_.sharing().set_stream_distribution(static_cast<StepDistribution>(wish.distribution));
   log::info("stream {}: incarnation {} of {} ranks writes from step {}{}{}", stream_.path(), incarnation_.number(),
-            wish.ranks, state_.next_step, interruption_.empty() ? "" : "; the group before it was interrupted: ",
-            interruption_);
+            wish.ranks, state_.next_step,
+            interruption_.empty() ? "" : "; the group before it was interrupted: ", interruption_);
   return {};
 }
 

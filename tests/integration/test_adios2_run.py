@@ -188,6 +188,71 @@ def test_three_streams_of_one_io_share_its_variables(reservation: str, tmp_path:
     assert result.stderr.count("ignores DataTransport") == 3
 
 
+WRITE_AND_READ = """
+    import sys, adios2
+    for what in sys.argv[1:]:
+        mode, name = what.split(":")
+        try:
+            with adios2.Stream(name, mode) as stream:
+                if mode == "r":
+                    print("read", *(int(step.read("number")) for step in stream))
+                else:
+                    stream.begin_step()
+                    stream.write("number", 7)
+                    stream.end_step()
+                    print("wrote")
+        except Exception as error:
+            print(error)
+"""
+
+
+def test_two_names_that_lead_to_one_stream_are_not_mixed_up(reservation: str, tmp_path: Path) -> None:
+    path = f"{reservation}/a_b"
+
+    def outcome(*opens: str, environment: Mapping[str, str] | None = None) -> list[str]:
+        options = ["--reservation", reservation, "--engine-for", "*"]
+        result = run(options, python(WRITE_AND_READ, *opens), tmp_path, environment)
+        assert result.returncode == 0, result.stderr
+        return result.stdout.splitlines()
+
+    wrote, second, read, other, same_elsewhere = outcome(
+        "w:./out//a b.bp/", "w:out/a_b.bp", "r:out/a b.bp", "r:a_b.h5", "r:../elsewhere/a b.bp"
+    )
+    assert wrote == "wrote"
+    assert 'this stream was written as "out/a b.bp", and "out/a_b.bp" leads to it, too' in second
+    assert f"forebay stream remove {path}" in second
+    assert read == same_elsewhere == "read 7"
+    assert f'"a_b.h5" leads to stream {path}, which was written as "out/a b.bp"' in other
+    with forebay.Admin() as admin:
+        assert admin.stream(path).original_name == "out/a b.bp"
+    shown = subprocess.run(
+        [sys.executable, "-m", "forebay", "show", path], capture_output=True, text=True, check=True
+    ).stdout
+    assert "out/a b.bp" in shown
+    # The name counts for appending as well, and until the stream is replaced by force or removed.
+    assert "leads to it, too" in outcome("a:out/a_b.bp")[0]
+    assert outcome("a:out/a b.bp") == ["wrote"]
+    with forebay.open(path, "a") as stream:
+        stream.write("number", 8)
+    with forebay.Admin() as admin:
+        assert admin.stream(path).original_name == "out/a b.bp"
+    assert outcome("w:a_b.bp", environment={"FOREBAY_FORCE": "true"}) == ["wrote"]
+    with forebay.Admin() as admin:
+        assert admin.stream(path).original_name == "a_b.bp"
+        admin.remove_stream(path)
+    assert outcome("w:a b.bp") == ["wrote"]
+
+
+def test_streams_that_the_user_names_take_any_name(reservation: str, tmp_path: Path) -> None:
+    options = ["--engine-for", "*"]
+    environment = {"FOREBAY_STREAM": f"{reservation}/flow"}
+    result = run(options, python(WRITE_AND_READ, "w:one.bp", "w:two.bp", "r:three.bp"), tmp_path, environment)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines() == ["wrote", "wrote", "read 7"]
+    with forebay.Admin() as admin:
+        assert admin.stream(f"{reservation}/flow").original_name == ""
+
+
 def test_open_that_throws_leaves_the_io_as_it_was(reservation: str, tmp_path: Path) -> None:
     command = [built("stock_cxx_program"), "asked.bp", "left.bp"]
     result = run(["--reservation", "no-such", "--engine-for", "asked.bp"], command, tmp_path)

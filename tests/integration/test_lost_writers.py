@@ -74,8 +74,7 @@ PYTHON_ENDS = {
 def interruption_of(address: str, follower: forebay.Follower, notices: list[forebay.Notice]) -> str:
     """What a waiting reader is told; the same text stands in what is known of the stream, without the grace."""
     with pytest.raises(forebay.StepTimeoutError):
-        while next(follower):
-            pass
+        list(follower)
     (told,) = notices
     assert told.status == forebay.StreamStatus.INTERRUPTED
     text, _, grace = told.text.partition("; ")
@@ -114,10 +113,13 @@ def test_reason_is_told_to_all_who_are_concerned(server: StagingServer, reservat
 
 def test_other_ranks_read_what_ended_one_of_them(reservation: str) -> None:
     address = f"{reservation}/flow"
-    program = PYTHON.replace('print("written")', "").replace('stream.write("x", 1)', 'print("open")') + """
+    program = (
+        PYTHON.replace('print("written")', "").replace('stream.write("x", 1)', 'print("open")')
+        + """
     with stream, stream.step() as step:
         raise RuntimeError("the mesh is tangled")
     """
+    )
     with (
         PythonProcess(program, address, "2") as process,
         forebay.open(address, "w", rank=1, ranks=2) as stream,
@@ -156,9 +158,7 @@ ADIOS2_ENDS = {
 
 
 @pytest.mark.parametrize("end", ADIOS2_ENDS)
-def test_adios2_programs_tell_the_three_apart(
-    reservation: str, end: str, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_adios2_programs_tell_the_three_apart(reservation: str, end: str, capfd: pytest.CaptureFixture[str]) -> None:
     address = f"{reservation}/flow"
     statements, reason = ADIOS2_ENDS[end]
     with PythonProcess(ADIOS2 + "    " + statements.strip() + "\n", address) as process:
@@ -180,9 +180,7 @@ def test_adios2_programs_tell_the_three_apart(
     forebay.adios2.configure(io, address)
     adios2.Stream(io, "flow", "a").close()
     (told,) = (line for line in capfd.readouterr().err.splitlines() if "continues" in line)
-    assert told == (
-        f"Forebay: stream {address} continues; the group that wrote it before was interrupted: {text}"
-    )
+    assert told == (f"Forebay: stream {address} continues; the group that wrote it before was interrupted: {text}")
 
 
 def test_forked_child_that_exits_says_nothing_for_its_parent(reservation: str, tmp_path: Path) -> None:

@@ -19,8 +19,8 @@ constinit OpenWriter* first_entry = nullptr;
 
 // A forked child finds the mutex free.
 void hold_over_forks() {
-  static const int handled = pthread_atfork([] { entries_mutex.lock(); }, [] { entries_mutex.unlock(); },
-                                            [] { entries_mutex.unlock(); });
+  static const int handled =
+      pthread_atfork([] { entries_mutex.lock(); }, [] { entries_mutex.unlock(); }, [] { entries_mutex.unlock(); });
   (void)handled;
 }
 

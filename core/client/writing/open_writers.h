@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a writer says goodbye that ends without close(): when it is let go of, or when its process exits in order with the
-// writer still open. A process that is killed says nothing, and that tells the server what happened.
+// How a writer says goodbye that ends without close(): when it is let go of, or when its process exits in order with
+// the writer still open. A process that is killed says nothing, and that tells the server what happened.
 #pragma once
 
 #include <sys/types.h>

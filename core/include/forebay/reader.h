@@ -129,7 +129,7 @@ struct StreamInfo {
   std::uint32_t epoch = 0;
   std::uint32_t incarnation = 0;
   std::uint32_t ranks = 0;
-  std::string run;  ///< that the last group said it belongs to; empty: none
+  std::string run;            ///< that the last group said it belongs to; empty: none
   std::string original_name;  ///< by which a program opened it (WriterOptions); empty: not known
   StreamStatus status = StreamStatus::waiting;
   std::string status_text;                 ///< why interrupted or failed
@@ -261,7 +261,7 @@ struct NextStep {
   };
   Kind kind = Kind::not_ready;
   std::shared_ptr<const Step> step;
-  bool rewound = false;       ///< steps were withdrawn or the stream replaced since the last step: numbers may repeat
+  bool rewound = false;  ///< steps were withdrawn or the stream replaced since the last step: numbers may repeat
   /// Steps that lie between the last step given (or where the reader began) and this one: retention dropped them before
   /// the reader got to them, or latest_only passed them over. Where readers share steps out: dropped ones of its share.
   std::uint64_t skipped = 0;

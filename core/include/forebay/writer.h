@@ -204,8 +204,8 @@ class Writer {
   /// Ends this rank's writing; when all ranks have closed, the stream is ended and readers get the end of the stream.
   Result<void> close();
 
-  /// What has gone wrong in the program, for people: if the writer then ends without close(), this is the reason that the
-  /// others read. The first one counts, until the next begin_step().
+  /// What has gone wrong in the program, for people: if the writer then ends without close(), this is the reason that
+  /// the others read. The first one counts, until the next begin_step().
   void note_failure(std::string_view what);
 
   bool in_step() const;

@@ -13,7 +13,11 @@ TEST(PlainText, text_stays_as_it_is) {
 
 TEST(PlainText, becomes_one_line) {
   EXPECT_EQ(plain_text("a\nb\tc\x1b[31m\x7f", 64), "a b c [31m ");
-  EXPECT_EQ(plain_text("a\xE2\x80\xA8" "b\xC2\x85" "c", 64), "a b c");
+  EXPECT_EQ(plain_text("a\xE2\x80\xA8"
+                       "b\xC2\x85"
+                       "c",
+                       64),
+            "a b c");
 }
 
 TEST(PlainText, bytes_that_are_no_text_are_marked) {
@@ -27,7 +31,10 @@ TEST(PlainText, bytes_that_are_no_text_are_marked) {
 TEST(PlainText, is_cut_between_characters) {
   EXPECT_EQ(plain_text("abcdef", 6), "abcdef");
   EXPECT_EQ(plain_text("abcdefg", 6), "abc...");
-  EXPECT_EQ(plain_text("ab\xE2\x82\xAC" "defg", 6), "ab...");
+  EXPECT_EQ(plain_text("ab\xE2\x82\xAC"
+                       "defg",
+                       6),
+            "ab...");
   EXPECT_EQ(plain_text(std::string(100'000, '\xFF'), 256).size(), 256U);
 }
 

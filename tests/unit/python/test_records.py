@@ -72,6 +72,7 @@ def test_record_becomes_json() -> None:
         incarnation=1,
         ranks=2,
         run="",
+        original_name="",
         status=forebay.StreamStatus.LIVE,
         status_text="",
         oldest=0,

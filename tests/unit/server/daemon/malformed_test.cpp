@@ -249,8 +249,8 @@ TEST_F(MalformedTest, descriptors_that_nobody_asked_for_end_the_connection_and_a
 
 TEST_F(MalformedTest, messages_in_the_wrong_state_are_answered_with_an_error_or_the_end) {
   using Types = std::set<MessageType>;
-  const Types writers{MessageType::step_begin, MessageType::space_request, MessageType::part,
-                      MessageType::step_abort, MessageType::writer_close,  MessageType::segments_get,
+  const Types writers{MessageType::step_begin,  MessageType::space_request, MessageType::part,
+                      MessageType::step_abort,  MessageType::writer_close,  MessageType::segments_get,
                       MessageType::writer_leave};
   const Types readers{MessageType::step_wait,   MessageType::step_poll,    MessageType::step_get,
                       MessageType::cursor_move, MessageType::segments_get, MessageType::step_check,
