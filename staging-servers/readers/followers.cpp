@@ -270,6 +270,7 @@ void Followers::status_changed() {
 }
 
 void Followers::writer_refused(const std::string& why) {
+  writer_waits_.writer_refused(why);
   for (const auto& [number, session] : sessions_) {
     if (session->follow) session->refusal_to_tell = why;
   }

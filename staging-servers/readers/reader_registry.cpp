@@ -2,7 +2,6 @@
 #include "readers/reader_registry.h"
 
 #include <algorithm>
-#include <iterator>
 
 #include "base/clock.h"
 #include "base/return_error.h"
@@ -123,11 +122,10 @@ void ReaderRegistry::stream_made(const std::string& path) {
 }
 
 void ReaderRegistry::writer_refused(const std::string& path, const std::string& why) {
+  std::vector<ReaderSession*> waiting;
   const auto [first, last] = stream_waiters_.equal_range(path);
-  for (auto entry = first; entry != last;) {
-    const bool gives_up = entry->second->writer_refused(why);
-    entry = gives_up ? stream_waiters_.erase(entry) : std::next(entry);
-  }
+  for (auto entry = first; entry != last; ++entry) waiting.push_back(entry->second);
+  for (ReaderSession* session : waiting) session->writer_refused(why);
 }
 
 void ReaderRegistry::reservation_destroyed(const std::string& reservation) {

@@ -63,8 +63,8 @@ class ReaderSession final : public Session {
   void awaited_stream_removed();
   /// The reservation was destroyed in which the stream would have come into being.
   void reservation_destroyed();
-  /// The writer that would have made the stream was refused. False if it goes on waiting: one that waits for ever does.
-  bool writer_refused(const std::string& why);
+  /// The writer that its Open waits for was refused. It waits no longer, unless it waits for ever.
+  void writer_refused(const std::string& why);
   /// The stream was removed or the reservation destroyed, or this reader counts as gone already.
   void stream_removed();
 

@@ -42,6 +42,12 @@ void WriterWaits::writer_came() {
   }
 }
 
+void WriterWaits::writer_refused(const std::string& why) {
+  // Who is told leaves the set.
+  const ReaderSessions waiting = waiting_;
+  for (const auto& [number, session] : waiting) session->writer_refused(why);
+}
+
 void WriterWaits::stream_removed() {
   for (const auto& [number, session] : std::exchange(waiting_, {})) session->awaited_stream_removed();
 }
