@@ -176,3 +176,22 @@ def test_stranger_cannot_refuse_for_others(reservation: str) -> None:
         finally:
             os._exit(status)
     assert os.waitpid(child, 0)[1] == 0
+
+
+WAITS_FOR_WRITER = """
+    import sys, forebay
+    print("ready")
+    try:
+        forebay.open(sys.argv[1], wait_for_writer=True, timeout=60)
+    except forebay.ForebayError as error:
+        print(type(error).__name__, error)
+"""
+
+
+def test_reader_that_waits_for_a_new_writer_of_a_finished_stream_is_told(reservation: str) -> None:
+    address = f"{reservation}/flow"
+    with forebay.open(address, "w") as stream:
+        stream.write("x", 1)
+    with waiting_reader(WAITS_FOR_WRITER, address) as reader:
+        refuse(address)
+        assert reader.line().startswith("RefusedError the writer of this stream was refused: no engine of ADIOS2")

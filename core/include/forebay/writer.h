@@ -68,9 +68,9 @@ struct WriterOptions {
   WriteMode mode = WriteMode::replace;
   std::uint32_t rank = 0;
   std::uint32_t ranks = 1;
-  std::string ranks_source = "default";       ///< where rank and ranks came from; named when a rank is missing
-  std::string group;                          ///< group id of the launcher; ranks of one group share it
-  std::string run;                            ///< the coupling that the steps belong to; a restart gives the same one
+  std::string ranks_source = "default";  ///< where rank and ranks came from; named when a rank is missing
+  std::string group;                     ///< group id of the launcher; ranks of one group share it
+  std::string run;                       ///< the coupling that the steps belong to; a restart gives the same one
   /// What the program calls the stream, where that is not its address: a stream that was written under another name is
   /// refused (busy or refused), unless it is replaced with `force`. Empty: not known, and not compared.
   std::string original_name;
