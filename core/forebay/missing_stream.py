@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from forebay import _core
-from forebay.errors import DeadlineExceededError, ForebayError, StreamNotFoundError
+from forebay.errors import DeadlineExceededError, ForebayError, RefusedError, StreamNotFoundError
 from forebay.near_names import near_names
 from forebay.records import Address
 
@@ -31,6 +31,11 @@ def open_reader(address: Address, server: _core.ServerPlace, options: dict[str, 
         left_ms = -1 if timeout_ms < 0 else timeout_ms - round(1000 * (time.monotonic() - started))
         if timeout_ms >= 0 and left_ms <= 0:
             raise
+    except RefusedError:
+        # Who waits for ever waits for the next writer.
+        if timeout_ms >= 0:
+            raise
+        left_ms = -1
     limit = "" if left_ms < 0 else f", for another {left_ms / 1000:.0f} s"
     _log.warning(
         "stream %s does not exist; waiting for a writer to make it%s%s", address.path, limit, _near(address, server)
