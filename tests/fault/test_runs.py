@@ -14,7 +14,8 @@ from tests.support.staging_server import StagingServer
 READER = """
     import sys, forebay
     wait = sys.argv[2] == "living writer"
-    with forebay.open(sys.argv[1], run=None if wait else "tuesday", wait_for_writer=wait) as stream:
+    # For ever: else a writer that gives up, as those of wait_until_it_waits() do, would end the wait.
+    with forebay.open(sys.argv[1], run=None if wait else "tuesday", wait_for_writer=wait, timeout=None) as stream:
         print([int(step["n"]) for step in stream.follow(timeout=60)])
 """
 
