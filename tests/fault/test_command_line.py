@@ -39,6 +39,11 @@ USAGE = [
     ("dump r/flow@1", "VARIABLE"),
     ("tail", "RES/STREAM"),
     ("tail r/flow --last -1", "last"),
+    ("follow", "RES/STREAM"),
+    ("follow r/flow", "--exec"),
+    ("follow r/flow --exec", "--exec"),
+    ("follow r/flow --jobs 0 --exec true", "jobs"),
+    ("follow r/flow --every ten --exec true", "--every"),
     ("stream rename", "rename"),
     ("stream remove", "RES/STREAM"),
     ("stream retention r/flow", "TERMS"),
@@ -100,6 +105,10 @@ FAILURES = [
     ("show r/flow@99", "r/flow@99"),
     ("tail nonsense", "RESERVATION/STREAM"),
     ("tail r/nothing", "nothing"),
+    ("follow nonsense --exec true", "RESERVATION/STREAM"),
+    ("follow r/flow@1 --exec true", "r/flow"),
+    ("follow r/flow --exec no-such-program {{step}}", "no-such-program"),
+    ("follow r/nothing --timeout 0.1 --exec true", "nothing"),
     ("stream remove nothing/flow", "nothing"),
     ("stream remove nonsense", "RESERVATION/STREAM"),
     ("stream retention r/flow newest:3", "newest:3"),
@@ -233,7 +242,7 @@ def test_errors_in_json_are_json(served: Instance, capfd: pytest.CaptureFixture[
 def test_every_command_is_in_the_tables() -> None:
     """A new command gets its bad arguments here."""
     covered = {line.split()[0] for line, _ in (*USAGE, *FAILURES)} | {line.split()[0] for line in NEEDS_MANAGER}
-    own = {"consumer", "doctor", "dump", "env", "ls", "show", "steps", "stream", "streams", "tail", "watch"}
+    own = {"consumer", "doctor", "dump", "env", "follow", "ls", "show", "steps", "stream", "streams", "tail", "watch"}
     assert own | {point.name for point in entry_points(group=COMMAND_GROUP)} <= covered
 
 

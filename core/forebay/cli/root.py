@@ -23,6 +23,7 @@ from forebay.cli import (
     contents,
     doctor,
     environment,
+    follow,
     maintenance,
     reservations,
     shares,
@@ -109,7 +110,20 @@ def root(
         sys.stdout.write(context.get_help() + "\n")
 
 
-for commands in (reservations, shares, streams, contents, tail, watch, maintenance, token, environment, config, doctor):
+for commands in (
+    reservations,
+    shares,
+    streams,
+    contents,
+    tail,
+    follow,
+    watch,
+    maintenance,
+    token,
+    environment,
+    config,
+    doctor,
+):
     commands.register(app)
 
 
