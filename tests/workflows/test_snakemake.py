@@ -173,3 +173,102 @@ def test_storages_of_one_workflow_have_instances_of_their_own(tmp_path: Path) ->
         assert done.returncode == 0, done.stdout + done.stderr
         assert (files[two] / "b.txt").read_text() == "of the first"
         assert not (files[one] / "b.txt").exists()
+
+
+DECLARED = """
+storage fb:
+    provider="forebay",
+    reservation="own",
+    capacity="16MiB"{more}
+
+rule all:
+    input:
+        "sum.txt",
+
+rule simulate:
+    output:
+        storage.fb("forebay://own/flow", retrieve=False),
+    shell:
+        "{{config[python]}} {{config[programs]}}/simulate.py {{output}}"
+
+rule analyse:
+    input:
+        storage.fb("forebay://own/flow", retrieve=False),
+    output:
+        "sum.txt",
+    shell:
+        "{{config[python]}} {{config[programs]}}/analyse.py {{input}}@5 > {{output}}"
+"""
+
+
+def declare(folder: Path, more: str = "") -> Path:
+    folder.mkdir()
+    (folder / "Snakefile").write_text(DECLARED.format(more=more))
+    return folder
+
+
+def reservations() -> set[str]:
+    with forebay.Admin() as admin:
+        return {info.name for info in admin.reservations()}
+
+
+def test_a_declared_reservation_is_made_and_goes_with_the_workflow(
+    instance: CommandLineInstance, tmp_path: Path
+) -> None:
+    folder = declare(tmp_path / "declared")
+    run(instance, folder)
+    assert (folder / "sum.txt").read_text() == "5 80.0\n"
+    until(lambda: reservations() == {"wf"}, "the workflow's reservation is destroyed", timeout=60)
+
+
+def test_a_declared_reservation_may_stay(instance: CommandLineInstance, tmp_path: Path) -> None:
+    run(instance, declare(tmp_path / "declared", ',\n    lifetime="persistent"'))
+    assert reservations() == {"wf", "own"}
+    assert instance.ask("show", "own")["reservation"]["lifetime"] == "persistent"
+
+
+def test_a_declared_reservation_is_not_made_by_a_dry_run(instance: CommandLineInstance, tmp_path: Path) -> None:
+    run(instance, declare(tmp_path / "declared"), "--dry-run")
+    assert reservations() == {"wf"}
+
+
+# crash-matrix: A Snakemake workflow | Snakemake alone is killed while a rule writes into the reservation that the workflow declares | it goes when the orphaned rule has ended, not before
+def test_a_declared_reservation_goes_after_the_writer_that_snakemake_left(
+    instance: CommandLineInstance, tmp_path: Path
+) -> None:
+    folder = declare(tmp_path / "declared")
+    (folder / "wait").touch()
+    killed = subprocess.Popen(
+        command(),
+        cwd=folder,
+        env=os.environ | instance.environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    until(lambda: committed("own/flow") >= 3, "the simulation comes to its third step", timeout=120)
+    killed.kill()
+    killed.wait()
+    until(lambda: why_over(instance) != "", "the manager has noticed the end", timeout=60)
+    assert reservations() == {"wf", "own"}
+    (folder / "wait").unlink()
+    until(lambda: reservations() == {"wf"}, "the workflow's reservation is destroyed", timeout=60)
+
+
+def why_over(instance: CommandLineInstance) -> str:
+    """The attachments that are gone leave a line in `forebay why`."""
+    told = instance.run("why", "own").stdout
+    return told if "nobody is attached" in told else ""
+
+
+def test_a_reservation_that_the_pool_does_not_have_ends_the_workflow(
+    instance: CommandLineInstance, tmp_path: Path
+) -> None:
+    folder = declare(tmp_path / "declared")
+    (folder / "Snakefile").write_text((folder / "Snakefile").read_text().replace("16MiB", "16TiB"))
+    done = subprocess.run(
+        command(), cwd=folder, env=os.environ | instance.environment, capture_output=True, text=True, timeout=240,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode != 0
+    assert "reservation own of the workflow: " in done.stdout + done.stderr
+    assert reservations() == {"wf"}

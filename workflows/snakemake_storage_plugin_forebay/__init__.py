@@ -30,6 +30,7 @@ from snakemake_interface_storage_plugins.storage_provider import (
     StorageProviderBase,
     StorageQueryValidationResult,
 )
+from snakemake_storage_plugin_forebay.declared import DeclaredReservation
 from snakemake_storage_plugin_forebay.query import Kind, Query, check_pattern, parse_query
 from snakemake_storage_plugin_forebay.snapshot import ReservationSnapshot, Snapshots
 
@@ -59,6 +60,30 @@ class StorageProviderSettings(StorageProviderSettingsBase):
             "env_var": False,
         },
     )
+    reservation: str | None = field(
+        default=None,
+        metadata={
+            "help": "A reservation that belongs to the workflow: it is made when the workflow first asks for what is "
+            "in it. Not given: reservations must exist.",
+            "env_var": False,
+        },
+    )
+    capacity: str | None = field(
+        default=None,
+        metadata={"help": "How much the streams of that reservation may hold, for example 2GiB.", "env_var": False},
+    )
+    files: str = field(
+        default="0",
+        metadata={"help": "How much its files may hold, beside that, for example 1GiB.", "env_var": False},
+    )
+    lifetime: str = field(
+        default="workflow",
+        metadata={
+            "help": "workflow: the reservation is destroyed when Snakemake has ended, however it ended, and nobody "
+            "writes into it any more. persistent: it stays until `forebay destroy`.",
+            "env_var": False,
+        },
+    )
 
 
 class StorageProvider(StorageProviderBase):
@@ -69,9 +94,14 @@ class StorageProvider(StorageProviderBase):
     snapshots: Snapshots
 
     def __post_init__(self) -> None:
-        root = self.settings.root if self.settings is not None else None
-        self.instance = forebay.Instance.below(root) if root else None
-        self.snapshots = Snapshots(self.instance)
+        settings = self.settings or StorageProviderSettings()
+        self.instance = forebay.Instance.below(settings.root) if settings.root else None
+        declared = None
+        if settings.reservation:
+            declared = DeclaredReservation(
+                self.instance, settings.reservation, settings.capacity or "", settings.files, settings.lifetime
+            )
+        self.snapshots = Snapshots(self.instance, declared)
         if self.instance is not None:
             # For the commands of rules alone: the address that they are given names no instance.
             os.environ["FOREBAY_ROOT"] = str(self.instance.root)

@@ -9,6 +9,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from snakemake_storage_plugin_forebay.declared import DeclaredReservation
+
 import forebay
 from forebay.errors import DisconnectedError, NotFoundError
 from forebay.records import StepSummary, StreamInfo, StreamStatus
@@ -37,8 +39,9 @@ class ReservationSnapshot:
 class Snapshots:
     """The reservations of one instance; None: of the one that the environment names."""
 
-    def __init__(self, instance: forebay.Instance | None) -> None:
+    def __init__(self, instance: forebay.Instance | None, declared: DeclaredReservation | None = None) -> None:
         self._instance = instance
+        self._declared = declared
         self._kept: dict[str, ReservationSnapshot] = {}
         self.round_trips = 0
 
@@ -69,6 +72,8 @@ class Snapshots:
         self._kept.pop(reservation, None)
 
     def _take(self, reservation: str) -> ReservationSnapshot:
+        if self._declared is not None and not _is_dry_run():
+            self._declared.prepare(reservation)
         self.round_trips += 1
         files: Path | None = None
         streams: dict[str, StreamInfo] = {}
