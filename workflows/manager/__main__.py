@@ -31,15 +31,17 @@ from forebay.instance import Instance
 from forebay.workflows.manager.api import build_api
 from forebay.workflows.manager.attachment_routes import build_attachment_router
 from forebay.workflows.manager.attachments import Attachments
+from forebay.workflows.manager.configuration import configuration_file, read_configuration
 from forebay.workflows.manager.database import Database
 from forebay.workflows.manager.peer import PeerProtocol
+from forebay.workflows.manager.pool_settings import PoolSettings
 from forebay.workflows.manager.reservations import Reservations
 from forebay.workflows.manager.server_link import ServerLink
 from forebay.workflows.manager.supervisor import StageSupervisor
 from forebay.workflows.manager.why import Why
 from forebay.workflows.slurm.calls import build_router
 from forebay.workflows.slurm.jobs import SlurmJobs
-from forebay.workflows.slurm.settings import SlurmSettings, configuration_file
+from forebay.workflows.slurm.settings import SlurmSettings
 from forebay.workflows.staging.publication import write_whole
 
 _log = logging.getLogger("forebay.manager")
@@ -82,7 +84,9 @@ async def _serve(instance: Instance, listener: socket.socket, ready_fd: int | No
     database = Database(instance.manager_database)
     link = ServerLink(lambda: Admin(instance))
     supervisor = StageSupervisor(database, instance.root)
-    reservations = Reservations(database, link)
+    configuration = configuration_file()
+    tables = read_configuration(configuration)
+    reservations = Reservations(database, link, PoolSettings.from_configuration(tables, configuration))
     settings = uvicorn.Config(
         "", http=PeerProtocol, ws="none", log_config=None, access_log=False, timeout_graceful_shutdown=2
     )
@@ -106,6 +110,7 @@ async def _serve(instance: Instance, listener: socket.socket, ready_fd: int | No
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, request_exit)
     attachments.start()
+    reservations.pools.start()
     watchers = [
         asyncio.create_task(_watch_server(link, reservations, slurm, await _reconcile(link, reservations))),
         asyncio.create_task(_watch_attachments(attachments)),
@@ -144,7 +149,8 @@ def _serve_slurm(
     instance: Instance,
 ) -> SlurmJobs | None:
     """Takes Slurm's calls, if the centre's configuration has a table [slurm]."""
-    settings = SlurmSettings.load(configuration_file())
+    configuration = configuration_file()
+    settings = SlurmSettings.from_configuration(read_configuration(configuration), configuration)
     if settings is None:
         return None
     if settings.scheduler_uid is None:

@@ -23,7 +23,9 @@ from forebay.near_names import near_names
 from forebay.sizes import parse_size
 from forebay.workflows.manager.database import Database, ReservationRow, StageRow
 from forebay.workflows.manager.in_use import refuse_if_in_use
+from forebay.workflows.manager.job_table import JobTable
 from forebay.workflows.manager.peer import CurrentPeer, Peer
+from forebay.workflows.manager.pools import Place
 from forebay.workflows.manager.reservations import Reservations
 from forebay.workflows.manager.server_link import ServerLink
 from forebay.workflows.manager.supervisor import StageSupervisor
@@ -53,6 +55,13 @@ class ReservationRequest(BaseModel):
     persistent: bool = False
     access_mode: Literal["striped", "private"] = "striped"
     type: Literal["scratch", "cache"] = "scratch"
+    pool: str = Field(default="", description="none: the default pool")
+    account: str = Field(default="", description="whose quota it counts in, beside the user's; none: no account's")
+    wait: bool = Field(
+        default=False,
+        description='where there is no room now, the answer is a place in the queue: {"waiting": …}; it is lost when '
+        "the same request is not made again within 30 s",
+    )
 
 
 class StageRequest(BaseModel):
@@ -124,6 +133,12 @@ def build_api(
         """The caller's reservations as they were asked for; an administrator's request gives all."""
         return [asdict(row) for row in database.reservations() if peer.is_administrator or row.owner_uid == peer.uid]
 
+    @api.get("/jobs")
+    def list_jobs(peer: CurrentPeer) -> list[dict[str, Any]]:
+        """The caller's jobs of a scheduler; an administrator's request gives all."""
+        jobs = JobTable(database).all()
+        return [asdict(job) for job in jobs if peer.is_administrator or job.owner_uid == peer.uid]
+
     @api.post("/reservations")
     def create_reservation(request: ReservationRequest, peer: CurrentPeer) -> dict[str, Any]:
         """Creates a reservation; idempotent."""
@@ -143,10 +158,46 @@ def build_api(
             owner_uid=peer.uid,
             owner_gid=peer.gid,
             created_ns=time.time_ns(),
+            pool="" if request.pool == "default" else request.pool,
+            account=request.account,
         )
-        created = reservations.create(wish)
+        made = reservations.create_or_wait(wish) if request.wait else reservations.create(wish)
         changed()
-        return created.as_dict()
+        return {"waiting": asdict(made)} if isinstance(made, Place) else made.as_dict()
+
+    @api.get("/pools")
+    def list_pools() -> list[dict[str, Any]]:
+        """The pools: name, capacity, what of it is free, what those who wait ask for."""
+        pools = reservations.pools
+        with link.admin() as admin:
+            server = admin.server()
+        told = []
+        for key, pool in pools.settings.pools.items():
+            capacity_bytes, free_bytes = pools.capacity(key, server)
+            told.append(
+                {
+                    "name": pool.name,
+                    "capacity_bytes": capacity_bytes,
+                    "free_bytes": free_bytes,
+                    "granularity_bytes": pool.granularity_bytes,
+                    "waiting_bytes": pools.waiting_bytes(key),
+                }
+            )
+        return told
+
+    @api.get("/queue")
+    def list_queue(peer: CurrentPeer) -> list[dict[str, Any]]:
+        """Reservations of the caller's that wait for space, with how many came before; an administrator sees all."""
+        return [
+            {**asdict(row), "ahead": number}
+            for number, row in enumerate(reservations.pools.queue())
+            if peer.is_administrator or row.owner_uid == peer.uid
+        ]
+
+    @api.delete("/queue/{name:path}")
+    def leave_queue(name: str, peer: CurrentPeer) -> dict[str, Any]:
+        """Waits no longer; idempotent."""
+        return {"left": reservations.pools.leave(name, None if peer.is_administrator else peer.uid)}
 
     @api.delete("/reservations/{name:path}")
     def destroy_reservation(name: str, peer: CurrentPeer, force: bool = False) -> dict[str, Any]:

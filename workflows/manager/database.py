@@ -27,13 +27,17 @@ from forebay.workflows.manager.states import ReservationState
 __all__ = ["Database", "ReservationRow", "StageRow", "metadata", "reservations_table"]
 
 #: The columns that a version added to tables that were there before it: table, name, definition. Tables that an older
-#: database lacks are made when it is opened: version 2 brought jobs, 4 attachments.
+#: database lacks are made when it is opened: version 2 brought jobs, 4 attachments, 7 the queue.
 _UPGRADES: dict[int, tuple[tuple[str, str, str], ...]] = {
     2: (),
     3: (("reservations", "files_bytes", "BIGINT NOT NULL DEFAULT 0"),),
     4: (),
     5: (("jobs", "quiet", "BOOLEAN NOT NULL DEFAULT 0"),),
     6: (("jobs", "node_count", "INTEGER NOT NULL DEFAULT 0"),),
+    7: (
+        ("reservations", "pool", "VARCHAR NOT NULL DEFAULT ''"),
+        ("reservations", "account", "VARCHAR NOT NULL DEFAULT ''"),
+    ),
 }
 _SCHEMA_VERSION = max(_UPGRADES)
 _OLDEST_VERSION = 1
@@ -57,6 +61,8 @@ _reservations = sql.Table(
     sql.Column("force", sql.Boolean, nullable=False),
     sql.Column("created_ns", sql.BigInteger, nullable=False),
     sql.Column("files_bytes", sql.BigInteger, nullable=False),
+    sql.Column("pool", sql.String, nullable=False),
+    sql.Column("account", sql.String, nullable=False),
 )
 
 #: For modules whose tables refer to it.
@@ -109,6 +115,8 @@ class ReservationRow:
     force: bool = False  #: of a destroy
     created_ns: int = 0
     files_bytes: int = 0
+    pool: str = ""  #: "" is the default pool
+    account: str = ""  #: "" is none
 
 
 @dataclass(frozen=True, slots=True)

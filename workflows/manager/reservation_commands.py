@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,9 +12,12 @@ from forebay.cli.chosen import chosen_or_current
 from forebay.cli.output import JsonOption, console, print_json
 from forebay.cli.shares import access_text, apply_share, parse_share
 from forebay.cli.streams import check_reservation
+from forebay.durations import parse_duration
+from forebay.errors import InvalidArgumentError
 from forebay.manager.client import ManagerClient
 from forebay.records import AccessMode, ReservationType
 from forebay.sizes import format_size, parse_size
+from forebay.workflows.manager.space_waiting import create_when_there_is_room
 
 __all__ = ["create", "destroy"]
 
@@ -42,19 +45,37 @@ def create(
         ),
     ] = None,
     kind: Annotated[ReservationType, typer.Option("--type", help="Kind of reservation.")] = ReservationType.SCRATCH,
+    pool: Annotated[str, typer.Option(help="The pool that it is taken from. Default: the default pool.")] = "",
+    account: Annotated[str, typer.Option(help="The account whose quota it counts in, beside yours.")] = "",
+    wait: Annotated[
+        bool,
+        typer.Option("--wait", help="If there is no room now, wait for it: first come, first served. Ctrl-C gives up."),
+    ] = False,
+    timeout: Annotated[
+        str | None, typer.Option(metavar="TIME", help="With --wait: give up after this time, for example 12h.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Create a reservation; idempotent."""
+    if timeout is not None and not wait:
+        raise InvalidArgumentError("--timeout says how long --wait lasts; give both")
     shares = [parse_share(text) for text in share or ()]
-    with ManagerClient(chosen_or_current()) as manager:
-        info = manager.create(
-            name,
-            parse_size(capacity),
-            files=parse_size(files),
-            persistent=persistent,
-            access_mode=access_mode.value,
-            kind=kind.value,
+    asked: dict[str, Any] = {
+        "capacity": parse_size(capacity),
+        "files": parse_size(files),
+        "persistent": persistent,
+        "access_mode": access_mode.value,
+        "kind": kind.value,
+        "pool": pool,
+        "account": account,
+    }
+    if wait:
+        info = create_when_there_is_room(
+            chosen_or_current(), name, asked, None if timeout is None else parse_duration(timeout)
         )
+    else:
+        with ManagerClient(chosen_or_current()) as manager:
+            info = manager.create(name, **asked)
     shared: forebay.ReservationInfo | None = None
     if shares:
         with forebay.Admin(chosen_or_current()) as admin:

@@ -22,8 +22,11 @@ from forebay.errors import (
     StorageError,
 )
 from forebay.records import Finding, Lifetime, ReservationInfo, Severity, StreamStatus
+from forebay.workflows.manager.admission import FullError
 from forebay.workflows.manager.attachment_table import AttachmentTable
 from forebay.workflows.manager.database import Database, ReservationRow
+from forebay.workflows.manager.pool_settings import PoolSettings
+from forebay.workflows.manager.pools import Place, Pools
 from forebay.workflows.manager.server_link import ServerLink
 from forebay.workflows.manager.states import ReservationState
 
@@ -39,19 +42,25 @@ _ROOM_POLL_SECONDS = 0.05
 class Reservations:
     """Creates and destroys. Usable from several threads; changes happen one after another."""
 
-    def __init__(self, database: Database, link: ServerLink) -> None:
+    def __init__(self, database: Database, link: ServerLink, pools: PoolSettings | None = None) -> None:
         self._database = database
         self._attachments = AttachmentTable(database)
         self._link = link
+        self.pools = Pools(database, link, pools or PoolSettings())
         self._lock = threading.Lock()  # One change at a time: wish, call, outcome.
 
-    def create(self, wish: ReservationRow) -> ReservationInfo:
+    def create(self, wish: ReservationRow, *, queues: bool = True) -> ReservationInfo:
         """Creates the reservation; idempotent.
+
+        Parameters
+        ----------
+        queues : bool
+            Whoever came before and waits for space is first. Not for a scheduler, which has a queue of its own.
 
         Raises
         ------
-        AlreadyExistsError, NoSpaceError, InvalidArgumentError
-            The server refuses; nothing is remembered.
+        AlreadyExistsError, NoSpaceError, InvalidArgumentError, PermissionDeniedError
+            The server refuses, or the rules of pool and account do; nothing is remembered.
         DisconnectedError
             The server was lost; whether it exists is settled when the server is back.
         NoSpaceError, StorageError
@@ -60,6 +69,7 @@ class Reservations:
         with self._lock:
             known = self._database.reservation(wish.name)
             if known is None or known.state is not ReservationState.PRESENT:
+                self.pools.check(wish, queues=queues)
                 self._database.put_reservation(replace(wish, state=ReservationState.CREATING))
             try:
                 info = self._ask_for(wish)
@@ -73,6 +83,24 @@ class Reservations:
                 raise
             self._adopt(info)
             return info
+
+    def create_or_wait(self, wish: ReservationRow) -> ReservationInfo | Place:
+        """As `create`; where there is no room now, takes a place in the queue, or keeps the one it has.
+
+        To be called again and again: a place at which nobody asks any more is lost (`QueueTable`).
+        """
+        self.pools.enter(wish)
+        try:
+            info = self.create(wish)
+        except FullError as error:
+            return self.pools.place(wish, error)
+        except DisconnectedError:
+            raise
+        except ForebayError:
+            self.pools.leave(wish.name)
+            raise
+        self.pools.leave(wish.name)
+        return info
 
     def destroy(self, name: str, *, force: bool, by_uid: int | None) -> bool:
         """Destroys the reservation; idempotent. False if there was none.
@@ -257,16 +285,19 @@ class Reservations:
     def _ask_for(self, wish: ReservationRow) -> ReservationInfo:
         """Has the server create it."""
         with self._link.admin() as admin:
-            return admin.create(
-                wish.name,
-                wish.capacity_bytes,
-                files=wish.files_bytes,
-                persistent=wish.persistent,
-                access_mode=wish.access_mode,
-                type=wish.type,
-                owner_uid=wish.owner_uid,
-                owner_gid=wish.owner_gid,
-            )
+            try:
+                return admin.create(
+                    wish.name,
+                    wish.capacity_bytes,
+                    files=wish.files_bytes,
+                    persistent=wish.persistent,
+                    access_mode=wish.access_mode,
+                    type=wish.type,
+                    owner_uid=wish.owner_uid,
+                    owner_gid=wish.owner_gid,
+                )
+            except NoSpaceError as error:
+                raise FullError(error.what, error.where) from None
 
     def _carry_out_destroy(self, row: ReservationRow, *, force: bool) -> None:
         doomed = replace(row, state=ReservationState.DESTROYING, force=force)
@@ -314,6 +345,7 @@ class Reservations:
                 return None
 
     def _adopt(self, info: ReservationInfo) -> ReservationRow:
+        known = self._database.reservation(info.name)
         row = ReservationRow(
             name=info.name,
             capacity_bytes=info.capacity_bytes,
@@ -326,6 +358,9 @@ class Reservations:
             state=ReservationState.PRESENT,
             id=info.id,
             created_ns=info.created_ns,
+            # The server knows nothing of these.
+            pool="" if known is None else known.pool,
+            account="" if known is None else known.account,
         )
         self._database.put_reservation(row)
         return row

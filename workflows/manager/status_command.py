@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`forebay status`: the pool, the jobs of a scheduler with what each waits for, and who is attached to what."""
+"""`forebay status`: the pools, who waits for space, a scheduler's jobs with what each waits for, and attachments."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-import forebay
-from forebay.cli.chosen import chosen, chosen_or_current
+from forebay.cli.chosen import chosen_or_current
 from forebay.cli.output import JsonOption, console, print_json
 from forebay.manager.client import ManagerClient
 from forebay.sizes import format_size
@@ -25,21 +24,32 @@ def status(
     all_jobs: Annotated[bool, typer.Option("--all", help="Also jobs of which nothing is left.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the pool, your jobs (their state, reservation, and why one stands still), and attachments.
+    """Show the pools, your jobs (their state, reservation, and why one stands still), and attachments.
 
     Shown are your attachments and those to your reservations. `forebay why RESERVATION` says until when they last.
     """
     with ManagerClient(chosen_or_current()) as manager:
         attachments = manager.attachments()
+        pools, queue = manager.pools(), manager.queue()
         jobs = [job for job in manager.jobs() if all_jobs or job["state"] != "gone"]
-    with forebay.Admin(chosen()) as admin:
-        server = admin.server()
     if as_json:
-        pool = {"bytes": server.pool_bytes, "reserved_bytes": server.reserved_bytes}
-        print_json({"pool": pool, "jobs": jobs, "attachments": attachments})
+        print_json({"pools": pools, "queue": queue, "jobs": jobs, "attachments": attachments})
         return
-    free_bytes = max(0, server.pool_bytes - server.reserved_bytes)
-    console().print(f"pool: {format_size(server.pool_bytes)}, {format_size(free_bytes)} free")
+    for pool in pools:
+        waiting = f", {format_size(pool['waiting_bytes'])} waited for" if pool["waiting_bytes"] else ""
+        size, free = format_size(pool["capacity_bytes"]), format_size(pool["free_bytes"])
+        console().print(
+            f"pool {pool['name']}: {size}, {free} free{waiting}",
+            markup=False,
+            soft_wrap=True,
+        )
+    for row in queue:
+        console().print(
+            f"waits for space since {_time(row['created_ns'])}: {row['name']}, {format_size(row['size_bytes'])} for "
+            f"user {row['owner_uid']}, {row['ahead']} before it",
+            markup=False,
+            soft_wrap=True,
+        )
     console().print(_jobs_table(jobs) if jobs else "no jobs")
     console().print(_attachments_table(attachments) if attachments else "no attachments")
 

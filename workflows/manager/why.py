@@ -10,11 +10,13 @@ from dataclasses import dataclass, field
 from forebay.durations import format_duration
 from forebay.errors import NotFoundError
 from forebay.manager.stage_state import StageState
+from forebay.sizes import format_size
 from forebay.workflows.manager.attachment_table import AttachmentRow, AttachmentTable
 from forebay.workflows.manager.attachments import reservation_of_stage
 from forebay.workflows.manager.database import Database, ReservationRow, StageRow
 from forebay.workflows.manager.job_table import JobRow, JobTable
 from forebay.workflows.manager.peer import Peer
+from forebay.workflows.manager.queue_table import QueueRow, QueueTable
 from forebay.workflows.manager.states import JobState, ReservationState
 
 __all__ = ["Answer", "Why"]
@@ -56,6 +58,7 @@ class Why:
         self._database = database
         self._attachments = AttachmentTable(database)
         self._jobs = JobTable(database)
+        self._queue = QueueTable(database)
 
     def tell(self, what: str, peer: Peer) -> list[Answer]:
         """About everything of that name that the caller may see.
@@ -82,6 +85,9 @@ class Why:
         return [row for row in rows if row.owner_uid == peer.uid or row.reservation in own]
 
     def _answers(self, what: str, peer: Peer) -> Iterator[Answer]:
+        for number, place in enumerate(self._queue.all()):
+            if place.name == what and _may_see(place.owner_uid, peer):
+                yield _of_place(place, number)
         reservation = self._database.reservation(what)
         if reservation is not None and _may_see(reservation.owner_uid, peer):
             yield self._of_reservation(reservation)
@@ -134,6 +140,16 @@ class Why:
         elif not job.state.is_final and job.reason:
             ends = f"the scheduler: see `scontrol show job {job.token}`"
         return Answer(f"job {job.token}, run {job.run}", job.state.value, job.changed_ns, waits_for, stages, ends)
+
+
+def _of_place(row: QueueRow, ahead: int) -> Answer:
+    return Answer(
+        f"reservation {row.name}",
+        "waiting to be made",
+        row.created_ns,
+        f"{format_size(row.size_bytes)} of space; {ahead} came before",
+        ends="room in its pool, or the end of `forebay create --wait`",
+    )
 
 
 def _of_stage(row: StageRow) -> Answer:

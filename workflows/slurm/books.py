@@ -22,6 +22,7 @@ from forebay.records import ServerInfo
 from forebay.workflows.manager.attachment_table import AttachmentKind, AttachmentTable
 from forebay.workflows.manager.database import Database, ReservationRow
 from forebay.workflows.manager.job_table import JobRow, JobTable
+from forebay.workflows.manager.pools import Pools
 from forebay.workflows.manager.server_link import ServerLink
 from forebay.workflows.manager.states import JobState
 from forebay.workflows.slurm.sessions import PoolState, Session, Use, session_of_job, session_of_persistent
@@ -53,6 +54,7 @@ class Books:
         settings: SlurmSettings,
         database: Database,
         link: ServerLink,
+        pools: Pools,
         persistents: Callable[[], list[ReservationRow]],
         environment: Callable[[JobRow], dict[str, str]],
     ) -> None:
@@ -60,7 +62,9 @@ class Books:
         self._settings = settings
         self._jobs = JobTable(database)
         self._attachments = AttachmentTable(database)
+        self._database = database
         self._link = link
+        self._pools = pools
         self._persistents = persistents
         self._environment = environment
         self._host = socket.gethostname().partition(".")[0]
@@ -68,7 +72,7 @@ class Books:
         self._written: dict[str, str] = {}
         self._server: ServerInfo | None = None
         self._variables: dict[int, str] = {}  # by number of the job's row
-        self.pool_bytes = 0  #: what jobs may ask for in the whole; 0 until it is known
+        self.pools_bytes: dict[str, int] = {}  #: what jobs may ask of each pool in the whole, as far as it is known
 
     def refresh(self) -> None:
         """Replaces what has changed. While the server is away, what it last said stands.
@@ -81,18 +85,19 @@ class Books:
         with self._turn:
             online = self._ask_server()
             assert self._server is not None
-            pool = self._pool(self._server, online=online)
-            self.pool_bytes = pool.quantity * pool.granularity_bytes
+            pools = [self._pool(key, self._server, online=online) for key in self._pools.settings.pools]
+            self.pools_bytes = {pool.name: pool.quantity * pool.granularity_bytes for pool in pools}
             jobs = self._jobs.all(_LIVING)
+            rows = {row.name: row for row in self._database.reservations()}
             sessions = [
-                *(session_of_job(job) for job in jobs),
-                *(session_of_persistent(row) for row in self._persistents()),
+                *(session_of_job(job, self._name_of_pool(rows.get(job.reservation))) for job in jobs),
+                *(session_of_persistent(row, self._name_of_pool(row)) for row in self._persistents()),
             ]
             if not self._folder.is_dir():
                 self._folder.mkdir(mode=0o755)
                 self._folder.chmod(0o755)
-            self._replace("snapshot", self._lists(pool, sessions) | self._paths(jobs), public=False)
-            self._replace("dwstat", status_tables(pool, sessions, self._uses(jobs, sessions)), public=True)
+            self._replace("snapshot", self._lists(pools, sessions) | self._paths(jobs), public=False)
+            self._replace("dwstat", status_tables(pools, sessions, self._uses(jobs, sessions)), public=True)
 
     def _ask_server(self) -> bool:
         try:
@@ -104,20 +109,28 @@ class Books:
             return False
         return True
 
-    def _pool(self, server: ServerInfo, *, online: bool) -> PoolState:
-        """A job's share for streams comes on top of what it asks for, so the pool looks smaller than it is."""
-        unit = round(self._settings.granularity_bytes * (1 + self._settings.streams_share))
-        quantity = server.pool_bytes // unit
+    def _pool(self, key: str, server: ServerInfo, *, online: bool) -> PoolState:
+        """A job's share for streams comes on top of what it asks for, so the pool looks smaller than it is. What others
+        wait for is not free.
+        """
+        pool = self._pools.settings.pools[key]
+        granularity_bytes = pool.granularity_bytes if key else self._settings.granularity_bytes
+        unit = round(granularity_bytes * (1 + self._settings.streams_share))
+        whole_bytes, free_bytes = self._pools.capacity(key, server)
+        quantity = whole_bytes // unit
         return PoolState(
-            name=self._settings.pool,
+            name=key or self._settings.pool,
             host=self._host,
             online=online,
-            granularity_bytes=self._settings.granularity_bytes,
+            granularity_bytes=granularity_bytes,
             quantity=quantity,
-            free=min(quantity, max(0, server.pool_bytes - server.reserved_bytes) // unit),
+            free=min(quantity, max(0, free_bytes - self._pools.waiting_bytes(key)) // unit),
         )
 
-    def _lists(self, pool: PoolState, sessions: list[Session]) -> dict[str, str]:
+    def _name_of_pool(self, row: ReservationRow | None) -> str:
+        return self._settings.pool if row is None or not row.pool else row.pool
+
+    def _lists(self, pools: list[PoolState], sessions: list[Session]) -> dict[str, str]:
         held = [session for session in sessions if session.files_bytes]
         lists: dict[str, list[dict[str, Any]]] = {
             "pools": [
@@ -128,6 +141,7 @@ class Books:
                     "quantity": pool.quantity,
                     "free": pool.free,
                 }
+                for pool in pools
             ],
             "sessions": [
                 {

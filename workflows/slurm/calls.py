@@ -11,8 +11,7 @@ import asyncio
 import json
 import re
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from fastapi import APIRouter, Request, Response
 
@@ -81,11 +80,9 @@ def build_router(jobs: SlurmJobs, settings: SlurmSettings) -> APIRouter:
     """The routes."""
     router = APIRouter()
 
-    def capacity(call: _Call) -> int:
-        pool, colon, size = call.option("capacity").rpartition(":")
-        if colon and pool not in ("", settings.pool):
-            raise InvalidArgumentError(f"there is no pool {pool[:80]}; there is {settings.pool}")
-        return parse_slurm_size(size)
+    def capacity(call: _Call) -> tuple[str, int]:
+        pool, _, size = call.option("capacity").rpartition(":")
+        return jobs.pool_of(pool), parse_slurm_size(size)
 
     async def job_process(call: _Call) -> str:
         jobs.check(parse_directives(call.script))
@@ -95,13 +92,13 @@ def build_router(jobs: SlurmJobs, settings: SlurmSettings) -> APIRouter:
         if call.options.get("type", "scratch") != "scratch" or call.options.get("access", "striped") != "striped":
             raise InvalidArgumentError("a persistent reservation has access=striped and type=scratch")
         name = call.persistent_name
-        await asyncio.to_thread(jobs.persistents.create, name, call.number("user"), capacity(call))
+        await asyncio.to_thread(jobs.persistents.create, name, call.number("user"), *capacity(call))
         await jobs.write_books()
         return f"created {name}\n"
 
     async def setup(call: _Call) -> str:
         directives = parse_directives(call.script)
-        await jobs.setup(call.token, call.number("user"), call.number("groupid"), capacity(call), directives)
+        await jobs.setup(call.token, call.number("user"), call.number("groupid"), *capacity(call), directives)
         return f"created {call.token}\n"
 
     async def data_in(call: _Call) -> str:
@@ -161,11 +158,6 @@ def build_router(jobs: SlurmJobs, settings: SlurmSettings) -> APIRouter:
             # Slurm shows a person the first line.
             where = f" ({error.where})" if error.where else ""
             return _answer(f"{error.what}{where}\n".replace("\0", ""), 1)
-
-    @router.get("/jobs")
-    def list_jobs(peer: CurrentPeer) -> list[dict[str, Any]]:
-        """The caller's jobs; an administrator's request gives all."""
-        return [asdict(job) for job in jobs.jobs() if peer.is_administrator or job.owner_uid == peer.uid]
 
     return router
 

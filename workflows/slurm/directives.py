@@ -62,6 +62,7 @@ class CreatePersistent:
 
     name: str
     capacity_bytes: int
+    pool: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,7 @@ class Directives:
     """What a job asks for."""
 
     capacity_bytes: int = 0  #: of all `jobdw` lines together
+    pool: str = ""  #: that the last of them names
     private: bool = False  #: one of them asks for access_mode=private
     persistents: tuple[str, ...] = ()  #: reservations that it uses
     files: tuple[FileStage, ...] = ()
@@ -90,6 +92,7 @@ class Directives:
         """Out of the manager's books."""
         return cls(
             capacity_bytes=document["capacity_bytes"],
+            pool=document.get("pool", ""),
             private=document.get("private", False),
             persistents=tuple(document.get("persistents", ())),
             files=tuple(_file_stage_from_json(stage) for stage in document["files"]),
@@ -178,7 +181,12 @@ def _jobdw(so_far: Directives, line: DirectiveLine) -> Directives:
     size = parse_slurm_size(options["capacity"])
     if not size:
         raise InvalidArgumentError("capacity=0 holds nothing; leave the line out")
-    return replace(so_far, capacity_bytes=so_far.capacity_bytes + size, private=so_far.private or private)
+    return replace(
+        so_far,
+        capacity_bytes=so_far.capacity_bytes + size,
+        pool=options.get("pool", so_far.pool),
+        private=so_far.private or private,
+    )
 
 
 def _persistentdw(so_far: Directives, line: DirectiveLine) -> Directives:
@@ -236,7 +244,7 @@ def _create_persistent(so_far: Directives, line: DirectiveLine) -> Directives:
     access_mode = options.get("access_mode") or options.get("access") or "striped"
     if access_mode.partition("(")[0] != "striped":
         raise InvalidArgumentError(f"access_mode={access_mode}: a persistent reservation is striped")
-    wish = CreatePersistent(_name(options), parse_slurm_size(options["capacity"]))
+    wish = CreatePersistent(_name(options), parse_slurm_size(options["capacity"]), options.get("pool", ""))
     if not wish.capacity_bytes:
         raise InvalidArgumentError("capacity=0 holds nothing")
     return replace(so_far, creates=(*so_far.creates, wish))

@@ -88,7 +88,7 @@ class SlurmJobs:
         self._instance_variables = instance_variables
         self._turns = Turns()
         self.persistents = Persistents(database, reservations, attachments, settings)
-        self.books = Books(root, settings, database, link, self.persistents.all, self._environment)
+        self.books = Books(root, settings, database, link, reservations.pools, self.persistents.all, self._environment)
 
     def check(self, directives: Directives) -> None:
         """Refuses at submission what could only wait for ever.
@@ -98,23 +98,36 @@ class SlurmJobs:
         NoSpaceError
             It asks for more than the whole pool.
         """
-        pool_bytes = self.books.pool_bytes
-        for size in (directives.capacity_bytes, *(wish.capacity_bytes for wish in directives.creates)):
-            if pool_bytes and size > pool_bytes:
+        wishes = [(directives.pool, directives.capacity_bytes)]
+        wishes += [(wish.pool, wish.capacity_bytes) for wish in directives.creates]
+        for pool, size in wishes:
+            name = pool or self._settings.pool
+            whole = self.books.pools_bytes.get(name)
+            if whole is not None and size > whole:
                 raise NoSpaceError(
-                    f"the job asks for {size >> 20} MiB, and the whole pool {self._settings.pool} has "
-                    f"{pool_bytes >> 20} MiB; ask for less"
+                    f"the job asks for {size >> 20} MiB, and the whole pool {name} has {whole >> 20} MiB; ask for less"
                 )
 
-    async def setup(self, token: str, uid: int, gid: int, capacity_bytes: int, directives: Directives) -> None:
+    def pool_of(self, name: str) -> str:
+        """The pool that Slurm calls so, as reservations name it; InvalidArgumentError if there is none."""
+        pools = self._reservations.pools.settings
+        if name in ("", self._settings.pool):
+            return ""
+        pools.pool(name)
+        return name
+
+    async def setup(
+        self, token: str, uid: int, gid: int, pool: str, capacity_bytes: int, directives: Directives
+    ) -> None:
         """Makes the job's reservation, and attaches the job to those that it uses.
 
         Raises
         ------
         PermissionDeniedError, NotFoundError
-            Nobody gets reservations under that user's name; or a persistent reservation is not there, or not his.
+            Nobody gets reservations under that user's name; or a persistent reservation is not there, or not theirs; or
+            the pool is not open to them.
         NoSpaceError
-            The pool is full.
+            The pool is full, or a quota is.
         """
         async with self._turns.of(token):
             check_user(uid, gid, self._settings.uid_min)
@@ -126,7 +139,7 @@ class SlurmJobs:
                 document = directives.as_json()
                 job = await _in_thread(self._table.add, token, uid, gid, capacity_bytes, document)
             try:
-                await _in_thread(self._make, job, directives)
+                await _in_thread(self._make, job, directives, pool, await self._account_of(token))
             except ForebayError as error:
                 await self._note(job, f"setup: {error.what}")
                 raise
@@ -223,21 +236,25 @@ class SlurmJobs:
                     await self._end(job, discard=False)
         await _in_thread(self._table.forget_old, _JOBS_KEPT)
 
-    def jobs(self) -> list[JobRow]:
-        """All that are known, oldest first."""
-        return self._table.all()
-
     async def write_books(self) -> None:
         """Brings what Slurm is told up to date."""
         await _in_thread(self.books.refresh)
 
-    def _make(self, job: JobRow, directives: Directives) -> None:
+    async def _account_of(self, token: str) -> str:
+        """Slurm's account of the job, if the centre has given it a quota here."""
+        accounts = self._reservations.pools.settings.accounts
+        if not accounts:
+            return ""
+        account = (await job_fields(self._settings.scontrol, token)).get("Account", "")
+        return account if account in accounts else ""
+
+    def _make(self, job: JobRow, directives: Directives, pool: str, account: str) -> None:
         holder = job.holder
         for name in directives.persistents:
             self.persistents.attach(name, holder, job.owner_uid)
         if not job.capacity_bytes:
             return
-        info = self._reservations.create(self._wish(job))
+        info = self._reservations.create(self._wish(job, pool, account), queues=False)
         self._attachments.attach_job(job.reservation, holder, job.owner_uid)
         if directives.private:
             folder = Path(info.files_path) / _PRIVATE
@@ -342,7 +359,7 @@ class SlurmJobs:
         _log.warning("job %s: %s", job.token, reason)
         await self._change(job, reason=reason)
 
-    def _wish(self, job: JobRow) -> ReservationRow:
+    def _wish(self, job: JobRow, pool: str, account: str) -> ReservationRow:
         return ReservationRow(
             name=job.reservation,
             capacity_bytes=self._settings.streams_bytes(job.capacity_bytes),
@@ -353,6 +370,8 @@ class SlurmJobs:
             owner_uid=job.owner_uid,
             owner_gid=job.owner_gid,
             created_ns=time.time_ns(),
+            pool=pool,
+            account=account,
         )
 
     def _environment(self, job: JobRow) -> dict[str, str]:

@@ -30,7 +30,7 @@ class Persistents:
         self._attachments = attachments
         self._settings = settings
 
-    def create(self, name: str, uid: int, files_bytes: int) -> None:
+    def create(self, name: str, uid: int, pool: str, files_bytes: int) -> None:
         """Makes one for the user; idempotent.
 
         Raises
@@ -52,7 +52,9 @@ class Persistents:
                 owner_uid=uid,
                 owner_gid=gid,
                 created_ns=time.time_ns(),
-            )
+                pool=pool,
+            ),
+            queues=False,
         )
 
     def destroy(self, name: str, *, hurry: bool) -> bool:

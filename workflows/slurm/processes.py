@@ -19,7 +19,7 @@ __all__ = ["expand_symbols", "is_over", "is_unknown", "job_fields", "wait_until_
 
 _POLL_SECONDS = 0.5
 _ANSWER_SECONDS = 10.0
-_FIELD = re.compile(r"(?:^|\s)(JobState|JobId|ArrayJobId|ArrayTaskId|JobName|WorkDir)=(\S*)")
+_FIELD = re.compile(r"(?:^|\s)(JobState|JobId|ArrayJobId|ArrayTaskId|JobName|WorkDir|Account)=(\S*)")
 #: What a job's processes may be in. PENDING is in neither: a job that a crash of slurmctld set back may still run.
 _ALIVE = frozenset({"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "CONFIGURING", "SIGNALING", "RESIZING"})
 _OVER = frozenset(

@@ -19,7 +19,7 @@ _PERSISTENTS_FROM = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class PoolState:
-    """The pool, on its one server."""
+    """A pool, on its one server."""
 
     name: str
     host: str
@@ -39,6 +39,7 @@ class Session:
     created_seconds: int
     files_bytes: int  #: 0: it has no instance
     reservation: str
+    pool: str  #: as Slurm calls it
     state: JobState | None = None  #: None: a persistent reservation
     fails: bool = False
     private: bool = False
@@ -55,7 +56,7 @@ class Use:
     state: JobState
 
 
-def session_of_job(job: JobRow) -> Session:
+def session_of_job(job: JobRow, pool: str) -> Session:
     """The job's."""
     return Session(
         id=job.id,
@@ -64,6 +65,7 @@ def session_of_job(job: JobRow) -> Session:
         created_seconds=job.created_ns // _NS,
         files_bytes=job.capacity_bytes,
         reservation=job.reservation,
+        pool=pool,
         state=job.state,
         fails=bool(job.reason),
         private=bool(job.directives.get("private", False)),
@@ -71,7 +73,7 @@ def session_of_job(job: JobRow) -> Session:
     )
 
 
-def session_of_persistent(row: ReservationRow) -> Session:
+def session_of_persistent(row: ReservationRow, pool: str) -> Session:
     """The persistent reservation's."""
     number = _PERSISTENTS_FROM + (zlib.crc32(row.name.encode()) & (_PERSISTENTS_FROM - 1))
-    return Session(number, row.name, row.owner_uid, row.created_ns // _NS, row.files_bytes, row.name)
+    return Session(number, row.name, row.owner_uid, row.created_ns // _NS, row.files_bytes, row.name, pool)

@@ -22,16 +22,19 @@ _LEAVING = frozenset({JobState.POST_RUN, JobState.DATA_OUT, JobState.DRAINED})
 _CHANGING = frozenset({JobState.SETUP, JobState.DATA_IN, JobState.POST_RUN, JobState.DATA_OUT})
 
 
-def status_tables(pool: PoolState, sessions: Sequence[Session], uses: Sequence[Use]) -> dict[str, str]:
+def status_tables(pools: Sequence[PoolState], sessions: Sequence[Session], uses: Sequence[Use]) -> dict[str, str]:
     """Each table's text, by its name."""
     held = [session for session in sessions if session.files_bytes]
     activations = Counter(use.instance for use in uses if use.state is JobState.RUNNING)
     node_counts = {session.id: session.node_count for session in sessions}
-    unit = pool.granularity_bytes
+    by_name = {pool.name: pool for pool in pools}
     return {
         "pools": _table(
             "pool units quantity free gran",
-            [(pool.name, "bytes", _size(pool.quantity * unit), _size(pool.free * unit), _size(unit))],
+            (
+                (pool.name, "bytes", _units(pool, pool.quantity), _units(pool, pool.free), _units(pool, 1))
+                for pool in pools
+            ),
         ),
         "sessions": _table(
             "sess state token creator owner created expiration nodes",
@@ -67,18 +70,29 @@ def status_tables(pool: PoolState, sessions: Sequence[Session], uses: Sequence[U
         ),
         "fragments": _table(
             "frag state inst capacity gran node",
-            ((s.id, _state(s), s.id, _size(s.files_bytes), _size(unit), pool.host) for s in held),
+            (
+                (s.id, _state(s), s.id, _size(s.files_bytes), _units(by_name[s.pool], 1), by_name[s.pool].host)
+                for s in held
+                if s.pool in by_name
+            ),
         ),
         "nodes": _table(
             "node pool online drain gran capacity insts activs",
-            [
+            (
                 (
-                    *(pool.host, pool.name, "online" if pool.online else "offline", "fill", _size(unit)),
-                    *(_size(pool.quantity * unit), len(held), activations.total()),
+                    *(pool.host, pool.name, "online" if pool.online else "offline", "fill", _units(pool, 1)),
+                    _units(pool, pool.quantity),
+                    sum(s.pool == pool.name for s in held),
+                    sum(activations[s.id] for s in held if s.pool == pool.name),
                 )
-            ],
+                for pool in pools
+            ),
         ),
     }
+
+
+def _units(pool: PoolState, count: int) -> str:
+    return _size(count * pool.granularity_bytes)
 
 
 def _state(session: Session) -> str:

@@ -54,9 +54,21 @@ class ManagerClient(Closing):
         return self._ask_list("GET", "/findings")
 
     def create(
-        self, name: str, capacity: int | str, *, files: int | str = 0, persistent: bool, access_mode: str, kind: str
+        self,
+        name: str,
+        capacity: int | str,
+        *,
+        files: int | str = 0,
+        persistent: bool,
+        access_mode: str,
+        kind: str,
+        pool: str = "",
+        account: str = "",
+        wait: bool = False,
     ) -> Json:
-        """Creates a reservation."""
+        """Creates a reservation. With `wait`, the answer may be ``{"waiting": …}``, a place in the queue for space. It
+        is kept by asking again within 30 seconds, and given up by `leave_queue`.
+        """
         wish = {
             "name": name,
             "capacity": capacity,
@@ -64,12 +76,27 @@ class ManagerClient(Closing):
             "persistent": persistent,
             "access_mode": access_mode,
             "type": kind,
+            "pool": pool,
+            "account": account,
+            "wait": wait,
         }
         return self._ask("POST", "/reservations", body=wish)
 
     def destroy(self, name: str, *, force: bool) -> Json:
         """Destroys a reservation; says whether it existed, and else which names are near."""
         return self._ask("DELETE", f"/reservations/{quote(name, safe='')}", query={"force": force})
+
+    def pools(self) -> list[Json]:
+        """The pools, with what of each is free."""
+        return self._ask_list("GET", "/pools")
+
+    def queue(self) -> list[Json]:
+        """The caller's reservations that wait for space."""
+        return self._ask_list("GET", "/queue")
+
+    def leave_queue(self, name: str) -> bool:
+        """Waits no longer; False if nobody waits there."""
+        return bool(self._ask("DELETE", f"/queue/{quote(name, safe='')}")["left"])
 
     def submit(self, job: Job) -> Json:
         """Queues a stage, with this process's umask."""

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a reservation may be made now: the rules, without server, clock or database.
+
+A pool gives its bytes to whoever came first. Whoever waits because of a quota of their own keeps nobody else waiting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from forebay.errors import NoSpaceError
+from forebay.sizes import format_size
+from forebay.workflows.manager.database import ReservationRow
+from forebay.workflows.manager.pool_settings import Pool, PoolSettings, Who
+from forebay.workflows.manager.queue_table import QueueRow
+
+__all__ = ["Ask", "FullError", "Holdings", "admit", "estimated_end_ns"]
+
+
+class FullError(NoSpaceError):
+    """There is no room now; there may be later.
+
+    `ahead`: how many came before.
+    """
+
+    def __init__(self, what: str, where: str = "", ahead: int = 0) -> None:
+        super().__init__(what, where)
+        self.ahead = ahead
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What somebody wants."""
+
+    pool: str
+    account: str
+    size_bytes: int
+    who: Who
+
+
+class Holdings:
+    """What is given away already."""
+
+    def __init__(self, settings: PoolSettings, rows: Iterable[ReservationRow]) -> None:
+        self._settings = settings
+        self._of_pool: dict[str, int] = {}
+        self._of_user: dict[tuple[str, int], int] = {}
+        self._of_account: dict[str, int] = {}
+        for row in rows:
+            self.add(row.pool, row.account, row.owner_uid, row.capacity_bytes + row.files_bytes)
+
+    def add(self, pool: str, account: str, uid: int, size_bytes: int) -> None:
+        """Counts one more. One in a pool that is not configured any more counts in the default pool."""
+        pool = pool if pool in self._settings.pools else ""
+        charge = self._settings.pools[pool].charge(size_bytes)
+        self._of_pool[pool] = self._of_pool.get(pool, 0) + charge
+        self._of_user[pool, uid] = self._of_user.get((pool, uid), 0) + charge
+        self._of_account[account] = self._of_account.get(account, 0) + charge
+
+    def of_pool(self, pool: str) -> int:
+        """Bytes of a pool."""
+        return self._of_pool.get(pool, 0)
+
+    def of_user(self, pool: str, uid: int) -> int:
+        """Bytes that a user holds in a pool."""
+        return self._of_user.get((pool, uid), 0)
+
+    def of_account(self, account: str) -> int:
+        """Bytes that an account holds in all pools."""
+        return self._of_account.get(account, 0)
+
+
+def admit(
+    ask: Ask,
+    *,
+    settings: PoolSettings,
+    holdings: Holdings,
+    server_bytes: int,
+    server_free_bytes: int,
+    before: Sequence[QueueRow],
+) -> None:
+    """Returns if it may be made.
+
+    Parameters
+    ----------
+    before : sequence of QueueRow
+        Who came earlier and waits.
+
+    Raises
+    ------
+    PermissionDeniedError
+        The pool or the account is not the user's.
+    FullError
+        Not now.
+    NoSpaceError
+        Never, as the pools are: it is larger than the pool or a quota.
+    """
+    pool = settings.pool(ask.pool)
+    pool.check_allows(ask.who)
+    charge = pool.charge(ask.size_bytes)
+    capacity = settings.capacity_bytes(ask.pool, server_bytes)
+    if charge > capacity:
+        raise NoSpaceError(
+            f"{format_size(charge)} are asked for, and the whole pool {pool.name} has {format_size(capacity)}; ask for "
+            "less"
+        )
+    _check_quotas(ask, pool, charge, settings, holdings)
+    ahead = [row for row in before if row.pool == ask.pool and _within_quotas(row, settings, holdings)]
+    free = min(capacity - holdings.of_pool(ask.pool), server_free_bytes)
+    if charge > free:
+        raise FullError(
+            f"{format_size(charge)} are asked for, and pool {pool.name} has {format_size(max(0, free))} of "
+            f"{format_size(capacity)} free; destroy something, ask for less, or wait with --wait",
+            ahead=len(ahead),
+        )
+    if ahead:
+        raise FullError(
+            f"{len(ahead)} came before and wait for space in pool {pool.name}; wait with --wait", ahead=len(ahead)
+        )
+
+
+def estimated_end_ns(missing_bytes: int, ends: Iterable[tuple[int, int]]) -> int | None:
+    """When so many bytes will have come free, at the latest, by the ends that are known: pairs of time and bytes. None
+    if they are not enough.
+    """
+    for end_ns, size_bytes in sorted(ends):
+        missing_bytes -= size_bytes
+        if missing_bytes <= 0:
+            return end_ns
+    return None
+
+
+def _within_quotas(row: QueueRow, settings: PoolSettings, holdings: Holdings) -> bool:
+    if row.pool not in settings.pools:
+        return False
+    pool = settings.pools[row.pool]
+    ask = Ask(row.pool, row.account, row.size_bytes, Who.of(row.owner_uid))
+    try:
+        _check_quotas(ask, pool, pool.charge(row.size_bytes), settings, holdings)
+    except NoSpaceError:
+        return False
+    return True
+
+
+def _check_quotas(ask: Ask, pool: Pool, charge: int, settings: PoolSettings, holdings: Holdings) -> None:
+    _check_quota(
+        charge,
+        pool.quota_of(ask.who),
+        holdings.of_user(ask.pool, ask.who.uid),
+        f"user {ask.who.name} in pool {pool.name}",
+    )
+    if ask.account and ask.account in settings.accounts:
+        quota = settings.accounts[ask.account].quota_bytes
+        _check_quota(charge, quota, holdings.of_account(ask.account), f"account {ask.account}")
+
+
+def _check_quota(charge: int, quota: int | None, held: int, whose: str) -> None:
+    if quota is None or charge + held <= quota:
+        return
+    text = f"{format_size(charge)} are asked for, and the quota of {whose} is {format_size(quota)}"
+    if charge > quota:
+        raise NoSpaceError(f"{text}; ask for less")
+    raise FullError(f"{text}, of which {format_size(held)} are held; destroy something, or wait with --wait")

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The centre's configuration: /etc/forebay/forebay.toml, or the file that $FOREBAY_CONFIG names."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from forebay.errors import InvalidArgumentError
+
+__all__ = ["check_table", "configuration_file", "read_configuration"]
+
+
+def configuration_file() -> Path:
+    """Where it lies."""
+    return Path(os.environ.get("FOREBAY_CONFIG") or "/etc/forebay/forebay.toml")
+
+
+def read_configuration(path: Path) -> dict[str, Any]:
+    """Its tables; none if there is no file.
+
+    Raises
+    ------
+    InvalidArgumentError
+        The file is no TOML, or cannot be read.
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (ValueError, OSError) as error:
+        raise InvalidArgumentError(f"the configuration cannot be read: {error}", str(path)) from None
+
+
+def check_table(table: Any, name: str, kinds: Mapping[str, type], path: Path) -> dict[str, Any]:
+    """The table's settings.
+
+    Raises
+    ------
+    InvalidArgumentError
+        It is no table, or a setting is unknown or of another type.
+    """
+    if not isinstance(table, dict):
+        raise InvalidArgumentError(f"{name} is no table; write [{name}]", str(path))
+    for key, value in table.items():
+        if key not in kinds:
+            raise InvalidArgumentError(f"[{name}] has no setting {key}; there are {', '.join(kinds)}", str(path))
+        kind = kinds[key]
+        if type(value) is not kind and not (kind is float and type(value) is int):
+            raise InvalidArgumentError(f"[{name}] {key} must be of type {kind.__name__}", str(path))
+    return table

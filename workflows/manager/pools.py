@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pools of one instance: who gets what of them, and who waits."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass
+
+from forebay.errors import InvalidArgumentError, NoSpaceError
+from forebay.records import ServerInfo
+from forebay.workflows.manager.admission import Ask, FullError, Holdings, admit, estimated_end_ns
+from forebay.workflows.manager.attachment_table import AttachmentTable
+from forebay.workflows.manager.database import Database, ReservationRow
+from forebay.workflows.manager.pool_settings import PoolSettings, Who
+from forebay.workflows.manager.queue_table import QueueRow, QueueTable
+from forebay.workflows.manager.server_link import ServerLink
+
+__all__ = ["Place", "Pools"]
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place in the queue for space."""
+
+    name: str  #: of the reservation to be
+    ahead: int  #: how many came before
+    since_ns: int
+    reason: str  #: why it is not made yet
+    estimate_ns: int | None  #: when there will be room, by the attachments that end at a known time; None: nobody knows
+
+
+class Pools:
+    """Usable from several threads. Whoever creates reservations holds a lock meanwhile, so no byte is granted twice."""
+
+    def __init__(self, database: Database, link: ServerLink, settings: PoolSettings) -> None:
+        self.settings = settings
+        self._database = database
+        self._attachments = AttachmentTable(database)
+        self._queue = QueueTable(database)
+        self._link = link
+
+    def start(self) -> None:
+        """When the manager has come up: nobody who waits could be heard before."""
+        self._queue.greet_all()
+
+    def check(self, wish: ReservationRow, *, queues: bool) -> None:
+        """Returns if the reservation may be made now; raises as `admit` does."""
+        who = Who.of(wish.owner_uid)
+        self.settings.pool(wish.pool)
+        if wish.account:
+            self.settings.account(wish.account).check_has(who)
+        waiting = self.queue() if queues else []
+        if not waiting and not self.settings.decides:
+            return  # The server has the last word in any case.
+        before = next((number for number, row in enumerate(waiting) if row.name == wish.name), len(waiting))
+        server = self._server()
+        admit(
+            Ask(wish.pool, wish.account, wish.capacity_bytes + wish.files_bytes, who),
+            settings=self.settings,
+            holdings=Holdings(self.settings, self._database.reservations()),
+            server_bytes=server.pool_bytes,
+            server_free_bytes=server.pool_bytes - server.reserved_bytes,
+            before=waiting[:before],
+        )
+
+    def enter(self, wish: ReservationRow) -> None:
+        """Takes a place in the queue, or keeps the one it has; raises as `QueueTable.enter` does."""
+        if _NAME.fullmatch(wish.name) is None:
+            raise InvalidArgumentError("a name has a letter, then up to 63 letters, digits, '_', '.' or '-'")
+        self._queue.enter(wish)
+
+    def leave(self, name: str, owner_uid: int | None = None) -> bool:
+        """Waits no longer; False if nobody (or not this user) waits under that name."""
+        return self._queue.leave(name, owner_uid)
+
+    def queue(self) -> list[QueueRow]:
+        """Who waits, the first to come first."""
+        self._queue.forget_silent()
+        return self._queue.all()
+
+    def place(self, wish: ReservationRow, error: FullError) -> Place:
+        """What to tell somebody who waits.
+
+        Raises
+        ------
+        NoSpaceError
+            Nothing can make room: nothing is held.
+        """
+        server = self._server()
+        if not error.ahead and not server.reserved_bytes:
+            self._queue.leave(wish.name)
+            raise NoSpaceError(error.what, error.where)
+        waiting = self._queue.all()
+        own = next((row for row in waiting if row.name == wish.name), None)
+        pool = wish.pool
+        wanted = sum(row.size_bytes for row in waiting if row.pool == pool and (own is None or row.id <= own.id))
+        ends = [
+            (end_ns, row.capacity_bytes + row.files_bytes)
+            for row in self._database.reservations()
+            if row.pool == pool and (end_ns := self._end_ns(row)) is not None
+        ]
+        _, free = self.capacity(pool, server)
+        return Place(
+            name=wish.name,
+            ahead=error.ahead,
+            since_ns=time.time_ns() if own is None else own.created_ns,
+            reason=error.what,
+            estimate_ns=estimated_end_ns(wanted - free, ends),
+        )
+
+    def capacity(self, pool: str, server: ServerInfo) -> tuple[int, int]:
+        """What a pool has, and what of it nobody holds."""
+        whole = self.settings.capacity_bytes(pool, server.pool_bytes)
+        free = server.pool_bytes - server.reserved_bytes
+        if self.settings.decides:
+            free = min(free, whole - Holdings(self.settings, self._database.reservations()).of_pool(pool))
+        return whole, max(0, free)
+
+    def waiting_bytes(self, pool: str) -> int:
+        """What those who wait ask for together."""
+        return sum(row.size_bytes for row in self._queue.all() if row.pool == pool)
+
+    def _server(self) -> ServerInfo:
+        with self._link.admin() as admin:
+            return admin.server()
+
+    def _end_ns(self, row: ReservationRow) -> int | None:
+        """When a reservation goes by itself, at the latest; None if nobody knows."""
+        holders = self._attachments.of(row.name)
+        if row.persistent or not holders or any(holder.expires_ns is None for holder in holders):
+            return None
+        return max(holder.expires_ns or 0 for holder in holders)
