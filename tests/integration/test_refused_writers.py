@@ -54,6 +54,7 @@ def waiting_reader(program: str, *arguments: str) -> Iterator[PythonProcess]:
 def told_by(reader: PythonProcess, refusal: Callable[[], object]) -> str:
     """What the reader prints then. Nobody keeps a refusal: it is repeated until the reader has come to wait."""
     output = reader._process.stdout
+    assert output is not None
     while True:
         refusal()
         if select.select([output], [], [], 0.5)[0]:
