@@ -217,9 +217,7 @@ SUITES: dict[str, Suite] = {
         "native and engine's tests with AddressSanitizer and UndefinedBehaviorSanitizer",
         (
             Native("asan"),
-            Pytest(
-                ("tests/integration/test_adios2_engine.py",), preset="asan", targets=("engine_tests",), per_core=0
-            ),
+            Pytest(("tests/integration/test_adios2_engine.py",), preset="asan", targets=("engine_tests",), per_core=0),
         ),
         seconds_max=2700,
         when=When.DEEP,
@@ -228,9 +226,7 @@ SUITES: dict[str, Suite] = {
         "native and engine's tests with ThreadSanitizer",
         (
             Native("tsan"),
-            Pytest(
-                ("tests/integration/test_adios2_engine.py",), preset="tsan", targets=("engine_tests",), per_core=0
-            ),
+            Pytest(("tests/integration/test_adios2_engine.py",), preset="tsan", targets=("engine_tests",), per_core=0),
         ),
         seconds_max=3600,
         when=When.DEEP,

@@ -179,7 +179,7 @@ def open(  # noqa: A001 - forebay.open is meant to read like the builtin
     if place.step is not None:
         raise InvalidArgumentError(f"{place} names a step: open {place.path!r} and take stream[{place.step}]")
     instance = instance_of(place.server, instance)
-    with _readers_told(place, mode, instance):
+    with _readers_told(place, mode, run, instance):
         _check_names(options, mode)
     reader_options: dict[str, Any] = {
         "verify": verify,
@@ -207,7 +207,7 @@ def open(  # noqa: A001 - forebay.open is meant to read like the builtin
                     raise stream_not_found(error, place, server) from None
             return Stream(place, reader_options, server, instance_path(instance), native)
         options = {"timeout": timeout, "reconnect_timeout": reconnect_timeout, "run": run, **options}
-        with _readers_told(place, mode, instance):
+        with _readers_told(place, mode, run, instance):
             found = _place_in_group(options.pop("rank", None), options.pop("ranks", None), options.pop("group", None))
             texts = _texts_of(options)
         server = server_place(instance)
@@ -247,7 +247,7 @@ def _check_names(options: dict[str, Any], mode: Mode) -> None:
 
 
 @contextmanager
-def _readers_told(place: Address, mode: Mode, instance: InstanceLike | None) -> Iterator[None]:
+def _readers_told(place: Address, mode: Mode, run: str, instance: InstanceLike | None) -> Iterator[None]:
     """Where a writer's options are wrong, readers that wait for it are told that it does not come."""
     try:
         yield
@@ -255,7 +255,7 @@ def _readers_told(place: Address, mode: Mode, instance: InstanceLike | None) -> 
         # The error itself is the one to report.
         with suppress(ForebayError):
             if mode != "r":
-                _core.report_refused_writer(place.path, error.what, server=server_place(instance))
+                _core.report_refused_writer(place.path, error.what, run=run, server=server_place(instance))
         raise
 
 

@@ -285,7 +285,7 @@ Settings read_settings(const std::map<std::string, std::string>& parameters, con
 
 Settings read_place(const std::map<std::string, std::string>& parameters, const Environment& environment) {
   Settings settings;
-  for (const char* name : {"Stream", "Server", "TokenFile", "Rank", "Ranks", "Group"}) {
+  for (const char* name : {"Stream", "Server", "TokenFile", "Rank", "Ranks", "Group", "Run"}) {
     const Parameter& parameter = *find_parameter(name);
     const auto given = std::ranges::find_if(
         parameters, [&](const auto& entry) { return normalized(entry.first) == normalized(parameter.name); });

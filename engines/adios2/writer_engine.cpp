@@ -84,6 +84,7 @@ void tell_readers(adios2::IO io, const std::string& name, std::string_view why) 
   const Address address = stream_address(settings, name, open ? std::optional(open->name) : std::nullopt);
   WriterOptions options;
   options.server = stream_server(settings, address);
+  options.run = settings.writer.run;
   try {
     take_rank(settings, open ? open->communicator : std::nullopt, options);
   } catch (const std::exception&) {

@@ -209,7 +209,7 @@ Result<void> AdminSession::report_refused_writer(const protocol::Message& messag
   if (Stream* const stream = (*reservation)->find_stream(report.stream)) {
     stream->group().report_refused(report, why);
   } else {
-    server_.stream_services().readers.writer_refused(report.reservation + "/" + report.stream, why);
+    server_.stream_services().readers.writer_refused(report.reservation + "/" + report.stream, report.run, why);
   }
   connection_.answer_done(message.request);
   return {};

@@ -269,10 +269,10 @@ void Followers::status_changed() {
   serve_all();
 }
 
-void Followers::writer_refused(const std::string& why) {
-  writer_waits_.writer_refused(why);
+void Followers::writer_refused(const std::string& run, const std::string& why) {
+  writer_waits_.writer_refused(run, why);
   for (const auto& [number, session] : sessions_) {
-    if (session->follow) session->refusal_to_tell = why;
+    if (session->follow && session->wants_run(run)) session->refusal_to_tell = why;
   }
   serve_all();
 }

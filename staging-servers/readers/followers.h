@@ -107,7 +107,7 @@ class Followers {
   void end_runs(std::map<std::uint64_t, RunEnd> ends);
   void writer_came() { writer_waits_.writer_came(); }
   /// No group writes, and the one that was to come was refused: those that are here are told.
-  void writer_refused(const std::string& why);
+  void writer_refused(const std::string& run, const std::string& why);
 
   /// How many follow, or wait for a writer, and would take steps of this run.
   std::uint32_t readers_for(const std::string& run) const;

@@ -121,11 +121,11 @@ void ReaderRegistry::stream_made(const std::string& path) {
   });
 }
 
-void ReaderRegistry::writer_refused(const std::string& path, const std::string& why) {
+void ReaderRegistry::writer_refused(const std::string& path, const std::string& run, const std::string& why) {
   std::vector<ReaderSession*> waiting;
   const auto [first, last] = stream_waiters_.equal_range(path);
   for (auto entry = first; entry != last; ++entry) waiting.push_back(entry->second);
-  for (ReaderSession* session : waiting) session->writer_refused(why);
+  for (ReaderSession* session : waiting) session->writer_refused(run, why);
 }
 
 void ReaderRegistry::reservation_destroyed(const std::string& reservation) {

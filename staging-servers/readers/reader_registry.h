@@ -64,7 +64,7 @@ class ReaderRegistry {
   void stream_made(const std::string& path);
   void reservation_destroyed(const std::string& reservation);
   /// The stream's writer was refused and does not come: those that do not wait for ever are told.
-  void writer_refused(const std::string& path, const std::string& why);
+  void writer_refused(const std::string& path, const std::string& run, const std::string& why);
 
  private:
   ReaderRegistry(EventLoop& loop, ReaderPresence presence) : loop_(loop), presence_(std::move(presence)) {}

@@ -167,8 +167,8 @@ void ReaderSession::reservation_destroyed() {
   stop_waiting({ErrorCode::not_found, "the reservation was destroyed", "reservation " + wish_.reservation});
 }
 
-void ReaderSession::writer_refused(const std::string& why) {
-  if (wish_.open_timeout_ms >= 0) stop_waiting(refused_writer(wanted_path(), why));
+void ReaderSession::writer_refused(const std::string& run, const std::string& why) {
+  if (wish_.open_timeout_ms >= 0 && wants_run(run)) stop_waiting(refused_writer(wanted_path(), why));
 }
 
 void ReaderSession::rights_changed(const std::string& reservation) {

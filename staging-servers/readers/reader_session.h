@@ -54,6 +54,8 @@ class ReaderSession final : public Session {
                                           std::vector<std::uint32_t>& segments);
 
   const wire::ReaderOpenT& wish() const noexcept { return wish_; }
+  /// May it take steps of a writer of this run?
+  bool wants_run(const std::string& run) const { return wish_.run.empty() || wish_.run == run; }
 
   /// The stream came into being.
   void stream_made();
@@ -64,7 +66,7 @@ class ReaderSession final : public Session {
   /// The reservation was destroyed in which the stream would have come into being.
   void reservation_destroyed();
   /// The writer that its Open waits for was refused. It waits no longer, unless it waits for ever.
-  void writer_refused(const std::string& why);
+  void writer_refused(const std::string& run, const std::string& why);
   /// The stream was removed or the reservation destroyed, or this reader counts as gone already.
   void stream_removed();
 

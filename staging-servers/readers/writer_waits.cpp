@@ -42,10 +42,10 @@ void WriterWaits::writer_came() {
   }
 }
 
-void WriterWaits::writer_refused(const std::string& why) {
+void WriterWaits::writer_refused(const std::string& run, const std::string& why) {
   // Who is told leaves the set.
   const ReaderSessions waiting = waiting_;
-  for (const auto& [number, session] : waiting) session->writer_refused(why);
+  for (const auto& [number, session] : waiting) session->writer_refused(run, why);
 }
 
 void WriterWaits::stream_removed() {

@@ -26,8 +26,8 @@ class WriterWaits {
   void remove(const ReaderSession& session);
   /// A group has formed, or has come back: those who waited for it go on.
   void writer_came();
-  /// The group that was to come was refused: those that do not wait for ever are told.
-  void writer_refused(const std::string& why);
+  /// The group that was to come, of this run or of none, was refused: those that do not wait for ever are told.
+  void writer_refused(const std::string& run, const std::string& why);
   /// They wait for the next stream of this name.
   void stream_removed();
   /// How many of them would take steps of this run.

@@ -146,11 +146,11 @@ Result<void> Stream::group_ended(std::uint32_t incarnation, StreamStatus status,
   return recorded;
 }
 
-void Stream::writer_refused(const std::string& why) {
+void Stream::writer_refused(const std::string& run, const std::string& why) {
   log::info("stream {}: a writer was refused: {}", path(), why);
   // Readers that waited for the stream to be made are let in first.
-  post([this, why] {
-    if (!group_.is_expected()) followers_.writer_refused(why);
+  post([this, run, why] {
+    if (!group_.is_expected()) followers_.writer_refused(run, why);
   });
 }
 

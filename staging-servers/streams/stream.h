@@ -96,7 +96,7 @@ class Stream final : public WrittenStream, public FollowedStream {
   /// Tells writers and readers that the stream is no more.
   void removed();
   Result<void> group_ended(std::uint32_t incarnation, StreamStatus status, const std::string& text) override;
-  void writer_refused(const std::string& why) override;
+  void writer_refused(const std::string& run, const std::string& why) override;
   void fail_stream(const std::string& text) override;
   /// Nothing can be added to its journal; the stream fails.
   void set_damaged(const std::string& damage);

@@ -99,7 +99,7 @@ class WriterGroup {
   /// A rank has waited for the others, for readers or for an older group as long as it wants to.
   void forming_timed_out(const wire::WriterOpenT& wish);
   /// All that are forming are answered with this error, and readers that wait for them are told.
-  void refuse_forming(const Error& error);
+  void refuse_forming(const std::string& run, const Error& error);
   /// The session becomes this rank of the group that has formed, and is told.
   void join(std::uint32_t number, WriterSession& session, std::uint32_t request);
 

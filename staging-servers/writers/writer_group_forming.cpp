@@ -70,12 +70,12 @@ void WriterGroup::open(WriterSession& session, std::uint32_t request, const wire
   if (take_place(session, request, wish)) return;
   if (const auto error = refusal(wish)) {
     session.connection().answer_failure(request, *error);
-    if (!is_expected()) stream_.writer_refused(error->what);
+    if (!is_expected()) stream_.writer_refused(wish.run, error->what);
     return;
   }
   if (const auto error = forming_.conflict(session, wish)) {
     session.connection().answer_failure(request, *error);
-    refuse_forming(*error);
+    refuse_forming(wish.run, *error);
     return;
   }
   session.rank = wish.rank;
@@ -97,20 +97,21 @@ void WriterGroup::forming_timed_out(const wire::WriterOpenT& wish) {
     text = fmt::format("waited for {} readers (RendezvousReaderCount), {} came", wish.rendezvous_readers,
                        followers_.readers_for(wish.run));
   }
-  refuse_forming({ErrorCode::timeout, text, "stream " + stream_.path()});
+  refuse_forming(wish.run, {ErrorCode::timeout, text, "stream " + stream_.path()});
 }
 
-void WriterGroup::refuse_forming(const Error& error) {
+void WriterGroup::refuse_forming(const std::string& run, const Error& error) {
   forming_.fail_all(error);
-  stream_.writer_refused(error.what);
+  stream_.writer_refused(run, error.what);
 }
 
 void WriterGroup::report_refused(const wire::WriterRefusedT& report, const std::string& why) {
   if (active()) return;
   if (forming_.is_empty()) {
-    stream_.writer_refused(why);
+    stream_.writer_refused(report.run, why);
   } else if (forming_.awaits(report)) {
-    refuse_forming({ErrorCode::refused, fmt::format("rank {} of this group was refused: {}", report.rank, why),
+    refuse_forming(forming_.wish().run,
+                   {ErrorCode::refused, fmt::format("rank {} of this group was refused: {}", report.rank, why),
                     "stream " + stream_.path()});
   }
 }
@@ -124,7 +125,7 @@ void WriterGroup::form_if_whole() {
   if (followers_.readers_for(forming_.wish().run) < forming_.wish().rendezvous_readers) return;
   const wire::WriterOpenT wish = forming_.wish();
   if (auto begun = begin_incarnation(wish); !begun) {
-    refuse_forming(begun.error());
+    refuse_forming(wish.run, begun.error());
     return;
   }
   durable_waits_.fail_from(state_.next_step,

@@ -34,8 +34,9 @@ class WrittenStream : public SpaceUser {
   /// The end counts also where it cannot be written down, which is the error returned: nobody waits for a group that
   /// is no more. A restarted server would not know of it, and wait for the group.
   virtual Result<void> group_ended(std::uint32_t incarnation, StreamStatus status, const std::string& text) = 0;
-  /// A group that was to write was refused. Readers that wait for it are told, unless another one has come by then.
-  virtual void writer_refused(const std::string& why) = 0;
+  /// A group that was to write, of this run or of none, was refused. Readers that wait for it are told, unless another
+  /// one has come by then.
+  virtual void writer_refused(const std::string& run, const std::string& why) = 0;
   /// For so long followers wait for a group that was lost.
   virtual void begin_grace(std::int64_t grace_ms) = 0;
 };

@@ -114,6 +114,18 @@ def test_reader_that_waits_for_ever_goes_on_waiting(reservation: str) -> None:
         assert reader.line() == "step 0"
 
 
+def test_reader_of_a_run_is_told_of_that_runs_writers_only(reservation: str) -> None:
+    address = f"{reservation}/flow"
+    of_night = READER.replace("timeout=timeout)", 'timeout=timeout, run="night")')
+    with waiting_reader(of_night, address, "60") as reader:
+        for run in ("day", None):
+            with pytest.raises(forebay.InvalidArgumentError, match="retantion"):
+                forebay.open(address, "w", run=run, retantion="last:2")  # type: ignore[call-overload]
+        told = told_by(reader, lambda: refuse(address, Run="night"))
+    assert told.startswith("RefusedError ")
+    assert "QueueLimt" in told
+
+
 def test_reader_of_a_stream_without_a_group_is_told_and_may_ask_again(reservation: str) -> None:
     address = f"{reservation}/flow"
     # The stream comes into being with a group that does not form.

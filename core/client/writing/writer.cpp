@@ -192,6 +192,7 @@ Result<void> Writer::report_refused(const Address& address, const WriterOptions&
   report.rank = options.rank;
   report.ranks = options.ranks;
   report.text = why;
+  report.run = options.run;
   RETURN_IF_ERROR(
       connection->call(MessageType::writer_refused, report, MessageType::done, Deadline::after_ms(report_timeout_ms)));
   return {};

@@ -192,11 +192,12 @@ PythonWriter* open_writer(const std::string& address, bool append, std::uint32_t
 }
 
 /// Tells readers that wait for this writer why it does not come.
-void report_refused_writer(const std::string& address, nb::str why, ServerPlace server) {
+void report_refused_writer(const std::string& address, nb::str why, std::string run, ServerPlace server) {
   const Address place = unwrap(parse_address(address));
   const std::string text = bytes_of(std::move(why));
   WriterOptions options;
   options.ranks = 0;  // not known
+  options.run = std::move(run);
   options.server = std::move(server);
   unwrap([&] {
     const WithoutGil released;
@@ -218,7 +219,7 @@ nb::list option_rows() {
 void bind_writer(nb::module_& module) {
   using namespace nb::literals;
   module.def("writer_options", &option_rows);
-  module.def("report_refused_writer", &report_refused_writer, "address"_a, "why"_a, nb::kw_only(), "server"_a);
+  module.def("report_refused_writer", &report_refused_writer, "address"_a, "why"_a, nb::kw_only(), "run"_a, "server"_a);
   module.def("check_writer_options", [](const OptionTexts& texts) { (void)options_of(texts); }, "options"_a);
   nb::class_<PythonWriter>(module, "Writer")
       .def_static("open", &open_writer, "address"_a, nb::kw_only(), "append"_a, "rank"_a, "ranks"_a, "ranks_source"_a,
