@@ -128,7 +128,7 @@ def _xarray_mean(stream: forebay.Stream) -> Callable[[], float]:
 
     def mean() -> float:
         with dask.config.set(scheduler="threads", num_workers=2):
-            return float(dataset["u"].mean())
+            return float(dataset["u"].mean(skipna=False))  # as Dask and NumPy do
 
     return mean
 

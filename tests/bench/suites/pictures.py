@@ -188,7 +188,7 @@ variable = "T"
 _MEAN = """
 import sys
 from forebay.connectors import xarray
-for dataset in xarray.follow(sys.argv[1], chunks={}, timeout=60):
+for dataset in xarray.follow(sys.argv[1], timeout=60):
     print(float(dataset["T"].mean()), flush=True)
 """
 
