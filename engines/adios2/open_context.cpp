@@ -143,7 +143,7 @@ std::optional<OpenContext> current_open() {
   static const auto hook = reinterpret_cast<forebay_current_open>(dlsym(RTLD_DEFAULT, FOREBAY_CURRENT_OPEN));
   const forebay_open_call* call = hook == nullptr ? nullptr : hook();
   if (call == nullptr || call->version != FOREBAY_OPEN_CALL_VERSION) return std::nullopt;
-  return OpenContext{{call->name, call->name_bytes}, static_cast<adios2::Mode>(call->mode), std::nullopt};
+  return OpenContext{{call->name, call->name_bytes}, static_cast<adios2::Mode>(call->mode), std::nullopt, {}};
 }
 
 }  // namespace forebay::engine
@@ -166,12 +166,13 @@ extern "C" __attribute__((visibility("default"))) void* forebay_adios2_serve_ope
         "Forebay: the preloaded hook and the plugin are of different versions; start the program with the "
         "`forebay run` of the Forebay that the plugin belongs to");
   }
-  OpenContext open{{call->name, call->name_bytes}, static_cast<adios2::Mode>(call->mode), std::nullopt};
+  OpenContext open{{call->name, call->name_bytes}, static_cast<adios2::Mode>(call->mode), std::nullopt, {}};
   if (metadata != nullptr) {
     throw std::invalid_argument("Forebay: Open of " + open.name +
                                 " was asked for, but a file's metadata in memory is not a stream");
   }
   open.communicator = rank_in(communicator, open.mode);
+  open.engine = public_io(io).EngineType();
   const BorrowedIo ours(public_io(io));
   const ServedOpen context(open);
   return real(io, name, call->mode, communicator, metadata, metadata_bytes);

@@ -16,6 +16,7 @@ struct OpenContext {
   std::string name;  ///< that the program opens
   adios2::Mode mode;
   std::optional<LauncherRank> communicator;  ///< of the Open, if it is MPI's
+  std::string engine;                        ///< type that the program chose for the IO; empty: the plugin itself
 };
 
 /// Of the Open that this thread is in.

@@ -190,6 +190,19 @@ bool is_adios2_parameter(const std::string& name) {
                      [&](const char* known) { return normalized(known) == normalized(name); });
 }
 
+// Engines of files ignore these, and XML files for several engines rely on that.
+constexpr const char* streaming_parameters[] = {
+    "AlwaysProvideLatestTimestep", "FirstTimestepPrecious", "QueueFullPolicy",     "QueueLimit",
+    "RendezvousReaderCount",       "ReserveQueueLimit",     "StepDistributionMode"};
+constexpr const char* file_engines[] = {"File", "BPFile", "FileStream", "BP3", "BP4", "BP5", "HDF5"};
+
+template <class Names>
+const char* name_among(const Names& names, std::string_view name) {
+  const auto* found =
+      std::ranges::find_if(names, [&](const char* known) { return normalized(known) == normalized(name); });
+  return found == std::end(names) ? nullptr : *found;
+}
+
 // An unknown name as the error shows it: not longer than anyone would read, and with what was probably meant.
 std::string with_nearest(const std::string& name) {
   constexpr std::size_t shown_max = 64;
@@ -255,12 +268,18 @@ void store(const Parameter& parameter, const std::string& text, const std::strin
 
 }  // namespace
 
-Settings read_settings(const std::map<std::string, std::string>& parameters, const Environment& environment) {
+Settings read_settings(const std::map<std::string, std::string>& parameters, const Environment& environment,
+                       std::string_view engine) {
   Settings settings;
+  const bool writes_files = name_among(file_engines, engine) != nullptr;
   NameCheck foreign(settings);
   std::map<const Parameter*, const std::string*> fixed;
   for (const auto& [name, text] : parameters) {
     if (is_adios2_parameter(name)) continue;
+    if (const char* known = name_among(streaming_parameters, name); writes_files && known != nullptr) {
+      settings.ignored.emplace_back(known);
+      continue;
+    }
     const Parameter* parameter = find_parameter(name);
     if (parameter == nullptr) {
       foreign.add(name, text);

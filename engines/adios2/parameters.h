@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <forebay/address.h>
@@ -49,8 +50,10 @@ using Environment = std::function<const char*(const char*)>;
 
 /// Reads an IO's parameters, and the environment for those that the IO does not fix. Throws std::invalid_argument for
 /// parameters that no engine has (all of them, with the nearest known name), for those of other engines that would
-/// change what is written or read, and for a value that does not parse.
-Settings read_settings(const std::map<std::string, std::string>& parameters, const Environment& environment);
+/// change what is written or read, and for a value that does not parse. `engine` is the type that the program chose, if
+/// `forebay run` replaced it: what only streaming engines read is ignored if that one writes files.
+Settings read_settings(const std::map<std::string, std::string>& parameters, const Environment& environment,
+                       std::string_view engine = {});
 
 /// The stream, its server and this process's rank alone, as far as they can be read; whatever else is wrong.
 Settings read_place(const std::map<std::string, std::string>& parameters, const Environment& environment);

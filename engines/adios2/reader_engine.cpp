@@ -78,11 +78,12 @@ bool is_same_stream(const StreamInfo& left, const StreamInfo& right) {
 ReaderEngine::ReaderEngine(adios2::IO io, const std::string& name, adios2::Mode mode)
     : PluginEngineInterface(io, name, mode) {
   check_selections(m_IO);
-  const Settings settings =
-      read_settings(m_IO.Parameters(), [](const char* variable) { return std::getenv(variable); });
+  const std::optional<OpenContext> open = current_open();
+  const Settings settings = read_settings(
+      m_IO.Parameters(), [](const char* variable) { return std::getenv(variable); },
+      open ? open->engine : std::string());
   show_facts_ = settings.variable_facts;
   if (show_facts_) show_facts_ = facts_can_be_shown(m_IO);
-  const std::optional<OpenContext> open = current_open();
   const Address address = stream_address(settings, name, open ? std::optional(open->name) : std::nullopt);
   path_ = address.path();
   consumer_ = settings.reader.consumer;

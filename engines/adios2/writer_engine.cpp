@@ -107,7 +107,8 @@ WriterEngine::WriterEngine(adios2::IO io, const std::string& name, adios2::Mode 
   WriterOptions options;
   try {
     check_selections(m_IO);
-    settings = read_settings(m_IO.Parameters(), environment);
+    const std::optional<OpenContext> open = current_open();
+    settings = read_settings(m_IO.Parameters(), environment, open ? open->engine : std::string());
     std::tie(address, options) = prepare(settings, name, mode);
   } catch (const std::exception& error) {
     tell_readers(m_IO, name, error.what());

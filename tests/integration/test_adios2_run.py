@@ -92,6 +92,14 @@ def test_of_two_names_in_one_io_the_one_that_is_asked_for_becomes_a_stream(reser
         assert [stream.name for stream in admin.streams(reservation)] == ["asked"]
 
 
+def test_limits_of_sst_in_an_io_of_files_do_not_hold_the_program_up(reservation: str, tmp_path: Path) -> None:
+    program = TWO_NAMES.replace('{"Profile": "Off"}', '{"RendezvousReaderCount": "1", "QueueLimit": "1"}')
+    result = run(["--reservation", reservation, "--engine-for", "asked.bp"], python(program), tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "ignores QueueLimit, RendezvousReaderCount" in result.stderr
+    assert numbers_of(f"{reservation}/asked") == [0, 1, 2]
+
+
 def test_io_is_asked_for_by_its_name(reservation: str, tmp_path: Path) -> None:
     result = run(["--reservation", reservation, "--engine-for-io", "bo*"], python(TWO_NAMES), tmp_path)
     assert result.returncode == 0, result.stderr

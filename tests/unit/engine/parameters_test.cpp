@@ -23,11 +23,12 @@ using ::testing::Not;
 
 using Parameters = std::map<std::string, std::string>;
 
-Settings settings_of(const Parameters& parameters, const Parameters& environment = {}) {
-  return read_settings(parameters, [&](const char* variable) {
+Settings settings_of(const Parameters& parameters, const Parameters& environment = {}, std::string_view engine = {}) {
+  const auto variable_of = [&](const char* variable) {
     const auto found = environment.find(variable);
     return found == environment.end() ? nullptr : found->second.c_str();
-  });
+  };
+  return read_settings(parameters, variable_of, engine);
 }
 
 std::string error_of(const Parameters& parameters, const Parameters& environment = {}) {
@@ -48,6 +49,26 @@ TEST(EngineParameters, nothing_set_means_the_client_defaults) {
   EXPECT_FALSE(settings.writer.retention);
   EXPECT_EQ(settings.reader.start.kind, Start::Kind::cursor);
   EXPECT_TRUE(settings.reader.follow);
+}
+
+TEST(EngineParameters, what_only_streaming_engines_read_is_ignored_where_the_program_writes_files) {
+  const Parameters stock = {{"rendezvousReaderCount", "1"}, {"QueueLimit", "1"},        {"QueueFullPolicy", "Discard"},
+                            {"FirstTimestepPrecious", "1"}, {"ReserveQueueLimit", "3"}, {"WhenFull", "error"}};
+  for (const char* engine : {"BP5", "bp4", "File", "HDF5"}) {
+    const Settings settings = settings_of(stock, {}, engine);
+    EXPECT_EQ(settings.writer.rendezvous_readers, 0U) << engine;
+    EXPECT_FALSE(settings.retention_if_new) << engine;
+    EXPECT_FALSE(settings.writer.lag_limit) << engine;
+    EXPECT_EQ(settings.writer.when_full, WhenFull::error) << "Forebay's own parameters count: " << engine;
+    EXPECT_EQ(settings.ignored.size(), 5U) << engine;
+  }
+  for (const char* engine : {"SST", "", "Plugin"}) {
+    const Settings settings = settings_of(stock, {}, engine);
+    EXPECT_EQ(settings.writer.rendezvous_readers, 1U) << engine;
+    EXPECT_TRUE(settings.retention_if_new) << engine;
+  }
+  const Settings asked = settings_of(stock, {{"FOREBAY_RENDEZVOUS_READER_COUNT", "2"}}, "BP5");
+  EXPECT_EQ(asked.writer.rendezvous_readers, 2U);
 }
 
 TEST(EngineParameters, what_the_table_calls_a_default_is_what_happens_without_it) {
