@@ -200,7 +200,7 @@ def test_stranger_cannot_refuse_for_others(reservation: str) -> None:
         os.setuid(12345)
         status = 1
         try:
-            forebay._core.report_refused_writer(address, "no", server=forebay.instance.server_place(None))
+            forebay._core.report_refused_writer(address, "no", run="", server=forebay.instance.server_place(None))
         except forebay.PermissionDeniedError:
             status = 0
         finally:

@@ -108,7 +108,7 @@ def test_what_is_not_configured_is_refused() -> None:
     for tables, told in (
         ({"pools": {"fast": {}}}, "needs a capacity"),
         ({"pools": {"fast": {"capacity": "2 parsecs"}}}, "unknown unit"),
-        ({"pools": {"fast": {"capcity": "1B"}}}, "has no setting capcity"),
+        ({"pools": {"fast": {"kapacity": "1B"}}}, "has no setting kapacity"),
         ({"pools": {"fast": {"capacity": "1B", "allow_users": [7]}}}, "names in quotes"),
         ({"accounts": {"weather": {"quota": 5}}}, "must be of type str"),
         ({"pools": "fast"}, "has no tables"),
