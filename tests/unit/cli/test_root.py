@@ -154,7 +154,15 @@ def test_times_have_milliseconds() -> None:
 
 def test_the_live_view_shows_watermarks_and_lag(capsys: pytest.CaptureFixture[str]) -> None:
     consumers = (ConsumerInfo("render", 38, 4, True, 77), ConsumerInfo("archive", 42, 1, False, 0))
-    fields: dict[str, Any] = {"name": "flow", "uuid": "u", "epoch": 1, "incarnation": 1, "ranks": 2, "run": ""}
+    fields: dict[str, Any] = {
+        "name": "flow",
+        "uuid": "u",
+        "epoch": 1,
+        "incarnation": 1,
+        "ranks": 2,
+        "run": "",
+        "original_name": "",
+    }
     info = StreamInfo(
         **fields,
         status=StreamStatus.INTERRUPTED,
