@@ -126,7 +126,9 @@ std::string ReservationSpace::holders() const {
   for (const SpaceUser* user : segments_.users()) {
     if (Holding holding = user->holding(); !holding.text.empty()) holdings.push_back(std::move(holding));
   }
-  std::ranges::stable_sort(holdings, std::ranges::greater(), &Holding::bytes);
+  std::ranges::sort(holdings, [](const Holding& one, const Holding& other) {
+    return one.bytes != other.bytes ? one.bytes > other.bytes : one.text < other.text;
+  });
   std::string text = "Held by";
   for (const Holding& holding : holdings | std::views::take(holders_shown_max)) text += " [" + holding.text + "]";
   if (holdings.size() > holders_shown_max) {

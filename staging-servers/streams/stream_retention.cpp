@@ -119,7 +119,9 @@ Holding Stream::holding() const {
   if (granted_bytes > 0) text += fmt::format(", {} of open steps", size_text(granted_bytes));
   std::vector<ConsumerInfo> behind = followers_.cursors().list();
   std::erase_if(behind, [](const ConsumerInfo& consumer) { return consumer.lag_steps == 0; });
-  std::ranges::stable_sort(behind, std::ranges::greater(), &ConsumerInfo::lag_steps);
+  std::ranges::sort(behind, [](const ConsumerInfo& one, const ConsumerInfo& other) {
+    return one.lag_steps != other.lag_steps ? one.lag_steps > other.lag_steps : one.name < other.name;
+  });
   for (const ConsumerInfo& consumer : behind | std::views::take(consumers_shown_max))
     text += fmt::format(", consumer {} {} steps behind", consumer.name, consumer.lag_steps);
   if (behind.size() > consumers_shown_max)
