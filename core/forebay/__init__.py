@@ -15,6 +15,7 @@ from typing import Any
 from forebay.admin import Admin
 from forebay.checksum import crc32c
 from forebay.datatypes import AttributeValue, ShapeKind, joined_dimension
+from forebay.ensemble import EnsembleFollower, follow_all
 from forebay.errors import (
     AlreadyExistsError,
     ArgumentTypeError,
@@ -97,6 +98,7 @@ __all__ = [
     "CorruptError",
     "DeadlineExceededError",
     "DisconnectedError",
+    "EnsembleFollower",
     "ErrorCode",
     "FencedError",
     "FileAddress",
@@ -149,6 +151,7 @@ __all__ = [
     "VariableNotFoundError",
     "WritableStream",
     "crc32c",
+    "follow_all",
     "format_size",
     "instance_root",
     "joined_dimension",
