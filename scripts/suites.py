@@ -119,7 +119,7 @@ SUITES: dict[str, Suite] = {
         "producer, server and consumer on nodes of their own: network namespaces, so it needs root",
         (Pytest(("tests/remote",)),),
         seconds_max=900,
-        extras=("fabric",),
+        extras=("fabric", "viz"),
         packages=("iproute2",),
     ),
     "examples": Suite(

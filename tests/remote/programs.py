@@ -43,7 +43,7 @@ class Programs:
 
     def writer(self, steps: int, token: Path | None, *, fail_point: str = "", **parameters: str) -> RemoteProgram:
         """ADIOS2 by XML, the server as a parameter."""
-        server = self._nodes.server("producer")
+        server = self._nodes.server
         xml = configuration(self._folder / "writer.xml", "simulation", Stream="run1/flow", Server=server, **parameters)
         return self._start(
             "producer", "adios2_writer.py", str(xml), str(steps), token=token, FOREBAY_FAIL_POINT=fail_point
@@ -51,19 +51,19 @@ class Programs:
 
     def adios2_reader(self, token: Path, **parameters: str) -> RemoteProgram:
         """ADIOS2 by XML, the server in the address, the token as a parameter."""
-        address = f"forebay://{self._nodes.server('consumer')}/run1/flow"
+        address = f"forebay://{self._nodes.server}/run1/flow"
         xml = configuration(self._folder / "reader.xml", "analysis", Stream=address, TokenFile=str(token), **parameters)
         return self._start("consumer", "adios2_reader.py", str(xml), token=None)
 
     def python_reader(self, token: Path | None, consumer: str = "render", fail_point: str = "") -> RemoteProgram:
         """Python, the server by the environment."""
-        server = self._nodes.server("consumer")
+        server = self._nodes.server
         environment = {"FOREBAY_SERVER": server, "FOREBAY_FAIL_POINT": fail_point}
         return self._start("consumer", "python_reader.py", "run1/flow", consumer, token=token, **environment)
 
     def impatient_reader(self, token: Path) -> RemoteProgram:
         """One that waits a second for a server that went away."""
-        server = self._nodes.server("consumer")
+        server = self._nodes.server
         return self._start("consumer", "impatient_reader.py", "run1/flow", token=token, FOREBAY_SERVER=server)
 
     def _start(self, kind: str, name: str, *arguments: str, token: Path | None, **environment: str) -> RemoteProgram:
