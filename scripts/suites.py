@@ -157,6 +157,14 @@ SUITES: dict[str, Suite] = {
         seconds_max=900,
         packages=("slurmctld", "slurmd", "slurm-client", "python3", "python3-venv"),
     ),
+    "postgresql": Suite(
+        "the manager's tests with its database in a PostgreSQL that they start",
+        (Pytest(("tests/postgresql",)),),
+        seconds_max=1200,
+        when=When.DEEP,
+        extras=("postgresql",),
+        packages=("postgresql",),
+    ),
     "ray": Suite(
         "Ray datasets over streams; Ray is installed for this suite only",
         (Pytest(("tests/ray",), per_core=0),),

@@ -33,7 +33,7 @@ _attachments = sql.Table(
         "reservation", sql.String, sql.ForeignKey(_reservation_name, ondelete="CASCADE"), nullable=False, index=True
     ),
     sql.Column("kind", sql.String, nullable=False),
-    sql.Column("holder", sql.String, nullable=False),
+    sql.Column("holder", sql.String, nullable=False, index=True),
     sql.Column("owner_uid", sql.BigInteger, nullable=False),
     sql.Column("pid", sql.Integer),
     sql.Column("process", sql.String),
@@ -205,6 +205,34 @@ class AttachmentTable:
         with self._database.look() as connection:
             rows = connection.execute(_attachments.select().order_by(_attachments.c.id)).mappings()
             return [_row(row) for row in rows]
+
+    def of_job(self, holder: str) -> list[AttachmentRow]:
+        """Those of a scheduler's job."""
+        wanted = sql.and_(_attachments.c.kind == AttachmentKind.JOB, _attachments.c.holder == holder)
+        with self._database.look() as connection:
+            return [_row(row) for row in connection.execute(_attachments.select().where(wanted)).mappings()]
+
+    def that_may_be_over(self) -> list[AttachmentRow]:
+        """Those whose time is up, and those that end with a process."""
+        wanted = sql.or_(_attachments.c.expires_ns <= time.time_ns(), _attachments.c.pid.is_not(None))
+        with self._database.look() as connection:
+            return [_row(row) for row in connection.execute(_attachments.select().where(wanted)).mappings()]
+
+    def known_ends(self, pool: str) -> list[tuple[int, int]]:
+        """When reservations of this pool go by themselves, at the latest, and what they hold: of those that live until
+        their last attachment, where each attachment has a time.
+        """
+        last = sql.func.max(_attachments.c.expires_ns)
+        size = reservations_table.c.capacity_bytes + reservations_table.c.files_bytes
+        query = (
+            sql.select(last, size)
+            .select_from(reservations_table.join(_attachments))
+            .where(reservations_table.c.pool == pool, reservations_table.c.persistent.is_(False))
+            .group_by(reservations_table.c.name, reservations_table.c.capacity_bytes, reservations_table.c.files_bytes)
+            .having(sql.func.count() == sql.func.count(_attachments.c.expires_ns))
+        )
+        with self._database.look() as connection:
+            return [(end_ns, size_bytes) for end_ns, size_bytes in connection.execute(query)]
 
     def unattached(self) -> list[UnattachedRow]:
         """The reservations whose last holder has left, the longest first."""

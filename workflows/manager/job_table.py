@@ -21,9 +21,9 @@ _jobs = sql.Table(
     sql.Column("id", sql.Integer, primary_key=True, autoincrement=True),
     sql.Column("token", sql.String, nullable=False, index=True),
     sql.Column("run", sql.Integer, nullable=False),
-    sql.Column("state", sql.String, nullable=False),
-    sql.Column("owner_uid", sql.Integer, nullable=False),
-    sql.Column("owner_gid", sql.Integer, nullable=False),
+    sql.Column("state", sql.String, nullable=False, index=True),
+    sql.Column("owner_uid", sql.BigInteger, nullable=False),
+    sql.Column("owner_gid", sql.BigInteger, nullable=False),
     sql.Column("capacity_bytes", sql.BigInteger, nullable=False),
     sql.Column("reservation", sql.String, nullable=False),
     sql.Column("directives", sql.JSON, nullable=False),
@@ -31,6 +31,7 @@ _jobs = sql.Table(
     sql.Column("reason", sql.String, nullable=False),
     sql.Column("quiet", sql.Boolean, nullable=False),
     sql.Column("node_count", sql.Integer, nullable=False),
+    sql.Column("deadline_ns", sql.BigInteger),
     sql.Column("created_ns", sql.BigInteger, nullable=False),
     sql.Column("changed_ns", sql.BigInteger, nullable=False),
     sql.UniqueConstraint("token", "run"),
@@ -57,6 +58,7 @@ class JobRow:
     changed_ns: int
     quiet: bool  #: its processes are known to be gone
     node_count: int  #: on how many nodes it runs; 0: it has not run
+    deadline_ns: int | None = None  #: when its state ends at the latest; None: that is the scheduler's to say
 
     @property
     def holder(self) -> str:
@@ -92,6 +94,7 @@ class JobTable:
                     reason="",
                     quiet=False,
                     node_count=0,
+                    deadline_ns=None,
                     created_ns=now,
                     changed_ns=now,
                 )

@@ -92,7 +92,8 @@ def build_router(jobs: SlurmJobs, settings: SlurmSettings) -> APIRouter:
         if call.options.get("type", "scratch") != "scratch" or call.options.get("access", "striped") != "striped":
             raise InvalidArgumentError("a persistent reservation has access=striped and type=scratch")
         name = call.persistent_name
-        await asyncio.to_thread(jobs.persistents.create, name, call.number("user"), *capacity(call))
+        uid = call.number("user")
+        await jobs.slow_calls.run(uid, jobs.persistents.create, name, uid, *capacity(call))
         await jobs.write_books()
         return f"created {name}\n"
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 from forebay.errors import InvalidArgumentError
 
-__all__ = ["expand_symbols", "is_over", "is_unknown", "job_fields", "wait_until_quiet"]
+__all__ = ["expand_symbols", "is_over", "is_running", "is_unknown", "job_fields", "wait_until_quiet"]
 
 _POLL_SECONDS = 0.5
 _ANSWER_SECONDS = 10.0
@@ -56,6 +56,11 @@ async def is_over(scontrol: str, token: str) -> bool:
     """True only if Slurm says that the job has ended, or that it knows no such job."""
     states = await _states(scontrol, token)
     return bool(states) and states <= _OVER | {_UNKNOWN}
+
+
+async def is_running(scontrol: str, token: str) -> bool:
+    """True only if Slurm says so."""
+    return bool(await _states(scontrol, token) & {"RUNNING", "SUSPENDED"})
 
 
 async def is_unknown(scontrol: str, token: str) -> bool:

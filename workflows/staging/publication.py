@@ -20,6 +20,7 @@ from forebay.errors import BusyError
 from forebay.workflows.staging.checksum import forget_cached_pages
 
 __all__ = [
+    "LOCK_NAME",
     "destination_lock",
     "make_directory",
     "partial_path",
@@ -32,7 +33,7 @@ __all__ = [
     "write_whole",
 ]
 
-_LOCK_NAME = ".forebay-stage.lock"
+LOCK_NAME = ".forebay-stage.lock"
 
 
 def partial_path(output: Path) -> Path:
@@ -148,7 +149,7 @@ def destination_lock(directory: Path) -> Iterator[None]:
     BusyError
         Another stage works there.
     """
-    path = directory / _LOCK_NAME
+    path = directory / LOCK_NAME
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
