@@ -150,6 +150,12 @@ SUITES: dict[str, Suite] = {
         extras=("web", "viewers"),
         packages=("chromium", "chromium-driver"),
     ),
+    "paraview": Suite(
+        "the source that reads live streams, in Debian's ParaView on a display of Xvfb",
+        (Pytest(("tests/paraview",), per_core=0),),
+        seconds_max=900,
+        packages=("paraview", "python3-paraview", "xvfb"),
+    ),
     "slurm": Suite(
         "jobs with #DW lines under a real Slurm on this machine",
         # One Slurm and one ordinary user for all of them.

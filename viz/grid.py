@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from forebay import Step
 from forebay.errors import InvalidArgumentError
+from forebay.mesh_attributes import mesh_attributes
 
 __all__ = ["Grid"]
 
@@ -28,7 +29,7 @@ class Grid:
         Cells in z, y and x.
     spacing, origin : tuple of float
         Side of a cell, and the lower corner, in x, y and z: the stream's attributes ``spacing`` and ``origin`` (one
-        number, or one for each).
+        number, or one for each), else those that ``vtk.xml`` or Fides' attributes name.
     time : float
         The single value ``time`` of the step, else its number.
     fields : dict of str to array
@@ -83,10 +84,11 @@ class Grid:
             raise InvalidArgumentError(f"{name} cannot be published: {reason}", str(step.address))
         time = float(step["time"]) if "time" in step and not step["time"].shape else float(step.number)
         attributes = step.attributes
+        mesh = mesh_attributes(attributes)
         return cls(
             shape,
-            _three(attributes, "spacing", 1.0, step),
-            _three(attributes, "origin", 0.0, step),
+            _three(attributes, "spacing", mesh.spacing or 1.0, step),
+            _three(attributes, "origin", mesh.origin or 0.0, step),
             time,
             fields,
             left_out,
@@ -100,7 +102,9 @@ def _cells(shape: tuple[int, ...]) -> tuple[int, int, int] | None:
     return None
 
 
-def _three(attributes: Mapping[str, Any], name: str, default: float, step: Step) -> tuple[float, float, float]:
+def _three(
+    attributes: Mapping[str, Any], name: str, default: float | tuple[float, float, float], step: Step
+) -> tuple[float, float, float]:
     value = np.asarray(attributes.get(name, default))
     if value.dtype.kind not in _REAL or value.size not in (1, 3) or not np.isfinite(value).all():
         raise InvalidArgumentError(
