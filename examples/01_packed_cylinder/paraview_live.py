@@ -40,8 +40,8 @@ class Scene:
         self._show(solid, None)
 
         cut = simple.Slice(Input=values, SliceType="Plane")
-        cut.SliceType.Origin, cut.SliceType.Normal = [middle[0] - 0.01, *middle[1:]], [1, 0, 0]
-        self._show(cut, "velocity")
+        cut.SliceType.Origin, cut.SliceType.Normal = middle, [1, 0, 0]
+        self._show(simple.Clip(Input=cut, ClipType="Scalar", Scalars=["POINTS", "solid"], Value=0.5), "velocity")
 
         colours = simple.GetColorTransferFunction("velocity")
         colours.ApplyPreset("Inferno (matplotlib)", True)

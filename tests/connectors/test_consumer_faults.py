@@ -10,7 +10,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import dask
@@ -102,12 +102,13 @@ def test_reservation_destroyed_under_a_lazy_dataset_is_told(server: object) -> N
         view = dataset["T"].isel(step=2).data.compute()
         with forebay.Admin() as admin:
             admin.destroy("doomed", force=True)
-        for read in (
+        ways: list[Callable[[], object]] = [
             lambda: reader[0]["T"][...],
             lambda: dataset["T"].isel(step=0).compute(scheduler="threads"),
             lambda: zarr.open_group(store, mode="r")["T"][0],
             lambda: pickle.loads(pickled)["T"].isel(step=0).compute(scheduler="synchronous"),
-        ):
+        ]
+        for read in ways:
             with pytest.raises(forebay.ForebayError, match="doomed"):
                 read()
         np.testing.assert_array_equal(view, temperature(2))
@@ -115,7 +116,7 @@ def test_reservation_destroyed_under_a_lazy_dataset_is_told(server: object) -> N
 
 # crash-matrix: a Dask graph | its stream is replaced while the graph is computed | an error, never the new stream's data
 def test_stream_replaced_under_a_graph_is_an_error(flow: str) -> None:
-    replaced = []
+    replaced: list[bool] = []
 
     def replace_once(block: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> object:
         if not replaced and block.size > 1:  # not Dask's probe

@@ -137,7 +137,7 @@ def test_meshes_of_adios2_programs_name_dimensions(
     address = f"{reservation}/mesh"
     with forebay.open(address, mode="w") as stream:
         for name, value in attributes.items():
-            stream.attributes[name] = value  # type: ignore[assignment]
+            stream.attributes[name] = value
         with stream.step() as step:
             step["U"], step["V"], step["step"] = np.zeros((2, 3, 4)), np.zeros((2, 3, 5)), 7
             mesh = mesh_attributes(attributes)

@@ -93,7 +93,7 @@ def test_dropped_step_is_told_with_the_retention(flow: str) -> None:
 def test_workers_share_a_running_stream_s_steps_by_its_cursor(reservation: str) -> None:
     address = f"{reservation}/live"
 
-    @ray.remote
+    @ray.remote  # type: ignore[untyped-decorator]
     def train(address: str) -> list[tuple[int, float]]:
         samples = StreamSamples(address, ["T"], consumer="train", distribution="on_demand", timeout=120)
         return [(sample["step"], float(sample["T"].mean())) for sample in samples]
@@ -105,8 +105,8 @@ def test_workers_share_a_running_stream_s_steps_by_its_cursor(reservation: str) 
                 step["T"] = temperature(number)
     found = sorted(sample for samples in ray.get(workers, timeout=300) for sample in samples)
     assert found == [(number, pytest.approx(temperature(number).mean())) for number in range(12)]
-    with forebay.open(address) as stream:
-        assert [known.position for known in stream.info.consumers if known.name == "train"] == [12]
+    with forebay.open(address) as reader:
+        assert [known.position for known in reader.info.consumers if known.name == "train"] == [12]
 
 
 def test_planner_sees_sizes_and_refusals_name_the_reason(flow: str) -> None:
