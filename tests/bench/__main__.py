@@ -50,7 +50,7 @@ _BY_NAME = ("consumers",)
 
 def _consumers() -> list[Suite]:
     from tests.bench.suites.arrays import arrays_over_steps, many_steps_as_dataset
-    from tests.bench.suites.pictures import drawing, producer_with_consumers, sinograms
+    from tests.bench.suites.pictures import drawing, live_frames, producer_with_consumers, sinograms
     from tests.bench.suites.python_views import computing_in_place, views
 
     return [
@@ -60,6 +60,7 @@ def _consumers() -> list[Suite]:
         views(),
         many_steps_as_dataset(),
         drawing(),
+        live_frames(),
         sinograms(),
         producer_with_consumers(),
     ]

@@ -58,7 +58,8 @@ class ScenePicture:
         self.window.SetMultiSamples(0)  # the smoothing below costs half as much without a graphics card
         self.window.SetSize(*scene.size)
         self.window.AddRenderer(self._renderer)
-        self._renderer.UseFXAAOn()
+        if scene.quality is Quality.FULL:
+            self._renderer.UseFXAAOn()
         self._title = self._add_text(0.03, 0.935, 0.030, bold=True)
         self._caption = self._add_text(0.03, 0.935, 0.025, bold=False)
         if scene.axes:

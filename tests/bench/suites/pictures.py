@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import os
 import statistics
@@ -20,12 +21,14 @@ from numpy.typing import NDArray
 
 import forebay
 from forebay.connectors import tomography
-from forebay.viz.scenes.description import OutlineLayer, SceneDescription, SurfaceLayer
+from forebay.viz.scenes.description import OutlineLayer, Quality, SceneDescription, SurfaceLayer
 from forebay.viz.scenes.picture import ScenePicture
+from forebay.viz.scenes.scene_file import load_scene
 from tests.bench.measure import Case, Figures, Row, Suite
 from tests.bench.workbench import MIB, Workbench
+from tests.support.plugin import plugin_library
 
-__all__ = ["drawing", "producer_with_consumers", "sinograms"]
+__all__ = ["drawing", "live_frames", "producer_with_consumers", "sinograms"]
 
 _CELLS = 128
 _ANGLES, _FRAME_ROWS, _COLUMNS = 1024, 512, 1024
@@ -41,6 +44,23 @@ def drawing() -> Suite:
         rows=[Row("frame of 128^3 iso-surface", "arrays in memory", "stream", "memory", "frame_seconds", 0.95)],
         repetitions=3,
         best_of=2,
+    )
+
+
+def live_frames() -> Suite:
+    """The demo's scene of the demo's simulation, as a live view draws it: an answer within a tenth of a second."""
+    return Suite(
+        name="live-frame",
+        cases=[
+            Case("draft", functools.partial(_draw_cylinder, Quality.DRAFT)),
+            Case("full", functools.partial(_draw_cylinder, Quality.FULL)),
+        ],
+        rows=[
+            Row("draft frame of the packed cylinder", "100 ms", "draft", 0.1, "frame_seconds", 1.0),
+            Row("draft frame of the packed cylinder", "full frame", "draft", "full", "frame_seconds"),
+        ],
+        repetitions=3,
+        best_of=1,
     )
 
 
@@ -132,6 +152,33 @@ def _draw_stream(bench: Workbench) -> Figures:
 def _draw_memory(bench: Workbench) -> Figures:
     fields = _spheres(bench.steps(12, 6))
     return _frame_seconds([_MemoryStep(number, {"T": _MemoryVariable(values)}) for number, values in enumerate(fields)])
+
+
+def _draw_cylinder(quality: Quality, bench: Workbench) -> Figures:
+    example = Path(__file__).resolve().parents[3] / "examples" / "01_packed_cylinder"
+    program = Path(os.environ["FOREBAY_BUILD_DIR"], "examples", "01_packed_cylinder", "packed_cylinder")
+    steps = bench.steps(12, 6)
+    picture = ScenePicture(dataclasses.replace(load_scene(example / "scene.toml"), quality=quality))
+    with bench.instance(512 * MIB) as instance:
+        subprocess.run(
+            [program, "--config", example / "adios2.xml", f"--steps={steps}", "--checkpoint-every=0"],
+            env={
+                **os.environ,
+                **instance.environment,
+                "FOREBAY_STREAM": instance.address(),
+                "ADIOS2_PLUGIN_PATH": str(plugin_library().parent),
+            },
+            stdout=subprocess.DEVNULL,
+            check=True,
+        )
+        seconds = []
+        with forebay.open(instance.address()) as stream:
+            for step in [*stream, *stream]:
+                began = time.perf_counter()
+                picture.show(step)
+                picture.render()
+                seconds.append(time.perf_counter() - began)
+    return {"frame_seconds": statistics.median(seconds[2:])}
 
 
 def _frame(number: int) -> NDArray[np.uint16]:
