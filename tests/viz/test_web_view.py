@@ -103,6 +103,16 @@ def requested_hosts(browser: Any) -> set[str]:
     return set(found)
 
 
+def listening_addresses(port: int) -> set[str]:
+    """Where a port is open, as /proc writes it."""
+    lines = [
+        line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]
+    ]
+    return {
+        where.partition(":")[0] for _, where, _, state, *_ in lines if state == "0A" and where.endswith(f":{port:04X}")
+    }
+
+
 @pytest.mark.timeout(300)
 def test_page_follows_and_the_slider_chooses(reservation: str, tmp_path: Path, browser: Any) -> None:
     address = f"{reservation}/flow"
@@ -222,4 +232,6 @@ def test_token_is_in_a_file_of_the_user_alone(flow: str, tmp_path: Path, monkeyp
         assert view.url.endswith(keys[0].read_text())
         command = Path(f"/proc/{view.process.pid}/cmdline").read_text()
         assert keys[0].read_text() not in command
+        port = int(re.findall(r":(\d+)/", view.url)[0])
+        assert listening_addresses(port) == {"0100007F"}, "others than this machine can connect"
     assert not keys[0].exists()

@@ -144,7 +144,14 @@ class ForebayStream(VTKPythonAlgorithmBase):
         assert self._stream is not None
         names = [name.strip() for name in self._names.split(",") if name.strip()]
         with self._stream[number] as step:
-            return Grid.of_step(step, names or None)
+            grid = Grid.of_step(step, names or None)
+        if grid.edges is not None:
+            raise forebay.UnsupportedError(
+                "the cells have different sides, which this source does not show: publish the stream with "
+                "--for paraview --format xdmf",
+                f"stream {self._stream.address}@{number}",
+            )
+        return grid
 
     def _close(self) -> None:
         stream, self._stream = self._stream, None

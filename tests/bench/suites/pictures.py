@@ -89,6 +89,7 @@ def producer_with_consumers() -> Suite:
 @dataclass(frozen=True, slots=True)
 class _MemoryVariable:
     array: NDArray[Any]
+    dims: None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
