@@ -15,7 +15,7 @@ from PIL import Image
 
 import forebay
 from forebay.viz.fragments import walk_file
-from forebay.viz.scenes.description import SliceLayer, SurfaceLayer
+from forebay.viz.scenes.description import Camera, CameraStop, SliceLayer, SurfaceLayer
 from forebay.viz.scenes.scene_file import load_scene
 from tests.viz.conftest import write_flow
 
@@ -244,6 +244,17 @@ def test_missing_variable_names_the_step(flow: str, tmp_path: Path) -> None:
         ("[[layer]]\nkind = 'points'\npositions = 'p'\nsize = 0", "size is above 0"),
         ("size = [321, 200]\n[[layer]]\nkind = 'outline'", "even width and height"),
         ("[camera]\ndirection = [0, 0]\n[[layer]]\nkind = 'outline'", "direction is 3 numbers"),
+        ("[[camera.path]]\nstep = 0\n[[layer]]\nkind = 'outline'", r"\[\[camera.path\]\] 1 needs direction"),
+        (
+            "[[camera.path]]\nstep = 5\ndirection = [1, 0, 0]\n[[camera.path]]\nstep = 5\ndirection = [0, 1, 0]\n"
+            "[[layer]]\nkind = 'outline'",
+            "grow, but 5 comes after 5",
+        ),
+        (
+            "[[camera.path]]\nstep = 0\ndirection = [1, 0, 0]\n[[camera.path]]\nstep = 5\ndirection = [-2, 0, 0]\n"
+            "[[layer]]\nkind = 'outline'",
+            "opposite to the one before",
+        ),
         ("quality = 'best'\n[[layer]]\nkind = 'outline'", "quality is draft or full"),
         ("axes = 1\n[[layer]]\nkind = 'outline'", "axes is true or false"),
         ("[[layer]]\nkind = 'cutaway'\nvariable = 'u'", r"layer 1 \(cutaway\) needs solid"),
@@ -362,3 +373,28 @@ def test_nothing_to_see_is_drawn_as_nothing(reservation: str, tmp_path: Path) ->
     done = view(f"{reservation}/empty", "--scene", scene_file(tmp_path, text), "--out", str(tmp_path / "p.png"))
     assert done.returncode == 1
     assert "none (0, 4, 4)" in done.stderr
+
+
+def test_camera_goes_along_its_path(reservation: str, tmp_path: Path) -> None:
+    path = (CameraStop(0, (0.0, 0.0, 2.0)), CameraStop(4, (1.0, 0.0, 0.0), zoom=2.0))
+    camera = Camera(path=path)
+    half = 0.5**0.5
+    for step, direction, zoom in ((0, (0, 0, 1), 1), (2, (half, 0, half), 1.5), (4, (1, 0, 0), 2), (9, (1, 0, 0), 2)):
+        found = camera.at(step)
+        assert found[0] == pytest.approx(direction)
+        assert found[1] == zoom
+    # Of a cut perpendicular to z one sees all from above, and its edge from the side.
+    write_flow(f"{reservation}/flow", 0, 5)
+    text = SCENE.replace("direction = [0.0, 0.0, 1.0]\n", "").replace(
+        "[[layer]]",
+        "[[camera.path]]\nstep = 0\ndirection = [0, 0, 1]\n[[camera.path]]\nstep = 4\ndirection = [1, 0, 0]\n[[layer]]",
+    )
+    seen = []
+    for step in (0, 2, 4):
+        out = tmp_path / f"{step}.png"
+        done = view(f"{reservation}/flow@{step}", "--scene", scene_file(tmp_path, text), "--out", str(out))
+        assert done.returncode == 0, done.stderr
+        with Image.open(out) as image:
+            pixels = np.asarray(image.convert("RGB")).astype(int)[60:190]
+        seen.append(int((pixels.max(2) > 60).sum()))
+    assert seen[0] > seen[1] > 10 * seen[2]
