@@ -178,6 +178,13 @@ SUITES: dict[str, Suite] = {
         extras=("postgresql",),
         packages=("postgresql",),
     ),
+    "mpi": Suite(
+        "MPI programs in C, Fortran and Python under MPICH's launcher; ADIOS2_DIR names an ADIOS2 with MPI for most",
+        (Pytest(("tests/mpi",), per_core=0),),
+        seconds_max=3600,
+        extras=("mpi",),
+        packages=("mpich", "libmpich-dev", "gfortran"),
+    ),
     "ray": Suite(
         "Ray datasets over streams; Ray is installed for this suite only",
         (Pytest(("tests/ray",), per_core=0),),
