@@ -61,7 +61,7 @@ class DeadlyWorkday(Workday):
         self.instance.up()
 
     def _note_death(self) -> None:
-        assert self._armed, "it died twice"
+        assert self._armed, f"it died twice\n{self.instance.logs()}"
         self._armed = False
         self.deaths += 1
 
