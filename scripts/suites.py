@@ -197,6 +197,12 @@ SUITES: dict[str, Suite] = {
         (Program(("scripts/snakemake-environment",)), Pytest(("tests/workflows",))),
         seconds_max=900,
     ),
+    "snakemake": Suite(
+        "Snakemake and its rules killed at each place, and run again",
+        (Program(("scripts/snakemake-environment",)), Pytest(("tests/snakemake",))),
+        seconds_max=900,
+        when=When.DEEP,
+    ),
     "physics": Suite(
         "the flow that the packed-cylinder example computes, against known solutions",
         (Pytest(("tests/physics",)),),

@@ -78,6 +78,7 @@ from forebay.sizes import format_size, parse_size
 from forebay.step import Step
 from forebay.step_metadata import StepMetadata, StepsMetadata, VariableLayout, VariableMetadata
 from forebay.stream import Stream
+from forebay.ticket import Ticket, open_step
 from forebay.variable import Block, Variable
 from forebay.writable_stream import WritableStream
 from forebay.writing import AttributesBeingWritten, StepBeingWritten
@@ -144,6 +145,7 @@ __all__ = [
     "StreamInterruptedError",
     "StreamNotFoundError",
     "StreamStatus",
+    "Ticket",
     "UnsupportedError",
     "Variable",
     "VariableLayout",
@@ -157,6 +159,7 @@ __all__ = [
     "joined_dimension",
     "launcher_rank",
     "open",
+    "open_step",
     "parse_size",
     "server_socket",
 ]
