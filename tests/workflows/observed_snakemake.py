@@ -11,8 +11,9 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
-import snakemake_storage_plugin_forebay as plugin
+import snakemake_storage_plugin_forebay as plugin  # type: ignore[import-untyped]
 from snakemake.cli import main
 
 what, subject, *arguments = sys.argv[1:]
@@ -22,7 +23,7 @@ counts = {"exists": 0, "size": 0, "mtime": 0, "round_trips": 0}
 def count(name: str) -> None:
     original = getattr(plugin.StorageObject, name)
 
-    def counted(self):
+    def counted(self: Any) -> Any:
         before = self.provider.snapshots.round_trips
         try:
             return original(self)
@@ -36,7 +37,7 @@ def count(name: str) -> None:
 def die_after(name: str) -> None:
     original = getattr(plugin.StorageObject, name)
 
-    def dies(self):
+    def dies(self: Any) -> None:
         original(self)
         os.kill(os.getpid(), signal.SIGKILL)
 

@@ -4,17 +4,20 @@
 ``FOREBAY_ROOT`` names an instance with the reservation `wf`, whose stream `flow` has steps.
 """
 
-import snakemake_storage_plugin_forebay as plugin
+from pathlib import Path
+from typing import Any
+
+import snakemake_storage_plugin_forebay as plugin  # type: ignore[import-untyped]
 from snakemake_interface_storage_plugins.tests import TestStorageBase
 
 
-class ForebayStorage(TestStorageBase):
+class ForebayStorage(TestStorageBase):  # type: ignore[misc]
     """What all of them share."""
 
-    def get_storage_provider_cls(self):
+    def get_storage_provider_cls(self) -> Any:
         return plugin.StorageProvider
 
-    def get_storage_provider_settings(self):
+    def get_storage_provider_settings(self) -> Any:
         return plugin.StorageProviderSettings()
 
 
@@ -25,10 +28,10 @@ class TestFiles(ForebayStorage):
     files_only = False
     touch = True
 
-    def get_query(self, tmp_path):
+    def get_query(self, tmp_path: Path) -> str:
         return "forebay://wf/files/results/test.txt"
 
-    def get_query_not_existing(self, tmp_path):
+    def get_query_not_existing(self, tmp_path: Path) -> str:
         return "forebay://wf/files/results/nothing.txt"
 
 
@@ -40,10 +43,10 @@ class TestSteps(ForebayStorage):
     touch = True
     query = "forebay://wf/flow@3"
 
-    def get_query(self, tmp_path):
+    def get_query(self, tmp_path: Path) -> str:
         return self.query
 
-    def get_query_not_existing(self, tmp_path):
+    def get_query_not_existing(self, tmp_path: Path) -> str:
         return self.query.replace("@3", "@17")
 
 
@@ -60,5 +63,5 @@ class TestStepsAsBp5(TestSteps):
 class TestStreams(TestSteps):
     query = "forebay://wf/flow"
 
-    def get_query_not_existing(self, tmp_path):
+    def get_query_not_existing(self, tmp_path: Path) -> str:
         return "forebay://wf/nothing"
