@@ -20,6 +20,7 @@ from tests.bench.suites.durable import durable_steps
 from tests.bench.suites.latency import small_step_latency
 from tests.bench.suites.live import live_reader
 from tests.bench.suites.lost_writer import lost_writer
+from tests.bench.suites.many_reservations import many_reservations
 from tests.bench.suites.metadata import many_steps, many_variables, restart
 from tests.bench.suites.peak_memory import slow_reader_memory
 from tests.bench.suites.read import committed_steps
@@ -41,7 +42,7 @@ SUITES: dict[str, Callable[[], list[Suite]]] = {
     "metadata": lambda: [many_variables(), many_steps(), restart()],
     "durable": lambda: [durable_steps()],
     "stage-out": lambda: [staged_steps()],
-    "slurm": lambda: [locked_calls()],
+    "slurm": lambda: [locked_calls(), many_reservations()],
     "consumers": lambda: _consumers(),
 }
 #: Needs large packages: only by name.

@@ -187,7 +187,7 @@ async def _watch_server(
     while True:
         if slurm is not None:
             with contextlib.suppress(DisconnectedError):
-                await slurm.write_books()
+                await slurm.write_books_at_leisure()
                 if seen is not None and time.monotonic() - swept_at > slurm.settings.sweep_seconds:
                     swept_at = time.monotonic()
                     await slurm.sweep()

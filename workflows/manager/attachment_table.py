@@ -136,7 +136,9 @@ class AttachmentTable:
             else:
                 connection.execute(_attachments.update().where(_attachments.c.id == known["id"]).values(values))
             connection.execute(_unattached.delete().where(_unattached.c.reservation == wish.reservation))
-            return _row(connection.execute(_attachments.select().where(_same(wish))).mappings().one())
+            row = _row(connection.execute(_attachments.select().where(_same(wish))).mappings().one())
+        self._database.note("attachments", wish.reservation)
+        return row
 
     def extend(self, wish: AttachmentRow) -> AttachmentRow:
         """Gives a holder another end; NotFoundError if it is not attached."""
@@ -170,7 +172,8 @@ class AttachmentTable:
                         reason="",
                     )
                 )
-            return True
+        self._database.note("attachments", row.reservation)
+        return True
 
     def doom(self, name: str) -> None:
         """The reservation is to be destroyed: from now on nobody attaches to it.
@@ -189,6 +192,7 @@ class AttachmentTable:
                 .where(reservations_table.c.name == name)
                 .values(state=ReservationState.DESTROYING, force=False)
             )
+        self._database.note("reservations", name)
 
     def must_be_free(self, name: str) -> None:
         """RefusedError if somebody is attached."""
@@ -238,9 +242,10 @@ class AttachmentTable:
         """The reservations whose last holder has left, the longest first."""
         with self._database.look() as connection:
             # One that was made persistent since is not to go.
-            wanted = _unattached.c.reservation.in_(
-                sql.select(reservations_table.c.name).where(reservations_table.c.persistent.is_(False))
+            persistent = sql.select(reservations_table.c.persistent).where(
+                reservations_table.c.name == _unattached.c.reservation
             )
+            wanted = persistent.scalar_subquery().is_(False)
             rows = connection.execute(_unattached.select().where(wanted).order_by(_unattached.c.since_ns)).mappings()
             return [UnattachedRow(**row) for row in rows]
 

@@ -26,6 +26,7 @@ from forebay.manager.stage_state import StageState
 from forebay.workflows.manager.database_engine import DatabasePlace, connect_to, readable_error
 from forebay.workflows.manager.schema import bring_up_to_date, metadata, try_change
 from forebay.workflows.manager.states import ReservationState
+from forebay.workflows.manager.touched_rows import TouchedRows
 
 __all__ = ["Database", "Held", "ReservationRow", "StageRow", "metadata", "reservations_table"]
 
@@ -150,10 +151,22 @@ class Database:
             The instance that it must belong to, if several could share it: a file belongs to whoever has it.
         """
         self._engine, self._where = connect_to(place)
+        self._followers: list[TouchedRows] = []
         is_sqlite = self._engine.dialect.name == "sqlite"
         self._writing: AbstractContextManager[Any] = threading.Lock() if is_sqlite else contextlib.nullcontext()
         with self._readable_errors(), self._engine.begin() as connection:
             bring_up_to_date(connection, self._where, "" if isinstance(place, Path) else root)
+
+    def follow(self) -> TouchedRows:
+        """From now on notes there which reservations, jobs and reservations' attachments have changed."""
+        touched = TouchedRows()
+        self._followers.append(touched)
+        return touched
+
+    def note(self, table: str, key: int | str) -> None:
+        """A change of this row has been made."""
+        for touched in self._followers:
+            touched.note(table, key)
 
     def close(self) -> None:
         """Closes all connections."""
@@ -192,6 +205,7 @@ class Database:
             known = _reservations.update().where(_reservations.c.name == row.name)
             if not connection.execute(known.values(values)).rowcount:
                 connection.execute(_reservations.insert().values(values))
+        self.note("reservations", row.name)
 
     def set_reservation_state(self, name: str, state: ReservationState, *, force: bool = False) -> None:
         """Changes what is to become of one."""
@@ -199,11 +213,13 @@ class Database:
             connection.execute(
                 _reservations.update().where(_reservations.c.name == name).values(state=state, force=force)
             )
+        self.note("reservations", name)
 
     def forget_reservation(self, name: str) -> None:
         """Removes one."""
         with self.change() as connection:
             connection.execute(_reservations.delete().where(_reservations.c.name == name))
+        self.note("reservations", name)
 
     # Stages
 

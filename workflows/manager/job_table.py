@@ -101,13 +101,23 @@ class JobTable:
             )
             assert inserted.inserted_primary_key is not None
             row_id = inserted.inserted_primary_key[0]
-            return _row(connection.execute(_jobs.select().where(_jobs.c.id == row_id)).mappings().one())
+            row = _row(connection.execute(_jobs.select().where(_jobs.c.id == row_id)).mappings().one())
+        self._database.note("jobs", row.id)
+        return row
 
     def change(self, row_id: int, **values: Any) -> JobRow:
         """Changes one; returns it as it is now."""
         with self._database.change() as connection:
             connection.execute(_jobs.update().where(_jobs.c.id == row_id).values(**values, changed_ns=time.time_ns()))
-            return _row(connection.execute(_jobs.select().where(_jobs.c.id == row_id)).mappings().one())
+            row = _row(connection.execute(_jobs.select().where(_jobs.c.id == row_id)).mappings().one())
+        self._database.note("jobs", row_id)
+        return row
+
+    def numbered(self, row_id: int) -> JobRow | None:
+        """The run of that number."""
+        with self._database.look() as connection:
+            row = connection.execute(_jobs.select().where(_jobs.c.id == row_id)).mappings().first()
+            return None if row is None else _row(row)
 
     def current(self, token: str) -> JobRow | None:
         """The newest run of a token."""
@@ -123,6 +133,12 @@ class JobTable:
             query = query.where(_jobs.c.state.in_(list(states)))
         with self._database.look() as connection:
             return [_row(row) for row in connection.execute(query).mappings()]
+
+    def uses_as_own(self, reservation: str) -> bool:
+        """A run made it for itself, and it is not gone."""
+        wanted = sql.and_(_jobs.c.reservation == reservation, _jobs.c.state != JobState.GONE)
+        with self._database.look() as connection:
+            return connection.execute(sql.select(_jobs.c.id).where(wanted).limit(1)).first() is not None
 
     def forget_old(self, kept: int) -> None:
         """Removes the runs of which nothing is left, except the newest ones."""

@@ -93,7 +93,7 @@ class SlurmJobs:
         self._instance_variables = instance_variables
         self._turns = Turns()
         self.persistents = Persistents(database, reservations, attachments, settings)
-        self.books = Books(root, settings, database, link, reservations.pools, self.persistents.all, self._environment)
+        self.books = Books(root, settings, database, link, reservations.pools, self._environment)
 
     def check(self, directives: Directives) -> None:
         """Refuses at submission what could only wait for ever.
@@ -251,6 +251,10 @@ class SlurmJobs:
     async def write_books(self) -> None:
         """Brings what Slurm is told up to date."""
         await _in_thread(self.books.refresh)
+
+    async def write_books_at_leisure(self) -> None:
+        """Brings up to date, too, what has changed without a call: free space, and long tables."""
+        await _in_thread(self.books.refresh, at_leisure=True)
 
     async def _account_of(self, token: str) -> str:
         """Slurm's account of the job, if the centre has given it a quota here."""

@@ -87,9 +87,12 @@ def sync_tree(path: Path) -> None:
         os.close(descriptor)
 
 
-def write_whole(path: Path, text: str, *, mode: int | None = None, owner: int | None = None) -> None:
-    """Replaces a small text file: written under another name, synced, renamed, the directory synced. With these
-    permissions, else as the umask says; of this user, else of the process's.
+def write_whole(
+    path: Path, text: str, *, mode: int | None = None, owner: int | None = None, durable: bool = True
+) -> None:
+    """Replaces a text file: written under another name, synced, renamed, the directory synced. With these permissions,
+    else as the umask says; of this user, else of the process's. `durable=False`: nothing is synced, for what can be
+    made again.
     """
     partial = partial_path(path)
     try:
@@ -100,12 +103,14 @@ def write_whole(path: Path, text: str, *, mode: int | None = None, owner: int | 
                 os.fchmod(file.fileno(), mode)
             if owner is not None:
                 os.fchown(file.fileno(), owner, -1)
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
         partial.replace(path)
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
-    sync_directory(path.parent)
+    if durable:
+        sync_directory(path.parent)
 
 
 def publish(partial: Path, output: Path) -> None:
