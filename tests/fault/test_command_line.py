@@ -139,6 +139,8 @@ FAILURES = [
     ("cluster up --capacity much --folder {missing}", "much"),
     ("cluster status --folder {missing}", "forebay cluster up"),
     ("cluster exec --folder {missing} 1 -- true", "forebay cluster up"),
+    ("stage-out r/flow {missing} --into flow.txt", ".h5"),
+    ("stage-out r/flow {missing} --into flow.h5 --format bp5", "hdf5"),
     ("render r/nothing --out {missing} --timeout 0.1", "nothing"),
     ("render r/flow --out {missing} --size wide", "wide"),
 ]

@@ -13,6 +13,7 @@ from rich.text import Text
 
 import forebay
 from forebay import Address, Step, Stream
+from forebay.cli.arguments import stream_names
 from forebay.cli.chosen import chosen
 from forebay.cli.following import TimeoutOption, needs_packages, tells_interruption
 from forebay.cli.output import JsonOption, console, error_console, print_json
@@ -41,7 +42,12 @@ app = typer.Typer(add_completion=False)
 @app.command("view", epilog="Example: forebay view run1/flow --scene flow.toml --movie flow.mp4")
 def view(
     stream: Annotated[
-        str, typer.Argument(metavar="RES/STREAM[@STEP]", help="The stream, for example run1/flow, or one step of it.")
+        str,
+        typer.Argument(
+            metavar="RES/STREAM[@STEP]",
+            help="The stream, for example run1/flow, or one step of it.",
+            autocompletion=stream_names,
+        ),
     ],
     scene_file: SceneOption = None,
     out: Annotated[

@@ -22,6 +22,7 @@ from forebay.workflows.staging.checksum import forget_cached_pages
 __all__ = [
     "LOCK_NAME",
     "destination_lock",
+    "discard",
     "make_directory",
     "partial_path",
     "publish",
@@ -131,6 +132,13 @@ def remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
+
+
+def discard(path: Path) -> None:
+    """Removes it under a name that says so: what is left of it after a death is removed by the next run."""
+    doomed = path.with_name(f".{path.name.removeprefix('.')}.replaced-{secrets.token_hex(4)}")
+    path.rename(doomed)
+    remove(doomed)
 
 
 def remove_leftovers(directory: Path, outputs: Collection[str] | None = None) -> None:
