@@ -35,7 +35,9 @@ def status(
         pools, queue, reservations = manager.pools(), manager.queue(), manager.reservations()
         jobs = [job for job in manager.jobs() if all_jobs or job["state"] != "gone"]
     if as_json:
-        print_json({"pools": pools, "queue": queue, "reservations": reservations, "jobs": jobs, "attachments": attachments})
+        print_json(
+            {"pools": pools, "queue": queue, "reservations": reservations, "jobs": jobs, "attachments": attachments}
+        )
         return
     for pool in pools:
         waiting = f", {format_size(pool['waiting_bytes'])} waited for" if pool["waiting_bytes"] else ""
