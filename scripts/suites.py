@@ -203,6 +203,13 @@ SUITES: dict[str, Suite] = {
         seconds_max=900,
         when=When.DEEP,
     ),
+    "beamline": Suite(
+        "scans by Bluesky and EPICS PV Access, their records, and the chain behind a detector",
+        (Program(("scripts/snakemake-environment",)), Pytest(("tests/beamline",))),
+        seconds_max=600,
+        when=When.DEEP,
+        extras=("beamline", "tomography"),
+    ),
     "physics": Suite(
         "the flow that the packed-cylinder example computes, against known solutions",
         (Pytest(("tests/physics",)),),
