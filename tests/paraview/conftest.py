@@ -30,8 +30,9 @@ def display() -> Iterator[None]:
             pytest.skip(f"{program} is not installed: apt-get install paraview python3-paraview xvfb")
     with ExitStack() as stack:
         theirs, ours = os.pipe()
+        # Without -noreset it begins anew when its last client has gone, and refuses the next one meanwhile.
         xvfb = subprocess.Popen(
-            ["Xvfb", "-displayfd", str(ours), "-screen", "0", "1280x1024x24", "-nolisten", "tcp"],
+            ["Xvfb", "-displayfd", str(ours), "-screen", "0", "1280x1024x24", "-nolisten", "tcp", "-noreset"],
             pass_fds=(ours,),
             stderr=subprocess.DEVNULL,
         )
