@@ -15,7 +15,7 @@ import pytest
 
 import forebay
 import forebay.adios2
-from tests.integration.test_adios2_run import run as run_stock_program
+from tests.support.adios2_programs import run as run_stock_program
 from tests.support.processes import PythonProcess
 
 XML = """<adios-config><io name="flow"><engine type="Plugin">
