@@ -95,6 +95,8 @@ class Suite:
     sweep_seed: int | None = None
 
 
+_SLURM = ("slurmctld", "slurmd", "slurm-client", "python3", "python3-venv")
+
 SUITES: dict[str, Suite] = {
     "unit": Suite(
         "each layer and package by itself",
@@ -166,9 +168,16 @@ SUITES: dict[str, Suite] = {
     "slurm": Suite(
         "jobs with #DW lines under a real Slurm on this machine",
         # One Slurm and one ordinary user for all of them.
-        (Pytest(("tests/slurm",), per_core=0),),
+        (Pytest(("tests/slurm/jobs",), per_core=0),),
         seconds_max=900,
-        packages=("slurmctld", "slurmd", "slurm-client", "python3", "python3-venv"),
+        packages=_SLURM,
+    ),
+    "slurm-faults": Suite(
+        "jobs that are cancelled, stages that fail and daemons that die, under a real Slurm",
+        (Pytest(("tests/slurm/faults",), per_core=0),),
+        seconds_max=1800,
+        when=When.DEEP,
+        packages=_SLURM,
     ),
     "postgresql": Suite(
         "the manager's tests with its database in a PostgreSQL that they start",

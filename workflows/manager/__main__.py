@@ -43,6 +43,7 @@ from forebay.workflows.manager.why import Why
 from forebay.workflows.slurm.calls import build_router
 from forebay.workflows.slurm.jobs import SlurmJobs
 from forebay.workflows.slurm.settings import SlurmSettings
+from forebay.workflows.slurm.waiting import WaitingJobs
 from forebay.workflows.staging.publication import write_whole
 
 _log = logging.getLogger("forebay.manager")
@@ -114,8 +115,11 @@ async def _serve(instance: Instance, listener: socket.socket, ready_fd: int | No
         changed=changed,
     )
     attachments = Attachments(database, reservations)
-    settings.app.include_router(build_attachment_router(attachments, Why(database)))
+    why = Why(database)
+    settings.app.include_router(build_attachment_router(attachments, why))
     slurm = _serve_slurm(settings.app, database, link, supervisor, reservations, attachments, slow_calls, instance)
+    if slurm is not None:
+        why.of_waiting_job = WaitingJobs(database, slurm.settings.scontrol).tell
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, request_exit)
     await asyncio.to_thread(attachments.start)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from forebay.durations import format_duration
@@ -56,6 +56,8 @@ class Why:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        #: What a scheduler says of a job that it has not reported to the manager yet.
+        self.of_waiting_job: Callable[[str, Peer], list[Answer]] = lambda _token, _peer: []
         self._attachments = AttachmentTable(database)
         self._jobs = JobTable(database)
         self._queue = QueueTable(database)
@@ -94,7 +96,9 @@ class Why:
         if not what.isdecimal():
             return
         job = self._jobs.current(what)
-        if job is not None and _may_see(job.owner_uid, peer):
+        if job is None:
+            yield from self.of_waiting_job(what, peer)
+        elif _may_see(job.owner_uid, peer):
             yield self._of_job(job)
         for stage in self._database.stages():
             if stage.id == int(what) and _may_see(stage.owner_uid, peer):

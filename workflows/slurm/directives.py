@@ -332,7 +332,8 @@ def _inside(text: str) -> tuple[str, str]:
 
 
 def _outside(text: str) -> str:
-    if not text.startswith("/"):
+    # %d is the folder in which the job was submitted.
+    if not text.startswith(("/", "%d/")) and text != "%d":
         raise InvalidArgumentError(f'"{text[:200]}" is no absolute path')
     if "$DW_" in text or "${DW_" in text:
         raise InvalidArgumentError(f'"{text[:200]}" must lie outside of the scratch')

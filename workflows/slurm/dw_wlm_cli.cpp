@@ -10,7 +10,6 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
@@ -205,10 +204,10 @@ std::string request_of(const std::vector<std::string>& arguments, const std::str
   std::string target = "/slurm?";
   for (const std::string& argument : arguments) target += "a=" + encoded(argument) + "&";
   if (const std::string path = option(arguments, "--nodehostnamefile"); !path.empty()) {
-    // One node a line. The manager opens no file of Slurm's.
+    // One node a line, behind the script. The manager opens no file of Slurm's.
     if (const auto nodes = read_file(path, file_bytes_max)) {
-      const auto count = std::count(nodes->begin(), nodes->end(), '\n');
-      target += "a=--node-count&a=" + std::to_string(count) + "&";
+      target += "a=--script-bytes&a=" + std::to_string(script.size()) + "&";
+      script += *nodes;
     }
   }
   return "POST " + target + " HTTP/1.1\r\nHost: manager\r\nConnection: close\r\n" +

@@ -42,6 +42,8 @@ from forebay.workflows.manager.states import JobState
 from forebay.workflows.manager.supervisor import StageSupervisor
 from forebay.workflows.slurm.books import Books
 from forebay.workflows.slurm.directives import Directives
+from forebay.workflows.slurm.node_folders import PRIVATE
+from forebay.workflows.slurm.node_names import parse_node_names
 from forebay.workflows.slurm.persistents import Persistents
 from forebay.workflows.slurm.processes import (
     expand_symbols,
@@ -64,7 +66,6 @@ _T = TypeVar("_T")
 _STAGE_WAIT_SECONDS = 10.0
 _JOBS_KEPT = 1000
 _UMASK = 0o022
-_PRIVATE = ".private"
 
 
 class SlurmJobs:
@@ -169,29 +170,27 @@ class SlurmJobs:
         """What the job's files may take."""
         return (await self._existing(token)).capacity_bytes
 
-    async def pre_run(self, token: str, raw: Directives, node_count: int) -> None:
-        """The job is about to run. `raw`: the script's own lines; only they have `#FB`."""
+    async def pre_run(self, token: str, raw: Directives, nodes: tuple[str, ...] | None) -> None:
+        """The job is about to run. `raw`: the script's own lines; only they have `#FB`. `nodes`: None if the scheduler
+        does not pass them.
+        """
         async with self._turns.of(token):
             job = await self._existing(token)
             if job.state in (JobState.POST_RUN, JobState.DATA_OUT, JobState.DRAINED):
                 raise RefusedError(f"job {token} is over already: it is in {job.state.value}")
             directives = Directives.from_json(job.directives)
-            if directives.private and node_count > 1:
-                raise InvalidArgumentError(
-                    f"access_mode=private works on one node, and the job has {node_count}; ask for one node, or use "
-                    "striped. `scontrol release` runs the job again"
-                )
-            streams = raw.streams
-            if any("%" in f"{stream.destination}{stream.stream}" for stream in streams):
+            if nodes is None and (directives.private or self.settings.nodes):
                 fields = await job_fields(self.settings.scontrol, token)
-                user = pwd.getpwuid(job.owner_uid).pw_name
-                streams = tuple(
-                    replace(stream, destination=expand_symbols(stream.destination, token, user, fields))
-                    for stream in streams
-                )
-            document = replace(directives, streams=streams).as_json()
+                nodes = tuple(parse_node_names(fields.get("NodeList", "")))
+            try:
+                self._check_nodes(directives, nodes or ())
+            except InvalidArgumentError as error:
+                await self._note(job, f"pre_run: {error.what}")
+                raise
+            own = await self.expanded(token, job.owner_uid, Directives(streams=raw.streams))
+            document = replace(directives, streams=own.streams).as_json()
             await self._change(
-                job, state=JobState.RUNNING, directives=document, quiet=False, node_count=node_count, reason=""
+                job, state=JobState.RUNNING, directives=document, quiet=False, node_count=len(nodes or "1"), reason=""
             )
             await self.write_books()
 
@@ -256,6 +255,46 @@ class SlurmJobs:
         """Brings up to date, too, what has changed without a call: free space, and long tables."""
         await _in_thread(self.books.refresh, at_leisure=True)
 
+    async def expanded(self, token: str, uid: int, directives: Directives) -> Directives:
+        """The directives with Slurm's symbols replaced in their paths. Slurm does that itself in `#DW` lines, unless a
+        line has a backslash.
+
+        Raises
+        ------
+        InvalidArgumentError
+            A symbol is not known, or Slurm does not say what it stands for.
+        """
+        texts = [text for stage in directives.files for text in (stage.inside, stage.outside)]
+        if not any("%" in text for text in [*texts, *(stream.destination for stream in directives.streams)]):
+            return directives
+        fields = await job_fields(self.settings.scontrol, token)
+        user = pwd.getpwuid(uid).pw_name
+
+        def expand(text: str) -> str:
+            return expand_symbols(text, token, user, fields)
+
+        return replace(
+            directives,
+            files=tuple(
+                replace(stage, inside=expand(stage.inside), outside=expand(stage.outside)) for stage in directives.files
+            ),
+            streams=tuple(replace(stream, destination=expand(stream.destination)) for stream in directives.streams),
+        )
+
+    def _check_nodes(self, directives: Directives, nodes: tuple[str, ...]) -> None:
+        if directives.private and len(nodes) > 1 and not self.settings.node_folder:
+            raise InvalidArgumentError(
+                f"access_mode=private works on one node here, and the job has {len(nodes)}; ask for one node, or use "
+                "striped. `scontrol release` runs the job again"
+            )
+        if self.settings.nodes:
+            blind = sorted(set(nodes) - parse_node_names(self.settings.nodes))
+            if blind:
+                raise InvalidArgumentError(
+                    f"{', '.join(blind[:3])}{' …' if len(blind) > 3 else ''} cannot reach the burst buffer; ask for a "
+                    "partition or feature whose nodes can. `scontrol release` runs the job again"
+                )
+
     async def _account_of(self, token: str) -> str:
         """Slurm's account of the job, if the centre has given it a quota here."""
         accounts = self._reservations.pools.settings.accounts
@@ -273,7 +312,7 @@ class SlurmJobs:
         info = self._reservations.create(self._wish(job, pool, account), queues=False)
         self._attachments.attach_job(job.reservation, holder, job.owner_uid)
         if directives.private:
-            folder = Path(info.files_path) / _PRIVATE
+            folder = Path(info.files_path) / PRIVATE
             if not folder.exists():
                 folder.mkdir(mode=0o700)
                 os.chown(folder, job.owner_uid, job.owner_gid, follow_symlinks=False)
@@ -429,7 +468,8 @@ class SlurmJobs:
             files = self._files_path(job.reservation)
             variables["DW_JOB_STRIPED"] = f"{files}/"
             if directives.private:
-                variables["DW_JOB_PRIVATE"] = f"{files}/{_PRIVATE}/"
+                folder = self.settings.node_folder
+                variables["DW_JOB_PRIVATE"] = f"{folder}/{job.token}/" if folder else f"{files}/{PRIVATE}/"
         for name in directives.persistents:
             files = self._files_path(name)
             variables[f"DW_PERSISTENT_STRIPED_{name.replace('-', '_').replace('.', '_')}"] = f"{files}/"

@@ -12,6 +12,7 @@ from forebay.errors import InvalidArgumentError
 from forebay.sizes import parse_size
 from forebay.workflows.manager.configuration import check_table
 from forebay.workflows.manager.states import JobState
+from forebay.workflows.slurm.node_names import parse_node_names
 
 __all__ = ["SlurmSettings"]
 
@@ -36,6 +37,10 @@ class SlurmSettings:
     quarantine_days: float = 14.0  #: how long data is kept that a job could not stage out
     sweep_seconds: float = 30.0  #: how often jobs are looked for that Slurm has lost, and quarantines that are over
     lost_seconds: float = 600.0  #: how long a job's state must have stood still for that
+    nodes: str = ""  #: Slurm's names of the nodes that see the root, as "n[1-4],login1"; "": all
+    #: A folder on each node, such as /run/forebay, where the prolog's `forebay job-begin` links the node's own private
+    #: scratch; "": there is no prolog, so private scratch is for jobs of one node.
+    node_folder: str = ""
 
     @property
     def granularity_bytes(self) -> int:
@@ -77,6 +82,9 @@ class SlurmSettings:
             return None
         kinds = {setting.name: type(setting.default) for setting in fields(cls)}
         settings = cls(**check_table(tables["slurm"], "slurm", kinds, path))
+        parse_node_names(settings.nodes)
+        if settings.node_folder and not Path(settings.node_folder).is_absolute():
+            raise InvalidArgumentError("[slurm] node_folder must be an absolute path", str(path))
         if settings.granularity_bytes <= 0 or settings.streams_share < 0 or settings.quarantine_days < 0:
             raise InvalidArgumentError(
                 "[slurm] granularity must be above 0, streams_share and quarantine_days not below", str(path)
