@@ -23,6 +23,7 @@ USAGE = [
     ("create run1", "--capacity"),
     ("create run1 --capacity", "--capacity"),
     ("create run1 --capacity 1GiB --type tape", "tape"),
+    ("create run1 --capacity 1GiB --stage-out", "--stage-out"),
     ("create run1 --capacity 1GiB --access-mode shared", "shared"),
     ("create run1 run2 --capacity 1GiB", "run2"),
     ("create --no-such-option", "--no-such-option"),

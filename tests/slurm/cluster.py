@@ -206,6 +206,12 @@ class Cluster:
         os.kill(pid, signal.SIGKILL)
         self._controller.wait()
 
+    def restart_controller(self) -> None:
+        """An orderly end and a new start: Slurm counts anew what is allocated."""
+        self._controller.terminate()
+        self._controller.wait(60)
+        self.start_controller()
+
     def start_node(self, node: str) -> None:
         """Starts a node's slurmd."""
         command = ["slurmd", "-D", "-N", node]

@@ -89,7 +89,11 @@ def submitted(centre: Centre, home: Path, python: Path) -> Iterator[Submitted]:
         "heterogeneous": submit(_HETEROGENEOUS.format(**values)),
         "array": submit(_ARRAY.format(**values), "--array=1-2"),
         "symbols": submit(_SYMBOLS.format(**values)),
-        "bb": submit(f"{plain}test -d $DW_JOB_STRIPED && echo $FOREBAY_RESERVATION > {out}/bb\n", f"--bb={short}"),
+        "bb": submit(
+            f"{plain}test -d $DW_JOB_STRIPED && echo $FOREBAY_RESERVATION > {out}/bb\n{python} {home}/simulate.py\n",
+            f"--bb={short}",
+            f"--export=ALL,FOREBAY_STAGE_OUT=stream=flow steps=3 destination={out}/bb.%j",
+        ),
         "bbf": submit(f"{plain}cp ${{DW_JOB_STRIPED}}in.txt {out}/bbf\n", f"--bbf={out}/directives"),
         "nodeless": submit(f"{plain}#BB create_persistent name=nodeless capacity=64MiB access=striped\n", "-N0"),
     }
@@ -112,6 +116,7 @@ def test_a_short_option_is_a_jobs_scratch(centre: Centre, submitted: Submitted) 
     job = submitted.jobs["bb"]
     centre.wait_until_gone(job)
     assert (submitted.out / "bb").read_text() == f"job{job}\n"
+    assert len(list((submitted.out / f"bb.{job}").glob("*000003*.bp*"))) == 1, centre.cluster.output(job)
 
 
 def test_directives_may_lie_in_a_file_of_their_own(centre: Centre, submitted: Submitted) -> None:
@@ -119,13 +124,18 @@ def test_directives_may_lie_in_a_file_of_their_own(centre: Centre, submitted: Su
     assert (submitted.out / "bbf").read_text() == "water flows\n"
 
 
-def test_an_interactive_job_has_its_files(centre: Centre, submitted: Submitted) -> None:
-    asked = ["salloc", "--nodes=1", f"--bbf={submitted.out}/directives"]
-    shell = centre.cluster.start(*asked, "sh", "-c", "cat ${DW_JOB_STRIPED}in.txt; echo job $SLURM_JOB_ID")
+def test_an_interactive_job_has_its_files(centre: Centre, submitted: Submitted, home: Path, python: Path) -> None:
+    directives = submitted.out / "interactive"
+    rule = f"#FB stage_out stream=flow steps=2 destination={submitted.out}/interactive.%j\n"
+    directives.write_text((submitted.out / "directives").read_text() + rule)
+    asked = ["salloc", "--nodes=1", f"--bbf={directives}"]
+    typed = f"cat ${{DW_JOB_STRIPED}}in.txt; echo job $SLURM_JOB_ID; {python} {home}/simulate.py"
+    shell = centre.cluster.start(*asked, "sh", "-c", typed)
     printed, _ = shell.communicate(timeout=180)
     assert "water flows\n" in printed, printed
     (number,) = [line.split()[1] for line in printed.splitlines() if line.startswith("job ")]
     centre.wait_until_gone(int(number))
+    assert len(list((submitted.out / f"interactive.{number}").glob("*000002*.bp*"))) == 1, printed
 
 
 def test_each_task_of_an_array_has_a_scratch_and_places_of_its_own(centre: Centre, submitted: Submitted) -> None:

@@ -115,6 +115,7 @@ def test_slurm_starts_and_takes_jobs_while_the_manager_is_away(
 ) -> None:
     cluster.submit("#!/bin/bash\n#BB create_persistent name=pool2 capacity=64MiB access=striped type=scratch\ntrue\n")
     wait_for(lambda: "pool2" in cluster.ask("scontrol", "show", "burst"), "Slurm to know the reservation", 120)
+    wait_for(lambda: cluster.ask("squeue", "--noheader") == "", "an empty queue")
     instance.kill_manager()
     cluster.kill_controller()
     cluster.start_controller()
@@ -134,3 +135,5 @@ def test_slurm_starts_and_takes_jobs_while_the_manager_is_away(
     cluster.submit("#!/bin/bash\n#BB destroy_persistent name=pool2\ntrue\n")
     wait_for(lambda: "pool2" not in {info["name"] for info in instance.ask("ls")["reservations"]}, "it to go", 120)
     assert instance.run("doctor").returncode == 0
+    # Slurm 22.05 counts a buffer twice in UsedSpace after it was killed before it saved its state.
+    cluster.restart_controller()
