@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import sys
 from collections.abc import Callable
@@ -42,11 +43,20 @@ SUITES: dict[str, Callable[[], list[Suite]]] = {
     "metadata": lambda: [many_variables(), many_steps(), restart()],
     "durable": lambda: [durable_steps()],
     "stage-out": lambda: [staged_steps()],
-    "slurm": lambda: [locked_calls(), many_reservations()],
+    "slurm": lambda: [locked_calls(), many_reservations(), *_slurm_jobs()],
     "consumers": lambda: _consumers(),
 }
 #: Needs large packages: only by name.
 _BY_NAME = ("consumers",)
+
+
+def _slurm_jobs() -> list[Suite]:
+    if os.geteuid() != 0 or shutil.which("slurmctld") is None:
+        print("slurm-jobs is left out: it needs root and Slurm, which `./run test slurm` installs", file=sys.stderr)
+        return []
+    from tests.bench.suites.slurm_jobs import job_throughput
+
+    return [job_throughput()]
 
 
 def _consumers() -> list[Suite]:

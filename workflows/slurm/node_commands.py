@@ -13,6 +13,7 @@ from forebay.cli.chosen import chosen
 from forebay.cli.output import JsonOption, console, print_json
 from forebay.workflows.manager.configuration import configuration_file, read_configuration
 from forebay.workflows.slurm.node_folders import begin_on_node, end_on_node
+from forebay.workflows.slurm.node_names import parse_node_names
 from forebay.workflows.slurm.settings import SlurmSettings
 
 __all__ = ["job_begin", "job_end"]
@@ -34,16 +35,23 @@ def job_begin(
     as_json: JsonOption = False,
 ) -> None:
     """Prepare this node for a Slurm job: look for its files, make its private scratch. For Slurm's prolog."""
-    made = begin_on_node(_root(), job, node or socket.gethostname().partition(".")[0])
-    _tell(made, "made", as_json)
+    here = node or socket.gethostname().partition(".")[0]
+    settings = _settings()
+    # A failing prolog takes the node from all jobs, also from those without burst buffers.
+    blind = settings is not None and settings.nodes and here not in parse_node_names(settings.nodes)
+    _tell([] if blind else begin_on_node(_root(), job, here), "made", as_json)
 
 
 @job_end_app.command(epilog="Example, in Slurm's epilog: forebay job-end 17")
 def job_end(job: JobArgument, as_json: JsonOption = False) -> None:
     """Remove what job-begin made on this node, and what lost jobs left. For Slurm's epilog."""
-    configuration = configuration_file()
-    settings = SlurmSettings.from_configuration(read_configuration(configuration), configuration)
+    settings = _settings()
     _tell(end_on_node(settings.node_folder if settings else "", job), "removed", as_json)
+
+
+def _settings() -> SlurmSettings | None:
+    configuration = configuration_file()
+    return SlurmSettings.from_configuration(read_configuration(configuration), configuration)
 
 
 def _root() -> Path:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from forebay.cli.root import run
 from forebay.errors import InvalidArgumentError, StorageError
 from forebay.workflows.slurm.node_folders import PRIVATE, begin_on_node, end_on_node, variables_of
 from forebay.workflows.slurm.node_names import parse_node_names
@@ -87,3 +88,16 @@ def test_the_end_of_a_job_removes_its_link_and_those_of_lost_jobs(root: Path) ->
     assert end_on_node(str(root / "node"), "17") == []
     assert end_on_node("", "17") == []
     assert sorted(path.name for path in (root / "node").iterdir()) == ["other"]
+
+
+def test_the_prolog_does_nothing_on_nodes_that_see_no_burst_buffer(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    configuration = tmp_path / "forebay.toml"
+    configuration.write_text(f'root = "{root}"\n[slurm]\nnodes = "n[1-2]"\nnode_folder = "{root}/node"\n')
+    monkeypatch.setenv("FOREBAY_CONFIG", str(configuration))
+    for node, made in (("n3", ""), ("n1", f"made {root}/node/17\n")):
+        assert run(["job-begin", "17", "--node", node]) == 0
+        assert capsys.readouterr().out == made
+    assert run(["job-end", "17"]) == 0
+    assert capsys.readouterr().out == f"removed {root}/node/17\n"
