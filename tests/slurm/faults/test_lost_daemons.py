@@ -80,3 +80,14 @@ def test_a_running_job_survives_its_nodes_daemon(fault: Fault) -> None:
     fault.end()
     must_have_results(fault)
     fault.centre.cluster.wait_for_nodes()
+
+
+# crash-matrix: A Slurm job whose reservation is gone | slurmctld, killed before it saved that | nothing is left; Slurm may show the job in STAGE_OUT until `scancel --hurry`
+def test_a_job_is_over_although_slurm_has_forgotten_it(fault: Fault) -> None:
+    fault.submit()
+    fault.wait_for_state("gone")
+    restart_controller(fault)
+    assert fault.result("ended") == "ended\n"
+    fault.cancel("--hurry")
+    fault.centre.cluster.restart_controller()
+    fault.must_have_settled()
