@@ -29,6 +29,7 @@ from tests.bench.suites.readers import paced_readers
 from tests.bench.suites.slurm_calls import locked_calls
 from tests.bench.suites.small_variables import small_variables
 from tests.bench.suites.stage_out import staged_steps
+from tests.bench.suites.workflows import detector, snakemake_jobs, snakemake_questions
 from tests.bench.suites.write import large_steps
 from tests.bench.workbench import MIB, Workbench
 
@@ -44,10 +45,11 @@ SUITES: dict[str, Callable[[], list[Suite]]] = {
     "durable": lambda: [durable_steps()],
     "stage-out": lambda: [staged_steps()],
     "slurm": lambda: [locked_calls(), many_reservations(), *_slurm_jobs()],
+    "workflows": lambda: [snakemake_jobs(), snakemake_questions(), detector()],
     "consumers": lambda: _consumers(),
 }
-#: Needs large packages: only by name.
-_BY_NAME = ("consumers",)
+#: They need large packages: only by name.
+_BY_NAME = ("consumers", "workflows")
 
 
 def _slurm_jobs() -> list[Suite]:

@@ -55,6 +55,9 @@ class ScanSettings:
         Projections in a step of the archive.
     block_timeout : float or None
         Seconds that the archive waits for space. Then the acquisition fails: no frame is dropped.
+    archive_last : int or None
+        For scans that are larger than the reservation: of the archive's steps that are staged out, this many of the
+        newest stay. None: all stay until the scan is removed.
     preview : bool
         Whether there is a preview stream.
     preview_last : int
@@ -65,6 +68,7 @@ class ScanSettings:
 
     frames_per_step: int = 10
     block_timeout: float | None = 60.0
+    archive_last: int | None = None
     preview: bool = True
     preview_last: int = 10
     units: Mapping[str, str] = field(default_factory=lambda: {"projections": "counts"})
@@ -111,12 +115,13 @@ class ScanStreams(ClosingOnSuccess):
         self.frames_written = 0  #: in the archive, of all kinds
         self.projections_written = 0
         self.previews_lost = 0
+        last = self._settings.archive_last
         # Every step stays until it is staged out, and a full reservation makes the detector wait, and then fail.
         self._archive = forebay.open(
             self.address,
             "w",
             instance=instance,
-            retention="precious:1",
+            retention="precious:1" if last is None else f"last:{last},precious:1",
             when_full="block",
             block_timeout=self._settings.block_timeout,
         )
