@@ -20,7 +20,12 @@ from forebay.workflows.beamline.scan_log import ScanLog
 
 __all__ = ["beamline_app"]
 
-beamline_app = typer.Typer(add_completion=False, no_args_is_help=True, help="Scans of a beamline.")
+beamline_app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    help="Scans of a beamline.",
+    epilog="Example: forebay beamline run tooth.toml",
+)
 
 
 @beamline_app.callback()
