@@ -26,7 +26,7 @@ JobArgument = Annotated[
 ]
 
 
-@job_begin_app.command(epilog="Example, in Slurm's prolog: forebay job-begin 17")
+@job_begin_app.command(epilog="Example: forebay job-begin 17")
 def job_begin(
     job: JobArgument,
     node: Annotated[
@@ -42,7 +42,7 @@ def job_begin(
     _tell([] if blind else begin_on_node(_root(), job, here), "made", as_json)
 
 
-@job_end_app.command(epilog="Example, in Slurm's epilog: forebay job-end 17")
+@job_end_app.command(epilog="Example: forebay job-end 17")
 def job_end(job: JobArgument, as_json: JsonOption = False) -> None:
     """Remove what job-begin made on this node, and what lost jobs left. For Slurm's epilog."""
     settings = _settings()
