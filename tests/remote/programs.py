@@ -73,6 +73,12 @@ class Programs:
             "producer", "slow_writer.py", "run1/flow", str(steps), token=token, FOREBAY_SERVER=self._nodes.server
         )
 
+    def many_readers(self, count: int, token: Path, fail_point: str) -> RemoteProgram:
+        """Readers in one process, which asks for data when it is told a line."""
+        named = {"FOREBAY_SERVER": self._nodes.server, "FOREBAY_FAIL_POINT": fail_point}
+        program = "../remote_faults/many_readers.py"
+        return self._start("consumer", program, "run1/flow", str(count), token=token, **named)
+
     def impatient_reader(self, token: Path) -> RemoteProgram:
         """One that waits a second for a server that went away."""
         server = self._nodes.server

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Links that are cut for longer than connections last."""
+"""Cuts that are longer than connections last, and clients that never take what they asked for."""
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from tests.remote.nodes import Nodes
 from tests.remote.programs import Programs, both_transports, finish
 from tests.remote.test_remote_faults import check_clean, committed
 from tests.support.load import until
+from tests.support.processes import is_stopped
 from tests.support.staging_server import StagingServer
 
 pytestmark = [pytest.mark.timeout(400), pytest.mark.xdist_group("nodes")]
@@ -21,6 +23,13 @@ pytestmark = [pytest.mark.timeout(400), pytest.mark.xdist_group("nodes")]
 TokenMaker = Callable[..., Path]
 #: README and docs/operations/remote.md say about 25 s.
 _NOTICED_SECONDS_MAX = 60.0
+_READERS = 100
+
+
+def memory_bytes(pid: int) -> int:
+    """Resident memory of a process."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return 1024 * next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS:"))
 
 
 # crash-matrix: write a step from another node | the writer's link, cut for longer than connections last | the committed steps, whole; its group is interrupted, and a new one goes on
@@ -72,3 +81,25 @@ def test_reader_that_is_cut_off_for_long_comes_back(
         reader.tell()
         assert reader.line() == "end"
         finish(reader)
+
+
+def test_a_hundred_clients_that_never_read_hold_nobody_up(
+    programs: Programs, token: TokenMaker, server: StagingServer
+) -> None:
+    with programs.writer(1, token("write")) as writer:
+        finish(writer)
+    before = memory_bytes(server.pid)
+    with programs.many_readers(_READERS, token("read"), f"client.data.before_get:{_READERS}=stop") as many:
+        assert many.line() == "open"
+        many.tell()
+        until(lambda: is_stopped(many.pid), "the readers stand still, and what they asked for is on its way")
+        with programs.python_reader(token("read"), "other") as other:
+            other.tell()
+            assert finish(other).split() == ["0", "end"]
+        with programs.writer(2, token("write"), Stream="run1/second") as second:
+            assert finish(second).split() == ["0", "1"]
+        # A buffer of a MiB for each path, and what lies in sockets is the kernel's.
+        assert memory_bytes(server.pid) - before < (_READERS + 100) * 2**20
+        many.send(signal.SIGCONT)
+        assert finish(many).split() == [str(_READERS)]
+    check_clean(server)
