@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which bytes a remote reader gets: never those of a later step."""
+"""Which bytes a remote reader gets: no more than it asked for, and never those of a later step."""
 
 from __future__ import annotations
 
@@ -11,14 +11,31 @@ import pytest
 
 import forebay
 from tests.remote.blocks import temperature
-from tests.remote.programs import Programs, finish
+from tests.remote.nodes import Nodes
+from tests.remote.programs import Programs, both_transports, finish
 from tests.support.load import until
 from tests.support.processes import is_stopped
 from tests.support.staging_server import StagingServer
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("nodes")]
+pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("nodes-reading")]
 
 TokenMaker = Callable[..., Path]
+MIB = 2**20
+
+
+@both_transports
+def test_part_of_a_variable_does_not_fetch_its_whole_block(
+    programs: Programs, token: TokenMaker, nodes: Nodes, transport: str
+) -> None:
+    with programs.writer(1, token("write")) as writer:
+        finish(writer)
+    with programs.reader("slicer.py", token("read")) as reader:
+        assert reader.line() == "(1536, 1536)"
+        before = nodes.received_bytes("consumer")
+        reader.tell()
+        assert finish(reader).strip() == "right"
+    # By libfabric each request moves memory of 1 MiB at most; the block has 18 MiB.
+    assert nodes.received_bytes("consumer") - before < (6 if transport == "fabric" else 2) * MIB
 
 
 # crash-matrix: read a step from another node | the reader, stopped at `client.data.receiving`, while the step's space is used again | an error, never bytes of a later step
