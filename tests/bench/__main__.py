@@ -47,9 +47,10 @@ SUITES: dict[str, Callable[[], list[Suite]]] = {
     "slurm": lambda: [locked_calls(), many_reservations(), *_slurm_jobs()],
     "workflows": lambda: [snakemake_jobs(), snakemake_questions(), detector()],
     "consumers": lambda: _consumers(),
+    "remote": lambda: _remote(),
 }
-#: They need large packages: only by name.
-_BY_NAME = ("consumers", "workflows")
+#: They need large packages, or root: only by name.
+_BY_NAME = ("consumers", "workflows", "remote")
 
 
 def _slurm_jobs() -> list[Suite]:
@@ -76,6 +77,25 @@ def _consumers() -> list[Suite]:
         live_frames(),
         sinograms(),
         producer_with_consumers(),
+    ]
+
+
+def _remote() -> list[Suite]:
+    from tests.bench.suites.remote import (
+        remote_blocks,
+        remote_limited,
+        remote_live,
+        remote_readers,
+        remote_small_steps,
+    )
+
+    return [
+        remote_blocks(8 * MIB),
+        remote_blocks(MIB),
+        remote_live(),
+        remote_small_steps(),
+        remote_limited(),
+        remote_readers(),
     ]
 
 
