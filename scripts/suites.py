@@ -183,7 +183,6 @@ SUITES: dict[str, Suite] = {
         "the manager's tests with its database in a PostgreSQL that they start",
         (Pytest(("tests/postgresql",)),),
         seconds_max=1200,
-        when=When.DEEP,
         extras=("postgresql",),
         packages=("postgresql",),
     ),
