@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <functional>
 #include <iterator>
-#include <ranges>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -158,7 +158,7 @@ Holding Stream::holding() const {
   std::ranges::sort(behind, [](const ConsumerInfo& one, const ConsumerInfo& other) {
     return one.lag_steps != other.lag_steps ? one.lag_steps > other.lag_steps : one.name < other.name;
   });
-  for (const ConsumerInfo& consumer : behind | std::views::take(consumers_shown_max))
+  for (const ConsumerInfo& consumer : std::span(behind).first(std::min(behind.size(), consumers_shown_max)))
     text += fmt::format(", consumer {} {} steps behind", consumer.name, consumer.lag_steps);
   if (behind.size() > consumers_shown_max)
     text += fmt::format(" and {} more consumers behind", behind.size() - consumers_shown_max);

@@ -52,6 +52,6 @@ def mpi_build() -> MpiBuild:
     if not chosen:
         off = [f"-DFOREBAY_BUILD_{part}=OFF" for part in ("PYTHON", "TESTS", "BENCHMARKS", "EXAMPLES")]
         _cmake(ROOT, build / "plugin", found, *off, targets=("forebay_adios2", "forebay_adios2_hook"))
-    _cmake(ROOT / "examples" / "18_mpi", build / "examples", found, mpich)
+    _cmake(ROOT / "examples" / "20_mpi", build / "examples", found, mpich)
     _cmake(ROOT / "tests" / "mpi", build / "programs", found, mpich)
     return MpiBuild(plugin, build / "examples", build / "programs")

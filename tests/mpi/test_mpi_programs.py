@@ -15,7 +15,7 @@ import forebay
 from tests.mpi.conftest import ROOT, MpiBuild
 from tests.support.adios2_programs import FOREBAY_RUN, run_environment
 
-EXAMPLE = ROOT / "examples" / "18_mpi"
+EXAMPLE = ROOT / "examples" / "20_mpi"
 #: Debian has several launchers, of which the plain name may be another.
 LAUNCHER = "mpiexec.mpich"
 

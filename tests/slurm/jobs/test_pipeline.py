@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""examples/15_slurm_pipeline, as its page says: simulation, renderer and drain over one persistent reservation."""
+"""examples/19_slurm_pipeline, as its page says: simulation, renderer and drain over one persistent reservation."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_three_jobs_share_a_reservation(centre: Centre, home: Path, python: Path
     simulation = forebayd().parents[1] / "examples/01_packed_cylinder/packed_cylinder"
     (programs / "packed_cylinder").symlink_to(simulation)
 
-    page = (_ROOT / "examples/15_slurm_pipeline/README.md").read_text(encoding="utf-8")
+    page = (_ROOT / "examples/19_slurm_pipeline/README.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"^```console\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     commands = "\n".join(line.removeprefix("$ ") for line in block.splitlines()).replace("STEPS=100", "STEPS=21")
     done = subprocess.run(
