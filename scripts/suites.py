@@ -122,6 +122,13 @@ SUITES: dict[str, Suite] = {
         extras=("fabric", "viz"),
         packages=("iproute2",),
     ),
+    "remote-faults": Suite(
+        "nodes that are killed, paused, cut off and healed at random, FOREBAY_SOAK_SECONDS long (60), and long cuts",
+        (Pytest(("tests/remote_faults",), per_core=1),),
+        seconds_max=2 * SOAK_SECONDS + 600,
+        when=When.DEEP,
+        packages=("iproute2",),
+    ),
     "examples": Suite(
         "examples, README and demo as a user runs them",
         (Pytest(("tests/examples",)),),

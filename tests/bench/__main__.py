@@ -43,9 +43,10 @@ SUITES: dict[str, Callable[[], list[Suite]]] = {
     "stage-out": lambda: [staged_steps()],
     "slurm": lambda: [locked_calls()],
     "consumers": lambda: _consumers(),
+    "remote": lambda: _remote(),
 }
-#: Needs large packages: only by name.
-_BY_NAME = ("consumers",)
+#: Needs large packages, or root: only by name.
+_BY_NAME = ("consumers", "remote")
 
 
 def _consumers() -> list[Suite]:
@@ -62,6 +63,25 @@ def _consumers() -> list[Suite]:
         drawing(),
         sinograms(),
         producer_with_consumers(),
+    ]
+
+
+def _remote() -> list[Suite]:
+    from tests.bench.suites.remote import (
+        remote_blocks,
+        remote_limited,
+        remote_live,
+        remote_readers,
+        remote_small_steps,
+    )
+
+    return [
+        remote_blocks(8 * MIB),
+        remote_blocks(MIB),
+        remote_live(),
+        remote_small_steps(),
+        remote_limited(),
+        remote_readers(),
     ]
 
 

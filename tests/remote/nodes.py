@@ -36,6 +36,11 @@ class Nodes(Network):
         """The link is back."""
         self.heal(_NUMBERS[kind])
 
+    def received_bytes(self, kind: str) -> int:
+        """What has come over the link of this node."""
+        counter = "/sys/class/net/eth0/statistics/rx_bytes"
+        return int(subprocess.check_output([*self.prefix_of(kind), "cat", counter], timeout=_COMMAND_SECONDS_MAX))
+
     @property
     def server(self) -> str:
         """The server's address as the other nodes see it."""

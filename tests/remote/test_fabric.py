@@ -17,7 +17,7 @@ from tests.remote.programs import Programs, finish
 from tests.remote.test_remote_faults import check_clean, committed
 from tests.support.staging_server import StagingServer
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("nodes")]
+pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("nodes-fabric")]
 
 TokenMaker = Callable[..., Path]
 STEPS = 3

@@ -19,7 +19,7 @@ from tests.remote.nodes import Nodes
 from tests.remote.programs import Programs, both_transports, finish
 from tests.support.staging_server import StagingServer
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("nodes")]
+pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("nodes-path")]
 
 TokenMaker = Callable[..., Path]
 

@@ -21,13 +21,13 @@ _COMMAND_SECONDS_MAX = 180
 class CommandLineCluster:
     """`forebay cluster` below ``folder``. A context manager."""
 
-    def __init__(self, folder: Path, *options: str) -> None:
+    def __init__(self, folder: Path, *options: str, server_binary: Path | None = None) -> None:
         self.folder = folder
         self._options = options
         self._environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("FOREBAY_")},
             "FOREBAY_CLUSTER": str(folder),
-            "FOREBAY_SERVER_BINARY": str(forebayd()),
+            "FOREBAY_SERVER_BINARY": str(server_binary or forebayd()),
         }
 
     def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

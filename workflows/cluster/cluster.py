@@ -247,14 +247,11 @@ class Cluster:
         return is_locked(instance.server_lock) and is_locked(instance.manager_lock)
 
     def _start_instances(self, nodes: range | list[int]) -> None:
-        command = [sys.executable, "-m", "forebay", "up", "--capacity", self._plan.capacity]
-        if self._plan.fabric is not None:
-            command += ["--fabric", self._plan.fabric]
         elsewhere = {"FOREBAY_SERVER", "FOREBAY_TOKEN_FILE", "FOREBAY_TRANSPORT"}
         environment = {name: value for name, value in os.environ.items() if name not in elsewhere}
         starts = {
             node: subprocess.Popen(
-                [*self.prefix(node), *command, "--listen", self.server(node)],
+                [*self.prefix(node), sys.executable, "-m", "forebay", "up", *self._server_options(node)],
                 env=self.environment(node, environment),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -270,6 +267,13 @@ class Cluster:
                 failures.append(f"node {node}: {errors.strip()}")
         if failures:
             raise DisconnectedError("; ".join(failures))
+
+    def _server_options(self, node: int) -> list[str]:
+        """Of `forebay up`; none if only the manager is missing, for a server that runs does not change its own."""
+        if is_locked(Instance(self.root(node)).server_lock):
+            return []
+        fabric = [] if self._plan.fabric is None else ["--fabric", self._plan.fabric]
+        return ["--capacity", self._plan.capacity, "--listen", self.server(node), *fabric]
 
     def _processes(self, node: int) -> list[int]:
         if self.network is not None:
