@@ -58,7 +58,7 @@ class Attachments:
         self.table = AttachmentTable(database)
         self._database = database
         self._reservations = reservations
-        self._guard = threading.Lock()  # Guards what follows.
+        self._turn = threading.Lock()  # Guards what follows, and lets one at a time destroy.
         self._not_before: dict[str, float] = {}
 
     def start(self) -> None:
@@ -110,9 +110,10 @@ class Attachments:
 
     def detach_job(self, job: str) -> None:
         """The scheduler is through with the job."""
-        for row in self.table.of_job(job):
-            self.table.end(row, "the job is over")
-            self._let_go(only=row.reservation)
+        for row in self.table.all():
+            if row.kind is AttachmentKind.JOB and row.holder == job:
+                self.table.end(row, "the job is over")
+        self._let_go()
 
     def settle(self) -> None:
         """Ends what is over, and destroys what nobody uses any more; to be called again and again.
@@ -122,7 +123,7 @@ class Attachments:
         NoSpaceError, StorageError
             The manager's disk is full or fails; the next call does it.
         """
-        for row in self.table.that_may_be_over():
+        for row in self.table.all():
             reason = why_over(row)
             if not reason:
                 continue
@@ -132,11 +133,13 @@ class Attachments:
 
     def _let_go(self, *, only: str = "") -> None:
         """Destroys the reservations that nobody uses, as far as nothing is in the way."""
+        with self._turn:
+            self._let_go_in_turn(only)
+
+    def _let_go_in_turn(self, only: str) -> None:
         waiting = self.table.unattached()
         names = {row.reservation for row in waiting}
-        with self._guard:
-            self._not_before = {name: when for name, when in self._not_before.items() if name in names}
-            not_before = dict(self._not_before)
+        self._not_before = {name: when for name, when in self._not_before.items() if name in names}
         if not waiting:
             return
         unfinished = self._database.stages([state for state in StageState if not state.is_final])
@@ -144,12 +147,11 @@ class Attachments:
         for row in waiting:
             if only and row.reservation != only:
                 continue
-            if time.monotonic() < not_before.get(row.reservation, 0.0):
+            if time.monotonic() < self._not_before.get(row.reservation, 0.0):
                 continue
             reason = self._let_one_go(row, busy)
             if reason:
-                with self._guard:
-                    self._not_before[row.reservation] = time.monotonic() + _AGAIN_SECONDS
+                self._not_before[row.reservation] = time.monotonic() + _AGAIN_SECONDS
 
     def _let_one_go(self, row: UnattachedRow, busy: dict[str, int]) -> str:
         """Returns what is in the way."""

@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from forebay.cli.arguments import reservation_names
 from forebay.cli.chosen import chosen_or_current
 from forebay.cli.output import JsonOption, console, format_time, print_fields, print_json
 from forebay.durations import format_duration
@@ -21,14 +20,7 @@ why_app = typer.Typer(add_completion=False)
 
 @why_app.command(epilog="Example: forebay why run1")
 def why(
-    what: Annotated[
-        str,
-        typer.Argument(
-            metavar="WHAT",
-            help="A reservation, or the number of a job or a stage.",
-            autocompletion=reservation_names,
-        ),
-    ],
+    what: Annotated[str, typer.Argument(metavar="WHAT", help="A reservation, or the number of a job or a stage.")],
     as_json: JsonOption = False,
 ) -> None:
     """Say what a reservation, a job or a stage waits for, since when, who holds it, and what ends it."""

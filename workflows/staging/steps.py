@@ -51,15 +51,8 @@ _RECONNECT_SECONDS = 60.0  # that a restarting server is waited for
 _NUMBERS_SHOWN_MAX = 10
 
 
-def stage_steps(
-    job: StepsJob, reporter: Reporter, instance: InstanceLike | None = None, *, receipt: Path | None = None
-) -> Json:
-    """Does the job and returns its result. Each step gets an output of its own; see `merged.py` for one with all.
-
-    Parameters
-    ----------
-    receipt : Path, optional
-        What the stream is told as the receipt of its steps; not given: that of the destination.
+def stage_steps(job: StepsJob, reporter: Reporter, instance: InstanceLike | None = None) -> Json:
+    """Does the job and returns its result.
 
     Raises
     ------
@@ -87,7 +80,7 @@ def stage_steps(
                 destination.readable_errors(),
                 forebay.Admin(instance, reconnect_timeout=_RECONNECT_SECONDS) as admin,
             ):
-                return _Stager(job, selection, stream, admin, destination, reporter, receipt).run()
+                return _Stager(job, selection, stream, admin, destination, reporter).run()
 
 
 @dataclass(slots=True)
@@ -118,7 +111,6 @@ class _Stager:
         admin: forebay.Admin,
         destination: Destination,
         reporter: Reporter,
-        receipt: Path | None,
     ) -> None:
         self._job = job
         self._selection = selection
@@ -127,7 +119,6 @@ class _Stager:
         self._uuid = stream.info.uuid
         self._format = output_format(job.format)
         self._destination = destination
-        self._receipt = str(receipt or destination.receipt.path)
         self._reporter = reporter
         self._reporting = threading.Lock()
         self._in_flight: deque[tuple[_InFlight, Making]] = deque()
@@ -320,7 +311,8 @@ class _Stager:
         """The step's output is there: marks it."""
         step = work.step
         if (complete or self._job.mark_partial) and not (already and step.summary.staged):
-            self._mark_staged(step)
+            receipt = str(self._destination.receipt.path)
+            self._mark_staged(step, receipt)
         with self._reporting:
             progress = self._reporter.progress
             progress.items_done += 1
@@ -328,11 +320,11 @@ class _Stager:
             self._reporter.update(at_once=True)
         self._release(work)
 
-    def _mark_staged(self, step: Step) -> None:
+    def _mark_staged(self, step: Step, receipt: str) -> None:
         if self._only_reads:
             return
         try:
-            self._admin.mark_staged(self._stream.address, step.epoch, [step.number], self._receipt)
+            self._admin.mark_staged(self._stream.address, step.epoch, [step.number], receipt)
         except PermissionDeniedError:
             # Whose reservation it is decides what may be dropped, not who takes a copy.
             self._only_reads = True

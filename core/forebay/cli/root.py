@@ -29,7 +29,6 @@ from forebay.cli import (
     shares,
     streams,
     tail,
-    ticket,
     token,
     watch,
 )
@@ -120,7 +119,6 @@ for commands in (
     follow,
     watch,
     maintenance,
-    ticket,
     token,
     environment,
     config,
