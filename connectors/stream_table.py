@@ -24,11 +24,18 @@ from forebay import (
 )
 from forebay.connectors.opening import kept_stream
 from forebay.instance import InstanceLike
+from forebay.mesh_attributes import mesh_attributes
 from forebay.step_table import StepTable
 
-__all__ = ["ArrayOverSteps", "StepTable", "StreamTable", "block_grid", "dimension_names", "group_of"]
+__all__ = ["OWN_NAMES", "ArrayOverSteps", "StepTable", "StreamTable", "block_grid", "dimension_names", "group_of"]
 
 Array = NDArray[Any]
+
+#: What a table has of each step; a variable of such a name cannot lie beside it.
+OWN_NAMES = {
+    "step": "the numbers of the steps are called so: read the variable step by step",
+    "commit_time": "the times of the commits are called so: read the variable step by step",
+}
 
 
 @dataclass(frozen=True)
@@ -187,6 +194,8 @@ class StreamTable:
 
 def _reason_to_leave_out(name: str, steps: StepsMetadata) -> str:
     """Why a variable is no array over all steps; empty where it is."""
+    if name in OWN_NAMES:
+        return OWN_NAMES[name]
     numbers, layouts = steps.layout_numbers, steps.layouts
     lacking = np.isin(numbers, [number for number, layout in enumerate(layouts) if name not in layout])
     if lacking.any():
@@ -225,10 +234,10 @@ def group_of(name: str) -> tuple[str, str]:
 
 
 def dimension_names(variable: Variable | VariableMetadata, attributes: Mapping[str, Any]) -> tuple[str, ...]:
-    """The variable's dimensions (docs/formats/conventions.md): its own names, else openPMD's, else made ones.
+    """The variable's dimensions (docs/formats/conventions.md): its own names, else those of openPMD, VTK or Fides.
 
-    Names are made of place and extent, for example ``dim_0_64``, so that variables of one shape share their dimensions
-    and can be computed with each other.
+    Without those, names are made of place and extent, for example ``dim_0_64``, so that variables of one shape share
+    their dimensions and can be computed with each other.
 
     Parameters
     ----------
@@ -242,6 +251,9 @@ def dimension_names(variable: Variable | VariableMetadata, attributes: Mapping[s
         labels = attributes.get(f"{mesh}/axisLabels")
         if isinstance(labels, tuple) and len(labels) == len(set(labels)) == len(variable.shape) and all(labels):
             return labels
+    of_mesh = mesh_attributes(attributes).dimension_names(variable.name, len(variable.shape))
+    if of_mesh is not None:
+        return of_mesh
     return tuple(f"dim_{axis}_{extent}" for axis, extent in enumerate(variable.shape))
 
 

@@ -17,7 +17,7 @@ from xarray.core import indexing
 
 from forebay import Address, ShapeKind, Step, Stream
 from forebay.connectors.opening import followed_stream
-from forebay.connectors.stream_table import ArrayOverSteps, StreamTable, dimension_names, group_of
+from forebay.connectors.stream_table import OWN_NAMES, ArrayOverSteps, StreamTable, dimension_names, group_of
 from forebay.instance import InstanceLike
 
 __all__ = ["ForebayBackend", "follow"]
@@ -134,6 +134,9 @@ def dataset_of_step(step: Step) -> xr.Dataset:
         if variable.kind is ShapeKind.LOCAL_ARRAY:
             left_out.append(f"{name}: a local array has no global shape: read its blocks by step[name].block(number)")
             continue
+        if name in OWN_NAMES:
+            left_out.append(f"{name}: {OWN_NAMES[name]}")
+            continue
         dims = dimension_names(variable, step_attributes)
         reason = _reason_not_beside(dims, variable.shape, sizes)
         if not reason and name in dims and len(dims) > 1:
@@ -227,7 +230,7 @@ def _dataset(table: StreamTable, dropped: set[str], group: str | None) -> xr.Dat
         own = _own_name(name, wanted)
         if own is None or own in dropped:
             continue
-        reason = _reason_not_beside(array.dims, array.extents, sizes)
+        reason = OWN_NAMES.get(own) or _reason_not_beside(array.dims, array.extents, sizes)
         if not reason and own in array.dims:
             # The places along a dimension: one coordinate for all steps.
             places, last = (array.read([index], (slice(None),) * len(array.extents))[0] for index in (0, -1))
@@ -249,7 +252,9 @@ def _dataset(table: StreamTable, dropped: set[str], group: str | None) -> xr.Dat
         variables[own] = variable
     for name, values in table.values.items():
         own = _own_name(name, wanted)
-        if own is not None and own not in dropped:
+        if own in OWN_NAMES:
+            left_out[name] = OWN_NAMES[own]
+        elif own is not None and own not in dropped:
             variables[own] = xr.Variable(("step",), values, table.value_attributes[name])
     steps = table.steps
     commit_time = ("step", steps.times_ns.astype("datetime64[ns]"))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from scripts.suites import ROOT, SUITES, Fuzzers, Native, Suite, When
+from scripts.suites import ROOT, SUITES, Fuzzers, Native, Pytest, Suite, When
 
 #: As many seeds in a row take all points of a sweep (tests/support/sweeps.py).
 SWEEP_SEEDS = 8
@@ -54,6 +54,18 @@ def _cut_fuzz(suite: Suite) -> list[Shard]:
     return [Shard(f"fuzz-{name}", replace(suite, runs=(Fuzzers((name,)),))) for name in fuzzer_names()]
 
 
+def _cut_by_file(name: str, suite: Suite) -> list[Shard]:
+    """A shard for each file of tests in Python."""
+    shards = []
+    for run in suite.runs:
+        assert isinstance(run, Pytest)
+        for folder in run.folders:
+            for path in sorted((ROOT / folder).glob("test_*.py")):
+                part = replace(suite, runs=(replace(run, folders=(str(path.relative_to(ROOT)),)),))
+                shards.append(Shard(f"{name}-{path.stem.removeprefix('test_').replace('_', '-')}", part))
+    return shards
+
+
 def _cut_sanitizer(name: str, suite: Suite) -> list[Shard]:
     """A shard for each program of native tests, and one for the engine's tests in Python."""
     shards = []
@@ -77,6 +89,8 @@ def shards_of() -> list[Shard]:
             shards += _cut_sweeps(suite)
         elif name == "fuzz":
             shards += _cut_fuzz(suite)
+        elif name == "slurm-faults":
+            shards += _cut_by_file(name, suite)
         elif any(isinstance(run, Native) for run in suite.runs):
             shards += _cut_sanitizer(name, suite)
         else:

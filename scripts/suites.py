@@ -95,6 +95,8 @@ class Suite:
     sweep_seed: int | None = None
 
 
+_SLURM = ("slurmctld", "slurmd", "slurm-client", "python3", "python3-venv")
+
 SUITES: dict[str, Suite] = {
     "unit": Suite(
         "each layer and package by itself",
@@ -119,7 +121,14 @@ SUITES: dict[str, Suite] = {
         "producer, server and consumer on nodes of their own: network namespaces, so it needs root",
         (Pytest(("tests/remote",)),),
         seconds_max=900,
-        extras=("fabric",),
+        extras=("fabric", "viz"),
+        packages=("iproute2",),
+    ),
+    "remote-faults": Suite(
+        "nodes that are killed, paused, cut off and healed at random, FOREBAY_SOAK_SECONDS long (60), and long cuts",
+        (Pytest(("tests/remote_faults",), per_core=1),),
+        seconds_max=2 * SOAK_SECONDS + 600,
+        when=When.DEEP,
         packages=("iproute2",),
     ),
     "examples": Suite(
@@ -150,12 +159,39 @@ SUITES: dict[str, Suite] = {
         extras=("web", "viewers"),
         packages=("chromium", "chromium-driver"),
     ),
+    "paraview": Suite(
+        "the source that reads live streams, in Debian's ParaView on a display of Xvfb",
+        (Pytest(("tests/paraview",), per_core=0),),
+        seconds_max=900,
+        packages=("paraview", "python3-paraview", "xvfb"),
+    ),
     "slurm": Suite(
         "jobs with #DW lines under a real Slurm on this machine",
         # One Slurm and one ordinary user for all of them.
-        (Pytest(("tests/slurm",), per_core=0),),
+        (Pytest(("tests/slurm/jobs",), per_core=0),),
         seconds_max=900,
-        packages=("slurmctld", "slurmd", "slurm-client", "python3", "python3-venv"),
+        packages=_SLURM,
+    ),
+    "slurm-faults": Suite(
+        "jobs that are cancelled, stages that fail and daemons that die, under a real Slurm",
+        (Pytest(("tests/slurm/faults",), per_core=0),),
+        seconds_max=1800,
+        when=When.DEEP,
+        packages=_SLURM,
+    ),
+    "postgresql": Suite(
+        "the manager's tests with its database in a PostgreSQL that they start",
+        (Pytest(("tests/postgresql",)),),
+        seconds_max=1200,
+        extras=("postgresql",),
+        packages=("postgresql",),
+    ),
+    "mpi": Suite(
+        "MPI programs in C, Fortran and Python under MPICH's launcher; ADIOS2_DIR names an ADIOS2 with MPI for most",
+        (Pytest(("tests/mpi",), per_core=0),),
+        seconds_max=3600,
+        extras=("mpi",),
+        packages=("mpich", "libmpich-dev", "gfortran"),
     ),
     "ray": Suite(
         "Ray datasets over streams; Ray is installed for this suite only",
@@ -168,6 +204,19 @@ SUITES: dict[str, Suite] = {
         "Snakemake with the storage plugin, in an environment of its own",
         (Program(("scripts/snakemake-environment",)), Pytest(("tests/workflows",))),
         seconds_max=900,
+    ),
+    "snakemake": Suite(
+        "Snakemake and its rules killed at each place, and run again",
+        (Program(("scripts/snakemake-environment",)), Pytest(("tests/snakemake",))),
+        seconds_max=900,
+        when=When.DEEP,
+    ),
+    "beamline": Suite(
+        "scans by Bluesky and EPICS PV Access, their records, and the chain behind a detector",
+        (Program(("scripts/snakemake-environment",)), Pytest(("tests/beamline",))),
+        seconds_max=600,
+        when=When.DEEP,
+        extras=("beamline", "tomography"),
     ),
     "physics": Suite(
         "the flow that the packed-cylinder example computes, against known solutions",

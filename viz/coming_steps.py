@@ -125,8 +125,9 @@ class ComingSteps(Closing):
             return next(iter(self._waiting), None)
 
     def acknowledge(self, step: Step) -> None:
-        """Moves the consumer's cursor behind a step, which must not be released."""
-        self._follower.ack(step)
+        """Moves the consumer's cursor behind a step, which must not be released; without a name there is no cursor."""
+        if self._follower.consumer:
+            self._follower.ack(step)
 
     def close(self) -> None:
         """Stops following. Idempotent."""

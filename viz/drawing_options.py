@@ -21,6 +21,7 @@ __all__ = [
     "QualityOption",
     "RangeOption",
     "SceneOption",
+    "SheetOption",
     "SizeOption",
     "chosen_scene",
     "draws_latest_first",
@@ -41,6 +42,10 @@ QualityOption = Annotated[
     typer.Option(
         "--quality", help="draft: fewer lines and triangles. Default: draft for what is replaced, else the scene's."
     ),
+]
+SheetOption = Annotated[
+    Path | None,
+    typer.Option("--sheet", metavar="FILE", help="A contact sheet: small pictures of 20 steps of the movie, in one."),
 ]
 LatestOption = Annotated[
     bool | None,

@@ -1,21 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The regular grid of a step: cells of equal size, with the variables that lie on them."""
+"""The grid of a step: cells of equal size, or planes at coordinates, with the variables that lie on them."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forebay import Step
 from forebay.errors import InvalidArgumentError
+from forebay.mesh_attributes import mesh_attributes
 
 __all__ = ["Grid"]
 
 _REAL = "iuf"
+Coordinates: TypeAlias = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -28,13 +31,16 @@ class Grid:
         Cells in z, y and x.
     spacing, origin : tuple of float
         Side of a cell, and the lower corner, in x, y and z: the stream's attributes ``spacing`` and ``origin`` (one
-        number, or one for each).
+        number, or one for each), else those that ``vtk.xml`` or Fides' attributes name.
     time : float
         The single value ``time`` of the step, else its number.
     fields : dict of str to array
         Arrays of (z, y, x), and of (z, y, x, components).
     left_out : dict of str to str
         Variables that do not lie on the grid, with the reason.
+    edges : three arrays, optional
+        Where the cells begin and end along x, y and z, if their sides differ (a rectilinear grid): the stream's
+        coordinates. ``spacing`` is the mean then.
     """
 
     shape: tuple[int, int, int]
@@ -43,6 +49,7 @@ class Grid:
     time: float
     fields: dict[str, NDArray[Any]]
     left_out: dict[str, str]
+    edges: tuple[Coordinates, Coordinates, Coordinates] | None = None
 
     @classmethod
     def of_step(cls, step: Step, names: Sequence[str] | None = None) -> Grid:
@@ -83,14 +90,38 @@ class Grid:
             raise InvalidArgumentError(f"{name} cannot be published: {reason}", str(step.address))
         time = float(step["time"]) if "time" in step and not step["time"].shape else float(step.number)
         attributes = step.attributes
-        return cls(
-            shape,
-            _three(attributes, "spacing", 1.0, step),
-            _three(attributes, "origin", 0.0, step),
-            time,
-            fields,
-            left_out,
-        )
+        mesh = mesh_attributes(attributes)
+        spacing = _three(attributes, "spacing", mesh.spacing or 1.0, step)
+        origin = _three(attributes, "origin", mesh.origin or 0.0, step)
+        edges = None
+        if "spacing" not in attributes and mesh.spacing is None:
+            edges = _edges(step, next((step[name].dims for name in fields if step[name].dims), None), shape)
+        if edges is not None:
+            x, y, z = ((float(along[0]), float(along[-1] - along[0]) / (len(along) - 1)) for along in edges)
+            origin, spacing = (x[0], y[0], z[0]), (x[1], y[1], z[1])
+            if all(_is_even(along) for along in edges):
+                edges = None
+        return cls(shape, spacing, origin, time, fields, left_out, edges)
+
+    def regular(self, cells_max: int = 256) -> Grid:
+        """The same with cells of equal size: each takes the value of the cell that its middle lies in.
+
+        Along each axis the cells are as small as the smallest one was, but not more than ``cells_max``, or as many as
+        there were.
+        """
+        if self.edges is None:
+            return self
+        places: list[NDArray[np.intp]] = []
+        for along in self.edges:
+            width, least = along[-1] - along[0], float(np.diff(along).min())
+            count = max(len(along) - 1, min(int(np.ceil(width / least)), cells_max))
+            middles = along[0] + (np.arange(count) + 0.5) * width / count
+            places.append(np.clip(np.searchsorted(along, middles, "right") - 1, 0, len(along) - 2))
+        x, y, z = places
+        counts = (len(x), len(y), len(z))
+        sx, sy, sz = (float(along[-1] - along[0]) / count for along, count in zip(self.edges, counts, strict=True))
+        fields = {name: field[np.ix_(z, y, x)] for name, field in self.fields.items()}
+        return dataclasses.replace(self, shape=counts[::-1], spacing=(sx, sy, sz), fields=fields, edges=None)
 
 
 def _cells(shape: tuple[int, ...]) -> tuple[int, int, int] | None:
@@ -100,7 +131,36 @@ def _cells(shape: tuple[int, ...]) -> tuple[int, int, int] | None:
     return None
 
 
-def _three(attributes: Mapping[str, Any], name: str, default: float, step: Step) -> tuple[float, float, float]:
+def _edges(
+    step: Step, dims: Sequence[str] | None, shape: tuple[int, int, int]
+) -> tuple[Coordinates, Coordinates, Coordinates] | None:
+    """Where cells begin and end along x, y and z, by the variables that are called as the dimensions are.
+
+    They hold a number for each cell (its middle) or one more (its edges). None: not all three are there.
+    """
+    found: list[Coordinates] = []
+    for name, cells in zip(dims or (), shape, strict=False):
+        if name not in step or step[name].shape not in ((cells,), (cells + 1,)) or step[name].dtype.kind not in _REAL:
+            return None
+        places = np.asarray(step[name][...], np.float64)
+        if not np.isfinite(places).all() or (np.diff(places) <= 0).any():
+            raise InvalidArgumentError(f"the coordinates {name!r} must grow from element to element", str(step.address))
+        if len(places) == cells:
+            half = np.diff(places) / 2 if cells > 1 else np.array([0.5])
+            places = np.concatenate(([places[0] - half[0]], places[:-1] + half[: cells - 1], [places[-1] + half[-1]]))
+        found.append(places)
+    return (found[2], found[1], found[0]) if len(found) == 3 else None
+
+
+def _is_even(edges: Coordinates) -> bool:
+    sides = np.diff(edges)
+    # Coordinates may be of single precision.
+    return bool(np.allclose(sides, sides.mean(), rtol=1e-4, atol=0))
+
+
+def _three(
+    attributes: Mapping[str, Any], name: str, default: float | tuple[float, float, float], step: Step
+) -> tuple[float, float, float]:
     value = np.asarray(attributes.get(name, default))
     if value.dtype.kind not in _REAL or value.size not in (1, 3) or not np.isfinite(value).all():
         raise InvalidArgumentError(

@@ -18,6 +18,7 @@ from forebay import Step
 from forebay.closing import Closing
 from forebay.errors import InvalidArgumentError, StepGoneError, StepNotFoundError
 from forebay.viz.coming_steps import ComingSteps
+from forebay.viz.contact_sheet import ContactSheet
 from forebay.viz.movie import Movie
 from forebay.viz.painter import Painter
 
@@ -37,16 +38,29 @@ class Recorder(Closing):
         Draws the pictures.
     frame_rate : int
         Frames per second of the movie.
+    frames, movie : Path, optional
+        Where the images and the movie are kept instead.
+    sheet : ContactSheet, optional
+        Takes what the movie takes; closed at the end.
     """
 
-    def __init__(self, folder: Path, painter: Painter, *, frame_rate: int = 12) -> None:
-        self._folder, self._frames_folder = folder, folder / "frames"
-        self._painter = painter
+    def __init__(
+        self,
+        folder: Path,
+        painter: Painter,
+        *,
+        frame_rate: int = 12,
+        frames: Path | None = None,
+        movie: Path | None = None,
+        sheet: ContactSheet | None = None,
+    ) -> None:
+        self._folder, self._frames_folder = folder, frames or folder / "frames"
+        self._painter, self._sheet = painter, sheet
         self._frames_folder.mkdir(parents=True, exist_ok=True)
         for part in (*self._frames_folder.glob(".*.part"), *folder.glob(".latest.*.part")):
             part.unlink()  # of a process that was killed while it wrote
         self._waiting: list[int] = []  # frames on disk that come after a missing one, in order
-        self._movie = Movie(folder / "movie.mp4", *painter.size, frame_rate=frame_rate)
+        self._movie = Movie(movie or folder / "movie.mp4", *painter.size, frame_rate=frame_rate)
         try:
             self._catch_up(painter.size)
         except BaseException:
@@ -101,10 +115,14 @@ class Recorder(Closing):
             latest.unlink()
         if self._movie.last_step is not None and first <= self._movie.last_step:
             self._movie.rewind(first)
+        if self._sheet is not None:
+            self._sheet.withdraw(first)
 
     def close(self) -> None:
-        """Writes the end of the movie. Idempotent."""
+        """Writes the end of the movie, and the contact sheet. Idempotent."""
         self._movie.close()
+        if self._sheet is not None:
+            self._sheet.close()
 
     def _pass(self, coming: ComingSteps, step: Step | None, picture: NDArray[np.uint8] | None) -> None:
         """Moves movie and cursor to the last frame before which none is missing."""
@@ -113,7 +131,7 @@ class Recorder(Closing):
         self._waiting = self._waiting[len(passed) :]
         for number in passed:
             shown = picture if step is not None and number == step.number else None
-            self._movie.append(number, self._frame(number) if shown is None else shown)
+            self._append(number, self._frame(number) if shown is None else shown)
         if not passed:
             return
         if step is not None and passed[-1] == step.number:
@@ -125,6 +143,11 @@ class Recorder(Closing):
         except (StepGoneError, StepNotFoundError):
             if step is not None:
                 coming.acknowledge(step)  # the cursor lags behind, but what it has not passed is gone
+
+    def _append(self, number: int, picture: NDArray[np.uint8]) -> None:
+        self._movie.append(number, picture)
+        if self._sheet is not None:
+            self._sheet.add(number, picture)
 
     def _frame(self, number: int) -> NDArray[np.uint8]:
         with Image.open(self.frame_path(number)) as image:
@@ -148,6 +171,8 @@ class Recorder(Closing):
         self._movie.rewind(frames[-1] + 1 if frames else 0)
         for number in frames:
             if self._movie.last_step is not None and number <= self._movie.last_step:
+                if self._sheet is not None:
+                    self._sheet.add(number, self._frame(number))
                 continue
             picture = self._frame(number)
             if picture.shape != (size[1], size[0], 3):
@@ -156,4 +181,4 @@ class Recorder(Closing):
                     f"{self.frame_path(number)} is {width}x{height}, not {size[0]}x{size[1]}: use the size of the "
                     "frames in this folder, or another folder"
                 )
-            self._movie.append(number, picture)
+            self._append(number, picture)

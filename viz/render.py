@@ -22,12 +22,14 @@ from forebay.viz.drawing_options import (
     QualityOption,
     RangeOption,
     SceneOption,
+    SheetOption,
     SizeOption,
     chosen_scene,
     draws_latest_first,
 )
 from forebay.viz.movie import MovieError
 from forebay.viz.painter import Painter, PainterError
+from forebay.viz.progress import Progress, ProgressOption
 
 __all__ = ["app", "render"]
 
@@ -54,6 +56,8 @@ def render(
     frame_rate: Annotated[
         int, typer.Option("--frame-rate", min=1, max=120, help="Frames per second of the movie.")
     ] = 12,
+    sheet: SheetOption = None,
+    progress: ProgressOption = None,
     timeout_seconds: TimeoutOption = None,
     as_json: JsonOption = False,
 ) -> int:
@@ -67,6 +71,7 @@ def render(
     scene = chosen_scene(scene_file, size, ends, quality)
     needs_packages("rendering", "viz", "vtkmodules", "PIL")
     from forebay.viz.coming_steps import ComingSteps
+    from forebay.viz.contact_sheet import ContactSheet
     from forebay.viz.recorder import Recorder
 
     messages = error_console()
@@ -83,7 +88,10 @@ def render(
         with (
             forebay.open(stream, instance=chosen(), timeout=timeout_seconds) as source,
             Painter(scene, on_retry=say) as painter,
-            Recorder(out, painter, frame_rate=frame_rate) as recorder,
+            Recorder(
+                out, painter, frame_rate=frame_rate, sheet=None if sheet is None else ContactSheet(sheet)
+            ) as recorder,
+            Progress(messages, progress) as told,
         ):
 
             def withdraw(first: int) -> None:
@@ -108,6 +116,7 @@ def render(
                 while (step := coming.take()) is not None:
                     with step:
                         rendered += recorder.record(coming, step)
+                    told.drawn(step.number, coming.newest_known)
             frames = recorder.frames
     except (PainterError, MovieError) as error:
         raise UnsupportedError(str(error), f"stream {stream}") from error

@@ -11,6 +11,7 @@ import typer
 from rich.text import Text
 
 import forebay
+from forebay.cli.arguments import stream_names
 from forebay.cli.chosen import chosen
 from forebay.cli.following import TimeoutOption, needs_packages, tells_interruption
 from forebay.cli.output import JsonOption, console, error_console, print_json
@@ -26,7 +27,10 @@ app = typer.Typer(add_completion=False)
 
 @app.command("reconstruct", epilog="Example: forebay reconstruct beamline/tooth --out slices --rows 0:2")
 def reconstruct_command(
-    stream: Annotated[str, typer.Argument(metavar="RES/STREAM", help="The scan, for example beamline/tooth.")],
+    stream: Annotated[
+        str,
+        typer.Argument(metavar="RES/STREAM", help="The scan, for example beamline/tooth.", autocompletion=stream_names),
+    ],
     out: Annotated[
         Path, typer.Option("--out", metavar="DIR", help="Takes preview.png after each batch, slice_ROW.tif at the end.")
     ],

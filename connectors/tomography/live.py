@@ -184,6 +184,8 @@ def reconstruct(
         for step in follower:
             if step.rewound:
                 live = LiveReconstruction(center=center, filter_name=filter_name, extended=extended)
+            if last is not None and "projections" not in step and ("white" in step or "dark" in step):
+                continue  # fields that were taken after the last projections
             chosen = _rows(step, rows)
             white = _taken(step, "white", chosen) if "white" in step else white
             dark = _taken(step, "dark", chosen) if "dark" in step else dark

@@ -126,11 +126,14 @@ def _measure(stream: Stream) -> _Extents:
     dtype = np.dtype(np.uint16)
     for number in numbers:
         with stream[number] as step:
-            if "projections" not in step or "theta" not in step:
-                raise InvalidArgumentError("the stream is no scan: it has no variables projections and theta", where)
             for name in counts:
                 if name in step:
                     counts[name] += step[name].shape[0]
+            # Fields after the last projections are a step of their own.
+            if frame is not None and "projections" not in step and ("white" in step or "dark" in step):
+                continue
+            if "projections" not in step or "theta" not in step:
+                raise InvalidArgumentError("the stream is no scan: it has no variables projections and theta", where)
             shape = step["projections"].shape
             frame, dtype = (shape[1], shape[2]), step["projections"].dtype
     assert frame is not None
@@ -138,10 +141,15 @@ def _measure(stream: Stream) -> _Extents:
 
 
 def _batches(stream: Stream) -> Iterator[_Batch]:
+    last: _Batch | None = None
     for number in range(len(stream)):
         with stream[number] as step:
             fields = {name: step[name][...] for name in ("white", "dark") if name in step}
-            yield _Batch(step["projections"][...], np.asarray(step["theta"][...], np.float64), fields)
+            if "projections" in step:
+                last = _Batch(step["projections"][...], np.asarray(step["theta"][...], np.float64), fields)
+                yield last
+            elif last is not None:
+                yield _Batch(last.projections[:0], last.theta[:0], fields)
 
 
 def _fill(arrays: dict[str, Any], batches: Iterator[_Batch]) -> None:
@@ -151,7 +159,9 @@ def _fill(arrays: dict[str, Any], batches: Iterator[_Batch]) -> None:
         for name, frames in batch.fields.items():
             begin, ends[name] = ends[name], ends[name] + len(frames)
             arrays[f"data_{name}"][begin : ends[name]] = frames
-            arrays[f"theta_{name}"][begin : ends[name]] = np.full(len(frames), batch.theta[0])
+            # After the last projections, the angle is not known.
+            angle = batch.theta[0] if len(batch.theta) else np.nan
+            arrays[f"theta_{name}"][begin : ends[name]] = np.full(len(frames), angle)
         begin, ends["data"] = ends["data"], ends["data"] + len(batch.theta)
         arrays["data"][begin : ends["data"]] = batch.projections
         arrays["theta"][begin : ends["data"]] = batch.theta

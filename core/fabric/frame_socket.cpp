@@ -9,6 +9,7 @@
 #include <cerrno>
 
 #include "base/clock.h"
+#include "base/fail_point.h"
 #include "base/return_error.h"
 #include "base/system_error.h"
 
@@ -76,6 +77,7 @@ Result<Result<void>> FrameSocket::receive_data(std::uint64_t ticket, std::span<s
       ASSIGN_OR_RETURN(auto failure, receive_failure(header, keep_waiting));
       return Result<void>(fail(std::move(failure)));
     }
+    fail_point("client.data.receiving");
     if (header.kind != FrameKind::data || header.length > out.size())
       return fail(ErrorCode::protocol, "the data path brought something else than the bytes that were asked for");
     RETURN_IF_ERROR(receive(out.first(header.length), keep_waiting));

@@ -2,6 +2,7 @@
 #include "fabric/server_frames.h"
 
 #include <fcntl.h>
+#include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/uio.h>
@@ -9,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "base/return_error.h"
 #include "base/system_error.h"
 
 namespace forebay::fabric {
@@ -65,6 +67,33 @@ Result<void> ServerFrames::send(const FrameHeader& header, std::span<const std::
     const std::size_t of_first = std::min(static_cast<std::size_t>(count), first.size());
     first = first.subspan(of_first);
     bytes = bytes.subspan(static_cast<std::size_t>(count) - of_first);
+  }
+  return {};
+}
+
+Result<void> ServerFrames::send_file(const FrameHeader& header, int file, std::uint64_t offset) {
+  RETURN_IF_ERROR(send_part(std::as_bytes(std::span(&header, 1)), MSG_MORE));
+  off_t from = static_cast<off_t>(offset);
+  for (std::uint64_t left = header.length; left > 0;) {
+    const ssize_t count = ::sendfile(socket_.get(), file, &from, left);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return path_ended("the client takes nothing");
+    if (count < 0 && (errno == EIO || errno == EINVAL || errno == EOVERFLOW || errno == ENOSYS))
+      return fail(ErrorCode::io_error, system_error(errno, "cannot send from a segment").value().what);
+    if (count < 0) return path_ended(system_error(errno, "cannot send to the client").value().what);
+    if (count == 0) return fail(ErrorCode::io_error, "a segment ends before the bytes that were to be sent");
+    left -= static_cast<std::uint64_t>(count);
+  }
+  return {};
+}
+
+Result<void> ServerFrames::send_part(std::span<const std::byte> bytes, int flags) {
+  while (!bytes.empty()) {
+    const ssize_t count = ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | flags);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return path_ended("the client takes nothing");
+    if (count < 0) return path_ended(system_error(errno, "cannot send to the client").value().what);
+    bytes = bytes.subspan(static_cast<std::size_t>(count));
   }
   return {};
 }

@@ -17,6 +17,9 @@ class ServerFrames {
 
   Result<void> send(const FrameHeader& header, std::span<const std::byte> bytes);
   Result<void> send(FrameKind kind, std::uint64_t ticket, std::uint64_t length = 0);
+  /// The header, then header.length bytes of a file from `offset` on, which the kernel takes from its cache when they
+  /// leave, maybe long after this has returned. io_error: they cannot be sent so; the frame stays unfinished.
+  Result<void> send_file(const FrameHeader& header, int file, std::uint64_t offset);
   Result<void> send_failure(std::uint64_t ticket, const Error& error);
   Result<void> receive(std::span<std::byte> out);
   /// From any thread: every call fails from now on.
@@ -24,6 +27,8 @@ class ServerFrames {
   int descriptor() const noexcept { return socket_.get(); }
 
  private:
+  Result<void> send_part(std::span<const std::byte> bytes, int flags);
+
   const Descriptor socket_;
 };
 

@@ -2,6 +2,8 @@
 #include "fabric/tcp_server_path.h"
 
 #include <algorithm>
+#include <atomic>
+#include <csignal>
 #include <optional>
 #include <utility>
 
@@ -9,6 +11,15 @@
 #include "base/return_error.h"
 
 namespace forebay::fabric {
+namespace {
+
+// For less a copy costs less than a call more.
+constexpr std::uint64_t sent_from_cache_bytes_least = std::uint64_t{64} << 10;
+// Set once a file could not be sent from the cache. That ends a path in the middle of a frame, so that its client comes
+// back without knowing why. A copy finds the same failure before the frame begins, and tells it.
+std::atomic<bool> copies_always = false;
+
+}  // namespace
 
 TcpServerPath::TcpServerPath(Descriptor socket, std::shared_ptr<WriteWindow> window)
     : frames_(std::move(socket)), window_(std::move(window)) {}
@@ -30,6 +41,11 @@ void TcpServerPath::close() noexcept {
 }
 
 Result<void> TcpServerPath::run() {
+  // Unlike send(), sendfile() cannot be told to raise no signal when the client is gone.
+  sigset_t broken_pipe;
+  ::sigemptyset(&broken_pipe);
+  ::sigaddset(&broken_pipe, SIGPIPE);
+  ::pthread_sigmask(SIG_BLOCK, &broken_pipe, nullptr);
   buffer_ = std::make_unique_for_overwrite<std::byte[]>(frame_bytes_max);
   auto done = window_ ? take_writes() : send_jobs();
   close();  // The client notices.
@@ -49,19 +65,36 @@ Result<void> TcpServerPath::send_jobs() {
 Result<void> TcpServerPath::send_transfer(const Transfer& transfer) {
   for (const Transfer::Piece& piece : transfer.pieces) {
     for (std::uint64_t done = 0; done < piece.length;) {
-      const std::span<std::byte> chunk(buffer_.get(), std::min(frame_bytes_max, piece.length - done));
-      if (auto read = piece.file->read_at(piece.offset + done, chunk); !read)
-        return frames_.send_failure(transfer.ticket, read.error());
-      FrameHeader header;
-      header.kind = FrameKind::data;
-      header.ticket = transfer.ticket;
-      header.length = chunk.size();
-      fail_point("server.data.before_send");
-      RETURN_IF_ERROR(frames_.send(header, chunk));
-      done += chunk.size();
+      const std::uint64_t bytes = std::min<std::uint64_t>(frame_bytes_max, piece.length - done);
+      ASSIGN_OR_RETURN(const bool sent, send_chunk(transfer.ticket, piece, done, bytes));
+      if (!sent) return {};
+      done += bytes;
     }
   }
   return {};
+}
+
+Result<bool> TcpServerPath::send_chunk(std::uint64_t ticket, const Transfer::Piece& piece, std::uint64_t done,
+                                       std::uint64_t bytes) {
+  FrameHeader header;
+  header.kind = FrameKind::data;
+  header.ticket = ticket;
+  header.length = bytes;
+  if (bytes >= sent_from_cache_bytes_least && piece.file->descriptor() >= 0 && !copies_always) {
+    fail_point("server.data.before_send");
+    auto sent = frames_.send_file(header, piece.file->descriptor(), piece.offset + done);
+    if (!sent && sent.error().code == ErrorCode::io_error) copies_always = true;
+    RETURN_IF_ERROR(sent);
+    return true;
+  }
+  const std::span<std::byte> chunk(buffer_.get(), bytes);
+  if (auto read = piece.file->read_at(piece.offset + done, chunk); !read) {
+    RETURN_IF_ERROR(frames_.send_failure(ticket, read.error()));
+    return false;
+  }
+  fail_point("server.data.before_send");
+  RETURN_IF_ERROR(frames_.send(header, chunk));
+  return true;
 }
 
 Result<void> TcpServerPath::take_writes() {

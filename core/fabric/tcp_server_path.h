@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The server's end of a data path over TCP. Bytes are copied through one buffer: what was read from a segment is what
-// arrives, whatever becomes of the segment meanwhile.
+// The server's end of a data path over TCP. Large pieces are sent from the page cache, without a copy: what arrives is
+// what the segment holds when the bytes leave. A client that has all of them asks whether the step is still there, and
+// shows nothing before (StepCheck). Small pieces, and what is written, go through one buffer.
 #pragma once
 
 #include <memory>
@@ -26,6 +27,8 @@ class TcpServerPath final : public RunningPath {
   Result<void> send_jobs();
   Result<void> take_writes();
   Result<void> send_transfer(const Transfer& transfer);
+  /// At most a frame of the piece, from `done` on; false: it cannot be read, and the client has been told.
+  Result<bool> send_chunk(std::uint64_t ticket, const Transfer::Piece& piece, std::uint64_t done, std::uint64_t bytes);
 
   ServerFrames frames_;
   const std::shared_ptr<WriteWindow> window_;

@@ -15,6 +15,7 @@ from typing import Any
 from forebay.admin import Admin
 from forebay.checksum import crc32c
 from forebay.datatypes import AttributeValue, ShapeKind, joined_dimension
+from forebay.ensemble import EnsembleFollower, follow_all
 from forebay.errors import (
     AlreadyExistsError,
     ArgumentTypeError,
@@ -77,6 +78,7 @@ from forebay.sizes import format_size, parse_size
 from forebay.step import Step
 from forebay.step_metadata import StepMetadata, StepsMetadata, VariableLayout, VariableMetadata
 from forebay.stream import Stream
+from forebay.ticket import Ticket, open_step
 from forebay.variable import Block, Variable
 from forebay.writable_stream import WritableStream
 from forebay.writing import AttributesBeingWritten, StepBeingWritten
@@ -97,6 +99,7 @@ __all__ = [
     "CorruptError",
     "DeadlineExceededError",
     "DisconnectedError",
+    "EnsembleFollower",
     "ErrorCode",
     "FencedError",
     "FileAddress",
@@ -142,6 +145,7 @@ __all__ = [
     "StreamInterruptedError",
     "StreamNotFoundError",
     "StreamStatus",
+    "Ticket",
     "UnsupportedError",
     "Variable",
     "VariableLayout",
@@ -149,11 +153,13 @@ __all__ = [
     "VariableNotFoundError",
     "WritableStream",
     "crc32c",
+    "follow_all",
     "format_size",
     "instance_root",
     "joined_dimension",
     "launcher_rank",
     "open",
+    "open_step",
     "parse_size",
     "server_socket",
 ]

@@ -10,7 +10,7 @@ from forebay.closing import Closing
 from forebay.errors import InvalidArgumentError, NotFoundError
 from forebay.instance import InstanceLike, server_place
 from forebay.near_names import near_text
-from forebay.options import known_options, milliseconds, text
+from forebay.options import integer, known_options, milliseconds, text
 from forebay.records import (
     AccessMode,
     Address,
@@ -205,6 +205,18 @@ class Admin(Closing):
         Steps that are gone are ignored where they are not to be precious any more.
         """
         self._core.set_precious(str(address), list(steps), precious)
+
+    def drop_steps(self, address: str | Address, steps: Iterable[int]) -> None:
+        """Drops steps by number, whatever retention says; all of them or none. Those that are gone are ignored.
+
+        Raises
+        ------
+        RefusedError
+            One is precious and not staged out, a reader holds it, or a named consumer has not passed it.
+        NotFoundError
+            There has never been such a step.
+        """
+        self._core.drop_steps(str(address), [integer("a step's number", step) for step in steps])
 
     def create_token(self, reservation: str, *, rights: Iterable[str] = ("read",), lifetime: float = 8 * 3600.0) -> str:
         """A token with which the caller may use a reservation from another node.

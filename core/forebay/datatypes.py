@@ -65,7 +65,10 @@ class DataType(IntEnum):
     STRING = 15
 
 
-STRING_DTYPE = np.dtypes.StringDType()
+# Programs that bring a NumPy of their own, such as Debian's ParaView, may have one before 2.0: texts are objects there.
+STRING_DTYPE: np.dtype[Any] = (
+    np.dtypes.StringDType() if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else np.dtype(object)
+)
 
 # x87 extended: a mantissa of 64 bits in 16 bytes. Elsewhere np.longdouble is another format of the same name.
 _LONG_DOUBLE_IS_NATIVE = np.dtype(np.longdouble).itemsize == 16 and np.finfo(np.longdouble).nmant == 63

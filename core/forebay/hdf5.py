@@ -23,7 +23,15 @@ from forebay.variable import Block, Variable
 if TYPE_CHECKING:
     import h5py
 
-__all__ = ["block_name", "block_place", "import_h5py", "placed_attributes", "write_step"]
+__all__ = [
+    "block_name",
+    "block_place",
+    "import_h5py",
+    "new_file",
+    "placed_attributes",
+    "write_attribute",
+    "write_step",
+]
 
 
 def import_h5py() -> Any:
@@ -58,19 +66,27 @@ def write_step(
     chosen = list(step) if names is None else names
     told = advance or (lambda _: None)
     _refuse_clashes(step, chosen)
-    with _new_file(h5py, path) as file:
+    with new_file(path) as file:
         for name in chosen:
             _write_variable(file, h5py.string_dtype(), step[name], told)
         for holder, key, value in placed_attributes(file, step, chosen):
-            if isinstance(value, str):
-                holder.attrs.create(key, value, dtype=h5py.string_dtype())
-            elif isinstance(value, tuple):
-                holder.attrs.create(key, np.array(value, object), shape=(len(value),), dtype=h5py.string_dtype())
-            else:
-                holder.attrs.create(key, value)
+            write_attribute(holder, key, value)
 
 
-def _new_file(h5py: Any, path: Path) -> h5py.File:
+def write_attribute(holder: h5py.HLObject, key: str, value: Any) -> None:
+    """One attribute of a file, group or dataset: a text, a tuple of texts, or numbers."""
+    text_dtype = import_h5py().string_dtype()
+    if isinstance(value, str):
+        holder.attrs.create(key, value, dtype=text_dtype)
+    elif isinstance(value, tuple):
+        holder.attrs.create(key, np.array(value, object), shape=(len(value),), dtype=text_dtype)
+    else:
+        holder.attrs.create(key, value)
+
+
+def new_file(path: Path) -> h5py.File:
+    """A new file as all of ours are; it must not exist."""
+    h5py = import_h5py()
     access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
     # The newer format keeps attributes of more than 64 KiB; HDF5 1.10 and later read it.
     access.set_libver_bounds(h5py.h5f.LIBVER_V110, h5py.h5f.LIBVER_LATEST)

@@ -92,7 +92,7 @@ def open(  # noqa: A001 - forebay.open is meant to read like the builtin
     ----------
     address : str or Address
         ``"RESERVATION/STREAM"``, ``"forebay://RESERVATION/STREAM"``, or ``"forebay://HOST:PORT/RESERVATION/STREAM"``
-        for a server on another node, with the token that ``$FOREBAY_TOKEN_FILE`` names.
+        for a server on another node, with the token that ``$FOREBAY_TOKEN_FILE`` names; or a :class:`Ticket`'s path.
     mode : {"r", "w", "a"}
         ``"r"`` reads. ``"w"`` replaces the stream by a new epoch from step 0. ``"a"`` continues after the last
         step, or creates the stream.
@@ -177,7 +177,9 @@ def open(  # noqa: A001 - forebay.open is meant to read like the builtin
         raise InvalidArgumentError("option 'wait_for_writer' is for reading: only mode 'r' takes it")
     place = address if isinstance(address, Address) else Address.parse(address)
     if place.step is not None:
-        raise InvalidArgumentError(f"{place} names a step: open {place.path!r} and take stream[{place.step}]")
+        raise InvalidArgumentError(
+            f"{place} names a step: open {place.path!r} and take stream[{place.step}], or use open_step"
+        )
     instance = instance_of(place.server, instance)
     with _readers_told(place, mode, run, instance):
         _check_names(options, mode)

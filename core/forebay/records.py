@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Self, get_args, get_origin, get_type_hints
@@ -12,6 +13,7 @@ from forebay import _core
 from forebay.errors import ArgumentTypeError
 
 __all__ = [
+    "TICKET_SUFFIX",
     "AccessMode",
     "Address",
     "ConsumerInfo",
@@ -32,6 +34,10 @@ __all__ = [
     "StreamStatus",
     "launcher_rank",
 ]
+
+
+#: How the name of a ticket's file ends.
+TICKET_SUFFIX = ".forebay"
 
 
 class StreamStatus(StrEnum):
@@ -136,6 +142,8 @@ class Address(Record):
     def parse(cls, text: str) -> Self:
         """Takes ``RES/STREAM``, ``RES/STREAM@STEP``, ``forebay://RES/STREAM`` and ``forebay://HOST:PORT/RES/STREAM``.
 
+        The path of a :class:`forebay.Ticket` stands for the address in it.
+
         Raises
         ------
         InvalidArgumentError
@@ -143,6 +151,11 @@ class Address(Record):
         """
         if not isinstance(text, str):
             raise ArgumentTypeError(f"an address is a text such as 'run1/flow' or an Address, not {text!r}")
+        if text.endswith(TICKET_SUFFIX) and os.path.isfile(text):
+            from forebay.ticket import Ticket
+
+            address = Ticket.read(text).address
+            return cls(address.reservation, address.stream, address.step, address.server)
         return cls(*_core.parse_address(text))
 
     @property

@@ -71,8 +71,10 @@ Result<void> AttributeSource::send_changes(adios2::IO io, Writer& writer) {
     if (auto removed = writer.remove_attribute(gone->first); !removed) return removed;
     gone = sent_.erase(gone);
   }
-  for (const auto& [name, information] : available) {
-    const std::string& type = information.at("Type");
+  for (const auto& entry : available) {
+    // Not a structured binding: Clang captures these in lambdas from version 16 on.
+    const std::string& name = entry.first;
+    const std::string& type = entry.second.at("Type");
     const auto known = sent_.find(name);
     Result<void> result;
     const auto send = [&]<class T>() {
@@ -110,7 +112,8 @@ void AttributeMirror::show(adios2::IO io, const std::vector<Attribute>& attribut
   }
   bool changed = !same_names;
   for (std::size_t i = 0; i < attributes.size(); ++i) {
-    const auto& [name, value] = attributes[i];
+    const std::string& name = attributes[i].name;
+    const AttributeValue& value = attributes[i].value;
     if (same_names && shown_[i].value == value) continue;
     changed = true;
     with_type(value.type, [&]<class T>() {

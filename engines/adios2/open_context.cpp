@@ -163,13 +163,12 @@ extern "C" __attribute__((visibility("default"))) void* forebay_adios2_serve_ope
   using namespace forebay::engine;
   if (call->version != FOREBAY_OPEN_CALL_VERSION) {
     throw std::runtime_error(
-        "Forebay: the preloaded hook and the plugin are of different versions; start the program with the "
-        "`forebay run` of the Forebay that the plugin belongs to");
+        "Forebay: the plugin and `forebay run` come from different versions of Forebay; use both of the same one");
   }
   OpenContext open{{call->name, call->name_bytes}, static_cast<adios2::Mode>(call->mode), std::nullopt, {}};
   if (metadata != nullptr) {
-    throw std::invalid_argument("Forebay: Open of " + open.name +
-                                " was asked for, but a file's metadata in memory is not a stream");
+    throw std::invalid_argument("Forebay: " + open.name +
+                                " cannot become a stream: the program opens a file's metadata in memory");
   }
   open.communicator = rank_in(communicator, open.mode);
   open.engine = public_io(io).EngineType();

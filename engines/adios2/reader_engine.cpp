@@ -58,8 +58,8 @@ constexpr std::size_t offered_steps_max = 1'000;
 bool facts_can_be_shown(adios2::IO io) {
   if (check_facts(io)) return true;
   static const bool told = [] {
-    std::cerr << "Forebay: Variable::Min, Max and Steps answer 0 with this build of ADIOS2, which the "
-                 "plugin was not tested with. Engine::BlocksInfo is right. VariableFacts=false silences this line.\n";
+    std::cerr << "Forebay: Variable::Min, Max and Steps answer 0, because the plugin was not tested with this build of "
+                 "ADIOS2. Engine::BlocksInfo is right. VariableFacts=false silences this line.\n";
     return true;
   }();
   return !told;
@@ -118,7 +118,7 @@ ReaderEngine::ReaderEngine(adios2::IO io, const std::string& name, adios2::Mode 
   }
   if (options.follow) {
     finished_to_tell_ = speaks && !limited_ && is_finished(reader_->status_at_open());
-    if (access == AccessMode::automatic) offer_finished_stream(settings);
+    if (access == AccessMode::automatic) offer_finished_stream(settings, speaks);
     return;
   }
   std::vector<std::uint64_t> numbers;
@@ -150,7 +150,7 @@ void ReaderEngine::offer_all_steps(const std::vector<std::uint64_t>& numbers) {
   attributes_.show(m_IO, random_access_->attributes());
 }
 
-void ReaderEngine::offer_finished_stream(const Settings& settings) {
+void ReaderEngine::offer_finished_stream(const Settings& settings, bool speaks) {
   const ReaderOptions& reader = settings.reader;
   const bool told_how = !reader.consumer.empty() || reader.start.kind != Start::Kind::cursor || reader.latest_only ||
                         reader.distribution != StepDistribution::stream_default || limited_;
@@ -170,9 +170,11 @@ void ReaderEngine::offer_finished_stream(const Settings& settings) {
     if (numbers.size() != after.steps) return;
   }
   if (numbers.size() > offered_steps_max) {
-    std::cerr << "Forebay: stream " + path_ + " has ended with " + std::to_string(numbers.size()) +
-                     " steps, too many to examine at Open; it is read step by step. RandomAccess=true offers "
-                     "them all at once.\n";
+    if (speaks) {
+      std::cerr << "Forebay: stream " + path_ + " has ended with " + std::to_string(numbers.size()) +
+                       " steps, too many to examine at Open; it is read step by step. RandomAccess=true offers "
+                       "them all at once.\n";
+    }
     return;
   }
   offer_all_steps(numbers);
@@ -199,9 +201,10 @@ void ReaderEngine::go_on_step_by_step() {
 ReaderEngine::~ReaderEngine() = default;
 
 void ReaderEngine::tell_finished() const {
-  std::cerr << "Forebay: stream " + path_ + " was " + std::string(to_string(reader_->status_at_open())) +
-                   " when this reader opened it, so it begins with what an earlier writer left. To wait for a new "
-                   "writer, set Run or WaitForWriter=true (docs/how-to/couple-an-mpi-code.md).\n";
+  std::cerr << "Forebay: stream " + path_ + " had no writer when this reader opened it (status " +
+                   std::string(to_string(reader_->status_at_open())) +
+                   "), so it begins with what an earlier writer left. To wait for a new writer, set Run or "
+                   "WaitForWriter=true (docs/how-to/couple-an-mpi-code.md).\n";
 }
 
 adios2::StepStatus ReaderEngine::BeginStep(adios2::StepMode mode, float timeout_seconds) {

@@ -66,8 +66,9 @@ class ReaderEngine final : public adios2::plugin::PluginEngineInterface {
 
   /// Shows the variables of all steps in the IO.
   void offer_all_steps(const std::vector<std::uint64_t>& numbers);
-  /// Without being told to: only a stream that has ended, and of which nothing is left to decide.
-  void offer_finished_stream(const Settings& settings);
+  /// Without being told to: only a stream that has ended, and of which nothing is left to decide. `speaks`: this rank
+  /// tells the user what concerns all of them.
+  void offer_finished_stream(const Settings& settings, bool speaks);
   /// The steps at hand are those of a writer that had gone before: not what a coupled program expects.
   void tell_finished() const;
   /// The first BeginStep after that: the same steps, one after another.

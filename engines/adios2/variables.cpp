@@ -218,7 +218,8 @@ void VariableMirror::remove(adios2::IO io, const std::string& name, const Shown&
 void VariableMirror::keep(adios2::IO io) {
   for (auto& [name, shown] : shown_) {
     shown.kept = true;
-    with_type(shown.type, [&]<class T>() {
+    // Clang captures structured bindings in lambdas from version 16 on.
+    with_type(shown.type, [&io, &name = name]<class T>() {
       if (adios2::Variable<T> variable = io.InquireVariable<T>(name)) variable.SetStepSelection({0, 1});
     });
   }

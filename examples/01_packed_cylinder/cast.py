@@ -47,20 +47,19 @@ class Cast:
 
     def start_consumers(self) -> None:
         """Rendering, post-processing and stage-out; they wait for the stream to begin."""
-        command, environment = self._instance.command, self._instance.environment
-        self.renderer = self._programs.start(
+        command = self._instance.command
+        self.renderer = self._start_consumer(
             "render",
             [
                 command, "render", STREAM, "--out", str(self.out), "--scene", str(_EXAMPLE / "scene.toml"),
                 "--size", self._plan.grid.frame_size, "--range", f"0:{self._plan.grid.speed_max:g}",
             ],
-            environment,
         )  # fmt: skip
-        self._programs.start("permeability", self._python("permeability.py", self.out), environment)
+        self._start_consumer("permeability", self._python("permeability.py", self.out))
         self._programs.start(
             "stage-out",
             [command, "stage-out", STREAM, str(self.checkpoints), "--every", str(CHECKPOINT_EVERY), "--follow"],
-            environment,
+            self._instance.environment,
         )
 
     def start_undisturbed(self) -> None:
@@ -95,7 +94,7 @@ class Cast:
             environment["FOREBAY_APPEND_AFTER"] = str(checkpoint)
         self.simulations.append(
             [
-                self._programs.start(
+                self._start_rank(
                     f"simulation-{number}-rank-{rank}",
                     [*command, "--rank", str(rank)],
                     environment | {"FOREBAY_RANK": str(rank)},
@@ -109,6 +108,12 @@ class Cast:
         self.latecomer = self._programs.start(
             "latecomer", self._python("replay.py", self.work), self._instance.environment
         )
+
+    def _start_consumer(self, name: str, command: list[str]) -> Program:
+        return self._programs.start(name, command, self._instance.environment)
+
+    def _start_rank(self, name: str, command: list[str], environment: dict[str, str]) -> Program:
+        return self._programs.start(name, command, environment)
 
     def _python(self, script: str, out: Path) -> list[str]:
         return [sys.executable, "-u", str(_EXAMPLE / script), STREAM, "--out", str(out)]

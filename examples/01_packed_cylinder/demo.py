@@ -4,6 +4,7 @@
 Exit status: 0 if everything that it shows was checked and holds, 1 if not, 2 for a mistake on the command line.
 
     ./run demo
+    ./run demo --remote
     python demo.py --steps 40 --out results
 """
 
@@ -20,6 +21,7 @@ from types import FrameType
 
 from cast import STREAM, Cast
 from instance import Instance
+from nodes import NodeCast, NodeInstance, NodeShow
 from plan import DEFAULT_GRID, RANKS, SMALL_GRID, STEPS_MIN, Plan
 from programs import DemoError, Programs, processes_of_instance
 from rich.console import Console
@@ -46,7 +48,7 @@ def main() -> int:
     try:
         simulation = _find_simulation()
         _prepare_folder(out)
-        with Instance(out / "instance") as instance:
+        with NodeInstance(out / "instance") if options.remote else Instance(out / "instance") as instance:
             checks = _run(plan, out, simulation, instance, console)
     except (DemoError, forebay.ForebayError, OSError) as error:
         console.print(Text.assemble(("the demo has failed: ", "bold red"), str(error)))
@@ -59,7 +61,7 @@ def main() -> int:
         console.print(Text.assemble(("not everything holds", "bold red"), f"; logs and instance: {out}"))
         return 1
     shutil.rmtree(out / "work")
-    shutil.rmtree(out / "instance")
+    shutil.rmtree(out / "instance", ignore_errors=options.remote)  # The nodes took theirs with them.
     console.print(f"all {len(checks)} checks hold; see {out}")
     return 0
 
@@ -74,10 +76,11 @@ def _run(plan: Plan, out: Path, simulation: Path, instance: Instance, console: C
     )
     instance.up()
     with Programs(out / "log") as programs:
-        cast = Cast(plan, out, simulation, instance, programs)
+        of_nodes = isinstance(instance, NodeInstance)
+        cast = (NodeCast if of_nodes else Cast)(plan, out, simulation, instance, programs)
         cast.create_reservation()
         with Screen(f"Packed cylinder, {plan.steps} steps", plan.steps) as screen:
-            show = Show(plan, cast, instance, programs, screen)
+            show = (NodeShow if of_nodes else Show)(plan, cast, instance, programs, screen)
             show.run()
     console.print("\nchecking")
     checks = []
@@ -116,6 +119,10 @@ def _parse_arguments() -> argparse.Namespace:
         "--out", type=Path, default=_REPOSITORY / "build" / "demo", metavar="DIR",
         help="folder for the results; what an earlier demo left there is removed (default: build/demo)",
     )  # fmt: skip
+    parser.add_argument(
+        "--remote", action="store_true",
+        help="server, simulation and consumers on three nodes of a cluster on this machine; one is cut off meanwhile",
+    )  # fmt: skip
     parser.add_argument("--small", action="store_true", help=f"a grid of {SMALL_GRID.name}, as the tests take it")
     return parser.parse_args()
 
@@ -145,7 +152,9 @@ def _prepare_folder(out: Path) -> None:
         if not (out / _MARK).exists():
             raise DemoError(f"{out} has files that no demo has made; name another folder with --out")
         root = out / "instance"
-        if processes_of_instance(root):
+        if (root / "cluster.json").exists():
+            NodeInstance(root).down()
+        elif processes_of_instance(root):
             Instance(root).down()
         for path in out.iterdir():
             if path.name != _MARK:

@@ -38,7 +38,7 @@ class Show:
         self._plan, self._cast = plan, cast
         self._instance, self._programs, self._screen = instance, programs, screen
         self._committed = -1
-        self._acts = (self._kills(), self._late_consumer())
+        self._acts = self._choose_acts()
         self._kills_shown = False
         self._state: object = None
         self._moved_at = time.monotonic()
@@ -125,6 +125,9 @@ class Show:
                 self._programs.check()
                 if time.monotonic() - self._moved_at > _STANDSTILL_SECONDS_MAX:
                     raise DemoError("the simulation has not begun to write; see its logs") from None
+
+    def _choose_acts(self) -> tuple[Iterator[None], ...]:
+        return self._kills(), self._late_consumer()
 
     # --- The acts; each yield waits for the next look at the stream ---
 

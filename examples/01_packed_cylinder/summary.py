@@ -28,15 +28,13 @@ _MIB = 2**20
 
 def summarize(plan: Plan, cast: Cast, course: Course) -> dict[str, Any]:
     """The figures, as they go into summary.json."""
-    assert course.rank_kill is not None
-    assert course.server_kill is not None
-    assert course.pause is not None
     assert cast.undisturbed is not None
     written = simulated_steps([ranks[0].log for ranks in cast.simulations])
     history = History(cast.out / "permeability.json")
     wall_s = course.ended_at - course.started_at
     kill = course.rank_kill
-    numbers = [*range(plan.steps), *range(kill.checkpoint + 1, kill.checkpoint + 1 + kill.withdrawn)]
+    again = () if kill is None else range(kill.checkpoint + 1, kill.checkpoint + 1 + kill.withdrawn)
+    numbers = [*range(plan.steps), *again]
     written_bytes = sum(map(plan.grid.step_bytes, numbers))
     return {
         "run": {
@@ -67,9 +65,16 @@ def summarize(plan: Plan, cast: Cast, course: Course) -> dict[str, Any]:
             "kept_bytes_max": course.kept_bytes_max,
             "lag_steps_max": course.lag_steps_max,
         },
-        "rank_kill": dataclasses.asdict(course.rank_kill),
-        "server_kill": dataclasses.asdict(course.server_kill),
-        "rendering_paused": dataclasses.asdict(course.pause),
+        **{
+            name: dataclasses.asdict(event)
+            for name, event in (
+                ("rank_kill", course.rank_kill),
+                ("server_kill", course.server_kill),
+                ("rendering_paused", course.pause),
+                ("rendering_cut_off", course.cut),
+            )
+            if event is not None
+        },
         "permeability": {
             "settled_at": history.settled_at,
             "value": history.rows[-1].permeability,
@@ -90,7 +95,6 @@ def save(summary: dict[str, Any], checks: Sequence[Check], path: Path) -> None:
 def print_summary(summary: dict[str, Any], console: Console) -> None:
     """For people."""
     simulation, latency = summary["simulation"], summary["latency_ms"]
-    rank, server = summary["rank_kill"], summary["server_kill"]
     rows = [
         (
             "simulation",
@@ -114,17 +118,7 @@ def print_summary(summary: dict[str, Any], console: Console) -> None:
             f"at most {summary['retention']['kept_steps_max']} steps kept, "
             f"{format_size(summary['retention']['kept_bytes_max'])}",
         ),
-        (
-            "rank killed",
-            f"at step {rank['at_step']}: the other failed after {rank['other_rank_ended_s']:.2f} s, followers knew "
-            f"after {rank['followers_told_s']:.2f} s, {rank['withdrawn']} steps withdrawn, writing again after "
-            f"{rank['first_step_s']:.1f} s, caught up after {rank['caught_up_s']:.1f} s",
-        ),
-        (
-            "server killed",
-            f"at step {server['at_step']}: up again after {server['up_s']:.1f} s, the next step committed after "
-            f"{server['first_step_s']:.1f} s",
-        ),
+        *_accidents(summary),
         (
             "permeability",
             f"{summary['permeability']['value']:.5f} cells², settled at step {summary['permeability']['settled_at']}",
@@ -132,6 +126,30 @@ def print_summary(summary: dict[str, Any], console: Console) -> None:
     ]
     for name, text in rows:
         console.print(Text.assemble((f"{name:<26}", "bold"), text))
+
+
+def _accidents(summary: dict[str, Any]) -> list[tuple[str, str]]:
+    rows = []
+    if (rank := summary.get("rank_kill")) is not None:
+        rows.append(
+            (
+                "rank killed",
+                f"at step {rank['at_step']}: the other failed after {rank['other_rank_ended_s']:.2f} s, followers knew "
+                f"after {rank['followers_told_s']:.2f} s, {rank['withdrawn']} steps withdrawn, writing again after "
+                f"{rank['first_step_s']:.1f} s, caught up after {rank['caught_up_s']:.1f} s",
+            )
+        )
+    if (server := summary.get("server_kill")) is not None:
+        rows.append(
+            (
+                "server killed",
+                f"at step {server['at_step']}: up again after {server['up_s']:.1f} s, the next step committed after "
+                f"{server['first_step_s']:.1f} s",
+            )
+        )
+    if (cut := summary.get("rendering_cut_off")) is not None:
+        rows.append(("rendering cut off", f"at step {cut['at_step']}, for {cut['steps']} steps"))
+    return rows
 
 
 def _pace(plan: Plan, steps: Sequence[SimulatedStep]) -> dict[str, float]:

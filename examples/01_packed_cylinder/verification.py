@@ -89,11 +89,19 @@ class Verification:
                 self._check_checkpoints,
             ),
             ("the receipt describes what lies there", self._check_receipt),
-            ("the other rank failed at once, followers were told, steps were withdrawn", self._check_rank_kill),
-            ("the late consumer replayed what was kept, equal to the undisturbed run", self._check_latecomer),
-            ("the server came back, and all went on", self._check_server_kill),
             ("retention has dropped what all had passed", self._check_retention),
         ]
+        if self._course.cut is not None:
+            checks.append(("the simulation went on while the renderer's node was cut off", self._check_cut))
+        else:
+            checks += [
+                (
+                    "the other rank failed at once, followers were told, steps were withdrawn",
+                    self._check_rank_kill,
+                ),
+                ("the late consumer replayed what was kept, equal to the undisturbed run", self._check_latecomer),
+                ("the server came back, and all went on", self._check_server_kill),
+            ]
         for claim, check in checks:
             try:
                 yield Check(claim, True, check())
@@ -121,7 +129,8 @@ class Verification:
                 contrast = float(np.asarray(image.convert("L")).std())
             _require(contrast > _CONTRAST_MIN, f"{path.name} shows nothing (contrast {contrast:.1f})")
         kill = self._course.rank_kill
-        assert kill is not None
+        if kill is None:
+            return f"{len(present)} of {width}x{height}"
         older = [path.name for path in present[kill.checkpoint + 1 :] if path.stat().st_mtime < kill.killed_at]
         _require(not older, f"pictures of withdrawn steps were not made again: {older}")
         return f"{len(present)} of {width}x{height}"
@@ -221,6 +230,13 @@ class Verification:
         present = {path for path in folder.rglob("*") if path.is_file()} - {folder / "receipt.json"}
         _require(present == described, f"not in it: {sorted(map(str, present - described))}")
         return f"{len(entries)} steps, {len(described)} files, sizes and checksums right"
+
+    def _check_cut(self) -> str:
+        cut = self._course.cut
+        assert cut is not None
+        _require(cut.steps > 0, "no step was committed meanwhile")
+        _require(len(self._cast.simulations) == 1, "the simulation was restarted for it")
+        return f"from step {cut.at_step} on, for {cut.steps} steps; then every step was read"
 
     def _check_rank_kill(self) -> str:
         kill = self._course.rank_kill

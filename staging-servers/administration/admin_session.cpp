@@ -83,6 +83,8 @@ Result<void> AdminSession::answer(const protocol::Message& message) {
       return on_stream<wire::StagedMark>(message, Rights::write, &AdminSession::mark_staged);
     case MessageType::precious_set:
       return on_stream<wire::PreciousSet>(message, Rights::write, &AdminSession::set_precious);
+    case MessageType::steps_drop:
+      return on_stream<wire::StepsDrop>(message, Rights::write, &AdminSession::drop_steps);
     case MessageType::writer_refused:
       return on<wire::WriterRefused>(message, &AdminSession::report_refused_writer);
     case MessageType::token_create:
@@ -198,6 +200,12 @@ Result<void> AdminSession::set_precious(const protocol::Message& message, const 
   }
   RETURN_IF_ERROR(stream.record(storage::RecordType::precious_set, std::move(set)));
   stream.what_may_go_changed();
+  connection_.answer_done(message.request);
+  return {};
+}
+
+Result<void> AdminSession::drop_steps(const protocol::Message& message, const wire::StepsDropT& wish, Stream& stream) {
+  RETURN_IF_ERROR(stream.drop_steps(wish.steps));
   connection_.answer_done(message.request);
   return {};
 }

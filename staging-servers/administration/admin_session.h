@@ -49,6 +49,7 @@ class AdminSession final : public Session {
   Result<void> set_retention(const protocol::Message& message, const wire::RetentionSetT& wish, Stream& stream);
   Result<void> mark_staged(const protocol::Message& message, const wire::StagedMarkT& wish, Stream& stream);
   Result<void> set_precious(const protocol::Message& message, const wire::PreciousSetT& wish, Stream& stream);
+  Result<void> drop_steps(const protocol::Message& message, const wire::StepsDropT& wish, Stream& stream);
   Result<void> report_refused_writer(const protocol::Message& message, const wire::WriterRefusedT& report);
   Result<void> create_token(const protocol::Message& message, const wire::TokenCreateT& wish);
   Result<void> audit(const protocol::Message& message, const wire::AuditQueryT& wish);

@@ -184,6 +184,8 @@ void RemoteAccess::begin_data(std::span<const std::uint8_t> wish, Descriptor soc
     loop_.post([this, why] {
       if (why.code == ErrorCode::unsupported) {
         log::warning("no data path by libfabric: {}", why.message());
+      } else if (why.code == ErrorCode::io_error) {
+        log::error("a data path ended, its client connects again: {}", why.message());
       } else {
         log::debug("a data path ended: {}", why.message());
       }

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <functional>
-#include <ranges>
+#include <span>
 
 #include <fmt/format.h>
 
@@ -130,10 +130,11 @@ std::string ReservationSpace::holders() const {
     return one.bytes != other.bytes ? one.bytes > other.bytes : one.text < other.text;
   });
   std::string text = "Held by";
-  for (const Holding& holding : holdings | std::views::take(holders_shown_max)) text += " [" + holding.text + "]";
+  const std::span<const Holding> shown = std::span(holdings).first(std::min(holdings.size(), holders_shown_max));
+  for (const Holding& holding : shown) text += " [" + holding.text + "]";
   if (holdings.size() > holders_shown_max) {
     std::uint64_t rest_bytes = 0;
-    for (const Holding& holding : holdings | std::views::drop(holders_shown_max)) rest_bytes += holding.bytes;
+    for (const Holding& holding : std::span(holdings).subspan(shown.size())) rest_bytes += holding.bytes;
     const std::size_t rest = holdings.size() - holders_shown_max;
     text += fmt::format(" and {} more stream{} with {}", rest, rest == 1 ? "" : "s", size_text(rest_bytes));
   }

@@ -123,6 +123,9 @@ class Stream final : public WrittenStream, public FollowedStream {
   /// Steps with a receipt lose their preciousness.
   Result<void> mark_staged(std::uint32_t epoch, const std::vector<std::uint64_t>& steps, const std::string& receipt);
 
+  /// Drops steps whatever retention says, all or none: refused where somebody still needs one.
+  Result<void> drop_steps(const std::vector<std::uint64_t>& steps);
+
   void unpinned(const StepKey& key) override;
   /// A failed stream syncs nothing any more.
   bool frees_with_sync() const override {
@@ -150,6 +153,8 @@ class Stream final : public WrittenStream, public FollowedStream {
   bool may_drop(const storage::StepState& step, bool when_full) const;
   /// Of the first steps, which retention keeps until the stream has ended.
   bool is_kept_first(std::uint64_t number) const;
+  /// Why the step may not be dropped on request: who needs it. Empty: nobody does.
+  std::string need_of(const storage::StepState& step) const;
   /// False if that could not be written down: then they stay.
   bool drop(const std::vector<std::uint64_t>& steps);
   void free_step(const storage::StepState& step, bool durable);

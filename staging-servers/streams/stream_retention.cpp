@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <functional>
 #include <iterator>
-#include <ranges>
+#include <set>
+#include <span>
+#include <string>
 #include <utility>
 
 #include <fmt/format.h>
@@ -65,6 +67,40 @@ void Stream::what_may_go_changed() {
   space_.queue().changed(SpaceChange::more);
 }
 
+std::string Stream::need_of(const storage::StepState& step) const {
+  const std::uint64_t number = step.committed.step;
+  if (step.precious()) return "it is precious and not staged out";
+  if (followers_.pins().is_pinned({step.committed.epoch, number})) return "a reader or a writer's array holds it";
+  if (!followers_.cursors().any_needs(number)) return {};
+  for (const ConsumerInfo& consumer : followers_.cursors().list()) {
+    if (consumer.position <= number) return "consumer " + consumer.name + " has not passed it";
+  }
+  return "a consumer has not passed it";
+}
+
+Result<void> Stream::drop_steps(const std::vector<std::uint64_t>& steps) {
+  followers_.serve_deferred();
+  if (state_.status == StreamStatus::failed)
+    return fail(ErrorCode::refused, "a failed stream drops nothing; remove it as a whole", "stream " + path());
+  std::set<std::uint64_t> dropped;
+  for (const std::uint64_t number : steps) {
+    const auto found = state_.steps.find(number);
+    const auto where = [&] { return fmt::format("stream {}, step {}", path(), number); };
+    if (found == state_.steps.end()) {
+      // One that is gone may be gone by this very wish, whose answer was lost.
+      if (number >= state_.next_step) return fail(ErrorCode::not_found, "there is no such step yet", where());
+      continue;
+    }
+    if (const std::string need = need_of(found->second); !need.empty())
+      return fail(ErrorCode::refused, need + ", so it is not dropped", where());
+    dropped.insert(number);
+  }
+  if (!drop({dropped.begin(), dropped.end()}))
+    return fail(ErrorCode::io_error, "the journal did not take it; the steps stay", "stream " + path());
+  what_may_go_changed();
+  return {};
+}
+
 bool Stream::drop_oldest() {
   followers_.serve_deferred();
   if (state_.status == StreamStatus::failed) return false;
@@ -122,7 +158,7 @@ Holding Stream::holding() const {
   std::ranges::sort(behind, [](const ConsumerInfo& one, const ConsumerInfo& other) {
     return one.lag_steps != other.lag_steps ? one.lag_steps > other.lag_steps : one.name < other.name;
   });
-  for (const ConsumerInfo& consumer : behind | std::views::take(consumers_shown_max))
+  for (const ConsumerInfo& consumer : std::span(behind).first(std::min(behind.size(), consumers_shown_max)))
     text += fmt::format(", consumer {} {} steps behind", consumer.name, consumer.lag_steps);
   if (behind.size() > consumers_shown_max)
     text += fmt::format(" and {} more consumers behind", behind.size() - consumers_shown_max);

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import sys
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from tests.bench.suites.durable import durable_steps
 from tests.bench.suites.latency import small_step_latency
 from tests.bench.suites.live import live_reader
 from tests.bench.suites.lost_writer import lost_writer
+from tests.bench.suites.many_reservations import many_reservations
 from tests.bench.suites.metadata import many_steps, many_variables, restart
 from tests.bench.suites.peak_memory import slow_reader_memory
 from tests.bench.suites.read import committed_steps
@@ -27,6 +29,7 @@ from tests.bench.suites.readers import paced_readers
 from tests.bench.suites.slurm_calls import locked_calls
 from tests.bench.suites.small_variables import small_variables
 from tests.bench.suites.stage_out import staged_steps
+from tests.bench.suites.workflows import detector, snakemake_jobs, snakemake_questions
 from tests.bench.suites.write import large_steps
 from tests.bench.workbench import MIB, Workbench
 
@@ -41,16 +44,27 @@ SUITES: dict[str, Callable[[], list[Suite]]] = {
     "metadata": lambda: [many_variables(), many_steps(), restart()],
     "durable": lambda: [durable_steps()],
     "stage-out": lambda: [staged_steps()],
-    "slurm": lambda: [locked_calls()],
+    "slurm": lambda: [locked_calls(), many_reservations(), *_slurm_jobs()],
+    "workflows": lambda: [snakemake_jobs(), snakemake_questions(), detector()],
     "consumers": lambda: _consumers(),
+    "remote": lambda: _remote(),
 }
-#: Needs large packages: only by name.
-_BY_NAME = ("consumers",)
+#: They need large packages, or root: only by name.
+_BY_NAME = ("consumers", "workflows", "remote")
+
+
+def _slurm_jobs() -> list[Suite]:
+    if os.geteuid() != 0 or shutil.which("slurmctld") is None:
+        print("slurm-jobs is left out: it needs root and Slurm, which `./run test slurm` installs", file=sys.stderr)
+        return []
+    from tests.bench.suites.slurm_jobs import job_throughput
+
+    return [job_throughput()]
 
 
 def _consumers() -> list[Suite]:
     from tests.bench.suites.arrays import arrays_over_steps, many_steps_as_dataset
-    from tests.bench.suites.pictures import drawing, producer_with_consumers, sinograms
+    from tests.bench.suites.pictures import drawing, live_frames, producer_with_consumers, sinograms
     from tests.bench.suites.python_views import computing_in_place, views
 
     return [
@@ -60,8 +74,28 @@ def _consumers() -> list[Suite]:
         views(),
         many_steps_as_dataset(),
         drawing(),
+        live_frames(),
         sinograms(),
         producer_with_consumers(),
+    ]
+
+
+def _remote() -> list[Suite]:
+    from tests.bench.suites.remote import (
+        remote_blocks,
+        remote_limited,
+        remote_live,
+        remote_readers,
+        remote_small_steps,
+    )
+
+    return [
+        remote_blocks(8 * MIB),
+        remote_blocks(MIB),
+        remote_live(),
+        remote_small_steps(),
+        remote_limited(),
+        remote_readers(),
     ]
 
 

@@ -24,6 +24,9 @@ class Engine:
     reader_parameters: tuple[str, ...] = ()
     environment: dict[str, str] = field(default_factory=dict)
     writer_environment: dict[str, str] = field(default_factory=dict)
+    writer_prefix: tuple[str, ...] = ()  #: a command that becomes the program: on another node, for example
+    reader_prefix: tuple[str, ...] = ()
+    reader_environment: dict[str, str] = field(default_factory=dict)
 
     def writer(self, *, variable_bytes: int, steps: int, variables: int = 1, pace_us: int = 0) -> Program:
         """Writes steps."""
@@ -32,12 +35,17 @@ class Engine:
             variable_bytes,
             self.parameters,
             {**self.environment, **self.writer_environment},
+            self.writer_prefix,
         )
 
     def reader(self, *, variable_bytes: int, variables: int = 1, more: Sequence[str] = ()) -> Program:
         """Follows until the end."""
         return self._start(
-            ["read", "--variables", str(variables), *more], variable_bytes, self.reader_parameters, self.environment
+            ["read", "--variables", str(variables), *more],
+            variable_bytes,
+            self.reader_parameters,
+            {**self.environment, **self.reader_environment},
+            self.reader_prefix,
         )
 
     def random_reader(self, *, variable_bytes: int, steps: int) -> Program:
@@ -47,13 +55,18 @@ class Engine:
         )
 
     def _start(
-        self, command: Sequence[str], variable_bytes: int, parameters: Sequence[str], environment: dict[str, str]
+        self,
+        command: Sequence[str],
+        variable_bytes: int,
+        parameters: Sequence[str],
+        environment: dict[str, str],
+        prefix: Sequence[str] = (),
     ) -> Program:
         arguments = [*command, "--engine", self.engine, "--name", self.name, "--bytes", str(variable_bytes)]
         for parameter in parameters:
             arguments += ["--parameter", parameter]
         # With a path set, ADIOS2 looks for plugins there only.
-        return Program("bench_adios2", arguments, {"ADIOS2_PLUGIN_PATH": "", **environment})
+        return Program("bench_adios2", arguments, {"ADIOS2_PLUGIN_PATH": "", **environment}, prefix=prefix)
 
 
 def forebay_plugin(instance: Instance, *parameters: str, reader: Sequence[str] = (), stream: str = "steps") -> Engine:

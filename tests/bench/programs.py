@@ -10,7 +10,7 @@ import statistics
 import subprocess
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -62,13 +62,20 @@ class Timeline:
 class Program:
     """A started program; it waits for :meth:`go` once it is ready. A context manager, which kills what still runs."""
 
-    def __init__(self, name: str, arguments: Iterable[str | Path], environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        name: str,
+        arguments: Iterable[str | Path],
+        environment: Mapping[str, str],
+        *,
+        prefix: Sequence[str] = (),
+    ) -> None:
         program = build_directory() / "tests" / "bench" / name
         if not program.is_file():
             raise SystemExit(f"{program} is missing; build with -DFOREBAY_BUILD_BENCHMARKS=ON (./run bench does)")
         self._name = f"{name} {' '.join(map(str, arguments))}"
         self._process = subprocess.Popen(
-            [program, *arguments],
+            [*prefix, program, *arguments],
             env={**os.environ, **environment},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -13,6 +13,7 @@ import forebay
 import forebay.connectors.xarray
 from forebay.connectors import arrow
 from forebay.connectors.zarr import StreamStore
+from forebay.mesh_attributes import MeshAttributes, mesh_attributes
 
 Opened = Callable[[str], xr.Dataset]
 
@@ -107,3 +108,50 @@ def test_types_are_kept_or_told(stream_of_conventions: str) -> None:
             with pytest.raises(forebay.UnsupportedError, match="Arrow has no"):
                 arrow.tensor(step[name])
         assert arrow.tensor(step["pieces"], 0).to_numpy_ndarray().shape == (1, 2)
+
+
+_VTK_XML = """
+<VTKFile type="ImageData" version="0.1" byte_order="LittleEndian">
+  <ImageData WholeExtent="0 4 0 3 0 2" Origin="1 2 3" Spacing="0.5 0.5 0.25">
+    <Piece Extent="0 4 0 3 0 2">
+      <CellData Scalars="U"> <DataArray Name="U" /> <DataArray Name="TIME"> step </DataArray> </CellData>
+    </Piece>
+  </ImageData>
+</VTKFile>"""
+
+_FIDES = {
+    "Fides_Data_Model": "uniform",
+    "Fides_Origin": np.array([1.0, 2.0, 3.0]),
+    "Fides_Spacing": np.array([0.5, 0.5, 0.25]),
+    "Fides_Dimension_Variable": "U",
+    "Fides_Variable_List": ("U", "step"),
+    "Fides_Variable_Associations": ("points", "points"),
+}
+
+
+@pytest.mark.parametrize("attributes", [{"vtk.xml": _VTK_XML}, _FIDES], ids=["vtk.xml", "Fides"])
+@every_way
+def test_meshes_of_adios2_programs_name_dimensions(
+    reservation: str, opened: Opened, attributes: dict[str, object]
+) -> None:
+    address = f"{reservation}/mesh"
+    with forebay.open(address, mode="w") as stream:
+        for name, value in attributes.items():
+            stream.attributes[name] = value
+        with stream.step() as step:
+            step["U"], step["V"], step["step"] = np.zeros((2, 3, 4)), np.zeros((2, 3, 5)), 7
+            mesh = mesh_attributes(attributes)
+    assert (mesh.origin, mesh.spacing) == ((1.0, 2.0, 3.0), (0.5, 0.5, 0.25))
+    dataset = opened(address)
+    assert dataset["U"].dims == ("step", "z", "y", "x")
+    # The mesh does not name this one.
+    assert dataset["V"].dims == ("step", "dim_0_2", "dim_1_3", "dim_2_5")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["no XML", "<VTKFile/>", "<!DOCTYPE a [<!ENTITY b 'c'>]><VTKFile><ImageData/></VTKFile>", "<a>" * 100_000],
+)
+def test_attributes_that_describe_no_mesh_are_ignored(text: str) -> None:
+    assert mesh_attributes({"vtk.xml": text}) == MeshAttributes()
+    assert mesh_attributes({"Fides_Data_Model": "uniform", "Fides_Spacing": "wide"}) == MeshAttributes()

@@ -8,10 +8,12 @@ import pickle
 import numpy as np
 import pytest
 import xarray as xr
+import zarr
 
 import forebay
 import forebay.connectors.xarray
 from forebay.connectors.stream_table import block_grid
+from forebay.connectors.zarr import StreamStore
 from tests.connectors.conftest import temperature
 
 
@@ -215,3 +217,19 @@ def test_thousands_of_steps_open_in_one_look(reservation: str) -> None:
         assert float(dataset["time"][-1]) == 999.5
         assert float(dataset["T"].isel(step=1234)[0]) == 1234.0
         assert len(pickle.dumps(dataset)) < 200_000
+
+
+def test_variables_named_as_the_steps_own_coordinates_are_left_out_by_name(reservation: str) -> None:
+    with forebay.open(f"{reservation}/named", mode="w") as stream, stream.step() as step:
+        step["step"], step["T"], step["mesh/step"] = 70, np.zeros(3), np.zeros(2)
+    with xr.open_dataset(f"forebay://{reservation}/named", engine="forebay") as dataset:
+        assert dataset["step"].values.tolist() == [0]
+        assert any(text.startswith("step: the numbers of the steps") for text in dataset.attrs["forebay_left_out"])
+    with xr.open_datatree(f"forebay://{reservation}/named", engine="forebay") as tree:
+        assert any(text.startswith("mesh/step: ") for text in tree["mesh"].attrs["forebay_left_out"])
+    (followed,) = forebay.connectors.xarray.follow(f"{reservation}/named", timeout=60)
+    assert int(followed["step"]) == 0
+    assert followed.attrs["forebay_left_out"] == [
+        "step: the numbers of the steps are called so: read the variable step by step"
+    ]
+    assert zarr.open_group(StreamStore(f"{reservation}/named"), mode="r")["step"][:].tolist() == [0]

@@ -43,6 +43,30 @@ def test_ranks() -> None:
     assert lines[3] == "across the seam: (20, 6) without a copy: True"
 
 
+def test_steering() -> None:
+    """The simulation writes more often once the analysis has seen the plume, and less often later."""
+    simulation = start("16_steering.py", "simulate", "demo/plume")
+    analysis = start("16_steering.py", "analyse", "demo/plume")
+    changes = output_of(simulation)
+    assert [line.partition(": ")[2] for line in changes] == ["now every 2 iterations", "now every 10 iterations"]
+    seen = [int(line.split(":")[0].removeprefix("iteration ")) for line in output_of(analysis)]
+    first = int(changes[0].split(":")[0].removeprefix("iteration "))
+    assert all(number % 20 == 0 for number in seen if number < first)
+    assert len(seen) > 30
+
+
+def test_ensemble() -> None:
+    """Members begin before and after the statistics do."""
+    first = start("17_ensemble.py", "member", "demo/member-0", "--seed", "0")
+    statistics = start("17_ensemble.py", "statistics", "demo/member-*", "--members", "3")
+    output_of(first)
+    for number in ("1", "2"):
+        output_of(start("17_ensemble.py", "member", f"demo/member-{number}", "--seed", number))
+    lines = output_of(statistics)
+    assert [line.partition(":")[0] for line in lines[:-1]] == [f"step {number}" for number in range(10)]
+    assert lines[-1] == "followed demo/member-0, demo/member-1, demo/member-2"
+
+
 def test_history() -> None:
     lines = output_of(start("04_python_history.py", "demo/history"))
     assert lines[0].startswith("newest step: 19, ")

@@ -140,6 +140,7 @@ def test_who_may_read_reads_and_changes_nothing(shared: Instance) -> None:
         lambda admin: admin.set_retention("r/flow", "last:1"),
         lambda admin: admin.mark_staged("r/flow", 1, [0], "nowhere"),
         lambda admin: admin.set_precious("r/flow", [0]),
+        lambda admin: admin.drop_steps("r/flow", [0]),
         lambda admin: admin.share("r", "write", user=READER),
         lambda admin: admin.destroy("r", force=True),
     ]

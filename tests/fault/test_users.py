@@ -60,6 +60,7 @@ ACTIONS: dict[str, Callable[[forebay.Admin, str], object]] = {
     "set_retention": lambda admin, name: admin.set_retention(f"{name}/flow", "last:1"),
     "mark_staged": lambda admin, name: admin.mark_staged(f"{name}/flow", 1, [0], "nowhere"),
     "set_precious": lambda admin, name: admin.set_precious(f"{name}/flow", [0]),
+    "drop_steps": lambda admin, name: admin.drop_steps(f"{name}/flow", [0]),
 }
 
 

@@ -318,6 +318,13 @@ class Requests {
     wish.precious = !choices_.seldom(2);
     return {MessageType::precious_set, packed(wish)};
   }
+  Request steps_drop() {
+    wire::StepsDropT wish;
+    wish.reservation = Names::reservation(choices_);
+    wish.stream = Names::stream(choices_);
+    for (std::size_t count = 1 + choices_.below(4); count > 0; --count) wish.steps.push_back(choices_.near(count - 1));
+    return {MessageType::steps_drop, packed(wish)};
+  }
   Request audit_query() {
     wire::AuditQueryT wish;
     wish.read_data = choices_.seldom(2);
@@ -436,6 +443,7 @@ constexpr Requests::Generator Requests::generators[] = {
     {MessageType::reservation_share, &Requests::reservation_share},
     {MessageType::writer_leave, &Requests::writer_leave},
     {MessageType::writer_refused, &Requests::writer_refused},
+    {MessageType::steps_drop, &Requests::steps_drop},
 };
 inline constexpr std::size_t Requests::kinds = std::size(generators);
 

@@ -43,6 +43,7 @@ class SessionScript {
     hello = 31,
     token_create = 32,
     reservation_share = 34,
+    steps_drop = 37,
   };
   enum Action : std::uint8_t {
     settle = 0,

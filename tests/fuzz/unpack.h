@@ -103,6 +103,8 @@ inline bool unpack_any(const Message& message) {
       return unpack<wire::RetentionSet>(message);
     case MessageType::precious_set:
       return unpack<wire::PreciousSet>(message);
+    case MessageType::steps_drop:
+      return unpack<wire::StepsDrop>(message);
     case MessageType::reservation_share:
       return unpack<wire::ReservationShare>(message);
     case MessageType::audit_query:

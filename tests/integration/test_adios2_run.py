@@ -3,13 +3,11 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import subprocess
 import sys
-import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -17,46 +15,8 @@ import pytest
 import forebay
 import forebay.adios2
 from forebay.adios2.run import EXIT_NONE_OPENED, prepared_environment
+from tests.support.adios2_programs import FOREBAY_RUN, built, numbers_of, python, run, run_environment
 from tests.support.plugin import plugin_library
-
-FOREBAY_RUN = [sys.executable, "-m", "forebay", "run"]
-
-
-def run(
-    options: Sequence[str],
-    command: Sequence[str],
-    folder: Path,
-    environment: Mapping[str, str] | None = None,
-) -> subprocess.CompletedProcess[str]:
-    """Runs a program under `forebay run` in ``folder``."""
-    return subprocess.run(
-        [*FOREBAY_RUN, *options, "--", *command],
-        cwd=folder,
-        env={**os.environ, "FOREBAY_ADIOS2_LIBRARY": str(plugin_library()), **(environment or {})},
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
-
-
-def python(program: str, *arguments: str) -> list[str]:
-    """A command: a Python program that imports nothing of Forebay."""
-    return [sys.executable, "-c", textwrap.dedent(program), *arguments]
-
-
-def built(name: str) -> str:
-    """A program that CMake built."""
-    build = os.environ.get("FOREBAY_BUILD_DIR")
-    if not build:
-        pytest.skip("FOREBAY_BUILD_DIR does not say where the test programs are; ./run test sets it")
-    return str(Path(build) / "tests" / "integration" / "adios2" / name)
-
-
-def numbers_of(stream: str, variable: str = "number") -> list[int]:
-    """The single value of each step."""
-    with forebay.open(stream, mode="r", timeout=10) as reader:
-        return [int(reader[summary.number][variable][()]) for summary in reader.steps()]
-
 
 # Two names in one IO, of which one is asked for; and what the IO looks like in between.
 TWO_NAMES = """
@@ -145,12 +105,11 @@ def test_programs_couple_in_both_directions(reservation: str, tmp_path: Path) ->
         print(total)
     """
     options = ["--reservation", reservation, "--engine-for", "*"]
-    environment = {**os.environ, "FOREBAY_ADIOS2_LIBRARY": str(plugin_library())}
     pair = [
         subprocess.Popen(
             [*FOREBAY_RUN, *options, "--", *python(program, *names)],
             cwd=tmp_path,
-            env=environment,
+            env=run_environment(),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -261,6 +220,37 @@ def test_streams_that_the_user_names_take_any_name(reservation: str, tmp_path: P
         assert admin.stream(f"{reservation}/flow").original_name == ""
 
 
+# What an IO shows at Open, before any step is begun, in both modes of reading.
+SHOWN_AT_OPEN = """
+    import sys
+    from adios2 import bindings
+    adios = bindings.ADIOS()
+    for name in sys.argv[1:]:
+        for mode in ("ReadRandomAccess", "Read"):
+            io = adios.DeclareIO(name + mode)
+            engine = io.Open(name, getattr(bindings.Mode, mode))
+            print(name, mode, engine.Steps(), *sorted(io.AvailableVariables()))
+            engine.Close()
+"""
+
+
+def test_mode_decides_between_random_access_and_steps(reservation: str, tmp_path: Path) -> None:
+    # The stream that has ended would be offered at Open without `forebay run`; the running one would not.
+    with forebay.open(f"{reservation}/ended", "w") as stream:
+        stream.write("number", 1)
+    with forebay.open(f"{reservation}/running", "w") as stream:
+        stream.write("number", 1)
+        options = ["--reservation", reservation, "--engine-for", "*"]
+        result = run(options, python(SHOWN_AT_OPEN, "ended", "running"), tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines() == [
+        "ended ReadRandomAccess 1 number",
+        "ended Read 1",
+        "running ReadRandomAccess 1 number",
+        "running Read 1",
+    ]
+
+
 def test_open_that_throws_leaves_the_io_as_it_was(reservation: str, tmp_path: Path) -> None:
     command = [built("stock_cxx_program"), "asked.bp", "left.bp"]
     result = run(["--reservation", "no-such", "--engine-for", "asked.bp"], command, tmp_path)
@@ -304,13 +294,7 @@ def test_processes_of_one_launcher_write_one_stream(reservation: str, tmp_path: 
         subprocess.Popen(
             [*FOREBAY_RUN, *options, "--", *python(program)],
             cwd=tmp_path,
-            env={
-                **os.environ,
-                "FOREBAY_ADIOS2_LIBRARY": str(plugin_library()),
-                "PMI_RANK": str(rank),
-                "PMI_SIZE": "2",
-                "PMI_JOBID": "job",
-            },
+            env=run_environment(PMI_RANK=str(rank), PMI_SIZE="2", PMI_JOBID="job"),
             stderr=subprocess.PIPE,
             text=True,
         )
@@ -345,7 +329,7 @@ def test_pattern_that_fits_nothing_is_told_at_the_end(reservation: str, tmp_path
     options = ["--reservation", reservation, "--engine-for", "asked.bp", "--engine-for", "other.*"]
     result = run([*options, "--engine-for-io", "none"], python(TWO_NAMES), tmp_path)
     assert result.returncode == 0
-    assert "nothing was opened that fits other.*, none" in result.stderr
+    assert "the program opened nothing that matches other.*, none" in result.stderr
 
 
 def test_hook_passes_through_shells(reservation: str, tmp_path: Path) -> None:
@@ -362,32 +346,6 @@ def test_hook_links_neither_adios2_nor_forebay_nor_the_cxx_library() -> None:
         assert name not in needed.replace(str(library), "")
 
 
-def test_unknown_version_of_adios2_fails_with_the_reason(reservation: str, tmp_path: Path) -> None:
-    # A core that says it is another version, otherwise the same.
-    import adios2
-
-    package = Path(adios2.__file__).parent
-    others = tmp_path / "other" / "adios2"
-    others.mkdir(parents=True)
-    for library in package.glob("libadios2_*.so.2.12"):
-        (others / library.name).symlink_to(library.resolve())
-    (others.parent / "adios2.libs").symlink_to(package.parent / "adios2.libs")
-    core = others / "libadios2_core.so.2.12"
-    content = core.read_bytes()
-    core.unlink()
-    assert content.count(b"2.12.1.1001\0") >= 1
-    core.write_bytes(content.replace(b"2.12.1.1001\0", b"2.13.7.1001\0"))
-    environment = {"LD_LIBRARY_PATH": f"{others}"}
-    command = [built("stock_cxx_program"), "asked.bp", "left.bp"]
-    result = run(["--reservation", reservation, "--engine-for", "asked.bp"], command, tmp_path, environment)
-    assert result.returncode == 0, result.stderr
-    assert "asked.bp failed" in result.stdout
-    assert "2.13.7" in result.stdout
-    assert not (tmp_path / "asked.bp").exists()
-    # What was not asked for is none of its business.
-    assert (tmp_path / "left.bp").is_dir()
-
-
 def test_missing_plugin_fails_with_the_reason_and_never_writes_files(reservation: str, tmp_path: Path) -> None:
     broken = tmp_path / "libforebay_adios2.so"
     broken.write_text("no library")
@@ -398,7 +356,7 @@ def test_missing_plugin_fails_with_the_reason_and_never_writes_files(reservation
         tmp_path,
         {"FOREBAY_ADIOS2_LIBRARY": str(broken)},
     )
-    assert "asked.bp failed: Forebay: Open of asked.bp was asked for, but the plugin cannot be loaded" in result.stdout
+    assert "asked.bp failed: Forebay: asked.bp cannot become a stream: the plugin cannot be loaded" in result.stdout
     assert not (tmp_path / "asked.bp").exists()
 
 

@@ -215,3 +215,17 @@ def test_down_keep_deletes_nothing(instance: CommandLineInstance, both_run: bool
     assert [row["holder"] for row in instance.ask("status")["attachments"]] == ["simulation"]
     assert "--force destroys and --keep does not" in instance.run("down", "--keep", "--force").stderr
     assert instance.ask("down", "--force")["destroyed"] == ["run1"]
+
+
+def test_status_shows_reservations_with_their_attachments(instance: CommandLineInstance) -> None:
+    instance.ask("create", "shown", "--capacity", "16MiB", "--files", "1MiB", "--persistent")
+    instance.ask("attach", "shown", "--as", "viewer")
+    told = instance.ask("status")
+    (row,) = [row for row in told["reservations"] if row["name"] == "shown"]
+    assert (row["state"], row["capacity_bytes"], row["files_bytes"]) == ("present", 16 << 20, 1 << 20)
+    assert [row["holder"] for row in told["attachments"] if row["reservation"] == "shown"] == ["viewer"]
+    text = instance.run("status").stdout
+    assert "shown" in text
+    assert "persistent" in text
+    instance.ask("detach", "shown", "--as", "viewer")
+    instance.ask("destroy", "shown")

@@ -167,6 +167,8 @@ def test_the_root_may_stand_after_the_command(instance: CommandLineInstance, tmp
         ("forebay tail run1/f", ["run1/flow"]),
         ("forebay show forebay://run1/", ["forebay://run1/flow"]),
         ("forebay stream re", ["remove", "retention"]),
+        ("forebay share r", ["run1"]),
+        ("forebay stage-out run1/f", ["run1/flow"]),
         ("forebay tail nowhere/", []),
     ],
 )

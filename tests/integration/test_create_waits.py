@@ -17,8 +17,8 @@ from tests.support.load import until
 def instance(tmp_path: Path) -> Iterator[CommandLineInstance]:
     """A pool of 96 MiB, of which 32 MiB are the pool `fast`."""
     configuration = tmp_path / "forebay.toml"
-    configuration.write_text('[pools.fast]\ncapacity = "32MiB"\nuser_quota = "16MiB"\n')
     running = CommandLineInstance(tmp_path / "root", capacity="96MiB")
+    configuration.write_text(f'{running.database}[pools.fast]\ncapacity = "32MiB"\nuser_quota = "16MiB"\n')
     running.environment["FOREBAY_CONFIG"] = str(configuration)
     with running:
         yield running

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 import tempfile
@@ -17,7 +18,7 @@ from forebay.instance import Instance
 from forebay.manager.client import ManagerClient
 from forebay.manager.jobs import FilesJob, StepsJob
 from tests.support.instance import CommandLineInstance
-from tests.support.other_user import as_user, can_run_python
+from tests.support.other_user import as_user, python_of, python_path
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
 
@@ -26,13 +27,16 @@ USER = "nobody"
 
 @pytest.fixture(scope="module")
 def instance() -> Iterator[CommandLineInstance]:
-    """An instance that others can reach, with a reservation of root's."""
+    """An instance that others can reach, with a reservation of root's. Its Python is one that they can start."""
     with (
         # Not below pytest's folders, which it closes to others whenever another run begins.
         tempfile.TemporaryDirectory(prefix="peers-") as folder,
-        CommandLineInstance(Path(folder) / "root") as running,
         pytest.MonkeyPatch.context() as environment,
+        contextlib.ExitStack() as stack,
     ):
+        running = CommandLineInstance(Path(folder) / "root", python=python_of(pwd.getpwnam(USER).pw_uid))
+        running.environment["PYTHONPATH"] = python_path()
+        stack.enter_context(running)
         Path(folder).chmod(0o755)
         environment.setenv("FOREBAY_ROOT", str(running.root))
         running.ask("create", "roots", "--capacity", "32MiB")
@@ -96,8 +100,8 @@ def test_a_user_has_reservations_of_their_own(instance: CommandLineInstance) -> 
 
 
 def test_a_stage_runs_as_the_user_who_asked(instance: CommandLineInstance, tmp_path: Path) -> None:
-    if not can_run_python(pwd.getpwnam(USER).pw_uid):
-        pytest.skip(f"{USER} cannot start this Python, which lies in somebody's home")
+    if python_of(pwd.getpwnam(USER).pw_uid) is None:
+        pytest.skip(f"{USER} can start no Python of this version, or not read its packages")
     ask(instance, "create", "mine", "16MiB", persistent=False, access_mode="striped", kind="scratch")
     secret = tmp_path / "secret"
     secret.write_text("root's")

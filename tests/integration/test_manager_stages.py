@@ -69,6 +69,22 @@ def wait_until(instance: CommandLineInstance, number: int, holds: Callable[[dict
     raise AssertionError(f"stage {number} is still {row}")
 
 
+def test_a_rule_of_a_reservation_copies_chosen_steps_while_they_are_written(
+    instance: CommandLineInstance, tmp_path: Path
+) -> None:
+    rule = f"stream=live every=2 destination={tmp_path}/out"
+    asked = ["create", "ruled", "--capacity", "64MiB", "--stage-out", rule]
+    (number,) = instance.ask(*asked)["stages"]
+    assert instance.ask(*asked)["stages"] == [number]  # begun once, however often it is created
+    write(5, "ruled/live")
+    stage = wait_until(instance, number, lambda stage: stage["state"] == "succeeded")
+    assert stage["job"]["follow"]
+    assert sorted(receipt_entries(tmp_path / "out")) == [0, 2, 4]
+    for wrong in ("every=2 destination=/x", "stream=other/flow destination=/x", "stream=flow destination=%d/x"):
+        assert instance.run("create", "ruled", "--capacity", "64MiB", "--stage-out", wrong).returncode != 0
+    instance.ask("destroy", "ruled", "--force")
+
+
 def is_over(row: dict[str, Any]) -> bool:
     return row["state"] in ("succeeded", "failed", "cancelled")
 

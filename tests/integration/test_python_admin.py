@@ -138,6 +138,37 @@ def test_streams_steps_and_marks(admin: forebay.Admin, reservation: str) -> None
     assert admin.streams(reservation) == []
 
 
+def test_single_steps_are_dropped_unless_somebody_needs_one(admin: forebay.Admin, reservation: str) -> None:
+    address = f"{reservation}/flow"
+    with forebay.open(address, mode="w", retention="precious:4") as writer:
+        for number in range(6):
+            writer.write("n", number)
+
+    def kept() -> list[int]:
+        return [summary.number for summary in admin.steps(address)]
+
+    admin.drop_steps(address, [1, 2])
+    assert kept() == [0, 3, 4, 5]
+    admin.drop_steps(address, [2, 2, 3])  # again, as after an answer that was lost
+    assert kept() == [0, 4, 5]
+    for step, why in ((0, "precious"), (4, "precious")):
+        with pytest.raises(forebay.RefusedError, match=why):
+            admin.drop_steps(address, [5, step])
+    with forebay.open(address) as stream, stream[5], pytest.raises(forebay.RefusedError, match="holds it"):
+        admin.drop_steps(address, [5])
+    with forebay.open(address) as stream, stream.follow("render", ack="manual") as follower:
+        follower.ack(next(follower))
+    with pytest.raises(forebay.RefusedError, match="consumer render has not passed it"):
+        admin.drop_steps(address, [5])
+    with pytest.raises(forebay.NotFoundError, match="no such step yet"):
+        admin.drop_steps(address, [6])
+    assert kept() == [0, 4, 5]
+    admin.remove_consumer(address, "render")
+    admin.drop_steps(address, [5])
+    assert kept() == [0, 4]
+    assert [finding.what for finding in admin.audit(read_data=True)] == []
+
+
 def test_consumer_is_forgotten(admin: forebay.Admin, reservation: str) -> None:
     address = f"{reservation}/flow"
     with forebay.open(address, mode="w") as stream, stream.step() as step:

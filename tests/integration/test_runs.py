@@ -15,7 +15,7 @@ import pytest
 
 import forebay
 import forebay.adios2
-from tests.integration.test_adios2_run import run as run_stock_program
+from tests.support.adios2_programs import run as run_stock_program
 from tests.support.processes import PythonProcess
 
 XML = """<adios-config><io name="flow"><engine type="Plugin">
@@ -111,7 +111,7 @@ def test_reader_of_a_finished_stream_says_so_once(reservation: str, tmp_path: Pa
         assert (status, output) == (0, "[100, 101]\n"), errors
         if tells:
             assert errors.count("\n") == 1
-            assert f"stream {address} was ended when this reader opened it" in errors
+            assert f"stream {address} had no writer when this reader opened it (status ended)" in errors
             assert "WaitForWriter=true" in errors
         else:
             assert errors == ""

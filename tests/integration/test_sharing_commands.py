@@ -16,7 +16,7 @@ import forebay
 from forebay.instance import Instance
 from forebay.manager.client import ManagerClient
 from tests.support.instance import CommandLineInstance
-from tests.support.other_user import as_user, can_run_python
+from tests.support.other_user import as_user, python_of, python_path
 
 OWNER = 64321
 STRANGER = 64324
@@ -74,25 +74,33 @@ def test_a_mistake_is_told(instance: CommandLineInstance, arguments: tuple[str, 
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as other users")
-def test_a_private_instance_takes_strangers_only_when_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_private_instance_takes_strangers_only_when_told() -> None:
     """The stranger then has files/, too, which the server cannot give away."""
-    if not can_run_python(OWNER):
-        pytest.skip("other users cannot start this Python")
+    python = python_of(OWNER)
+    if python is None:
+        pytest.skip("other users can start no Python of this version, or not read its packages")
     with tempfile.TemporaryDirectory(prefix="private-") as folder:
         Path(folder).chmod(0o755)
         home = Path(folder) / "home"
         home.mkdir(mode=0o711)
         os.chown(home, OWNER, OWNER)
-        running = CommandLineInstance(home / "root")
+        running = CommandLineInstance(home / "root", python=python)
 
         def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-            environment = {**os.environ, **running.environment, "XDG_RUNTIME_DIR": "", "HOME": str(home)}
+            environment = {
+                **os.environ,
+                **running.environment,
+                "PYTHONPATH": python_path(),
+                "XDG_RUNTIME_DIR": "",
+                "HOME": str(home),
+            }
             return subprocess.run(
                 running.command(*arguments),
                 env=environment,
                 user=OWNER,
                 group=OWNER,
                 extra_groups=[],
+                cwd="/",
                 capture_output=True,
                 text=True,
                 check=False,

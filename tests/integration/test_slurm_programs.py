@@ -212,3 +212,47 @@ def test_down_refuses_while_a_job_is_not_over(slurm: SlurmCalls, instance: Comma
     assert tokens(slurm) == {"17"}
     slurm.ask("teardown", "--token", "17", "--job", script, "--hurry")
     instance.ask("down")
+
+
+def test_rules_of_a_batch_jobs_environment_are_directives(
+    slurm: SlurmCalls, instance: CommandLineInstance, tmp_path: Path
+) -> None:
+    script = slurm.script(JOB)
+    environment = script.with_name("environment")
+
+    def let_environment_say(rules: str) -> None:
+        environment.write_bytes(b"\3\0\0\0HOME=/\0FOREBAY_STAGE_OUT=" + rules.encode() + b"\0LAST=1\0")
+
+    let_environment_say("stream=flow every=0 destination=/x")
+    refused = slurm.call("job_process", "--job", script)
+    assert refused.returncode != 0
+    assert "every=0 is no whole number above 0" in refused.stdout
+
+    let_environment_say(f"stream=flow every=2 destination={tmp_path}/a.%j; stream=probe destination={tmp_path}/b ;")
+    slurm.ask("job_process", "--job", script)
+    slurm.set_up("7", script)
+    slurm.ask("data_in", "--token", "7", "--job", script)
+    slurm.say("7", "RUNNING")
+    slurm.ask("pre_run", "--token", "7", "--job", script)
+    with instance.manager() as manager:
+        (job,) = manager.jobs()
+    streams = [(stream["stream"], stream["every"], stream["destination"]) for stream in job["directives"]["streams"]]
+    assert streams == [("flow", 2, f"{tmp_path}/a.7"), ("probe", None, f"{tmp_path}/b")]
+
+
+def test_a_job_on_a_node_that_does_not_see_the_files_is_stopped(tmp_path: Path, instance: CommandLineInstance) -> None:
+    slurm = SlurmCalls(tmp_path, instance, 'nodes = "n[1-2]"')
+    nodes = tmp_path / "nodes"
+    script = slurm.script(JOB)
+    with instance:
+        until((instance.root / "slurm" / "snapshot").exists, "the snapshot")
+        slurm.set_up("1", script)
+        slurm.ask("data_in", "--token", "1", "--job", script)
+        pre_run: list[str | Path] = ["--token", "1", "--job", script, "--nodehostnamefile", nodes]
+        nodes.write_text("n1\nn3\n")
+        refused = slurm.call("pre_run", *pre_run)
+        assert refused.returncode != 0
+        assert "n3 cannot reach the burst buffer" in refused.stdout
+        assert "`scontrol release` runs the job again" in refused.stdout
+        nodes.write_text("n1\nn2\n")
+        slurm.ask("pre_run", *pre_run)

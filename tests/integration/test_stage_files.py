@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -185,3 +186,46 @@ def test_errors_are_forebay_errors(reservation: str, tmp_path: Path) -> None:
     (tmp_path / "data").write_text("x")
     with pytest.raises(ForebayError):
         stage(FilesJob(reservation, "data/" + "n" * 300, str(tmp_path / "data"), inward=True))
+
+
+@pytest.fixture
+def small() -> Iterator[str]:
+    """A reservation with 1 MiB for files."""
+    with forebay.Admin() as admin:
+        admin.create("small", 0, files="1MiB")
+        yield "small"
+        admin.destroy("small", force=True)
+
+
+def test_a_stage_in_that_does_not_fit_copies_nothing(server: object, small: str, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    for name in ("a", "b"):
+        (source / name).write_bytes(os.urandom(600 << 10))
+    with pytest.raises(NoSpaceError, match=r"may take 1 MiB, of which 0 B are used: another 1\.17 MiB do not fit"):
+        stage(FilesJob(small, "data", str(source), inward=True))
+    (source / "b").unlink()
+    for copied, kept in ((1, 0), (0, 1)):
+        result = stage(FilesJob(small, "data", str(source), inward=True))
+        assert (result["copied"], result["kept"]) == (copied, kept)
+    # To be replaced when it is whole: until then both are there.
+    (source / "a").write_bytes(os.urandom(601 << 10))
+    with pytest.raises(NoSpaceError, match="create it with more --files"):
+        stage(FilesJob(small, "data", str(source), inward=True))
+
+
+def test_a_stage_in_ends_when_others_fill_the_files_meanwhile(server: object, small: str, tmp_path: Path) -> None:
+    with forebay.Admin() as admin:
+        files = Path(admin.reservation(small).files_path)
+    (tmp_path / "data").write_bytes(os.urandom(700 << 10))
+
+    class Filling(JsonReporter):
+        """As soon as the copy is under way, a job writes as well."""
+
+        def update(self, *, at_once: bool = False) -> None:
+            if self.progress.item and not (files / "other").exists():
+                (files / "other").write_bytes(os.urandom(600 << 10))
+
+    with pytest.raises(NoSpaceError, match=r"of which 1\.\d+ MiB are used; remove some"):
+        stage_files(FilesJob(small, "data", str(tmp_path / "data"), inward=True), Filling(StringIO()))
+    assert [path.name for path in files.iterdir()] == ["other"]

@@ -20,6 +20,7 @@ from tests.support.staging_server import StagingServer
 ray = pytest.importorskip("ray", reason="Ray is not installed: ./run test ray installs it")
 
 from forebay.connectors.ray import StreamDatasource, read_stream  # noqa: E402 - imports Ray
+from forebay.connectors.training import StreamSamples  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -85,6 +86,27 @@ def test_dropped_step_is_told_with_the_retention(flow: str) -> None:
         admin.set_retention(flow, "last:1")
     with pytest.raises(Exception, match=r"StepGoneError(.|\n)*retention is 'last:1'"):
         dataset.take_all()
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.usefixtures("cluster")
+def test_workers_share_a_running_stream_s_steps_by_its_cursor(reservation: str) -> None:
+    address = f"{reservation}/live"
+
+    @ray.remote  # type: ignore[untyped-decorator]
+    def train(address: str) -> list[tuple[int, float]]:
+        samples = StreamSamples(address, ["T"], consumer="train", distribution="on_demand", timeout=120)
+        return [(sample["step"], float(sample["T"].mean())) for sample in samples]
+
+    workers = [train.remote(address) for _ in range(2)]
+    with forebay.open(address, mode="w", rendezvous_readers=2) as stream:
+        for number in range(12):
+            with stream.step() as step:
+                step["T"] = temperature(number)
+    found = sorted(sample for samples in ray.get(workers, timeout=300) for sample in samples)
+    assert found == [(number, pytest.approx(temperature(number).mean())) for number in range(12)]
+    with forebay.open(address) as reader:
+        assert [known.position for known in reader.info.consumers if known.name == "train"] == [12]
 
 
 def test_planner_sees_sizes_and_refusals_name_the_reason(flow: str) -> None:

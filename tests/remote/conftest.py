@@ -38,7 +38,7 @@ def server(nodes: Nodes, tmp_path: Path) -> Iterator[StagingServer]:
     made = StagingServer(
         tmp_path / "root",
         options=("--listen", f"0.0.0.0:{PORT}", "--fabric", "tcp", "--restart-grace-ms", "2000"),
-        prefix=nodes.prefix("server"),
+        prefix=nodes.prefix_of("server"),
         capacity="2GiB",
     )
     with made:

@@ -4,89 +4,47 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
-from types import TracebackType
 from typing import Self
+
+from forebay.workflows.cluster.network import Network, why_not
 
 __all__ = ["PORT", "Nodes", "RemoteProgram", "why_not"]
 
 PORT = 7460
 _COMMAND_SECONDS_MAX = 30
+_NUMBERS = {"server": 1, "producer": 2, "consumer": 3}
 
 
-def why_not() -> str:
-    """Why there can be no nodes here; empty if there can."""
-    if os.geteuid() != 0:
-        return "network namespaces need root"
-    if shutil.which("ip") is None:
-        return "there is no program `ip` (Debian: iproute2)"
-    name = f"fby{os.getpid()}-try"
-    tried = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True, check=False)
-    if tried.returncode != 0:
-        return f"no network namespace can be made here: {tried.stderr.strip()}"
-    subprocess.run(["ip", "netns", "delete", name], check=True)
-    return ""
+class Nodes(Network):
+    """The nodes of a cluster, by what runs on them."""
 
+    def __init__(self, label: str, rate: str | None = None) -> None:
+        super().__init__(f"fby{label}", len(_NUMBERS), rate)
 
-def _ip(*arguments: str) -> None:
-    subprocess.run(["ip", *arguments], check=True, timeout=_COMMAND_SECONDS_MAX)
-
-
-class Nodes:
-    """A context manager. The server's node has a link to each of the two others, which have none to one another."""
-
-    def __init__(self, label: str) -> None:
-        self._names = {kind: f"fby{label}-{kind}" for kind in ("server", "producer", "consumer")}
-        self.server_at = {kind: f"10.93.{number}.1" for number, kind in enumerate(("producer", "consumer"), 1)}
-
-    def __enter__(self) -> Self:
-        try:
-            for name in self._names.values():
-                _ip("netns", "add", name)
-                _ip("-n", name, "link", "set", "lo", "up")
-            server = self._names["server"]
-            for kind, address in self.server_at.items():
-                node = self._names[kind]
-                link = f"to-{kind}"
-                _ip("-n", server, "link", "add", link, "type", "veth", "peer", "name", "to-server", "netns", node)
-                _ip("-n", server, "address", "add", f"{address}/24", "dev", link)
-                _ip("-n", node, "address", "add", f"{address.rsplit('.', 1)[0]}.2/24", "dev", "to-server")
-                _ip("-n", server, "link", "set", link, "up")
-                _ip("-n", node, "link", "set", "to-server", "up")
-        except BaseException:
-            self.remove()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.remove()
-
-    def remove(self) -> None:
-        """The nodes are gone; what still runs there has lost its network."""
-        for name in self._names.values():
-            if Path("/run/netns", name).exists():
-                _ip("netns", "delete", name)
-
-    def prefix(self, kind: str) -> tuple[str, ...]:
+    def prefix_of(self, kind: str) -> tuple[str, ...]:
         """What runs a command on this node."""
-        return ("ip", "netns", "exec", self._names[kind])
+        return self.prefix(_NUMBERS[kind])
 
-    def cut(self, kind: str) -> None:
-        """The link between the server and this node carries nothing any more."""
-        _ip("-n", self._names[kind], "link", "set", "to-server", "down")
+    def cut_off(self, kind: str) -> None:
+        """The link of this node carries nothing any more."""
+        self.cut(_NUMBERS[kind])
 
-    def heal(self, kind: str) -> None:
+    def bring_back(self, kind: str) -> None:
         """The link is back."""
-        _ip("-n", self._names[kind], "link", "set", "to-server", "up")
+        self.heal(_NUMBERS[kind])
 
-    def server(self, kind: str) -> str:
-        """The server's address as this node sees it."""
-        return f"{self.server_at[kind]}:{PORT}"
+    def received_bytes(self, kind: str) -> int:
+        """What has come over the link of this node."""
+        counter = "/sys/class/net/eth0/statistics/rx_bytes"
+        return int(subprocess.check_output([*self.prefix_of(kind), "cat", counter], timeout=_COMMAND_SECONDS_MAX))
+
+    @property
+    def server(self) -> str:
+        """The server's address as the other nodes see it."""
+        return f"{self.address(_NUMBERS['server'])}:{PORT}"
 
 
 class RemoteProgram:
@@ -102,7 +60,7 @@ class RemoteProgram:
         if token is not None:
             named["FOREBAY_TOKEN_FILE"] = str(token)
         self._process = subprocess.Popen(
-            [*nodes.prefix(kind), sys.executable, "-X", "faulthandler", "-u", str(program), *arguments],
+            [*nodes.prefix_of(kind), sys.executable, "-X", "faulthandler", "-u", str(program), *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -43,27 +43,45 @@ class Programs:
 
     def writer(self, steps: int, token: Path | None, *, fail_point: str = "", **parameters: str) -> RemoteProgram:
         """ADIOS2 by XML, the server as a parameter."""
-        server = self._nodes.server("producer")
-        xml = configuration(self._folder / "writer.xml", "simulation", Stream="run1/flow", Server=server, **parameters)
+        server = self._nodes.server
+        stream = {"Stream": "run1/flow", **parameters}
+        xml = configuration(self._folder / "writer.xml", "simulation", Server=server, **stream)
         return self._start(
             "producer", "adios2_writer.py", str(xml), str(steps), token=token, FOREBAY_FAIL_POINT=fail_point
         )
 
     def adios2_reader(self, token: Path, **parameters: str) -> RemoteProgram:
         """ADIOS2 by XML, the server in the address, the token as a parameter."""
-        address = f"forebay://{self._nodes.server('consumer')}/run1/flow"
+        address = f"forebay://{self._nodes.server}/run1/flow"
         xml = configuration(self._folder / "reader.xml", "analysis", Stream=address, TokenFile=str(token), **parameters)
         return self._start("consumer", "adios2_reader.py", str(xml), token=None)
 
     def python_reader(self, token: Path | None, consumer: str = "render", fail_point: str = "") -> RemoteProgram:
         """Python, the server by the environment."""
-        server = self._nodes.server("consumer")
+        server = self._nodes.server
         environment = {"FOREBAY_SERVER": server, "FOREBAY_FAIL_POINT": fail_point}
         return self._start("consumer", "python_reader.py", "run1/flow", consumer, token=token, **environment)
 
+    def reader(self, name: str, token: Path, address: str = "run1/flow", fail_point: str = "") -> RemoteProgram:
+        """One of the Python programs beside this file."""
+        named = {"FOREBAY_SERVER": self._nodes.server, "FOREBAY_FAIL_POINT": fail_point}
+        return self._start("consumer", name, address, token=token, **named)
+
+    def slow_writer(self, steps: int, token: Path) -> RemoteProgram:
+        """Python, with a pause after each step."""
+        return self._start(
+            "producer", "slow_writer.py", "run1/flow", str(steps), token=token, FOREBAY_SERVER=self._nodes.server
+        )
+
+    def many_readers(self, count: int, token: Path, fail_point: str) -> RemoteProgram:
+        """Readers in one process, which asks for data when it is told a line."""
+        named = {"FOREBAY_SERVER": self._nodes.server, "FOREBAY_FAIL_POINT": fail_point}
+        program = "../remote_faults/many_readers.py"
+        return self._start("consumer", program, "run1/flow", str(count), token=token, **named)
+
     def impatient_reader(self, token: Path) -> RemoteProgram:
         """One that waits a second for a server that went away."""
-        server = self._nodes.server("consumer")
+        server = self._nodes.server
         return self._start("consumer", "impatient_reader.py", "run1/flow", token=token, FOREBAY_SERVER=server)
 
     def _start(self, kind: str, name: str, *arguments: str, token: Path | None, **environment: str) -> RemoteProgram:

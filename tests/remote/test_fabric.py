@@ -17,7 +17,7 @@ from tests.remote.programs import Programs, finish
 from tests.remote.test_remote_faults import check_clean, committed
 from tests.support.staging_server import StagingServer
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("nodes")]
+pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("nodes-fabric")]
 
 TokenMaker = Callable[..., Path]
 STEPS = 3
@@ -79,7 +79,7 @@ def test_libraries_of_different_versions_understand_one_another(
 @fabric
 def test_fabric_that_the_server_does_not_offer_is_refused(programs: Programs, nodes: Nodes, tmp_path: Path) -> None:
     quiet = StagingServer(
-        tmp_path / "quiet", options=("--listen", f"0.0.0.0:{PORT}"), prefix=nodes.prefix("server"), capacity="1GiB"
+        tmp_path / "quiet", options=("--listen", f"0.0.0.0:{PORT}"), prefix=nodes.prefix_of("server"), capacity="1GiB"
     )
     with quiet:
         with forebay.Admin(quiet.root) as admin:

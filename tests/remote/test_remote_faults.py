@@ -14,7 +14,7 @@ from tests.remote.blocks import temperature
 from tests.remote.programs import Programs, both_transports, finish
 from tests.support.staging_server import StagingServer
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("nodes")]
+pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("nodes-faults")]
 
 TokenMaker = Callable[..., Path]
 STEPS = 3

@@ -19,7 +19,7 @@ from tests.remote.nodes import Nodes
 from tests.remote.programs import Programs, both_transports, finish
 from tests.support.staging_server import StagingServer
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("nodes")]
+pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("nodes-path")]
 
 TokenMaker = Callable[..., Path]
 
@@ -102,9 +102,9 @@ def test_server_that_is_cut_off_is_noticed_and_found_again(programs: Programs, t
         finish(writer)
     with programs.python_reader(token("read")) as reader:
         assert reader.line() == "0"
-        nodes.cut("consumer")
+        nodes.cut_off("consumer")
         reader.tell()
-        nodes.heal("consumer")
+        nodes.bring_back("consumer")
         for number in range(1, 3):
             assert reader.line() == str(number)
             reader.tell()
@@ -128,7 +128,7 @@ def test_stopped_server_is_noticed(programs: Programs, token: TokenMaker, server
 
 
 def test_no_port_is_open_unless_it_was_configured(nodes: Nodes, tmp_path: Path) -> None:
-    with StagingServer(tmp_path / "quiet", prefix=nodes.prefix("server")) as quiet:
+    with StagingServer(tmp_path / "quiet", prefix=nodes.prefix_of("server")) as quiet:
         sockets = Path(f"/proc/{quiet.pid}/net/tcp").read_text().splitlines()[1:]
         assert sockets == []
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Slurm of one node on this machine: a real slurmctld and slurmd, run without MUNGE, and jobs of an ordinary user."""
+"""A Slurm on this machine: a real slurmctld and slurmds, run without MUNGE, and jobs of an ordinary user."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-__all__ = ["PERSON", "Cluster", "make_person", "wait_for"]
+__all__ = ["PERSON", "SLURM", "Cluster", "make_person", "make_python", "python_is_usable", "wait_for"]
 
 PERSON = "forebay-person"
-_SLURM = "slurm"
+SLURM = "slurm"
 _SECONDS_MAX = 60.0
 
 _SLURM_CONF = """\
@@ -50,16 +50,27 @@ SchedulerParameters=bf_interval=1,sched_interval=2,sched_min_interval=0,batch_sc
 ReturnToService=2
 MailProg=/bin/true
 KillWait=2
-BurstBufferType=burst_buffer/datawarp
+SlurmdParameters=config_overrides
+BurstBufferType={plugin}
 DebugFlags=BurstBuffer
-NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={node_port} CPUs=2 RealMemory=512 State=UNKNOWN
-PartitionName=debug Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+{more}
+{nodes}
+PartitionName=debug Nodes=ALL Default=YES MaxTime=INFINITE OverSubscribe=NO State=UP
 """
+
+_NODE = "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={cores} RealMemory=512 State=UNKNOWN"
 
 _BURST_BUFFER_CONF = """\
 GetSysState={program}
 GetSysStatus={status_program}
-Flags=EnablePersistent,TeardownFailure
+Flags={flags}
+StageInTimeout=300
+StageOutTimeout=300
+OtherTimeout=280
+"""
+
+_BURST_BUFFER_CONF_OF_LUA = """\
+Directive=DW
 StageInTimeout=300
 StageOutTimeout=300
 OtherTimeout=280
@@ -106,30 +117,68 @@ def _free_port() -> int:
 
 
 class Cluster:
-    """Slurm below ``folder``. A context manager: jobs are cancelled and both daemons ended."""
+    """Slurm below ``folder``. A context manager: jobs are cancelled and the daemons ended.
 
-    def __init__(self, folder: Path, program: Path, configuration: Path, *, slurm_user: str = _SLURM) -> None:
+    Parameters
+    ----------
+    programs : Path
+        The folder of ``dw_wlm_cli`` and ``dwstat``.
+    node_count : int
+        Nodes ``n1``, ``n2`` …; each has mounts of its own.
+    node_folder : Path, optional
+        A folder that each node has for itself.
+    more : str
+        Further lines of slurm.conf.
+    scripts : dict, optional
+        Files beside slurm.conf, by their names.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        programs: Path,
+        configuration: Path,
+        *,
+        slurm_user: str = SLURM,
+        flags: str = "EnablePersistent,TeardownFailure",
+        plugin: str = "burst_buffer/datawarp",
+        node_count: int = 1,
+        cores: int = 2,
+        node_folder: Path | None = None,
+        more: str = "",
+        scripts: dict[str, str] | None = None,
+    ) -> None:
         self.folder = folder
         self.configuration = folder / "etc" / "slurm.conf"
         self._slurm_user = slurm_user
+        self._node_folder = node_folder
+        self._nodes = [f"n{number}" for number in range(1, node_count + 1)]
         host = socket.gethostname().split(".")[0]
-        programs = {"program": program, "status_program": program.with_name("dwstat")}
-        values = {"host": host, "folder": folder, "slurm_user": slurm_user, **programs}
-        for name in ("etc", "state", "pid", "log", "spool.n1"):
+        for name in ("etc", "state", "pid", "log", *(f"spool.{node}" for node in self._nodes)):
             (folder / name).mkdir(parents=True)
         for name in ("state", "pid", "log"):
             shutil.chown(folder / name, slurm_user)
+        nodes = "\n".join(_NODE.format(name=node, host=host, port=_free_port(), cores=cores) for node in self._nodes)
+        values = {"host": host, "folder": folder, "slurm_user": slurm_user, "plugin": plugin}
         self.configuration.write_text(
-            _SLURM_CONF.format(controller_port=_free_port(), node_port=_free_port(), **values)
+            _SLURM_CONF.format(controller_port=_free_port(), nodes=nodes, more=more, **values)
         )
-        (folder / "etc" / "burst_buffer.conf").write_text(_BURST_BUFFER_CONF.format(**values))
+        (folder / "etc" / "burst_buffer.conf").write_text(
+            (_BURST_BUFFER_CONF if plugin.endswith("datawarp") else _BURST_BUFFER_CONF_OF_LUA).format(
+                program=programs / "dw_wlm_cli", status_program=programs / "dwstat", flags=flags
+            )
+        )
+        for name, content in (scripts or {}).items():
+            (folder / "etc" / name).write_text(content)
         self._environment = os.environ | {"SLURM_CONF": str(self.configuration), "FOREBAY_CONFIG": str(configuration)}
         self._daemons: list[subprocess.Popen[bytes]] = []
+        self._slurmds: dict[str, subprocess.Popen[bytes]] = {}
 
     def __enter__(self) -> Self:
         self.start_controller()
-        self._start(["slurmd", "-D", "-N", "n1"])
-        wait_for(lambda: self.ask("sinfo", "-h", "-t", "idle", "-o", "%D") == "1", "an idle node")
+        for node in self._nodes:
+            self.start_node(node)
+        self.wait_for_nodes()
         return self
 
     def __exit__(
@@ -157,6 +206,31 @@ class Cluster:
         os.kill(pid, signal.SIGKILL)
         self._controller.wait()
 
+    def restart_controller(self) -> None:
+        """An orderly end and a new start: Slurm counts anew what is allocated."""
+        self._controller.terminate()
+        self._controller.wait(60)
+        self.start_controller()
+
+    def start_node(self, node: str) -> None:
+        """Starts a node's slurmd."""
+        command = ["slurmd", "-D", "-N", node]
+        if self._node_folder is not None:
+            self._node_folder.mkdir(exist_ok=True)
+            mount = f"mount -t tmpfs -o mode=755 tmpfs {self._node_folder} && exec {' '.join(command)}"
+            command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", mount]
+        self._slurmds[node] = self._start(command)
+
+    def wait_for_nodes(self) -> None:
+        """Until all nodes are there, and idle."""
+        count = str(len(self._nodes))
+        wait_for(lambda: self.ask("sinfo", "-h", "-t", "idle", "-o", "%D") == count, "idle nodes")
+
+    def kill_node(self, node: str) -> None:
+        """SIGKILL of its slurmd; its jobs' processes live on."""
+        self._slurmds[node].kill()
+        self._slurmds[node].wait()
+
     def run(self, *command: str, user: str | None = None) -> subprocess.CompletedProcess[str]:
         """Runs a program of Slurm."""
         whole = [*(["runuser", "-u", user, "--"] if user else []), *command]
@@ -168,15 +242,35 @@ class Cluster:
         """What it prints."""
         return self.run(*command).stdout.strip()
 
-    def submit(self, script: str) -> int:
+    def submit(self, script: str, *options: str) -> int:
         """Submits a job of the ordinary user; its number."""
+        done = self.try_to_submit(script, *options)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return int(done.stdout.split(";")[0])
+
+    def try_to_submit(self, script: str, *options: str) -> subprocess.CompletedProcess[str]:
+        """Submits a job of the ordinary user, whatever comes of it."""
         home = Path(pwd.getpwnam(PERSON).pw_dir)
         path = home / "job.sh"
         path.write_text(script)
         shutil.chown(path, PERSON)
-        done = self.run("sbatch", "--parsable", "--output", str(home / "job-%j.out"), str(path), user=PERSON)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return int(done.stdout.split(";")[0])
+        return self.run("sbatch", "--parsable", "--output", str(home / "job-%j.out"), *options, str(path), user=PERSON)
+
+    def start(self, *command: str, user: str = PERSON) -> subprocess.Popen[str]:
+        """Starts a program of Slurm for a user."""
+        return subprocess.Popen(
+            ["runuser", "-u", user, "--", *command],
+            env=self._environment,
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def buffers(self) -> str:
+        """What `scontrol show burst` says."""
+        return self.ask("scontrol", "show", "burst")
 
     def output(self, job: int) -> str:
         """What the job printed."""

@@ -8,6 +8,7 @@ import random
 import signal
 import sys
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import forebay
@@ -60,9 +61,19 @@ class Cast:
                 self.log.hear(name, event)
 
         arguments = (self.address,) if program else (command, self.address, *options(wish))
-        process = LoadProcess(*arguments, environment=self.instance.environment, program=program, heard=heard)
+        process = LoadProcess(
+            *arguments, environment=self._environment_of(role), program=self._program_of(role, program), heard=heard
+        )
         self._names[process.pid] = name
         return process
+
+    def _environment_of(self, role: str) -> Mapping[str, str]:
+        """What processes of this role find their server by."""
+        return self.instance.environment
+
+    def _program_of(self, role: str, program: tuple[str, ...]) -> tuple[str, ...]:
+        """What runs `program`; empty: the load generator."""
+        return program
 
     def start_group(self) -> None:
         """A new group replaces the stream, or goes on after its last or an earlier step."""

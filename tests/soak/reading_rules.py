@@ -13,7 +13,12 @@ __all__ = ["reading_breaches", "unlikely"]
 
 
 #: A program that has not been greeted by a server yet does not wait for one to come back.
-_AWAY = ("no Forebay server is running", "the connection to the Forebay server was lost")
+_AWAY = (
+    "no Forebay server is running",
+    "the connection to the Forebay server was lost",
+    "no Forebay server listens there",
+    "the server's node does not answer",
+)
 #: What is said of a stream that was removed; the last two by a server that was started afterwards.
 _REMOVED = (
     "the stream was removed",
@@ -86,6 +91,9 @@ def _refusal_breaches(stream: StreamTimeline, reader: Process) -> Iterator[Breac
             )
     for line in refused:
         if any(text in line["what"] for text in _AWAY) and _server_was_away(stream, reader, line):
+            continue
+        # Ranks that die while they open their stream leave the others waiting in vain, and readers are told.
+        if "the writer of this stream was refused: rank" in line["what"]:
             continue
         # Whoever asked before the first group formed may have waited in vain.
         formed = any(group.opened_ns < reader.opening_ns for group in stream.groups.values())

@@ -15,6 +15,7 @@ from typing import Any, Self
 
 from forebay.instance import Instance
 from forebay.manager.client import ManagerClient
+from tests.support.manager_database import configuration_line
 from tests.support.staging_server import forebayd
 
 __all__ = ["CommandLineInstance"]
@@ -31,6 +32,11 @@ class CommandLineInstance:
         self.files = Instance(root)
         self.environment = {"FOREBAY_ROOT": str(root), "FOREBAY_SERVER_BINARY": str(forebayd())}
         self._capacity = capacity
+        self.database = configuration_line()
+        if self.database:
+            configuration = root.with_name(f"{root.name}.toml")
+            configuration.write_text(self.database)
+            self.environment["FOREBAY_CONFIG"] = str(configuration)
 
     def command(self, *arguments: str) -> list[str]:
         """The command line ``forebay ARGUMENTS``."""

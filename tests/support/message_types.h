@@ -24,6 +24,7 @@ constexpr bool is_request(protocol::MessageType type) {
     case retention_set:
     case staged_mark:
     case precious_set:
+    case steps_drop:
     case audit_query:
     case reservation_share:
     case writer_open:

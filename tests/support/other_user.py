@@ -6,12 +6,14 @@ from __future__ import annotations
 import os
 import pickle
 import sys
+import sysconfig
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from forebay import ForebayError
 
-__all__ = ["as_user", "can_run_python"]
+__all__ = ["as_user", "python_of", "python_path"]
 
 
 def as_user(uid: int, function: Callable[[], Any], *, groups: Sequence[int] = ()) -> Any:
@@ -46,6 +48,28 @@ def as_user(uid: int, function: Callable[[], Any], *, groups: Sequence[int] = ()
     return value
 
 
-def can_run_python(uid: int) -> bool:
-    """True if the user can start this Python: it may lie in somebody's home."""
-    return bool(as_user(uid, lambda: os.access(os.path.realpath(sys.executable), os.X_OK)))
+def python_of(uid: int) -> Path | None:
+    """A Python of this version that the user can start, and that finds what this one has by `python_path`; else None.
+
+    The one of the tests may lie in somebody's home; the system's does not.
+    """
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    for candidate in (Path(sys.executable), Path("/usr/bin") / version):
+        real = os.path.realpath(candidate)
+        if as_user(uid, lambda real=real: os.access(real, os.X_OK) and _can_read(sys.path)):  # type: ignore[misc]
+            return candidate
+    return None
+
+
+def python_path() -> str:
+    """``$PYTHONPATH`` of such a Python: where this one looks, but for its own library."""
+    library = sysconfig.get_paths()["stdlib"]
+
+    def is_own(path: str) -> bool:
+        return path.endswith(".zip") or (path.startswith(library) and "site-packages" not in path)
+
+    return os.pathsep.join(path for path in sys.path if path and not is_own(path))
+
+
+def _can_read(folders: Sequence[str]) -> bool:
+    return all(os.access(folder, os.R_OK | os.X_OK) for folder in folders if "site-packages" in folder)

@@ -11,7 +11,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-__all__ = ["PythonProcess"]
+__all__ = ["PythonProcess", "is_stopped"]
+
+
+def is_stopped(pid: int) -> bool:
+    """By a signal, SIGSTOP for example."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
 class PythonProcess:

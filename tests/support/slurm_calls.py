@@ -22,7 +22,11 @@ _SCONTROL = """\
 import pathlib, sys
 states = pathlib.Path({states!r})
 job = sys.argv[-1]
+with (states / "asked").open("a") as asked:
+    asked.write(job + " ")
 state = (states / job).read_text() if (states / job).exists() else ""
+if state == "?":
+    sys.exit("slurm_load_jobs error: Unable to contact slurm controller (connect failure)")
 if not state:
     sys.exit("slurm_load_jobs error: Invalid job id specified")
 print(f"JobId={{job}} JobName=flow JobState={{state}} WorkDir=/tmp")
@@ -45,8 +49,8 @@ class SlurmCalls:
         scontrol.chmod(0o755)
         configuration = folder / "forebay.toml"
         configuration.write_text(
-            f'root = "{instance.root}"\n[slurm]\nuid_min = {min(1000, self.uid)}\nscontrol = "{scontrol}"\n'
-            + "".join(f"{setting}\n" for setting in ("quiet_seconds_max = 1.0", *settings))
+            f'root = "{instance.root}"\n{instance.database}[slurm]\nuid_min = {min(1000, self.uid)}\n'
+            f'scontrol = "{scontrol}"\n' + "".join(f"{setting}\n" for setting in ("quiet_seconds_max = 1.0", *settings))
         )
         instance.environment["FOREBAY_CONFIG"] = str(configuration)
         self.environment = {"FOREBAY_CONFIG": str(configuration), "PATH": os.environ["PATH"]}
@@ -58,8 +62,13 @@ class SlurmCalls:
         return path
 
     def say(self, token: str, state: str) -> None:
-        """What scontrol says of the job from now on; "": it does not know it."""
+        """What scontrol says of the job from now on; "": it does not know it; "?": it cannot reach slurmctld."""
         (self._states / token).write_text(state)
+
+    def times_asked(self, token: str) -> int:
+        """How often scontrol was asked for the job."""
+        asked = self._states / "asked"
+        return asked.read_text().split().count(token) if asked.exists() else 0
 
     def command(self, function: str, *arguments: str | Path) -> list[str]:
         """The command line of a call."""

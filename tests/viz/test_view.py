@@ -14,7 +14,8 @@ import pytest
 from PIL import Image
 
 import forebay
-from forebay.viz.scenes.description import SliceLayer, SurfaceLayer
+from forebay.viz.fragments import walk_file
+from forebay.viz.scenes.description import Camera, CameraStop, SliceLayer, SurfaceLayer
 from forebay.viz.scenes.scene_file import load_scene
 from tests.viz.conftest import write_flow
 
@@ -243,6 +244,17 @@ def test_missing_variable_names_the_step(flow: str, tmp_path: Path) -> None:
         ("[[layer]]\nkind = 'points'\npositions = 'p'\nsize = 0", "size is above 0"),
         ("size = [321, 200]\n[[layer]]\nkind = 'outline'", "even width and height"),
         ("[camera]\ndirection = [0, 0]\n[[layer]]\nkind = 'outline'", "direction is 3 numbers"),
+        ("[[camera.path]]\nstep = 0\n[[layer]]\nkind = 'outline'", r"\[\[camera.path\]\] 1 needs direction"),
+        (
+            "[[camera.path]]\nstep = 5\ndirection = [1, 0, 0]\n[[camera.path]]\nstep = 5\ndirection = [0, 1, 0]\n"
+            "[[layer]]\nkind = 'outline'",
+            "grow, but 5 comes after 5",
+        ),
+        (
+            "[[camera.path]]\nstep = 0\ndirection = [1, 0, 0]\n[[camera.path]]\nstep = 5\ndirection = [-2, 0, 0]\n"
+            "[[layer]]\nkind = 'outline'",
+            "opposite to the one before",
+        ),
         ("quality = 'best'\n[[layer]]\nkind = 'outline'", "quality is draft or full"),
         ("axes = 1\n[[layer]]\nkind = 'outline'", "axes is true or false"),
         ("[[layer]]\nkind = 'cutaway'\nvariable = 'u'", r"layer 1 \(cutaway\) needs solid"),
@@ -305,4 +317,84 @@ def test_live_picture_is_a_draft_of_the_newest_step(flow: str, tmp_path: Path, f
 def test_options_that_do_not_go_together_are_refused(flow: str, tmp_path: Path) -> None:
     assert "give one of" in view(flow).stderr
     assert "is one step" in view(f"{flow}@1", "--movie", str(tmp_path / "m.mp4")).stderr
-    assert "--follow goes with --out" in view(flow, "--movie", str(tmp_path / "m.mp4"), "--follow").stderr
+    assert "--follow goes with --out and --movie" in view(flow, "--web", "--follow").stderr
+    assert "go with --movie" in view(flow, "--out", str(tmp_path / "p.png"), "--sheet", str(tmp_path / "s.png")).stderr
+    assert "go with --frames" in view(flow, "--movie", str(tmp_path / "m.mp4"), "--latest").stderr
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("order", ["--latest", "--in-order"])
+def test_movie_with_frames_has_all_steps_and_a_contact_sheet(reservation: str, tmp_path: Path, order: str) -> None:
+    address, movie, frames, sheet = (
+        f"{reservation}/flow",
+        tmp_path / "flow.mp4",
+        tmp_path / "frames",
+        tmp_path / "sheet.png",
+    )
+    command = [sys.executable, "-m", "forebay", "view", address, "--scene", scene_file(tmp_path), "--timeout", "60"]
+    command += ["--movie", str(movie), "--frames", str(frames), "--sheet", str(sheet), "--follow", order, "--progress"]
+    frames.mkdir()
+    (frames / "000099.png").write_bytes(b"of an earlier stream")
+    drawing = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    write_flow(address, 0, 9, rendezvous_readers=1)
+    assert drawing.stderr is not None
+    told = drawing.stderr.read()
+    assert drawing.wait(60) == 0, told
+    assert re.search(r"^1 drawn, the last one is step \d", told, re.MULTILINE), told
+    assert sorted(path.name for path in frames.glob("0*")) == [f"{number:06d}.png" for number in range(9)]
+    assert (frames / "latest.png").resolve() == frames / "000008.png"
+    with movie.open("rb") as file:
+        assert [fragment.number - 1 for fragment in walk_file(file)[1]] == list(range(9))
+    with Image.open(sheet) as image:
+        assert image.size == (5 * 240, 2 * (180 + 14))
+
+
+def test_nothing_to_see_is_drawn_as_nothing(reservation: str, tmp_path: Path) -> None:
+    with forebay.open(f"{reservation}/empty", mode="w") as stream, stream.step() as step:
+        step["T"] = np.zeros((4, 4, 4))
+        step["u"] = np.zeros((4, 4, 4, 3))
+        step["q"] = np.zeros((0, 3))
+        step["none"] = np.zeros((0, 4, 4))
+    layers = (
+        "kind = 'surface'\nvariable = 'T'\nvalue = 1",
+        "kind = 'streamlines'\nvariable = 'u'",
+        "kind = 'glyphs'\nvariable = 'u'",
+        "kind = 'volume'\nvariable = 'T'",
+        "kind = 'points'\npositions = 'q'",
+    )
+    text = "\n".join(f"[[layer]]\n{layer}" for layer in layers)
+    done = view(f"{reservation}/empty", "--scene", scene_file(tmp_path, text), "--out", str(tmp_path / "p.png"))
+    assert done.returncode == 0, done.stderr
+    text = "[[layer]]\nkind = 'points'\npositions = 'q'"
+    done = view(f"{reservation}/empty", "--scene", scene_file(tmp_path, text), "--out", str(tmp_path / "p.png"))
+    assert done.returncode == 0, done.stderr
+    # A grid without cells is no grid.
+    text = "[[layer]]\nkind = 'slice'\nvariable = 'none'"
+    done = view(f"{reservation}/empty", "--scene", scene_file(tmp_path, text), "--out", str(tmp_path / "p.png"))
+    assert done.returncode == 1
+    assert "none (0, 4, 4)" in done.stderr
+
+
+def test_camera_goes_along_its_path(reservation: str, tmp_path: Path) -> None:
+    path = (CameraStop(0, (0.0, 0.0, 2.0)), CameraStop(4, (1.0, 0.0, 0.0), zoom=2.0))
+    camera = Camera(path=path)
+    half = 0.5**0.5
+    for step, direction, zoom in ((0, (0, 0, 1), 1), (2, (half, 0, half), 1.5), (4, (1, 0, 0), 2), (9, (1, 0, 0), 2)):
+        found = camera.at(step)
+        assert found[0] == pytest.approx(direction)
+        assert found[1] == zoom
+    # Of a cut perpendicular to z one sees all from above, and its edge from the side.
+    write_flow(f"{reservation}/flow", 0, 5)
+    text = SCENE.replace("direction = [0.0, 0.0, 1.0]\n", "").replace(
+        "[[layer]]",
+        "[[camera.path]]\nstep = 0\ndirection = [0, 0, 1]\n[[camera.path]]\nstep = 4\ndirection = [1, 0, 0]\n[[layer]]",
+    )
+    seen = []
+    for step in (0, 2, 4):
+        out = tmp_path / f"{step}.png"
+        done = view(f"{reservation}/flow@{step}", "--scene", scene_file(tmp_path, text), "--out", str(out))
+        assert done.returncode == 0, done.stderr
+        with Image.open(out) as image:
+            pixels = np.asarray(image.convert("RGB")).astype(int)[60:190]
+        seen.append(int((pixels.max(2) > 60).sum()))
+    assert seen[0] > seen[1] > 10 * seen[2]

@@ -7,9 +7,11 @@ import io
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -50,8 +52,9 @@ class View:
         assert self.process.wait(30) == 0
 
 
-@pytest.fixture
-def browser() -> Iterator[Any]:
+@contextmanager
+def chromium() -> Iterator[Any]:
+    """A browser without a window."""
     from selenium.webdriver import Chrome
     from selenium.webdriver.chrome.options import Options
     from selenium.webdriver.chrome.service import Service
@@ -66,6 +69,12 @@ def browser() -> Iterator[Any]:
         yield driver
     finally:
         driver.quit()
+
+
+@pytest.fixture
+def browser() -> Iterator[Any]:
+    with chromium() as started:
+        yield started
 
 
 def wait(browser: Any, condition: Callable[[Any], Any], what: str) -> None:
@@ -92,6 +101,16 @@ def requested_hosts(browser: Any) -> set[str]:
         r'"url":"(?:https?|wss?)://([^/:"]+)', "".join(entry["message"] for entry in browser.get_log("performance"))
     )
     return set(found)
+
+
+def listening_addresses(port: int) -> set[str]:
+    """Where a port is open, as /proc writes it."""
+    lines = [
+        line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]
+    ]
+    return {
+        where.partition(":")[0] for _, where, _, state, *_ in lines if state == "0A" and where.endswith(f":{port:04X}")
+    }
 
 
 @pytest.mark.timeout(300)
@@ -128,6 +147,34 @@ def test_page_follows_and_the_slider_chooses(reservation: str, tmp_path: Path, b
                 "the first step's picture did not come back",
             )
             assert requested_hosts(browser) == {"127.0.0.1"}
+
+
+# crash-matrix: forebay view --web | a browser is killed while the stream runs | the server goes on; the next browser sees the newest step
+@pytest.mark.timeout(300)
+def test_browser_that_disconnects_leaves_the_server_following(reservation: str, tmp_path: Path) -> None:
+    address = f"{reservation}/flow"
+    with forebay.open(address, mode="w") as stream:
+
+        def write(number: int) -> None:
+            with stream.step() as step:
+                step["T"] = field(number)
+
+        write(0)
+        with View(address, tmp_path) as view:
+            with chromium() as first:
+                first.get(view.url)
+                wait_for_text(first, "now", "step 0")
+                picture(first)
+                driver = first.service.process.pid
+                for child in Path(f"/proc/{driver}/task/{driver}/children").read_text().split():
+                    os.kill(int(child), signal.SIGKILL)
+                write(1)
+            with chromium() as second:
+                second.get(view.url)
+                wait_for_text(second, "now", "step 1")
+                write(2)
+                wait_for_text(second, "now", "step 2")
+                picture(second)
 
 
 @pytest.mark.timeout(300)
@@ -185,4 +232,6 @@ def test_token_is_in_a_file_of_the_user_alone(flow: str, tmp_path: Path, monkeyp
         assert view.url.endswith(keys[0].read_text())
         command = Path(f"/proc/{view.process.pid}/cmdline").read_text()
         assert keys[0].read_text() not in command
+        port = int(re.findall(r":(\d+)/", view.url)[0])
+        assert listening_addresses(port) == {"0100007F"}, "others than this machine can connect"
     assert not keys[0].exists()

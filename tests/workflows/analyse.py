@@ -1,12 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prints the sum of the step that it is given."""
+"""Prints the sum of the step that it is given, by an address or a ticket."""
 
 import sys
 
 import forebay
-from forebay.records import Address
 
-address = Address.parse(sys.argv[1])
-with forebay.open(address.path) as stream:
-    assert address.step is not None
-    print(address.step, stream[address.step]["T"][...].sum())
+with forebay.open_step(sys.argv[1]) as step:
+    print(step.number, step["T"][...].sum())

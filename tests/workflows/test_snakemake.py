@@ -4,83 +4,19 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import forebay
-from forebay.errors import NotFoundError
 from tests.support.instance import CommandLineInstance
 from tests.support.load import until
+from tests.support.snakemake import check_results, command, committed, needs_snakemake, run
 from tests.support.staging_server import StagingServer
 
-HERE = Path(__file__).parent
-ENVIRONMENT = Path("build/snakemake").absolute()
-PYTHON = ENVIRONMENT / "bin" / "python"
-
-pytestmark = [
-    pytest.mark.skipif(not PYTHON.exists(), reason="needs Snakemake: ./run test workflows installs it"),
-    pytest.mark.timeout(300),
-]
-
-
-@pytest.fixture
-def instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[CommandLineInstance]:
-    with CommandLineInstance(tmp_path / "root", capacity="256MiB") as up:
-        up.ask("create", "wf", "--capacity", "64MiB", "--persistent")
-        monkeypatch.setenv("FOREBAY_ROOT", str(up.root))
-        yield up
-
-
-@pytest.fixture
-def workflow(tmp_path: Path) -> Path:
-    """A folder with the Snakefile."""
-    folder = tmp_path / "workflow"
-    folder.mkdir()
-    shutil.copy(HERE / "Snakefile", folder)
-    return folder
-
-
-def command(*arguments: str) -> list[str]:
-    config = [f"python={PYTHON}", f"programs={HERE.absolute()}"]
-    return [str(PYTHON), "-m", "snakemake", "--cores", "2", *arguments, "--config", *config]
-
-
-def run(instance: CommandLineInstance, workflow: Path, *arguments: str) -> str:
-    """Runs Snakemake, which must succeed."""
-    done = subprocess.run(
-        command(*arguments),
-        cwd=workflow,
-        env=os.environ | instance.environment,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout + done.stderr
-
-
-def committed(stream: str) -> int:
-    """How many steps the stream has."""
-    with forebay.Admin() as admin:
-        try:
-            return len(admin.steps(stream))
-        except NotFoundError:
-            return 0
-
-
-def check_results(instance: CommandLineInstance, workflow: Path) -> None:
-    with forebay.Admin() as admin:
-        files = Path(admin.reservation("wf").files_path)
-        assert [step.number for step in admin.steps("wf/flow")] == list(range(6))
-        assert [step.number for step in admin.steps("wf/flow") if step.staged] == [0, 2, 4]
-    assert (files / "sums.txt").read_text() == "".join(f"{step} {16.0 * step}\n" for step in range(6))
-    assert instance.run("doctor").returncode == 0
+pytestmark = [needs_snakemake, pytest.mark.timeout(300)]
 
 
 def test_a_workflow_passes_steps_by_address_and_does_nothing_twice(

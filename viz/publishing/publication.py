@@ -18,7 +18,7 @@ from xml.etree.ElementTree import Element
 from xml.sax.saxutils import quoteattr
 
 from forebay import Step
-from forebay.errors import InvalidArgumentError
+from forebay.errors import InvalidArgumentError, UnsupportedError
 from forebay.viz.grid import Grid
 from forebay.viz.publishing.vti import write_vti
 
@@ -106,6 +106,12 @@ class Publication:
         grid = Grid.of_step(step, self._variables)
         if not grid.fields:
             raise InvalidArgumentError("there is no field to publish", str(step.address))
+        if grid.edges is not None and not self._as_xdmf:
+            raise UnsupportedError(
+                "the cells have different sides, for which these files have no place: publish --for paraview "
+                "--format xdmf",
+                str(step.address),
+            )
         withdrawn = [number for number in self._times if number >= step.number]
         if withdrawn:
             self._times = {number: time for number, time in self._times.items() if number < step.number}

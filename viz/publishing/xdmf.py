@@ -26,6 +26,8 @@ def write_fields(path: Path, grid: Grid) -> None:
             file.create_dataset(name, data=field)
         file.attrs["time"] = grid.time
         file.attrs["spacing"], file.attrs["origin"] = np.array(grid.spacing), np.array(grid.origin)
+        for axis, along in zip("xyz", grid.edges or (), strict=False):
+            file.attrs[f"{axis}_edges"] = along
 
 
 def grid_element(grid: Grid, file_name: str) -> Element:
@@ -33,11 +35,19 @@ def grid_element(grid: Grid, file_name: str) -> Element:
     nz, ny, nx = grid.shape
     element = Element("Grid", Name=file_name, GridType="Uniform")
     SubElement(element, "Time", Value=repr(grid.time))
-    SubElement(element, "Topology", TopologyType="3DCORECTMesh", Dimensions=f"{nz + 1} {ny + 1} {nx + 1}")
-    geometry = SubElement(element, "Geometry", GeometryType="ORIGIN_DXDYDZ")
-    for values in (grid.origin, grid.spacing):
-        numbers = SubElement(geometry, "DataItem", Dimensions="3", NumberType="Float", Precision="8", Format="XML")
-        numbers.text = " ".join(repr(value) for value in reversed(values))  # z, y, x
+    if grid.edges is None:
+        mesh, kind = "3DCORECTMesh", "ORIGIN_DXDYDZ"
+        rows = [list(reversed(values)) for values in (grid.origin, grid.spacing)]  # z, y, x
+    else:
+        mesh, kind = "3DRECTMesh", "VXVYVZ"
+        rows = [along.tolist() for along in grid.edges]
+    SubElement(element, "Topology", TopologyType=mesh, Dimensions=f"{nz + 1} {ny + 1} {nx + 1}")
+    geometry = SubElement(element, "Geometry", GeometryType=kind)
+    for row in rows:
+        numbers = SubElement(
+            geometry, "DataItem", Dimensions=str(len(row)), NumberType="Float", Precision="8", Format="XML"
+        )
+        numbers.text = " ".join(map(repr, row))
     for name, field in grid.fields.items():
         components = field.shape[3] if field.ndim == 4 else 1
         attribute = SubElement(

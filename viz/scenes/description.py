@@ -23,6 +23,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
@@ -32,6 +33,7 @@ __all__ = [
     "LAYERS",
     "ArrowLayer",
     "Camera",
+    "CameraStop",
     "CutawayLayer",
     "GlyphLayer",
     "Layer",
@@ -320,6 +322,25 @@ LAYERS: dict[str, type[Layer]] = {
 
 
 @dataclass(frozen=True)
+class CameraStop:
+    """Where the camera is at a step.
+
+    Attributes
+    ----------
+    step : int
+        Number of the step.
+    direction : three float
+        From the middle of the grid to the camera.
+    zoom : float
+        1: the whole grid is seen.
+    """
+
+    step: int
+    direction: tuple[float, float, float]
+    zoom: float = 1.0
+
+
+@dataclass(frozen=True)
 class Camera:
     """From where the grid is seen.
 
@@ -331,12 +352,49 @@ class Camera:
         1: the whole grid is seen.
     sway : float
         Degrees that the camera swings to each side, once in 240 steps; 0: it stands still.
+    path : tuple of CameraStop
+        The tables ``[[camera.path]]``, by growing step: the camera goes from one to the next, and stays at the last.
+        They take the place of direction and zoom.
     """
 
     direction: tuple[float, float, float] = (1.0, -1.4, 0.9)
     up: tuple[float, float, float] = (0.0, 0.0, 1.0)
     zoom: float = 1.0
     sway: float = 0.0
+    path: tuple[CameraStop, ...] = ()
+
+    @property
+    def moves(self) -> bool:
+        """Whether another step may be seen from elsewhere."""
+        return bool(self.sway) or len(self.path) > 1
+
+    def opposite(self, direction: tuple[float, float, float]) -> bool:
+        """Whether the camera would look from the other side."""
+        return sum(a * b for a, b in zip(_unit(self.direction), _unit(direction), strict=True)) < -0.9999
+
+    def at(self, step: int) -> tuple[tuple[float, float, float], float]:
+        """Direction, of length 1, and zoom at a step."""
+        if not self.path:
+            return _unit(self.direction), self.zoom
+        before = max(
+            (stop for stop in self.path if stop.step <= step), key=lambda stop: stop.step, default=self.path[0]
+        )
+        after = next((stop for stop in self.path if stop.step > step), self.path[-1])
+        share = 0.0 if after.step <= before.step else (step - before.step) / (after.step - before.step)
+        ends = _unit(before.direction), _unit(after.direction)
+        angle = math.acos(max(-1.0, min(1.0, sum(a * b for a, b in zip(*ends, strict=True)))))
+        # At even speed along the great circle; opposite directions have no such circle, which scene files refuse.
+        weights = (1 - share, share)
+        if angle > 1e-6:
+            weights = (math.sin((1 - share) * angle), math.sin(share * angle))
+        x, y, z = (weights[0] * a + weights[1] * b for a, b in zip(*ends, strict=True))
+        return _unit((x, y, z)), before.zoom + share * (after.zoom - before.zoom)
+
+
+def _unit(direction: tuple[float, float, float]) -> tuple[float, float, float]:
+    length = math.hypot(*direction)
+    x, y, z = (part / length for part in direction)
+    return x, y, z
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,8 @@ class ScenePicture:
         self.window.SetMultiSamples(0)  # the smoothing below costs half as much without a graphics card
         self.window.SetSize(*scene.size)
         self.window.AddRenderer(self._renderer)
-        self._renderer.UseFXAAOn()
+        if scene.quality is Quality.FULL:
+            self._renderer.UseFXAAOn()
         self._title = self._add_text(0.03, 0.935, 0.030, bold=True)
         self._caption = self._add_text(0.03, 0.935, 0.025, bold=False)
         if scene.axes:
@@ -95,7 +96,7 @@ class ScenePicture:
             self._bar_title.SetInput((self._scene.label or scale.variable) + (f", {units}" if units else ""))
         grid = fields.grid
         geometry = None if grid is None else (grid.shape, grid.spacing, grid.origin)
-        if self._placed is None or geometry != self._placed[0] or self._scene.camera.sway:
+        if self._placed is None or geometry != self._placed[0] or self._scene.camera.moves:
             self._place_camera(fields)
             self._placed = (geometry,)
 
@@ -144,11 +145,12 @@ class ScenePicture:
         up = np.array(self._scene.camera.up)
         swing = np.radians(self._scene.camera.sway) * np.sin(2.0 * np.pi * fields.number / _SWAY_STEPS)
         camera.SetFocalPoint(*middle)
-        camera.SetPosition(*(middle + _turned(np.array(self._scene.camera.direction), up, swing)))
+        direction, zoom = self._scene.camera.at(fields.number)
+        camera.SetPosition(*(middle + _turned(np.array(direction), up, swing)))
         camera.SetViewUp(*up)
         camera.SetViewAngle(30.0)
         self._renderer.ResetCamera(low[0], high[0], low[1], high[1], low[2], high[2])
-        camera.Zoom(self._scene.camera.zoom)
+        camera.Zoom(zoom)
         self._renderer.ResetCameraClippingRange()
         if self._scene.shadows and self._scene.quality is Quality.FULL:
             reach = 0.5 * float((high - low).min())

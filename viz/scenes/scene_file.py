@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import tomllib
 from pathlib import Path
@@ -14,6 +15,7 @@ from forebay.viz.scenes.description import (
     COLOR_MAPS,
     LAYERS,
     Camera,
+    CameraStop,
     Layer,
     Quality,
     SceneDescription,
@@ -59,15 +61,32 @@ def _scene(document: dict[str, Any]) -> SceneDescription:
     if not isinstance(tables, list) or not tables:
         raise _BadSceneError("a scene has at least one table [[layer]]")
     layers = tuple(_layer(number, given) for number, given in enumerate(tables))
-    camera = table.pop("camera", {})
-    placed = _made(Camera, camera, "[camera]")
+    placed = _camera(table.pop("camera", {}))
     scene: SceneDescription = _made(SceneDescription, table, "the scene", layers=layers, camera=placed)
     check_size(scene.size)
-    if not any(scene.camera.direction) or not any(scene.camera.up):
-        raise _BadSceneError("the camera's direction and up are not [0, 0, 0]")
-    if scene.camera.zoom <= 0:
-        raise _BadSceneError(f"the camera's zoom is above 0, not {scene.camera.zoom:g}")
     return scene
+
+
+def _camera(given: Any) -> Camera:
+    if not isinstance(given, dict):
+        raise _BadSceneError("[camera] is a table")
+    table = dict(given)
+    tables = table.pop("path", [])
+    if not isinstance(tables, list):
+        raise _BadSceneError("the camera's path is tables [[camera.path]]")
+    path = tuple(_made(CameraStop, stop, f"[[camera.path]] {number + 1}") for number, stop in enumerate(tables))
+    camera: Camera = _made(Camera, table, "[camera]", path=path)
+    if not any(camera.up) or not all(any(place.direction) for place in (camera, *path)):
+        raise _BadSceneError("the camera's direction and up are not [0, 0, 0]")
+    for place in (camera, *path):
+        if place.zoom <= 0:
+            raise _BadSceneError(f"the camera's zoom is above 0, not {place.zoom:g}")
+    for before, after in itertools.pairwise(path):
+        if before.step >= after.step:
+            raise _BadSceneError(f"the steps of [[camera.path]] grow, but {after.step} comes after {before.step}")
+        if Camera(before.direction).opposite(after.direction):
+            raise _BadSceneError(f"[[camera.path]] of step {after.step} is opposite to the one before: put one between")
+    return camera
 
 
 def _layer(number: int, given: Any) -> Layer:

@@ -150,8 +150,8 @@ def _spheres(solid: Solid, quality: Quality) -> vtkPolyData:
         source = vtkSphereSource()
         source.SetCenter(*centre)
         source.SetRadius(radius)
-        source.SetThetaResolution(48 if quality is Quality.FULL else 20)
-        source.SetPhiResolution(32 if quality is Quality.FULL else 14)
+        source.SetThetaResolution(48 if quality is Quality.FULL else 16)
+        source.SetPhiResolution(32 if quality is Quality.FULL else 10)
         source.Update()
         cut = max(-radius, min(dx, dy)) > -radius
         together.AddInputData(_clipped(source.GetOutput(), solid) if cut else source.GetOutput())

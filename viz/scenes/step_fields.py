@@ -40,7 +40,7 @@ class StepFields:
     def __init__(self, step: Step, scene: SceneDescription) -> None:
         self.number = step.number
         self.address = str(step.address)
-        self.grid = Grid.of_step(step, scene.variables or None) if scene.needs_grid else None
+        self.grid = Grid.of_step(step, scene.variables or None).regular() if scene.needs_grid else None
         self._particles: dict[str, NDArray[Any]] = {}
         for layer in scene.layers:
             if isinstance(layer, PointLayer):

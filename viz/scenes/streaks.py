@@ -33,7 +33,9 @@ class DrawnStreaks:
         full = scene.quality is Quality.FULL
         self._layer = layer
         self._seed_count = layer.seeds if full else max(layer.seeds // 4, 1)
-        self._sides = 6 if full else 4
+        self._sides = 6 if full else 3
+        #: Between two points of a line, in cells.
+        self._stride = 0.5 if full else 1.0
         self._unit = 1.0
         self.scale = ColorScale(layer.variable, layer.colors, layer.range)
         self._mapper = vtkPolyDataMapper()
@@ -86,7 +88,7 @@ class DrawnStreaks:
         tracer.SetIntegratorTypeToRungeKutta4()
         tracer.SetIntegrationDirectionToForward()
         tracer.SetIntegrationStepUnit(vtkStreamTracer.LENGTH_UNIT)
-        tracer.SetInitialIntegrationStep(0.5 * self._unit)
+        tracer.SetInitialIntegrationStep(self._stride * self._unit)
         tracer.SetMaximumPropagation(3.0 * fields.extent[2])
         tracer.SetMaximumNumberOfSteps(6 * speed.shape[0])
         tracer.SetTerminalSpeed(1e-4 * fastest)

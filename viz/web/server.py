@@ -74,7 +74,9 @@ class _Viewer:
     def __init__(self, stream: Stream, scene: SceneDescription, token: str) -> None:
         self._stream, self._token = stream, token
         # The mouse moves the camera here.
-        self._picture = ScenePicture(dataclasses.replace(scene, camera=dataclasses.replace(scene.camera, sway=0.0)))
+        self._picture = ScenePicture(
+            dataclasses.replace(scene, camera=dataclasses.replace(scene.camera, sway=0.0, path=scene.camera.path[:1]))
+        )
         self._interactor = vtkRenderWindowInteractor()
         self._interactor.SetRenderWindow(self._picture.window)
         self._interactor.SetInteractorStyle(vtkInteractorStyleTrackballCamera())

@@ -31,23 +31,24 @@ from forebay.instance import Instance
 from forebay.workflows.manager.api import build_api
 from forebay.workflows.manager.attachment_routes import build_attachment_router
 from forebay.workflows.manager.attachments import Attachments
-from forebay.workflows.manager.configuration import configuration_file, read_configuration
+from forebay.workflows.manager.configuration import configuration_file, database_place, read_configuration
 from forebay.workflows.manager.database import Database
 from forebay.workflows.manager.peer import PeerProtocol
 from forebay.workflows.manager.pool_settings import PoolSettings
 from forebay.workflows.manager.reservations import Reservations
 from forebay.workflows.manager.server_link import ServerLink
+from forebay.workflows.manager.slow_calls import SlowCalls
 from forebay.workflows.manager.supervisor import StageSupervisor
 from forebay.workflows.manager.why import Why
 from forebay.workflows.slurm.calls import build_router
 from forebay.workflows.slurm.jobs import SlurmJobs
 from forebay.workflows.slurm.settings import SlurmSettings
+from forebay.workflows.slurm.waiting import WaitingJobs
 from forebay.workflows.staging.publication import write_whole
 
 _log = logging.getLogger("forebay.manager")
 
 _WATCH_INTERVAL_SECONDS = 1.0
-_SWEEP_INTERVAL_SECONDS = 30.0
 
 
 class _Server(uvicorn.Server):
@@ -81,16 +82,17 @@ def main() -> int:
 
 
 async def _serve(instance: Instance, listener: socket.socket, ready_fd: int | None, *, shared: bool) -> None:
-    database = Database(instance.manager_database)
-    link = ServerLink(lambda: Admin(instance))
-    supervisor = StageSupervisor(database, instance.root)
     configuration = configuration_file()
     tables = read_configuration(configuration)
+    database = Database(database_place(tables, instance, configuration), str(instance.root))
+    link = ServerLink(lambda: Admin(instance))
+    supervisor = StageSupervisor(database, instance.root)
     reservations = Reservations(database, link, PoolSettings.from_configuration(tables, configuration))
     settings = uvicorn.Config(
         "", http=PeerProtocol, ws="none", log_config=None, access_log=False, timeout_graceful_shutdown=2
     )
     server = _Server(settings)
+    slow_calls = SlowCalls()
 
     def request_exit() -> None:
         server.should_exit = True
@@ -102,15 +104,26 @@ async def _serve(instance: Instance, listener: socket.socket, ready_fd: int | No
 
     slurm: SlurmJobs | None = None
     settings.app = build_api(
-        database, link, reservations, supervisor, instance.root, request_exit, shared=shared, changed=changed
+        database,
+        link,
+        reservations,
+        supervisor,
+        slow_calls,
+        instance.root,
+        request_exit,
+        shared=shared,
+        changed=changed,
     )
     attachments = Attachments(database, reservations)
-    settings.app.include_router(build_attachment_router(attachments, Why(database)))
-    slurm = _serve_slurm(settings.app, database, link, supervisor, reservations, attachments, instance)
+    why = Why(database)
+    settings.app.include_router(build_attachment_router(attachments, why))
+    slurm = _serve_slurm(settings.app, database, link, supervisor, reservations, attachments, slow_calls, instance)
+    if slurm is not None:
+        why.of_waiting_job = WaitingJobs(database, slurm.settings.scontrol).tell
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, request_exit)
-    attachments.start()
-    reservations.pools.start()
+    await asyncio.to_thread(attachments.start)
+    await asyncio.to_thread(reservations.pools.start)
     watchers = [
         asyncio.create_task(_watch_server(link, reservations, slurm, await _reconcile(link, reservations))),
         asyncio.create_task(_watch_attachments(attachments)),
@@ -124,6 +137,7 @@ async def _serve(instance: Instance, listener: socket.socket, ready_fd: int | No
         for watcher in watchers:
             watcher.cancel()
         await supervisor.stop()
+        slow_calls.close()
         link.close()
         database.close()
 
@@ -146,6 +160,7 @@ def _serve_slurm(
     supervisor: StageSupervisor,
     reservations: Reservations,
     attachments: Attachments,
+    slow_calls: SlowCalls,
     instance: Instance,
 ) -> SlurmJobs | None:
     """Takes Slurm's calls, if the centre's configuration has a table [slurm]."""
@@ -160,7 +175,9 @@ def _serve_slurm(
     variables = {"FOREBAY_ROOT": str(instance.root)}
     for point in sorted(entry_points(group=ENVIRONMENT_GROUP)):
         variables.update(point.load()())
-    jobs = SlurmJobs(database, link, supervisor, reservations, attachments, instance.root, settings, variables)
+    jobs = SlurmJobs(
+        database, link, supervisor, reservations, attachments, slow_calls, instance.root, settings, variables
+    )
     api.include_router(build_router(jobs, settings))
     return jobs
 
@@ -174,8 +191,8 @@ async def _watch_server(
     while True:
         if slurm is not None:
             with contextlib.suppress(DisconnectedError):
-                await slurm.write_books()
-                if seen is not None and time.monotonic() - swept_at > _SWEEP_INTERVAL_SECONDS:
+                await slurm.write_books_at_leisure()
+                if seen is not None and time.monotonic() - swept_at > slurm.settings.sweep_seconds:
                     swept_at = time.monotonic()
                     await slurm.sweep()
         await asyncio.sleep(_WATCH_INTERVAL_SECONDS)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from forebay.errors import NoSpaceError
 from forebay.sizes import format_size
-from forebay.workflows.manager.database import ReservationRow
+from forebay.workflows.manager.database import Held
 from forebay.workflows.manager.pool_settings import Pool, PoolSettings, Who
 from forebay.workflows.manager.queue_table import QueueRow
 
@@ -42,18 +42,18 @@ class Ask:
 class Holdings:
     """What is given away already."""
 
-    def __init__(self, settings: PoolSettings, rows: Iterable[ReservationRow]) -> None:
+    def __init__(self, settings: PoolSettings, held: Iterable[Held]) -> None:
         self._settings = settings
         self._of_pool: dict[str, int] = {}
         self._of_user: dict[tuple[str, int], int] = {}
         self._of_account: dict[str, int] = {}
-        for row in rows:
-            self.add(row.pool, row.account, row.owner_uid, row.capacity_bytes + row.files_bytes)
+        for alike in held:
+            self.add(alike)
 
-    def add(self, pool: str, account: str, uid: int, size_bytes: int) -> None:
-        """Counts one more. One in a pool that is not configured any more counts in the default pool."""
-        pool = pool if pool in self._settings.pools else ""
-        charge = self._settings.pools[pool].charge(size_bytes)
+    def add(self, held: Held) -> None:
+        """Counts more. Those in a pool that is not configured any more count in the default pool."""
+        pool, account, uid = held.pool if held.pool in self._settings.pools else "", held.account, held.owner_uid
+        charge = held.count * self._settings.pools[pool].charge(held.size_bytes)
         self._of_pool[pool] = self._of_pool.get(pool, 0) + charge
         self._of_user[pool, uid] = self._of_user.get((pool, uid), 0) + charge
         self._of_account[account] = self._of_account.get(account, 0) + charge

@@ -28,6 +28,7 @@ from forebay.workflows.manager.peer import CurrentPeer, Peer
 from forebay.workflows.manager.pools import Place
 from forebay.workflows.manager.reservations import Reservations
 from forebay.workflows.manager.server_link import ServerLink
+from forebay.workflows.manager.slow_calls import SlowCalls
 from forebay.workflows.manager.supervisor import StageSupervisor
 
 __all__ = ["build_api"]
@@ -86,6 +87,7 @@ def build_api(
     link: ServerLink,
     reservations: Reservations,
     supervisor: StageSupervisor,
+    slow_calls: SlowCalls,
     root: Path,
     request_exit: Callable[[], None],
     *,
@@ -140,7 +142,7 @@ def build_api(
         return [asdict(job) for job in jobs if peer.is_administrator or job.owner_uid == peer.uid]
 
     @api.post("/reservations")
-    def create_reservation(request: ReservationRequest, peer: CurrentPeer) -> dict[str, Any]:
+    async def create_reservation(request: ReservationRequest, peer: CurrentPeer) -> dict[str, Any]:
         """Creates a reservation; idempotent."""
         if not shared and not peer.is_administrator:
             raise PermissionDeniedError(
@@ -161,8 +163,9 @@ def build_api(
             pool="" if request.pool == "default" else request.pool,
             account=request.account,
         )
-        made = reservations.create_or_wait(wish) if request.wait else reservations.create(wish)
-        changed()
+        create = reservations.create_or_wait if request.wait else reservations.create
+        made = await slow_calls.run(peer.uid, create, wish)
+        await asyncio.to_thread(changed)
         return {"waiting": asdict(made)} if isinstance(made, Place) else made.as_dict()
 
     @api.get("/pools")
@@ -200,21 +203,24 @@ def build_api(
         return {"left": reservations.pools.leave(name, None if peer.is_administrator else peer.uid)}
 
     @api.delete("/reservations/{name:path}")
-    def destroy_reservation(name: str, peer: CurrentPeer, force: bool = False) -> dict[str, Any]:
+    async def destroy_reservation(name: str, peer: CurrentPeer, force: bool = False) -> dict[str, Any]:
         """Destroys a reservation; idempotent. Where there was none, `near` has names that may have been meant."""
         by_uid = None if peer.is_administrator else peer.uid
-        existed = reservations.destroy(name, force=force, by_uid=by_uid)
-        changed()
-        near = [] if existed else near_names(name, reservations.names_of(by_uid))
+        existed = await slow_calls.run(peer.uid, reservations.destroy, name, force=force, by_uid=by_uid)
+        await asyncio.to_thread(changed)
+        near = [] if existed else near_names(name, await asyncio.to_thread(reservations.names_of, by_uid))
         return {"destroyed": name, "existed": existed, "near": near}
 
-    def tell_whole(row: StageRow) -> dict[str, Any]:
-        return _tell(row, supervisor.version(row.id)) | {"receipt": database.receipt(row.id)}
+    async def tell_whole(row: StageRow) -> dict[str, Any]:
+        receipt = await asyncio.to_thread(database.receipt, row.id)
+        return _tell(row, supervisor.version(row.id)) | {"receipt": receipt}
 
     @api.get("/stages")
     async def list_stages(peer: CurrentPeer) -> list[dict[str, Any]]:
         """The caller's stages; an administrator's request gives all."""
-        return [_tell(row, 0) for row in supervisor.stages() if peer.is_administrator or row.owner_uid == peer.uid]
+        return [
+            _tell(row, 0) for row in await supervisor.stages() if peer.is_administrator or row.owner_uid == peer.uid
+        ]
 
     @api.post("/stages")
     async def submit_stage(request: StageRequest, peer: CurrentPeer) -> dict[str, Any]:
@@ -225,7 +231,7 @@ def build_api(
             )
         job = job_from_json(request.job)
         _check_may_run(peer)
-        return tell_whole(await supervisor.submit(job, peer.uid, peer.gid, request.umask))
+        return await tell_whole(await supervisor.submit(job, peer.uid, peer.gid, request.umask))
 
     @api.get("/stages/{stage_id}")
     async def show_stage(
@@ -235,16 +241,16 @@ def build_api(
         wait_seconds: Annotated[float, Query(ge=0, le=_WAIT_SECONDS_MAX)] = 0.0,
     ) -> dict[str, Any]:
         """One stage; with `seen`, the version that the caller has, waits for a newer one."""
-        peer.must_own(supervisor.stage(stage_id).owner_uid, f"stage {stage_id}")
+        peer.must_own((await supervisor.stage(stage_id)).owner_uid, f"stage {stage_id}")
         if wait_seconds:
             await supervisor.wait_for_change(stage_id, seen, wait_seconds)
-        return tell_whole(supervisor.stage(stage_id))
+        return await tell_whole(await supervisor.stage(stage_id))
 
     @api.post("/stages/{stage_id}/cancel")
     async def cancel_stage(stage_id: int, peer: CurrentPeer) -> dict[str, Any]:
         """Cancels a stage; idempotent."""
-        peer.must_own(supervisor.stage(stage_id).owner_uid, f"stage {stage_id}")
-        return tell_whole(await supervisor.cancel(stage_id))
+        peer.must_own((await supervisor.stage(stage_id)).owner_uid, f"stage {stage_id}")
+        return await tell_whole(await supervisor.cancel(stage_id))
 
     @api.post("/shutdown")
     async def shut_down(request: ShutdownRequest, peer: CurrentPeer) -> dict[str, Any]:

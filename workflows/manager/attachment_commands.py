@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from forebay.cli.arguments import ReservationArgument
 from forebay.cli.chosen import chosen_or_current
 from forebay.cli.output import JsonOption, console, print_json
 from forebay.cli.streams import check_reservation
@@ -20,7 +21,6 @@ attach_app = typer.Typer(add_completion=False)
 extend_app = typer.Typer(add_completion=False)
 detach_app = typer.Typer(add_completion=False)
 
-_Name = Annotated[str, typer.Argument(metavar="NAME", help="The reservation's name.")]
 _Holder = Annotated[
     str | None,
     typer.Option(
@@ -45,7 +45,7 @@ def _holder(name: str | None, pid: int | None) -> str:
 
 @attach_app.command(epilog="Example: forebay attach run1 --for $$")
 def attach(
-    name: _Name,
+    name: ReservationArgument,
     pid: _Process = None,
     ttl: _Time = None,
     holder: _Holder = None,
@@ -74,7 +74,7 @@ def attach(
 
 @extend_app.command(epilog="Example: forebay extend run1 --ttl 2h")
 def extend(
-    name: _Name,
+    name: ReservationArgument,
     ttl: Annotated[str, typer.Option("--ttl", metavar="TIME", help="How long it lasts from now on.")],
     holder: _Holder = None,
     as_json: JsonOption = False,
@@ -93,7 +93,9 @@ def extend(
 
 
 @detach_app.command(epilog="Example: forebay detach run1")
-def detach(name: _Name, pid: _Process = None, holder: _Holder = None, as_json: JsonOption = False) -> None:
+def detach(
+    name: ReservationArgument, pid: _Process = None, holder: _Holder = None, as_json: JsonOption = False
+) -> None:
     """End an attachment; idempotent. With the last one goes a reservation that is not persistent."""
     check_reservation(name)
     with ManagerClient(chosen_or_current()) as manager:

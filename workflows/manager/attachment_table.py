@@ -33,7 +33,7 @@ _attachments = sql.Table(
         "reservation", sql.String, sql.ForeignKey(_reservation_name, ondelete="CASCADE"), nullable=False, index=True
     ),
     sql.Column("kind", sql.String, nullable=False),
-    sql.Column("holder", sql.String, nullable=False),
+    sql.Column("holder", sql.String, nullable=False, index=True),
     sql.Column("owner_uid", sql.BigInteger, nullable=False),
     sql.Column("pid", sql.Integer),
     sql.Column("process", sql.String),
@@ -136,7 +136,9 @@ class AttachmentTable:
             else:
                 connection.execute(_attachments.update().where(_attachments.c.id == known["id"]).values(values))
             connection.execute(_unattached.delete().where(_unattached.c.reservation == wish.reservation))
-            return _row(connection.execute(_attachments.select().where(_same(wish))).mappings().one())
+            row = _row(connection.execute(_attachments.select().where(_same(wish))).mappings().one())
+        self._database.note("attachments", wish.reservation)
+        return row
 
     def extend(self, wish: AttachmentRow) -> AttachmentRow:
         """Gives a holder another end; NotFoundError if it is not attached."""
@@ -170,7 +172,8 @@ class AttachmentTable:
                         reason="",
                     )
                 )
-            return True
+        self._database.note("attachments", row.reservation)
+        return True
 
     def doom(self, name: str) -> None:
         """The reservation is to be destroyed: from now on nobody attaches to it.
@@ -189,6 +192,7 @@ class AttachmentTable:
                 .where(reservations_table.c.name == name)
                 .values(state=ReservationState.DESTROYING, force=False)
             )
+        self._database.note("reservations", name)
 
     def must_be_free(self, name: str) -> None:
         """RefusedError if somebody is attached."""
@@ -206,13 +210,42 @@ class AttachmentTable:
             rows = connection.execute(_attachments.select().order_by(_attachments.c.id)).mappings()
             return [_row(row) for row in rows]
 
+    def of_job(self, holder: str) -> list[AttachmentRow]:
+        """Those of a scheduler's job."""
+        wanted = sql.and_(_attachments.c.kind == AttachmentKind.JOB, _attachments.c.holder == holder)
+        with self._database.look() as connection:
+            return [_row(row) for row in connection.execute(_attachments.select().where(wanted)).mappings()]
+
+    def that_may_be_over(self) -> list[AttachmentRow]:
+        """Those whose time is up, and those that end with a process."""
+        wanted = sql.or_(_attachments.c.expires_ns <= time.time_ns(), _attachments.c.pid.is_not(None))
+        with self._database.look() as connection:
+            return [_row(row) for row in connection.execute(_attachments.select().where(wanted)).mappings()]
+
+    def known_ends(self, pool: str) -> list[tuple[int, int]]:
+        """When reservations of this pool go by themselves, at the latest, and what they hold: of those that live until
+        their last attachment, where each attachment has a time.
+        """
+        last = sql.func.max(_attachments.c.expires_ns)
+        size = reservations_table.c.capacity_bytes + reservations_table.c.files_bytes
+        query = (
+            sql.select(last, size)
+            .select_from(reservations_table.join(_attachments))
+            .where(reservations_table.c.pool == pool, reservations_table.c.persistent.is_(False))
+            .group_by(reservations_table.c.name, reservations_table.c.capacity_bytes, reservations_table.c.files_bytes)
+            .having(sql.func.count() == sql.func.count(_attachments.c.expires_ns))
+        )
+        with self._database.look() as connection:
+            return [(end_ns, size_bytes) for end_ns, size_bytes in connection.execute(query)]
+
     def unattached(self) -> list[UnattachedRow]:
         """The reservations whose last holder has left, the longest first."""
         with self._database.look() as connection:
             # One that was made persistent since is not to go.
-            wanted = _unattached.c.reservation.in_(
-                sql.select(reservations_table.c.name).where(reservations_table.c.persistent.is_(False))
+            persistent = sql.select(reservations_table.c.persistent).where(
+                reservations_table.c.name == _unattached.c.reservation
             )
+            wanted = persistent.scalar_subquery().is_(False)
             rows = connection.execute(_unattached.select().where(wanted).order_by(_unattached.c.since_ns)).mappings()
             return [UnattachedRow(**row) for row in rows]
 

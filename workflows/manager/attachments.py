@@ -58,7 +58,7 @@ class Attachments:
         self.table = AttachmentTable(database)
         self._database = database
         self._reservations = reservations
-        self._turn = threading.Lock()  # Guards what follows, and lets one at a time destroy.
+        self._guard = threading.Lock()  # Guards what follows.
         self._not_before: dict[str, float] = {}
 
     def start(self) -> None:
@@ -110,10 +110,9 @@ class Attachments:
 
     def detach_job(self, job: str) -> None:
         """The scheduler is through with the job."""
-        for row in self.table.all():
-            if row.kind is AttachmentKind.JOB and row.holder == job:
-                self.table.end(row, "the job is over")
-        self._let_go()
+        for row in self.table.of_job(job):
+            self.table.end(row, "the job is over")
+            self._let_go(only=row.reservation)
 
     def settle(self) -> None:
         """Ends what is over, and destroys what nobody uses any more; to be called again and again.
@@ -123,7 +122,7 @@ class Attachments:
         NoSpaceError, StorageError
             The manager's disk is full or fails; the next call does it.
         """
-        for row in self.table.all():
+        for row in self.table.that_may_be_over():
             reason = why_over(row)
             if not reason:
                 continue
@@ -133,13 +132,11 @@ class Attachments:
 
     def _let_go(self, *, only: str = "") -> None:
         """Destroys the reservations that nobody uses, as far as nothing is in the way."""
-        with self._turn:
-            self._let_go_in_turn(only)
-
-    def _let_go_in_turn(self, only: str) -> None:
         waiting = self.table.unattached()
         names = {row.reservation for row in waiting}
-        self._not_before = {name: when for name, when in self._not_before.items() if name in names}
+        with self._guard:
+            self._not_before = {name: when for name, when in self._not_before.items() if name in names}
+            not_before = dict(self._not_before)
         if not waiting:
             return
         unfinished = self._database.stages([state for state in StageState if not state.is_final])
@@ -147,11 +144,12 @@ class Attachments:
         for row in waiting:
             if only and row.reservation != only:
                 continue
-            if time.monotonic() < self._not_before.get(row.reservation, 0.0):
+            if time.monotonic() < not_before.get(row.reservation, 0.0):
                 continue
             reason = self._let_one_go(row, busy)
             if reason:
-                self._not_before[row.reservation] = time.monotonic() + _AGAIN_SECONDS
+                with self._guard:
+                    self._not_before[row.reservation] = time.monotonic() + _AGAIN_SECONDS
 
     def _let_one_go(self, row: UnattachedRow, busy: dict[str, int]) -> str:
         """Returns what is in the way."""

@@ -23,5 +23,5 @@ def check(root: Path) -> list[Finding]:
             return [Finding(Severity(told["severity"]), told["where"], told["what"]) for told in manager.findings()]
     except DisconnectedError as error:
         # A server that was started by hand never had a manager, and that is nobody's mistake.
-        severity = Severity.PROBLEM if instance.manager_database.exists() else Severity.NOTE
+        severity = Severity.PROBLEM if instance.manager_endpoint.exists() else Severity.NOTE
         return [Finding(severity, "manager", error.what)]

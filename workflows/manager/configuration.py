@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from forebay.errors import InvalidArgumentError
+from forebay.instance import Instance
 
-__all__ = ["check_table", "configuration_file", "read_configuration"]
+__all__ = ["check_table", "configuration_file", "database_place", "read_configuration"]
 
 
 def configuration_file() -> Path:
@@ -33,6 +34,23 @@ def read_configuration(path: Path) -> dict[str, Any]:
         return {}
     except (ValueError, OSError) as error:
         raise InvalidArgumentError(f"the configuration cannot be read: {error}", str(path)) from None
+
+
+def database_place(tables: Mapping[str, Any], instance: Instance, path: Path) -> Path | str:
+    """Where the manager of this instance keeps what it remembers: `database` of the configuration, a URL, if the
+    configuration is this instance's; else a file below its root.
+
+    Raises
+    ------
+    InvalidArgumentError
+        `database` is no text.
+    """
+    url = tables.get("database", "")
+    if not isinstance(url, str):
+        raise InvalidArgumentError("database must be a URL in quotes", str(path))
+    # Other instances on the machine read the same configuration.
+    own = "root" not in tables or Instance.below(str(tables["root"])).root == instance.root
+    return url if url and own else instance.manager_database
 
 
 def check_table(table: Any, name: str, kinds: Mapping[str, type], path: Path) -> dict[str, Any]:

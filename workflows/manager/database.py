@@ -1,50 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the manager remembers, in SQLite: reservations as they were asked for, stages, and their receipts. Jobs and
-attachments have modules of their own, job_table.py and attachment_table.py.
+"""What the manager remembers: reservations as they were asked for, stages, and their receipts. Jobs, attachments and
+the queue have modules of their own, job_table.py, attachment_table.py and queue_table.py.
 
-Every change is one transaction, durable when the call returns. Where the disk is full or fails, calls raise
-NoSpaceError or StorageError, and a change that was not made leaves all as it was.
+It lies in SQLite, in a file below the root, or in PostgreSQL. Every change is one transaction, durable when the call
+returns. Where the disk is full or fails, or the server of the database is away, calls raise NoSpaceError or
+StorageError, and a change that was not made leaves all as it was.
 """
 
 from __future__ import annotations
 
 import contextlib
-import sqlite3
+import threading
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sql
-from sqlalchemy import event
 
-from forebay.errors import CorruptError, NoSpaceError, NotFoundError, StorageError, UnsupportedError
+from forebay.errors import NotFoundError
 from forebay.fail_point import fail_point
 from forebay.manager.stage_state import StageState
+from forebay.workflows.manager.database_engine import DatabasePlace, connect_to, readable_error
+from forebay.workflows.manager.schema import bring_up_to_date, metadata, try_change
 from forebay.workflows.manager.states import ReservationState
+from forebay.workflows.manager.touched_rows import TouchedRows
 
-__all__ = ["Database", "ReservationRow", "StageRow", "metadata", "reservations_table"]
-
-#: The columns that a version added to tables that were there before it: table, name, definition. Tables that an older
-#: database lacks are made when it is opened: version 2 brought jobs, 4 attachments, 7 the queue.
-_UPGRADES: dict[int, tuple[tuple[str, str, str], ...]] = {
-    2: (),
-    3: (("reservations", "files_bytes", "BIGINT NOT NULL DEFAULT 0"),),
-    4: (),
-    5: (("jobs", "quiet", "BOOLEAN NOT NULL DEFAULT 0"),),
-    6: (("jobs", "node_count", "INTEGER NOT NULL DEFAULT 0"),),
-    7: (
-        ("reservations", "pool", "VARCHAR NOT NULL DEFAULT ''"),
-        ("reservations", "account", "VARCHAR NOT NULL DEFAULT ''"),
-    ),
-}
-_SCHEMA_VERSION = max(_UPGRADES)
-_OLDEST_VERSION = 1
-
-metadata = sql.MetaData()
-
-_schema = sql.Table("schema", metadata, sql.Column("version", sql.Integer, nullable=False))
+__all__ = ["Database", "Held", "ReservationRow", "StageRow", "metadata", "reservations_table"]
 
 _reservations = sql.Table(
     "reservations",
@@ -56,13 +40,15 @@ _reservations = sql.Table(
     sql.Column("persistent", sql.Boolean, nullable=False),
     sql.Column("access_mode", sql.String, nullable=False),
     sql.Column("type", sql.String, nullable=False),
-    sql.Column("owner_uid", sql.Integer, nullable=False),
-    sql.Column("owner_gid", sql.Integer, nullable=False),
+    sql.Column("owner_uid", sql.BigInteger, nullable=False),
+    sql.Column("owner_gid", sql.BigInteger, nullable=False),
     sql.Column("force", sql.Boolean, nullable=False),
     sql.Column("created_ns", sql.BigInteger, nullable=False),
     sql.Column("files_bytes", sql.BigInteger, nullable=False),
     sql.Column("pool", sql.String, nullable=False),
     sql.Column("account", sql.String, nullable=False),
+    # What admission adds up.
+    sql.Index("ix_reservations_held", "pool", "account", "owner_uid", "capacity_bytes", "files_bytes"),
 )
 
 #: For modules whose tables refer to it.
@@ -74,8 +60,8 @@ _stages = sql.Table(
     sql.Column("id", sql.Integer, primary_key=True, autoincrement=True),
     sql.Column("state", sql.String, nullable=False),
     sql.Column("job", sql.JSON, nullable=False),
-    sql.Column("owner_uid", sql.Integer, nullable=False),
-    sql.Column("owner_gid", sql.Integer, nullable=False),
+    sql.Column("owner_uid", sql.BigInteger, nullable=False),
+    sql.Column("owner_gid", sql.BigInteger, nullable=False),
     sql.Column("umask", sql.Integer, nullable=False),
     sql.Column("cancel", sql.Boolean, nullable=False),
     sql.Column("attempts", sql.Integer, nullable=False),
@@ -120,6 +106,17 @@ class ReservationRow:
 
 
 @dataclass(frozen=True, slots=True)
+class Held:
+    """Reservations that count alike."""
+
+    pool: str
+    account: str
+    owner_uid: int
+    size_bytes: int  #: of each
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class StageRow:
     """A stage: what it is to do and how far it has come."""
 
@@ -143,27 +140,33 @@ class StageRow:
 class Database:
     """The manager's memory. Usable from several threads."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._engine = sql.create_engine(f"sqlite:///{path}")
-        event.listen(self._engine, "connect", _configure)
+    def __init__(self, place: DatabasePlace, root: str = "") -> None:
+        """Opens it, and makes its tables those of this version.
+
+        Parameters
+        ----------
+        place : Path or str
+            A file of SQLite's, or the URL of another database.
+        root : str
+            The instance that it must belong to, if several could share it: a file belongs to whoever has it.
+        """
+        self._engine, self._where = connect_to(place)
+        self._followers: list[TouchedRows] = []
+        is_sqlite = self._engine.dialect.name == "sqlite"
+        self._writing: AbstractContextManager[Any] = threading.Lock() if is_sqlite else contextlib.nullcontext()
         with self._readable_errors(), self._engine.begin() as connection:
-            metadata.create_all(connection)
-            version = connection.scalar(sql.select(_schema.c.version))
-            if version is None:
-                connection.execute(_schema.insert().values(version=_SCHEMA_VERSION))
-            elif _OLDEST_VERSION <= version < _SCHEMA_VERSION:
-                for later in range(version + 1, _SCHEMA_VERSION + 1):
-                    for table, column, definition in _UPGRADES[later]:
-                        _add_column(connection, table, column, definition)
-                connection.execute(_schema.update().values(version=_SCHEMA_VERSION))
-            elif version != _SCHEMA_VERSION:
-                raise UnsupportedError(
-                    f"the manager's database has version {version}, this forebay knows {_SCHEMA_VERSION}; use the "
-                    "forebay "
-                    "that wrote it",
-                    str(path),
-                )
+            bring_up_to_date(connection, self._where, "" if isinstance(place, Path) else root)
+
+    def follow(self) -> TouchedRows:
+        """From now on notes there which reservations, jobs and reservations' attachments have changed."""
+        touched = TouchedRows()
+        self._followers.append(touched)
+        return touched
+
+    def note(self, table: str, key: int | str) -> None:
+        """A change of this row has been made."""
+        for touched in self._followers:
+            touched.note(table, key)
 
     def close(self) -> None:
         """Closes all connections."""
@@ -183,6 +186,17 @@ class Database:
             row = connection.execute(_reservations.select().where(_reservations.c.name == name)).mappings().first()
             return None if row is None else _reservation_row(row)
 
+    def held(self) -> list[Held]:
+        """What all of them hold, added up for admission."""
+        c = _reservations.c
+        what = (c.pool, c.account, c.owner_uid, c.capacity_bytes, c.files_bytes)
+        query = sql.select(*what, sql.func.count()).group_by(*what)
+        with self.look() as connection:
+            return [
+                Held(pool, account, uid, capacity_bytes + files_bytes, count)
+                for pool, account, uid, capacity_bytes, files_bytes, count in connection.execute(query)
+            ]
+
     def put_reservation(self, row: ReservationRow) -> None:
         """Enters or replaces one."""
         values = {name: getattr(row, name) for name in _reservations.c.keys()}  # noqa: SIM118 - a column collection
@@ -191,6 +205,7 @@ class Database:
             known = _reservations.update().where(_reservations.c.name == row.name)
             if not connection.execute(known.values(values)).rowcount:
                 connection.execute(_reservations.insert().values(values))
+        self.note("reservations", row.name)
 
     def set_reservation_state(self, name: str, state: ReservationState, *, force: bool = False) -> None:
         """Changes what is to become of one."""
@@ -198,11 +213,13 @@ class Database:
             connection.execute(
                 _reservations.update().where(_reservations.c.name == name).values(state=state, force=force)
             )
+        self.note("reservations", name)
 
     def forget_reservation(self, name: str) -> None:
         """Removes one."""
         with self.change() as connection:
             connection.execute(_reservations.delete().where(_reservations.c.name == name))
+        self.note("reservations", name)
 
     # Stages
 
@@ -295,16 +312,15 @@ class Database:
         NoSpaceError, StorageError
             It could not be written.
         """
-        with self._readable_errors(), self._engine.begin() as connection:
-            # A value that is replaced by itself would not be written.
-            connection.execute(_schema.update().values(version=0))
-            connection.execute(_schema.update().values(version=_SCHEMA_VERSION))
+        with self._readable_errors(), self._writing:
+            try_change(self._engine.connect)
 
     @contextlib.contextmanager
     def change(self) -> Iterator[sql.Connection]:
         """One transaction, also for other modules' tables: a manager that dies within leaves the rows as they were."""
         fail_point("manager.change.before")
-        with self._readable_errors(), self._engine.begin() as connection:
+        # SQLite lets one write at a time; whoever finds it locked would sleep, and wake up late.
+        with self._readable_errors(), self._writing, self._engine.begin() as connection:
             yield connection
             fail_point("manager.change.before_commit")
         fail_point("manager.change.after")
@@ -317,46 +333,11 @@ class Database:
 
     @contextlib.contextmanager
     def _readable_errors(self) -> Iterator[None]:
-        """SQLite's errors, as errors that say what to do."""
+        """The database's errors, as errors that say what to do."""
         try:
             yield
-        except sql.exc.DBAPIError as error:
-            raise _readable_error(error.orig, self._path) from error
-
-
-def _add_column(connection: sql.Connection, table: str, column: str, definition: str) -> None:
-    """Adds it, unless the table is not there, or was made just now."""
-    inspector = sql.inspect(connection)
-    if inspector.has_table(table) and column not in {known["name"] for known in inspector.get_columns(table)}:
-        connection.execute(sql.text(f"ALTER TABLE {table} ADD COLUMN {column} {definition}"))
-
-
-def _readable_error(error: BaseException | None, path: Path) -> Exception:
-    code = getattr(error, "sqlite_errorcode", 0)
-    # The index of the log of changes is a file of its own, whose want of space SQLite tells as an I/O error.
-    if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE):
-        return NoSpaceError(
-            "the disk that holds the manager's database is full; make room there, then run the same command again",
-            str(path),
-        )
-    if code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-        return CorruptError(
-            f"the manager's database is damaged ({error}); end the manager if it runs (its pid is in manager.pid), "
-            "move the database away with its -wal and -shm, then `forebay up`: reservations are found again, stages "
-            "are forgotten",
-            str(path),
-        )
-    return StorageError(
-        f"the manager's database cannot be read or written ({error}); see to its disk, then run the same command again",
-        str(path),
-    )
-
-
-def _configure(connection: Any, _record: object) -> None:
-    cursor = connection.cursor()
-    for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON", "busy_timeout = 10000"):
-        cursor.execute(f"PRAGMA {pragma}")
-    cursor.close()
+        except (sql.exc.DBAPIError, sql.exc.TimeoutError) as error:
+            raise readable_error(error, self._where) from error
 
 
 def _reservation_row(row: Any) -> ReservationRow:

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import forebay
@@ -23,6 +24,7 @@ from forebay.errors import (
 from forebay.instance import Instance, server_binary
 from forebay.manager.client import ManagerClient
 from forebay.records import ServerInfo
+from forebay.workflows.manager.configuration import configuration_file, database_place, read_configuration
 from forebay.workflows.manager.daemon import Daemon
 from forebay.workflows.manager.states import ReservationState
 
@@ -131,13 +133,15 @@ class InstanceControl:
             return manager.shut_down(force=force, keep=keep)
 
     def _doom_non_persistent(self, *, force: bool) -> list[str]:
-        if not self._instance.manager_database.exists():
+        configuration = configuration_file()
+        place = database_place(read_configuration(configuration), self._instance, configuration)
+        if isinstance(place, Path) and not place.exists():
             return []
         # They cost every other command a quarter of a second.
         from forebay.workflows.manager.database import Database
         from forebay.workflows.manager.in_use import refuse_if_in_use
 
-        database = Database(self._instance.manager_database)
+        database = Database(place, str(self._instance.root))
         try:
             if not force:
                 refuse_if_in_use(database)

@@ -21,9 +21,9 @@ _jobs = sql.Table(
     sql.Column("id", sql.Integer, primary_key=True, autoincrement=True),
     sql.Column("token", sql.String, nullable=False, index=True),
     sql.Column("run", sql.Integer, nullable=False),
-    sql.Column("state", sql.String, nullable=False),
-    sql.Column("owner_uid", sql.Integer, nullable=False),
-    sql.Column("owner_gid", sql.Integer, nullable=False),
+    sql.Column("state", sql.String, nullable=False, index=True),
+    sql.Column("owner_uid", sql.BigInteger, nullable=False),
+    sql.Column("owner_gid", sql.BigInteger, nullable=False),
     sql.Column("capacity_bytes", sql.BigInteger, nullable=False),
     sql.Column("reservation", sql.String, nullable=False),
     sql.Column("directives", sql.JSON, nullable=False),
@@ -31,6 +31,7 @@ _jobs = sql.Table(
     sql.Column("reason", sql.String, nullable=False),
     sql.Column("quiet", sql.Boolean, nullable=False),
     sql.Column("node_count", sql.Integer, nullable=False),
+    sql.Column("deadline_ns", sql.BigInteger),
     sql.Column("created_ns", sql.BigInteger, nullable=False),
     sql.Column("changed_ns", sql.BigInteger, nullable=False),
     sql.UniqueConstraint("token", "run"),
@@ -57,6 +58,7 @@ class JobRow:
     changed_ns: int
     quiet: bool  #: its processes are known to be gone
     node_count: int  #: on how many nodes it runs; 0: it has not run
+    deadline_ns: int | None = None  #: when its state ends at the latest; None: that is the scheduler's to say
 
     @property
     def holder(self) -> str:
@@ -92,19 +94,30 @@ class JobTable:
                     reason="",
                     quiet=False,
                     node_count=0,
+                    deadline_ns=None,
                     created_ns=now,
                     changed_ns=now,
                 )
             )
             assert inserted.inserted_primary_key is not None
             row_id = inserted.inserted_primary_key[0]
-            return _row(connection.execute(_jobs.select().where(_jobs.c.id == row_id)).mappings().one())
+            row = _row(connection.execute(_jobs.select().where(_jobs.c.id == row_id)).mappings().one())
+        self._database.note("jobs", row.id)
+        return row
 
     def change(self, row_id: int, **values: Any) -> JobRow:
         """Changes one; returns it as it is now."""
         with self._database.change() as connection:
             connection.execute(_jobs.update().where(_jobs.c.id == row_id).values(**values, changed_ns=time.time_ns()))
-            return _row(connection.execute(_jobs.select().where(_jobs.c.id == row_id)).mappings().one())
+            row = _row(connection.execute(_jobs.select().where(_jobs.c.id == row_id)).mappings().one())
+        self._database.note("jobs", row_id)
+        return row
+
+    def numbered(self, row_id: int) -> JobRow | None:
+        """The run of that number."""
+        with self._database.look() as connection:
+            row = connection.execute(_jobs.select().where(_jobs.c.id == row_id)).mappings().first()
+            return None if row is None else _row(row)
 
     def current(self, token: str) -> JobRow | None:
         """The newest run of a token."""
@@ -120,6 +133,12 @@ class JobTable:
             query = query.where(_jobs.c.state.in_(list(states)))
         with self._database.look() as connection:
             return [_row(row) for row in connection.execute(query).mappings()]
+
+    def uses_as_own(self, reservation: str) -> bool:
+        """A run made it for itself, and it is not gone."""
+        wanted = sql.and_(_jobs.c.reservation == reservation, _jobs.c.state != JobState.GONE)
+        with self._database.look() as connection:
+            return connection.execute(sql.select(_jobs.c.id).where(wanted).limit(1)).first() is not None
 
     def forget_old(self, kept: int) -> None:
         """Removes the runs of which nothing is left, except the newest ones."""

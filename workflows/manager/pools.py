@@ -60,7 +60,7 @@ class Pools:
         admit(
             Ask(wish.pool, wish.account, wish.capacity_bytes + wish.files_bytes, who),
             settings=self.settings,
-            holdings=Holdings(self.settings, self._database.reservations()),
+            holdings=Holdings(self.settings, self._database.held()),
             server_bytes=server.pool_bytes,
             server_free_bytes=server.pool_bytes - server.reserved_bytes,
             before=waiting[:before],
@@ -97,18 +97,13 @@ class Pools:
         own = next((row for row in waiting if row.name == wish.name), None)
         pool = wish.pool
         wanted = sum(row.size_bytes for row in waiting if row.pool == pool and (own is None or row.id <= own.id))
-        ends = [
-            (end_ns, row.capacity_bytes + row.files_bytes)
-            for row in self._database.reservations()
-            if row.pool == pool and (end_ns := self._end_ns(row)) is not None
-        ]
         _, free = self.capacity(pool, server)
         return Place(
             name=wish.name,
             ahead=error.ahead,
             since_ns=time.time_ns() if own is None else own.created_ns,
             reason=error.what,
-            estimate_ns=estimated_end_ns(wanted - free, ends),
+            estimate_ns=estimated_end_ns(wanted - free, self._attachments.known_ends(pool)),
         )
 
     def capacity(self, pool: str, server: ServerInfo) -> tuple[int, int]:
@@ -116,7 +111,7 @@ class Pools:
         whole = self.settings.capacity_bytes(pool, server.pool_bytes)
         free = server.pool_bytes - server.reserved_bytes
         if self.settings.decides:
-            free = min(free, whole - Holdings(self.settings, self._database.reservations()).of_pool(pool))
+            free = min(free, whole - Holdings(self.settings, self._database.held()).of_pool(pool))
         return whole, max(0, free)
 
     def waiting_bytes(self, pool: str) -> int:
@@ -126,10 +121,3 @@ class Pools:
     def _server(self) -> ServerInfo:
         with self._link.admin() as admin:
             return admin.server()
-
-    def _end_ns(self, row: ReservationRow) -> int | None:
-        """When a reservation goes by itself, at the latest; None if nobody knows."""
-        holders = self._attachments.of(row.name)
-        if row.persistent or not holders or any(holder.expires_ns is None for holder in holders):
-            return None
-        return max(holder.expires_ns or 0 for holder in holders)

@@ -18,6 +18,7 @@ from forebay.manager.client import ManagerClient
 from forebay.records import AccessMode, ReservationType
 from forebay.sizes import format_size, parse_size
 from forebay.workflows.manager.space_waiting import create_when_there_is_room
+from forebay.workflows.manager.stage_rules import begin_stages, stage_of_rule
 
 __all__ = ["create", "destroy"]
 
@@ -54,9 +55,18 @@ def create(
     timeout: Annotated[
         str | None, typer.Option(metavar="TIME", help="With --wait: give up after this time, for example 12h.")
     ] = None,
+    stage_out: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="RULE",
+            help="Have chosen steps copied out while they are written, for example 'stream=flow every=10 "
+            "destination=/project/steps format=bp5'; may be given again.",
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Create a reservation; idempotent."""
+    rules = [stage_of_rule(name, text) for text in stage_out or ()]
     if timeout is not None and not wait:
         raise InvalidArgumentError("--timeout says how long --wait lasts; give both")
     shares = [parse_share(text) for text in share or ()]
@@ -83,8 +93,9 @@ def create(
                 shared = apply_share(admin, name, wish)
             assert shared is not None
             info = shared.as_dict()
+    stages = [] if not rules else begin_stages(chosen_or_current(), rules)
     if as_json:
-        print_json({"reservation": info})
+        print_json({"reservation": info} | ({"stages": stages} if rules else {}))
         return
     until = "until it is destroyed" if persistent else "until it is destroyed or the instance goes down"
     size = format_size(info["capacity_bytes"])
@@ -92,6 +103,9 @@ def create(
         size += f" for streams, {format_size(info['files_bytes'])} for files"
     access = "" if shared is None else f"; {access_text(shared)}"
     console().print(f"{name}: {size}, kept {until}{access}", markup=False, soft_wrap=True)
+    for stage, rule in zip(stages, rules, strict=True):
+        told = f"stage {stage}: {rule.stream} goes to {rule.destination}; `forebay stages show {stage}`"
+        console().print(told, markup=False, soft_wrap=True)
 
 
 @destroy_app.command(epilog="Example: forebay destroy run1")

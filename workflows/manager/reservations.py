@@ -2,11 +2,13 @@
 """Reservations as they were asked for against those that the server has: create, destroy, and repair after crashes.
 
 The wish is written down before the server is asked, and its outcome after. A crash between leaves a row in state
-CREATING or DESTROYING, which `reconcile` carries through; both calls to the server are idempotent.
+CREATING or DESTROYING, which `reconcile` carries through; both calls to the server are idempotent. Changes of one
+reservation take turns; those of different ones do not wait for one another.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -25,6 +27,7 @@ from forebay.records import Finding, Lifetime, ReservationInfo, Severity, Stream
 from forebay.workflows.manager.admission import FullError
 from forebay.workflows.manager.attachment_table import AttachmentTable
 from forebay.workflows.manager.database import Database, ReservationRow
+from forebay.workflows.manager.name_turns import NameTurns
 from forebay.workflows.manager.pool_settings import PoolSettings
 from forebay.workflows.manager.pools import Place, Pools
 from forebay.workflows.manager.server_link import ServerLink
@@ -40,14 +43,15 @@ _ROOM_POLL_SECONDS = 0.05
 
 
 class Reservations:
-    """Creates and destroys. Usable from several threads; changes happen one after another."""
+    """Creates and destroys. Usable from several threads."""
 
     def __init__(self, database: Database, link: ServerLink, pools: PoolSettings | None = None) -> None:
         self._database = database
         self._attachments = AttachmentTable(database)
         self._link = link
         self.pools = Pools(database, link, pools or PoolSettings())
-        self._lock = threading.Lock()  # One change at a time: wish, call, outcome.
+        self._turns = NameTurns()  # One change of each at a time: wish, call, outcome.
+        self._admission = threading.Lock()  # Who is admitted is counted before the next one asks.
 
     def create(self, wish: ReservationRow, *, queues: bool = True) -> ReservationInfo:
         """Creates the reservation; idempotent.
@@ -66,11 +70,12 @@ class Reservations:
         NoSpaceError, StorageError
             The manager's disk is full or fails; asked again when it does not, it is created if it was not.
         """
-        with self._lock:
+        with self._turns.of(wish.name):
             known = self._database.reservation(wish.name)
             if known is None or known.state is not ReservationState.PRESENT:
-                self.pools.check(wish, queues=queues)
-                self._database.put_reservation(replace(wish, state=ReservationState.CREATING))
+                with self._admission:
+                    self.pools.check(wish, queues=queues)
+                    self._database.put_reservation(replace(wish, state=ReservationState.CREATING))
             try:
                 info = self._ask_for(wish)
             except DisconnectedError:
@@ -121,7 +126,7 @@ class Reservations:
         NoSpaceError, StorageError
             The manager's disk is full or fails; asked again when it does not, it is destroyed if it was not.
         """
-        with self._lock:
+        with self._turns.of(name):
             known = self._database.reservation(name) or self._adopt_from_server(name)
             if known is None:
                 return False
@@ -136,8 +141,8 @@ class Reservations:
         """The reservation as it was asked for; NotFoundError if there is none."""
         known = self._database.reservation(name)
         if known is None:
-            with self._lock:
-                known = self._adopt_from_server(name)
+            with self._turns.of(name):
+                known = self._database.reservation(name) or self._adopt_from_server(name)
         if known is None:
             raise NotFoundError(f"there is no reservation {name}; `forebay create {name} …` makes it", name)
         return known
@@ -155,7 +160,7 @@ class Reservations:
         RefusedError
             Somebody is attached, or the server refuses; it stays.
         """
-        with self._lock:
+        with self._turns.of(name):
             known = self._database.reservation(name)
             if known is not None:
                 self._carry_out_destroy(known, force=False)
@@ -170,18 +175,21 @@ class Reservations:
             were already being destroyed; the text then names these.
         """
         self.reconcile()
-        with self._lock:
-            doomed = [row for row in self._database.reservations() if not row.persistent]
-            if not force:
-                self._refuse_if_in_use(doomed)
-            destroyed: list[str] = []
-            for row in doomed:
-                try:
-                    self._carry_out_destroy(row, force=force)
-                except RefusedError as error:
-                    gone = f"; already destroyed: {', '.join(destroyed)}" if destroyed else ""
-                    raise RefusedError(error.what + gone, error.where) from None
-                destroyed.append(row.name)
+        doomed = [row for row in self._database.reservations() if not row.persistent]
+        if not force:
+            self._refuse_if_in_use(doomed)
+        destroyed: list[str] = []
+        for row in doomed:
+            try:
+                with self._turns.of(row.name):
+                    known = self._database.reservation(row.name)
+                    if known is None:
+                        continue
+                    self._carry_out_destroy(known, force=force)
+            except RefusedError as error:
+                gone = f"; already destroyed: {', '.join(destroyed)}" if destroyed else ""
+                raise RefusedError(error.what + gone, error.where) from None
+            destroyed.append(row.name)
         return destroyed
 
     def names_of(self, owner_uid: int | None) -> list[str]:
@@ -189,25 +197,30 @@ class Reservations:
         rows = self._database.reservations()
         return [row.name for row in rows if owner_uid is None or row.owner_uid == owner_uid]
 
-    def reconcile(self) -> None:
+    def reconcile(self, *, patient: bool = True) -> None:
         """Brings what was asked for and what the server has together: at each start, when the server is back, and
         before findings are reported.
+
+        Parameters
+        ----------
+        patient : bool
+            Waits also for those that somebody changes just now; else these are left to whoever changes them.
 
         Raises
         ------
         DisconnectedError
             The server cannot be reached.
         """
-        with self._lock:
-            with self._link.admin() as admin:
-                existing = {info.name: info for info in admin.reservations()}
-            for row in self._database.reservations():
-                self._reconcile_row(row, existing.get(row.name))
-            known = {row.name for row in self._database.reservations()}
-            for info in existing.values():
-                if info.name not in known and info.name in self._existing_names():
-                    _log.info("reservation %s was not made by this manager; taking it over", info.name)
-                    self._adopt(info)
+        with self._link.admin() as admin:
+            existing = {info.name: info.id for info in admin.reservations()}
+        rows = {row.name: row for row in self._database.reservations()}
+        for name in sorted(existing.keys() | rows.keys()):
+            row = rows.get(name)
+            if row is not None and row.state is ReservationState.PRESENT and row.id == existing.get(name):
+                continue
+            if patient or not self._turns.is_taken(name):
+                with self._turns.of(name):
+                    self._reconcile_one(name)
 
     def findings(self) -> list[Finding]:
         """What `forebay doctor` should say about reservations, compared again with what the server has.
@@ -219,7 +232,7 @@ class Reservations:
         """
         try:
             self._database.check_writable()
-            self.reconcile()
+            self.reconcile(patient=False)
         except (NoSpaceError, StorageError) as error:
             return [Finding(Severity.PROBLEM, "manager", str(error))]
         return [
@@ -232,6 +245,18 @@ class Reservations:
             for row in self._database.reservations()
             if row.state is ReservationState.LOST
         ]
+
+    def _reconcile_one(self, name: str) -> None:
+        """Looks at both sides again, for both may have changed before it was this one's turn."""
+        existing: ReservationInfo | None = None
+        with self._link.admin() as admin, contextlib.suppress(NotFoundError):
+            existing = admin.reservation(name)
+        row = self._database.reservation(name)
+        if row is not None:
+            self._reconcile_row(row, existing)
+        elif existing is not None:
+            _log.info("reservation %s was not made by this manager; taking it over", name)
+            self._adopt(existing)
 
     def _reconcile_row(self, row: ReservationRow, existing: ReservationInfo | None) -> None:
         if row.state is ReservationState.DESTROYING:
@@ -364,8 +389,3 @@ class Reservations:
         )
         self._database.put_reservation(row)
         return row
-
-    def _existing_names(self) -> set[str]:
-        """What the server has now, after the rows were dealt with."""
-        with self._link.admin() as admin:
-            return {info.name for info in admin.reservations()}

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The manager's connection to the staging server: one at a time, opened again after the server was down."""
+"""The manager's connections to the staging server: one for each request that is under way, so that a slow one keeps
+nobody else waiting. They are opened again after the server was down.
+"""
 
 from __future__ import annotations
 
@@ -13,28 +15,35 @@ from forebay.fail_point import fail_point
 
 __all__ = ["ServerLink"]
 
+_IDLE_MAX = 4
+
 
 class ServerLink:
-    """Hands out the connection. Usable from several threads; they take turns."""
+    """Hands out connections. Usable from several threads."""
 
     def __init__(self, connect: Callable[[], Admin]) -> None:
         self._connect = connect
         self._lock = threading.Lock()  # Guards what follows.
-        self._admin: Admin | None = None
+        self._idle: list[Admin] = []
 
     @contextlib.contextmanager
     def admin(self) -> Iterator[Admin]:
-        """The connection; DisconnectedError if the server cannot be reached."""
+        """A connection that nobody else uses meanwhile; DisconnectedError if the server cannot be reached."""
         with self._lock:
-            if self._admin is None:
-                self._admin = self._connected()
-            try:
-                fail_point("manager.call.before")
-                yield self._admin
-                fail_point("manager.call.after")
-            except DisconnectedError:
-                self._close()
-                raise
+            admin = self._idle.pop() if self._idle else None
+        admin = admin or self._connected()
+        try:
+            fail_point("manager.call.before")
+            yield admin
+            fail_point("manager.call.after")
+        except DisconnectedError:
+            admin.close()
+            self.close()  # The others lead to the same server.
+            raise
+        except BaseException:
+            self._give_back(admin)
+            raise
+        self._give_back(admin)
 
     def incarnation(self) -> tuple[int, int] | None:
         """Pid and start time of the server; None if it cannot be reached. Changes when the server was restarted."""
@@ -46,9 +55,18 @@ class ServerLink:
         return info.pid, info.started_ns
 
     def close(self) -> None:
-        """Closes the connection."""
+        """Closes the connections that nobody uses."""
         with self._lock:
-            self._close()
+            idle, self._idle = self._idle, []
+        for admin in idle:
+            admin.close()
+
+    def _give_back(self, admin: Admin) -> None:
+        with self._lock:
+            if len(self._idle) < _IDLE_MAX:
+                self._idle.append(admin)
+                return
+        admin.close()
 
     def _connected(self) -> Admin:
         try:
@@ -56,8 +74,3 @@ class ServerLink:
         except NotFoundError as error:
             # No server was ever started here: for the manager the same as one that is away.
             raise DisconnectedError(error.what, error.where) from None
-
-    def _close(self) -> None:
-        if self._admin is not None:
-            self._admin.close()
-            self._admin = None

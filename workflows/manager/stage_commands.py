@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from forebay.cli.arguments import stream_names
 from forebay.cli.chosen import chosen_or_current
 from forebay.cli.failures import ExitStatus
 from forebay.cli.output import JsonOption, console, format_time, print_fields, print_json, print_table
@@ -19,7 +20,7 @@ from forebay.records import Address
 from forebay.sizes import format_size
 from forebay.step_selection import StepSelection
 from forebay.workflows.manager.stage_waiting import await_stage, stage_title
-from forebay.workflows.staging.formats import FORMAT_NAMES
+from forebay.workflows.staging.formats import FORMAT_NAMES, format_of_name
 
 __all__ = ["stage_in", "stage_out"]
 
@@ -55,7 +56,12 @@ def stage_in(
 @stage_out_app.command(epilog="Example: forebay stage-out run1/flow /data/run1 --every 10 --follow")
 def stage_out(
     source: Annotated[
-        str, typer.Argument(metavar="RES/STREAM|RES:PATH", help="A stream, or a file or directory of a reservation.")
+        str,
+        typer.Argument(
+            metavar="RES/STREAM|RES:PATH",
+            help="A stream, or a file or directory of a reservation.",
+            autocompletion=stream_names,
+        ),
     ],
     destination: Annotated[
         str,
@@ -77,6 +83,13 @@ def stage_out(
         ),
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Continue until the stream ends.")] = False,
+    into: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Put all steps into one HDF5 file in DEST, run1.h5, with the steps as first dimension.",
+        ),
+    ] = "",
     output_format: Annotated[
         str | None,
         typer.Option(
@@ -116,6 +129,7 @@ def stage_out(
         "--steps": bool(steps),
         "--variables": variables is not None,
         "--follow": follow,
+        "--into": bool(into),
         "--format": output_format is not None,
         "--consumer": bool(consumer),
         "--accept-unchecked": accept_unchecked,
@@ -137,6 +151,13 @@ def stage_out(
                 raise InvalidArgumentError(f"{source!r} names a step already; leave out @{address.step} or --steps")
             steps = str(address.step)
         StepSelection.parse(every, steps)
+        if into:
+            named = format_of_name(into)
+            if output_format not in (None, named):
+                raise InvalidArgumentError(
+                    f"--into {into} means the format {named}; leave out --format {output_format}"
+                )
+            output_format = named
         output_format = output_format or FORMAT_NAMES[0]
         if output_format not in FORMAT_NAMES:
             raise InvalidArgumentError(f"there is no format {output_format!r}; known are {', '.join(FORMAT_NAMES)}")
@@ -162,6 +183,7 @@ def stage_out(
             accept_gaps=accept_gaps,
             mark_partial=mark_partial,
             replace=replace,
+            into=into,
         )
     _run(job, no_wait=no_wait, as_json=as_json)
 

@@ -78,7 +78,9 @@ def stage_title(job: Json) -> str:
         chosen += [f"steps {job['steps']}"] if job["steps"] else []
         chosen += ["follow"] if job["follow"] else []
         suffix = f" ({', '.join(chosen)})" if chosen else ""
-        return f"{job['stream']} → {job['destination']}{suffix}"
+        # A stage of an earlier version has no `into`.
+        place = f"{job['destination'].rstrip('/')}/{job['into']}" if job.get("into") else job["destination"]
+        return f"{job['stream']} → {place}{suffix}"
     inside = f"{job['reservation']}:{job['path']}"
     return f"{job['outside']} → {inside}" if job["inward"] else f"{inside} → {job['outside']}"
 

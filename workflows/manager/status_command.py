@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`forebay status`: the pools, who waits for space, a scheduler's jobs with what each waits for, and attachments."""
+"""`forebay status`: the pools, who waits for space, reservations, a scheduler's jobs with what each waits for, and
+attachments.
+"""
 
 from __future__ import annotations
 
@@ -24,16 +26,18 @@ def status(
     all_jobs: Annotated[bool, typer.Option("--all", help="Also jobs of which nothing is left.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the pools, your jobs (their state, reservation, and why one stands still), and attachments.
+    """Show the pools, your reservations, your jobs (their state, and why one stands still), and attachments.
 
     Shown are your attachments and those to your reservations. `forebay why RESERVATION` says until when they last.
     """
     with ManagerClient(chosen_or_current()) as manager:
         attachments = manager.attachments()
-        pools, queue = manager.pools(), manager.queue()
+        pools, queue, reservations = manager.pools(), manager.queue(), manager.reservations()
         jobs = [job for job in manager.jobs() if all_jobs or job["state"] != "gone"]
     if as_json:
-        print_json({"pools": pools, "queue": queue, "jobs": jobs, "attachments": attachments})
+        print_json(
+            {"pools": pools, "queue": queue, "reservations": reservations, "jobs": jobs, "attachments": attachments}
+        )
         return
     for pool in pools:
         waiting = f", {format_size(pool['waiting_bytes'])} waited for" if pool["waiting_bytes"] else ""
@@ -50,8 +54,25 @@ def status(
             markup=False,
             soft_wrap=True,
         )
+    console().print(_reservations_table(reservations) if reservations else "no reservations")
     console().print(_jobs_table(jobs) if jobs else "no jobs")
     console().print(_attachments_table(attachments) if attachments else "no attachments")
+
+
+def _reservations_table(reservations: list[dict[str, Any]]) -> Table:
+    table = Table("reservation", "user", "state", "streams", "files", "lifetime", "pool", "since")
+    for row in reservations:
+        table.add_row(
+            row["name"],
+            str(row["owner_uid"]),
+            row["state"],
+            format_size(row["capacity_bytes"]),
+            format_size(row["files_bytes"]),
+            "persistent" if row["persistent"] else "job",
+            row["pool"] or "default",
+            _time(row["created_ns"]),
+        )
+    return table
 
 
 def _jobs_table(jobs: list[dict[str, Any]]) -> Table:

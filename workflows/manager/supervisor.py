@@ -3,7 +3,8 @@
 outcome.
 
 A child ends with the manager, because its standard input does. What a run has to tell is written down when the disk
-takes it: while it is full or fails, the stage waits. All methods belong to the event loop's thread.
+takes it: while it is full or fails, the stage waits. All methods belong to the event loop's thread; the database is
+read and written in others.
 """
 
 from __future__ import annotations
@@ -65,17 +66,19 @@ class StageSupervisor:
         self._not_before: dict[int, float] = {}
         self._versions: dict[int, int] = {}
         self._changed = asyncio.Condition()
+        self._filling = asyncio.Lock()  # Who starts stages does so alone.
+        self._fillings: set[asyncio.Task[None]] = set()
         self._stopping = False
 
     async def start(self) -> None:
         """Begins what was queued or interrupted."""
-        interrupted = self._database.requeue_running_stages()
+        interrupted = await asyncio.to_thread(self._database.requeue_running_stages)
         if interrupted:
             _log.info("beginning %d interrupted stages again", interrupted)
-        for row in self._database.stages([StageState.QUEUED]):
+        for row in await asyncio.to_thread(self._database.stages, [StageState.QUEUED]):
             if row.cancel:
                 await self._change(row.id, state=StageState.CANCELLED, finished_ns=time.time_ns())
-        self._fill_slots()
+        await self._fill_slots()
 
     async def stop(self) -> None:
         """Ends all children; their stages begin again when the manager does."""
@@ -88,20 +91,21 @@ class StageSupervisor:
                 _signal(process, signal.SIGKILL)
             if late:
                 await asyncio.wait(late, timeout=_STOP_SECONDS)
+        await asyncio.gather(*self._fillings)
         async with self._changed:
             self._changed.notify_all()
 
     async def submit(self, job: Job, owner_uid: int, owner_gid: int, umask: int) -> StageRow:
         """Queues a stage."""
-        self._database.forget_old_stages(_FINISHED_STAGES_KEPT)
-        row = self._database.add_stage(job_to_json(job), owner_uid, owner_gid, umask)
+        await asyncio.to_thread(self._database.forget_old_stages, _FINISHED_STAGES_KEPT)
+        row = await asyncio.to_thread(self._database.add_stage, job_to_json(job), owner_uid, owner_gid, umask)
         _log.info("stage %d: %s", row.id, json.dumps(row.job))
-        self._fill_slots()
-        return self.stage(row.id)
+        await self._fill_slots()
+        return await self.stage(row.id)
 
     async def cancel(self, stage_id: int) -> StageRow:
         """Cancels a stage that is not over; idempotent."""
-        row = self._database.stage(stage_id)
+        row = await self.stage(stage_id)
         if row.state.is_final:
             return row
         await self._change(stage_id, cancel=True)
@@ -111,15 +115,15 @@ class StageSupervisor:
             asyncio.get_running_loop().call_later(_STOP_SECONDS, _signal, process, signal.SIGKILL)
         elif stage_id not in self._tasks:
             await self._change(stage_id, state=StageState.CANCELLED, finished_ns=time.time_ns())
-        return self.stage(stage_id)
+        return await self.stage(stage_id)
 
-    def stage(self, stage_id: int) -> StageRow:
-        """A stage with its newest progress."""
-        return self._with_progress(self._database.stage(stage_id))
+    async def stage(self, stage_id: int) -> StageRow:
+        """A stage with its newest progress; NotFoundError without it."""
+        return self._with_progress(await asyncio.to_thread(self._database.stage, stage_id))
 
-    def stages(self) -> list[StageRow]:
+    async def stages(self) -> list[StageRow]:
         """All stages with their newest progress."""
-        return [self._with_progress(row) for row in self._database.stages()]
+        return [self._with_progress(row) for row in await asyncio.to_thread(self._database.stages)]
 
     def version(self, stage_id: int) -> int:
         """Changes with every change of the stage."""
@@ -127,7 +131,7 @@ class StageSupervisor:
 
     async def wait_for_change(self, stage_id: int, seen: int, timeout_seconds: float) -> None:
         """Returns when the stage's version is not `seen`, or it is over, or the time is."""
-        if self._database.stage(stage_id).state.is_final:
+        if (await self.stage(stage_id)).state.is_final:
             return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_seconds), self._changed:
@@ -137,22 +141,36 @@ class StageSupervisor:
         notes = [*row.notes, self._unwritten[row.id]] if row.id in self._unwritten else row.notes
         return replace(row, progress=self._progress.get(row.id, row.progress), notes=notes)
 
-    def _fill_slots(self) -> None:
+    async def _fill_slots(self) -> None:
         """Starts queued stages as far as there is room, oldest first."""
-        if self._stopping:
-            return
-        now = time.monotonic()
-        for row in self._database.stages([StageState.QUEUED]):
-            if row.id in self._tasks or row.cancel or self._not_before.get(row.id, now) > now:
-                continue
-            job = job_from_json(row.job)
-            follows = isinstance(job, StepsJob) and job.follow
-            running = len(self._following) if follows else len(self._tasks) - len(self._following)
-            if running >= (_FOLLOWING_STAGES_MAX if follows else _FINITE_STAGES_MAX):
-                continue
-            if follows:
-                self._following.add(row.id)
-            self._tasks[row.id] = asyncio.create_task(self._run(row), name=f"stage {row.id}")
+        async with self._filling:
+            if self._stopping:
+                return
+            queued = await asyncio.to_thread(self._database.stages, [StageState.QUEUED])
+            now = time.monotonic()
+            for row in queued:
+                if self._stopping or row.id in self._tasks or row.cancel or self._not_before.get(row.id, now) > now:
+                    continue
+                job = job_from_json(row.job)
+                follows = isinstance(job, StepsJob) and job.follow
+                running = len(self._following) if follows else len(self._tasks) - len(self._following)
+                if running >= (_FOLLOWING_STAGES_MAX if follows else _FINITE_STAGES_MAX):
+                    continue
+                if follows:
+                    self._following.add(row.id)
+                self._tasks[row.id] = asyncio.create_task(self._run(row), name=f"stage {row.id}")
+
+    def _fill_slots_soon(self) -> None:
+        filling = asyncio.create_task(self._fill_slots_or_tell())
+        self._fillings.add(filling)
+        filling.add_done_callback(self._fillings.discard)
+
+    async def _fill_slots_or_tell(self) -> None:
+        try:
+            await self._fill_slots()
+        except Exception as error:
+            # What is queued waits for the next stage that comes or ends.
+            _log.warning("queued stages cannot be started now: %s", error)
 
     async def _run(self, row: StageRow) -> None:
         try:
@@ -172,9 +190,16 @@ class StageSupervisor:
             self._processes.pop(row.id, None)
             self._progress.pop(row.id, None)
             self._unwritten.pop(row.id, None)
-            self._fill_slots()
+            self._fill_slots_soon()
 
     async def _run_once(self, row: StageRow) -> None:
+        # It may have been cancelled, or have run, since it was found in the queue.
+        row = await self.stage(row.id)
+        if row.state is not StageState.QUEUED:
+            return
+        if row.cancel:
+            await self._write_down(row.id, state=StageState.CANCELLED, finished_ns=time.time_ns())
+            return
         await self._write_down(
             row.id, state=StageState.RUNNING, attempts=row.attempts + 1, started_ns=time.time_ns(), failure=None
         )
@@ -198,7 +223,7 @@ class StageSupervisor:
         )
         fail_point("manager.stage.spawned")
         self._processes[row.id] = process
-        if self._stopping or self._database.stage(row.id).cancel:
+        if self._stopping or (await self.stage(row.id)).cancel:
             _signal(process, signal.SIGTERM)
         assert process.stdout is not None
         assert process.stderr is not None
@@ -221,10 +246,10 @@ class StageSupervisor:
                 if time.monotonic() - saved_at > _SAVE_INTERVAL_SECONDS:
                     saved_at = time.monotonic()
                     with contextlib.suppress(NoSpaceError, StorageError):
-                        self._database.change_stage(stage_id, progress=event)
+                        await asyncio.to_thread(self._database.change_stage, stage_id, progress=event)
                 await self._announce(stage_id)
             elif kind == "note":
-                notes = self._database.stage(stage_id).notes
+                notes = (await asyncio.to_thread(self._database.stage, stage_id)).notes
                 await self._write_down(stage_id, notes=[*notes, event["text"]][-_NOTES_MAX:])
             else:
                 outcome = {"event": kind, **event}
@@ -232,7 +257,7 @@ class StageSupervisor:
 
     async def _settle(self, row: StageRow, outcome: dict[str, Any], status: int) -> None:
         """Writes down how a run of the stage ended, or queues it again."""
-        now = self._database.stage(row.id)
+        now = await asyncio.to_thread(self._database.stage, row.id)
         progress = self._progress.get(row.id, now.progress)
         if outcome.get("event") == "done" and status == 0:
             result = outcome["result"]
@@ -267,14 +292,14 @@ class StageSupervisor:
             await self._write_down(
                 row.id, state=StageState.QUEUED, attempts=attempts, failure=failure, progress=progress
             )
-            asyncio.get_running_loop().call_later(pause_seconds, self._fill_slots)
+            asyncio.get_running_loop().call_later(pause_seconds, self._fill_slots_soon)
             return
         await self._write_down(
             row.id, state=StageState.FAILED, failure=failure, progress=progress, finished_ns=time.time_ns()
         )
 
     async def _change(self, stage_id: int, **values: Any) -> None:
-        self._database.change_stage(stage_id, **values)
+        await asyncio.to_thread(self._database.change_stage, stage_id, **values)
         await self._announce(stage_id)
 
     async def _write_down(self, stage_id: int, **values: Any) -> None:
@@ -286,7 +311,7 @@ class StageSupervisor:
         """Makes the change as soon as the disk takes it; _EndingError if the manager ends first."""
         while True:
             try:
-                change()
+                await asyncio.to_thread(change)
                 break
             except (NoSpaceError, StorageError) as error:
                 if stage_id not in self._unwritten:

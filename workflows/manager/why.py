@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from forebay.durations import format_duration
@@ -56,6 +56,8 @@ class Why:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        #: What a scheduler says of a job that it has not reported to the manager yet.
+        self.of_waiting_job: Callable[[str, Peer], list[Answer]] = lambda _token, _peer: []
         self._attachments = AttachmentTable(database)
         self._jobs = JobTable(database)
         self._queue = QueueTable(database)
@@ -94,7 +96,9 @@ class Why:
         if not what.isdecimal():
             return
         job = self._jobs.current(what)
-        if job is not None and _may_see(job.owner_uid, peer):
+        if job is None:
+            yield from self.of_waiting_job(what, peer)
+        elif _may_see(job.owner_uid, peer):
             yield self._of_job(job)
         for stage in self._database.stages():
             if stage.id == int(what) and _may_see(stage.owner_uid, peer):
@@ -135,9 +139,15 @@ class Why:
             if stage.id in job.stages.values()
         ]
         ends = ""
+        if job.state in (JobState.DATA_IN, JobState.POST_RUN, JobState.DATA_OUT) and job.deadline_ns is not None:
+            ends = f"its end, or {_clock(job.deadline_ns)}: what is not done by then is cancelled"
+            if job.state is JobState.POST_RUN:
+                ends = f"their end, or {_clock(job.deadline_ns)}"
         if job.state is JobState.KEPT:
             ends = f"`forebay stage-out {job.reservation}:… DESTINATION`, then `forebay destroy {job.reservation}`"
-        elif not job.state.is_final and job.reason:
+            if job.deadline_ns is not None:
+                ends += f"; it is deleted at {_clock(job.deadline_ns)}"
+        elif not job.state.is_final and (job.reason or not ends):
             ends = f"the scheduler: see `scontrol show job {job.token}`"
         return Answer(f"job {job.token}, run {job.run}", job.state.value, job.changed_ns, waits_for, stages, ends)
 
@@ -163,6 +173,10 @@ def _of_stage(row: StageRow) -> Answer:
         waits_for = f"its owner: {row.failure['what']}"
     ends = "" if row.state.is_final else f"`forebay stages cancel {row.id}`"
     return Answer(f"stage {row.id}", row.state.value, since_ns, waits_for, list(row.notes), ends)
+
+
+def _clock(time_ns: int) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time_ns / 1e9))
 
 
 def _may_see(owner_uid: int, peer: Peer) -> bool:

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from forebay.cli.arguments import reservation_names
 from forebay.cli.chosen import chosen_or_current
 from forebay.cli.output import JsonOption, console, format_time, print_fields, print_json
 from forebay.durations import format_duration
@@ -20,7 +21,14 @@ why_app = typer.Typer(add_completion=False)
 
 @why_app.command(epilog="Example: forebay why run1")
 def why(
-    what: Annotated[str, typer.Argument(metavar="WHAT", help="A reservation, or the number of a job or a stage.")],
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="WHAT",
+            help="A reservation, or the number of a job or a stage.",
+            autocompletion=reservation_names,
+        ),
+    ],
     as_json: JsonOption = False,
 ) -> None:
     """Say what a reservation, a job or a stage waits for, since when, who holds it, and what ends it."""

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What Slurm and `dwstat` are told: two files below ROOT/slurm. Their programs read them without the manager.
 
-`snapshot` is the scheduler's: its lists, and the variables of each job. `dwstat` is for everybody. Both are replaced
-before a call that changed something is answered, and stay when the manager is away: an empty or missing list would have
-Slurm forget the buffers that it knows.
+`snapshot` is the scheduler's: its lists, and the variables of each job. It is replaced before a call that changed
+something is answered. `dwstat` is for everybody. Both stay when the manager is away: an empty or missing list would
+have Slurm forget the buffers that it knows. Nothing is synced: after a crash of the machine the manager writes them
+anew, and the programs tell half a file from a whole one.
 """
 
 from __future__ import annotations
@@ -13,20 +14,21 @@ import logging
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from forebay.errors import DisconnectedError, ForebayError
 from forebay.records import ServerInfo
-from forebay.workflows.manager.attachment_table import AttachmentKind, AttachmentTable
 from forebay.workflows.manager.database import Database, ReservationRow
-from forebay.workflows.manager.job_table import JobRow, JobTable
+from forebay.workflows.manager.job_table import JobRow
 from forebay.workflows.manager.pools import Pools
 from forebay.workflows.manager.server_link import ServerLink
 from forebay.workflows.manager.states import JobState
+from forebay.workflows.slurm.known_rows import KnownRows
 from forebay.workflows.slurm.sessions import PoolState, Session, Use, session_of_job, session_of_persistent
 from forebay.workflows.slurm.settings import SlurmSettings
+from forebay.workflows.slurm.snapshot_sections import Entry, SnapshotSections
 from forebay.workflows.slurm.status_tables import status_tables
 from forebay.workflows.staging.publication import write_whole
 
@@ -34,7 +36,10 @@ __all__ = ["Books"]
 
 _log = logging.getLogger(__name__)
 
-_LIVING = [state for state in JobState if not state.is_final]
+#: With more sessions, tables for `dwstat` take so long that no call waits for them: they follow within seconds.
+_TABLES_AT_ONCE_MAX = 200
+#: They are not made for this many times as long as they took.
+_TABLES_PAUSE = 20
 
 
 class Books:
@@ -42,8 +47,6 @@ class Books:
 
     Parameters
     ----------
-    persistents : callable
-        The persistent reservations that Slurm is to know.
     environment : callable
         The variables of one job.
     """
@@ -55,27 +58,33 @@ class Books:
         database: Database,
         link: ServerLink,
         pools: Pools,
-        persistents: Callable[[], list[ReservationRow]],
         environment: Callable[[JobRow], dict[str, str]],
     ) -> None:
         self._folder = root / "slurm"
         self._settings = settings
-        self._jobs = JobTable(database)
-        self._attachments = AttachmentTable(database)
-        self._database = database
+        self._rows = KnownRows(database)
         self._link = link
         self._pools = pools
-        self._persistents = persistents
         self._environment = environment
         self._host = socket.gethostname().partition(".")[0]
         self._turn = threading.Lock()  # Guards what follows. Who writes last has looked last.
         self._written: dict[str, str] = {}
         self._server: ServerInfo | None = None
-        self._variables: dict[int, str] = {}  # by number of the job's row
+        self._pools_written: list[PoolState] = []
+        self._tables_due = True
+        self._tables_not_before = 0.0
+        self._sections = SnapshotSections()
+        self._variables: dict[int, str] = {}  # sections of the snapshot, by number of the job
+        self._unknown: set[int] = set()  # jobs whose variables could not be told
         self.pools_bytes: dict[str, int] = {}  #: what jobs may ask of each pool in the whole, as far as it is known
 
-    def refresh(self) -> None:
+    def refresh(self, *, at_leisure: bool = False) -> None:
         """Replaces what has changed. While the server is away, what it last said stands.
+
+        Parameters
+        ----------
+        at_leisure : bool
+            No call waits for it: also long tables for `dwstat` are made.
 
         Raises
         ------
@@ -87,17 +96,40 @@ class Books:
             assert self._server is not None
             pools = [self._pool(key, self._server, online=online) for key in self._pools.settings.pools]
             self.pools_bytes = {pool.name: pool.quantity * pool.granularity_bytes for pool in pools}
-            jobs = self._jobs.all(_LIVING)
-            rows = {row.name: row for row in self._database.reservations()}
-            sessions = [
-                *(session_of_job(job, self._name_of_pool(rows.get(job.reservation))) for job in jobs),
-                *(session_of_persistent(row, self._name_of_pool(row)) for row in self._persistents()),
-            ]
+            changed = self._rows.refresh()
+            self._tables_due = self._tables_due or bool(changed) or pools != self._pools_written
+            if not changed and not self._unknown and pools == self._pools_written and not self._tables_due:
+                return
+            for key in changed | self._unknown:
+                self._sections.put(key, self._session(key))
             if not self._folder.is_dir():
                 self._folder.mkdir(mode=0o755)
                 self._folder.chmod(0o755)
-            self._replace("snapshot", self._lists(pools, sessions) | self._paths(jobs), public=False)
-            self._replace("dwstat", status_tables(pools, sessions, self._uses(jobs, sessions)), public=True)
+            self._replace("snapshot", [_pools_text(pools), *self._sections.texts()], public=False)
+            self._pools_written = pools
+            if self._sections.count > _TABLES_AT_ONCE_MAX and not at_leisure:
+                return
+            sessions = self._sections.sessions()
+            uses = self._uses(sessions)
+            if len(sessions) <= _TABLES_AT_ONCE_MAX:
+                self._write_tables(pools, sessions, uses)
+                self._tables_due = False
+                return
+            if time.monotonic() < self._tables_not_before:
+                return
+            self._tables_due = False
+        # Nobody waits for these, so they are made without holding anybody up, and not all the time.
+        began = time.monotonic()
+        try:
+            self._write_tables(pools, sessions, uses)
+        except BaseException:
+            self._tables_due = True
+            raise
+        self._tables_not_before = time.monotonic() + _TABLES_PAUSE * (time.monotonic() - began)
+
+    def _write_tables(self, pools: list[PoolState], sessions: list[Session], uses: list[Use]) -> None:
+        tables = status_tables(pools, sessions, uses)
+        self._replace("dwstat", [f"== {title}\n{lines}" for title, lines in tables.items()], public=True)
 
     def _ask_server(self) -> bool:
         try:
@@ -130,71 +162,66 @@ class Books:
     def _name_of_pool(self, row: ReservationRow | None) -> str:
         return self._settings.pool if row is None or not row.pool else row.pool
 
-    def _lists(self, pools: list[PoolState], sessions: list[Session]) -> dict[str, str]:
-        held = [session for session in sessions if session.files_bytes]
-        lists: dict[str, list[dict[str, Any]]] = {
-            "pools": [
-                {
-                    "id": pool.name,
-                    "units": "bytes",
-                    "granularity": pool.granularity_bytes,
-                    "quantity": pool.quantity,
-                    "free": pool.free,
-                }
-                for pool in pools
-            ],
-            "sessions": [
-                {
-                    "id": session.id,
-                    "token": session.token,
-                    "owner": session.owner_uid,
-                    "created": session.created_seconds,
-                }
-                for session in sessions
-            ],
-            "instances": [
-                {"id": session.id, "capacity": {"bytes": session.files_bytes}, "links": {"session": session.id}}
-                for session in held
-            ],
-            "configurations": [{"id": session.id, "links": {"instance": session.id}} for session in held],
-        }
-        # Slurm turns each apostrophe into a quotation mark; names here have none.
-        return {
-            key if key == "pools" else f"show_{key}": json.dumps({key: items}) + "\n" for key, items in lists.items()
-        }
+    def _session(self, key: int | str) -> Entry | None:
+        """What Slurm is told of a job, by number, or of a persistent reservation, by name; None: nothing."""
+        if isinstance(key, str):
+            row = self._rows.persistent(key)
+            return None if row is None else Entry(session_of_persistent(row, self._name_of_pool(row)))
+        job = self._rows.job(key)
+        if job is None:
+            self._variables.pop(key, None)
+            self._unknown.discard(key)
+            return None
+        row = self._rows.reservations.get(job.reservation)
+        return Entry(session_of_job(job, self._name_of_pool(row)), self._variables_of(job))
 
-    def _paths(self, jobs: list[JobRow]) -> dict[str, str]:
-        """Of the jobs whose setup is done. A job has the same variables all its life."""
-        known: dict[int, str] = {}
-        for job in jobs:
-            if job.state is JobState.SETUP:
-                continue
+    def _variables_of(self, job: JobRow) -> str:
+        """Its section of the snapshot, if its setup is done. A job has the same variables all its life."""
+        if job.state is JobState.SETUP:
+            return ""
+        if job.id not in self._variables:
             try:
-                known[job.id] = self._variables.get(job.id) or _lines(self._environment(job))
+                self._variables[job.id] = f"== paths {job.token}\n{_lines(self._environment(job))}"
+                self._unknown.discard(job.id)
             except ForebayError as error:  # somebody destroyed by force what the job uses
-                _log.warning("job %s: its variables are not known: %s", job.token, error)
-        self._variables = known
-        return {f"paths {job.token}": known[job.id] for job in jobs if job.id in known}
+                if job.id not in self._unknown:
+                    _log.warning("job %s: its variables are not known: %s", job.token, error)
+                self._unknown.add(job.id)
+                return ""
+        return self._variables[job.id]
 
-    def _uses(self, jobs: list[JobRow], sessions: list[Session]) -> list[Use]:
-        by_holder = {job.holder: job for job in jobs}
+    def _uses(self, sessions: list[Session]) -> list[Use]:
+        by_holder = {job.holder: job for session in sessions if (job := self._rows.job(session.id)) is not None}
         instances = {session.reservation: session.id for session in sessions if session.files_bytes}
         return [
             Use(row.id, by_holder[row.holder].id, instances[row.reservation], by_holder[row.holder].state)
-            for row in self._attachments.all()
-            if row.kind is AttachmentKind.JOB and row.holder in by_holder and row.reservation in instances
+            for row in sorted((row for rows in self._rows.uses.values() for row in rows), key=lambda row: row.id)
+            if row.holder in by_holder and row.reservation in instances
         ]
 
-    def _replace(self, name: str, sections: dict[str, str], *, public: bool) -> None:
-        text = "".join(f"== {title}\n{lines}" for title, lines in sections.items()) + "== end\n"
+    def _replace(self, name: str, sections: list[str], *, public: bool) -> None:
+        text = "".join([*sections, "== end\n"])
         path = self._folder / name
         if self._written.get(name) == text and path.exists():
             return
         scheduler = self._settings.scheduler_uid
-        write_whole(
-            path, text, mode=0o644 if public else 0o600, owner=None if public or os.geteuid() != 0 else scheduler
-        )
+        owner = None if public or os.geteuid() != 0 else scheduler
+        write_whole(path, text, mode=0o644 if public else 0o600, owner=owner, durable=False)
         self._written[name] = text
+
+
+def _pools_text(pools: list[PoolState]) -> str:
+    told = [
+        {
+            "id": pool.name,
+            "units": "bytes",
+            "granularity": pool.granularity_bytes,
+            "quantity": pool.quantity,
+            "free": pool.free,
+        }
+        for pool in pools
+    ]
+    return f"== pools\n{json.dumps({'pools': told})}\n"
 
 
 def _lines(variables: dict[str, str]) -> str:

@@ -48,6 +48,7 @@ class _Call:
     options: dict[str, str]
     flags: frozenset[str]
     script: bytes
+    nodes: tuple[str, ...] | None = None  #: that Slurm has chosen; None: it does not say
 
     def option(self, name: str) -> str:
         try:
@@ -92,13 +93,18 @@ def build_router(jobs: SlurmJobs, settings: SlurmSettings) -> APIRouter:
         if call.options.get("type", "scratch") != "scratch" or call.options.get("access", "striped") != "striped":
             raise InvalidArgumentError("a persistent reservation has access=striped and type=scratch")
         name = call.persistent_name
-        await asyncio.to_thread(jobs.persistents.create, name, call.number("user"), *capacity(call))
+        uid = call.number("user")
+        await jobs.slow_calls.run(uid, jobs.persistents.create, name, uid, *capacity(call))
         await jobs.write_books()
         return f"created {name}\n"
 
     async def setup(call: _Call) -> str:
         directives = parse_directives(call.script)
-        await jobs.setup(call.token, call.number("user"), call.number("groupid"), *capacity(call), directives)
+        user = call.number("user")
+        if not call.options.get("job", "").startswith("/proc/"):
+            # Slurm passes the script itself, with its symbols, where it has replaced none of them.
+            directives = await jobs.expanded(call.token, user, directives)
+        await jobs.setup(call.token, user, call.number("groupid"), *capacity(call), directives)
         return f"created {call.token}\n"
 
     async def data_in(call: _Call) -> str:
@@ -109,8 +115,7 @@ def build_router(jobs: SlurmJobs, settings: SlurmSettings) -> APIRouter:
         return json.dumps({"units": "bytes", "capacity": await jobs.real_size(call.token)}) + "\n"
 
     async def pre_run(call: _Call) -> str:
-        node_count = call.number("node-count") if "node-count" in call.options else 1
-        await jobs.pre_run(call.token, parse_directives(call.script), node_count)
+        await jobs.pre_run(call.token, parse_directives(call.script), call.nodes)
         return ""
 
     async def post_run(call: _Call) -> str:
@@ -192,7 +197,11 @@ async def _read(request: Request) -> tuple[_Call, str]:
             flags.add(name[2:])
             at += 1
     function = options.get("function", "")
-    return _Call(options, frozenset(flags), script), function
+    if "script-bytes" not in options:
+        return _Call(options, frozenset(flags), script), function
+    script_bytes = _Call(options, frozenset(), b"").number("script-bytes")
+    nodes = tuple(script[script_bytes:].decode("utf-8", errors="replace").split())
+    return _Call(options, frozenset(flags), script[:script_bytes], nodes), function
 
 
 def _answer(text: str, status: int) -> Response:

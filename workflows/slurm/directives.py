@@ -23,6 +23,7 @@ __all__ = [
     "find_mistakes",
     "parse_directives",
     "parse_list",
+    "parse_stream_stage",
 ]
 
 #: A persistent reservation's name. Slurm takes one that begins with a digit for a job.
@@ -132,6 +133,18 @@ def find_mistakes(script: bytes) -> list[InvalidArgumentError]:
         mistakes.append(error)
     # Lines that were refused are missing in the whole, and would make it look wrong, too.
     return mistakes or list(_mistakes_of_the_whole(directives))
+
+
+def parse_stream_stage(text: str) -> StreamStage:
+    """A `#FB stage_out` without these two words: `stream=flow every=10 destination=/pfs/steps`.
+
+    Raises
+    ------
+    InvalidArgumentError
+        It is none.
+    """
+    directives = _stream_stage(Directives(), DirectiveLine(1, f"#FB stage_out {text}"))
+    return directives.streams[0]
 
 
 def parse_list(stage: FileStage, text: bytes) -> list[FileStage]:
@@ -332,7 +345,8 @@ def _inside(text: str) -> tuple[str, str]:
 
 
 def _outside(text: str) -> str:
-    if not text.startswith("/"):
+    # %d is the folder in which the job was submitted.
+    if not text.startswith(("/", "%d/")) and text != "%d":
         raise InvalidArgumentError(f'"{text[:200]}" is no absolute path')
     if "$DW_" in text or "${DW_" in text:
         raise InvalidArgumentError(f'"{text[:200]}" must lie outside of the scratch')

@@ -194,6 +194,32 @@ bool is_list(const std::string& function) {
          function == "show_configurations";
 }
 
+/// Adds what $FOREBAY_STAGE_OUT of a batch job says as `#FB stage_out` lines, for scripts whose directives come from
+/// options. Slurm keeps the job's environment beside its script: a number of four bytes, then texts that end with NUL.
+void add_rules_of_environment(const std::string& script_path, std::string& script) {
+  static constexpr std::string_view name = "FOREBAY_STAGE_OUT=";
+  const auto environment = read_file(script_path.substr(0, script_path.rfind('/') + 1) + "environment", file_bytes_max);
+  if (!environment) return;
+  std::string lines;
+  for (std::size_t at = 4; at < environment->size();) {
+    const std::size_t end = std::min(environment->find('\0', at), environment->size());
+    std::string_view text(environment->data() + at, end - at);
+    at = end + 1;
+    if (!text.starts_with(name)) continue;
+    text.remove_prefix(name.size());
+    // One rule after another, parted by semicolons.
+    while (!text.empty()) {
+      const std::size_t stop = std::min(text.find_first_of(";\n"), text.size());
+      const std::string_view rule = text.substr(0, stop);
+      if (rule.find_first_not_of(" \t") != std::string_view::npos) {
+        lines += "#FB stage_out " + std::string(rule) + "\n";
+      }
+      text.remove_prefix(std::min(stop + 1, text.size()));
+    }
+  }
+  if (!lines.empty()) script.insert(std::min(script.find('\n'), script.size() - 1) + 1, lines);
+}
+
 std::string request_of(const std::vector<std::string>& arguments, const std::string& function) {
   std::string script;
   if (const std::string path = option(arguments, "--job"); !path.empty()) {
@@ -201,14 +227,15 @@ std::string request_of(const std::vector<std::string>& arguments, const std::str
     // A teardown may name a script that Slurm has removed; it needs none.
     if (!content && function != "teardown") fail("the script cannot be read: " + std::string(std::strerror(errno)));
     script = content.value_or(std::string());
+    if (!script.empty() && (function == "job_process" || function == "pre_run")) add_rules_of_environment(path, script);
   }
   std::string target = "/slurm?";
   for (const std::string& argument : arguments) target += "a=" + encoded(argument) + "&";
   if (const std::string path = option(arguments, "--nodehostnamefile"); !path.empty()) {
-    // One node a line. The manager opens no file of Slurm's.
+    // One node a line, behind the script. The manager opens no file of Slurm's.
     if (const auto nodes = read_file(path, file_bytes_max)) {
-      const auto count = std::count(nodes->begin(), nodes->end(), '\n');
-      target += "a=--node-count&a=" + std::to_string(count) + "&";
+      target += "a=--script-bytes&a=" + std::to_string(script.size()) + "&";
+      script += *nodes;
     }
   }
   return "POST " + target + " HTTP/1.1\r\nHost: manager\r\nConnection: close\r\n" +

@@ -12,6 +12,7 @@ job has its receipts. Otherwise it is kept, in quarantine: its owner has it, the
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import pwd
@@ -21,6 +22,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from forebay.durations import format_duration
 from forebay.errors import (
     ForebayError,
     InvalidArgumentError,
@@ -35,14 +37,18 @@ from forebay.workflows.manager.database import Database, ReservationRow
 from forebay.workflows.manager.job_table import JobRow, JobTable
 from forebay.workflows.manager.reservations import Reservations
 from forebay.workflows.manager.server_link import ServerLink
+from forebay.workflows.manager.slow_calls import SlowCalls
 from forebay.workflows.manager.states import JobState
 from forebay.workflows.manager.supervisor import StageSupervisor
 from forebay.workflows.slurm.books import Books
 from forebay.workflows.slurm.directives import Directives
+from forebay.workflows.slurm.node_folders import PRIVATE
+from forebay.workflows.slurm.node_names import parse_node_names
 from forebay.workflows.slurm.persistents import Persistents
 from forebay.workflows.slurm.processes import (
     expand_symbols,
     is_over,
+    is_running,
     is_unknown,
     job_fields,
     wait_until_quiet,
@@ -60,8 +66,6 @@ _T = TypeVar("_T")
 _STAGE_WAIT_SECONDS = 10.0
 _JOBS_KEPT = 1000
 _UMASK = 0o022
-_LOST_AFTER_SECONDS = 600.0
-_PRIVATE = ".private"
 
 
 class SlurmJobs:
@@ -74,6 +78,7 @@ class SlurmJobs:
         supervisor: StageSupervisor,
         reservations: Reservations,
         attachments: Attachments,
+        slow_calls: SlowCalls,
         root: Path,
         settings: SlurmSettings,
         instance_variables: dict[str, str],
@@ -84,11 +89,12 @@ class SlurmJobs:
         self._supervisor = supervisor
         self._reservations = reservations
         self._attachments = attachments
-        self._settings = settings
+        self.slow_calls = slow_calls
+        self.settings = settings
         self._instance_variables = instance_variables
         self._turns = Turns()
         self.persistents = Persistents(database, reservations, attachments, settings)
-        self.books = Books(root, settings, database, link, reservations.pools, self.persistents.all, self._environment)
+        self.books = Books(root, settings, database, link, reservations.pools, self._environment)
 
     def check(self, directives: Directives) -> None:
         """Refuses at submission what could only wait for ever.
@@ -101,7 +107,7 @@ class SlurmJobs:
         wishes = [(directives.pool, directives.capacity_bytes)]
         wishes += [(wish.pool, wish.capacity_bytes) for wish in directives.creates]
         for pool, size in wishes:
-            name = pool or self._settings.pool
+            name = pool or self.settings.pool
             whole = self.books.pools_bytes.get(name)
             if whole is not None and size > whole:
                 raise NoSpaceError(
@@ -111,7 +117,7 @@ class SlurmJobs:
     def pool_of(self, name: str) -> str:
         """The pool that Slurm calls so, as reservations name it; InvalidArgumentError if there is none."""
         pools = self._reservations.pools.settings
-        if name in ("", self._settings.pool):
+        if name in ("", self.settings.pool):
             return ""
         pools.pool(name)
         return name
@@ -130,16 +136,20 @@ class SlurmJobs:
             The pool is full, or a quota is.
         """
         async with self._turns.of(token):
-            check_user(uid, gid, self._settings.uid_min)
+            check_user(uid, gid, self.settings.uid_min)
             job = await _in_thread(self._table.current, token)
             if job is None or job.state.is_final or job.state.may_have_run:
                 if job is not None and not job.state.is_final:
+                    if job.state is JobState.RUNNING and await is_running(self.settings.scontrol, token):
+                        # A call of a scheduler that has died since, which comes late.
+                        raise RefusedError(f"job {token} runs: its reservation is made already")
                     # The scheduler has lost the run before: what it was to keep stays, under another name.
                     await self._end(job, discard=False)
                 document = directives.as_json()
                 job = await _in_thread(self._table.add, token, uid, gid, capacity_bytes, document)
             try:
-                await _in_thread(self._make, job, directives, pool, await self._account_of(token))
+                account = await self._account_of(token)
+                await self.slow_calls.run(uid, self._make, job, directives, pool, account)
             except ForebayError as error:
                 await self._note(job, f"setup: {error.what}")
                 raise
@@ -152,6 +162,7 @@ class SlurmJobs:
             job = await self._existing(token)
             if job.state.may_have_run:
                 return
+            job = await self._change(job, state=JobState.DATA_IN, reason="")
             await self._carry_out(job, "data_in", inward_stages)
             await self._change(job, state=JobState.PRE_RUN, reason="")
 
@@ -159,27 +170,27 @@ class SlurmJobs:
         """What the job's files may take."""
         return (await self._existing(token)).capacity_bytes
 
-    async def pre_run(self, token: str, raw: Directives, node_count: int) -> None:
-        """The job is about to run. `raw`: the script's own lines; only they have `#FB`."""
+    async def pre_run(self, token: str, raw: Directives, nodes: tuple[str, ...] | None) -> None:
+        """The job is about to run. `raw`: the script's own lines; only they have `#FB`. `nodes`: None if the scheduler
+        does not pass them.
+        """
         async with self._turns.of(token):
             job = await self._existing(token)
+            if job.state in (JobState.POST_RUN, JobState.DATA_OUT, JobState.DRAINED):
+                raise RefusedError(f"job {token} is over already: it is in {job.state.value}")
             directives = Directives.from_json(job.directives)
-            if directives.private and node_count > 1:
-                raise InvalidArgumentError(
-                    f"access_mode=private works on one node, and the job has {node_count}; ask for one node, or use "
-                    "striped. `scontrol release` runs the job again"
-                )
-            streams = raw.streams
-            if any("%" in f"{stream.destination}{stream.stream}" for stream in streams):
-                fields = await job_fields(self._settings.scontrol, token)
-                user = pwd.getpwuid(job.owner_uid).pw_name
-                streams = tuple(
-                    replace(stream, destination=expand_symbols(stream.destination, token, user, fields))
-                    for stream in streams
-                )
-            document = replace(directives, streams=streams).as_json()
+            if nodes is None and (directives.private or self.settings.nodes):
+                fields = await job_fields(self.settings.scontrol, token)
+                nodes = tuple(parse_node_names(fields.get("NodeList", "")))
+            try:
+                self._check_nodes(directives, nodes or ())
+            except InvalidArgumentError as error:
+                await self._note(job, f"pre_run: {error.what}")
+                raise
+            own = await self.expanded(token, job.owner_uid, Directives(streams=raw.streams))
+            document = replace(directives, streams=own.streams).as_json()
             await self._change(
-                job, state=JobState.RUNNING, directives=document, quiet=False, node_count=node_count, reason=""
+                job, state=JobState.RUNNING, directives=document, quiet=False, node_count=len(nodes or "1"), reason=""
             )
             await self.write_books()
 
@@ -190,7 +201,7 @@ class SlurmJobs:
             if job.state in (JobState.DATA_OUT, JobState.DRAINED):
                 return
             await self._change(job, state=JobState.POST_RUN, reason="")
-            if await wait_until_quiet(self._settings.scontrol, token, self._settings.quiet_seconds_max):
+            if await wait_until_quiet(self.settings.scontrol, token, self.settings.quiet_seconds_max):
                 await self._change(job, quiet=True)
             else:
                 await self._note(job, "post_run: processes of the job still run; what they write now may be missed")
@@ -201,7 +212,7 @@ class SlurmJobs:
             job = await self._existing(token)
             if job.state is JobState.DRAINED:
                 return
-            await self._change(job, state=JobState.DATA_OUT, reason="")
+            job = await self._change(job, state=JobState.DATA_OUT, reason="")
             await self._carry_out(job, "data_out", outward_stages)
             await self._change(job, state=JobState.DRAINED, reason="")
 
@@ -211,7 +222,7 @@ class SlurmJobs:
         # The user discards the data where stage-out is under way and is told to hurry; hurry alone is no consent.
         discard = hurry and job is not None and job.state is JobState.DATA_OUT and not job.reason
         if hurry and job is not None and not job.state.is_final:
-            await self._cancel_stages(job)  # The call that waits for them has its turn still.
+            await self._cancel_stages(job.stages)  # The call that waits for them has its turn still.
         async with self._turns.of(token):
             job = await _in_thread(self._table.current, token)
             if job is None or job.state.is_final:
@@ -229,8 +240,8 @@ class SlurmJobs:
             async with self._turns.of(job.token):
                 if job.state is JobState.KEPT:
                     await self._look_at_kept(job, now_ns)
-                elif now_ns - job.changed_ns > _LOST_AFTER_SECONDS * 1e9 and await is_unknown(
-                    self._settings.scontrol, job.token
+                elif now_ns - job.changed_ns > self.settings.lost_seconds * 1e9 and await is_unknown(
+                    self.settings.scontrol, job.token
                 ):
                     _log.warning("job %s: Slurm does not know it any more", job.token)
                     await self._end(job, discard=False)
@@ -240,12 +251,56 @@ class SlurmJobs:
         """Brings what Slurm is told up to date."""
         await _in_thread(self.books.refresh)
 
+    async def write_books_at_leisure(self) -> None:
+        """Brings up to date, too, what has changed without a call: free space, and long tables."""
+        await _in_thread(self.books.refresh, at_leisure=True)
+
+    async def expanded(self, token: str, uid: int, directives: Directives) -> Directives:
+        """The directives with Slurm's symbols replaced in their paths. Slurm does that itself in `#DW` lines, unless a
+        line has a backslash.
+
+        Raises
+        ------
+        InvalidArgumentError
+            A symbol is not known, or Slurm does not say what it stands for.
+        """
+        texts = [text for stage in directives.files for text in (stage.inside, stage.outside)]
+        if not any("%" in text for text in [*texts, *(stream.destination for stream in directives.streams)]):
+            return directives
+        fields = await job_fields(self.settings.scontrol, token)
+        user = pwd.getpwuid(uid).pw_name
+
+        def expand(text: str) -> str:
+            return expand_symbols(text, token, user, fields)
+
+        return replace(
+            directives,
+            files=tuple(
+                replace(stage, inside=expand(stage.inside), outside=expand(stage.outside)) for stage in directives.files
+            ),
+            streams=tuple(replace(stream, destination=expand(stream.destination)) for stream in directives.streams),
+        )
+
+    def _check_nodes(self, directives: Directives, nodes: tuple[str, ...]) -> None:
+        if directives.private and len(nodes) > 1 and not self.settings.node_folder:
+            raise InvalidArgumentError(
+                f"access_mode=private works on one node here, and the job has {len(nodes)}; ask for one node, or use "
+                "striped. `scontrol release` runs the job again"
+            )
+        if self.settings.nodes:
+            blind = sorted(set(nodes) - parse_node_names(self.settings.nodes))
+            if blind:
+                raise InvalidArgumentError(
+                    f"{', '.join(blind[:3])}{' …' if len(blind) > 3 else ''} cannot reach the burst buffer; ask for a "
+                    "partition or feature whose nodes can. `scontrol release` runs the job again"
+                )
+
     async def _account_of(self, token: str) -> str:
         """Slurm's account of the job, if the centre has given it a quota here."""
         accounts = self._reservations.pools.settings.accounts
         if not accounts:
             return ""
-        account = (await job_fields(self._settings.scontrol, token)).get("Account", "")
+        account = (await job_fields(self.settings.scontrol, token)).get("Account", "")
         return account if account in accounts else ""
 
     def _make(self, job: JobRow, directives: Directives, pool: str, account: str) -> None:
@@ -257,7 +312,7 @@ class SlurmJobs:
         info = self._reservations.create(self._wish(job, pool, account), queues=False)
         self._attachments.attach_job(job.reservation, holder, job.owner_uid)
         if directives.private:
-            folder = Path(info.files_path) / _PRIVATE
+            folder = Path(info.files_path) / PRIVATE
             if not folder.exists():
                 folder.mkdir(mode=0o700)
                 os.chown(folder, job.owner_uid, job.owner_gid, follow_symlinks=False)
@@ -270,7 +325,8 @@ class SlurmJobs:
             if not reason:
                 try:
                     force = discard or not job.state.may_have_run
-                    await _in_thread(self._reservations.destroy, job.reservation, force=force, by_uid=None)
+                    destroy = self._reservations.destroy
+                    await self.slow_calls.run(job.owner_uid, destroy, job.reservation, force=force, by_uid=None)
                 except RefusedError as error:
                     reason = error.what
             if reason:
@@ -284,7 +340,7 @@ class SlurmJobs:
         """Why the job's data may not be deleted; "" if it may."""
         if not job.state.may_have_run or discard:
             return ""
-        if not job.quiet and not await is_over(self._settings.scontrol, job.token):
+        if not job.quiet and not await is_over(self.settings.scontrol, job.token):
             return "Slurm does not say that its processes are gone"
         if job.state is JobState.DRAINED or not Directives.from_json(job.directives).keeps:
             return ""
@@ -294,8 +350,9 @@ class SlurmJobs:
         """Deletes what has been in quarantine for its time, or was there only because processes might still write."""
         gone = await _in_thread(self._database.reservation, job.reservation) is None
         keeps = Directives.from_json(job.directives).keeps
-        due = now_ns - job.changed_ns > self._settings.quarantine_days * 86400e9
-        if not gone and (due or (not keeps and await is_over(self._settings.scontrol, job.token))):
+        # Those of a manager that kept no deadlines have none.
+        due = now_ns > (job.deadline_ns or job.changed_ns + round(self.settings.quarantine_days * 86400e9))
+        if not gone and (due or (not keeps and await is_over(self.settings.scontrol, job.token))):
             try:
                 await _in_thread(self._attachments.table.must_be_free, job.reservation)
                 await _in_thread(self._reservations.destroy, job.reservation, force=due, by_uid=None)
@@ -314,12 +371,20 @@ class SlurmJobs:
             stages = dict(job.stages)
             for name, wish in wishes.items():
                 begun = stages.get(name)
-                if begun is not None and self._state_of(begun) not in (None, StageState.FAILED, StageState.CANCELLED):
+                if begun is not None and await self._state_of(begun) not in (
+                    None,
+                    StageState.FAILED,
+                    StageState.CANCELLED,
+                ):
                     continue
                 stages[name] = (await self._supervisor.submit(wish, job.owner_uid, job.owner_gid, _UMASK)).id
                 await self._change(job, stages=stages)
-            for name in wishes:
-                await self._wait_for(stages[name])
+            try:
+                async with asyncio.timeout(self._seconds_left(job)):
+                    for name in wishes:
+                        await self._wait_for(stages[name])
+            except TimeoutError:
+                raise InvalidArgumentError(await self._why_late(job, stages)) from None
         except ForebayError as error:
             where = f" ({error.where})" if error.where else ""
             text = f"{call}: {error.what}{where}"
@@ -327,7 +392,7 @@ class SlurmJobs:
             raise InvalidArgumentError(text) from None
 
     async def _wait_for(self, stage_id: int) -> None:
-        while not (row := self._supervisor.stage(stage_id)).state.is_final:
+        while not (row := await self._supervisor.stage(stage_id)).state.is_final:
             version = self._supervisor.version(row.id)
             await self._supervisor.wait_for_change(row.id, version, _STAGE_WAIT_SECONDS)
         if row.state is not StageState.SUCCEEDED:
@@ -335,14 +400,31 @@ class SlurmJobs:
             where = f" ({failure['where']})" if failure["where"] else ""
             raise InvalidArgumentError(f"{failure['what']}{where}; stage {row.id}")
 
-    async def _cancel_stages(self, job: JobRow) -> None:
-        for stage_id in job.stages.values():
-            if (state := self._state_of(stage_id)) is not None and not state.is_final:
+    def _seconds_left(self, job: JobRow) -> float | None:
+        return None if job.deadline_ns is None else max(0.0, (job.deadline_ns - time.time_ns()) / 1e9)
+
+    async def _why_late(self, job: JobRow, stages: dict[str, int]) -> str:
+        """Cancels what is not done in time, and says how far it has come."""
+        late = []
+        for stage_id in stages.values():
+            with contextlib.suppress(NotFoundError):
+                row = await self._supervisor.stage(stage_id)
+                if not row.state.is_final:
+                    total = row.progress.get("items_total")
+                    done = f"{row.progress.get('items_done', 0)} of {'?' if total is None else total} done"
+                    late.append(f"stage {stage_id} ({done})")
+        await self._cancel_stages(stages)
+        seconds = self.settings.seconds_max(job.state) or 0.0
+        return f"not done within {format_duration(seconds)}, and cancelled: {', '.join(late)}"
+
+    async def _cancel_stages(self, stages: dict[str, int]) -> None:
+        for stage_id in stages.values():
+            if (state := await self._state_of(stage_id)) is not None and not state.is_final:
                 await self._supervisor.cancel(stage_id)
 
-    def _state_of(self, stage_id: int) -> StageState | None:
+    async def _state_of(self, stage_id: int) -> StageState | None:
         try:
-            return self._supervisor.stage(stage_id).state
+            return (await self._supervisor.stage(stage_id)).state
         except NotFoundError:
             return None
 
@@ -352,8 +434,12 @@ class SlurmJobs:
             raise NotFoundError(f"No matching session: there is no job {token}")
         return job
 
-    async def _change(self, job: JobRow, **values: Any) -> None:
-        await _in_thread(self._table.change, job.id, **values)
+    async def _change(self, job: JobRow, **values: Any) -> JobRow:
+        """The row as it is now. With a state comes the time at which it ends at the latest."""
+        if (state := values.get("state")) is not None:
+            seconds = self.settings.seconds_max(state)
+            values["deadline_ns"] = None if seconds is None else time.time_ns() + round(seconds * 1e9)
+        return await _in_thread(self._table.change, job.id, **values)
 
     async def _note(self, job: JobRow, reason: str) -> None:
         _log.warning("job %s: %s", job.token, reason)
@@ -362,7 +448,7 @@ class SlurmJobs:
     def _wish(self, job: JobRow, pool: str, account: str) -> ReservationRow:
         return ReservationRow(
             name=job.reservation,
-            capacity_bytes=self._settings.streams_bytes(job.capacity_bytes),
+            capacity_bytes=self.settings.streams_bytes(job.capacity_bytes),
             files_bytes=job.capacity_bytes,
             persistent=True,  # `forebay down` and an upgrade leave it alone: the job's teardown ends it.
             access_mode="striped",
@@ -382,7 +468,8 @@ class SlurmJobs:
             files = self._files_path(job.reservation)
             variables["DW_JOB_STRIPED"] = f"{files}/"
             if directives.private:
-                variables["DW_JOB_PRIVATE"] = f"{files}/{_PRIVATE}/"
+                folder = self.settings.node_folder
+                variables["DW_JOB_PRIVATE"] = f"{folder}/{job.token}/" if folder else f"{files}/{PRIVATE}/"
         for name in directives.persistents:
             files = self._files_path(name)
             variables[f"DW_PERSISTENT_STRIPED_{name.replace('-', '_').replace('.', '_')}"] = f"{files}/"

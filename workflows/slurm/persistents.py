@@ -11,7 +11,7 @@ from forebay.workflows.manager.attachments import Attachments
 from forebay.workflows.manager.database import Database, ReservationRow
 from forebay.workflows.manager.job_table import JobTable
 from forebay.workflows.manager.reservations import Reservations
-from forebay.workflows.manager.states import JobState, ReservationState
+from forebay.workflows.manager.states import ReservationState
 from forebay.workflows.slurm.settings import SlurmSettings
 from forebay.workflows.slurm.users import groups_of, primary_group
 
@@ -70,7 +70,10 @@ class Persistents:
         RefusedError
             A job is attached to it still, or it has precious steps or writers: Slurm tries again later.
         """
-        if name not in {row.name for row in self.all()}:
+        row = self._database.reservation(name)
+        if row is None or not row.persistent or row.state is not ReservationState.PRESENT:
+            return False
+        if self._jobs.uses_as_own(name):
             return False
         self._attachments.table.must_be_free(name)
         self._reservations.destroy(name, force=hurry, by_uid=None)
@@ -92,12 +95,3 @@ class Persistents:
         if row.owner_uid != uid:
             check_may_use(self._reservations.info(name), uid, groups_of(uid))
         self._attachments.attach_job(name, holder, uid)
-
-    def all(self) -> list[ReservationRow]:
-        """Those that Slurm is to know: not the reservations of jobs, be they living or in quarantine."""
-        of_jobs = {job.reservation for job in self._jobs.all([state for state in JobState if state != JobState.GONE])}
-        return [
-            row
-            for row in self._database.reservations()
-            if row.persistent and row.state is ReservationState.PRESENT and row.name not in of_jobs
-        ]

@@ -15,11 +15,14 @@ from collections.abc import Iterator
 
 from forebay.errors import InvalidArgumentError
 
-__all__ = ["expand_symbols", "is_over", "is_unknown", "job_fields", "wait_until_quiet"]
+__all__ = ["expand_symbols", "is_over", "is_running", "is_unknown", "job_fields", "wait_until_quiet"]
 
 _POLL_SECONDS = 0.5
 _ANSWER_SECONDS = 10.0
-_FIELD = re.compile(r"(?:^|\s)(JobState|JobId|ArrayJobId|ArrayTaskId|JobName|WorkDir|Account)=(\S*)")
+_FIELD = re.compile(
+    r"(?:^|\s)(JobState|JobId|ArrayJobId|ArrayTaskId|JobName|WorkDir|Account|NodeList|UserId|Reason)=(\S*)"
+)
+_BURST_BUFFER = re.compile(r"(?:^|\s)BurstBuffer=(.*?)\s+(?:BurstBufferState=|Power=|$)", re.DOTALL)
 #: What a job's processes may be in. PENDING is in neither: a job that a crash of slurmctld set back may still run.
 _ALIVE = frozenset({"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "CONFIGURING", "SIGNALING", "RESIZING"})
 _OVER = frozenset(
@@ -58,20 +61,27 @@ async def is_over(scontrol: str, token: str) -> bool:
     return bool(states) and states <= _OVER | {_UNKNOWN}
 
 
+async def is_running(scontrol: str, token: str) -> bool:
+    """True only if Slurm says so."""
+    return bool(await _states(scontrol, token) & {"RUNNING", "SUSPENDED"})
+
+
 async def is_unknown(scontrol: str, token: str) -> bool:
     """True only if Slurm answers that it knows no such job."""
     return await _states(scontrol, token) == {_UNKNOWN}
 
 
 async def job_fields(scontrol: str, token: str) -> dict[str, str]:
-    """What `scontrol show job` says of the job; empty if it does not."""
+    """What `scontrol show job` says of the job; empty if it does not. BurstBuffer is its `#DW` lines."""
     answer = await _show(scontrol, token)
     if answer is None or answer[0] != 0:
         return {}
-    for line in answer[1].splitlines():
-        found = dict(_FIELD.findall(line))
+    for record in re.split(r"\n(?=JobId=)", answer[1]):
+        # Directives have their line breaks here, too.
+        found = dict(_FIELD.findall(record.partition("\n")[0]))
         if found.get("JobId") == token:
-            return found
+            lines = _BURST_BUFFER.search(record)
+            return found | ({"BurstBuffer": lines[1]} if lines else {})
     return {}
 
 
@@ -84,6 +94,8 @@ def expand_symbols(text: str, token: str, user: str, fields: dict[str, str]) -> 
         Slurm has not told what one stands for, or it is not known.
     """
     if "%" not in text or "\\\\" in text:
+        if text.startswith("%"):
+            raise InvalidArgumentError(f"{text[:200]}: a backslash leaves %d as it is; write the folder")
         return text
     known = {
         "%": "%",

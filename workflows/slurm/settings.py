@@ -11,6 +11,8 @@ from typing import Any
 from forebay.errors import InvalidArgumentError
 from forebay.sizes import parse_size
 from forebay.workflows.manager.configuration import check_table
+from forebay.workflows.manager.states import JobState
+from forebay.workflows.slurm.node_names import parse_node_names
 
 __all__ = ["SlurmSettings"]
 
@@ -28,12 +30,31 @@ class SlurmSettings:
     streams_share: float = 0.5  #: space for streams on top of what a job asks for its files, as a part of that
     scontrol: str = "scontrol"
     quiet_seconds_max: float = 240.0  #: how long post_run waits for the job's processes; below OtherTimeout
+    stage_in_seconds_max: float = (
+        86000.0  #: how long data_in may take; below StageInTimeout, so that the reason is told
+    )
+    stage_out_seconds_max: float = 86000.0  #: likewise data_out, and StageOutTimeout
     quarantine_days: float = 14.0  #: how long data is kept that a job could not stage out
+    sweep_seconds: float = 30.0  #: how often jobs are looked for that Slurm has lost, and quarantines that are over
+    lost_seconds: float = 600.0  #: how long a job's state must have stood still for that
+    nodes: str = ""  #: Slurm's names of the nodes that see the root, as "n[1-4],login1"; "": all
+    #: A folder on each node, such as /run/forebay, where the prolog's `forebay job-begin` links the node's own private
+    #: scratch; "": there is no prolog, so private scratch is for jobs of one node.
+    node_folder: str = ""
 
     @property
     def granularity_bytes(self) -> int:
         """The pool's unit."""
         return parse_size(self.granularity)
+
+    def seconds_max(self, state: JobState) -> float | None:
+        """How long a job may be in a state; None: that is the scheduler's to say."""
+        return {
+            JobState.DATA_IN: self.stage_in_seconds_max,
+            JobState.POST_RUN: self.quiet_seconds_max,
+            JobState.DATA_OUT: self.stage_out_seconds_max,
+            JobState.KEPT: self.quarantine_days * 86400.0,
+        }.get(state)
 
     def streams_bytes(self, files_bytes: int) -> int:
         """Space for streams that comes with so much for files."""
@@ -61,6 +82,9 @@ class SlurmSettings:
             return None
         kinds = {setting.name: type(setting.default) for setting in fields(cls)}
         settings = cls(**check_table(tables["slurm"], "slurm", kinds, path))
+        parse_node_names(settings.nodes)
+        if settings.node_folder and not Path(settings.node_folder).is_absolute():
+            raise InvalidArgumentError("[slurm] node_folder must be an absolute path", str(path))
         if settings.granularity_bytes <= 0 or settings.streams_share < 0 or settings.quarantine_days < 0:
             raise InvalidArgumentError(
                 "[slurm] granularity must be above 0, streams_share and quarantine_days not below", str(path)

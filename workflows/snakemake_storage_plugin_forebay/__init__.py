@@ -2,11 +2,13 @@
 """Snakemake's storage plugin `forebay`: streams, steps and files of reservations as inputs and outputs of rules.
 
 Streams and steps are handed to rules as addresses: ``storage.fb("forebay://RES/STREAM@17", retrieve=False)``; no byte
-is copied. Files are retrieved and stored as by any other storage. A stream exists when its writers have ended it.
+is copied. Without ``retrieve=False`` a rule gets a ticket, a small file, or with ``?format=h5`` the step in a file of
+that format. Files are retrieved and stored as by any other storage. A stream exists when its writers have ended it.
 """
 
 from __future__ import annotations
 
+import glob
 import os
 import shutil
 from collections.abc import Iterable
@@ -31,11 +33,14 @@ from snakemake_interface_storage_plugins.storage_provider import (
     StorageQueryValidationResult,
 )
 from snakemake_storage_plugin_forebay.declared import DeclaredReservation
-from snakemake_storage_plugin_forebay.query import Kind, Query, check_pattern, parse_query
-from snakemake_storage_plugin_forebay.snapshot import ReservationSnapshot, Snapshots
+from snakemake_storage_plugin_forebay.query import ENDINGS, Kind, Query, check_pattern, local_suffix, parse_query
+from snakemake_storage_plugin_forebay.retrieving import retrieve_step
+from snakemake_storage_plugin_forebay.snapshot import Snapshots
 
 import forebay
-from forebay.records import StepSummary, StreamStatus
+from forebay.errors import ForebayError, InvalidArgumentError
+from forebay.records import StepSummary, StreamInfo, StreamStatus
+from forebay.ticket import Ticket
 
 _NS = 1e9
 
@@ -116,6 +121,7 @@ class StorageProvider(StorageProviderBase):
         return [
             ExampleQuery("forebay://run1/flow", "a stream, when its writers have ended it", QueryType.ANY),
             ExampleQuery("forebay://run1/flow@{step}", "a step of a stream", QueryType.ANY),
+            ExampleQuery("forebay://run1/flow@17?format=h5", "a step as an HDF5 file", QueryType.INPUT),
             ExampleQuery("forebay://run1/files/mesh.h5", "a file of a reservation", QueryType.ANY),
         ]
 
@@ -144,28 +150,30 @@ class StorageObject(StorageObjectRead, StorageObjectWrite, StorageObjectGlob, St
     query: str
 
     def local_suffix(self) -> str:
-        return self.query.removeprefix("forebay://")
+        return local_suffix(self.query)
 
     async def inventory(self, cache: IOCacheStorageInterface) -> None:
         """Enters the whole reservation, so that nothing else has to be asked for."""
-        query = self._parsed
+        reservation = self._parsed.reservation
         parent = self.get_inventory_parent()
         seen = getattr(cache.exists_in_storage, "has_inventory", None)
         if parent is None or (seen is not None and parent in seen):
             return
-        snapshot = self._snapshot
-        if snapshot.files is None:
+        whole = self._snapshots.whole(reservation)
+        if whole.files is None:
             return
-        for name, info in snapshot.streams.items():
-            steps = self.provider.snapshots.steps(query.reservation, name)
+        for name, info in whole.streams.items():
+            steps = whole.steps.get(name, {})
             for number, step in steps.items():
-                self._enter(cache, Query(Kind.STEP, query.reservation, name, number), step.time_ns, step.size_bytes)
-            if snapshot.finished(name):
+                for wanted in ENDINGS:
+                    query = Query(Kind.STEP, reservation, name, number, format=wanted)
+                    self._enter(cache, query, step.time_ns, step.size_bytes)
+            if whole.finished(name):
                 newest = max((step.time_ns for step in steps.values()), default=0)
-                self._enter(cache, Query(Kind.STREAM, query.reservation, name), newest, info.size_bytes)
-        for path in _regular_files(snapshot.files):
+                self._enter(cache, Query(Kind.STREAM, reservation, name), newest, info.size_bytes)
+        for path in _regular_files(whole.files):
             status = path.stat()
-            file = Query(Kind.FILE, query.reservation, path=str(path.relative_to(snapshot.files)))
+            file = Query(Kind.FILE, reservation, path=str(path.relative_to(whole.files)))
             self._enter(cache, file, status.st_mtime_ns, status.st_size)
         if seen is not None:
             seen.add(parent)
@@ -180,7 +188,9 @@ class StorageObject(StorageObjectRead, StorageObjectWrite, StorageObjectGlob, St
         return str(self.cache_key(self._parsed.reservation))
 
     def cleanup(self) -> None:
-        """Nothing is left where nothing was retrieved."""
+        """Snakemake removes files that were retrieved, but no folders."""
+        if self._parsed.format and not self.keep_local and self.local_path().is_dir():
+            shutil.rmtree(self.local_path())
 
     def exists(self) -> bool:
         query = self._parsed
@@ -188,94 +198,132 @@ class StorageObject(StorageObjectRead, StorageObjectWrite, StorageObjectGlob, St
             path = self._file
             return path is not None and path.exists()
         if query.kind is Kind.STREAM:
-            return self._snapshot.finished(query.stream) is not None
-        return query.step in self.provider.snapshots.steps(query.reservation, query.stream)
+            return self._snapshots.finished(query.reservation, query.stream) is not None
+        return self._snapshots.step(query.reservation, query.stream, query.step) is not None
 
     def mtime(self) -> float:
         query = self._parsed
         if query.kind is Kind.FILE:
             return self._present_file.stat().st_mtime
-        steps = self.provider.snapshots.steps(query.reservation, query.stream)
         if query.kind is Kind.STREAM:
+            steps = self._snapshots.steps(query.reservation, query.stream)
             return max((step.time_ns for step in steps.values()), default=0) / _NS
         return self._step.time_ns / _NS
 
     def size(self) -> int:
         query = self._parsed
         if query.kind is Kind.FILE:
-            return self._present_file.stat().st_size
-        if query.kind is Kind.STREAM:
-            info = self._snapshot.streams.get(query.stream)
-            if info is None:
-                raise WorkflowError(f"there is no stream {self.query}")
-            return info.size_bytes
-        return self._step.size_bytes
+            path = self._present_file
+            return 0 if path.is_dir() else path.stat().st_size
+        return self._stream.size_bytes if query.kind is Kind.STREAM else self._step.size_bytes
 
     def local_footprint(self) -> int:
-        return self.size() if self._parsed.kind is Kind.FILE else 0
+        """A ticket takes next to nothing."""
+        query = self._parsed
+        return self.size() if query.kind is Kind.FILE or query.format else 0
 
     def retrieve_object(self) -> None:
-        if self._parsed.kind is not Kind.FILE:
-            raise WorkflowError(self._not_a_file())
-        shutil.copy2(self._present_file, self.local_path())
+        query = self._parsed
+        try:
+            if query.kind is Kind.FILE:
+                _copy(self._present_file, self.local_path())
+            elif query.format:
+                retrieve_step(query.address, query.format, self.local_path(), self.provider.instance)
+            else:
+                Ticket.of(query.address, instance=self.provider.instance).write(self.local_path())
+        except ForebayError as error:
+            raise WorkflowError(f"{self.query}: {error}") from None
 
     def store_object(self) -> None:
-        """A file appears whole: it is copied under another name and renamed."""
-        if self._parsed.kind is not Kind.FILE:
-            raise WorkflowError(self._not_a_file())
+        """A file appears whole: it is copied under another name and renamed. A stream is there already."""
+        query = self._parsed
+        if query.kind is not Kind.FILE:
+            self._check_ticket()
+            return
         target = self._file
         if target is None:
-            raise WorkflowError(f"there is no reservation {self._parsed.reservation}; make it with `forebay create`")
+            raise WorkflowError(f"there is no reservation {query.reservation}; make it with `forebay create`")
         target.parent.mkdir(parents=True, exist_ok=True)
+        # Of a Snakemake that was killed here: one workflow at a time stores this file.
+        for left in target.parent.glob(f".{glob.escape(target.name)}.partial-*"):
+            _remove(left)
         partial = target.with_name(f".{target.name}.partial-{os.getpid()}")
         try:
-            shutil.copy2(self.local_path(), partial)
+            _copy(self.local_path(), partial)
+            if target.is_dir():
+                # A folder cannot be replaced at once; it is away for a moment.
+                shutil.rmtree(target)
             partial.replace(target)
         finally:
-            partial.unlink(missing_ok=True)
-        self._changed()
+            _remove(partial)
+
+    def _check_ticket(self) -> None:
+        """What a rule wrote in place of a stream is a ticket for it."""
+        address = f"forebay://{self._parsed.address}"
+        advice = (
+            f'write storage.fb("{self.query}", retrieve=False), and the rule gets the address; or let the rule end '
+            f"with `forebay ticket {address} --output {{output}}`"
+        )
+        if self._parsed.format:
+            raise WorkflowError(f"{self.query}: a rule writes steps, not files of them: {advice}")
+        try:
+            found = Ticket.read(self.local_path()).address
+        except (InvalidArgumentError, OSError) as error:
+            raise WorkflowError(f"{self.query} is no file: {advice} ({error})") from None
+        if str(found) != self._parsed.address:
+            raise WorkflowError(f"{self.query}: the rule wrote a ticket for {found}")
+        if not self.exists():
+            raise WorkflowError(f"{self.query} is not there, although the rule wrote a ticket for it")
 
     def remove(self) -> None:
         query = self._parsed
         if query.kind is Kind.FILE:
             path = self._file
-            if path is not None and path.is_dir():
-                shutil.rmtree(path)
-            elif path is not None:
-                path.unlink(missing_ok=True)
-        elif self.provider.keeps_streams:
+            if path is not None:
+                _remove(path)
             return
-        elif query.kind is Kind.STREAM or self._is_left_over:
+        if self.provider.keeps_streams:
+            return
+        # What is remembered may be from before the rule that is run again.
+        self._snapshots.forget(query.reservation)
+        stream = self._snapshots.of(query.reservation).streams.get(query.stream)
+        if stream is None:
+            return
+        try:
             with forebay.Admin(self.provider.instance) as admin:
-                if query.stream in self._snapshot.streams:
+                # The writers were lost: its steps are those of a rule that was killed and begins anew.
+                if query.kind is Kind.STREAM or stream.status is StreamStatus.INTERRUPTED:
                     admin.remove_stream(f"{query.reservation}/{query.stream}")
-        elif self.exists():
-            raise WorkflowError(
-                f"{self.query}: a single step cannot be removed; make the whole stream the rule's output, or give the "
-                "stream a retention"
-            )
-        self._changed()
+                elif self.exists():
+                    admin.drop_steps(f"{query.reservation}/{query.stream}", [query.step])
+        except ForebayError as error:
+            raise WorkflowError(f"{self.query} is not removed: {error}") from None
+        self._snapshots.forget(query.reservation)
 
     def touch(self) -> None:
         if self._parsed.kind is Kind.FILE:
             os.utime(self._present_file)
-            self._changed()
         elif not self.exists():
             raise WorkflowError(f"{self.query} is not there, so it cannot be touched")
 
     def list_candidate_matches(self) -> Iterable[str]:
         """All addresses of the reservation that the query's constant part names."""
-        reservation = self.query.removeprefix("forebay://").split("/")[0]
-        snapshot = self.provider.snapshots.of(reservation)
-        if snapshot.files is None:
+        place, question, wanted = self.query.partition("?")
+        reservation = place.removeprefix("forebay://").split("/")[0]
+        whole = self._snapshots.whole(reservation)
+        if whole.files is None:
             return
-        for name in snapshot.streams:
-            if snapshot.finished(name):
+        for name in whole.streams:
+            if whole.finished(name):
                 yield f"forebay://{reservation}/{name}"
-            for number in self.provider.snapshots.steps(reservation, name):
-                yield f"forebay://{reservation}/{name}@{number}"
-        for path in _regular_files(snapshot.files):
-            yield f"forebay://{reservation}/files/{path.relative_to(snapshot.files)}"
+            for number in whole.steps.get(name, {}):
+                yield f"forebay://{reservation}/{name}@{number}{question}{wanted}"
+        for path in _regular_files(whole.files):
+            yield f"forebay://{reservation}/files/{path.relative_to(whole.files)}"
+
+    @property
+    def _snapshots(self) -> Snapshots:
+        return self.provider.snapshots
 
     @property
     def _parsed(self) -> Query:
@@ -285,14 +333,11 @@ class StorageObject(StorageObjectRead, StorageObjectWrite, StorageObjectGlob, St
             raise WorkflowError(f"{self.query}: {error}") from None
 
     @property
-    def _snapshot(self) -> ReservationSnapshot:
-        return self.provider.snapshots.of(self._parsed.reservation)
-
-    @property
     def _file(self) -> Path | None:
         """Where the file lies; None without its reservation."""
-        files = self._snapshot.files
-        return None if files is None else files / self._parsed.path
+        query = self._parsed
+        files = self._snapshots.of(query.reservation).files
+        return None if files is None else files / query.path
 
     @property
     def _present_file(self) -> Path:
@@ -302,26 +347,34 @@ class StorageObject(StorageObjectRead, StorageObjectWrite, StorageObjectGlob, St
         return path
 
     @property
-    def _step(self) -> StepSummary:
+    def _stream(self) -> StreamInfo:
         query = self._parsed
-        try:
-            return self.provider.snapshots.steps(query.reservation, query.stream)[query.step]
-        except KeyError:
-            raise WorkflowError(f"there is no step {self.query}") from None
+        found = self._snapshots.finished(query.reservation, query.stream)
+        if found is None:
+            raise WorkflowError(f"there is no stream {self.query} that has ended")
+        return found
 
     @property
-    def _is_left_over(self) -> bool:
-        """The stream's writers were lost: its steps are those of a rule that was killed and begins anew."""
-        info = self._snapshot.streams.get(self._parsed.stream)
-        return info is not None and info.status is StreamStatus.INTERRUPTED
+    def _step(self) -> StepSummary:
+        query = self._parsed
+        found = self._snapshots.step(query.reservation, query.stream, query.step)
+        if found is None:
+            raise WorkflowError(f"there is no step {self.query}")
+        return found
 
-    def _changed(self) -> None:
-        self.provider.snapshots.forget(self._parsed.reservation)
 
-    def _not_a_file(self) -> str:
-        return (
-            f'{self.query} is no file: write storage.fb("{self.query}", retrieve=False), and the rule gets the address'
-        )
+def _copy(source: Path, target: Path) -> None:
+    if source.is_dir():
+        shutil.copytree(source, target, dirs_exist_ok=True)
+    else:
+        shutil.copy2(source, target)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _regular_files(folder: Path) -> Iterable[Path]:

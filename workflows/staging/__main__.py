@@ -20,6 +20,7 @@ from forebay.errors import ForebayError
 from forebay.instance import Instance
 from forebay.manager.jobs import StepsJob, job_from_json
 from forebay.workflows.staging.files import stage_files
+from forebay.workflows.staging.merged import stage_into_one
 from forebay.workflows.staging.reporting import JsonReporter, describe_failure
 from forebay.workflows.staging.steps import stage_steps
 
@@ -39,7 +40,9 @@ def main() -> int:
     try:
         job = job_from_json(json.loads(arguments.job))
         instance = Instance.below(arguments.root) if arguments.root else None
-        if isinstance(job, StepsJob):
+        if isinstance(job, StepsJob) and job.into:
+            result = stage_into_one(job, reporter, instance)
+        elif isinstance(job, StepsJob):
             result = stage_steps(job, reporter, instance)
         else:
             result = stage_files(job, reporter, instance)

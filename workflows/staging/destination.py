@@ -112,6 +112,14 @@ class Destination:
         self.receipt.save()
         self._in_doubt = False
 
+    def is_full(self, size_bytes: int, error: Exception) -> bool:
+        """True if it was for lack of space that so much could not be written."""
+        return self._free_bytes() < size_bytes or (isinstance(error, OSError) and error.errno in NO_ROOM)
+
+    def _free_bytes(self) -> int:
+        usage = os.statvfs(self.directory)
+        return usage.f_bavail * usage.f_frsize
+
     def readable_errors(self) -> contextlib.AbstractContextManager[None]:
         """What the system raises while names and small files are changed, as errors that say what to do."""
         return readable_errors(
@@ -129,14 +137,11 @@ class Destination:
         except ForebayError:
             raise
         except (RuntimeError, OSError) as error:
-            usage = os.statvfs(self.directory)
-            free_bytes = usage.f_bavail * usage.f_frsize
-            if free_bytes < size_bytes or (isinstance(error, OSError) and error.errno in NO_ROOM):
+            if self.is_full(size_bytes, error):
                 raise NoSpaceError(
                     f"the destination is full: step {number} needs about {format_size(size_bytes)}, "
-                    f"{format_size(free_bytes)} are free. Steps before it are staged and safe; make room and run the "
-                    "same "
-                    "command again",
+                    f"{format_size(self._free_bytes())} are free. Steps before it are staged and safe; make room and "
+                    "run the same command again",
                     str(self.directory),
                 ) from error
             reason = " ".join(str(error).split())

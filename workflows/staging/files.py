@@ -8,6 +8,7 @@ is removed from it. A file's receipt lies beside it, a tree's inside. Format: do
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import stat
@@ -25,6 +26,7 @@ from forebay.manager.jobs import FilesJob
 from forebay.workflows.staging import publication
 from forebay.workflows.staging.checksum import file_checksum, format_checksum
 from forebay.workflows.staging.file_copy import copy_file, copy_status, copy_times
+from forebay.workflows.staging.files_capacity import FilesCapacity, space_of
 from forebay.workflows.staging.reporting import Json, Reporter
 
 __all__ = ["TREE_RECEIPT_NAME", "stage_files"]
@@ -58,6 +60,8 @@ def stage_files(job: FilesJob, reporter: Reporter, instance: InstanceLike | None
         A file changed while it was being copied.
     CorruptError
         What was written reads back as something else.
+    NoSpaceError
+        The destination is full, or the reservation's capacity for files is.
     """
     with forebay.Admin(instance) as admin:
         files = Path(admin.reservation(job.reservation).files_path)
@@ -74,7 +78,8 @@ def stage_files(job: FilesJob, reporter: Reporter, instance: InstanceLike | None
         # The parent of a tree that is there already need not be writable.
         locked = target.parent if os.access(target.parent, os.W_OK) else target
         with publication.destination_lock(locked):
-            return _TreeStager(source, target, reporter).run()
+            capacity = FilesCapacity(job.reservation, instance) if job.inward else None
+            return _TreeStager(source, target, reporter, capacity).run()
 
 
 def _source_and_target(job: FilesJob, files: Path) -> tuple[Path, Path]:
@@ -110,10 +115,11 @@ def _inside(files: Path, path: str) -> Path:
 class _TreeStager:
     """One run, under the lock of the target's parent."""
 
-    def __init__(self, source: Path, target: Path, reporter: Reporter) -> None:
+    def __init__(self, source: Path, target: Path, reporter: Reporter, capacity: FilesCapacity | None) -> None:
         self._source = source
         self._target = target
         self._reporter = reporter
+        self._capacity = capacity
         self._is_tree = source.is_dir() and not source.is_symlink()
         self._known = _load_receipt(self._receipt_path(target))
         self._entries: list[_Entry] = []
@@ -148,13 +154,18 @@ class _TreeStager:
             publication.sync_name(self._target)
             return
         # The same name in every run, so that a run after a kill finds what is there already.
-        building = self._target.with_name(f".{self._target.name}.incoming")
+        building = self._building
         building.mkdir(mode=0o700, exist_ok=True)
         self._known = _load_receipt(self._receipt_path(building))
         self._copy_directory(self._source, building, "")
         self._write_receipt(building)
         building.rename(self._target)
         publication.sync_directory(self._target.parent)
+
+    @property
+    def _building(self) -> Path:
+        """Where a tree is built that is not there yet."""
+        return self._target.with_name(f".{self._target.name}.incoming")
 
     def _receipt_path(self, target: Path) -> Path:
         return target / TREE_RECEIPT_NAME if self._is_tree else target.with_name(f"{target.name}.receipt.json")
@@ -166,7 +177,8 @@ class _TreeStager:
             copy_times(self._source, target)
 
     def _plan(self) -> None:
-        items, size_bytes = 0, 0
+        items, size_bytes, missing_bytes = 0, 0, 0
+        there = self._building if self._is_tree and not os.path.lexists(self._target) else self._target
         for path in _walk(self._source):
             if path == self._source / TREE_RECEIPT_NAME:
                 continue
@@ -174,6 +186,7 @@ class _TreeStager:
             if stat.S_ISREG(status.st_mode):
                 items += 1
                 size_bytes += status.st_size
+                missing_bytes += _missing_bytes(status, there / path.relative_to(self._source))
             elif not (stat.S_ISDIR(status.st_mode) or stat.S_ISLNK(status.st_mode)):
                 raise UnsupportedError(
                     "only files, directories and symbolic links can be staged; this is neither", str(path)
@@ -181,6 +194,8 @@ class _TreeStager:
         self._reporter.progress.items_total = items
         self._reporter.progress.bytes_total = size_bytes
         self._reporter.update()
+        if self._capacity is not None:
+            self._capacity.check(missing_bytes)
 
     def _copy_directory(self, source: Path, target: Path, path: str) -> None:
         publication.remove_leftovers(target)
@@ -223,6 +238,8 @@ class _TreeStager:
         self._reporter.update()
 
     def _advance(self, count_bytes: int) -> None:
+        if self._capacity is not None:
+            self._capacity.count(count_bytes)
         self._reporter.progress.bytes_done += count_bytes
         self._reporter.update()
 
@@ -270,6 +287,16 @@ class _TreeStager:
             "files": [asdict(entry) for entry in self._entries],
         }
         return json.dumps(document, indent=1) + "\n"
+
+
+def _missing_bytes(wanted: os.stat_result, target: Path) -> int:
+    """What copying it takes. Another file is replaced when the new one is whole, so both take space until then."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        there = target.lstat()
+        if (there.st_size, there.st_mtime_ns) == (wanted.st_size, wanted.st_mtime_ns):
+            return 0
+    # Holes stay holes.
+    return min(space_of(wanted.st_size), space_of(wanted.st_blocks * 512))
 
 
 def _walk(path: Path) -> Iterator[Path]:

@@ -4,11 +4,32 @@
 from __future__ import annotations
 
 from forebay.errors import InvalidArgumentError
+from forebay.workflows.staging.merging import Merger
 from forebay.workflows.staging.outputs import OutputFormat
 
-__all__ = ["FORMAT_NAMES", "output_format"]
+__all__ = ["FORMAT_NAMES", "format_of_name", "merger", "output_format"]
 
 FORMAT_NAMES = ("bp5", "hdf5")
+_SUFFIXES = {".h5": "hdf5"}
+
+
+def format_of_name(name: str) -> str:
+    """The format of an output that is to have all steps, by its suffix; InvalidArgumentError if it has none of them."""
+    stem, dot, suffix = name.rpartition(".")
+    if "/" in name or not stem or stem.startswith(".") or dot + suffix not in _SUFFIXES:
+        raise InvalidArgumentError(
+            f"--into {name!r}: write the name of one output in DEST that ends with .h5, for example run1.h5"
+        )
+    return _SUFFIXES[dot + suffix]
+
+
+def merger(name: str) -> Merger:
+    """What makes one output of many in the format of that name; InvalidArgumentError where that cannot be."""
+    if name not in _SUFFIXES.values():
+        raise InvalidArgumentError(f"steps cannot be put into one output of the format {name!r}")
+    from forebay.workflows.staging.hdf5_merging import Hdf5Merger
+
+    return Hdf5Merger()
 
 
 def output_format(name: str) -> OutputFormat:

@@ -27,7 +27,7 @@ from forebay.workflows.staging.outputs import (
 if TYPE_CHECKING:
     import h5py
 
-__all__ = ["Hdf5Format"]
+__all__ = ["Hdf5Format", "attribute_value"]
 
 
 class Hdf5Format:
@@ -46,7 +46,7 @@ class Hdf5Format:
                     raise CorruptError(f"the output does not have variable {name!r}", str(path))
                 _compare_variable(file[name], step, name, checksums[name], path, advance)
             for holder, key, value in placed_attributes(file, step, list(checksums)):
-                if key not in holder.attrs or not same_attribute(_attribute_value(holder.attrs[key]), value):
+                if key not in holder.attrs or not same_attribute(attribute_value(holder.attrs[key]), value):
                     raise CorruptError(f"attribute {key!r} of {holder.name!r} reads back as something else", str(path))
 
 
@@ -83,7 +83,7 @@ def _compare_variable(
         advance(array.nbytes)
 
 
-def _attribute_value(value: Any) -> Any:
+def attribute_value(value: Any) -> Any:
     """What h5py read, in the form that steps have."""
     if isinstance(value, np.ndarray) and value.dtype.kind == "O":
         return tuple(value)

@@ -20,7 +20,9 @@ from forebay.errors import BusyError
 from forebay.workflows.staging.checksum import forget_cached_pages
 
 __all__ = [
+    "LOCK_NAME",
     "destination_lock",
+    "discard",
     "make_directory",
     "partial_path",
     "publish",
@@ -32,7 +34,7 @@ __all__ = [
     "write_whole",
 ]
 
-_LOCK_NAME = ".forebay-stage.lock"
+LOCK_NAME = ".forebay-stage.lock"
 
 
 def partial_path(output: Path) -> Path:
@@ -86,9 +88,12 @@ def sync_tree(path: Path) -> None:
         os.close(descriptor)
 
 
-def write_whole(path: Path, text: str, *, mode: int | None = None, owner: int | None = None) -> None:
-    """Replaces a small text file: written under another name, synced, renamed, the directory synced. With these
-    permissions, else as the umask says; of this user, else of the process's.
+def write_whole(
+    path: Path, text: str, *, mode: int | None = None, owner: int | None = None, durable: bool = True
+) -> None:
+    """Replaces a text file: written under another name, synced, renamed, the directory synced. With these permissions,
+    else as the umask says; of this user, else of the process's. `durable=False`: nothing is synced, for what can be
+    made again.
     """
     partial = partial_path(path)
     try:
@@ -99,12 +104,14 @@ def write_whole(path: Path, text: str, *, mode: int | None = None, owner: int | 
                 os.fchmod(file.fileno(), mode)
             if owner is not None:
                 os.fchown(file.fileno(), owner, -1)
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
         partial.replace(path)
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
-    sync_directory(path.parent)
+    if durable:
+        sync_directory(path.parent)
 
 
 def publish(partial: Path, output: Path) -> None:
@@ -125,6 +132,13 @@ def remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
+
+
+def discard(path: Path) -> None:
+    """Removes it under a name that says so: what is left of it after a death is removed by the next run."""
+    doomed = path.with_name(f".{path.name.removeprefix('.')}.replaced-{secrets.token_hex(4)}")
+    path.rename(doomed)
+    remove(doomed)
 
 
 def remove_leftovers(directory: Path, outputs: Collection[str] | None = None) -> None:
@@ -148,7 +162,7 @@ def destination_lock(directory: Path) -> Iterator[None]:
     BusyError
         Another stage works there.
     """
-    path = directory / _LOCK_NAME
+    path = directory / LOCK_NAME
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:

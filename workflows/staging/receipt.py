@@ -22,6 +22,7 @@ __all__ = ["RECEIPT_NAME", "FileEntry", "Receipt", "StepEntry", "VariableEntry",
 RECEIPT_NAME = "receipt.json"
 _FORMAT = "forebay.receipt.steps"
 _VERSION = 1
+_VERSION_WITH_MANY_STEPS = 2  # of a receipt with an output that has many steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,7 @@ class StepEntry:
     variables: tuple[VariableEntry, ...]
     files: tuple[FileEntry, ...]
     forebay: str  #: version
+    steps: tuple[tuple[int, int], ...] = ()  #: of an output with many steps: number and epoch of each
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Self:
@@ -70,11 +72,15 @@ class StepEntry:
             VariableEntry(**(variable | {"shape": tuple(variable["shape"])})) for variable in fields["variables"]
         )
         fields["files"] = tuple(FileEntry(**entry) for entry in fields["files"])
+        fields["steps"] = tuple((number, epoch) for number, epoch in fields.get("steps", ()))
         return cls(**fields)
 
     def as_json(self) -> dict[str, Any]:
         """The JSON form."""
-        return asdict(self)
+        document = asdict(self)
+        if not self.steps:
+            del document["steps"]
+        return document
 
 
 @dataclass(slots=True)
@@ -155,7 +161,9 @@ class Receipt:
     def save(self) -> None:
         """Replaces the file as a whole, synced; then there is no log any more."""
         ordered = sorted(self.entries.values(), key=lambda entry: (entry.stream, entry.step, entry.output))
-        document = {"format": _FORMAT, "version": _VERSION, "steps": [entry.as_json() for entry in ordered]}
+        many = any(entry.steps for entry in ordered)
+        version = _VERSION_WITH_MANY_STEPS if many else _VERSION
+        document = {"format": _FORMAT, "version": version, "steps": [entry.as_json() for entry in ordered]}
         write_whole(self.path, json.dumps(document, indent=1) + "\n")
         self._on_disk = set(self.entries)
         if self.has_log:
@@ -178,7 +186,7 @@ def _entries_of_file(path: Path) -> list[StepEntry]:
         return []
     try:
         document = json.loads(text)
-        if document["format"] != _FORMAT or document["version"] != _VERSION:
+        if document["format"] != _FORMAT or document["version"] not in (_VERSION, _VERSION_WITH_MANY_STEPS):
             raise ValueError(f"its format is {document['format']!r}, version {document['version']!r}")
         return [StepEntry.from_json(entry) for entry in document["steps"]]
     except (ValueError, KeyError, TypeError) as error:

@@ -51,8 +51,15 @@ _RECONNECT_SECONDS = 60.0  # that a restarting server is waited for
 _NUMBERS_SHOWN_MAX = 10
 
 
-def stage_steps(job: StepsJob, reporter: Reporter, instance: InstanceLike | None = None) -> Json:
-    """Does the job and returns its result.
+def stage_steps(
+    job: StepsJob, reporter: Reporter, instance: InstanceLike | None = None, *, receipt: Path | None = None
+) -> Json:
+    """Does the job and returns its result. Each step gets an output of its own; see `merged.py` for one with all.
+
+    Parameters
+    ----------
+    receipt : Path, optional
+        What the stream is told as the receipt of its steps; not given: that of the destination.
 
     Raises
     ------
@@ -80,7 +87,7 @@ def stage_steps(job: StepsJob, reporter: Reporter, instance: InstanceLike | None
                 destination.readable_errors(),
                 forebay.Admin(instance, reconnect_timeout=_RECONNECT_SECONDS) as admin,
             ):
-                return _Stager(job, selection, stream, admin, destination, reporter).run()
+                return _Stager(job, selection, stream, admin, destination, reporter, receipt).run()
 
 
 @dataclass(slots=True)
@@ -111,6 +118,7 @@ class _Stager:
         admin: forebay.Admin,
         destination: Destination,
         reporter: Reporter,
+        receipt: Path | None,
     ) -> None:
         self._job = job
         self._selection = selection
@@ -119,6 +127,7 @@ class _Stager:
         self._uuid = stream.info.uuid
         self._format = output_format(job.format)
         self._destination = destination
+        self._receipt = str(receipt or destination.receipt.path)
         self._reporter = reporter
         self._reporting = threading.Lock()
         self._in_flight: deque[tuple[_InFlight, Making]] = deque()
@@ -311,8 +320,7 @@ class _Stager:
         """The step's output is there: marks it."""
         step = work.step
         if (complete or self._job.mark_partial) and not (already and step.summary.staged):
-            receipt = str(self._destination.receipt.path)
-            self._mark_staged(step, receipt)
+            self._mark_staged(step)
         with self._reporting:
             progress = self._reporter.progress
             progress.items_done += 1
@@ -320,11 +328,11 @@ class _Stager:
             self._reporter.update(at_once=True)
         self._release(work)
 
-    def _mark_staged(self, step: Step, receipt: str) -> None:
+    def _mark_staged(self, step: Step) -> None:
         if self._only_reads:
             return
         try:
-            self._admin.mark_staged(self._stream.address, step.epoch, [step.number], receipt)
+            self._admin.mark_staged(self._stream.address, step.epoch, [step.number], self._receipt)
         except PermissionDeniedError:
             # Whose reservation it is decides what may be dropped, not who takes a copy.
             self._only_reads = True

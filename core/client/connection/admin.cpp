@@ -230,6 +230,14 @@ Result<void> Admin::set_precious(const Address& address, const std::vector<std::
   return impl_->order(MessageType::precious_set, set, "stream " + address.path());
 }
 
+Result<void> Admin::drop_steps(const Address& address, const std::vector<std::uint64_t>& steps) {
+  wire::StepsDropT drop;
+  drop.reservation = address.reservation;
+  drop.stream = address.stream;
+  drop.steps = steps;
+  return impl_->order(MessageType::steps_drop, drop, "stream " + address.path());
+}
+
 Result<std::string> Admin::create_token(std::string_view reservation, bool reads, bool writes,
                                         std::uint64_t lifetime_s) {
   wire::TokenCreateT wish;

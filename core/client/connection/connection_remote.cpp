@@ -25,6 +25,7 @@ namespace {
 // Nobody needs longer messages before both have proved who they are.
 constexpr std::size_t greeting_bytes_max = 4096;
 constexpr std::int64_t data_open_timeout_ms = 10'000;
+constexpr ErrorCode stale_ticket = ErrorCode::permission_denied;
 constexpr std::int64_t silence_before_heartbeat_ns = std::int64_t{5} * 1'000'000'000;
 constexpr std::int64_t heartbeat_timeout_ms = 10'000;
 
@@ -99,35 +100,42 @@ Result<void> Connection::open_data(bool writes) {
   const std::lock_guard lock(data_mutex_);
   if (data_ && !data_->is_broken()) return {};
   data_.reset();
-  const Deadline deadline = Deadline::after_ms(data_open_timeout_ms);
-  ASSIGN_OR_RETURN(const Transport transport, environment_transport());
-  const bool by_fabric = transport == Transport::fabric;
-  wire::DataOpenT wish;
-  wish.writes = writes;
-  ASSIGN_OR_RETURN(const auto answer, call(MessageType::data_open, wish, MessageType::data_opened, deadline));
-  ASSIGN_OR_RETURN(const auto opened, protocol::body_of<wire::DataOpened>(answer));
-  ASSIGN_OR_RETURN(auto socket,
-                   fabric::connect_tcp(place_.remote->host, place_.remote->port, deadline, interruptible(interrupt_)));
-  // A connection for one question; then the socket is the path's.
-  Connection greeting(std::move(socket), place_, interrupt_);
-  greeting.socket_.set_body_bytes_max(greeting_bytes_max);
-  wire::DataHelloT hello;
-  hello.version = protocol::protocol_version;
-  hello.ticket = numbers_of(bytes_of(opened->ticket()));
-  if (by_fabric) hello.ticket.push_back(fabric::by_libfabric);
-  RETURN_IF_ERROR(greeting.call(MessageType::data_hello, hello, MessageType::done, deadline));
-  if (!by_fabric) {
-    data_ = std::make_unique<fabric::TcpClientPath>(greeting.socket_.release());
+  const auto attempt = [&]() -> Result<void> {
+    const Deadline deadline = Deadline::after_ms(data_open_timeout_ms);
+    ASSIGN_OR_RETURN(const Transport transport, environment_transport());
+    const bool by_fabric = transport == Transport::fabric;
+    wire::DataOpenT wish;
+    wish.writes = writes;
+    ASSIGN_OR_RETURN(const auto answer, call(MessageType::data_open, wish, MessageType::data_opened, deadline));
+    ASSIGN_OR_RETURN(const auto opened, protocol::body_of<wire::DataOpened>(answer));
+    ASSIGN_OR_RETURN(auto socket, fabric::connect_tcp(place_.remote->host, place_.remote->port, deadline,
+                                                      interruptible(interrupt_)));
+    // A connection for one question; then the socket is the path's.
+    Connection greeting(std::move(socket), place_, interrupt_);
+    greeting.socket_.set_body_bytes_max(greeting_bytes_max);
+    wire::DataHelloT hello;
+    hello.version = protocol::protocol_version;
+    hello.ticket = numbers_of(bytes_of(opened->ticket()));
+    if (by_fabric) hello.ticket.push_back(fabric::by_libfabric);
+    RETURN_IF_ERROR(greeting.call(MessageType::data_hello, hello, MessageType::done, deadline));
+    if (!by_fabric) {
+      data_ = std::make_unique<fabric::TcpClientPath>(greeting.socket_.release());
+      return {};
+    }
+    auto path =
+        fabric::FabricClientPath::open(greeting.socket_.release(), fabric::open_libfabric_endpoint, keep_waiting());
+    if (!path) {
+      if (path.error().where.empty()) path.error().where = place_.text();
+      return fail(std::move(path.error()));
+    }
+    data_ = std::move(*path);
     return {};
-  }
-  auto path =
-      fabric::FabricClientPath::open(greeting.socket_.release(), fabric::open_libfabric_endpoint, keep_waiting());
-  if (!path) {
-    if (path.error().where.empty()) path.error().where = place_.text();
-    return fail(std::move(path.error()));
-  }
-  data_ = std::move(*path);
-  return {};
+  };
+  auto made = attempt();
+  // A process that was stopped meanwhile finds that the ticket's time is over, or its own.
+  const bool too_late = !made && (made.error().code == ErrorCode::timeout || made.error().code == stale_ticket);
+  if (too_late && !is_broken()) made = attempt();
+  return made;
 }
 
 fabric::KeepWaiting Connection::keep_waiting() {

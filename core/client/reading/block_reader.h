@@ -41,6 +41,8 @@ class BlockReader {
   /// Like read_range, by way of the step's read-ahead if reads come one behind another.
   Result<void> read_short(std::uint64_t offset, std::span<std::byte> out);
   Result<void> read_piece(const format::Piece& piece, std::uint64_t offset, std::span<std::byte> out);
+  /// The same from a server on another node: many rows with one request (block_reader_remote.cpp).
+  Result<void> fetch_rows(std::span<const Row> rows, std::uint64_t row_bytes);
   Result<void> read_rows(std::span<const Row> rows, std::uint64_t row_bytes);
   /// Reads the whole block, checking it on the way; `out` null: only checks.
   Result<void> read_checked(std::byte* out);

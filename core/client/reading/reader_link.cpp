@@ -263,12 +263,12 @@ std::uint64_t ReaderLink::first_step() const {
   return first_step_;
 }
 
-Result<void> ReaderLink::fetch(const Pin& pin, const wire::Extent& extent, std::span<std::byte> out) {
+Result<void> ReaderLink::fetch(const Pin& pin, std::span<const wire::Extent> extents, std::span<std::byte> out) {
   RETURN_IF_ERROR(opening_process_.check());
   const ConnectionGuard guard([this] { give_up(); });
   wire::BytesGetT request;
   request.key = std::make_unique<wire::StepKey>(pin.step(), pin.epoch(), 0);
-  request.extents.push_back(extent);
+  request.extents.assign(extents.begin(), extents.end());
   std::optional<Deadline> deadline;
   while (true) {
     const Current now = current();

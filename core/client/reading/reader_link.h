@@ -130,8 +130,8 @@ class ReaderLink : public std::enable_shared_from_this<ReaderLink> {
 
   /// The server is on another node: bytes come by request.
   bool is_remote() const noexcept { return remote_; }
-  /// Bytes of a step's extent from such a server. They count after Pin::check_after_read().
-  Result<void> fetch(const Pin& pin, const wire::Extent& extent, std::span<std::byte> out);
+  /// Bytes of a step's extents, one behind another, from such a server. They count after Pin::check_after_read().
+  Result<void> fetch(const Pin& pin, std::span<const wire::Extent> extents, std::span<std::byte> out);
 
   SegmentCache& segments() noexcept { return segments_; }
   /// A segment by number, asked for where it is not here. corrupt if the server does not know it.

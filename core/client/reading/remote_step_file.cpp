@@ -12,7 +12,8 @@ tl::unexpected<Error> not_here() {
 
 Result<void> RemoteStepFile::read_at(std::uint64_t offset, std::span<std::byte> bytes) const {
   if (bytes.empty()) return {};
-  return pin_.link().fetch(pin_, wire::Extent(segment_, member_, 0, offset, bytes.size()), bytes);
+  const wire::Extent extent(segment_, member_, 0, offset, bytes.size());
+  return pin_.link().fetch(pin_, {&extent, 1}, bytes);
 }
 
 Result<void> RemoteStepFile::write_at(std::uint64_t, std::span<const std::byte>) {

@@ -13,12 +13,13 @@ using client::StepState;
 
 namespace {
 
-/// The block's bytes in memory of this process, from a server on another node.
+/// `bytes` of a block in memory of this process, from a server on another node: all of it, or the box.
 Result<std::shared_ptr<const client::Mapping>> fetched(const StepState& state, const StepState::BlockReference& block,
-                                                       std::uint64_t bytes) {
+                                                       std::uint64_t bytes, const client::BoxPair* box) {
   ASSIGN_OR_RETURN(auto memory, client::Mapping::of_memory(bytes));
   client::BlockReader reader(state);
-  const auto read = reader.read_whole(block, memory->bytes().data());
+  const auto read = box == nullptr ? reader.read_whole(block, memory->bytes().data())
+                                   : reader.read_box(block, *box, memory->bytes().data());
   // A step that is gone explains whatever else went wrong.
   RETURN_IF_ERROR(state.pin().check_after_read());
   RETURN_IF_ERROR(read);
@@ -79,8 +80,15 @@ Result<Step::View> Step::Impl::view(std::size_t variable, std::size_t block, con
   owner->state = state;
   View view;
   std::vector<format::Piece> pieces;
+  // A checksum is of the whole block.
+  const Verify verify = state->link().options().verify;
+  const bool checks = verify == Verify::read || (verify == Verify::first && !state->is_verified(reference));
+  const bool box_only = remote && !checks && box.count != info.blocks[block].count;
   if (remote) {
-    auto memory = fetched(*state, reference, place.bytes);
+    const Dimensions origin(box.count.size(), 0);
+    const client::BoxPair pair{box.count, info.blocks[block].count, box.start, box.count, origin};
+    const std::uint64_t bytes = box_only ? element_count(box.count) * element_size(info.type) : place.bytes;
+    auto memory = fetched(*state, reference, bytes, box_only ? &pair : nullptr);
     if (!memory) {
       memory.error().where =
           state->where() + ", variable " + info.name + ", block " + std::to_string(block) + ", " + memory.error().where;
@@ -108,12 +116,12 @@ Result<Step::View> Step::Impl::view(std::size_t variable, std::size_t block, con
     owner->mapping = std::move(mapping);
   }
 
-  const Dimensions& extents = info.blocks[block].count;
+  const Dimensions& extents = box_only ? box.count : info.blocks[block].count;
   view.strides_bytes.resize(extents.size());
   std::uint64_t stride = element_size(info.type);
   for (std::size_t d = extents.size(); d-- > 0;) {
     view.strides_bytes[d] = static_cast<std::int64_t>(stride);
-    view.data += box.start[d] * stride;
+    if (!box_only) view.data += box.start[d] * stride;
     stride *= extents[d];
   }
   view.owner = std::move(owner);

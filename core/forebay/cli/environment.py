@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 import forebay
+from forebay.cli.arguments import stream_names
 from forebay.cli.chosen import chosen
 from forebay.cli.output import JsonOption, print_json
 from forebay.records import Address
@@ -29,7 +30,12 @@ def register(app: typer.Typer) -> None:
 
 def print_environment(
     stream: Annotated[
-        str | None, typer.Argument(metavar="RES/STREAM", help="Also set $FOREBAY_STREAM to this stream.")
+        str | None,
+        typer.Argument(
+            metavar="RES/STREAM",
+            help="Also set $FOREBAY_STREAM to this stream.",
+            autocompletion=stream_names,
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

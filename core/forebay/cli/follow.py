@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import sys
+from collections.abc import Callable, Coroutine
 from typing import Annotated, Any
 
 import typer
@@ -17,12 +18,13 @@ from rich.text import Text
 import forebay
 from forebay.cli.arguments import StreamArgument
 from forebay.cli.chosen import chosen
+from forebay.cli.ensemble_commands import EnsembleCommands
 from forebay.cli.failures import ExitStatus
 from forebay.cli.following import TimeoutOption, tells_interruption
 from forebay.cli.output import JsonOption, error_console, print_json
-from forebay.cli.step_commands import StepCommands
+from forebay.cli.step_commands import CommandTurns, StepCommands
+from forebay.ensemble import StreamPattern
 from forebay.errors import InvalidArgumentError, NotFoundError
-from forebay.follower import Follower
 from forebay.records import Address
 
 __all__ = ["register"]
@@ -57,7 +59,7 @@ def follow(
             _EXEC,
             metavar="COMMAND...",
             help="The program and its arguments, up to the end of the line. {step} becomes the step's number, "
-            "{address} its address, forebay://RES/STREAM@STEP.",
+            "{address} its address, forebay://RES/STREAM@STEP, {stream} the stream's name.",
         ),
     ],
     consumer: Annotated[
@@ -70,6 +72,16 @@ def follow(
         bool, typer.Option("--latest", help="Take the newest step each time, and skip those in between.")
     ] = False,
     jobs: Annotated[int, typer.Option("--jobs", min=1, metavar="N", help="Run up to N commands at once.")] = 1,
+    members: Annotated[
+        int | None,
+        typer.Option(
+            "--members",
+            min=1,
+            metavar="N",
+            help="With a pattern: end when N streams have joined and all have ended. Default: when all that are there "
+            "have ended.",
+        ),
+    ] = None,
     timeout_seconds: TimeoutOption = None,
     as_json: JsonOption = False,
 ) -> int:
@@ -78,19 +90,22 @@ def follow(
     A step is done when its command ended with status 0. If one fails, no further one begins, and the exit status is 1:
     the same line then continues at the step that failed. It continues where it was, too, if it is killed. While a
     command runs, its step is kept. With --json, what the commands print goes to standard error.
+
+    A pattern, 'RES/member-*' in quotes, follows all streams whose names match; those that begin meanwhile join.
     """
+    if StreamPattern.is_one(stream):
+        return _follow_all(stream, words, consumer, every, latest, jobs, members, timeout_seconds, as_json)
+    if members is not None:
+        raise InvalidArgumentError("--members is for a pattern of streams, for example 'run1/member-*'")
     address = Address.parse(stream)
     if address.step is not None:
         raise InvalidArgumentError(f"{stream!r} names a step: name the stream, {address.path}")
-    if not consumer:
-        raise InvalidArgumentError("--consumer names nobody: give a name under which the position is kept")
-    if shutil.which(words[0]) is None:
-        raise NotFoundError(f"there is no program {words[0]!r} that can be run; see what stands after {_EXEC}")
+    _check(words, consumer)
     commands = StepCommands(
         words,
         f"forebay://{address.server}/{address.path}" if address.server else f"forebay://{address.path}",
         _environment(),
-        jobs=jobs,
+        turns=CommandTurns(jobs),
         every=every,
         output=sys.stderr.fileno() if as_json else None,
     )
@@ -99,9 +114,8 @@ def follow(
         source.follow(consumer, timeout=timeout_seconds, ack="manual", latest_only=latest) as follower,
         tells_interruption() as outcome,
     ):
-        if (number := asyncio.run(_until_ended(commands, follower))) is not None:
-            _say(f"ended by {signal.Signals(number).name}; the same line continues where it was")
-            return 128 + number
+        if (number := asyncio.run(_until_ended(lambda: commands.follow(follower)))) is not None:
+            return _ended_by(number)
     for failure in commands.failures[:_FAILURES_SHOWN]:
         _say(f"error: step {failure.step}: {failure.reason}; the same line continues at the first step not done")
     if as_json:
@@ -120,10 +134,74 @@ def follow(
     return int(ExitStatus.ERROR if commands.failures else outcome.status)
 
 
-async def _until_ended(commands: StepCommands, follower: Follower) -> int | None:
+def _follow_all(
+    pattern: str,
+    words: list[str],
+    consumer: str,
+    every: int,
+    latest: bool,
+    jobs: int,
+    members: int | None,
+    timeout_seconds: float | None,
+    as_json: bool,
+) -> int:
+    wanted = StreamPattern.parse(pattern)
+    _check(words, consumer)
+    commands = EnsembleCommands(
+        wanted,
+        words,
+        _environment(),
+        instance=chosen(),
+        consumer=consumer,
+        jobs=jobs,
+        every=every,
+        latest=latest,
+        members=members,
+        timeout=timeout_seconds,
+        output=sys.stderr.fileno() if as_json else None,
+    )
+    with tells_interruption() as outcome:
+        if (number := asyncio.run(_until_ended(commands.follow))) is not None:
+            return _ended_by(number)
+    for failure in commands.failures[:_FAILURES_SHOWN]:
+        _say(
+            f"error: {failure.stream}, step {failure.step}: {failure.reason}; the same line continues at the first "
+            "step not done"
+        )
+    streams = {name: done.last for name, done in sorted(commands.of_streams.items())}
+    if as_json:
+        print_json(
+            {
+                "streams": streams,
+                "consumer": consumer,
+                "succeeded": commands.succeeded,
+                "failed": [
+                    {"stream": failure.stream, "step": failure.step, "reason": failure.reason}
+                    for failure in commands.failures
+                ],
+            }
+        )
+    else:
+        _say(f"{wanted}: {len(streams)} streams, {commands.succeeded} commands succeeded; consumer {consumer}")
+    return int(ExitStatus.ERROR if commands.failures else outcome.status)
+
+
+def _check(words: list[str], consumer: str) -> None:
+    if not consumer:
+        raise InvalidArgumentError("--consumer names nobody: give a name under which the position is kept")
+    if shutil.which(words[0]) is None:
+        raise NotFoundError(f"there is no program {words[0]!r} that can be run; see what stands after {_EXEC}")
+
+
+def _ended_by(number: int) -> int:
+    _say(f"ended by {signal.Signals(number).name}; the same line continues where it was")
+    return 128 + number
+
+
+async def _until_ended(work: Callable[[], Coroutine[Any, Any, None]]) -> int | None:
     """The signal that ended it; None: the stream, or a command that failed."""
     received: list[int] = []
-    running = asyncio.create_task(commands.follow(follower))
+    running = asyncio.create_task(work())
 
     def end(number: int) -> None:
         received.append(number)

@@ -29,6 +29,7 @@ from forebay.cli import (
     shares,
     streams,
     tail,
+    ticket,
     token,
     watch,
 )
@@ -119,6 +120,7 @@ for commands in (
     follow,
     watch,
     maintenance,
+    ticket,
     token,
     environment,
     config,

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 import forebay
+from forebay.cli.arguments import ReservationArgument
 from forebay.cli.chosen import chosen
 from forebay.cli.output import JsonOption, console, print_json
 from forebay.cli.streams import check_reservation
@@ -25,7 +26,7 @@ def register(app: typer.Typer) -> None:
 
 
 def share(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The reservation's name.")],
+    name: ReservationArgument,
     rights: Annotated[
         Rights, typer.Option(help="read: its streams and files; write: change them, too; none: take both away.")
     ],

@@ -10,12 +10,13 @@ import os
 import signal
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal
 
 from forebay.follower import Follower
 from forebay.step import Step
 
-__all__ = ["Failure", "StepCommands"]
+__all__ = ["CommandTurns", "Failure", "StepCommands"]
 
 _PR_SET_PDEATHSIG = 1
 _END_SECONDS_MAX = 10.0
@@ -25,8 +26,25 @@ _END_SECONDS_MAX = 10.0
 class Failure:
     """A command that did not succeed."""
 
+    stream: str
     step: int
     reason: str
+
+
+@dataclass
+class CommandTurns:
+    """What the commands of one command line share, of one stream or of many: how many run, and which failed."""
+
+    jobs: int
+    failures: list[Failure] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.running = asyncio.Semaphore(self.jobs)
+        self.failed = asyncio.Event()
+
+    def note(self, failure: Failure) -> None:
+        self.failures.append(failure)
+        self.failed.set()
 
 
 @dataclass
@@ -49,13 +67,14 @@ class StepCommands:
     Parameters
     ----------
     words : sequence of str
-        The command; ``{step}`` and ``{address}`` in it are replaced by the step's number and address.
+        The command; ``{step}``, ``{address}`` and ``{stream}`` in it are replaced by the step's number, its address,
+        and the stream's name.
     address : str
         Of the stream, as a command takes it.
     environment : mapping
         What the commands run with.
-    jobs : int
-        How many run at once.
+    turns : CommandTurns
+        Shared with the commands for other streams.
     every : int
         Steps that it does not divide are passed without a command.
     output : int, optional
@@ -68,21 +87,25 @@ class StepCommands:
         address: str,
         environment: Mapping[str, str],
         *,
-        jobs: int = 1,
+        turns: CommandTurns,
         every: int = 1,
         output: int | None = None,
     ) -> None:
         self._words = words
         self._address = address
         self._environment = dict(environment)
-        self._jobs = jobs
+        self._turns = turns
         self._every = every
         self._output = output
         self._die_with_parent = _dying_with_parent()
         self._passages: deque[_Passage] = deque()
         self.succeeded = 0  #: commands that ended with status 0
-        self.failures: list[Failure] = []
         self.last: int | None = None  #: the last step that the cursor has passed
+
+    @property
+    def failures(self) -> list[Failure]:
+        """Of all streams."""
+        return self._turns.failures
 
     async def follow(self, follower: Follower) -> None:
         """Until the stream ends or a command fails.
@@ -93,6 +116,7 @@ class StepCommands:
         coming: asyncio.Task[Step] | None = None
         ending: BaseException | None = None
         held: Step | None = None
+        failed = asyncio.create_task(self._turns.failed.wait())
         try:
             while True:
                 self._pass_on(follower)
@@ -103,15 +127,17 @@ class StepCommands:
                     held = None
                     continue
                 asks = ending is None and held is None and not self.failures
-                if coming is None and asks and len(running) < self._jobs:
+                if coming is None and asks and len(running) < self._turns.jobs:
                     coming = asyncio.create_task(follower.__anext__())
                 if coming is not None and self.failures:
                     coming.cancel()
-                waited_for: list[asyncio.Task[str] | asyncio.Task[Step]] = [*running]
+                waited_for: list[asyncio.Task[str] | asyncio.Task[Step] | asyncio.Task[Literal[True]]] = [*running]
                 if coming is not None:
                     waited_for.append(coming)
                 if not waited_for:
                     break
+                if not self.failures:
+                    waited_for.append(failed)
                 await asyncio.wait(waited_for, return_when=asyncio.FIRST_COMPLETED)
                 if coming is None or not coming.done():
                     continue
@@ -126,6 +152,7 @@ class StepCommands:
                     else:
                         self._begin(step)
         finally:
+            failed.cancel()
             await self._end(coming)
         if ending is not None and not isinstance(ending, StopAsyncIteration):
             raise ending
@@ -143,17 +170,22 @@ class StepCommands:
             step.release()
 
     async def _run(self, number: int) -> str:
-        reason = await self._run_command(number)
-        if reason:
-            self.failures.append(Failure(number, reason))
-        else:
-            self.succeeded += 1
+        async with self._turns.running:
+            if self.failures:
+                return "not run, because another command failed"
+            reason = await self._run_command(number)
+            if reason:
+                self._turns.note(Failure(self._address.rpartition("/")[2], number, reason))
+            else:
+                self.succeeded += 1
         return reason
 
     async def _run_command(self, number: int) -> str:
         """Why it failed; empty: it did not."""
         words = [
-            word.replace("{step}", str(number)).replace("{address}", f"{self._address}@{number}")
+            word.replace("{step}", str(number))
+            .replace("{address}", f"{self._address}@{number}")
+            .replace("{stream}", self._address.rpartition("/")[2])
             for word in self._words
         ]
         try:

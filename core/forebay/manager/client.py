@@ -86,6 +86,10 @@ class ManagerClient(Closing):
         """Destroys a reservation; says whether it existed, and else which names are near."""
         return self._ask("DELETE", f"/reservations/{quote(name, safe='')}", query={"force": force})
 
+    def reservations(self) -> list[Json]:
+        """The caller's reservations, as they were asked for."""
+        return self._ask_list("GET", "/reservations")
+
     def pools(self) -> list[Json]:
         """The pools, with what of each is free."""
         return self._ask_list("GET", "/pools")

@@ -27,6 +27,9 @@ class StepsJob:
     accept_gaps: bool = False  #: chosen steps that retention dropped before they could be read are no failure
     mark_partial: bool = False  #: steps count as staged even if only some of their variables were taken
     replace: bool = False  #: outputs of other streams, or of nobody known, may be replaced
+    into: str = (
+        ""  #: name of one output in the directory that is to have all steps; empty: each step has one of its own
+    )
 
     kind = "steps"
 

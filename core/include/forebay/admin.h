@@ -206,6 +206,11 @@ class Admin {
   /// only have been.
   Result<void> set_precious(const Address& address, const std::vector<std::uint64_t>& steps, bool precious);
 
+  /// Drops steps by number, whatever retention says. refused for one that is precious and not staged out, that a reader
+  /// holds or that a named consumer has not passed: then none is dropped. Steps that are gone are ignored; not_found
+  /// for one that was never there.
+  Result<void> drop_steps(const Address& address, const std::vector<std::uint64_t>& steps);
+
   /// A token with which the caller may use the reservation from another node: text for a file of mode 0600.
   Result<std::string> create_token(std::string_view reservation, bool reads, bool writes, std::uint64_t lifetime_s);
 

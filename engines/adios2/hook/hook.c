@@ -143,7 +143,7 @@ static void load_cxx_beside(const char* core_path) {
 static void* plugin_symbol(const char* core_path, const char* symbol, const char* name) {
   const char* path = getenv("FOREBAY_RUN_PLUGIN");
   if (path == NULL || *path == '\0')
-    fail("Forebay: Open of %s: FOREBAY_RUN_PLUGIN does not name the plugin; start the program by `forebay run`", name);
+    fail("Forebay: %s cannot become a stream: FOREBAY_RUN_PLUGIN names no plugin; start the program with `forebay run`", name);
   void* plugin = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (plugin == NULL) {
     load_cxx_beside(core_path);
@@ -151,13 +151,13 @@ static void* plugin_symbol(const char* core_path, const char* symbol, const char
   }
   if (plugin == NULL) {
     fail(
-        "Forebay: Open of %s was asked for, but the plugin cannot be loaded: %s. It must be built for this ADIOS2; "
-        "$FOREBAY_ADIOS2_LIBRARY names another build of it",
+        "Forebay: %s cannot become a stream: the plugin cannot be loaded: %s. It must be built for this ADIOS2; set "
+        "FOREBAY_ADIOS2_LIBRARY to such a build",
         name, dlerror());
   }
   void* function = dlsym(plugin, symbol);
   if (function == NULL)
-    fail("Forebay: Open of %s was asked for, but the plugin %s is of another version of Forebay than `forebay run`",
+    fail("Forebay: %s cannot become a stream: the plugin %s and `forebay run` come from different versions of Forebay",
          name, path);
   return function;
 }
@@ -169,8 +169,8 @@ static void check_version(forebay_real_open real, const char* name, Dl_info* cor
   if (object != NULL) dlclose(object);
   if (version != NULL && forebay_knows_adios2(version)) return;
   fail(
-      "Forebay: Open of %s was asked for, but this ADIOS2 (%s, version %s) is not one that forebay run knows. Use "
-      "ADIOS2 2.12.1, or set the engine in XML (docs/adios2.md)",
+      "Forebay: %s cannot become a stream: forebay run does not know this ADIOS2 (%s, version %s). Use ADIOS2 2.12.1, or "
+      "set the engine in XML (docs/adios2.md)",
       name, core->dli_fname == NULL ? "unknown" : core->dli_fname, version == NULL ? "unknown" : version);
 }
 
@@ -200,7 +200,7 @@ static int is_asked_for(forebay_real_open real, void* io, const char* name) {
 void* forebay_hooked_open(void* io, const struct string_head* name, int mode, void* communicator, const char* metadata,
                           size_t metadata_bytes) {
   const forebay_real_open real = find_real(__builtin_return_address(0));
-  if (real == NULL) fail("Forebay: the preloaded hook does not find the ADIOS2 that it stands in front of");
+  if (real == NULL) fail("Forebay: the library that forebay run preloads cannot find the IO::Open of this ADIOS2");
   report("open");
   const struct forebay_open_call call = {FOREBAY_OPEN_CALL_VERSION, name->data, name->bytes, mode};
   const struct forebay_open_call* const outer = current_open;

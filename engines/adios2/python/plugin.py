@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import forebay
+from forebay.records import TICKET_SUFFIX
 
 __all__ = [
     "IO",
@@ -96,7 +97,7 @@ def configure(io: IO, stream: str, **parameters: str | float | bool) -> None:
     io : adios2.IO
         It may be configured anew between two opens; each engine keeps the stream that it opened.
     stream : str
-        The stream's address.
+        The stream's address, or the path of its ticket.
     parameters : str, float or bool
         Engine parameters by their names in docs/adios2-parameters.md (``Consumer="render"``), or the same in snake case
         (``consumer="render"``).
@@ -108,7 +109,11 @@ def configure(io: IO, stream: str, **parameters: str | float | bool) -> None:
     NotFoundError
         The plugin is not there.
     """
-    forebay.Address.parse(stream)
+    address = forebay.Address.parse(stream)
+    if stream.endswith(TICKET_SUFFIX):
+        if address.step is not None:
+            raise forebay.InvalidArgumentError("ADIOS2 opens streams, and the ticket is for a step", stream)
+        stream = f"forebay://{address.server}/{address}" if address.server else str(address)
     io.set_engine("Plugin")
     io.set_parameter("PluginName", _PLUGIN_NAME)
     io.set_parameter("PluginLibrary", _library_parameter())

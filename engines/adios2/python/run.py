@@ -102,7 +102,7 @@ def run(
         )
         return status or EXIT_NONE_OPENED
     if opened and unmatched:
-        _tell("nothing was opened that fits " + ", ".join(unmatched))
+        _tell("the program opened nothing that matches " + ", ".join(unmatched))
     return status
 
 
@@ -124,7 +124,7 @@ def prepared_environment(
     """
     if not names and not ios:
         raise forebay.InvalidArgumentError(
-            "nothing says what should go to Forebay; give --engine-for GLOB or --engine-for-io GLOB"
+            "no pattern says which files become streams; give --engine-for GLOB or --engine-for-io GLOB"
         )
     for glob in [*names, *ios]:
         if not glob or "\n" in glob:
@@ -135,7 +135,7 @@ def prepared_environment(
         variables["FOREBAY_STREAM"] = f"{reservation}/{{name}}"
     elif not inherited.get("FOREBAY_STREAM"):
         raise forebay.InvalidArgumentError(
-            "nothing says which streams are meant; give --reservation RES, or set FOREBAY_STREAM=RES/{name}"
+            "no reservation is given; give --reservation RES, or set FOREBAY_STREAM=RES/{name}"
         )
     if run_id is not None:
         if not run_id or "\0" in run_id:
@@ -181,10 +181,10 @@ def _run_child(command: Sequence[str], variables: Mapping[str, str]) -> int:
             preexec_fn=die_with_parent,
         )
     except FileNotFoundError:
-        _tell(f"no such program: {command[0]}")
+        _tell(f"there is no program {command[0]}")
         return _EXIT_NOT_FOUND
     except PermissionError:
-        _tell(f"not a program that may be run: {command[0]}")
+        _tell(f"{command[0]} cannot be executed: it is a folder, or its permissions forbid it")
         return _EXIT_NOT_EXECUTABLE
     # Ctrl-C at a terminal reaches the program as well: it decides what comes of it.
     previous = {signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN)}

@@ -29,9 +29,17 @@ def computing_in_place() -> Suite:
     """64 MiB that one process fills and another sums, from `allocate` to views, against a ring of shared memory."""
     return Suite(
         name="in-place",
-        cases=[Case("forebay", _forebay_in_place), Case("shared memory", _shared_memory)],
+        cases=[
+            Case("forebay", _forebay_in_place),
+            # The ring takes neither.
+            Case("without", functools.partial(_forebay_in_place, checksums=False, statistics=False)),
+            Case("shared memory", _shared_memory),
+        ],
         rows=[
-            Row("allocate, fill, view, sum of 64 MiB", "shared memory", "forebay", "shared memory", "step_seconds", 0.7)
+            Row(
+                "allocate, fill, view, sum of 64 MiB", "shared memory", "forebay", "shared memory", "step_seconds", 0.7
+            ),
+            Row("without checksums and statistics", "shared memory", "without", "shared memory", "step_seconds"),
         ],
         repetitions=3,
         best_of=2,
@@ -75,10 +83,10 @@ def _views(size_bytes: int, bench: Workbench) -> Figures:
         return figures
 
 
-def _forebay_in_place(bench: Workbench) -> Figures:
+def _forebay_in_place(bench: Workbench, **options: bool) -> Figures:
     steps = bench.steps(24, 10) + _WARMUP
     with bench.instance(16 * _STEP_BYTES) as instance:
-        return _two_processes(steps, _fill_stream, _sum_stream, (instance.address(),))
+        return _two_processes(steps, _fill_stream, _sum_stream, (instance.address(), options))
 
 
 def _shared_memory(bench: Workbench) -> Figures:
@@ -115,9 +123,10 @@ def _two_processes(
     return {"step_seconds": (times[-1] - times[_WARMUP - 1]) / (steps - _WARMUP)}
 
 
-def _fill_stream(steps: int, _ready: Any, address: str) -> None:
+def _fill_stream(steps: int, _ready: Any, address: str, options: dict[str, Any]) -> None:
     # The reader is there before the first step, and `last:4` holds as many steps as the ring has beside the filled one.
-    with forebay.open(address, mode="w", retention="last:4,consumers:sum", rendezvous_readers=1) as stream:
+    retention = "last:4,consumers:sum"
+    with forebay.open(address, mode="w", retention=retention, rendezvous_readers=1, **options) as stream:
         for number in range(steps):
             with stream.step() as step:
                 array = step.allocate("u", (_STEP_BYTES // 8,), np.float64)
@@ -125,7 +134,7 @@ def _fill_stream(steps: int, _ready: Any, address: str) -> None:
                 del array
 
 
-def _sum_stream(steps: int, told: Any, _ready: Any, address: str) -> None:
+def _sum_stream(steps: int, told: Any, _ready: Any, address: str, _options: dict[str, Any]) -> None:
     with forebay.open(address, timeout=60) as stream, stream.follow("sum", timeout=60) as follower:
         for number in range(steps):
             step = next(follower)

@@ -154,6 +154,14 @@ TEST_F(EngineFinishedStream, is_read_before_any_step_is_begun_as_restarts_do) {
   std::vector<int> read;
   reader.Get(field, read, Mode::Sync);
   EXPECT_EQ(read, (std::vector<int>{13, 13, 13}));
+  // Its steps are counted among those that have it: step 0 has not.
+  auto late = in.InquireVariable<int>("late");
+  ASSERT_TRUE(late);
+  EXPECT_EQ(late.Steps(), 3U);
+  late.SetStepSelection({0, 1});
+  int value = 0;
+  reader.Get(late, value, Mode::Sync);
+  EXPECT_EQ(value, 11);
   reader.Close();
 }
 

@@ -15,7 +15,7 @@ from forebay.cli.root import app
 from forebay.cli.shared_options import ROOT_OPTION
 
 #: What answers with the output and the exit status of another program.
-WITHOUT_JSON = {"forebay run"}
+WITHOUT_JSON = {"forebay run", "forebay cluster exec"}
 
 ROOT: Any = typer.main.get_command(app)
 

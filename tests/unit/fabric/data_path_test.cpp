@@ -207,6 +207,29 @@ TEST_P(DataPathTest, a_client_that_takes_nothing_keeps_nobody_waiting) {
   }
 }
 
+TEST_P(DataPathTest, a_link_that_falls_silent_is_given_up_by_both_ends) {
+  if (!is_fake()) GTEST_SKIP() << "a real link does not fall silent at will";
+  Path path = connect();
+  ASSERT_TRUE(path.client);
+  std::vector<std::byte> out(4 * mib);
+  ASSERT_TRUE(path.server->send(transfer(1, {{0, out.size()}})));
+  ASSERT_TRUE(path.client->receive(1, out, wait_on));
+  path.wire->fall_silent();
+  ASSERT_TRUE(path.server->send(transfer(2, {{0, out.size()}})));
+  // What a connection does when its heartbeat is not answered.
+  int asked = 0;
+  const auto lost = path.client->receive(2, out, [&]() -> Result<void> {
+    if (++asked < 3) return {};
+    return fail(ErrorCode::disconnected, "the server does not answer");
+  });
+  ASSERT_FALSE(lost);
+  EXPECT_EQ(lost.error().code, ErrorCode::disconnected);
+  EXPECT_TRUE(path.client->is_broken());
+  path.client.reset();
+  path.server->close();
+  EXPECT_EQ(ends_.wait_for(1).code, ErrorCode::disconnected);
+}
+
 TEST_P(DataPathTest, paths_are_bounded_and_those_that_ended_do_not_count) {
   std::vector<Path> paths;
   for (int count = 0; count < 16; ++count) paths.push_back(connect());
@@ -219,7 +242,7 @@ TEST_P(DataPathTest, paths_are_bounded_and_those_that_ended_do_not_count) {
   EXPECT_FALSE(data_.is_full(by_fabric()));
 }
 
-INSTANTIATE_TEST_SUITE_P(networks, DataPathTest, ::testing::Values("tcp", "libfabric"),
+INSTANTIATE_TEST_SUITE_P(networks, DataPathTest, ::testing::Values("tcp", "libfabric", "bad_tcp", "bad_fabric"),
                          [](const auto& network) { return network.param; });
 
 }  // namespace

@@ -2,6 +2,7 @@
 // Both ends of a data path in one process, over each kind of network that there is: what a path promises holds for all.
 #pragma once
 
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
@@ -22,6 +23,7 @@
 #include "fabric/tcp_client_path.h"
 #include "tests/support/randomness.h"
 #include "tests/support/temporary_directory.h"
+#include "tests/unit/fabric/fake_network.h"
 
 namespace forebay::testing {
 
@@ -74,14 +76,16 @@ class Ends {
   std::vector<Error> all_;
 };
 
-/// Its parameter is the network: "tcp", or "libfabric", whose own `tcp` it uses.
+/// Its parameter is the network: "tcp"; "libfabric", whose own `tcp` it uses; "bad_tcp" and "bad_fabric", each path
+/// over the fake network and its weather.
 class PathTest : public ::testing::TestWithParam<std::string> {
  protected:
   static constexpr std::uint64_t file_bytes = 8 * mib;
 
   struct Path {
-    std::unique_ptr<fabric::ClientPath> client;
-    std::shared_ptr<fabric::ServerPath> server;
+    std::shared_ptr<FakeWire> wire = nullptr;  // of the fake network; outlives the client
+    std::unique_ptr<fabric::ClientPath> client = nullptr;
+    std::shared_ptr<fabric::ServerPath> server = nullptr;
   };
 
   void SetUp() override {
@@ -97,17 +101,28 @@ class PathTest : public ::testing::TestWithParam<std::string> {
     ASSERT_TRUE(file_->write_at(0, content_));
   }
 
-  bool by_fabric() const { return GetParam() != "tcp"; }
+  bool by_fabric() const { return GetParam() == "libfabric" || GetParam() == "bad_fabric"; }
+  bool is_fake() const { return GetParam().starts_with("bad_"); }
 
-  fabric::EndpointMaker endpoints() const { return fabric::open_libfabric_endpoint; }
+  fabric::EndpointMaker endpoints() { return is_fake() ? network_.endpoints() : fabric::open_libfabric_endpoint; }
+
+  /// The two ends of a connection, through the fake network where that is wanted.
+  SocketPair sockets(Path& path) {
+    SocketPair near = SocketPair::make();
+    if (!is_fake()) return near;
+    SocketPair far = SocketPair::make();
+    ::fcntl(far.client.get(), F_SETFL, ::fcntl(far.client.get(), F_GETFL) & ~O_NONBLOCK);
+    path.wire = network_.relay(std::move(near.server), std::move(far.client));
+    return {std::move(near.client), std::move(far.server)};
+  }
 
   Path connect(std::shared_ptr<fabric::WriteWindow> window = nullptr) {
-    auto sockets = SocketPair::make();
+    Path path;
+    auto sockets = this->sockets(path);
     std::optional<fabric::FabricChoice> choice;
     if (by_fabric()) choice = {"tcp", endpoints()};
     auto server = data_.serve(std::move(sockets.server), std::move(window), std::move(choice), ends_.hook());
     EXPECT_TRUE(server);
-    Path path;
     path.server = std::move(*server);
     if (!by_fabric()) {
       path.client = std::make_unique<fabric::TcpClientPath>(std::move(sockets.client));
@@ -135,6 +150,7 @@ class PathTest : public ::testing::TestWithParam<std::string> {
     return made;
   }
 
+  FakeNetwork network_{Weather{}, test_seed()};  // outlives all endpoints
   TemporaryDirectory directory_;
   std::vector<std::byte> content_;
   std::shared_ptr<File> file_;

@@ -13,13 +13,14 @@ from forebay.errors import BusyError, NotFoundError, RefusedError
 from forebay.workflows.manager.attachment_table import AttachmentKind, AttachmentRow, AttachmentTable
 from forebay.workflows.manager.database import Database, ReservationRow
 from forebay.workflows.manager.states import ReservationState
+from tests.support.manager_database import new_database
 
 HOUR_NS = 3600 * 10**9
 
 
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[Database]:
-    opened = Database(tmp_path / "manager.sqlite")
+    opened = Database(new_database(tmp_path / "manager.sqlite"))
     for name, persistent in (("run1", False), ("kept", True)):
         opened.put_reservation(
             ReservationRow(name, 1, persistent, "striped", "scratch", 7, 7, state=ReservationState.PRESENT)

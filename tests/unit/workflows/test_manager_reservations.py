@@ -31,6 +31,7 @@ from forebay.workflows.manager.database import Database, ReservationRow
 from forebay.workflows.manager.reservations import Reservations
 from forebay.workflows.manager.server_link import ServerLink
 from forebay.workflows.manager.states import ReservationState
+from tests.support.manager_database import new_database
 
 POOL_BYTES = 100
 
@@ -152,7 +153,7 @@ def server() -> FakeServer:
 
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[Database]:
-    opened = Database(tmp_path / "manager.sqlite")
+    opened = Database(new_database(tmp_path / "manager.sqlite"))
     yield opened
     opened.close()
 
@@ -278,8 +279,8 @@ def test_going_down_destroys_what_is_not_persistent(reservations: Reservations, 
 class FullDatabase(Database):
     """Of the changes to come, counted from 1, those in `refused` find the disk full."""
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
+    def __init__(self, place: Path | str) -> None:
+        super().__init__(place)
         self.refused: set[int] = set()
         self.changes = 0
 
@@ -297,7 +298,7 @@ class FullDatabase(Database):
 
 @pytest.fixture
 def full(tmp_path: Path) -> Iterator[FullDatabase]:
-    opened = FullDatabase(tmp_path / "full.sqlite")
+    opened = FullDatabase(new_database(tmp_path / "full.sqlite"))
     yield opened
     opened.close()
 

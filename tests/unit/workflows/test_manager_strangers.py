@@ -13,6 +13,7 @@ import pytest
 
 from forebay.workflows.manager.api import build_api
 from forebay.workflows.manager.peer import Peer
+from forebay.workflows.manager.slow_calls import SlowCalls
 
 
 class _Reservations:
@@ -27,7 +28,7 @@ class _Reservations:
 
 def _create_as(uid: int, *, shared: bool) -> tuple[int, dict[str, Any]]:
     unused = cast(Any, None)
-    api = build_api(unused, unused, cast(Any, _Reservations()), unused, Path("/root"), lambda: None, shared=shared)
+    parts = (unused, unused, cast(Any, _Reservations()), unused)
     body = json.dumps({"name": "run1", "capacity": "16MiB"}).encode()
     sent: list[dict[str, Any]] = []
 
@@ -45,7 +46,14 @@ def _create_as(uid: int, *, shared: bool) -> tuple[int, dict[str, Any]]:
         "headers": [(b"content-type", b"application/json")],
         "state": {"peer": Peer(1, uid, uid)},
     }
-    asyncio.run(api(scope, receive, send))
+
+    async def call() -> None:
+        slow_calls = SlowCalls()
+        api = build_api(*parts, slow_calls, Path("/root"), lambda: None, shared=shared)
+        await api(scope, receive, send)
+        slow_calls.close()
+
+    asyncio.run(call())
     told = b"".join(message.get("body", b"") for message in sent)
     return sent[0]["status"], json.loads(told)
 

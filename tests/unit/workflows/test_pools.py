@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from forebay.errors import InvalidArgumentError, NoSpaceError, PermissionDeniedError
 from forebay.workflows.manager.admission import Ask, FullError, Holdings, admit, estimated_end_ns
-from forebay.workflows.manager.database import Database, ReservationRow
+from forebay.workflows.manager.database import Database, Held, ReservationRow
 from forebay.workflows.manager.pool_settings import PoolSettings, Who
 from forebay.workflows.manager.queue_table import QueueRow, QueueTable
+from tests.support.manager_database import new_database
 
 ADA, BEN = Who(1001, "ada", frozenset({"climate"})), Who(1002, "ben", frozenset({"guests"}))
 TABLES: dict[str, Any] = {
@@ -56,7 +57,7 @@ def try_to_admit(
     admit(
         Ask(pool, account, size_bytes, who),
         settings=SETTINGS,
-        holdings=Holdings(SETTINGS, rows),
+        holdings=Holdings(SETTINGS, [Held(row.pool, row.account, row.owner_uid, row.capacity_bytes) for row in rows]),
         server_bytes=server_bytes,
         server_free_bytes=server_bytes - sum(row.capacity_bytes for row in rows),
         before=before,
@@ -117,6 +118,7 @@ def test_what_is_not_configured_is_refused() -> None:
             PoolSettings.from_configuration(tables, Path("forebay.toml"))
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.tuples(st.integers(1, 60), st.sampled_from(["", "fast"]), st.sampled_from([ADA, BEN])), max_size=30))
 def test_no_byte_is_granted_twice(wishes: list[tuple[int, str, Who]]) -> None:
     rows: list[ReservationRow] = []
@@ -138,7 +140,7 @@ def test_the_estimate_is_when_enough_has_ended(missing: int, end: int | None) ->
 
 @pytest.fixture
 def queue(tmp_path: Path) -> Iterator[QueueTable]:
-    database = Database(tmp_path / "manager.sqlite")
+    database = Database(new_database(tmp_path / "manager.sqlite"))
     yield QueueTable(database)
     database.close()
 

@@ -82,6 +82,10 @@ class MalformedTest : public ServerTest {
     precious.reservation = "res";
     precious.stream = "flow";
     precious.steps = {0};
+    wire::StepsDropT drop;
+    drop.reservation = "res";
+    drop.stream = "flow";
+    drop.steps = {0};
     wire::SpaceRequestT space;
     space.bytes = 8192;
     wire::PartT part;
@@ -119,6 +123,7 @@ class MalformedTest : public ServerTest {
     add(MessageType::retention_set, retention);
     add(MessageType::staged_mark, staged);
     add(MessageType::precious_set, precious);
+    add(MessageType::steps_drop, drop);
     add(MessageType::audit_query, wire::AuditQueryT());
     wire::TokenCreateT token;
     token.reservation = "res";

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tickets: files that stand for streams and steps."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import forebay
+
+
+@pytest.fixture
+def flow(reservation: str) -> str:
+    with forebay.open(f"{reservation}/flow", "w") as stream:
+        for number in range(3):
+            stream.write("n", number)
+    return f"{reservation}/flow"
+
+
+def test_a_ticket_stands_for_a_stream_and_for_a_step(flow: str, tmp_path: Path) -> None:
+    forebay.Ticket.of(flow).write(tmp_path / "flow.forebay")
+    forebay.Ticket.of(f"{flow}@1").write(tmp_path / "step.forebay")
+    with forebay.open(str(tmp_path / "flow.forebay")) as stream:
+        assert len(stream) == 3
+    with forebay.open_step(tmp_path / "step.forebay") as step:
+        assert (step.number, int(step["n"])) == (1, 1)
+    with forebay.open_step(f"forebay://{flow}@2") as step:
+        assert int(step["n"]) == 2
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["flow.forebay", "step.forebay"]
+
+
+def test_a_ticket_of_a_step_that_was_written_anew_opens_nothing(flow: str, tmp_path: Path) -> None:
+    forebay.Ticket.of(f"{flow}@1").write(tmp_path / "step.forebay")
+    with forebay.open(flow, "a", append_after=0) as stream:
+        stream.write("n", 17)
+    with pytest.raises(forebay.StepGoneError, match="another was written in its place"):
+        forebay.open_step(tmp_path / "step.forebay")
+
+
+def test_what_is_no_ticket_is_told(flow: str, tmp_path: Path) -> None:
+    (tmp_path / "bad.forebay").write_text("[1]")
+    with pytest.raises(forebay.InvalidArgumentError, match="no ticket"):
+        forebay.open(str(tmp_path / "bad.forebay"))
+    with pytest.raises(forebay.StepNotFoundError):
+        forebay.Ticket.of(f"{flow}@9")
+    with pytest.raises(forebay.InvalidArgumentError, match="names a stream"):
+        forebay.open_step(flow)
+
+
+def test_commands_and_adios2_take_tickets(flow: str, tmp_path: Path) -> None:
+    path = tmp_path / "flow.forebay"
+    line = [sys.executable, "-m", "forebay"]
+    subprocess.run([*line, "ticket", flow, "--output", path], check=True, timeout=100)
+    shown = subprocess.run([*line, "steps", path], capture_output=True, text=True, timeout=100, check=True)
+    assert len(shown.stdout.splitlines()) == 4
+    import adios2
+
+    import forebay.adios2
+
+    io = adios2.Adios().declare_io("reading")
+    forebay.adios2.configure(io, str(path))
+    with adios2.Stream(io, "any name", "r") as stream:
+        assert [int(step.read("n")) for step in stream.steps()] == [0, 1, 2]
+    forebay.Ticket.of(f"{flow}@1").write(tmp_path / "step.forebay")
+    with pytest.raises(forebay.InvalidArgumentError, match="the ticket is for a step"):
+        forebay.adios2.configure(io, str(tmp_path / "step.forebay"))

@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one rule of teardown, sweep and quarantine: a job's data is deleted only if nobody may write it any more, and
+what was to outlive the job has its receipts.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from forebay.workflows.staging.publication import LOCK_NAME, destination_lock
+from tests.slurm.cluster import make_python, python_is_usable
+from tests.support.instance import CommandLineInstance
+from tests.support.load import until
+from tests.support.slurm_calls import SlurmCalls
+
+pytestmark = pytest.mark.skipif(
+    os.geteuid() == 0 and not python_is_usable(),
+    reason="needs a Python that other users may run: the distribution's, in the version of this one",
+)
+
+JOB = "#DW jobdw capacity=16MiB access_mode=striped type=scratch"
+
+
+@pytest.fixture(scope="module")
+def python() -> Iterator[Path | None]:
+    if os.geteuid() != 0:
+        yield None
+        return
+    with tempfile.TemporaryDirectory(prefix="python-") as folder:
+        Path(folder).chmod(0o755)
+        yield make_python(Path(folder) / "python")
+
+
+Start = Callable[..., tuple[SlurmCalls, CommandLineInstance]]
+
+
+@pytest.fixture
+def start(python: Path | None) -> Iterator[Start]:
+    """Starts an instance with these settings of [slurm]; jobs' users can reach its folder."""
+    running: list[CommandLineInstance] = []
+    # Not below pytest's folders, which it closes to others whenever another run begins.
+    with tempfile.TemporaryDirectory(prefix="slurm-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+
+        def begin(*settings: str) -> tuple[SlurmCalls, CommandLineInstance]:
+            instance = CommandLineInstance(folder / "root", python=python)
+            slurm = SlurmCalls(folder, instance, *settings)
+            instance.up()
+            running.append(instance)
+            until((instance.root / "slurm" / "snapshot").exists, "the snapshot")
+            return slurm, instance
+
+        yield begin
+        for instance in running:
+            done = instance.run("down", "--force")
+            assert done.returncode == 0, done.stderr + instance.logs()
+
+
+def job_of(instance: CommandLineInstance, token: str) -> dict[str, Any]:
+    """The newest run."""
+    runs = [job for job in instance.ask("status", "--all")["jobs"] if job["token"] == token]
+    return max(runs, key=lambda job: int(job["run"]))
+
+
+def reservations(instance: CommandLineInstance) -> dict[str, Path]:
+    """Their files, by name."""
+    return {row["name"]: Path(row["files_path"]) for row in instance.ask("ls")["reservations"]}
+
+
+def outside(slurm: SlurmCalls) -> Path:
+    """A folder of the job's user."""
+    folder = Path(tempfile.mkdtemp(prefix="pfs-"))
+    os.chown(folder, slurm.uid, slurm.gid)
+    return folder
+
+
+def run_to_its_end(slurm: SlurmCalls, token: str, script: Path, state: str = "COMPLETED") -> None:
+    """Up to the call after which data_out comes."""
+    slurm.set_up(token, script, "forebay:16MiB")
+    slurm.ask("data_in", "--token", token, "--job", script)
+    slurm.ask("pre_run", "--token", token, "--job", script)
+    slurm.say(token, state)
+    slurm.ask("post_run", "--token", token, "--job", script)
+
+
+# crash-matrix: a job that Slurm has lost | Slurm says that it does not know the job | what was not to be kept is destroyed; the rest is kept in quarantine
+def test_the_sweep_ends_what_slurm_has_lost_and_keeps_what_was_to_be_kept(start: Start) -> None:
+    slurm, instance = start("sweep_seconds = 0.2", "lost_seconds = 0.2")
+    folder = outside(slurm)
+    try:
+        keeps = slurm.script(JOB, f"#DW stage_out type=directory source=$DW_JOB_STRIPED/out destination={folder}/out")
+        for token in ("17", "19"):
+            slurm.say(token, "RUNNING")
+            slurm.set_up(token, keeps, "forebay:16MiB")
+            slurm.ask("data_in", "--token", token, "--job", keeps)
+            slurm.ask("pre_run", "--token", token, "--job", keeps)
+        drops = slurm.script(JOB)
+        slurm.say("18", "RUNNING")
+        slurm.set_up("18", drops, "forebay:16MiB")
+        slurm.ask("pre_run", "--token", "18", "--job", drops)
+        # Not by silence: slurmctld may be away.
+        slurm.say("19", "?")
+        asked = slurm.times_asked("19")
+        until(lambda: slurm.times_asked("19") >= asked + 3, "the sweep to ask for a job again")
+        assert {job_of(instance, token)["state"] for token in ("17", "18", "19")} == {"running"}
+        slurm.say("17", "")
+        slurm.say("18", "")
+        until(lambda: job_of(instance, "17")["state"] == "kept", "job 17 to be kept")
+        until(lambda: job_of(instance, "18")["state"] == "gone", "job 18 to be gone")
+        assert set(reservations(instance)) == {"job17", "job19"}
+        assert "job17" not in slurm.ask("show_sessions")
+        assert instance.run("doctor").returncode == 0
+    finally:
+        shutil.rmtree(folder)
+
+
+def test_quarantine_ends_after_its_time_and_not_before(start: Start) -> None:
+    slurm, instance = start("sweep_seconds = 0.2", "quarantine_days = 1.0")
+    keeps = slurm.script(JOB, "#DW stage_out type=directory source=$DW_JOB_STRIPED/none destination=/nowhere/out")
+    run_to_its_end(slurm, "17", keeps)
+    failed = slurm.call("data_out", "--token", "17", "--job", keeps)
+    assert failed.returncode == 1
+    assert failed.stdout.startswith("data_out: there is no such file or directory to stage")
+    slurm.ask("teardown", "--token", "17", "--job", keeps)
+    row = job_of(instance, "17")
+    assert row["state"] == "kept"
+    assert row["deadline_ns"] - row["changed_ns"] == pytest.approx(86400e9, rel=0.01)
+    (told,) = instance.ask("why", "17")["answers"]
+    assert "it is deleted at" in told["ends"]
+    assert set(reservations(instance)) == {"job17"}
+    assert [pool["free_bytes"] < pool["capacity_bytes"] for pool in instance.ask("status")["pools"]] == [True]
+    # The owner may end it before.
+    instance.ask("destroy", "job17")
+    until(lambda: job_of(instance, "17")["state"] == "gone", "the job to be gone")
+
+
+def test_quarantine_that_is_over_is_deleted(start: Start) -> None:
+    slurm, instance = start("sweep_seconds = 0.2", "quarantine_days = 0.00002")
+    keeps = slurm.script(JOB, "#DW stage_out type=directory source=$DW_JOB_STRIPED/none destination=/nowhere/out")
+    run_to_its_end(slurm, "17", keeps)
+    assert slurm.call("data_out", "--token", "17", "--job", keeps).returncode == 1
+    slurm.ask("teardown", "--token", "17", "--job", keeps)
+    until(lambda: job_of(instance, "17")["state"] == "gone", "the quarantine to be over")
+    assert reservations(instance) == {}
+    assert instance.run("doctor").returncode == 0
+
+
+def test_hurry_alone_is_no_consent_but_during_the_stage_out_it_is(start: Start) -> None:
+    slurm, instance = start()
+    folder = outside(slurm)
+    try:
+        keeps = slurm.script(JOB, f"#DW stage_out type=file source=$DW_JOB_STRIPED/result destination={folder}/result")
+        # While the job runs.
+        slurm.set_up("17", keeps, "forebay:16MiB")
+        slurm.ask("pre_run", "--token", "17", "--job", keeps)
+        slurm.say("17", "CANCELLED")
+        slurm.ask("teardown", "--token", "17", "--job", keeps, "--hurry")
+        assert job_of(instance, "17")["state"] == "kept"
+        # While it is staged out: another stage has its destination, so it waits.
+        run_to_its_end(slurm, "18", keeps)
+        (reservations(instance)["job18"] / "result").write_text("of no use")
+        with destination_lock(folder):
+            os.chown(folder / LOCK_NAME, slurm.uid, slurm.gid)
+            with slurm.start("data_out", "--token", "18", "--job", str(keeps)) as staging:
+                until(lambda: job_of(instance, "18")["state"] == "data_out", "the stage-out to begin")
+                slurm.ask("teardown", "--token", "18", "--job", keeps, "--hurry")
+                staging.communicate(timeout=60)
+        assert job_of(instance, "18")["state"] == "gone"
+        assert set(reservations(instance)) == {"job17"}
+        # Before it ran there is nothing to lose.
+        slurm.set_up("19", keeps, "forebay:16MiB")
+        slurm.ask("teardown", "--token", "19", "--job", keeps, "--hurry")
+        assert job_of(instance, "19")["state"] == "gone"
+    finally:
+        shutil.rmtree(folder)
+
+
+def test_a_token_that_comes_back_touches_no_older_run(start: Start) -> None:
+    slurm, instance = start()
+    folder = outside(slurm)
+    try:
+        keeps = slurm.script(JOB, f"#DW stage_out type=directory source=$DW_JOB_STRIPED destination={folder}/out")
+        slurm.say("17", "RUNNING")
+        slurm.set_up("17", keeps, "forebay:16MiB")
+        slurm.ask("data_in", "--token", "17", "--job", keeps)
+        slurm.ask("pre_run", "--token", "17", "--job", keeps)
+        # A call of a scheduler that died meanwhile comes late.
+        late = slurm.call("setup", *slurm.setup_arguments("17", keeps, "forebay:16MiB"))
+        assert (late.returncode, late.stdout) == (1, "job 17 runs: its reservation is made already\n")
+        first = reservations(instance)["job17"]
+        (first / "written").write_text("by the first run")
+        # slurmctld dies and takes the job for one that waits, while its processes still run.
+        slurm.say("17", "PENDING")
+        slurm.ask("teardown", "--token", "17", "--job", keeps, "--hurry")
+        assert (job_of(instance, "17")["run"], job_of(instance, "17")["state"]) == (1, "kept")
+        run_to_its_end(slurm, "17", keeps)
+        files = reservations(instance)
+        assert set(files) == {"job17", "job17.2"}
+        (files["job17.2"] / "written").write_text("by the second run")
+        slurm.ask("data_out", "--token", "17", "--job", keeps)
+        slurm.ask("teardown", "--token", "17", "--job", keeps)
+        assert (job_of(instance, "17")["run"], job_of(instance, "17")["state"]) == (2, "gone")
+        assert (folder / "out" / "written").read_text() == "by the second run"
+        assert (first / "written").read_text() == "by the first run"
+        assert set(reservations(instance)) == {"job17"}
+    finally:
+        shutil.rmtree(folder)
+
+
+def test_what_may_still_be_written_is_not_deleted(start: Start) -> None:
+    slurm, instance = start("sweep_seconds = 0.2")
+    script = slurm.script(JOB)
+    slurm.set_up("17", script, "forebay:16MiB")
+    slurm.ask("pre_run", "--token", "17", "--job", script)
+    slurm.say("17", "COMPLETING")
+    slurm.ask("post_run", "--token", "17", "--job", script)
+    assert "still run" in job_of(instance, "17")["reason"]
+    slurm.ask("data_out", "--token", "17", "--job", script)
+    slurm.ask("teardown", "--token", "17", "--job", script)
+    assert job_of(instance, "17")["state"] == "kept"
+    assert set(reservations(instance)) == {"job17"}
+    # There was nothing to keep: it goes as soon as Slurm says that nobody writes.
+    slurm.say("17", "COMPLETED")
+    until(lambda: job_of(instance, "17")["state"] == "gone", "the job to be gone")
+    assert reservations(instance) == {}
+
+
+def test_a_stage_in_that_takes_too_long_ends_with_a_reason(start: Start) -> None:
+    slurm, instance = start("stage_in_seconds_max = 1.0")
+    folder = outside(slurm)
+    try:
+        with (folder / "large").open("wb") as large:
+            for _ in range(256):
+                large.write(os.urandom(1 << 20))
+        script = slurm.script(
+            "#DW jobdw capacity=512MiB access_mode=striped type=scratch",
+            f"#DW stage_in type=file source={folder}/large destination=$DW_JOB_STRIPED/large",
+        )
+        slurm.set_up("17", script, "forebay:512MiB")
+        late = slurm.call("data_in", "--token", "17", "--job", script)
+        assert late.returncode == 1
+        assert late.stdout.startswith("data_in: not done within 1 s, and cancelled: stage 1 (0 of ")
+        assert job_of(instance, "17")["reason"].startswith("data_in: not done within")
+        until(lambda: instance.ask("stages", "show", "1")["stage"]["state"] == "cancelled", "the stage to be cancelled")
+        slurm.ask("teardown", "--token", "17", "--job", script, "--hurry")
+        assert reservations(instance) == {}
+    finally:
+        shutil.rmtree(folder)

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a database server of its own brings with it: it is away, it is full of others' tables, it is older."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sql
+
+from forebay.errors import RefusedError, StorageError
+from forebay.workflows.manager.attachment_table import AttachmentKind, AttachmentRow, AttachmentTable
+from forebay.workflows.manager.database import Database, ReservationRow
+from forebay.workflows.manager.job_table import JobTable
+from forebay.workflows.manager.states import JobState, ReservationState
+from tests.support.instance import CommandLineInstance
+from tests.support.manager_database import new_database
+from tests.support.postgresql import PostgreSQL
+
+
+def place() -> str:
+    url = new_database(Path())
+    assert isinstance(url, str)
+    return url
+
+
+# crash-matrix: the manager's work, with its database in PostgreSQL | PostgreSQL, ended at once and started again | requests are refused with the reason, and done when asked again; doctor finds nothing
+def test_while_postgresql_is_away_requests_are_refused_and_later_done(postgresql: PostgreSQL, tmp_path: Path) -> None:
+    instance = CommandLineInstance(tmp_path / "root")
+    with instance:
+        instance.ask("create", "before", "--capacity", "16MiB", "--persistent")
+        postgresql.stop()
+        try:
+            refused = instance.run("create", "later", "--capacity", "16MiB", "--persistent")
+            assert refused.returncode != 0
+            assert "database cannot be read or written" in refused.stderr
+            assert instance.run("doctor").returncode != 0
+        finally:
+            postgresql.start()
+        instance.ask("create", "later", "--capacity", "16MiB", "--persistent")
+        assert {row["name"] for row in instance.ask("ls")["reservations"]} == {"before", "later"}
+        assert instance.run("doctor").returncode == 0
+        instance.kill_manager()
+        instance.up()
+        assert instance.run("doctor").returncode == 0
+
+
+def test_two_instances_do_not_share_a_database(tmp_path: Path) -> None:
+    first, second = CommandLineInstance(tmp_path / "first"), CommandLineInstance(tmp_path / "second")
+    second.environment["FOREBAY_CONFIG"] = first.environment["FOREBAY_CONFIG"]
+    with first:
+        refused = second.run("up", "--capacity", "1GiB")
+        assert refused.returncode != 0
+        assert f"belongs to the instance below {first.root}" in refused.stderr
+    second.run("down", "--force")
+
+
+def test_down_without_a_server_dooms_what_is_not_persistent(tmp_path: Path) -> None:
+    instance = CommandLineInstance(tmp_path / "root")
+    with instance:
+        instance.ask("create", "kept", "--capacity", "16MiB", "--persistent")
+        instance.ask("create", "scratch", "--capacity", "16MiB")
+        instance.kill_manager()
+        instance.kill_server()
+        assert instance.ask("down")["to_destroy"] == ["scratch"]
+        instance.up()
+        assert [row["name"] for row in instance.ask("ls")["reservations"]] == ["kept"]
+
+
+def test_a_database_of_the_version_before_is_taken_over_with_its_rows() -> None:
+    url = place()
+    database = Database(url, "/root")
+    row = ReservationRow("job17", 1, True, "striped", "scratch", 7, 7, state=ReservationState.PRESENT)
+    database.put_reservation(row)
+    job = JobTable(database).add("17", 7, 7, 1, {})
+    JobTable(database).change(job.id, state=JobState.RUNNING)
+    AttachmentTable(database).put(AttachmentRow("job17", AttachmentKind.JOB, "job 17", 7))
+    database.close()
+    engine = sql.create_engine(url)
+    with engine.begin() as connection:
+        for change in (
+            "ALTER TABLE schema DROP COLUMN root",
+            "ALTER TABLE jobs DROP COLUMN deadline_ns",
+            "DROP INDEX ix_jobs_state",
+            "DROP INDEX ix_attachments_holder",
+            "DROP INDEX ix_reservations_held",
+            "UPDATE schema SET version = 7",
+        ):
+            connection.execute(sql.text(change))
+    engine.dispose()
+    for _ in range(2):
+        again = Database(url, "/root")
+        assert again.reservation("job17") == row
+        current = JobTable(again).current("17")
+        assert current is not None
+        assert current.state is JobState.RUNNING
+        assert len(AttachmentTable(again).of("job17")) == 1
+        again.close()
+    with pytest.raises(RefusedError, match="belongs to the instance below /root"):
+        Database(url, "/other")
+
+
+def test_a_large_uid_is_kept_as_it_is() -> None:
+    with contextlib.closing(Database(place())) as database:
+        database.put_reservation(ReservationRow("run1", 1, True, "striped", "scratch", 2**32 - 2, 2**32 - 2))
+        known = database.reservation("run1")
+        assert known is not None
+        assert (known.owner_uid, known.owner_gid) == (2**32 - 2, 2**32 - 2)
+
+
+def test_a_password_is_in_no_message() -> None:
+    with pytest.raises(StorageError) as caught:
+        Database("postgresql+psycopg://forebay:hunter2@/forebay?host=/nowhere")
+    assert "hunter2" not in str(caught.value)
+    assert "see to its server" in caught.value.what

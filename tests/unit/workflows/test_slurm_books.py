@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Slurm is told after many changes, of which only the rows that changed are read again."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from forebay.records import ServerInfo
+from forebay.workflows.manager.attachment_table import AttachmentKind, AttachmentRow, AttachmentTable
+from forebay.workflows.manager.database import Database, ReservationRow
+from forebay.workflows.manager.job_table import JobTable
+from forebay.workflows.manager.pool_settings import PoolSettings
+from forebay.workflows.manager.pools import Pools
+from forebay.workflows.manager.server_link import ServerLink
+from forebay.workflows.manager.states import JobState, ReservationState
+from forebay.workflows.slurm import books
+from forebay.workflows.slurm.books import Books
+from forebay.workflows.slurm.settings import SlurmSettings
+from tests.support.randomness import TEST_SEED
+
+
+class _Server:
+    """One that is there, with nothing in its pool taken."""
+
+    def server(self) -> ServerInfo:
+        return ServerInfo("1", "/", 1, 1, 1 << 40, 0, 1, 0, 0, "", 1)
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    with contextlib.closing(Database(tmp_path / "manager.sqlite")) as opened:
+        yield opened
+
+
+def books_of(root: Path, database: Database) -> Books:
+    root.mkdir(exist_ok=True)
+    link = ServerLink(lambda: cast(Any, _Server()))
+    pools = Pools(database, link, PoolSettings())
+    return Books(root, SlurmSettings(), database, link, pools, lambda job: {"FOREBAY_RESERVATION": job.reservation})
+
+
+def told(root: Path) -> tuple[Any, ...]:
+    """Lists and variables, without an order; and the tables."""
+    parts = (root / "slurm" / "snapshot").read_text().split("== ")
+    lists = [json.loads(part.partition("\n")[2]) for part in parts if part.startswith(("show_", "pools"))]
+    ordered = [
+        {key: sorted(items, key=lambda item: str(item["id"])) for key, items in known.items()} for known in lists
+    ]
+    return ordered, sorted(part for part in parts if part.startswith("paths")), (root / "slurm" / "dwstat").read_text()
+
+
+@pytest.mark.parametrize("tables_at_once_max", [0, 1000])
+def test_what_changed_alone_is_read_again_and_all_is_told(
+    tmp_path: Path, database: Database, monkeypatch: pytest.MonkeyPatch, tables_at_once_max: int
+) -> None:
+    monkeypatch.setattr(books, "_TABLES_AT_ONCE_MAX", tables_at_once_max)
+    monkeypatch.setattr(books, "_TABLES_PAUSE", 0)
+    chance = random.Random(TEST_SEED)
+    kept = books_of(tmp_path / "kept", database)
+    jobs, attachments = JobTable(database), AttachmentTable(database)
+    present = SimpleNamespace(state=ReservationState.PRESENT, created_ns=10**9, files_bytes=1 << 20)
+    for _ in range(60):
+        for _ in range(chance.randrange(4)):
+            token = str(chance.randrange(1, 6))
+            job = jobs.current(token)
+            if job is None or job.state.is_final:
+                job = jobs.add(token, 7, 7, chance.choice([0, 1 << 20]), {})
+                if job.reservation:
+                    database.put_reservation(
+                        ReservationRow(job.reservation, 0, True, "striped", "scratch", 7, 7, **vars(present))
+                    )
+                    attachments.put(AttachmentRow(job.reservation, AttachmentKind.JOB, job.holder, 7))
+            else:
+                state = chance.choice([*JobState])
+                if state is JobState.GONE:
+                    database.forget_reservation(job.reservation)
+                jobs.change(job.id, state=state)
+            name = f"mesh{chance.randrange(5)}"
+            persistent = chance.random() < 0.8
+            database.put_reservation(ReservationRow(name, 0, persistent, "striped", "scratch", 8, 8, **vars(present)))
+            if chance.random() < 0.3:
+                database.forget_reservation(name)
+            elif chance.random() < 0.3:
+                database.set_reservation_state(name, ReservationState.DESTROYING)
+        kept.refresh(at_leisure=True)
+        books_of(tmp_path / "fresh", database).refresh(at_leisure=True)
+        assert told(tmp_path / "kept") == told(tmp_path / "fresh")

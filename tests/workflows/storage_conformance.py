@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tests that Snakemake's storage interface has for plugins; run by Snakemake's own Python (test_storage_plugin.py).
+
+``FOREBAY_ROOT`` names an instance with the reservation `wf`, whose stream `flow` has steps.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import snakemake_storage_plugin_forebay as plugin  # type: ignore[import-untyped]
+from snakemake_interface_storage_plugins.tests import TestStorageBase
+
+
+class ForebayStorage(TestStorageBase):  # type: ignore[misc]
+    """What all of them share."""
+
+    def get_storage_provider_cls(self) -> Any:
+        return plugin.StorageProvider
+
+    def get_storage_provider_settings(self) -> Any:
+        return plugin.StorageProviderSettings()
+
+
+class TestFiles(ForebayStorage):
+    """Whole: stored, touched, retrieved and removed, files and folders."""
+
+    __test__ = True
+    files_only = False
+    touch = True
+
+    def get_query(self, tmp_path: Path) -> str:
+        return "forebay://wf/files/results/test.txt"
+
+    def get_query_not_existing(self, tmp_path: Path) -> str:
+        return "forebay://wf/files/results/nothing.txt"
+
+
+class TestSteps(ForebayStorage):
+    """Steps are made by programs that write streams: retrieved only."""
+
+    __test__ = True
+    retrieve_only = True
+    touch = True
+    query = "forebay://wf/flow@3"
+
+    def get_query(self, tmp_path: Path) -> str:
+        return self.query
+
+    def get_query_not_existing(self, tmp_path: Path) -> str:
+        return self.query.replace("@3", "@17")
+
+
+class TestStepsAsHdf5(TestSteps):
+    query = "forebay://wf/flow@3?format=h5"
+
+
+class TestStepsAsBp5(TestSteps):
+    """A folder."""
+
+    query = "forebay://wf/flow@3?format=bp5"
+
+
+class TestStreams(TestSteps):
+    query = "forebay://wf/flow"
+
+    def get_query_not_existing(self, tmp_path: Path) -> str:
+        return "forebay://wf/nothing"

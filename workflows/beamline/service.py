@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The chain acquire, normalise, reconstruct, render, archive, as one service: what a TOML file says, part by part.
+
+The parts that follow the scan run while it is acquired, each a process of its own. A part that fails does not stop the
+acquisition: frames come first.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import forebay
+from forebay.errors import InvalidArgumentError
+from forebay.workflows.beamline.chain import acquire
+from forebay.workflows.beamline.scan_log import ScanLog
+from forebay.workflows.beamline.scan_streams import ScanSettings
+
+__all__ = ["ChainSettings", "Outcome", "run_chain"]
+
+_SECTIONS: dict[str, dict[str, type | tuple[type, ...]]] = {
+    "scan": {"reservation": str, "prefix": str, "experiment": str, "sample": str, "frames_per_step": int},
+    "detector": {"replay": str, "period": (int, float)},
+    "reconstruct": {"rows": str, "center": (int, float)},
+    "output": {"folder": str},
+}
+_CHAIN = "forebay.workflows.beamline.chain"
+
+
+@dataclass(frozen=True, slots=True)
+class ChainSettings:
+    """What a configuration says; relative paths are of its folder."""
+
+    reservation: str
+    replay: Path
+    folder: Path
+    prefix: str = "scan"
+    experiment: str = ""
+    sample: str = ""
+    frames_per_step: int = 10
+    period: float = 0.0
+    rows: str = ""
+    center: float | None = None
+
+    @classmethod
+    def read(cls, path: Path) -> ChainSettings:
+        """InvalidArgumentError names what is wrong in the file."""
+        try:
+            tables = tomllib.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise InvalidArgumentError(f"cannot be read: {error.strerror}", str(path)) from None
+        except ValueError as error:
+            raise InvalidArgumentError(f"is no TOML: {error}", str(path)) from None
+        found: dict[str, Any] = {}
+        for section, values in tables.items():
+            known = _SECTIONS.get(section)
+            if known is None or not isinstance(values, dict):
+                raise InvalidArgumentError(
+                    f"there is no section {section!r}; known are {', '.join(_SECTIONS)}", str(path)
+                )
+            for name, value in values.items():
+                if name not in known:
+                    raise InvalidArgumentError(
+                        f"[{section}] has no setting {name!r}; known are {', '.join(known)}", str(path)
+                    )
+                if not isinstance(value, known[name]) or isinstance(value, bool):
+                    raise InvalidArgumentError(f"[{section}] {name} = {value!r} has the wrong type", str(path))
+                found[name] = value
+        for name, section in (("reservation", "scan"), ("replay", "detector"), ("folder", "output")):
+            if name not in found:
+                raise InvalidArgumentError(f"[{section}] {name} is missing", str(path))
+        folder = path.parent
+        return cls(**found | {"replay": folder / found["replay"], "folder": folder / found["folder"]})
+
+
+@dataclass
+class Outcome:
+    """What came of a chain."""
+
+    scan: str
+    frames: int = 0
+    results: Path = field(default_factory=Path)
+    #: Parts that failed, with the end of what they said.
+    failures: dict[str, str] = field(default_factory=dict)
+
+
+def run_chain(
+    settings: ChainSettings, environment: dict[str, str], say: Callable[[str], object] = lambda _: None
+) -> Outcome:
+    """Runs the chain on one scan, to its end.
+
+    Parameters
+    ----------
+    environment : dict
+        What the parts run with; it names the instance.
+    say : callable
+        Told each part as it ends.
+    """
+    name = _next_name(settings)
+    scan, normalised = f"{settings.reservation}/{name}", f"{settings.reservation}/{name}.normalised"
+    results = settings.folder / name
+    slices = results / "slices"
+    slices.mkdir(parents=True, exist_ok=True)
+    outcome = Outcome(name, results=results)
+    rows = ["--rows", settings.rows] if settings.rows else []
+    center = [] if settings.center is None else ["--center", str(settings.center)]
+    following = {
+        "normalise": _start([*_python(_CHAIN), "normalise", scan, normalised], environment, results / "normalise.log"),
+        "reconstruct": _start(
+            [*_python("forebay"), "reconstruct", normalised, "--out", str(slices), *rows, *center],
+            environment,
+            results / "reconstruct.log",
+        ),
+    }
+    try:
+        outcome.frames = acquire(
+            str(settings.replay),
+            scan,
+            period=settings.period,
+            settings=ScanSettings(frames_per_step=settings.frames_per_step),
+            experiment=settings.experiment,
+            sample=settings.sample,
+        )
+        say(f"acquire: {outcome.frames} frames in {scan}")
+        for part, process in following.items():
+            _wait(part, process, outcome, results, say)
+    finally:
+        for process in following.values():
+            if process.poll() is None:
+                process.terminate()
+                process.wait()
+    if "reconstruct" not in outcome.failures:
+        picture = [*_python(_CHAIN), "render", str(slices), str(results / "slices.png")]
+        _wait("render", _start(picture, environment, results / "render.log"), outcome, results, say)
+    # The frames are safe whatever became of the pictures.
+    archive = [*_python("forebay"), "stage-out", scan, str(results / "archive"), "--format", "hdf5"]
+    _wait("archive", _start(archive, environment, results / "archive.log"), outcome, results, say)
+    return outcome
+
+
+def _next_name(settings: ChainSettings) -> str:
+    with forebay.Admin() as admin:
+        taken = {info.name for info in admin.streams(settings.reservation)}
+    taken |= {record.scan for record in ScanLog.records(settings.reservation)}
+    number = 1
+    while f"{settings.prefix}-{number:04d}" in taken:
+        number += 1
+    return f"{settings.prefix}-{number:04d}"
+
+
+def _python(module: str) -> list[str]:
+    return [sys.executable, "-m", module]
+
+
+def _start(command: list[str], environment: dict[str, str], log: Path) -> subprocess.Popen[bytes]:
+    with log.open("wb") as output:
+        return subprocess.Popen(
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+        )
+
+
+def _wait(
+    part: str, process: subprocess.Popen[bytes], outcome: Outcome, results: Path, say: Callable[[str], object]
+) -> None:
+    status = process.wait()
+    lines = (results / f"{part}.log").read_text(errors="replace").strip().splitlines()
+    last = lines[-1] if lines else ""
+    if status:
+        outcome.failures[part] = last or f"ended with status {status}"
+    say(f"{part}: {last or 'done'}" if status == 0 else f"{part} failed with status {status}: {last}")

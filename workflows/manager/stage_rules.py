@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules that come with a reservation: which steps of its streams the manager copies out while they are written."""
+
+from __future__ import annotations
+
+import os
+
+from forebay.errors import InvalidArgumentError
+from forebay.instance import Instance
+from forebay.manager.client import ManagerClient
+from forebay.manager.jobs import StepsJob, job_to_json
+from forebay.workflows.slurm.directives import parse_stream_stage
+
+__all__ = ["begin_stages", "stage_of_rule"]
+
+_OVER = ("failed", "cancelled")
+
+
+def stage_of_rule(reservation: str, text: str) -> StepsJob:
+    """The stage that `stream=flow every=10 destination=DIR` asks for: until the stream ends.
+
+    Raises
+    ------
+    InvalidArgumentError
+        It is no rule, or one for another reservation.
+    """
+    place, equals, directory = text.partition("destination=")
+    if equals and not directory.startswith(("/", "%")):
+        text = f"{place}destination={os.path.abspath('.')}/{directory}"
+    rule = parse_stream_stage(text)
+    of, slash, _ = rule.stream.partition("/")
+    if slash and of != reservation:
+        raise InvalidArgumentError(f"stream={rule.stream} lies in another reservation than {reservation}")
+    if "%" in rule.destination:
+        raise InvalidArgumentError(f"destination={rule.destination[:200]}: symbols are Slurm's; write the folder")
+    return StepsJob(
+        stream=rule.stream if slash else f"{reservation}/{rule.stream}",
+        destination=rule.destination,
+        every=rule.every,
+        steps=rule.steps,
+        format=rule.format,
+        follow=True,
+    )
+
+
+def begin_stages(instance: Instance, rules: list[StepsJob]) -> list[int]:
+    """Has the manager begin them, except those that it has begun before; their numbers."""
+    numbers = []
+    with ManagerClient(instance) as manager:
+        begun = manager.stages()
+        for rule in rules:
+            wanted = job_to_json(rule)
+            same = [
+                stage["id"]
+                for stage in begun
+                if stage["state"] not in _OVER and {**stage["job"], "variables": ()} == {**wanted, "variables": ()}
+            ]
+            numbers.append(same[0] if same else manager.submit(rule)["id"])
+    return numbers

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a job has on one of its nodes: a link to the node's own private scratch, made by the prolog and removed by the
+epilog. The same path leads to another directory on each node.
+
+What the link's name is follows from the snapshot that the manager keeps below the root, so that the nodes need neither
+the manager nor Slurm.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import stat
+from pathlib import Path
+
+from forebay.errors import InvalidArgumentError, StorageError
+from forebay.workflows.slurm.users import acting_as
+
+__all__ = ["PRIVATE", "begin_on_node", "end_on_node", "variables_of"]
+
+#: The folder of private scratch in a job's files.
+PRIVATE = ".private"
+
+_TOKEN = re.compile(r"[1-9][0-9]{0,18}")
+_NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
+
+
+def variables_of(root: Path, token: str) -> dict[str, str]:
+    """The variables of a job; none if the job has no burst buffer.
+
+    Raises
+    ------
+    StorageError
+        The snapshot cannot be read: this node does not see the root, or the caller is not root.
+    """
+    if _TOKEN.fullmatch(token) is None:
+        raise InvalidArgumentError(f"{token[:80]!r} is no job number")
+    path = root / "slurm" / "snapshot"
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise StorageError(f"this node cannot read what jobs have: {error.strerror}", str(path)) from None
+    if not text.endswith("== end\n"):
+        raise StorageError("what jobs have is not whole", str(path))
+    _, found, rest = f"\n{text}".partition(f"\n== paths {token}\n")
+    if not found:
+        return {}
+    lines = rest.partition("== ")[0] if rest.startswith("== ") else rest.partition("\n== ")[0]
+    return dict(line.split("=", 1) for line in lines.splitlines() if "=" in line)
+
+
+def begin_on_node(root: Path, token: str, node: str) -> list[str]:
+    """Makes what the job needs here; idempotent. Returns what was made.
+
+    Raises
+    ------
+    StorageError
+        The node does not see the job's files, or the link cannot be made.
+    """
+    if _NODE.fullmatch(node) is None:
+        raise InvalidArgumentError(f"{node[:80]!r} is no node's name")
+    variables = variables_of(root, token)
+    for name, value in variables.items():
+        if name.startswith("DW_") and name != "DW_JOB_PRIVATE" and not Path(value).is_dir():
+            raise StorageError(f"this node does not see ${name}", value)
+    private = variables.get("DW_JOB_PRIVATE", "").rstrip("/")
+    files = variables.get("DW_JOB_STRIPED", "").rstrip("/")
+    if not private or private.startswith(f"{files}/"):
+        return []
+    link, folder = Path(private), Path(files) / PRIVATE / node
+    try:
+        _make_as_owner(folder)
+        link.parent.mkdir(mode=0o755, exist_ok=True)
+        remove_dangling(link.parent)
+        new = link.with_name(f".{link.name}.new")
+        new.unlink(missing_ok=True)
+        new.symlink_to(folder)
+        new.rename(link)
+    except OSError as error:
+        raise StorageError(f"the node's private scratch cannot be made: {error.strerror}", error.filename) from None
+    return [str(link)]
+
+
+def end_on_node(node_folder: str, token: str) -> list[str]:
+    """Removes what `begin_on_node` made here, and what it made for jobs that are gone; idempotent. Returns the links.
+
+    The directories themselves lie in the job's reservation and go with it.
+    """
+    if _TOKEN.fullmatch(token) is None:
+        raise InvalidArgumentError(f"{token[:80]!r} is no job number")
+    if not node_folder:
+        return []
+    removed = remove_dangling(Path(node_folder))
+    link = Path(node_folder) / token
+    if link.is_symlink():
+        link.unlink(missing_ok=True)
+        removed.append(str(link))
+    return removed
+
+
+def remove_dangling(node_folder: Path) -> list[str]:
+    """Removes links that lead nowhere: the job's epilog has not run, and its reservation has gone."""
+    removed = []
+    with contextlib.suppress(FileNotFoundError):
+        for link in sorted(node_folder.iterdir()):
+            if _TOKEN.fullmatch(link.name) and link.is_symlink() and not link.exists():
+                link.unlink(missing_ok=True)
+                removed.append(str(link))
+    return removed
+
+
+def _make_as_owner(folder: Path) -> None:
+    """The parent is the job's user's, who might have put anything there: it is made with that user's rights."""
+    owner = folder.parent.stat(follow_symlinks=False)
+    if not stat.S_ISDIR(owner.st_mode):
+        raise StorageError("it is no folder", str(folder.parent))
+    with acting_as(owner.st_uid, owner.st_gid):
+        folder.mkdir(mode=0o700, exist_ok=True)
+        if not stat.S_ISDIR(os.lstat(folder).st_mode):
+            raise StorageError("it is no folder", str(folder))
