@@ -272,12 +272,12 @@ def test_a_destination_without_room_for_both_says_so(address: str, tmp_path: Pat
     singly = tmp_path / "singly"
     stage_steps(StepsJob(address, str(singly), format="hdf5"), JsonReporter(StringIO()))
     singly_bytes = sum(file.stat().st_blocks * 512 for file in singly.rglob("*"))
-    with mounted(tmp_path / "small", 16384, "tmpfs") as folder:
+    with mounted(tmp_path / "small", 16, "tmpfs") as folder:
         usage = os.statvfs(folder)
         # Room for a log, a receipt and folders as well.
         (folder / "filler").write_bytes(bytes(usage.f_bavail * usage.f_frsize - singly_bytes - (24 << 10)))
         job = StepsJob(address, str(folder / "out"), into=name)
-        with pytest.raises(NoSpaceError, match="too full to put all steps into one output"):
+        with pytest.raises(NoSpaceError, match="is full: it has no room for one output with all steps"):
             stage(job)
         assert list((folder / "out").glob("run1*")) == []
         (folder / "filler").unlink()

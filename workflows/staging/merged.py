@@ -206,8 +206,8 @@ class _OneOutput:
         except (RuntimeError, OSError) as error:
             if self._destination.is_full(sum(file.size_bytes for entry in entries for file in entry.files), error):
                 raise NoSpaceError(
-                    f"the destination is too full to put all steps into one output; {safe}. Make room and run the same "
-                    "command again",
+                    f"the destination is full: it has no room for one output with all steps; {safe}. Make room and run "
+                    "the same command again",
                     str(self._output),
                 ) from error
             reason = " ".join(str(error).split())
