@@ -71,6 +71,8 @@ from forebay.records import (
     StepSummary,
     StreamInfo,
     StreamStatus,
+    StreamWait,
+    WaitKind,
     launcher_rank,
 )
 from forebay.series import Series
@@ -145,12 +147,14 @@ __all__ = [
     "StreamInterruptedError",
     "StreamNotFoundError",
     "StreamStatus",
+    "StreamWait",
     "Ticket",
     "UnsupportedError",
     "Variable",
     "VariableLayout",
     "VariableMetadata",
     "VariableNotFoundError",
+    "WaitKind",
     "WritableStream",
     "crc32c",
     "follow_all",

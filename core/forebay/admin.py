@@ -104,6 +104,29 @@ class Admin(Closing):
         )
         return ReservationInfo.from_native(info)
 
+    @known_options
+    def change(self, name: str, *, persistent: bool | None = None, files: int | str | None = None) -> ReservationInfo:
+        """Changes what a reservation was given; idempotent. Only the server's own user and root may: `forebay change`
+        asks the manager.
+
+        Parameters
+        ----------
+        persistent : bool, optional
+            Survives the end of the instance; None: as it is.
+        files : int or str, optional
+            Its capacity for ``files/``; None: as it is.
+
+        Raises
+        ------
+        NoSpaceError
+            The pool has not enough left.
+        RefusedError
+            More lies in ``files/`` than it would have.
+        """
+        lifetime = None if persistent is None else Lifetime.PERSISTENT if persistent else Lifetime.JOB
+        files_bytes = None if files is None else parse_size(files)
+        return ReservationInfo.from_native(self._core.change_reservation(name, lifetime, files_bytes))
+
     def destroy(self, name: str, *, force: bool = False) -> None:
         """Destroys a reservation with all that lies in it; destroying what does not exist succeeds.
 

@@ -32,6 +32,8 @@ __all__ = [
     "StepSummary",
     "StreamInfo",
     "StreamStatus",
+    "StreamWait",
+    "WaitKind",
     "launcher_rank",
 ]
 
@@ -48,6 +50,17 @@ class StreamStatus(StrEnum):
     ENDED = "ended"  #: closed by all ranks
     INTERRUPTED = "interrupted"  #: a rank was lost; a restart may continue
     FAILED = "failed"  #: a sync failed: what was durable stays
+
+
+class WaitKind(StrEnum):
+    """What somebody waits for in a stream."""
+
+    SPACE = "space"  #: a rank, for space in the reservation
+    READERS = "readers"  #: a rank, for a reader that is too far behind (``LagLimit``)
+    DURABLE = "durable"  #: a rank, for its step to be durable
+    GROUP = "group"  #: a rank, for other ranks, an older group, or the readers of a rendezvous
+    WRITER = "writer"  #: a reader that opens, for a writer group
+    STEP = "step"  #: a reader, for the next step
 
 
 class AccessMode(StrEnum):
@@ -235,8 +248,19 @@ class ConsumerInfo(Record):
 
 
 @dataclass(frozen=True, slots=True)
+class StreamWait(Record):
+    """Somebody who waits: a rank of a stream's writers, or a reader."""
+
+    kind: WaitKind
+    who: str  #: for people: rank, consumer, process or address
+    pid: int  #: 0: on another node
+    waits_for: str  #: for people: what, and who or what holds it up
+    since_ns: int  #: nanoseconds since the Unix epoch
+
+
+@dataclass(frozen=True, slots=True)
 class StreamInfo(Record):
-    """State of a stream: status, watermarks (step numbers, None while there is none), retention, consumers."""
+    """State of a stream: status, watermarks (step numbers, None while there is none), retention, consumers, waits."""
 
     name: str
     uuid: str
@@ -253,9 +277,11 @@ class StreamInfo(Record):
     staged: int | None  #: newest staged step
     steps: int  #: how many are kept
     size_bytes: int
+    committed_bytes: int  #: of all steps committed since the server was started
     step_open: bool
     retention: Retention
     consumers: tuple[ConsumerInfo, ...]
+    waits: tuple[StreamWait, ...]  #: who waits now, 64 at most: ranks of writers first, then readers
 
 
 @dataclass(frozen=True, slots=True)

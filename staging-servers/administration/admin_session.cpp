@@ -65,6 +65,8 @@ Result<void> AdminSession::answer(const protocol::Message& message) {
       return on<wire::ReservationCreate>(message, &AdminSession::create_reservation);
     case MessageType::reservation_destroy:
       return on<wire::ReservationDestroy>(message, &AdminSession::destroy_reservation);
+    case MessageType::reservation_change:
+      return on<wire::ReservationChange>(message, &AdminSession::change_reservation);
     case MessageType::reservation_share:
       return on<wire::ReservationShare>(message, &AdminSession::share_reservation);
     case MessageType::reservations_query:

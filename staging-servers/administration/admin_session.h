@@ -40,6 +40,7 @@ class AdminSession final : public Session {
   bool postpone_if_in_work(const std::string& name, const protocol::Message& message, bool destroys);
   Result<void> create_reservation(const protocol::Message& message, const wire::ReservationCreateT& wanted);
   Result<void> destroy_reservation(const protocol::Message& message, const wire::ReservationDestroyT& wish);
+  Result<void> change_reservation(const protocol::Message& message, const wire::ReservationChangeT& wish);
   Result<void> share_reservation(const protocol::Message& message, const wire::ReservationShareT& wish);
   Result<void> query_reservations(const protocol::Message& message, const wire::ReservationsQueryT& wish);
   Result<void> query_streams(const protocol::Message& message, const wire::StreamsQueryT& wish);

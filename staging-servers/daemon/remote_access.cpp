@@ -18,6 +18,7 @@
 #include "fabric/data_ticket.h"
 #include "fabric/libfabric.h"
 #include "fabric/tcp_socket.h"
+#include "reservations/shares.h"
 
 namespace forebay::server {
 namespace {
@@ -109,7 +110,7 @@ Result<std::string> RemoteAccess::create_token(const Peer& peer, const wire::Tok
   fabric::TokenClaims claims;
   claims.key_id = made_with->id;
   claims.reservation_id = reservation->record().id;
-  claims.access_generation = reservation->record().access_generation;
+  claims.access_generation = access_generation(reservation->record(), peer.uid);
   claims.uid = peer.uid;
   claims.rights = wish.rights;
   claims.expires_ns = wall_clock_ns() + static_cast<std::int64_t>(wish.lifetime_s) * 1'000'000'000;
@@ -131,7 +132,7 @@ std::optional<fabric::Secret> RemoteAccess::secret_of(const fabric::TokenClaims&
 Result<void> RemoteAccess::admit(const RemotePeer& peer) {
   for (const auto& [name, reservation] : reservations_.all()) {
     if (reservation->record().id != peer.reservation_id || reservation->retiring()) continue;
-    if (reservation->record().access_generation == peer.access_generation) return {};
+    if (access_generation(reservation->record(), peer.uid) == peer.access_generation) return {};
     return fail(ErrorCode::permission_denied,
                 "rights in the token's reservation were taken away since it was made; make another with `forebay token "
                 "create`");

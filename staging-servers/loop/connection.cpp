@@ -30,6 +30,10 @@ bool Peer::in_group(gid_t group) const noexcept {
   return gid == group || std::ranges::find(groups, group) != groups.end();
 }
 
+std::string Peer::describe() const {
+  return remote ? remote->address : "process " + std::to_string(pid);
+}
+
 Result<std::unique_ptr<Connection>> Connection::accept(EventLoop& loop, ConnectionHost& host, Descriptor socket) {
   ucred credentials{};
   socklen_t length = sizeof credentials;

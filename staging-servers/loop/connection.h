@@ -43,6 +43,8 @@ struct Peer {
   std::optional<RemotePeer> remote;  ///< on another node: it has no process here, and gets no descriptors
 
   bool in_group(gid_t group) const noexcept;
+  /// For people: "process 17", or where it comes from.
+  std::string describe() const;
 };
 
 /// What a connection is used for. Owned by its connection.

@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <forebay/protocol/messages_generated.h>
 #include <forebay/reader.h>
@@ -116,6 +117,8 @@ class Followers {
   std::optional<ReaderLag> furthest_behind() const;
   /// Those end with their processes, although a forked child may keep the socket open.
   void end_with_processes();
+  /// Appends the readers that wait now.
+  void describe_waits(std::vector<StreamWait>& waits) const;
 
  private:
   /// By run and writer group, the steps that a reader which has just come takes.

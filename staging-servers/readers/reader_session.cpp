@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include <forebay/address.h>
 
 #include "base/bounds.h"
@@ -101,6 +103,7 @@ void ReaderSession::open(const protocol::Message& message) {
   distribution = static_cast<StepDistribution>(wish_.distribution);
   follow = wish_.follow;
   take_number();
+  wait_since_ns = wall_clock_ns();
   if (const Deadline deadline = Deadline::after_ms(wish_.open_timeout_ms); !deadline.is_never())
     open_timer_ = connection_.loop().at(deadline.at_ns(), [this] { give_up_waiting(); });
   wait(*found);
@@ -260,6 +263,7 @@ Result<void> ReaderSession::answer(const protocol::Message& message) {
       if (wait_request) return fail(ErrorCode::protocol, "a wait for a step is outstanding already");
       if (!follow) return fail(ErrorCode::invalid_argument, "this reader was opened for random access only");
       wait_request = message.request;
+      wait_since_ns = wall_clock_ns();
       followers_->serve(*this);
       return {};
     case MessageType::step_poll:
@@ -403,6 +407,13 @@ void ReaderSession::closed(const std::string&) {
   // It may be said twice: a consumer's next reader does not wait for the end to be handled.
   admitted_ = false;
   followers_ = nullptr;
+}
+
+StreamWait reader_wait(const ReaderSession& session, StreamWait::Kind kind, std::string wanted, std::int64_t since_ns) {
+  const Peer& peer = session.connection().peer();
+  const std::string name = session.consumer.empty() ? "reader" : fmt::format("consumer \"{}\"", session.consumer);
+  return {kind, fmt::format("{}, {}", name, peer.describe()), peer.remote ? 0 : static_cast<std::uint32_t>(peer.pid),
+          std::move(wanted), since_ns};
 }
 
 }  // namespace forebay::server

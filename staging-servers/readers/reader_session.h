@@ -41,13 +41,17 @@ class ReaderSession final : public Session {
   std::uint64_t skipped = 0;
   bool rewound = false;
   std::optional<std::uint32_t> wait_request;
+  std::int64_t wait_since_ns = 0;  ///< of that request, or of the Open that waits; wall clock
   StreamStatus told_status = StreamStatus::waiting;
   bool status_to_tell = false;
   std::string refusal_to_tell;  ///< why a writer that it waits for was refused; empty: nothing to tell
   std::map<StepKey, std::uint32_t> pins;
 
-  /// Its pins count among those that readers without a name have a share for.
-  bool has_limited_pins() const noexcept { return consumer.empty() || access.guest; }
+  PinLimit pin_limit() const {
+    if (!access.guest) return {consumer.empty(), std::nullopt};
+    const Peer& peer = connection_.peer();
+    return {true, peer.remote ? peer.remote->uid : peer.uid};
+  }
 
   /// Descriptors of these segments that the peer has not got yet; as many as fit into one message.
   std::vector<Descriptor> descriptors_for(const std::vector<std::uint32_t>& wanted,
@@ -99,5 +103,8 @@ class ReaderSession final : public Session {
   std::optional<EventLoop::TimerId> open_timer_;
   Followers* followers_ = nullptr;  ///< of its stream
 };
+
+/// A reader's wait as people see it; `wanted`: for what.
+StreamWait reader_wait(const ReaderSession& session, StreamWait::Kind kind, std::string wanted, std::int64_t since_ns);
 
 }  // namespace forebay::server

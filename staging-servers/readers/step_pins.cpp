@@ -17,30 +17,47 @@ bool StepPins::pin(ReaderSession& session, const StepKey& key, std::uint64_t siz
 
 bool StepPins::add(ReaderSession& session, const StepKey& key, std::uint64_t size_bytes, bool held) {
   Pin& pin = pins_[key];
-  const bool unnamed = session.has_limited_pins();
+  const PinLimit limit = session.pin_limit();
   const auto refuse = [&] {
     if (pin.count == 0) pins_.erase(key);
     return false;
   };
   if (!session.pins.contains(key)) {
-    const bool adds = unnamed && pin.unnamed == 0;
-    if (adds && !held && space_.unnamed_pinned_bytes + size_bytes > space_.unnamed_pinned_bytes_max()) return refuse();
+    if (!held && !is_within(limit, pin, size_bytes)) return refuse();
     if (!registry_.pins().add(session.number, session.connection().peer().pid, state_.uuid, key.first, key.second))
       return refuse();
-    if (adds) space_.unnamed_pinned_bytes += size_bytes;
     ++pin.count;
-    if (unnamed) ++pin.unnamed;
     pin.size_bytes = std::max(pin.size_bytes, size_bytes);  // a writer does not say it
+    if (limit.unnamed && ++pin.unnamed == 1) space_.unnamed_pinned_bytes += pin.size_bytes;
+    if (limit.guest && ++pin.guests[*limit.guest] == 1) space_.guest_pinned_bytes[*limit.guest] += pin.size_bytes;
   }
   ++session.pins[key];
   return true;
 }
 
-void StepPins::remove(const StepKey& key, bool unnamed) {
+bool StepPins::is_within(const PinLimit& limit, const Pin& pin, std::uint64_t size_bytes) const {
+  if (!limit.unnamed) return true;
+  const std::uint64_t most = space_.unnamed_pinned_bytes_max();
+  const std::uint64_t held = space_.unnamed_pinned_bytes + (pin.unnamed == 0 ? size_bytes : 0);
+  if (held > most && pin.unnamed == 0) return false;
+  if (!limit.guest || pin.guests.contains(*limit.guest)) return true;
+  // However many guests there are, each leaves as much to others as it has: none can take it all.
+  const auto own = space_.guest_pinned_bytes.find(*limit.guest);
+  const std::uint64_t own_bytes = (own == space_.guest_pinned_bytes.end() ? 0 : own->second) + size_bytes;
+  return held <= most && own_bytes <= most - held;
+}
+
+void StepPins::remove(const StepKey& key, const PinLimit& limit) {
   const auto found = pins_.find(key);
   if (found == pins_.end()) return;
   Pin& pin = found->second;
-  if (unnamed && --pin.unnamed == 0) space_.unnamed_pinned_bytes -= pin.size_bytes;
+  if (limit.unnamed && --pin.unnamed == 0) space_.unnamed_pinned_bytes -= pin.size_bytes;
+  if (limit.guest && --pin.guests[*limit.guest] == 0) {
+    pin.guests.erase(*limit.guest);
+    const auto own = space_.guest_pinned_bytes.find(*limit.guest);
+    own->second -= pin.size_bytes;
+    if (own->second == 0) space_.guest_pinned_bytes.erase(own);
+  }
   if (--pin.count > 0) return;
   pins_.erase(found);
   stream_.unpinned(key);
@@ -51,7 +68,7 @@ bool StepPins::let_go(ReaderSession& session, const StepKey& key) {
   if (held == session.pins.end() || --held->second > 0) return false;
   session.pins.erase(held);
   registry_.pins().remove(session.number, key.first, key.second);
-  remove(key, session.has_limited_pins());
+  remove(key, session.pin_limit());
   return true;
 }
 
@@ -75,11 +92,11 @@ void StepPins::leave(ReaderSession& session, bool holds_on) {
   for (const auto& [key, count] : session.pins) {
     if (holds_on) {
       // It counts as before, also among the unnamed readers' pins.
-      absent_[session.number].push_back({key, session.has_limited_pins()});
+      absent_[session.number].push_back({key, session.pin_limit()});
       continue;
     }
     registry_.pins().remove(session.number, key.first, key.second);
-    remove(key, session.has_limited_pins());
+    remove(key, session.pin_limit());
   }
   session.pins.clear();
 }
@@ -95,7 +112,7 @@ void StepPins::hold_for_absent(std::uint64_t session, const std::vector<StepKey>
       continue;
     }
     ++pins_[key].count;
-    absent_[session].push_back({key, false});
+    absent_[session].push_back({key, {}});
   }
 }
 
@@ -103,9 +120,9 @@ void StepPins::end_absent(std::uint64_t session, const std::map<StepKey, std::ui
   const auto found = absent_.find(session);
   if (found == absent_.end()) return;
   registry_.absent_returned(session);
-  for (const auto& [key, unnamed] : std::exchange(found->second, {})) {
+  for (const auto& [key, limit] : std::exchange(found->second, {})) {
     if (!kept.contains(key)) registry_.pins().remove(session, key.first, key.second);
-    remove(key, unnamed);
+    remove(key, limit);
   }
   absent_.erase(session);
   stream_.what_may_go_changed();
@@ -138,7 +155,7 @@ void StepPins::forget(const ReaderSession& session) {
 
 void StepPins::forget_absent() {
   for (const auto& [session, held] : absent_) {
-    for (const auto& [key, unnamed] : held) registry_.pins().remove(session, key.first, key.second);
+    for (const auto& [key, limit] : held) registry_.pins().remove(session, key.first, key.second);
   }
 }
 

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include <forebay/result.h>
@@ -19,13 +20,20 @@ class ReaderRegistry;
 class ReaderSession;
 class ReservationSpace;
 
+/// Whose share a pin counts in.
+struct PinLimit {
+  bool unnamed = false;        ///< in that of readers without a name
+  std::optional<uid_t> guest;  ///< in that of this user, too, who may only read here
+};
+
 class StepPins {
  public:
   /// All of these outlive it.
   StepPins(FollowedStream& stream, const storage::StreamState& state, ReservationSpace& space, ReaderRegistry& registry)
       : stream_(stream), state_(state), space_(space), registry_(registry) {}
 
-  /// False if the table of pins is full, or unnamed readers have pinned as much as they may together.
+  /// False if the table of pins is full, or unnamed readers have pinned as much as they may together, or a user who may
+  /// only read as much as others could still pin.
   bool pin(ReaderSession& session, const StepKey& key, std::uint64_t size_bytes);
   /// One of the session's holds on a step.
   void release(ReaderSession& session, const StepKey& key);
@@ -56,16 +64,19 @@ class StepPins {
   struct Pin {
     std::uint32_t count = 0;
     std::uint32_t unnamed = 0;
+    std::map<uid_t, std::uint32_t> guests;  ///< how many of the unnamed are a user's who may only read here
     std::uint64_t size_bytes = 0;
   };
   struct AbsentPin {
     StepKey key;
-    bool unnamed = false;  ///< counts among the pins of unnamed readers
+    PinLimit limit;
   };
 
   /// `held`: it was pinned all the time, so the limit of unnamed readers does not count.
   bool add(ReaderSession& session, const StepKey& key, std::uint64_t size_bytes, bool held);
-  void remove(const StepKey& key, bool unnamed);
+  void remove(const StepKey& key, const PinLimit& limit);
+  /// Would a pin on a step of this size be within what unnamed readers, and a guest among them, may hold?
+  bool is_within(const PinLimit& limit, const Pin& pin, std::uint64_t size_bytes) const;
   /// True if it was the session's last hold.
   bool let_go(ReaderSession& session, const StepKey& key);
   /// Lets go of what was held for an absent session; `kept`: what it has pinned itself again.

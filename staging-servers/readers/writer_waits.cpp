@@ -72,4 +72,13 @@ std::string WriterWaits::describe(const wire::ReaderOpenT& wish) const {
                      last, wish.run.empty() ? "" : " with the same Run");
 }
 
+void WriterWaits::describe_waits(std::vector<StreamWait>& waits) const {
+  for (const auto& [number, session] : waiting_) {
+    const wire::ReaderOpenT& wish = session->wish();
+    std::string wanted = wish.wait_for_writer ? "a living writer group" : "a writer group";
+    if (!wish.run.empty()) wanted += " of run " + quoted_run(wish.run);
+    waits.push_back(reader_wait(*session, StreamWait::Kind::writer, std::move(wanted), session->wait_since_ns));
+  }
+}
+
 }  // namespace forebay::server

@@ -4,8 +4,10 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include <forebay/protocol/messages_generated.h>
+#include <forebay/reader.h>
 
 #include "readers/followed_stream.h"
 #include "readers/step_sharing.h"
@@ -34,6 +36,8 @@ class WriterWaits {
   std::uint32_t count(const std::string& run) const;
   /// What did not come, for people.
   std::string describe(const wire::ReaderOpenT& wish) const;
+  /// Appends who waits now.
+  void describe_waits(std::vector<StreamWait>& waits) const;
 
  private:
   FollowedStream& stream_;

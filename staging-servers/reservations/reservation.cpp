@@ -29,16 +29,16 @@ Reservation::~Reservation() = default;
 AccessRights Reservation::rights_of(const Peer& peer) const {
   if (!peer.remote) {
     const Rights rights = rights_in(record_, peer);
-    return {rights, record_.access_generation, rights == Rights::read};
+    return {rights, access_generation(record_, peer.uid), rights == Rights::read};
   }
   // Whoever made the token had these rights then, and nobody's have become less since.
-  const bool valid =
-      peer.remote->reservation_id == record_.id && peer.remote->access_generation == record_.access_generation;
+  const std::uint64_t generation = access_generation(record_, peer.remote->uid);
+  const bool valid = peer.remote->reservation_id == record_.id && peer.remote->access_generation == generation;
   if (!valid) return {};
   const bool writes = (peer.remote->rights & fabric::right_write) != 0;
   const bool reads = (peer.remote->rights & fabric::right_read) != 0;
   const bool owners = peer.remote->uid == record_.owner_uid || peer.remote->uid == 0;
-  return {writes ? Rights::write : reads ? Rights::read : Rights::none, record_.access_generation, !writes && !owners};
+  return {writes ? Rights::write : reads ? Rights::read : Rights::none, generation, !writes && !owners};
 }
 
 Result<void> Reservation::admit(const Peer& peer, Rights needed) const {
@@ -60,6 +60,11 @@ void Reservation::set_access(const reservation::ReservationT& record) {
   record_.shares = std::move(changed.shares);
   record_.access_generation = changed.access_generation;
   record_.files_access_due = changed.files_access_due;
+}
+
+void Reservation::set_grant(const reservation::ReservationT& record) {
+  record_.lifetime = record.lifetime;
+  record_.files_bytes = record.files_bytes;
 }
 
 Error Reservation::denial(const std::string& name, const Peer& peer) {
@@ -255,7 +260,7 @@ ReservationInfo Reservation::info() const {
   info.streams = static_cast<std::uint32_t>(streams_.size());
   info.files_path = services_.store.files_directory(record_.id);
   info.shares = shares_of(record_);
-  info.access_generation = record_.access_generation;
+  info.access_generation = access_generation(record_);
   return info;
 }
 

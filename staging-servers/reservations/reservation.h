@@ -48,6 +48,8 @@ class Reservation {
   static Error denial(const std::string& name, const Peer& peer);
   /// The record has new shares, on disk already.
   void set_access(const reservation::ReservationT& record);
+  /// It has another lifetime or capacity for files, on disk already.
+  void set_grant(const reservation::ReservationT& record);
 
   Stream* find_stream(const std::string& name);
   /// Makes an empty stream on disk if there is none.
@@ -80,7 +82,7 @@ class Reservation {
 
   ReservationHost& host_;
   const StreamServices& services_;
-  reservation::ReservationT record_;  ///< constant but for its shares
+  reservation::ReservationT record_;  ///< constant but for its shares, lifetime and files_bytes
   ReservationSpace space_;
   std::map<std::string, std::unique_ptr<Stream>> streams_;
   std::set<std::string> unchecked_;

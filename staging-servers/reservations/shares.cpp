@@ -72,6 +72,20 @@ std::vector<Share> shares_of(const reservation::ReservationT& record) {
   return shares;
 }
 
+std::uint64_t access_generation(const reservation::ReservationT& record, uid_t uid) noexcept {
+  for (const auto& share : record.shares) {
+    if (share_of(*share).kind == Share::Kind::user && share->id == uid)
+      return record.access_generation + share->access_generation;
+  }
+  return record.access_generation;
+}
+
+std::uint64_t access_generation(const reservation::ReservationT& record) noexcept {
+  std::uint64_t generation = record.access_generation;
+  for (const auto& share : record.shares) generation += share->access_generation;
+  return generation;
+}
+
 Result<void> check_share(const reservation::ReservationT& record, const Share& share) {
   const bool known_kind = share.kind == Share::Kind::user || share.kind == Share::Kind::group;
   const bool known_rights =
@@ -88,14 +102,19 @@ Result<void> check_share(const reservation::ReservationT& record, const Share& s
 
 Result<reservation::ReservationT> with_share(const reservation::ReservationT& record, const Share& share) {
   reservation::ReservationT changed(record);
-  if (takes_away(record, share)) ++changed.access_generation;
+  const bool less = takes_away(record, share);
+  // Which members of the group have tokens is not known here.
+  if (less && share.kind == Share::Kind::group) ++changed.access_generation;
   const auto key = [](const auto& known) { return std::pair(known->kind, known->id); };
   auto entry = std::make_unique<reservation::ShareT>();
   entry->kind = static_cast<std::uint8_t>(share.kind);
   entry->id = share.id;
   entry->rights = static_cast<std::uint8_t>(share.rights);
   const auto place = std::ranges::lower_bound(changed.shares, key(entry), {}, key);
-  if (place != changed.shares.end() && key(*place) == key(entry)) {
+  const bool known = place != changed.shares.end() && key(*place) == key(entry);
+  entry->access_generation = known ? (*place)->access_generation : 0;
+  if (less && share.kind == Share::Kind::user) ++entry->access_generation;
+  if (known) {
     *place = std::move(entry);
   } else {
     if (changed.shares.size() == storage::shares_max) {

@@ -3,6 +3,9 @@
 // docs/design/sharing.md.
 #pragma once
 
+#include <sys/types.h>
+
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -22,13 +25,18 @@ struct Peer;
 /// their groups have, of which the owner's may write unless a share says otherwise.
 Rights rights_in(const reservation::ReservationT& record, const Peer& peer);
 
+/// A token of this user is void once this is greater than when the token was made. It only grows.
+std::uint64_t access_generation(const reservation::ReservationT& record, uid_t uid) noexcept;
+/// The same of all users together.
+std::uint64_t access_generation(const reservation::ReservationT& record) noexcept;
+
 std::vector<Share> shares_of(const reservation::ReservationT& record);
 
 /// invalid_argument if this cannot be a share: of the owner, to own, of no known kind.
 Result<void> check_share(const reservation::ReservationT& record, const Share& share);
 
-/// The record with this share in place of what this user or group had. Its access generation is raised if somebody may
-/// do less than before. no_space if there are too many shares.
+/// The record with this share in place of what this user or group had. If somebody may do less than before, an access
+/// generation is raised: the user's, or that of all. no_space if there are too many shares.
 Result<reservation::ReservationT> with_share(const reservation::ReservationT& record, const Share& share);
 
 /// In a worker: writes the record with its new shares, then tells the file system, for files/. unsupported, and nothing

@@ -3,7 +3,10 @@
 // what journals take of it.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -58,6 +61,7 @@ class ReservationSpace {
   std::string holders() const;
 
   std::uint64_t unnamed_pinned_bytes = 0;
+  std::map<uid_t, std::uint64_t> guest_pinned_bytes;  ///< of these, each user's who may only read here
   std::uint64_t unnamed_pinned_bytes_max() const noexcept { return map().total_bytes() / 4; }
 
  private:

@@ -82,6 +82,7 @@ void SpaceQueue::wait(SpaceWaiter waiter, std::int64_t timeout_ms) {
     waiter.answer(full_error(waiter, why_at_once(waiter)));
     return;
   }
+  waiter.since_ns = wall_clock_ns();
   const Deadline deadline = Deadline::after_ms(timeout_ms);
   const auto place =
       std::ranges::find_if(waiters_, [&](const SpaceWaiter& other) { return other.order > waiter.order; });
@@ -103,6 +104,20 @@ SpaceWaiter SpaceQueue::taken(Waiters::iterator waiter) {
   waiters_.erase(waiter);
   if (out.timer) loop_.cancel(*out.timer);
   return out;
+}
+
+std::vector<SpaceQueue::Wait> SpaceQueue::waits_of(const SpaceUser& user) const {
+  std::vector<Wait> waits;
+  std::string holders;
+  for (const SpaceWaiter& waiter : waiters_) {
+    if (waiter.user != &user) continue;
+    if (holders.empty()) holders = space_.holders();
+    const char* const room = waits_for_record(waiter) ? " with room in the journal" : "";
+    waits.push_back({waiter.owner.rank, waiter.since_ns,
+                     fmt::format("{} of space{}, {} free. {}", size_text(waiter.bytes), room,
+                                 size_text(space_.map().free_bytes()), holders)});
+  }
+  return waits;
 }
 
 void SpaceQueue::end_waits(const SpaceUser& user, const Error& error) {

@@ -36,6 +36,7 @@ struct SpaceWaiter {
   Owner owner;
   std::function<void(Result<std::vector<Extent>>)> answer;
   std::optional<EventLoop::TimerId> timer;
+  std::int64_t since_ns = 0;  ///< wall clock; set when the wait begins
   /// Whether it can end at all was looked at.
   bool judged = false;
 };
@@ -53,6 +54,13 @@ class SpaceQueue {
   bool is_empty() const noexcept { return waiters_.empty(); }
   /// An error at once if nothing can end the wait.
   void wait(SpaceWaiter waiter, std::int64_t timeout_ms);
+  /// Who of a stream's ranks waits, and what is in the way.
+  struct Wait {
+    std::uint32_t rank = 0;
+    std::int64_t since_ns = 0;
+    std::string wanted;  ///< for people
+  };
+  std::vector<Wait> waits_of(const SpaceUser& user) const;
   /// Ends the waits of a stream's ranks with this error.
   void end_waits(const SpaceUser& user, const Error& error);
 

@@ -11,6 +11,12 @@
 #include "protocol/record_conversion.h"
 
 namespace forebay::server {
+namespace {
+
+/// Of a large group that waits as a whole, nobody reads more.
+constexpr std::size_t waits_told_max = 64;
+
+}  // namespace
 
 std::vector<Extent> extents_of(const journal::StepCommittedT& step) {
   std::vector<Extent> extents;
@@ -57,6 +63,7 @@ Result<void> Stream::commit(journal::StepCommittedT step) {
   group_.answer_commit();
   followers_.serve_rest_later();
   flusher_.request(group_.waits_for_durable() || followers_.waits_for_durable());
+  committed_bytes_ += size_bytes;
   log::debug("stream {}: step {} committed", path(), number);
   return {};
 }
@@ -279,9 +286,13 @@ StreamInfo Stream::info() const {
   info.staged = state_.newest_staged;
   info.steps = state_.steps.size();
   info.size_bytes = kept_bytes();
+  info.committed_bytes = committed_bytes_;
   info.step_open = group_.step_open();
   info.retention = state_.retention;
   info.consumers = followers_.cursors().list();
+  group_.describe_waits(info.waits);
+  followers_.describe_waits(info.waits);
+  if (info.waits.size() > waits_told_max) info.waits.resize(waits_told_max);
   return info;
 }
 

@@ -164,6 +164,7 @@ class Stream final : public WrittenStream, public FollowedStream {
   const std::uint64_t number_;
   std::string damage_;
   bool end_cut_ = false;
+  std::uint64_t committed_bytes_ = 0;  ///< since the server was started
   storage::StreamState state_;
   StreamJournal journal_;
   std::optional<EventLoop::TimerId> grace_timer_;

@@ -5,13 +5,24 @@
 #include <iterator>
 #include <limits>
 
+#include <fmt/format.h>
+
+#include "base/clock.h"
 #include "writers/space_grants.h"
 #include "writers/writer_session.h"
 
 namespace forebay::server {
 
 void DurableWaits::add(WriterSession& session, std::uint32_t request, std::uint64_t step, std::uint64_t next_bytes) {
-  waiters_.push_back({&session, request, step, next_bytes});
+  waiters_.push_back({&session, request, step, next_bytes, wall_clock_ns()});
+}
+
+void DurableWaits::describe_waits(std::vector<StreamWait>& waits) const {
+  for (const Waiter& waiter : waiters_) {
+    waits.push_back(writer_wait(*waiter.session, StreamWait::Kind::durable,
+                                fmt::format("step {} to be durable (Durability=durable)", waiter.step),
+                                waiter.since_ns));
+  }
 }
 
 void DurableWaits::drop(const WriterSession& session) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include <forebay/reader.h>
 #include <forebay/result.h>
 
 namespace forebay::server {
@@ -28,6 +29,8 @@ class DurableWaits {
   /// Answers those that wait for `first` or a later step with this error.
   void fail_from(std::uint64_t first, const Error& error);
   void fail_all(const Error& error) { fail_from(0, error); }
+  /// Appends who waits now.
+  void describe_waits(std::vector<StreamWait>& waits) const;
 
  private:
   struct Waiter {
@@ -35,6 +38,7 @@ class DurableWaits {
     std::uint32_t request = 0;
     std::uint64_t step = 0;
     std::uint64_t next_bytes = 0;
+    std::int64_t since_ns = 0;  ///< wall clock
   };
 
   /// Those that wait for a step from `first` on, and before `end`; they wait no more.

@@ -102,6 +102,7 @@ void GroupForming::add(WriterSession& session, std::uint32_t request, const wire
   candidate.session = &session;
   candidate.request = request;
   candidate.wish = wish;
+  candidate.since_ns = wall_clock_ns();
   const Deadline deadline = Deadline::after_ms(wish.open_timeout_ms);
   if (!deadline.is_never()) {
     candidate.timer = loop_.at(deadline.at_ns(), [this, rank = wish.rank, timed_out = std::move(timed_out)] {
@@ -144,6 +145,11 @@ std::string GroupForming::describe_missing() const {
   }
   if (missing > missing_listed_max) text += fmt::format(" and {} more", missing - missing_listed_max);
   return text;
+}
+
+void GroupForming::describe_waits(const std::string& wanted, std::vector<StreamWait>& waits) const {
+  for (const auto& [rank, candidate] : candidates_)
+    waits.push_back(writer_wait(*candidate.session, StreamWait::Kind::group, wanted, candidate.since_ns));
 }
 
 std::vector<std::uint64_t> GroupForming::openings() const {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <forebay/protocol/messages_generated.h>
+#include <forebay/reader.h>
 #include <forebay/result.h>
 #include <forebay/storage/journal_generated.h>
 
@@ -27,6 +28,7 @@ class GroupForming {
     std::uint32_t request = 0;
     wire::WriterOpenT wish;
     std::optional<EventLoop::TimerId> timer;
+    std::int64_t since_ns = 0;  ///< wall clock
   };
 
   /// `stream`: its path, for errors.
@@ -55,6 +57,8 @@ class GroupForming {
   void fail_all(const Error& error);
   /// Which ranks have not come, for people; empty if all have.
   std::string describe_missing() const;
+  /// Appends all of them as waiting for what is `wanted`.
+  void describe_waits(const std::string& wanted, std::vector<StreamWait>& waits) const;
   /// The group that these ranks make, for the journal: the next incarnation, and the steps that it withdraws. Errors:
   /// failed (the stream), refused (precious steps would be lost), invalid_argument.
   Result<journal::GroupFormedT> record(const storage::StreamState& state) const;

@@ -97,4 +97,19 @@ std::string Incarnation::describe_missing() const {
   return list(missing);
 }
 
+std::string Incarnation::describe_late() const {
+  constexpr std::size_t listed_max = 16;
+  std::vector<std::string> late;
+  std::size_t more = 0;
+  for (std::size_t number = 0; number < ranks_.size(); ++number) {
+    if (ranks_[number].part) continue;
+    if (late.size() < listed_max) {
+      late.push_back(std::to_string(number));
+    } else {
+      ++more;
+    }
+  }
+  return list(late) + (more > 0 ? " and " + std::to_string(more) + " more" : "");
+}
+
 }  // namespace forebay::server

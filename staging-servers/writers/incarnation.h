@@ -34,6 +34,7 @@ struct PendingPart {
   std::uint64_t next_bytes = 0;
   std::optional<WriterPin> pin;
   journal::PartT part;
+  std::int64_t since_ns = 0;  ///< wall clock
 };
 
 struct WriterRank {
@@ -85,6 +86,8 @@ class Incarnation {
   bool has_any_part() const;
   std::uint64_t granted_bytes() const;
   bool holds_space_in(std::uint32_t segment) const;
+  /// Numbers of the ranks that have not sent their part of the step at hand, for people.
+  std::string describe_late() const;
   /// Process numbers of the ranks that are here, for people.
   std::string describe_processes() const;
   /// Numbers of the ranks that are neither here nor closed, for people.

@@ -29,7 +29,7 @@ bool LagWaits::may_begin(const Waiter& waiter) const {
 
 void LagWaits::wait(WriterSession& session, std::uint32_t request, const wire::StepBegin& begin) {
   drop(session);
-  Waiter waiter{&session, request, begin.step(), begin.lag_limit(), begin.timeout_ms(), std::nullopt};
+  Waiter waiter{&session, request, begin.step(), begin.lag_limit(), begin.timeout_ms(), std::nullopt, wall_clock_ns()};
   if (may_begin(waiter)) {
     begun_ = waiter.step;
     session.connection().answer_done(request);
@@ -72,6 +72,18 @@ void LagWaits::timed_out(const WriterSession& session) {
                    waiter.limit, last ? last->reader : "a reader", last ? last->steps : 0,
                    static_cast<double>(waiter.timeout_ms) / 1000),
        fmt::format("stream {}, step {}", stream_, waiter.step)});
+}
+
+void LagWaits::describe_waits(std::vector<StreamWait>& waits) const {
+  if (waiters_.empty()) return;
+  const auto last = followers_.furthest_behind();
+  for (const Waiter& waiter : waiters_) {
+    waits.push_back(
+        writer_wait(*waiter.session, StreamWait::Kind::readers,
+                    fmt::format("{}, which is {} steps behind (LagLimit={}), to begin step {}",
+                                last ? last->reader : "a reader", last ? last->steps : 0, waiter.limit, waiter.step),
+                    waiter.since_ns));
+  }
 }
 
 void LagWaits::drop(const WriterSession& session) {

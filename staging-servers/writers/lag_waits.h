@@ -35,6 +35,8 @@ class LagWaits {
   /// This rank has gone or has closed: it is not answered.
   void drop(const WriterSession& session);
   void fail_all(const Error& error);
+  /// Appends who waits now.
+  void describe_waits(std::vector<StreamWait>& waits) const;
 
  private:
   struct Waiter {
@@ -44,6 +46,7 @@ class LagWaits {
     std::uint64_t limit = 0;
     std::int64_t timeout_ms = 0;
     std::optional<EventLoop::TimerId> timer;
+    std::int64_t since_ns = 0;  ///< wall clock
   };
 
   bool may_begin(const Waiter& waiter) const;

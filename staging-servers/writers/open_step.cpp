@@ -26,7 +26,7 @@ Result<void> OpenStep::add(WriterRank& rank, std::uint32_t request, const wire::
   ASSIGN_OR_RETURN(journal::PartT checked, rank.granted.take(space_.map(), space_.segments().layout(), number, part));
   checked.storage_incarnation = stream_.storage_incarnation();
   fail_point("server.part.received");
-  rank.part = PendingPart{request, part.next_bytes, {}, std::move(checked)};
+  rank.part = PendingPart{request, part.next_bytes, {}, std::move(checked), wall_clock_ns()};
   const bool remote = rank.session->connection().is_remote();
   if (!follow_grants(rank) || (remote && part.holder != 0)) {
     take_back(rank);

@@ -85,6 +85,8 @@ class WriterGroup {
   bool holds_space_in(std::uint32_t segment) const { return incarnation_.holds_space_in(segment); }
   /// Every rank is here or has closed, so that all space that one of them may write in is known as granted.
   bool is_complete() const { return incarnation_.active() && !rejoining() && incarnation_.is_complete(); }
+  /// Appends the ranks that wait now.
+  void describe_waits(std::vector<StreamWait>& waits) const;
   /// True for a segment that a living incarnation writes.
   bool owns(const Owner& owner) const noexcept { return incarnation_.owns(owner); }
 
@@ -98,6 +100,8 @@ class WriterGroup {
   Result<void> begin_incarnation(const wire::WriterOpenT& wish);
   /// A rank has waited for the others, for readers or for an older group as long as it wants to.
   void forming_timed_out(const wire::WriterOpenT& wish);
+  /// What the ranks that are forming wait for, for people.
+  std::string describe_forming() const;
   /// All that are forming are answered with this error, and readers that wait for them are told.
   void refuse_forming(const std::string& run, const Error& error);
   /// The session becomes this rank of the group that has formed, and is told.

@@ -100,6 +100,36 @@ void WriterGroup::forming_timed_out(const wire::WriterOpenT& wish) {
   refuse_forming(wish.run, {ErrorCode::timeout, text, "stream " + stream_.path()});
 }
 
+std::string WriterGroup::describe_forming() const {
+  const wire::WriterOpenT& wish = forming_.wish();
+  if (const std::string missing = forming_.describe_missing(); !missing.empty())
+    return fmt::format("rank {} of {} to open the stream", missing, wish.ranks);
+  if (active()) return "the group that wrote this stream before the server was restarted";
+  return fmt::format("{} readers (RendezvousReaderCount), of which {} are here", wish.rendezvous_readers,
+                     followers_.readers_for(wish.run));
+}
+
+void WriterGroup::describe_waits(std::vector<StreamWait>& waits) const {
+  if (!forming_.is_empty()) forming_.describe_waits(describe_forming(), waits);
+  for (auto& wait : space_.queue().waits_of(stream_)) {
+    const auto& ranks = incarnation_.ranks();
+    // One that is no member any more is still in the queue until its turn.
+    if (wait.rank >= ranks.size() || ranks[wait.rank].session == nullptr) continue;
+    waits.push_back(
+        writer_wait(*ranks[wait.rank].session, StreamWait::Kind::space, std::move(wait.wanted), wait.since_ns));
+  }
+  if (step_open()) {
+    const std::string late = incarnation_.describe_late();
+    for (const WriterRank& rank : incarnation_.ranks()) {
+      if (!rank.part || rank.session == nullptr || late.empty()) continue;
+      waits.push_back(writer_wait(*rank.session, StreamWait::Kind::group,
+                                  fmt::format("rank {} to end step {}", late, state_.next_step), rank.part->since_ns));
+    }
+  }
+  lag_waits_.describe_waits(waits);
+  durable_waits_.describe_waits(waits);
+}
+
 void WriterGroup::refuse_forming(const std::string& run, const Error& error) {
   forming_.fail_all(error);
   stream_.writer_refused(run, error.what);

@@ -172,4 +172,10 @@ void WriterSession::closed(const std::string& reason) {
   if (group_ != nullptr) group_->lost(*this, describe_end(reason));
 }
 
+StreamWait writer_wait(const WriterSession& session, StreamWait::Kind kind, std::string wanted, std::int64_t since_ns) {
+  const Peer& peer = session.connection().peer();
+  return {kind, fmt::format("rank {}, {}", session.rank, peer.describe()),
+          peer.remote ? 0 : static_cast<std::uint32_t>(peer.pid), std::move(wanted), since_ns};
+}
+
 }  // namespace forebay::server

@@ -2,7 +2,10 @@
 // A connection that is one rank of a writer group.
 #pragma once
 
+#include <cstdint>
 #include <string>
+
+#include <forebay/reader.h>
 
 #include "loop/connection.h"
 
@@ -49,5 +52,8 @@ class WriterSession final : public Session {
   WriterGroup* group_ = nullptr;  ///< of its stream
   std::string reservation_;       ///< of its stream
 };
+
+/// A rank's wait as people see it; `wanted`: for what.
+StreamWait writer_wait(const WriterSession& session, StreamWait::Kind kind, std::string wanted, std::int64_t since_ns);
 
 }  // namespace forebay::server

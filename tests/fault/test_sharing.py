@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import json
 import os
 import pickle
 import select
+import struct
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +20,7 @@ import pytest
 
 import forebay
 from tests.fault.instance import Instance
+from tests.support.load import until
 from tests.support.mounted import mounted
 from tests.support.other_user import as_user
 
@@ -108,6 +112,13 @@ def read_steps(socket: str, **options: Any) -> Callable[[], list[int]]:
             return found
 
     return act
+
+
+def generation_of_token(text: str) -> int:
+    """The access generation that a token was made in (docs/formats/remote.md)."""
+    bytes_of_it = base64.urlsafe_b64decode(text.strip().removeprefix("forebay-token-1.") + "==")
+    (generation,) = struct.unpack_from("<Q", bytes_of_it, 16)
+    return int(generation)
 
 
 @pytest.fixture
@@ -208,6 +219,88 @@ def test_pins_of_a_reader_count_as_those_without_a_name(shared: Instance) -> Non
         with shared.admin() as admin:
             pinned = sum(step.size_bytes for step in admin.steps("r/large") if step.pins)
         assert 0 < pinned <= (64 << 20) // 4
+
+
+def pinned_bytes(instance: Instance, address: str) -> int:
+    """Of all steps that somebody holds."""
+    with instance.admin() as admin:
+        return sum(step.size_bytes for step in admin.steps(address) if step.pins)
+
+
+def test_who_may_only_read_leaves_pins_to_others(shared: Instance) -> None:
+    """Two guests, as greedy as can be: each leaves as much as it holds, and the owner's readers find a share, too."""
+    socket = shared.socket()
+    quarter = (64 << 20) // 4
+
+    def write() -> None:
+        with forebay.open("r/many", "w", instance=socket, timeout=10) as stream:
+            for _ in range(40):
+                with stream.step() as step:
+                    step["data"] = np.zeros(1 << 20, np.uint8)
+
+    as_user(OWNER, write)
+    with shared.admin() as admin:
+        admin.share("r", "read", user=STRANGER)
+
+    def hold(start: int) -> Callable[[Callable[[Any], None]], None]:
+        def act(tell: Callable[[Any], None]) -> None:
+            with contextlib.ExitStack() as stack:
+                held = []
+                # More connections make no larger share.
+                for _ in range(3):
+                    stream = stack.enter_context(forebay.open("r/many", instance=socket, timeout=10))
+                    held += [stream[number] for number in range(start, start + 12)]
+                tell(len(held))
+                select.select([], [], [])
+
+        return act
+
+    with Child(READER, hold(0)) as first:
+        assert first.next() == 36
+        by_first = pinned_bytes(shared, "r/many")
+        assert 0 < by_first <= quarter // 2
+        with Child(STRANGER, hold(12)) as second:
+            assert second.next() == 36
+            by_both = pinned_bytes(shared, "r/many")
+            assert by_first < by_both <= quarter - (by_both - by_first)
+            with Child(OWNER, hold(24)) as owner:
+                assert owner.next() == 36
+                assert by_both < pinned_bytes(shared, "r/many") <= quarter
+        until(lambda: pinned_bytes(shared, "r/many") == by_first, "the others let go")
+    until(lambda: pinned_bytes(shared, "r/many") == 0, "all let go")
+    # Nothing is left in anybody's account.
+    with Child(STRANGER, hold(0)) as again:
+        assert again.next() == 36
+        assert pinned_bytes(shared, "r/many") == by_first
+
+
+def test_a_share_of_one_user_leaves_the_tokens_of_others(shared: Instance) -> None:
+    """Only whose rights may have become less needs another."""
+    socket = shared.socket()
+
+    def generation(uid: int) -> int:
+        def act() -> int:
+            with forebay.Admin(socket) as admin:
+                return generation_of_token(admin.create_token("r"))
+
+        return int(as_user(uid, act))
+
+    before = {uid: generation(uid) for uid in (OWNER, READER, WRITER)}
+    with shared.admin() as admin:
+        whole = admin.reservation("r").access_generation
+        admin.share("r", "read", user=STRANGER)
+        admin.share("r", "read", user=WRITER)
+        assert admin.reservation("r").access_generation > whole
+    assert generation(OWNER) == before[OWNER]
+    assert generation(READER) == before[READER]
+    assert generation(WRITER) > before[WRITER]
+    shared.kill()
+    shared.start()
+    assert generation(READER) == before[READER]
+    assert generation(WRITER) > before[WRITER]
+    with shared.admin() as admin:
+        admin.share("r", "none", group=OWNER)
+    assert generation(READER) > before[READER]
 
 
 def test_a_reader_that_loses_its_right_is_told_and_lets_go(shared: Instance) -> None:

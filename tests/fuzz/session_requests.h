@@ -341,6 +341,13 @@ class Requests {
     }
     return {MessageType::reservation_share, packed(wish)};
   }
+  Request reservation_change() {
+    wire::ReservationChangeT wish;
+    wish.name = Names::reservation(choices_);
+    if (!choices_.seldom(4)) wish.lifetime = static_cast<std::uint8_t>(choices_.below(4));
+    if (!choices_.seldom(4)) wish.files_bytes = choices_.below(4) << 20;
+    return {MessageType::reservation_change, packed(wish)};
+  }
   Request token_create() {
     wire::TokenCreateT wish;
     wish.reservation = Names::reservation(choices_);
@@ -444,6 +451,7 @@ constexpr Requests::Generator Requests::generators[] = {
     {MessageType::writer_leave, &Requests::writer_leave},
     {MessageType::writer_refused, &Requests::writer_refused},
     {MessageType::steps_drop, &Requests::steps_drop},
+    {MessageType::reservation_change, &Requests::reservation_change},
 };
 inline constexpr std::size_t Requests::kinds = std::size(generators);
 

@@ -105,6 +105,8 @@ inline bool unpack_any(const Message& message) {
       return unpack<wire::PreciousSet>(message);
     case MessageType::steps_drop:
       return unpack<wire::StepsDrop>(message);
+    case MessageType::reservation_change:
+      return unpack<wire::ReservationChange>(message);
     case MessageType::reservation_share:
       return unpack<wire::ReservationShare>(message);
     case MessageType::audit_query:

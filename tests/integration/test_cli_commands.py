@@ -19,9 +19,9 @@ from forebay.cli.failures import ExitStatus
 from tests.support.instance import CommandLineInstance
 
 COMMANDS = (
-    "consumer remove", "consumer reset", "consumer seek", "create", "destroy", "doctor", "down", "dump", "env", "ls",
-    "publish", "reconstruct", "render", "show", "stage-in", "stage-out", "stages", "steps", "stream precious",
-    "stream remove", "stream retention", "streams", "tail", "up", "view", "watch",
+    "change", "consumer remove", "consumer reset", "consumer seek", "create", "destroy", "doctor", "down", "dump",
+    "env", "ls", "publish", "reconstruct", "render", "show", "stage-in", "stage-out", "stages", "steps",
+    "stream precious", "stream remove", "stream retention", "streams", "tail", "up", "view", "watch",
 )  # fmt: skip
 
 
@@ -168,6 +168,7 @@ def test_the_root_may_stand_after_the_command(instance: CommandLineInstance, tmp
         ("forebay show forebay://run1/", ["forebay://run1/flow"]),
         ("forebay stream re", ["remove", "retention"]),
         ("forebay share r", ["run1"]),
+        ("forebay destroy r", ["run1"]),
         ("forebay stage-out run1/f", ["run1/flow"]),
         ("forebay tail nowhere/", []),
     ],

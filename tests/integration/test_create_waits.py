@@ -66,6 +66,26 @@ def test_whoever_waits_gets_space_in_the_order_in_which_they_came(instance: Comm
     assert instance.ask("doctor")["clean"] is True
 
 
+def test_what_a_reservation_grows_by_counts_in_pool_and_quota(instance: CommandLineInstance) -> None:
+    """And jumps no queue. What it has already does not count twice."""
+    instance.ask("create", "mine", "--capacity", "8MiB", "--files", "4MiB", "--pool", "fast")
+    assert instance.ask("change", "mine", "--files", "8MiB")["reservation"]["files_bytes"] == 8 << 20
+    refused = instance.run("change", "mine", "--files", "9MiB")
+    assert refused.returncode != 0
+    assert "the quota of" in refused.stderr
+    assert "--wait" not in refused.stderr
+    instance.ask("create", "held", "--capacity", "48MiB")
+    with instance.start("create", "next", "--capacity", "32MiB", "--wait") as next_one:
+        try:
+            until(lambda: waiting(instance) == ["next"], "somebody to wait")
+            refused = instance.run("change", "held", "--files", "1MiB")
+            assert "1 came before" in refused.stderr
+            assert instance.ask("change", "held", "--files", "0")["reservation"]["files_bytes"] == 0
+        finally:
+            next_one.kill()
+            next_one.communicate()
+
+
 def test_the_estimate_and_the_end_of_patience_are_told(instance: CommandLineInstance) -> None:
     instance.ask("create", "held", "--capacity", "48MiB")
     done = instance.run("create", "more", "--capacity", "32MiB", "--wait", "--timeout", "1s")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stage-out of many steps into one output: HDF5 with a dimension of steps."""
+"""Stage-out of many steps into one output: BP5 with steps, HDF5 with a dimension of steps."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import adios2
 import h5py
 import numpy as np
 import pytest
@@ -35,7 +36,7 @@ from tests.support.mounted import mounted
 from tests.support.other_user import as_user
 from tests.support.staged_output import check_destination, receipt_entries, stray_names
 
-NAMES = ("run1.h5",)
+NAMES = ("run1.bp", "run1.h5")
 
 
 def field(number: int) -> NDArray[np.float64]:
@@ -60,11 +61,20 @@ def stage(job: StepsJob) -> tuple[dict[str, Any], str]:
 
 
 def fields(path: Path) -> tuple[list[int], NDArray[np.float64], list[float]]:
-    """Numbers of the steps, T of all of them, and time, as plain h5py reads them."""
-    with h5py.File(path) as file:
-        assert file["T"].dims[0].label == "step"
-        assert file["T"].dims[0]["step"] == file["forebay_step"]
-        return list(file["forebay_step"][()]), file["T"][()], list(file["time"][()])
+    """Numbers of the steps, T of all of them, and time, as plain ADIOS2 and h5py read them."""
+    if path.suffix == ".h5":
+        with h5py.File(path) as file:
+            assert file["T"].dims[0].label == "step"
+            assert file["T"].dims[0]["step"] == file["forebay_step"]
+            return list(file["forebay_step"][()]), file["T"][()], list(file["time"][()])
+    arrays, times = [], []
+    with adios2.Stream(str(path), "r") as stream:
+        for step in stream.steps():
+            arrays.append(np.asarray(step.read("T")))
+            times.append(float(np.asarray(step.read("time")).item()))
+    with adios2.FileReader(str(path)) as reader:
+        numbers = [int(number) for number in reader.read_attribute("forebay/steps")]
+    return numbers, np.array(arrays), times
 
 
 def check(out: Path, name: str, numbers: Sequence[int]) -> None:
@@ -107,10 +117,16 @@ def test_all_steps_go_into_one_output(address: str, tmp_path: Path, name: str) -
 @pytest.mark.parametrize("name", NAMES)
 def test_texts_attributes_and_types_are_those_of_the_stream(address: str, tmp_path: Path, name: str) -> None:
     stage(StepsJob(address, str(tmp_path), into=name, steps="1,3"))
-    with h5py.File(tmp_path / name) as file:
-        assert list(file["name"].asstr()[()]) == ["step 1", "step 3"]
-        assert file["T"].dtype == np.float64
-        assert (file["T"].attrs["units"], file.attrs["round"]) == ("K", 3)
+    if name.endswith(".h5"):
+        with h5py.File(tmp_path / name) as file:
+            assert list(file["name"].asstr()[()]) == ["step 1", "step 3"]
+            assert file["T"].dtype == np.float64
+            assert (file["T"].attrs["units"], file.attrs["round"]) == ("K", 3)
+    else:
+        with adios2.Stream(str(tmp_path / name), "r") as stream:
+            assert [step.read("name") for step in stream.steps()] == ["step 1", "step 3"]
+        with adios2.FileReader(str(tmp_path / name)) as reader:
+            assert reader.read_attribute("T/units") == "K"
     check(tmp_path, name, (1, 3))
 
 
@@ -126,12 +142,21 @@ def test_blocks_of_ranks_are_kept(reservation: str, tmp_path: Path, name: str) -
                 step.write("T", field(number)[cut:], shape=(20, 30), start=(cut, 0))
                 step.write("particles", np.full(7, number, np.int32), kind="local_array")
     stage(StepsJob(address, str(tmp_path), into=name))
-    with h5py.File(tmp_path / name) as file:
-        np.testing.assert_array_equal(file["T"][()], [field(number) for number in range(3)])
-        np.testing.assert_array_equal(file["particles/block_000000"][:, 0], range(3))
+    if name.endswith(".h5"):
+        with h5py.File(tmp_path / name) as file:
+            np.testing.assert_array_equal(file["T"][()], [field(number) for number in range(3)])
+            np.testing.assert_array_equal(file["particles/block_000000"][:, 0], range(3))
+        return
+    with adios2.Stream(str(tmp_path / name), "r") as stream:
+        for number, step in enumerate(stream.steps()):
+            np.testing.assert_array_equal(step.read("T"), field(number))
+            variable = stream.inquire_variable("T")
+            blocks = stream.engine.blocks_info("T", number)
+            assert [block["Start"] for block in blocks] == ["0,0", f"{5 + number},0"]
+            assert variable.shape() == [20, 30]
 
 
-def test_what_one_file_cannot_hold_is_refused(reservation: str, tmp_path: Path) -> None:
+def test_what_hdf5_cannot_hold_is_refused_and_bp5_holds_it(reservation: str, tmp_path: Path) -> None:
     """Steps that differ in shape or variables."""
     address = f"{reservation}/growing"
     with forebay.open(address, "w") as stream:
@@ -150,6 +175,9 @@ def test_what_one_file_cannot_hold_is_refused(reservation: str, tmp_path: Path) 
     with pytest.raises(UnsupportedError, match="step 1 has a variable 'late', unlike step 0"):
         stage(StepsJob(late, str(tmp_path), into="run1.h5"))
     assert not (tmp_path / "run1.h5").exists()
+    stage(StepsJob(address, str(tmp_path), into="run1.bp"))
+    with adios2.Stream(str(tmp_path / "run1.bp"), "r") as stream:
+        assert [list(step.read("T")) for step in stream.steps()] == [[0, 1], [0, 1, 2], [0, 1, 2, 3]]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -173,12 +201,12 @@ def test_steps_that_the_stream_drops_meanwhile_are_in_the_output(reservation: st
 def test_a_new_run_that_would_lose_steps_is_refused(reservation: str, tmp_path: Path) -> None:
     """They are in the output alone."""
     address = f"{reservation}/flow"
-    job = StepsJob(address, str(tmp_path), into="run1.h5")
+    job = StepsJob(address, str(tmp_path), into="run1.bp")
     write(address, range(4), retention="last:2")
     with forebay.Admin() as admin:
         admin.set_retention(address, "last:2")
     stage(job)
-    check(tmp_path, "run1.h5", (2, 3))
+    check(tmp_path, "run1.bp", (2, 3))
     with forebay.open(address, "a") as stream:
         for number in (4, 5):
             with stream.step() as step:
@@ -186,9 +214,9 @@ def test_a_new_run_that_would_lose_steps_is_refused(reservation: str, tmp_path: 
                 step["time"] = 0.5 * number
     with pytest.raises(AlreadyExistsError, match=r"2 steps, from 2 on, .* would be lost"):
         stage(job)
-    assert fields(tmp_path / "run1.h5")[0] == [2, 3]
+    assert fields(tmp_path / "run1.bp")[0] == [2, 3]
     stage(replace(job, replace=True))
-    check(tmp_path, "run1.h5", (4, 5))
+    check(tmp_path, "run1.bp", (4, 5))
 
 
 def test_a_longer_stream_makes_a_longer_output(address: str, tmp_path: Path) -> None:
@@ -200,43 +228,43 @@ def test_a_longer_stream_makes_a_longer_output(address: str, tmp_path: Path) -> 
 
 
 def test_an_output_of_another_stream_is_not_replaced(address: str, reservation: str, tmp_path: Path) -> None:
-    job = StepsJob(address, str(tmp_path), into="run1.h5")
+    job = StepsJob(address, str(tmp_path), into="run1.bp")
     stage(job)
     other = f"{reservation}/other"
     write(other, range(2))
     with pytest.raises(AlreadyExistsError, match="another stream"):
         stage(replace(job, stream=other))
     stage(replace(job, stream=other, replace=True))
-    check(tmp_path, "run1.h5", range(2))
+    check(tmp_path, "run1.bp", range(2))
 
 
 def test_steps_that_were_withdrawn_are_not_in_it(address: str, tmp_path: Path) -> None:
     """The stage had them when it was killed; the stream has rewritten them since."""
-    job = StepsJob(address, str(tmp_path), into="run1.h5")
+    job = StepsJob(address, str(tmp_path), into="run1.bp")
     _stage_and_die(job)
     write(address, range(4, 5), "a", append_after=3, force=True)
     stage(job)
-    check(tmp_path, "run1.h5", range(5))
+    check(tmp_path, "run1.bp", range(5))
 
 
 def test_one_output_of_a_stream_that_is_followed(reservation: str, tmp_path: Path) -> None:
     """Made when it ends; where it is interrupted, the same without --follow makes it."""
     address = f"{reservation}/flow"
     write(address, range(3))
-    stage(StepsJob(address, str(tmp_path / "ended"), into="run1.h5", follow=True))
-    check(tmp_path / "ended", "run1.h5", range(3))
+    stage(StepsJob(address, str(tmp_path / "ended"), into="run1.bp", follow=True))
+    check(tmp_path / "ended", "run1.bp", range(3))
     stream = forebay.open(address, "a", grace=0.0)
     with stream.step() as step:
         step["T"] = field(3)
         step["time"] = 1.5
         step["name"] = "step 3"
     del step, stream
-    job = StepsJob(address, str(tmp_path / "cut"), into="run1.h5", follow=True)
+    job = StepsJob(address, str(tmp_path / "cut"), into="run1.bp", follow=True)
     with pytest.raises(StreamInterruptedError):
         stage(job)
-    assert not (tmp_path / "cut" / "run1.h5").exists()
+    assert not (tmp_path / "cut" / "run1.bp").exists()
     stage(replace(job, follow=False))
-    check(tmp_path / "cut", "run1.h5", range(4))
+    check(tmp_path / "cut", "run1.bp", range(4))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -250,10 +278,11 @@ def test_damage_at_the_destination_is_noticed(
         if not path.name.startswith(f".{name}.partial"):
             real(path)
             return
-        content = bytearray(path.read_bytes())
+        file = path / "data.0" if path.is_dir() else path
+        content = bytearray(file.read_bytes())
         place = content.rindex(field(5).tobytes()[-64:])
         content[place] ^= 1
-        path.write_bytes(content)
+        file.write_bytes(content)
         real(path)
 
     monkeypatch.setattr(publication, "sync_tree", damaging)
@@ -270,7 +299,9 @@ def test_damage_at_the_destination_is_noticed(
 def test_a_destination_without_room_for_both_says_so(address: str, tmp_path: Path, name: str) -> None:
     """The single steps fit, and stay; with room the same command goes on from there."""
     singly = tmp_path / "singly"
-    stage_steps(StepsJob(address, str(singly), format="hdf5"), JsonReporter(StringIO()))
+    stage_steps(
+        StepsJob(address, str(singly), format="hdf5" if name.endswith(".h5") else "bp5"), JsonReporter(StringIO())
+    )
     singly_bytes = sum(file.stat().st_blocks * 512 for file in singly.rglob("*"))
     with mounted(tmp_path / "small", 16, "tmpfs") as folder:
         usage = os.statvfs(folder)
@@ -289,19 +320,19 @@ def test_a_destination_without_room_for_both_says_so(address: str, tmp_path: Pat
 def test_lost_steps_are_told_before_anything_is_made(reservation: str, tmp_path: Path) -> None:
     address = f"{reservation}/flow"
     write(address, range(3))
-    job = StepsJob(address, str(tmp_path), into="run1.h5", follow=True)
+    job = StepsJob(address, str(tmp_path), into="run1.bp", follow=True)
     _stage_and_die(replace(job, follow=False))
     write(address, range(3, 6), "a", retention="last:1")
     with pytest.raises(StepGoneError, match="accept-gaps"):
         stage(job)
-    assert not (tmp_path / "run1.h5").exists()
+    assert not (tmp_path / "run1.bp").exists()
     stage(replace(job, accept_gaps=True))
-    check(tmp_path, "run1.h5", (0, 1, 2, 5))
+    check(tmp_path, "run1.bp", (0, 1, 2, 5))
 
 
-@pytest.mark.parametrize("name", ["run1", "run1.txt", ".h5", "run1.bp", "sub/run1.h5", "../run1.h5", ".run1.h5"])
+@pytest.mark.parametrize("name", ["run1", "run1.txt", ".bp", "sub/run1.bp", "../run1.bp", ".run1.bp"])
 def test_a_name_that_is_no_output_is_refused(address: str, tmp_path: Path, name: str) -> None:
-    with pytest.raises(InvalidArgumentError, match=r"ends with \.h5"):
+    with pytest.raises(InvalidArgumentError, match=r"ends with \.bp or \.h5"):
         stage(StepsJob(address, str(tmp_path), into=name))
 
 
@@ -315,7 +346,7 @@ def test_who_may_only_read_stages_out_for_themselves(address: str, reservation: 
     with tempfile.TemporaryDirectory(prefix="reader-") as name:
         folder = Path(name)
         os.chown(folder, reader, reader)
-        job = StepsJob(address, str(folder / "out"), into="run1.h5")
+        job = StepsJob(address, str(folder / "out"), into="run1.bp")
 
         def act() -> str:
             out = StringIO()
@@ -324,7 +355,7 @@ def test_who_may_only_read_stages_out_for_themselves(address: str, reservation: 
 
         told = as_user(reader, act)
         assert "you may only read this stream" in told
-        check(folder / "out", "run1.h5", range(6))
+        check(folder / "out", "run1.bp", range(6))
     with forebay.Admin() as admin:
         assert not any(step.staged for step in admin.steps(address))
 

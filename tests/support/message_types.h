@@ -27,6 +27,7 @@ constexpr bool is_request(protocol::MessageType type) {
     case steps_drop:
     case audit_query:
     case reservation_share:
+    case reservation_change:
     case writer_open:
     case writer_rejoin:
     case space_request:

@@ -79,6 +79,7 @@ def admit(
     server_bytes: int,
     server_free_bytes: int,
     before: Sequence[QueueRow],
+    can_wait: bool = True,
 ) -> None:
     """Returns if it may be made.
 
@@ -86,6 +87,8 @@ def admit(
     ----------
     before : sequence of QueueRow
         Who came earlier and waits.
+    can_wait : bool
+        Whoever asks could wait in the queue.
 
     Raises
     ------
@@ -105,19 +108,19 @@ def admit(
             f"{format_size(charge)} are asked for, and the whole pool {pool.name} has {format_size(capacity)}; ask for "
             "less"
         )
-    _check_quotas(ask, pool, charge, settings, holdings)
+    or_wait = ", or wait with --wait" if can_wait else ""
+    _check_quotas(ask, pool, charge, settings, holdings, or_wait)
     ahead = [row for row in before if row.pool == ask.pool and _within_quotas(row, settings, holdings)]
     free = min(capacity - holdings.of_pool(ask.pool), server_free_bytes)
     if charge > free:
         raise FullError(
             f"{format_size(charge)} are asked for, and pool {pool.name} has {format_size(max(0, free))} of "
-            f"{format_size(capacity)} free; destroy something, ask for less, or wait with --wait",
+            f"{format_size(capacity)} free; destroy something, ask for less{or_wait}",
             ahead=len(ahead),
         )
     if ahead:
-        raise FullError(
-            f"{len(ahead)} came before and wait for space in pool {pool.name}; wait with --wait", ahead=len(ahead)
-        )
+        instead = "wait with --wait" if can_wait else "try again when they have it"
+        raise FullError(f"{len(ahead)} came before and wait for space in pool {pool.name}; {instead}", ahead=len(ahead))
 
 
 def estimated_end_ns(missing_bytes: int, ends: Iterable[tuple[int, int]]) -> int | None:
@@ -137,28 +140,29 @@ def _within_quotas(row: QueueRow, settings: PoolSettings, holdings: Holdings) ->
     pool = settings.pools[row.pool]
     ask = Ask(row.pool, row.account, row.size_bytes, Who.of(row.owner_uid))
     try:
-        _check_quotas(ask, pool, pool.charge(row.size_bytes), settings, holdings)
+        _check_quotas(ask, pool, pool.charge(row.size_bytes), settings, holdings, "")
     except NoSpaceError:
         return False
     return True
 
 
-def _check_quotas(ask: Ask, pool: Pool, charge: int, settings: PoolSettings, holdings: Holdings) -> None:
+def _check_quotas(ask: Ask, pool: Pool, charge: int, settings: PoolSettings, holdings: Holdings, or_wait: str) -> None:
     _check_quota(
         charge,
         pool.quota_of(ask.who),
         holdings.of_user(ask.pool, ask.who.uid),
         f"user {ask.who.name} in pool {pool.name}",
+        or_wait,
     )
     if ask.account and ask.account in settings.accounts:
         quota = settings.accounts[ask.account].quota_bytes
-        _check_quota(charge, quota, holdings.of_account(ask.account), f"account {ask.account}")
+        _check_quota(charge, quota, holdings.of_account(ask.account), f"account {ask.account}", or_wait)
 
 
-def _check_quota(charge: int, quota: int | None, held: int, whose: str) -> None:
+def _check_quota(charge: int, quota: int | None, held: int, whose: str, or_wait: str) -> None:
     if quota is None or charge + held <= quota:
         return
     text = f"{format_size(charge)} are asked for, and the quota of {whose} is {format_size(quota)}"
     if charge > quota:
         raise NoSpaceError(f"{text}; ask for less")
-    raise FullError(f"{text}, of which {format_size(held)} are held; destroy something, or wait with --wait")
+    raise FullError(f"{text}, of which {format_size(held)} are held; destroy something{or_wait}")

@@ -65,6 +65,13 @@ class ReservationRequest(BaseModel):
     )
 
 
+class ReservationChange(BaseModel):
+    """What a reservation is to have from now on; null: as it is."""
+
+    persistent: bool | None = None
+    files: int | str | None = Field(default=None, description='for files/: bytes, or a text such as "2GiB"')
+
+
 class StageRequest(BaseModel):
     """A stage to run."""
 
@@ -167,6 +174,18 @@ def build_api(
         made = await slow_calls.run(peer.uid, create, wish)
         await asyncio.to_thread(changed)
         return {"waiting": asdict(made)} if isinstance(made, Place) else made.as_dict()
+
+    @api.patch("/reservations/{name:path}")
+    def change_reservation(name: str, request: ReservationChange, peer: CurrentPeer) -> dict[str, Any]:
+        """Changes lifetime and capacity for files of a reservation; idempotent."""
+        info = reservations.change(
+            name,
+            persistent=request.persistent,
+            files_bytes=None if request.files is None else parse_size(request.files),
+            by_uid=None if peer.is_administrator else peer.uid,
+        )
+        changed()
+        return info.as_dict()
 
     @api.get("/pools")
     def list_pools() -> list[dict[str, Any]]:

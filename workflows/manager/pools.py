@@ -11,7 +11,7 @@ from forebay.errors import InvalidArgumentError, NoSpaceError
 from forebay.records import ServerInfo
 from forebay.workflows.manager.admission import Ask, FullError, Holdings, admit, estimated_end_ns
 from forebay.workflows.manager.attachment_table import AttachmentTable
-from forebay.workflows.manager.database import Database, ReservationRow
+from forebay.workflows.manager.database import Database, Held, ReservationRow
 from forebay.workflows.manager.pool_settings import PoolSettings, Who
 from forebay.workflows.manager.queue_table import QueueRow, QueueTable
 from forebay.workflows.manager.server_link import ServerLink
@@ -64,6 +64,25 @@ class Pools:
             server_bytes=server.pool_bytes,
             server_free_bytes=server.pool_bytes - server.reserved_bytes,
             before=waiting[:before],
+        )
+
+    def check_growth(self, known: ReservationRow, files_bytes: int) -> None:
+        """Returns if a reservation may have that much for files/ now; raises as `admit` does."""
+        waiting = self.queue()
+        if not waiting and not self.settings.decides:
+            return
+        server = self._server()
+        size_bytes = known.capacity_bytes + known.files_bytes
+        # What it has is given back for this look.
+        given_back = Held(known.pool, known.account, known.owner_uid, size_bytes, -1)
+        admit(
+            Ask(known.pool, known.account, known.capacity_bytes + files_bytes, Who.of(known.owner_uid)),
+            settings=self.settings,
+            holdings=Holdings(self.settings, [*self._database.held(), given_back]),
+            server_bytes=server.pool_bytes,
+            server_free_bytes=server.pool_bytes - server.reserved_bytes + size_bytes,
+            before=waiting,
+            can_wait=False,
         )
 
     def enter(self, wish: ReservationRow) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`forebay create` and `forebay destroy`."""
+"""`forebay create`, `forebay change` and `forebay destroy`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 import forebay
+from forebay.cli.arguments import ReservationArgument
 from forebay.cli.chosen import chosen_or_current
 from forebay.cli.output import JsonOption, console, print_json
 from forebay.cli.shares import access_text, apply_share, parse_share
@@ -15,14 +16,15 @@ from forebay.cli.streams import check_reservation
 from forebay.durations import parse_duration
 from forebay.errors import InvalidArgumentError
 from forebay.manager.client import ManagerClient
-from forebay.records import AccessMode, ReservationType
+from forebay.records import AccessMode, Lifetime, ReservationType
 from forebay.sizes import format_size, parse_size
 from forebay.workflows.manager.space_waiting import create_when_there_is_room
 from forebay.workflows.manager.stage_rules import begin_stages, stage_of_rule
 
-__all__ = ["create", "destroy"]
+__all__ = ["change", "create", "destroy"]
 
 create_app = typer.Typer(add_completion=False)
+change_app = typer.Typer(add_completion=False)
 destroy_app = typer.Typer(add_completion=False)
 
 
@@ -65,7 +67,10 @@ def create(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Create a reservation; idempotent."""
+    """Create a reservation; idempotent.
+
+    If there is one of that name that differs, says in what, and how to change it.
+    """
     rules = [stage_of_rule(name, text) for text in stage_out or ()]
     if timeout is not None and not wait:
         raise InvalidArgumentError("--timeout says how long --wait lasts; give both")
@@ -97,20 +102,54 @@ def create(
     if as_json:
         print_json({"reservation": info} | ({"stages": stages} if rules else {}))
         return
-    until = "until it is destroyed" if persistent else "until it is destroyed or the instance goes down"
-    size = format_size(info["capacity_bytes"])
-    if info["files_bytes"]:
-        size += f" for streams, {format_size(info['files_bytes'])} for files"
-    access = "" if shared is None else f"; {access_text(shared)}"
-    console().print(f"{name}: {size}, kept {until}{access}", markup=False, soft_wrap=True)
+    _say_what_is_there(info, "" if shared is None else f"; {access_text(shared)}")
     for stage, rule in zip(stages, rules, strict=True):
         told = f"stage {stage}: {rule.stream} goes to {rule.destination}; `forebay stages show {stage}`"
         console().print(told, markup=False, soft_wrap=True)
 
 
+def _say_what_is_there(info: dict[str, Any], access: str = "") -> None:
+    persistent = info["lifetime"] == Lifetime.PERSISTENT
+    until = "until it is destroyed" if persistent else "until it is destroyed or the instance goes down"
+    size = format_size(info["capacity_bytes"])
+    if info["files_bytes"]:
+        size += f" for streams, {format_size(info['files_bytes'])} for files"
+    console().print(f"{info['name']}: {size}, kept {until}{access}", markup=False, soft_wrap=True)
+
+
+@change_app.command(epilog="Example: forebay change run1 --persistent --files 2GiB")
+def change(
+    name: ReservationArgument,
+    persistent: Annotated[
+        bool | None,
+        typer.Option(
+            "--persistent/--not-persistent",
+            help="Keep it until it is destroyed; or only until the instance goes down or its last attachment ends.",
+        ),
+    ] = None,
+    files: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="How much its files/ may hold from now on, for example 2GiB.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Change how long a reservation is kept, and what it has for files; idempotent.
+
+    What it has for streams, its pool and its account cannot be changed.
+    """
+    check_reservation(name)
+    if persistent is None and files is None:
+        raise InvalidArgumentError("say what to change: --persistent, --not-persistent or --files SIZE")
+    with ManagerClient(chosen_or_current()) as manager:
+        info = manager.change(name, persistent=persistent, files=None if files is None else parse_size(files))
+    if as_json:
+        print_json({"reservation": info})
+        return
+    _say_what_is_there(info)
+
+
 @destroy_app.command(epilog="Example: forebay destroy run1")
 def destroy(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The reservation's name.")],
+    name: ReservationArgument,
     force: Annotated[
         bool,
         typer.Option("--force", help="Destroy it despite active writers or precious steps that are not staged out."),

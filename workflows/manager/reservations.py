@@ -15,6 +15,7 @@ import time
 from dataclasses import replace
 
 from forebay.errors import (
+    AlreadyExistsError,
     DisconnectedError,
     ForebayError,
     NoSpaceError,
@@ -23,10 +24,12 @@ from forebay.errors import (
     RefusedError,
     StorageError,
 )
+from forebay.near_names import near_text
 from forebay.records import Finding, Lifetime, ReservationInfo, Severity, StreamStatus
 from forebay.workflows.manager.admission import FullError
 from forebay.workflows.manager.attachment_table import AttachmentTable
 from forebay.workflows.manager.database import Database, ReservationRow
+from forebay.workflows.manager.differences import another_exists
 from forebay.workflows.manager.name_turns import NameTurns
 from forebay.workflows.manager.pool_settings import PoolSettings
 from forebay.workflows.manager.pools import Place, Pools
@@ -72,7 +75,9 @@ class Reservations:
         """
         with self._turns.of(wish.name):
             known = self._database.reservation(wish.name)
-            if known is None or known.state is not ReservationState.PRESENT:
+            if known is not None and known.state is ReservationState.PRESENT:
+                self._refuse_other(wish, known)
+            else:
                 with self._admission:
                     self.pools.check(wish, queues=queues)
                     self._database.put_reservation(replace(wish, state=ReservationState.CREATING))
@@ -80,13 +85,56 @@ class Reservations:
                 info = self._ask_for(wish)
             except DisconnectedError:
                 raise
-            except ForebayError:
+            except ForebayError as error:
                 if known is None:
                     self._database.forget_reservation(wish.name)
                 elif known.state is not ReservationState.PRESENT:
                     self._database.put_reservation(known)
+                if isinstance(error, AlreadyExistsError) and (existing := self._adopt_from_server(wish.name)):
+                    self._refuse_other(wish, existing)
                 raise
             self._adopt(info)
+            return info
+
+    def change(
+        self, name: str, *, persistent: bool | None, files_bytes: int | None, by_uid: int | None
+    ) -> ReservationInfo:
+        """Changes lifetime and capacity for files of a reservation; None: as it is. Idempotent.
+
+        Parameters
+        ----------
+        by_uid : int, optional
+            Who asks, if it must be the owner.
+
+        Raises
+        ------
+        NotFoundError
+            There is none.
+        PermissionDeniedError
+            It belongs to another user.
+        NoSpaceError
+            Pool or quota have too little left, or the manager's disk is full.
+        RefusedError
+            More lies in its files/ than it would have.
+        DisconnectedError
+            The server was lost; whether it is changed is seen when the server is back.
+        """
+        with self._turns.of(name):
+            known = self._database.reservation(name) or self._adopt_from_server(name)
+            if known is None:
+                near = near_text(name, self.names_of(by_uid))
+                raise NotFoundError(f"there is no reservation of this name{near}", name)
+            if by_uid is not None and known.owner_uid != by_uid:
+                raise PermissionDeniedError(
+                    f"reservation {name} belongs to user {known.owner_uid}; ask them, or the administrator", name
+                )
+            grows = files_bytes is not None and files_bytes > known.files_bytes
+            with self._admission if grows else contextlib.nullcontext():
+                if files_bytes is not None and grows:
+                    self.pools.check_growth(known, files_bytes)
+                with self._link.admin() as admin:
+                    info = admin.change(name, persistent=persistent, files=files_bytes)
+                self._adopt(info)
             return info
 
     def create_or_wait(self, wish: ReservationRow) -> ReservationInfo | Place:
@@ -212,11 +260,11 @@ class Reservations:
             The server cannot be reached.
         """
         with self._link.admin() as admin:
-            existing = {info.name: info.id for info in admin.reservations()}
+            existing = {info.name: info for info in admin.reservations()}
         rows = {row.name: row for row in self._database.reservations()}
         for name in sorted(existing.keys() | rows.keys()):
-            row = rows.get(name)
-            if row is not None and row.state is ReservationState.PRESENT and row.id == existing.get(name):
+            row, info = rows.get(name), existing.get(name)
+            if row is not None and info is not None and row.state is ReservationState.PRESENT and _is_same(row, info):
                 continue
             if patient or not self._turns.is_taken(name):
                 with self._turns.of(name):
@@ -279,8 +327,8 @@ class Reservations:
         elif existing is None and row.state is ReservationState.PRESENT:
             _log.error("reservation %s should exist, but the server does not have it", row.name)
             self._database.set_reservation_state(row.name, ReservationState.LOST)
-        elif existing is not None and (row.state is ReservationState.LOST or row.id != existing.id):
-            # It was created again without the manager.
+        elif existing is not None and (row.state is ReservationState.LOST or not _is_same(row, existing)):
+            # It was created again without the manager, or changed just before the manager was lost.
             self._adopt(existing)
 
     def _refuse_if_in_use(self, rows: list[ReservationRow]) -> None:
@@ -306,6 +354,13 @@ class Reservations:
             f"nothing was destroyed: {shown}{f'; and {more} more streams' if more > 0 else ''}. End the writers, stage "
             "the steps out, or use --force"
         )
+
+    def _refuse_other(self, wish: ReservationRow, have: ReservationRow) -> None:
+        """AlreadyExistsError if the reservation of that name is another one than is asked for."""
+        with self._link.admin() as admin:
+            granularity_bytes = admin.server().granularity_bytes
+        if error := another_exists(wish, have, granularity_bytes):
+            raise error
 
     def _ask_for(self, wish: ReservationRow) -> ReservationInfo:
         """Has the server create it."""
@@ -389,3 +444,8 @@ class Reservations:
         )
         self._database.put_reservation(row)
         return row
+
+
+def _is_same(row: ReservationRow, info: ReservationInfo) -> bool:
+    persistent = info.lifetime is Lifetime.PERSISTENT
+    return (row.id, row.persistent, row.files_bytes) == (info.id, persistent, info.files_bytes)

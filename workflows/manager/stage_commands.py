@@ -87,7 +87,7 @@ def stage_out(
         str,
         typer.Option(
             metavar="NAME",
-            help="Put all steps into one HDF5 file in DEST, run1.h5, with the steps as first dimension.",
+            help="Put all steps into one output in DEST: run1.bp (BP5), or run1.h5 (HDF5, steps as first dimension).",
         ),
     ] = "",
     output_format: Annotated[

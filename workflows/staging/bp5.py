@@ -44,7 +44,7 @@ from forebay.workflows.staging.outputs import (
     same_attribute,
 )
 
-__all__ = ["Bp5Format"]
+__all__ = ["Bp5Format", "remove_profiles"]
 
 _Extents = tuple[int, ...]
 
@@ -79,7 +79,7 @@ class Bp5Format:
         try:
             self._compare(step, checksums, path, advance)
         finally:
-            _remove_profiles(path)
+            remove_profiles(path)
 
     def _compare(self, step: Step, checksums: BlockChecksums, path: Path, advance: Advance) -> None:
         names = list(checksums)
@@ -115,7 +115,7 @@ class Bp5Format:
             raise CorruptError("the output does not have the attributes of the step", str(path))
 
 
-def _remove_profiles(path: Path) -> None:
+def remove_profiles(path: Path) -> None:
     """ADIOS2's reader leaves a profile of itself in /tmp, named after the file, whatever the parameter Profile says."""
     # The hidden name of an output is nobody else's.
     for profile in Path("/tmp").glob(f"{glob.escape(path.name)}_*_profiling.json"):  # noqa: S108 - it asks for no other

@@ -57,6 +57,14 @@ class Writer {
     writer_.set_attribute(name, value);
   }
 
+  void next_step() {
+    {
+      const nb::gil_scoped_release released;
+      writer_.next_step();
+    }
+    held_.clear();
+  }
+
   void close() {
     {
       const nb::gil_scoped_release released;
@@ -72,7 +80,15 @@ class Writer {
 
 class Reader {
  public:
-  explicit Reader(const std::string& path) : reader_(path), variables_(reader_.variables()) {}
+  Reader(const std::string& path, bool step_by_step) : reader_(path, step_by_step) {
+    if (!step_by_step) variables_ = reader_.variables();
+  }
+
+  bool next_step() {
+    const bool found = reader_.next_step();
+    variables_ = found ? reader_.variables() : std::vector<Bp5Variable>();
+    return found;
+  }
 
   std::size_t steps() const { return reader_.steps(); }
 
@@ -106,6 +122,8 @@ class Reader {
 
   std::string read_string(const std::string& name) { return reader_.read_string(name); }
 
+  void close() { reader_.close(); }
+
  private:
   Bp5Reader reader_;
   std::vector<Bp5Variable> variables_;
@@ -121,12 +139,15 @@ NB_MODULE(_bp5, module) {
       .def("put_string", &Writer::put_string, nb::arg("name"), nb::arg("value"))
       .def("set_attribute", &Writer::set_attribute, nb::arg("name"), nb::arg("code"), nb::arg("is_array"),
            nb::arg("data"), nb::arg("texts"))
+      .def("next_step", &Writer::next_step)
       .def("close", &Writer::close);
   nb::class_<Reader>(module, "Reader")
-      .def(nb::init<const std::string&>(), nb::arg("path"))
+      .def(nb::init<const std::string&, bool>(), nb::arg("path"), nb::arg("step_by_step") = false)
       .def_prop_ro("steps", &Reader::steps)
+      .def("next_step", &Reader::next_step)
       .def("variables", &Reader::variables)
       .def("attributes", &Reader::attributes)
       .def("read_block", &Reader::read_block, nb::arg("variable"), nb::arg("block"), nb::arg("out"))
-      .def("read_string", &Reader::read_string, nb::arg("name"));
+      .def("read_string", &Reader::read_string, nb::arg("name"))
+      .def("close", &Reader::close);
 }

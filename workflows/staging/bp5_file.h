@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One step as a BP5 file, written and read with ADIOS2's types exactly as the stream has them: char is not int8, and
+// Steps as a BP5 file, written and read with ADIOS2's types exactly as the stream has them: char is not int8, and
 // long double is kept, which ADIOS2's own Python bindings cannot do. Everything here throws what ADIOS2 throws.
 #pragma once
 
@@ -18,7 +18,7 @@
 
 namespace forebay::staging {
 
-/// Writes one step. Data given to put() must stay as it is until close().
+/// Writes one step after another. Data given to put() must stay as it is until next_step() or close().
 class Bp5Writer {
  public:
   explicit Bp5Writer(const std::string& path);
@@ -34,6 +34,8 @@ class Bp5Writer {
   void put_string(const std::string& name, const std::string& value);
   void set_attribute(const std::string& name, const AttributeValue& value);
 
+  /// Ends the step and begins another.
+  void next_step();
   /// Ends the step and closes the file; its bytes are with the operating system then, not yet synced.
   void close();
 
@@ -56,15 +58,20 @@ struct Bp5Variable {
   std::vector<Box> blocks;  ///< local arrays: without start
 };
 
-/// Reads the first step of a file.
+/// Reads the first step of a file, or one step after another.
 class Bp5Reader {
  public:
-  explicit Bp5Reader(const std::string& path);
+  /// `step_by_step`: the first step is there after next_step().
+  explicit Bp5Reader(const std::string& path, bool step_by_step = false);
   ~Bp5Reader();
   Bp5Reader(const Bp5Reader&) = delete;
   Bp5Reader& operator=(const Bp5Reader&) = delete;
 
+  /// Not step by step: of the file.
   std::size_t steps() const;
+  /// False at the end of the file.
+  bool next_step();
+  /// Of the step.
   std::vector<Bp5Variable> variables();
   std::map<std::string, AttributeValue> attributes();
 
@@ -72,10 +79,14 @@ class Bp5Reader {
   void read_block(const Bp5Variable& variable, std::size_t block, std::byte* out, std::size_t size_bytes);
   std::string read_string(const std::string& name);
 
+  /// Nothing can be read any more; idempotent.
+  void close();
+
  private:
   adios2::ADIOS adios_;
   adios2::IO io_;
   mutable adios2::Engine engine_;
+  bool in_step_ = false;
 };
 
 /// Calls `function.template operator()<T>()` with the C++ type of `type`, which is none of string's.

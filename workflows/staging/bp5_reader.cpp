@@ -2,6 +2,7 @@
 // Reading back what was written as a BP5 file.
 #include <span>
 #include <stdexcept>
+#include <utility>
 
 #include "bp5_file.h"
 
@@ -27,14 +28,15 @@ DataType data_type(const std::string& text) {
 }
 
 template <class T>
-Bp5Variable describe(adios2::Engine& engine, const std::string& name, DataType type, adios2::Variable<T> variable) {
+Bp5Variable describe(adios2::Engine& engine, const std::string& name, DataType type, adios2::Variable<T> variable,
+                     std::size_t step) {
   Bp5Variable described;
   described.name = name;
   described.type = type;
   described.shape = dimensions(variable.Shape());
   described.is_value = variable.ShapeID() == adios2::ShapeID::GlobalValue;
   const bool is_global = variable.ShapeID() == adios2::ShapeID::GlobalArray;
-  for (const auto& block : engine.BlocksInfo(variable, 0)) {
+  for (const auto& block : engine.BlocksInfo(variable, step)) {
     if (described.is_value) {
       described.blocks.emplace_back();
     } else {
@@ -57,15 +59,20 @@ AttributeValue attribute_value(adios2::Attribute<T> attribute, DataType type) {
 
 }  // namespace
 
-Bp5Reader::Bp5Reader(const std::string& path) : io_(adios_.DeclareIO("stage-out")) {
+Bp5Reader::Bp5Reader(const std::string& path, bool step_by_step) : io_(adios_.DeclareIO("stage-out")) {
   io_.SetEngine("BP5");
   io_.SetParameter("Profile", "Off");
-  engine_ = io_.Open(path, adios2::Mode::ReadRandomAccess);
+  engine_ = io_.Open(path, step_by_step ? adios2::Mode::Read : adios2::Mode::ReadRandomAccess);
 }
 
 Bp5Reader::~Bp5Reader() {
+  close();
+}
+
+void Bp5Reader::close() {
   if (engine_) {
     engine_.Close();
+    engine_ = adios2::Engine();
   }
 }
 
@@ -73,7 +80,14 @@ std::size_t Bp5Reader::steps() const {
   return engine_.Steps();
 }
 
+bool Bp5Reader::next_step() {
+  if (std::exchange(in_step_, false)) engine_.EndStep();
+  in_step_ = engine_.BeginStep() == adios2::StepStatus::OK;
+  return in_step_;
+}
+
 std::vector<Bp5Variable> Bp5Reader::variables() {
+  const std::size_t step = in_step_ ? engine_.CurrentStep() : 0;
   std::vector<Bp5Variable> found;
   for (const auto& [name, parameters] : io_.AvailableVariables()) {
     const DataType type = data_type(io_.VariableType(name));
@@ -82,7 +96,7 @@ std::vector<Bp5Variable> Bp5Reader::variables() {
       continue;
     }
     found.push_back(with_element_type(
-        type, [&]<class T>() { return describe<T>(engine_, name, type, io_.InquireVariable<T>(name)); }));
+        type, [&]<class T>() { return describe<T>(engine_, name, type, io_.InquireVariable<T>(name), step); }));
   }
   return found;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writing one step as a BP5 file.
+// Writing steps as a BP5 file.
 #include <cstring>
 
 #include "bp5_file.h"
@@ -19,6 +19,8 @@ void put_block(adios2::IO& io, adios2::Engine& engine, const std::string& name, 
     variable = count.empty() && shape.empty() ? io.DefineVariable<T>(name)
                                               : io.DefineVariable<T>(name, dims(shape), dims(start), dims(count));
   } else if (!count.empty()) {
+    // Another step may have another shape.
+    if (!shape.empty()) variable.SetShape(dims(shape));
     variable.SetSelection({dims(start), dims(count)});
   }
   // BP5 keeps a pointer to large blocks until the step ends and copies small ones.
@@ -61,7 +63,9 @@ void Bp5Writer::put(const std::string& name, DataType type, const Dimensions& sh
 }
 
 void Bp5Writer::put_string(const std::string& name, const std::string& value) {
-  state_->engine.Put(state_->io.DefineVariable<std::string>(name), value, adios2::Mode::Sync);
+  auto variable = state_->io.InquireVariable<std::string>(name);
+  if (!variable) variable = state_->io.DefineVariable<std::string>(name);
+  state_->engine.Put(variable, value, adios2::Mode::Sync);
 }
 
 void Bp5Writer::set_attribute(const std::string& name, const AttributeValue& value) {
@@ -72,6 +76,11 @@ void Bp5Writer::set_attribute(const std::string& name, const AttributeValue& val
   } else {
     state_->io.DefineAttribute<std::string>(name, value.strings.at(0));
   }
+}
+
+void Bp5Writer::next_step() {
+  state_->engine.EndStep();
+  state_->engine.BeginStep();
 }
 
 void Bp5Writer::close() {

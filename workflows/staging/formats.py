@@ -10,7 +10,7 @@ from forebay.workflows.staging.outputs import OutputFormat
 __all__ = ["FORMAT_NAMES", "format_of_name", "merger", "output_format"]
 
 FORMAT_NAMES = ("bp5", "hdf5")
-_SUFFIXES = {".h5": "hdf5"}
+_SUFFIXES = {".bp": "bp5", ".h5": "hdf5"}
 
 
 def format_of_name(name: str) -> str:
@@ -18,15 +18,17 @@ def format_of_name(name: str) -> str:
     stem, dot, suffix = name.rpartition(".")
     if "/" in name or not stem or stem.startswith(".") or dot + suffix not in _SUFFIXES:
         raise InvalidArgumentError(
-            f"--into {name!r}: write the name of one output in DEST that ends with .h5, for example run1.h5"
+            f"--into {name!r}: write the name of one output in DEST that ends with .bp or .h5, for example run1.bp"
         )
     return _SUFFIXES[dot + suffix]
 
 
 def merger(name: str) -> Merger:
-    """What makes one output of many in the format of that name; InvalidArgumentError where that cannot be."""
-    if name not in _SUFFIXES.values():
-        raise InvalidArgumentError(f"steps cannot be put into one output of the format {name!r}")
+    """What makes one output of many in the format of that name."""
+    if name == "bp5":
+        from forebay.workflows.staging.bp5_merging import Bp5Merger
+
+        return Bp5Merger()
     from forebay.workflows.staging.hdf5_merging import Hdf5Merger
 
     return Hdf5Merger()

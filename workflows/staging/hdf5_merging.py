@@ -129,7 +129,7 @@ def _check_same(
         )
     raise UnsupportedError(
         f"step {step.number} {what}: one HDF5 file with a dimension of steps cannot hold both; choose variables with "
-        "--variables, or stage each step out on its own",
+        "--variables, or another format (--into NAME.bp)",
         str(path),
     )
 

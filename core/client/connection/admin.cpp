@@ -150,6 +150,18 @@ Result<ReservationInfo> Admin::share_reservation(std::string_view name, const Sh
   return std::move(shared.back());
 }
 
+Result<ReservationInfo> Admin::change_reservation(std::string_view name, std::optional<Lifetime> lifetime,
+                                                  std::optional<std::uint64_t> files_bytes) {
+  wire::ReservationChangeT wish;
+  wish.name = name;
+  if (lifetime) wish.lifetime = static_cast<std::uint8_t>(*lifetime);
+  if (files_bytes) wish.files_bytes = *files_bytes;
+  const std::string where = "reservation " + wish.name;
+  ASSIGN_OR_RETURN(auto changed, impl_->ask_reservations(MessageType::reservation_change, wish, where));
+  if (changed.empty()) return fail(ErrorCode::protocol, "the server did not say what it changed", where);
+  return std::move(changed.back());
+}
+
 Result<std::vector<ReservationInfo>> Admin::reservations() {
   return impl_->ask_reservations(MessageType::reservations_query, wire::ReservationsQueryT());
 }

@@ -49,6 +49,13 @@ class PythonAdmin {
     return dict_of(handle_.call([&](Admin& admin) { return admin.share_reservation(name, share); }));
   }
 
+  nb::dict change_reservation(const std::string& name, const std::optional<std::string>& lifetime,
+                              std::optional<std::uint64_t> files_bytes) {
+    std::optional<Lifetime> wanted;
+    if (lifetime) wanted = choice("lifetime", *lifetime, lifetimes);
+    return dict_of(handle_.call([&](Admin& admin) { return admin.change_reservation(name, wanted, files_bytes); }));
+  }
+
   nb::object reservations() {
     return object_of(handle_.call([](Admin& admin) { return admin.reservations(); }));
   }
@@ -135,6 +142,7 @@ nb::dict record_fields() {
   add("Retention", Retention{});
   add("StepSummary", StepSummary{});
   add("ConsumerInfo", ConsumerInfo{});
+  add("StreamWait", StreamWait{});
   add("StreamInfo", StreamInfo{});
   add("Share", Share{});
   add("ReservationInfo", ReservationInfo{});
@@ -156,6 +164,8 @@ void bind_admin(nb::module_& module) {
            "lifetime"_a, "access_mode"_a, "reservation_type"_a, "owner_uid"_a.none(), "owner_gid"_a.none())
       .def("destroy_reservation", &PythonAdmin::destroy_reservation, "name"_a, "force"_a)
       .def("share_reservation", &PythonAdmin::share_reservation, "name"_a, "kind"_a, "number"_a, "rights"_a)
+      .def("change_reservation", &PythonAdmin::change_reservation, "name"_a, "lifetime"_a.none(),
+           "files_bytes"_a.none())
       .def("reservations", &PythonAdmin::reservations)
       .def("reservation", &PythonAdmin::reservation, "name"_a)
       .def("streams", &PythonAdmin::streams, "reservation"_a)

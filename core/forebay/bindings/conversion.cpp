@@ -25,6 +25,9 @@ nb::object object_of(Share::Kind kind) {
 nb::object object_of(Rights rights) {
   return nb::cast(to_string(rights));
 }
+nb::object object_of(StreamWait::Kind kind) {
+  return nb::cast(name_of(kind, wait_kinds));
+}
 nb::object object_of(StreamStatus status) {
   return nb::cast(to_string(status));
 }

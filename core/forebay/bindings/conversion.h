@@ -52,6 +52,9 @@ inline constexpr Choice<AccessMode> access_modes[] = {{"striped", AccessMode::st
 inline constexpr Choice<Share::Kind> share_kinds[] = {{"user", Share::Kind::user}, {"group", Share::Kind::group}};
 inline constexpr Choice<Rights> share_rights[] = {
     {"none", Rights::none}, {"read", Rights::read}, {"write", Rights::write}};
+inline constexpr Choice<StreamWait::Kind> wait_kinds[] = {
+    {"space", StreamWait::Kind::space}, {"readers", StreamWait::Kind::readers}, {"durable", StreamWait::Kind::durable},
+    {"group", StreamWait::Kind::group}, {"writer", StreamWait::Kind::writer},   {"step", StreamWait::Kind::step}};
 inline constexpr Choice<ReservationType> reservation_types[] = {{"scratch", ReservationType::scratch},
                                                                 {"cache", ReservationType::cache}};
 
@@ -72,6 +75,7 @@ nanobind::object object_of(AccessMode mode);
 nanobind::object object_of(ReservationType type);
 nanobind::object object_of(Share::Kind kind);
 nanobind::object object_of(Rights rights);
+nanobind::object object_of(StreamWait::Kind kind);
 nanobind::object object_of(StreamStatus status);
 nanobind::object object_of(Finding::Severity severity);
 nanobind::object object_of(const Retention& retention);

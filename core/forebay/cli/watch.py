@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`forebay watch`: a stream's watermarks and its consumers' lag, live."""
+"""`forebay watch`: a stream's watermarks, its consumers' lag and who waits, live; or all streams of a reservation."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ import typer
 from rich.live import Live
 
 import forebay
-from forebay.cli.arguments import StreamArgument
+from forebay.cli.arguments import stream_names
 from forebay.cli.chosen import chosen
-from forebay.cli.live import stream_view
+from forebay.cli.live import reservation_view, stream_view, wait_text
 from forebay.cli.output import console
+from forebay.cli.rates import Rates, StreamRate
 from forebay.cli.streams import step_text
-from forebay.records import Address, StreamInfo, StreamStatus
+from forebay.records import Address, StreamInfo, StreamStatus, StreamWait, WaitKind
 
 __all__ = ["register"]
 
@@ -27,19 +28,108 @@ _OVER = (StreamStatus.ENDED, StreamStatus.FAILED)
 
 def register(app: typer.Typer) -> None:
     """Adds the command."""
-    app.command("watch", epilog="Example: forebay watch run1/flow")(watch)
+    app.command("watch", epilog="Example: forebay watch run1; forebay watch run1/flow")(watch)
 
 
 def watch(
-    stream: StreamArgument,
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="RES|RES/STREAM",
+            help="A stream, for example run1/flow; or a reservation: all its streams.",
+            autocompletion=stream_names,
+        ),
+    ],
     interval_seconds: Annotated[
         float, typer.Option("--interval", min=0.05, metavar="SECONDS", help="Time between two updates.")
     ] = 0.5,
-    once: Annotated[bool, typer.Option("--once", help="Show the state once instead of until the stream ends.")] = False,
+    once: Annotated[
+        bool, typer.Option("--once", help="Show the state once; the rates of a reservation's streams after --interval.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document per line for each change.")] = False,
 ) -> None:
-    """Show a stream live - committed, durable, staged, each consumer's lag - until it ends or Ctrl-C."""
-    address = Address.parse(stream).path
+    """Show streams live: steps, rates, each consumer's lag, and who waits for what since when.
+
+    A stream until it ends, with its watermarks; the streams of a reservation until Ctrl-C, with steps and bytes per
+    second.
+    """
+    reservation, slash, stream = what.removeprefix("forebay://").partition("/")
+    if stream or slash:
+        _watch_stream(Address.parse(what).path, interval_seconds, once=once, as_json=as_json)
+    else:
+        _watch_reservation(reservation, interval_seconds, once=once, as_json=as_json)
+
+
+def _watch_reservation(name: str, interval_seconds: float, *, once: bool, as_json: bool) -> None:
+    out = console()
+    rates = Rates()
+    with forebay.Admin(chosen()) as admin:
+        admin.reservation(name)
+    with forebay.Admin(chosen(), reconnect_timeout=_RECONNECT_SECONDS) as admin:
+
+        def look() -> list[StreamRate]:
+            return rates.look(admin.streams(name), time.monotonic())
+
+        found = look()
+        if once:
+            time.sleep(interval_seconds)
+            found = look()
+        if as_json or not out.is_terminal:
+            shown: dict[str, StreamInfo] = {}
+            while True:
+                shown = _print_rates(name, found, shown, as_json=as_json)
+                if once:
+                    return
+                time.sleep(interval_seconds)
+                found = look()
+        if once:
+            out.print(reservation_view(name, found))
+            return
+        with Live(reservation_view(name, found), console=out, auto_refresh=False) as live:
+            while True:
+                time.sleep(interval_seconds)
+                live.update(reservation_view(name, look()), refresh=True)
+
+
+def _print_rates(
+    name: str, found: list[StreamRate], shown: dict[str, StreamInfo], *, as_json: bool
+) -> dict[str, StreamInfo]:
+    """What has changed since what was `shown`, for pipes and programs; returns what is shown now."""
+    now = {rate.info.name: rate.info for rate in found}
+    if as_json:
+        if now != shown or not shown:
+            document = {"reservation": name, "streams": [rate.as_dict() for rate in found]}
+            sys.stdout.write(json.dumps(document) + "\n")
+    else:
+        for rate in found:
+            path = f"{name}/{rate.info.name}"
+            before = shown.get(rate.info.name)
+            line = _line(path, rate.info)
+            if before is None or line != _line(path, before):
+                sys.stdout.write(f"{line}{_rate_text(rate)}\n")
+            for wait in _new_waits(before, rate.info):
+                sys.stdout.write(f"{path}: {wait_text(wait)}\n")
+    sys.stdout.flush()
+    return now
+
+
+def _new_waits(before: StreamInfo | None, info: StreamInfo) -> list[StreamWait]:
+    """Who began to wait since the last look; not for the next step, which every reader does all the time."""
+    known = {(wait.who, wait.kind, wait.since_ns) for wait in (before.waits if before else ())}
+    return [
+        wait
+        for wait in info.waits
+        if wait.kind is not WaitKind.STEP and (wait.who, wait.kind, wait.since_ns) not in known
+    ]
+
+
+def _rate_text(rate: StreamRate) -> str:
+    if rate.steps_per_second is None or rate.bytes_per_second is None:
+        return ""
+    return f" steps/s={rate.steps_per_second:.1f} MiB/s={rate.bytes_per_second / 2**20:.1f}"
+
+
+def _watch_stream(address: str, interval_seconds: float, *, once: bool, as_json: bool) -> None:
     out = console()
     with forebay.Admin(chosen()) as admin:
         info = admin.stream(address)
@@ -62,7 +152,12 @@ def _print_changes(
     shown: StreamInfo | None = None
     while True:
         if info != shown:
-            sys.stdout.write(json.dumps(info.as_dict()) + "\n" if as_json else _line(address, info) + "\n")
+            if as_json:
+                sys.stdout.write(json.dumps(info.as_dict()) + "\n")
+            elif shown is None or _line(address, info) != _line(address, shown):
+                sys.stdout.write(_line(address, info) + "\n")
+            for wait in () if as_json else _new_waits(shown, info):
+                sys.stdout.write(f"{address}: {wait_text(wait)}\n")
             sys.stdout.flush()
             shown = info
         if once or (info.status in _OVER and not _consumers_behind(info)):

@@ -82,6 +82,12 @@ class ManagerClient(Closing):
         }
         return self._ask("POST", "/reservations", body=wish)
 
+    def change(self, name: str, *, persistent: bool | None = None, files: int | str | None = None) -> Json:
+        """Changes lifetime and capacity for files of a reservation; None: as it is."""
+        return self._ask(
+            "PATCH", f"/reservations/{quote(name, safe='')}", body={"persistent": persistent, "files": files}
+        )
+
     def destroy(self, name: str, *, force: bool) -> Json:
         """Destroys a reservation; says whether it existed, and else which names are near."""
         return self._ask("DELETE", f"/reservations/{quote(name, safe='')}", query={"force": force})

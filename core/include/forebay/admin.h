@@ -179,6 +179,11 @@ class Admin {
   /// Idempotent: creating the same reservation again (same owner, capacity, kinds) returns it; a different one is
   /// already_exists.
   Result<ReservationInfo> create_reservation(const ReservationSpec& spec);
+  /// Changes lifetime and capacity for files of a reservation; unset: as it is. Only the server's own user and root
+  /// may. Idempotent. Errors: not_found, no_space (the pool has too little left), refused (more lies in files/ than
+  /// that).
+  Result<ReservationInfo> change_reservation(std::string_view name, std::optional<Lifetime> lifetime,
+                                             std::optional<std::uint64_t> files_bytes);
   /// Idempotent: destroying what does not exist succeeds for the server's user; others are told permission_denied, as
   /// of a reservation that they may not use. refused with live writers or unstaged precious steps unless
   /// `force`.

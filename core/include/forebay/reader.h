@@ -123,6 +123,36 @@ struct ConsumerInfo {
   }
 };
 
+/// Somebody who waits: a rank of a stream's writers, or a reader.
+struct StreamWait {
+  /// For what. On the wire: never renumber.
+  enum class Kind : std::uint8_t {
+    space = 1,    ///< a rank, for space in the reservation
+    readers = 2,  ///< a rank, for a reader that is too far behind (LagLimit)
+    durable = 3,  ///< a rank, for its step to be durable
+    group = 4,    ///< a rank that opens, for other ranks, an older group or the readers of a rendezvous
+    writer = 5,   ///< a reader that opens, for a writer group
+    step = 6,     ///< a reader, for the next step
+  };
+  Kind kind = Kind::space;
+  std::string who;            ///< for people: rank, consumer, process or address
+  std::uint32_t pid = 0;      ///< 0: on another node
+  std::string waits_for;      ///< for people: what, and who or what holds it up
+  std::int64_t since_ns = 0;  ///< since the Unix epoch
+
+  bool operator==(const StreamWait&) const = default;
+
+  /// See StepSummary::each_field.
+  template <class Visit, class... Records>
+  static void each_field(Visit&& visit, Records&... records) {
+    visit("kind", records.kind...);
+    visit("who", records.who...);
+    visit("pid", records.pid...);
+    visit("waits_for", records.waits_for...);
+    visit("since_ns", records.since_ns...);
+  }
+};
+
 struct StreamInfo {
   std::string name;
   std::string uuid;
@@ -139,9 +169,11 @@ struct StreamInfo {
   std::optional<std::uint64_t> staged;     ///< newest staged step
   std::uint64_t steps = 0;                 ///< kept steps
   std::uint64_t size_bytes = 0;
+  std::uint64_t committed_bytes = 0;  ///< of all steps committed since the server was started
   bool step_open = false;
   Retention retention;
   std::vector<ConsumerInfo> consumers;
+  std::vector<StreamWait> waits;  ///< who waits now: ranks of writers first, then readers
 
   /// See StepSummary::each_field.
   template <class Visit, class... Records>
@@ -161,9 +193,11 @@ struct StreamInfo {
     visit("staged", records.staged...);
     visit("steps", records.steps...);
     visit("size_bytes", records.size_bytes...);
+    visit("committed_bytes", records.committed_bytes...);
     visit("step_open", records.step_open...);
     visit("retention", records.retention...);
     visit("consumers", records.consumers...);
+    visit("waits", records.waits...);
   }
 };
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 
+import adios2
 import h5py
 import numpy as np
 import pytest
@@ -31,9 +32,12 @@ def field(number: int, epoch: int) -> NDArray[np.float64]:
 
 
 def read(path: Path) -> NDArray[np.float64]:
-    with h5py.File(path) as file:
-        array: NDArray[np.float64] = file["T"][()]
-        return array
+    if path.suffix == ".h5":
+        with h5py.File(path) as file:
+            array: NDArray[np.float64] = file["T"][()]
+            return array
+    with adios2.Stream(str(path), "r") as stream:
+        return np.array([np.asarray(step.read("T")) for step in stream.steps()])
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +84,7 @@ class MergedStage:
         assert {step.epoch for step in steps} == {epoch for _, epoch in entry["steps"]}
 
 
-@pytest.fixture(params=["run1.h5"])
+@pytest.fixture(params=["run1.bp", "run1.h5"])
 def merged(request: pytest.FixtureRequest, reservation: str, folder: Path) -> MergedStage:
     return MergedStage(StepsJob(f"{reservation}/flow", str(folder / "out"), into=request.param), 2)
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from importlib.metadata import EntryPoint, EntryPoints
 from typing import Any
@@ -16,7 +17,7 @@ from forebay.cli.failures import ExitStatus
 from forebay.cli.live import stream_view
 from forebay.cli.output import console, format_time, print_table
 from forebay.errors import NoSpaceError, RefusedError
-from forebay.records import ConsumerInfo, Retention, StreamInfo, StreamStatus
+from forebay.records import ConsumerInfo, Retention, StreamInfo, StreamStatus, StreamWait, WaitKind
 
 application = typer.Typer()
 
@@ -173,9 +174,11 @@ def test_the_live_view_shows_watermarks_and_lag(capsys: pytest.CaptureFixture[st
         staged=30,
         steps=13,
         size_bytes=2048,
+        committed_bytes=4096,
         step_open=False,
         retention=Retention(),
         consumers=consumers,
+        waits=(StreamWait(WaitKind.SPACE, "rank 0, process 7", 7, "4 MiB of space", time.time_ns() - 5_000_000_000),),
     )
     console().print(stream_view(info, "run1/flow"))
     printed = capsys.readouterr().out
@@ -189,5 +192,9 @@ def test_the_live_view_shows_watermarks_and_lag(capsys: pytest.CaptureFixture[st
         "2 KiB",
         "4 steps",
         "away",
+        "WHO WAITS",
+        "rank 0, process 7",
+        "4 MiB of space",
+        " s ",
     ):
         assert words in printed

@@ -81,9 +81,11 @@ def test_record_becomes_json() -> None:
         staged=None,
         steps=4,
         size_bytes=100,
+        committed_bytes=120,
         step_open=True,
         retention=forebay.Retention(last=2, consumers=("render",)),
         consumers=(forebay.ConsumerInfo("render", 2, 2, True, 99),),
+        waits=(forebay.StreamWait(forebay.WaitKind.SPACE, "rank 0, process 7", 7, "4 KiB of space", 1),),
     )
     plain = json.loads(json.dumps(info.as_dict()))
     assert plain == info.as_dict()
@@ -91,6 +93,9 @@ def test_record_becomes_json() -> None:
     assert plain["retention"] == {"last": 2, "consumers": ["render"], "first": 0, "precious_every": 0}
     assert plain["consumers"] == [
         {"name": "render", "position": 2, "lag_steps": 2, "connected": True, "holder_pid": 99}
+    ]
+    assert plain["waits"] == [
+        {"kind": "space", "who": "rank 0, process 7", "pid": 7, "waits_for": "4 KiB of space", "since_ns": 1}
     ]
 
 
@@ -109,6 +114,7 @@ def test_record_has_the_fields_that_the_native_side_tells(name: str) -> None:
         ("ServerAnswer", "ServerInfo"),
         ("Finding", "Finding"),
         ("Share", "Share"),
+        ("Wait", "StreamWait"),
     ],
 )
 def test_record_has_all_fields_of_its_table_on_the_wire(table: str, record: str) -> None:

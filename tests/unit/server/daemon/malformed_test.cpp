@@ -137,6 +137,11 @@ class MalformedTest : public ServerTest {
     share.share->id = 12345;
     share.share->rights = 2;
     add(MessageType::reservation_share, share);
+    wire::ReservationChangeT change;
+    change.name = "res";
+    change.lifetime = 2;
+    change.files_bytes = 1 << 20;
+    add(MessageType::reservation_change, change);
     add(MessageType::writer_open, writer_open());
     add(MessageType::writer_rejoin, rejoin);
     add(MessageType::step_begin, wire::StepBeginT());

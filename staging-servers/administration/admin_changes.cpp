@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// Changing what a reservation was given: its lifetime, and its capacity for files. The record on disk changes first.
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "administration/admin_requests.h"
+#include "administration/admin_session.h"
+#include "administration/administered_server.h"
+#include "base/fail_point.h"
+#include "base/log.h"
+#include "base/return_error.h"
+#include "base/size_text.h"
+#include "streams/stream.h"
+
+namespace forebay::server {
+namespace {
+
+/// In a worker: refused if more lies in files/ than it is to have.
+Result<void> check_files_fit(storage::ReservationStore& store, const reservation::ReservationT& record) {
+  ASSIGN_OR_RETURN(const std::uint64_t used_bytes, store.files_bytes(record.id));
+  if (used_bytes <= record.files_bytes) return {};
+  return fail(ErrorCode::refused,
+              fmt::format("{} lie in its files/, more than {}; remove or stage out files first", size_text(used_bytes),
+                          size_text(record.files_bytes)),
+              "reservation " + record.name);
+}
+
+}  // namespace
+
+Result<void> AdminSession::change_reservation(const protocol::Message& message, const wire::ReservationChangeT& wish) {
+  AdministeredServer& server = server_;
+  ReservationTable& reservations = server.reservations();
+  const std::string where = "reservation " + wish.name;
+  if (!connection_.peer().administrator)
+    return fail(ErrorCode::permission_denied,
+                "only the server's own user may change reservations; ask the manager (`forebay change`)", where);
+  ASSIGN_OR_RETURN(Reservation* const reservation, reservations.find(wish.name, connection_.peer(), Rights::own));
+  if (wish.lifetime && (*wish.lifetime < 1 || *wish.lifetime > 2))
+    return fail(ErrorCode::invalid_argument, "the lifetime must be job or persistent", where);
+  if (postpone_if_in_work(wish.name, message, false)) return {};
+
+  const reservation::ReservationT& have = reservation->record();
+  auto changed = std::make_shared<reservation::ReservationT>(have);
+  changed->lifetime = wish.lifetime.value_or(have.lifetime);
+  if (wish.files_bytes) {
+    ASSIGN_OR_RETURN(const auto layout, storage::layout_for(have.capacity_bytes, *wish.files_bytes));
+    changed->files_bytes = layout.files_bytes;
+  }
+  if (changed->lifetime == have.lifetime && changed->files_bytes == have.files_bytes) {
+    connection_.answer(protocol::MessageType::reservations_answer, message.request,
+                       answer_with(std::array{reservation->info()}));
+    return {};
+  }
+  const std::uint64_t more_bytes = changed->files_bytes - std::min(changed->files_bytes, have.files_bytes);
+  const bool shrinks = changed->files_bytes < have.files_bytes;
+  const ServerInfo pool = server.info();
+  if (more_bytes > pool.pool_bytes - std::min(pool.pool_bytes, pool.reserved_bytes)) {
+    return fail(ErrorCode::no_space,
+                fmt::format("the pool has {}, of which {} are reserved: {} more do not fit; destroy a reservation, or "
+                            "ask for less",
+                            size_text(pool.pool_bytes), size_text(pool.reserved_bytes), size_text(more_bytes)),
+                where);
+  }
+  reservations.names_in_work.try_emplace(wish.name);
+  reservations.bytes_in_work += more_bytes;
+  server.errand_worker().add([&server, &reservations, this, alive = connection_.alive(), changed, more_bytes, shrinks,
+                              request = message.request] {
+    storage::ReservationStore& store = server.stream_services().store;
+    Result<void> done = shrinks ? check_files_fit(store, *changed) : Result<void>();
+    if (done) done = store.replace_record(*changed);
+    fail_point("server.reservation.changed");
+    server.stream_services().loop.post(
+        [&reservations, this, alive, changed, more_bytes, request, done = std::move(done)] {
+          reservations.end_work(changed->name);
+          reservations.bytes_in_work -= more_bytes;
+          const auto still = reservations.all().find(changed->name);
+          if (still == reservations.all().end()) return;
+          if (done) {
+            log::info("reservation {} changed: {} bytes for files, lifetime {}", changed->name, changed->files_bytes,
+                      static_cast<Lifetime>(changed->lifetime) == Lifetime::persistent ? "persistent" : "job");
+            still->second->set_grant(*changed);
+          }
+          if (alive.expired()) return;
+          if (!done) {
+            connection_.answer_failure(request, done.error());
+            return;
+          }
+          connection_.answer(protocol::MessageType::reservations_answer, request,
+                             answer_with(std::array{still->second->info()}));
+        });
+  });
+  return {};
+}
+
+}  // namespace forebay::server
