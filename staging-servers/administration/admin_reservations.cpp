@@ -102,7 +102,7 @@ Result<void> AdminSession::create_reservation(const protocol::Message& message,
   reservations.names_in_work.try_emplace(record.name);
   reservations.bytes_in_work += granted_bytes;
   auto shared = std::make_shared<reservation::ReservationT>(std::move(record));
-  server.errand_worker().add(
+  server.side_worker().add(
       [&server, &reservations, this, alive = connection_.alive(), shared, request = message.request] {
         auto created = server.stream_services().store.create(*shared);
         fail_point("server.reservation.created");
@@ -207,7 +207,7 @@ Result<void> AdminSession::query_reservations(const protocol::Message& message, 
     }
   }
   // Files are counted by walking their trees, which may take long.
-  server.errand_worker().add(
+  server.side_worker().add(
       [&server, this, alive = connection_.alive(), infos = std::move(infos), request = message.request]() mutable {
         for (ReservationInfo& info : infos) {
           const auto measured = server.stream_services().store.files_bytes(info.id);

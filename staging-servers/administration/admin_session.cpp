@@ -250,7 +250,7 @@ Result<void> AdminSession::audit(const protocol::Message& message, const wire::A
     answer(message.request, findings);
     return {};
   }
-  server.errand_worker().add([&server, answer, alive = connection_.alive(), files = std::move(files),
+  server.side_worker().add([&server, answer, alive = connection_.alive(), files = std::move(files),
                               steps = std::move(steps), findings = std::move(findings),
                               request = message.request]() mutable {
     for (Finding& finding : audit_files(server, files)) findings.push_back(std::move(finding));

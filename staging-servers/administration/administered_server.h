@@ -30,8 +30,10 @@ class AdministeredServer {
   virtual const StreamServices& stream_services() = 0;
   /// A token for this peer, with which it may come from another node.
   virtual Result<std::string> create_token(const Peer& peer, const wire::TokenCreateT& wish) = 0;
-  /// For whatever takes long, but syncs.
+  /// For what takes long, but syncs, in order.
   virtual Worker& errand_worker() = 0;
+  /// For creations and walks over files, which may take very long: several run side by side, in no order.
+  virtual Worker& side_worker() = 0;
 };
 
 }  // namespace forebay::server

@@ -43,6 +43,9 @@ class Server final : public ConnectionHost,
                      public StreamsToRead,
                      public StreamsToWrite {
  public:
+  /// How many creations and walks over files run side by side.
+  static constexpr unsigned side_threads = 4;
+
   /// Locks the root, recovers what lies in it, and listens. Errors name what to do.
   static Result<std::unique_ptr<Server>> start(Device& device, const ServerOptions& options);
   ~Server() override;
@@ -59,6 +62,7 @@ class Server final : public ConnectionHost,
   storage::ReservationStore& store() noexcept { return *store_; }
   Worker& sync_worker() noexcept { return *sync_worker_; }
   Worker& errand_worker() override { return *errand_worker_; }
+  Worker& side_worker() override { return *side_worker_; }
   ReservationTable& reservations() override { return reservations_.value(); }
 
   // AdministeredServer
@@ -129,6 +133,7 @@ class Server final : public ConnectionHost,
   // Last, so that their threads end before what their jobs touch.
   std::unique_ptr<Worker> sync_worker_;
   std::unique_ptr<Worker> errand_worker_;
+  std::unique_ptr<Worker> side_worker_;
 };
 
 }  // namespace forebay::server

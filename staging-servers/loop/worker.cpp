@@ -1,35 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loop/worker.h"
 
-#include <future>
+#include <utility>
 
 namespace forebay::server {
 
-Worker::Worker() : thread_([this] { run(); }) {}
+Worker::Worker(unsigned threads) {
+  for (unsigned thread = 0; thread < threads; ++thread) threads_.emplace_back([this] { run(); });
+}
 
 Worker::~Worker() {
   end();
 }
 
 void Worker::end() {
-  if (!thread_.joinable()) return;
   {
     const std::lock_guard lock(mutex_);
     ending_ = true;
   }
-  changed_.notify_one();
-  thread_.join();
+  changed_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
 }
 
 void Worker::finish() {
-  std::promise<void> finished;
-  {
-    const std::lock_guard lock(mutex_);
-    if (ending_) return;
-    jobs_.emplace_back([&finished] { finished.set_value(); });
-  }
-  changed_.notify_one();
-  finished.get_future().wait();
+  std::unique_lock lock(mutex_);
+  idle_.wait(lock, [this] { return jobs_.empty() && busy_ == 0; });
 }
 
 void Worker::add(std::function<void()> job) {
@@ -48,9 +44,11 @@ void Worker::run() {
     if (jobs_.empty()) return;
     const std::function<void()> job = std::move(jobs_.front());
     jobs_.pop_front();
+    ++busy_;
     lock.unlock();
     job();
     lock.lock();
+    if (--busy_ == 0 && jobs_.empty()) idle_.notify_all();
   }
 }
 

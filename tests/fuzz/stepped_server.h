@@ -72,6 +72,8 @@ class SteppedServer {
     gate_ = std::make_shared<Gate>();
     for (server::Worker* worker : {&server_->sync_worker(), &server_->errand_worker()})
       worker->add([gate = gate_] { gate->wait(); });
+    for (unsigned thread = 0; thread < server::Server::side_threads; ++thread)
+      server_->side_worker().add([gate = gate_] { gate->wait(); });
   }
   void let_workers_go() {
     if (gate_) gate_->open();
@@ -88,6 +90,7 @@ class SteppedServer {
       server_->errand_worker().add([&done] { done.set_value(); });
       synced.get_future().wait();
       done.get_future().wait();
+      server_->side_worker().finish();
       turn();
     }
   }
