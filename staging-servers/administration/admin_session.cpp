@@ -251,8 +251,8 @@ Result<void> AdminSession::audit(const protocol::Message& message, const wire::A
     return {};
   }
   server.side_worker().add([&server, answer, alive = connection_.alive(), files = std::move(files),
-                              steps = std::move(steps), findings = std::move(findings),
-                              request = message.request]() mutable {
+                            steps = std::move(steps), findings = std::move(findings),
+                            request = message.request]() mutable {
     for (Finding& finding : audit_files(server, files)) findings.push_back(std::move(finding));
     auto damaged = read_steps(server, steps);
     server.stream_services().loop.post(

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "staging-servers/loop/worker.h"
 
-#include <gtest/gtest.h>
-
 #include <atomic>
 #include <latch>
+
+#include <gtest/gtest.h>
 
 namespace forebay::server {
 namespace {
