@@ -166,10 +166,17 @@ SUITES: dict[str, Suite] = {
         packages=("paraview", "python3-paraview", "xvfb"),
     ),
     "slurm": Suite(
-        "jobs with #DW lines under a real Slurm on this machine",
+        "the thin path: jobs with #DW lines under a real Slurm on this machine",
         # One Slurm and one ordinary user for all of them.
+        (Pytest(("tests/slurm/thin_path",), per_core=0),),
+        seconds_max=600,
+        packages=_SLURM,
+    ),
+    "slurm-jobs": Suite(
+        "all forms of jobs and directives, the guides' scripts and other set-ups under a real Slurm",
         (Pytest(("tests/slurm/jobs",), per_core=0),),
         seconds_max=900,
+        when=When.DEEP,
         packages=_SLURM,
     ),
     "slurm-faults": Suite(
