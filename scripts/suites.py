@@ -186,6 +186,13 @@ SUITES: dict[str, Suite] = {
         when=When.DEEP,
         packages=_SLURM,
     ),
+    "slurm-workflows": Suite(
+        "Snakemake that submits its rules to a real Slurm",
+        (Program(("scripts/snakemake-environment",)), Pytest(("tests/slurm/workflows",), per_core=0)),
+        seconds_max=900,
+        when=When.DEEP,
+        packages=_SLURM,
+    ),
     "postgresql": Suite(
         "the manager's tests with its database in a PostgreSQL that they start",
         (Pytest(("tests/postgresql",)),),

@@ -7,6 +7,8 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ import pytest
 from numpy.typing import NDArray
 
 import forebay
+from forebay.records import WaitKind
 from forebay.workflows.beamline import ImageKey, ScanLog, ScanSettings, ScanStreams
 from tests.support.load import until
 
@@ -96,6 +99,53 @@ def test_space_that_a_stage_out_frees_lets_a_scan_outgrow_its_reservation(beamli
                 staged |= {step.number for step in steps}
     assert scan.frames_written == 300
     assert staged == set(range(300))
+
+
+# crash-matrix: A scan of a beamline | the reservation fills up in the middle of a scan, and a stage-out frees space again and again | the scan waits and goes on; all frames are archived, previews may be missing
+def test_a_scan_that_waits_for_space_goes_on_and_loses_no_archive_frame(beamline: str) -> None:
+    address = f"{beamline}/tooth"
+    archived: dict[int, int] = {}
+    stops: list[int] = []
+    ended = threading.Event()
+
+    def archive() -> None:
+        with forebay.Admin() as admin:
+            while True:
+                was_ended = ended.is_set()
+                waits = is_there(address, 1) and any(
+                    wait.kind is WaitKind.SPACE for wait in admin.stream(address).waits
+                )
+                if not waits and not was_ended:
+                    continue
+                # Only now: the scan stands still until this has copied what is there.
+                kept = [step for step in admin.steps(address) if not step.staged]
+                with forebay.open(address, timeout=0) as stream:
+                    for step in kept:
+                        with stream[step.number] as read:
+                            archived[int(read["frame"][0])] = int(read["projections"][0, 100, 200])
+                admin.mark_staged(address, kept[0].epoch, [step.number for step in kept], "receipt")
+                if was_ended:
+                    return
+                stops.append(len(kept))
+
+    settings = ScanSettings(frames_per_step=1, archive_last=1, block_timeout=60.0)
+    with ThreadPoolExecutor(1) as pool:
+        archiving = pool.submit(archive)
+        try:
+            with ScanStreams(address, settings=settings) as scan:
+                for number in range(300):  # 150 MiB through 64
+                    scan.frame(image(number, 512, 512), theta=0.0)
+        finally:
+            ended.set()
+        archiving.result(60)
+    assert archived == {number: number for number in range(300)}
+    assert len(stops) >= 2
+    assert scan.frames_written == 300
+    # What the preview has is true, and ends with the last frame that it took.
+    shown = numbers(f"{address}.preview")
+    assert len(shown) <= 11
+    assert shown == sorted(shown)
+    assert shown[-1] >= 299 - scan.previews_lost
 
 
 KILLED = """

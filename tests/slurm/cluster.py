@@ -22,6 +22,7 @@ __all__ = ["PERSON", "SLURM", "Cluster", "make_person", "make_python", "python_i
 PERSON = "forebay-person"
 SLURM = "slurm"
 _SECONDS_MAX = 60.0
+_SITE = Path("/etc/slurm")
 
 _SLURM_CONF = """\
 ClusterName=forebay
@@ -94,11 +95,16 @@ def make_person() -> pwd.struct_passwd:
         return pwd.getpwnam(PERSON)
 
 
-def make_python(folder: Path) -> Path:
-    """A Python with forebay that every user can run: this one may lie in somebody's home."""
+def make_python(folder: Path, packages_of: Path | None = None) -> Path:
+    """A Python with forebay that every user can run: this one may lie in somebody's home.
+
+    With ``packages_of``, it has what that Python's environment has.
+    """
     subprocess.run(["/usr/bin/python3", "-m", "venv", "--without-pip", str(folder)], check=True)
     packages = next((folder / "lib").glob("python*")) / "site-packages"
     here = next(path for path in site.getsitepackages() if Path(path).is_dir())
+    if packages_of is not None:
+        here = str(next((packages_of.parent.parent / "lib").glob("python*/site-packages")))
     (packages / "forebay.pth").write_text(f"import site; site.addsitedir({here!r})\n")
     return folder / "bin" / "python"
 
@@ -217,8 +223,11 @@ class Cluster:
         command = ["slurmd", "-D", "-N", node]
         if self._node_folder is not None:
             self._node_folder.mkdir(exist_ok=True)
-            mount = f"mount -t tmpfs -o mode=755 tmpfs {self._node_folder} && exec {' '.join(command)}"
-            command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", mount]
+            mounts = [f"mount -t tmpfs -o mode=755 tmpfs {self._node_folder}"]
+            # Where Slurm looks when a job's program has cleared its environment of SLURM_CONF.
+            mounts += [f"mount --bind {self.configuration.parent} {_SITE}"]
+            whole = " && ".join([*mounts, f"exec {' '.join(command)}"])
+            command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", whole]
         self._slurmds[node] = self._start(command)
 
     def wait_for_nodes(self) -> None:

@@ -68,3 +68,76 @@ def test_a_producer_that_fails_ends_its_consumer_and_the_workflow(
     assert instance.run("doctor").returncode == 0
     with forebay.Admin() as admin:
         assert not any(consumer.connected for info in admin.streams("wf") for consumer in info.consumers)
+
+
+QUEUED = """
+import queue
+import threading
+
+import forebay
+
+storage fb:
+    provider="forebay"
+
+targets, DONE = queue.Queue(), "done"
+
+
+def follow():
+    try:
+        for step in forebay.open("wf/flow").follow():
+            targets.put(f"sums/{step.number}.txt")
+    finally:
+        targets.put(DONE)
+
+
+if workflow.is_main_process and not workflow.dryrun:
+    threading.Thread(target=follow, daemon=True).start()
+
+rule all:
+    input:
+        storage.fb("forebay://wf/flow", retrieve=False),
+        from_queue(targets, finish_sentinel=DONE),
+
+rule simulate:
+    output:
+        storage.fb("forebay://wf/flow", retrieve=False),
+    shell:
+        "{config[python]} {config[programs]}/PROGRAM {output}"
+
+rule analyse:
+    input:
+        storage.fb("forebay://wf/flow@{step}", retrieve=False),
+    output:
+        "sums/{step,\\\\d+}.txt",
+    shell:
+        "{config[python]} {config[programs]}/analyse.py {input} > {output}; test {wildcards.step} != 2 || rm -f wait"
+"""
+
+
+def queued(folder: Path, program: str) -> Path:
+    folder.mkdir()
+    (folder / "Snakefile").write_text(QUEUED.replace("PROGRAM", program))
+    return folder
+
+
+def test_a_queue_makes_a_job_of_each_step_while_the_producer_runs(
+    instance: CommandLineInstance, tmp_path: Path
+) -> None:
+    folder = queued(tmp_path / "queued", "simulate.py")
+    # The producer waits after its third step until that step has been analysed.
+    (folder / "wait").touch()
+    run(instance, folder, "--queue-input-wait-time", "1")
+    sums = {int(path.stem): path.read_text() for path in (folder / "sums").glob("*.txt")}
+    assert sums == {step: f"{step} {16.0 * step}\n" for step in range(6)}
+    assert instance.run("doctor").returncode == 0
+
+
+# crash-matrix: A Snakemake workflow | a producer fails whose steps a from_queue() thread makes into jobs | the workflow fails; its reservation is clean
+def test_a_producer_that_fails_fails_the_workflow_that_waits_for_its_queue(
+    instance: CommandLineInstance, tmp_path: Path
+) -> None:
+    folder = queued(tmp_path / "queued", "fail.py")
+    done = run_whatever_comes(instance, folder, "--queue-input-wait-time", "1")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "Error in rule simulate" in done.stdout + done.stderr
+    assert instance.run("doctor").returncode == 0
