@@ -82,7 +82,7 @@ Result<void> AdminSession::change_reservation(const protocol::Message& message, 
           if (done) {
             log::info("reservation {} changed: {} bytes for files, lifetime {}", changed->name, changed->files_bytes,
                       static_cast<Lifetime>(changed->lifetime) == Lifetime::persistent ? "persistent" : "job");
-            still->second->set_grant(*changed);
+            reservations.set_grant(*still->second, *changed);
           }
           if (alive.expired()) return;
           if (!done) {

@@ -79,6 +79,7 @@ class Server final : public ConnectionHost,
   /// Writes down that this boot's recovery is whole, but for the streams that could not be checked.
   Result<void> note_boot() override;
   void purge_quarantine() override { reservations_->purge_quarantine(); }
+  void has_streams(Reservation& reservation) override { reservations_->has_streams(reservation); }
 
   // ConnectionHost
   std::unique_ptr<Session> make_session(Connection& connection, protocol::MessageType first) override;

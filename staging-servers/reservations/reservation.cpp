@@ -116,6 +116,7 @@ Result<Stream*> Reservation::find_or_make_stream(const std::string& stream) {
                                        std::move(journal), JournalWaste{});
   Stream* raw = made.get();
   streams_.emplace(stream, std::move(made));
+  host_.has_streams(*this);
   services_.readers.stream_made(raw->path());
   return raw;
 }
@@ -129,6 +130,7 @@ void Reservation::recover_streams(bool after_boot, const std::set<std::string>& 
     if (!map.owner(segment)) map.set_owner(segment, unknown_owner);
   }
   space_.journal_room().end_recovery();
+  if (!streams_.empty()) host_.has_streams(*this);
 }
 
 void Reservation::read_streams(bool after_boot, const std::set<std::string>& unchecked) {

@@ -16,6 +16,7 @@
 namespace forebay::server {
 
 struct Peer;
+class Reservation;
 class Stream;
 struct StreamServices;
 
@@ -29,6 +30,8 @@ class ReservationHost {
   virtual Result<void> note_boot() = 0;
   /// Deletes in the background what lies in quarantine.
   virtual void purge_quarantine() = 0;
+  /// It has a stream: from now on somebody may wait for space in it.
+  virtual void has_streams(Reservation& reservation) = 0;
 };
 
 class Reservation {

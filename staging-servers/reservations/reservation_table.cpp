@@ -40,6 +40,7 @@ Result<Reservation*> ReservationTable::find(const std::string& name, const Peer&
 
 Reservation& ReservationTable::add(reservation::ReservationT record) {
   const std::string name = record.name;
+  granted_bytes_ += storage::granted_bytes(record);
   auto& slot = reservations_[name];
   slot = std::make_unique<Reservation>(host_, std::move(record));
   return *slot;
@@ -59,16 +60,18 @@ void ReservationTable::forget(const std::string& name) {
           *stream, {ErrorCode::not_found, "the reservation was destroyed", "reservation " + name});
       stream->removed();
     }
+    granted_bytes_ -= storage::granted_bytes(found->second->record());
+    with_streams_.erase(found->second.get());
+    reservations_.erase(found);
   }
-  reservations_.erase(name);
   host_.stream_services().readers.reservation_destroyed(name);
   purge_quarantine();
 }
 
-std::uint64_t ReservationTable::reserved_bytes() const {
-  std::uint64_t bytes = bytes_in_work;
-  for (const auto& [name, reservation] : reservations_) bytes += storage::granted_bytes(reservation->record());
-  return bytes;
+void ReservationTable::set_grant(Reservation& reservation, const reservation::ReservationT& record) {
+  granted_bytes_ -= storage::granted_bytes(reservation.record());
+  reservation.set_grant(record);
+  granted_bytes_ += storage::granted_bytes(reservation.record());
 }
 
 void ReservationTable::finish_sharing() {
@@ -92,7 +95,7 @@ void ReservationTable::finish_sharing() {
 }
 
 void ReservationTable::space_may_be_free() {
-  for (auto& [name, reservation] : reservations_) reservation->space().queue().changed(SpaceChange::more);
+  for (Reservation* const reservation : with_streams_) reservation->space().queue().changed(SpaceChange::more);
 }
 
 void ReservationTable::purge_quarantine() {
@@ -116,7 +119,7 @@ void ReservationTable::purge_round() {
       purging_ = false;
       if (!done) log::error("quarantine could not be emptied: {}", done.error().message());
       // On a full device it is only now that there is what removed streams had.
-      for (auto& [name, reservation] : reservations_) reservation->space().journal_room().shrank();
+      for (Reservation* const reservation : with_streams_) reservation->space().journal_room().shrank();
       space_may_be_free();
     });
   });

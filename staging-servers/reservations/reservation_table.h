@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -42,7 +43,12 @@ class ReservationTable {
   void end_work(const std::string& name);
   /// Bytes of creations in work, so that two at once do not overcommit the pool.
   std::uint64_t bytes_in_work = 0;
-  std::uint64_t reserved_bytes() const;
+  /// What all of them take of the pool, with creations in work.
+  std::uint64_t reserved_bytes() const noexcept { return granted_bytes_ + bytes_in_work; }
+  /// A reservation has another lifetime or capacity for files, on disk already.
+  void set_grant(Reservation& reservation, const reservation::ReservationT& record);
+  /// It has a stream from now on.
+  void has_streams(Reservation& reservation) { with_streams_.insert(&reservation); }
 
   /// At start: tells the file system, in the background, what shares a server before this one had no time for.
   void finish_sharing();
@@ -58,6 +64,8 @@ class ReservationTable {
   ReservationHost& host_;
   Worker& errand_worker_;
   Map reservations_;
+  std::uint64_t granted_bytes_ = 0;      ///< of all of them: there may be ten thousand, and every change asks for it
+  std::set<Reservation*> with_streams_;  ///< those that have or had streams: only there anybody waits for space
   bool purging_ = false;
   bool purge_again_ = false;
 };

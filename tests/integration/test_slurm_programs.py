@@ -57,12 +57,15 @@ def test_without_a_snapshot_no_list_is_given(tmp_path: Path, instance: CommandLi
 
 def test_half_a_snapshot_is_none(slurm: SlurmCalls, instance: CommandLineInstance) -> None:
     instance.kill_manager()
-    path = instance.root / "slurm" / "snapshot"
-    whole = path.read_bytes()
-    for size in (0, len(whole) // 2, len(whole) - 1):
-        path.write_bytes(whole[:size])
-        done = slurm.call("show_sessions")
-        assert (done.returncode, done.stdout[:1]) == (1, "f"), size
+    for path in (instance.root / "slurm" / "snapshot", instance.root / "slurm" / "snapshot.7"):
+        whole = path.read_bytes()
+        for size in (0, len(whole) // 2, len(whole) - 1):
+            path.write_bytes(whole[:size])
+            done = slurm.call("show_sessions")
+            assert (done.returncode, done.stdout[:1]) == (1, "f"), (path, size)
+        path.write_bytes(whole)
+    path.unlink()
+    assert slurm.call("show_instances").returncode == 1
     path.write_bytes(whole)
     assert json.loads(slurm.ask("show_sessions")) == {"sessions": []}
 
@@ -137,7 +140,8 @@ def test_calls_of_a_job_wait_for_the_manager(slurm: SlurmCalls, instance: Comman
 
 def test_the_variables_of_a_job_are_the_schedulers_alone(slurm: SlurmCalls, instance: CommandLineInstance) -> None:
     slurm.set_up("17", slurm.script(JOB))
-    assert (instance.root / "slurm" / "snapshot").stat().st_mode & 0o777 == 0o600
+    for path in (instance.root / "slurm").glob("snapshot*"):
+        assert path.stat().st_mode & 0o777 == 0o600, path
     public = (instance.root / "slurm" / "dwstat").read_text()
     assert "DW_JOB" not in public
 

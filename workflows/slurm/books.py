@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Slurm and `dwstat` are told: two files below ROOT/slurm. Their programs read them without the manager.
+"""What Slurm and `dwstat` are told: files below ROOT/slurm. Their programs read them without the manager.
 
-`snapshot` is the scheduler's: its lists, and the variables of each job. It is replaced before a call that changed
-something is answered. `dwstat` is for everybody. Both stay when the manager is away: an empty or missing list would
-have Slurm forget the buffers that it knows. Nothing is synced: after a crash of the machine the manager writes them
-anew, and the programs tell half a file from a whole one.
+`snapshot` is the scheduler's: its pools, and how many parts `snapshot.N` have the sessions, with the variables of each
+job. What a call changed is replaced before the call is answered. `dwstat` is for everybody. All stay when the manager
+is away: an empty or missing list would have Slurm forget the buffers that it knows. Nothing is synced: after a crash of
+the machine the manager writes them anew, and the programs tell half a file from a whole one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from forebay.workflows.manager.states import JobState
 from forebay.workflows.slurm.known_rows import KnownRows
 from forebay.workflows.slurm.sessions import PoolState, Session, Use, session_of_job, session_of_persistent
 from forebay.workflows.slurm.settings import SlurmSettings
-from forebay.workflows.slurm.snapshot_sections import Entry, SnapshotSections
+from forebay.workflows.slurm.snapshot_sections import PARTS, Entry, SnapshotSections, part_name
 from forebay.workflows.slurm.status_tables import status_tables
 from forebay.workflows.staging.publication import write_whole
 
@@ -105,7 +105,11 @@ class Books:
             if not self._folder.is_dir():
                 self._folder.mkdir(mode=0o755)
                 self._folder.chmod(0o755)
-            self._replace("snapshot", [_pools_text(pools), *self._sections.texts()], public=False)
+            for number in sorted(self._sections.changed):
+                self._replace(part_name(number), self._sections.texts(number), public=False)
+                self._sections.changed.discard(number)
+            # Behind the parts: while there is no snapshot, nobody takes some of them for all.
+            self._replace("snapshot", [_pools_text(pools), f"== parts\n{PARTS}\n"], public=False)
             self._pools_written = pools
             if self._sections.count > _TABLES_AT_ONCE_MAX and not at_leisure:
                 return

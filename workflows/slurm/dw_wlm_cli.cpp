@@ -20,6 +20,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "snapshot_file.h"
@@ -27,6 +28,8 @@
 namespace {
 
 using forebay::slurm::file_bytes_max;
+using forebay::slurm::joined_items;
+using forebay::slurm::parts_of;
 using forebay::slurm::read_file;
 using forebay::slurm::Snapshot;
 
@@ -189,9 +192,18 @@ std::string option(const std::vector<std::string>& arguments, const char* name) 
   return {};
 }
 
-bool is_list(const std::string& function) {
-  return function == "pools" || function == "show_sessions" || function == "show_instances" ||
-         function == "show_configurations";
+/// What the function lists; empty if it lists nothing that the parts of the snapshot have.
+std::string name_of_list(const std::string& function) {
+  for (const char* const name : {"sessions", "instances", "configurations"}) {
+    if (function == std::string("show_") + name) return name;
+  }
+  return {};
+}
+
+/// Prints it; the exit status.
+int printed(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  return std::fflush(stdout) == 0 ? 0 : 1;
 }
 
 /// Adds what $FOREBAY_STAGE_OUT of a batch job says as `#FB stage_out` lines, for scripts whose directives come from
@@ -243,13 +255,24 @@ std::string request_of(const std::vector<std::string>& arguments, const std::str
          script;
 }
 
+[[noreturn]] void fail_without_snapshot(const std::string& path) {
+  fail("there is no whole " + path + "; start the manager with `forebay up`, with [slurm] in its configuration");
+}
+
+std::string snapshot_path(const std::string& root) {
+  return root + "/slurm/snapshot";
+}
+
 Snapshot snapshot_of(const std::string& root) {
-  Snapshot snapshot(root + "/slurm/snapshot");
-  if (!snapshot.is_whole()) {
-    fail("there is no whole " + root +
-         "/slurm/snapshot; start the manager with `forebay up`, with [slurm] in its configuration");
-  }
+  Snapshot snapshot(snapshot_path(root));
+  if (!snapshot.is_whole()) fail_without_snapshot(snapshot_path(root));
   return snapshot;
+}
+
+std::vector<Snapshot> parts_of_snapshot(const std::string& root) {
+  auto parts = parts_of(snapshot_path(root), snapshot_of(root));
+  if (!parts) fail_without_snapshot(snapshot_path(root));
+  return std::move(*parts);
 }
 
 /// The script's directives are checked by the manager. While it is away they are checked at setup.
@@ -274,19 +297,23 @@ int main(int argc, char** argv) {
   const auto root = forebay::slurm::instance_root(problem);
   if (!root) fail(problem);
 
-  if (is_list(function)) {
-    const auto list = snapshot_of(*root).section(function);
-    if (!list || list->empty()) fail("the manager knows no list " + function);
-    std::fwrite(list->data(), 1, list->size(), stdout);
-    return std::fflush(stdout) == 0 ? 0 : 1;
+  if (function == "pools") {
+    const auto pools = snapshot_of(*root).section(function);
+    if (!pools || pools->empty()) fail("the manager knows no pools");
+    return printed(*pools);
+  }
+  if (const std::string name = name_of_list(function); !name.empty()) {
+    return printed("{\"" + name + "\": [" + joined_items(parts_of_snapshot(*root), name) + "]}\n");
   }
   if (function == "paths") {
     const std::string token = option(arguments, "--token");
-    const Snapshot snapshot = snapshot_of(*root);
-    const auto variables = snapshot.section("paths " + token);
-    if (!variables) fail("No matching session: there is no job " + token.substr(0, 40));
-    write_path_file(option(arguments, "--pathfile"), std::string(*variables));
-    return 0;
+    for (const Snapshot& part : parts_of_snapshot(*root)) {
+      if (const auto variables = part.section("paths " + token)) {
+        write_path_file(option(arguments, "--pathfile"), std::string(*variables));
+        return 0;
+      }
+    }
+    fail("No matching session: there is no job " + token.substr(0, 40));
   }
   const std::string request = request_of(arguments, function);
   const bool tells = function != "real_size";  // its answer is JSON

@@ -15,6 +15,7 @@ import stat
 from pathlib import Path
 
 from forebay.errors import InvalidArgumentError, StorageError
+from forebay.workflows.slurm.snapshot_sections import part_name
 from forebay.workflows.slurm.users import acting_as
 
 __all__ = ["PRIVATE", "begin_on_node", "end_on_node", "variables_of"]
@@ -36,18 +37,34 @@ def variables_of(root: Path, token: str) -> dict[str, str]:
     """
     if _TOKEN.fullmatch(token) is None:
         raise InvalidArgumentError(f"{token[:80]!r} is no job number")
-    path = root / "slurm" / "snapshot"
+    folder = root / "slurm"
+    parts = _section(_whole(folder / "snapshot"), "parts")
+    if parts is None:
+        raise StorageError("what jobs have is not whole", str(folder / "snapshot"))
+    for number in range(int(parts)):
+        lines = _section(_whole(folder / part_name(number)), f"paths {token}")
+        if lines is not None:
+            return dict(line.split("=", 1) for line in lines.splitlines() if "=" in line)
+    return {}
+
+
+def _whole(path: Path) -> str:
+    """The content of a file of the snapshot."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise StorageError(f"this node cannot read what jobs have: {error.strerror}", str(path)) from None
     if not text.endswith("== end\n"):
         raise StorageError("what jobs have is not whole", str(path))
-    _, found, rest = f"\n{text}".partition(f"\n== paths {token}\n")
+    return text
+
+
+def _section(text: str, name: str) -> str | None:
+    """The lines of a section; None if there is none of that name."""
+    _, found, rest = f"\n{text}".partition(f"\n== {name}\n")
     if not found:
-        return {}
-    lines = rest.partition("== ")[0] if rest.startswith("== ") else rest.partition("\n== ")[0]
-    return dict(line.split("=", 1) for line in lines.splitlines() if "=" in line)
+        return None
+    return "" if rest.startswith("== ") else rest.partition("\n== ")[0]
 
 
 def begin_on_node(root: Path, token: str, node: str) -> list[str]:

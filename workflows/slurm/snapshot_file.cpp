@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <system_error>
 #include <utility>
 
 namespace forebay::slurm {
@@ -15,6 +17,7 @@ namespace {
 
 constexpr std::string_view mark = "== ";
 constexpr std::string_view end_line = "== end\n";
+constexpr std::size_t parts_max = 4096;
 
 }  // namespace
 
@@ -103,6 +106,34 @@ std::optional<std::string> Snapshot::section(std::string_view name) && {
   const auto found = std::as_const(*this).section(name);
   if (!found) return std::nullopt;
   return std::string(*found);
+}
+
+std::optional<std::vector<Snapshot>> parts_of(const std::string& path, const Snapshot& head) {
+  const auto told = head.section("parts");
+  if (!told) return std::nullopt;
+  std::size_t count = 0;
+  const char* const end = told->data() + told->size();
+  if (const auto [after, error] = std::from_chars(told->data(), end, count);
+      error != std::errc() || after == end || *after != '\n' || count > parts_max)
+    return std::nullopt;
+  std::vector<Snapshot> parts;
+  parts.reserve(count);
+  for (std::size_t number = 0; number < count; ++number) {
+    if (!parts.emplace_back(path + "." + std::to_string(number)).is_whole()) return std::nullopt;
+  }
+  return parts;
+}
+
+std::string joined_items(const std::vector<Snapshot>& parts, std::string_view name) {
+  std::string items;
+  for (const Snapshot& part : parts) {
+    auto own = part.section(name).value_or("");
+    if (own.ends_with('\n')) own.remove_suffix(1);
+    if (own.empty()) continue;
+    if (!items.empty()) items += ", ";
+    items += own;
+  }
+  return items;
 }
 
 }  // namespace forebay::slurm

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the programs for Slurm read: where the instance lies, and the snapshot that its manager replaces. Sections of a
-// snapshot begin with a line "== NAME", and the file ends with "== end".
+// file begin with a line "== NAME", and the file ends with "== end". The scheduler's snapshot says in its section
+// "parts" how many files PATH.0, PATH.1 … beside it have the sessions; workflows/slurm/books.py writes them.
 #pragma once
 
 #include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace forebay::slurm {
 
@@ -20,7 +22,7 @@ std::optional<std::string> read_file(const std::string& path, std::size_t bytes_
 /// `problem`.
 std::optional<std::string> instance_root(std::string& problem);
 
-/// One snapshot, as it was when it was opened.
+/// One file of a snapshot, as it was when it was opened.
 class Snapshot {
  public:
   explicit Snapshot(const std::string& path);
@@ -36,5 +38,11 @@ class Snapshot {
   std::string content_;
   bool is_whole_ = false;
 };
+
+/// The parts that belong to the snapshot at `path`; nothing if one of them is missing or not whole.
+std::optional<std::vector<Snapshot>> parts_of(const std::string& path, const Snapshot& head);
+
+/// The items of all parts' lists of this name, with ", " between them.
+std::string joined_items(const std::vector<Snapshot>& parts, std::string_view name);
 
 }  // namespace forebay::slurm

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sections of the snapshot that have a line for each session. There may be ten thousand, of which a call changes
-one: texts are kept in parts, and only the part with the change is made again.
+"""What the snapshot has of each session. There may be ten thousand, of which a call changes one: they lie in a fixed
+number of parts, a file each, and only the part with the change is written again.
 """
 
 from __future__ import annotations
@@ -10,9 +10,15 @@ import zlib
 
 from forebay.workflows.slurm.sessions import Session
 
-__all__ = ["Entry", "SnapshotSections"]
+__all__ = ["PARTS", "Entry", "SnapshotSections", "part_name"]
 
-_PARTS = 64
+#: How many parts there are; the head of the snapshot says so to whoever reads it.
+PARTS = 64
+
+
+def part_name(number: int) -> str:
+    """Of a part's file, beside the snapshot."""
+    return f"snapshot.{number}"
 
 
 class Entry:
@@ -32,67 +38,45 @@ class Entry:
             self.configuration = json.dumps({"id": number, "links": {"instance": number}})
 
 
-class _Part:
-    """Some of the sessions, with their texts put together."""
-
-    def __init__(self) -> None:
-        self.entries: dict[int | str, Entry] = {}
-        self._texts: tuple[str, str, str, str] | None = None
-
-    def put(self, key: int | str, entry: Entry | None) -> None:
-        self._texts = None
-        if entry is None:
-            self.entries.pop(key, None)
-        else:
-            self.entries[key] = entry
-
-    @property
-    def texts(self) -> tuple[str, str, str, str]:
-        """Lines of sessions, instances and configurations, and sections of variables."""
-        if self._texts is None:
-            entries = list(self.entries.values())
-            held = [entry for entry in entries if entry.instance]
-            self._texts = (
-                ", ".join([entry.line for entry in entries]),
-                ", ".join([entry.instance for entry in held]),
-                ", ".join([entry.configuration for entry in held]),
-                "".join([entry.paths for entry in entries]),
-            )
-        return self._texts
-
-
 class SnapshotSections:
     """All sessions, by the number of the job or the name of the persistent reservation."""
 
     def __init__(self) -> None:
-        self._parts = [_Part() for _ in range(_PARTS)]
+        self._parts: list[dict[int | str, Entry]] = [{} for _ in range(PARTS)]
+        #: Parts to be written; whoever has written one takes it out.
+        self.changed: set[int] = set(range(PARTS))
 
     def put(self, key: int | str, entry: Entry | None) -> None:
         """Enters or replaces one; None removes it."""
-        number = key if isinstance(key, int) else zlib.crc32(key.encode())
-        self._parts[number % _PARTS].put(key, entry)
+        number = (key if isinstance(key, int) else zlib.crc32(key.encode())) % PARTS
+        part = self._parts[number]
+        if entry is not None:
+            part[key] = entry
+        elif part.pop(key, None) is None:
+            return
+        self.changed.add(number)
 
     @property
     def count(self) -> int:
         """How many there are."""
-        return sum(len(part.entries) for part in self._parts)
+        return sum(map(len, self._parts))
 
     def sessions(self) -> list[Session]:
         """All of them: jobs by number, then persistent reservations by name."""
-        entries = [item for part in self._parts for item in part.entries.items()]
+        entries = [item for part in self._parts for item in part.items()]
         entries.sort(key=lambda item: (isinstance(item[0], str), item[0]))
         return [entry.session for _, entry in entries]
 
-    def texts(self) -> list[str]:
-        """The sections, in pieces."""
-        parts = [part.texts for part in self._parts]
+    def texts(self, number: int) -> list[str]:
+        """The sections of a part: of each list its items, in one line, then the variables of jobs."""
+        entries = self._parts[number].values()
         return [
-            _list("sessions", [part[0] for part in parts]),
-            _list("instances", [part[1] for part in parts]),
-            _list("configurations", [part[2] for part in parts]),
-            *(part[3] for part in parts),
+            _items("sessions", [entry.line for entry in entries]),
+            _items("instances", [entry.instance for entry in entries if entry.instance]),
+            _items("configurations", [entry.configuration for entry in entries if entry.configuration]),
+            *(entry.paths for entry in entries),
         ]
 
 
-def _list(name: str, parts: list[str]) -> str:
-    return f'== show_{name}\n{{"{name}": [{", ".join(filter(None, parts))}]}}\n'
+def _items(name: str, items: list[str]) -> str:
+    return f"== {name}\n{', '.join(items)}\n"

@@ -24,6 +24,7 @@ from forebay.workflows.manager.states import JobState, ReservationState
 from forebay.workflows.slurm import books
 from forebay.workflows.slurm.books import Books
 from forebay.workflows.slurm.settings import SlurmSettings
+from forebay.workflows.slurm.snapshot_sections import PARTS
 from tests.support.randomness import TEST_SEED
 
 
@@ -52,12 +53,18 @@ def books_of(root: Path, database: Database) -> Books:
 
 def told(root: Path) -> tuple[Any, ...]:
     """Lists and variables, without an order; and the tables."""
-    parts = (root / "slurm" / "snapshot").read_text().split("== ")
-    lists = [json.loads(part.partition("\n")[2]) for part in parts if part.startswith(("show_", "pools"))]
-    ordered = [
-        {key: sorted(items, key=lambda item: str(item["id"])) for key, items in known.items()} for known in lists
-    ]
-    return ordered, sorted(part for part in parts if part.startswith("paths")), (root / "slurm" / "dwstat").read_text()
+    texts = [path.read_text() for path in (root / "slurm").glob("snapshot*")]
+    assert len(texts) == 1 + PARTS
+    assert all(text.endswith("== end\n") for text in texts)
+    sections = [section for text in texts for section in text.split("== ")]
+    lists: dict[str, list[Any]] = {name: [] for name in ("sessions", "instances", "configurations")}
+    for section in sections:
+        name, _, items = section.partition("\n")
+        if name in lists:
+            lists[name] += json.loads(f"[{items}]")
+    ordered = {name: sorted(items, key=lambda item: str(item["id"])) for name, items in lists.items()}
+    others = sorted(section for section in sections if section.startswith(("paths", "pools")))
+    return ordered, others, (root / "slurm" / "dwstat").read_text()
 
 
 @pytest.mark.parametrize("tables_at_once_max", [0, 1000])

@@ -40,9 +40,12 @@ def root(tmp_path: Path) -> Path:
     (tmp_path / "slurm").mkdir()
     files = tmp_path / "files"
     (files / PRIVATE).mkdir(parents=True)
-    (tmp_path / "slurm" / "snapshot").write_text(
-        f"== pools\n{{}}\n== paths 17\nDW_JOB_STRIPED={files}/\nDW_JOB_PRIVATE={tmp_path}/node/17/\n"
-        "== paths 18\nFOREBAY_RESERVATION=x\n== paths 19\n== end\n"
+    (tmp_path / "slurm" / "snapshot").write_text("== pools\n{}\n== parts\n2\n== end\n")
+    (tmp_path / "slurm" / "snapshot.0").write_text(
+        "== sessions\n\n== paths 18\nFOREBAY_RESERVATION=x\n== paths 19\n== end\n"
+    )
+    (tmp_path / "slurm" / "snapshot.1").write_text(
+        f"== sessions\n\n== paths 17\nDW_JOB_STRIPED={files}/\nDW_JOB_PRIVATE={tmp_path}/node/17/\n== end\n"
     )
     return tmp_path
 
@@ -66,8 +69,9 @@ def test_a_node_that_does_not_see_the_files_says_so(root: Path) -> None:
         begin_on_node(root, "17", "n1")
 
 
-def test_half_a_snapshot_is_none(root: Path) -> None:
-    snapshot = root / "slurm" / "snapshot"
+@pytest.mark.parametrize("name", ["snapshot", "snapshot.0"])
+def test_half_a_snapshot_is_none(root: Path, name: str) -> None:
+    snapshot = root / "slurm" / name
     snapshot.write_text(snapshot.read_text()[:-4])
     with pytest.raises(StorageError, match="not whole"):
         begin_on_node(root, "17", "n1")
