@@ -7,7 +7,7 @@ Needs a running instance and a reservation; then start both sides, in any order,
     python examples/02_python_producer_consumer.py produce demo/cooling
     python examples/02_python_producer_consumer.py consume demo/cooling
 
-The consumer has a name, so its position is kept: stop it with Ctrl-C, start it again, and it goes on where it was.
+The consumer has a name, so its position is kept: stop it with Ctrl-C, start it again, and it continues where it was.
 """
 
 import argparse

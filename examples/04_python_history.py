@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The past of a stream: steps by number, parts of arrays, watermarks, how far behind a consumer is, going back.
 
-forebay up && forebay create demo --capacity 256MiB
-python examples/04_python_history.py demo/history
+Needs a running instance and a reservation:
+
+    forebay up && forebay create demo --capacity 256MiB
+    python examples/04_python_history.py demo/history
 """
 
 import argparse
