@@ -77,6 +77,14 @@ def check_archive(archive: Path, projections: int) -> None:
     assert list(archive.rglob("*receipt*")) or list(archive.parent.rglob("*receipt*"))
 
 
+def check_nxtomo(path: Path, projections: int) -> None:
+    """The same in one file."""
+    with h5py.File(path) as file:
+        assert np.count_nonzero(file["entry/instrument/detector/image_key"][...] == 0) == projections
+        assert len(file["entry/data/data"]) == len(file["entry/data/image_key"])
+    assert (path.parent / "receipt.json").exists()
+
+
 def test_the_service_takes_a_phantom_from_detector_to_archive(instance: CommandLineInstance, tmp_path: Path) -> None:
     folder = example(tmp_path)
     phantom(folder / "tooth.h5")
@@ -104,12 +112,14 @@ def test_a_part_that_fails_does_not_cost_the_archive(instance: CommandLineInstan
     folder = example(tmp_path)
     phantom(folder / "tooth.h5")
     config = (folder / "tooth.toml").read_text()
-    (folder / "tooth.toml").write_text(config.replace('"0:2"', '"7:9"'))
+    (folder / "tooth.toml").write_text(config.replace('"0:2"', '"7:9"').replace('format = "hdf5"', 'format = "nxtomo"'))
     done = run(instance, folder)
     assert done.returncode == 1
     told = json.loads(done.stdout)
     assert list(told["failed"]) == ["reconstruct"]
-    check_archive(Path(told["results"]) / "archive", 40)
+    check_nxtomo(Path(told["results"]) / "archive" / "tooth-0001.nxs", 40)
+    with forebay.Admin() as admin:
+        assert all(step.staged for step in admin.steps("beamline/tooth-0001"))
 
 
 @pytest.mark.parametrize(
@@ -119,6 +129,7 @@ def test_a_part_that_fails_does_not_cost_the_archive(instance: CommandLineInstan
         ("period = 0.0", 'period = "fast"', "period"),
         ("[output]", "[outputs]", "'outputs'"),
         ("frames_per_step = 10", "frames_in_step = 10", "'frames_in_step'"),
+        ('format = "hdf5"', 'format = "tiff"', "hdf5 or nxtomo, not 'tiff'"),
     ],
 )
 def test_a_wrong_configuration_is_told(
@@ -165,6 +176,7 @@ def test_the_workflow_reconstructs_the_tooth(instance: CommandLineInstance, tmp_
     assert tifffile.imread(folder / "workflow" / "slices" / "slice_00001.tif").shape == (640, 640)
     assert (folder / "workflow" / "slices.png").exists()
     check_archive(folder / "workflow" / "archive", 181)
+    check_nxtomo(folder / "workflow" / "nxtomo" / "tooth.nxs", 181)
     assert instance.run("doctor").returncode == 0
 
 

@@ -11,7 +11,8 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from forebay.cli.arguments import ReservationArgument
+import forebay
+from forebay.cli.arguments import ReservationArgument, stream_names
 from forebay.cli.chosen import chosen
 from forebay.cli.failures import ExitStatus
 from forebay.cli.following import needs_packages
@@ -66,6 +67,47 @@ def run(
     else:
         console().print(Text(f"{settings.reservation}/{outcome.scan}: {outcome.results}"), soft_wrap=True)
     return int(ExitStatus.ERROR if outcome.failures else ExitStatus.OK)
+
+
+@beamline_app.command("export", epilog="Example: forebay beamline export experiment7/tooth-0001 archive")
+def export(
+    scan: Annotated[
+        str,
+        typer.Argument(
+            metavar="RES/SCAN", help="A scan that has ended, or was interrupted.", autocompletion=stream_names
+        ),
+    ],
+    folder: Annotated[
+        Path, typer.Argument(metavar="DEST", help="Takes SCAN.nxs and receipt.json; it is made if it is not there.")
+    ],
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Replace a SCAN.nxs that is of another scan, or in no receipt.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Stage a scan out as one NXtomo file: read back, compared with the stream, and with a receipt.
+
+    Its steps count as staged out. The command may be repeated: a file that is there, and is whole, stays.
+    """
+    address = forebay.Address.parse(scan)  # a mistaken one is told before a missing package
+    needs_packages("NXtomo", "hdf5", "h5py")
+    from forebay.workflows.beamline.nxtomo import export_nxtomo
+
+    done = export_nxtomo(address, folder, replace=replace, instance=chosen())
+    if as_json:
+        print_json(
+            {
+                "path": str(done.path),
+                "receipt": str(done.receipt),
+                "frames": done.frames,
+                "projections": done.projections,
+            }
+        )
+    else:
+        console().print(
+            Text(f"{address}: {done.frames} frames, {done.projections} of them projections, in {done.path}"),
+            soft_wrap=True,
+        )
 
 
 @beamline_app.command("scans", epilog="Example: forebay beamline scans experiment7")

@@ -27,8 +27,9 @@ _SECTIONS: dict[str, dict[str, type | tuple[type, ...]]] = {
     "scan": {"reservation": str, "prefix": str, "experiment": str, "sample": str, "frames_per_step": int},
     "detector": {"replay": str, "period": (int, float)},
     "reconstruct": {"rows": str, "center": (int, float)},
-    "output": {"folder": str},
+    "output": {"folder": str, "format": str},
 }
+_FORMATS = ("hdf5", "nxtomo")
 _CHAIN = "forebay.workflows.beamline.chain"
 
 
@@ -46,6 +47,7 @@ class ChainSettings:
     period: float = 0.0
     rows: str = ""
     center: float | None = None
+    format: str = "hdf5"
 
     @classmethod
     def read(cls, path: Path) -> ChainSettings:
@@ -74,6 +76,10 @@ class ChainSettings:
         for name, section in (("reservation", "scan"), ("replay", "detector"), ("folder", "output")):
             if name not in found:
                 raise InvalidArgumentError(f"[{section}] {name} is missing", str(path))
+        if found.get("format", "hdf5") not in _FORMATS:
+            raise InvalidArgumentError(
+                f"[output] format is {' or '.join(_FORMATS)}, not {found['format']!r}", str(path)
+            )
         folder = path.parent
         return cls(**found | {"replay": folder / found["replay"], "folder": folder / found["folder"]})
 
@@ -138,7 +144,10 @@ def run_chain(
         picture = [*_python(_CHAIN), "render", str(slices), str(results / "slices.png")]
         _wait("render", _start(picture, environment, results / "render.log"), outcome, results, say)
     # The frames are safe whatever became of the pictures.
-    archive = [*_python("forebay"), "stage-out", scan, str(results / "archive"), "--format", "hdf5"]
+    if settings.format == "nxtomo":
+        archive = [*_python("forebay"), "beamline", "export", scan, str(results / "archive")]
+    else:
+        archive = [*_python("forebay"), "stage-out", scan, str(results / "archive"), "--format", "hdf5"]
     _wait("archive", _start(archive, environment, results / "archive.log"), outcome, results, say)
     return outcome
 

@@ -55,7 +55,7 @@ class StepEntry:
     step: int
     committed_ns: int
     staged_ns: int
-    format: str  #: "bp5" or "hdf5"
+    format: str  #: "bp5", "hdf5" or "nxtomo"
     output: str  #: name beside the receipt
     complete: bool  #: it has all variables of the step
     verified: str  #: "checksums" of the writer, or "read" where the writer took none
