@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from forebay import _core
 from forebay.admin import Admin
 from forebay.errors import InvalidArgumentError, StepGoneError, StepNotFoundError
 from forebay.instance import InstanceLike, instance_of
@@ -64,12 +65,8 @@ class Ticket:
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Self:
         """InvalidArgumentError where the file is no ticket."""
-        try:
-            fields: Any = json.loads(Path(path).read_text(encoding="utf-8"))
-            epoch = fields.get("epoch")
-            return cls(Address.parse(fields["forebay"]), str(fields["uuid"]), None if epoch is None else int(epoch))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise InvalidArgumentError(f"the file is no ticket of Forebay: {error}", str(path)) from None
+        reservation, stream, step, server, uuid, epoch = _core.parse_ticket(Path(path).read_bytes(), str(path))
+        return cls(Address(reservation, stream, step, server), uuid, epoch)
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """The file appears whole; its name should end in ``.forebay``."""

@@ -32,7 +32,8 @@ struct Parameter {
 // The engine's own, beside the writer's options of the core.
 const Parameter own_parameters[] = {
     {"Stream", "address", "", "both",
-     "The stream, `RESERVATION/STREAM`. A reader may ask for one step: `RESERVATION/STREAM@17`.",
+     "The stream, `RESERVATION/STREAM`. A reader may ask for one step: `RESERVATION/STREAM@17`. The path of a ticket "
+     "(`NAME.forebay`) stands for what it names.",
      [](Settings& s, const std::string& text) { s.stream = text; }},
 
     {"Server", "HOST:PORT", "", "both",
@@ -335,7 +336,8 @@ std::string foreign_notice(const Settings& settings, const std::string& path, bo
 
 std::string original_name(const Settings& settings, const std::string& plugin_name,
                           const std::optional<std::string>& opened_name) {
-  if (!opened_name || !has_placeholder(settings.stream.value_or(plugin_name))) return {};
+  if (!opened_name || is_ticket_path(*opened_name) || !has_placeholder(settings.stream.value_or(plugin_name)))
+    return {};
   return plain_path(*opened_name);
 }
 
@@ -350,19 +352,23 @@ void check_original_name(const Settings& settings, const std::string& path, cons
                               recorded + "\"; use {path} in place of {name}, or name the stream of each program");
 }
 
-Address stream_address(const Settings& settings, const std::string& plugin_name,
-                       const std::optional<std::string>& opened_name) {
+Ticket stream_ticket(const Settings& settings, const std::string& plugin_name,
+                     const std::optional<std::string>& opened_name) {
+  const bool opens_ticket = opened_name && is_ticket_path(*opened_name);
   std::string text;
   if (settings.stream) {
     text = *settings.stream;
-  } else if (looks_like_address(plugin_name)) {
+  } else if (looks_like_address(plugin_name) || is_ticket_path(plugin_name)) {
     text = plugin_name;
-  } else {
+  } else if (!opens_ticket) {
     throw std::invalid_argument(
         "Forebay: no stream is named. Set the engine parameter Stream, for example Stream=run1/flow, or the "
         "environment "
         "variable FOREBAY_STREAM, or give the address as PluginName.");
   }
+  // The file that the program opens says more than a name that is made from its.
+  if (opens_ticket && (text.empty() || has_placeholder(text))) text = *opened_name;
+  if (is_ticket_path(text)) return value_or_throw(read_ticket(text), "reading the ticket");
   if (has_placeholder(text)) {
     if (!opened_name) {
       throw std::invalid_argument("Forebay: Stream=" + text +
@@ -371,7 +377,12 @@ Address stream_address(const Settings& settings, const std::string& plugin_name,
     }
     text = fill_placeholders(std::move(text), *opened_name);
   }
-  return value_or_throw(parse_address(text), "reading the stream's address");
+  return Ticket{value_or_throw(parse_address(text), "reading the stream's address"), {}};
+}
+
+Address stream_address(const Settings& settings, const std::string& plugin_name,
+                       const std::optional<std::string>& opened_name) {
+  return stream_ticket(settings, plugin_name, opened_name).address;
 }
 
 std::optional<ServerPlace> stream_server(const Settings& settings, const Address& address) {

@@ -13,6 +13,7 @@
 
 #include <forebay/address.h>
 #include <forebay/reader.h>
+#include <forebay/ticket.h>
 #include <forebay/writer.h>
 
 namespace forebay::engine {
@@ -63,8 +64,15 @@ std::string foreign_notice(const Settings& settings, const std::string& path, bo
 
 /// The stream: parameter or environment, else the plugin's name if that is an address. `opened_name` is what the
 /// program opens, where that is known: {name} and {path} in the address stand for it. Throws std::invalid_argument.
+///
+/// A ticket's path stands for the address in the ticket. One that the program opens counts where the parameters do not
+/// name a stream, or only with a placeholder.
 Address stream_address(const Settings& settings, const std::string& plugin_name,
                        const std::optional<std::string>& opened_name);
+
+/// The same with what a ticket says beside the address; without a ticket, `uuid` is empty.
+Ticket stream_ticket(const Settings& settings, const std::string& plugin_name,
+                     const std::optional<std::string>& opened_name);
 
 /// The name that the program opens, where the stream is named after it; else empty.
 std::string original_name(const Settings& settings, const std::string& plugin_name,

@@ -69,6 +69,13 @@ bool is_finished(StreamStatus status) {
   return status == StreamStatus::ended || status == StreamStatus::interrupted || status == StreamStatus::failed;
 }
 
+// A step that was written anew since the ticket was made is another step.
+void check_ticket(const Ticket& ticket, const std::string& uuid, std::uint32_t epoch) {
+  if (uuid == ticket.uuid && epoch == ticket.epoch) return;
+  throw std::runtime_error("Forebay: the step " + ticket.address.path() + "@" + std::to_string(*ticket.address.step) +
+                           " of this ticket is gone; another was written in its place");
+}
+
 bool is_same_stream(const StreamInfo& left, const StreamInfo& right) {
   return left.uuid == right.uuid && left.epoch == right.epoch;
 }
@@ -84,7 +91,8 @@ ReaderEngine::ReaderEngine(adios2::IO io, const std::string& name, adios2::Mode 
       open ? open->engine : std::string());
   show_facts_ = settings.variable_facts;
   if (show_facts_) show_facts_ = facts_can_be_shown(m_IO);
-  const Address address = stream_address(settings, name, open ? std::optional(open->name) : std::nullopt);
+  const Ticket ticket = stream_ticket(settings, name, open ? std::optional(open->name) : std::nullopt);
+  const Address& address = ticket.address;
   path_ = address.path();
   consumer_ = settings.reader.consumer;
   // Readers are independent of each other, but those of one program need not all say the same.
@@ -126,7 +134,8 @@ ReaderEngine::ReaderEngine(adios2::IO io, const std::string& name, adios2::Mode 
     const GilReleased others_run;
     if (address.step) {
       numbers.push_back(*address.step);
-      value_or_throw(reader_->step(*address.step), action);
+      const auto step = value_or_throw(reader_->step(*address.step), action);
+      if (ticket.epoch) check_ticket(ticket, value_or_throw(reader_->info(), action).uuid, step->epoch());
     } else {
       numbers = value_or_throw(kept_steps(*reader_, options.start, options.latest_only), action);
     }

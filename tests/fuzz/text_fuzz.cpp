@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What people write: addresses, retention, start, and the server's configuration file; and what a server finds in its
-// root.
+// What people write: addresses, tickets, retention, start, and the server's configuration file; and what a server finds
+// in its root.
 #include <forebay/address.h>
 #include <forebay/reader.h>
+#include <forebay/ticket.h>
 #include <forebay/writer.h>
 
 #include "fabric/token.h"
@@ -31,6 +32,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         fuzz::require(again && again->claims == token->claims && again->secret == token->secret);
         if (const auto claims = fabric::decode_claims(token->claims))
           fuzz::require(fabric::encode(*claims) == token->claims);
+      }
+      if (const auto ticket = parse_ticket(text, "input")) {
+        fuzz::understood();
+        fuzz::require(parse_address(ticket->address.path()).has_value());
+      } else {
+        fuzz::require(ticket.error().code == ErrorCode::invalid_argument && ticket.error().where == "input");
       }
       break;
     case 1:

@@ -7,9 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import forebay
+from tests.support.adios2_programs import built, python, run, run_environment
 
 
 @pytest.fixture
@@ -65,5 +67,57 @@ def test_commands_and_adios2_take_tickets(flow: str, tmp_path: Path) -> None:
     with adios2.Stream(io, "any name", "r") as stream:
         assert [int(step.read("n")) for step in stream.steps()] == [0, 1, 2]
     forebay.Ticket.of(f"{flow}@1").write(tmp_path / "step.forebay")
-    with pytest.raises(forebay.InvalidArgumentError, match="the ticket is for a step"):
-        forebay.adios2.configure(io, str(tmp_path / "step.forebay"))
+    with forebay.adios2.open(str(tmp_path / "step.forebay")) as stream:
+        assert [int(step.read("n")) for step in stream.steps()] == [1]
+    with forebay.open(flow, "a", append_after=0) as stream:
+        stream.write("n", 17)
+    with pytest.raises(RuntimeError, match="another was written in its place"):
+        forebay.adios2.open(str(tmp_path / "step.forebay"))
+
+
+CONFIGURATION = """\
+<adios-config><io name="numbers"><engine type="Plugin">
+  <parameter key="PluginName" value="forebay"/>
+  <parameter key="PluginLibrary" value="forebay_adios2"/>
+  <parameter key="Stream" value="step.forebay"/>
+</engine></io></adios-config>
+"""
+
+
+def test_a_cxx_program_of_adios2_reads_what_a_ticket_names(reservation: str, tmp_path: Path) -> None:
+    with forebay.open(f"{reservation}/flow", "w") as stream:
+        for number in (3, 4, 5):
+            stream.write("numbers", np.array([number, number + 6]))
+    (tmp_path / "adios2.xml").write_text(CONFIGURATION)
+    forebay.Ticket.of(f"{reservation}/flow@1").write(tmp_path / "step.forebay")
+    environment = run_environment()
+    folder = Path(environment["FOREBAY_ADIOS2_LIBRARY"]).parent
+    line = [built("stock_cxx_reader"), "adios2.xml"]
+    done = subprocess.run(
+        line,
+        cwd=tmp_path,
+        env={**environment, "ADIOS2_PLUGIN_PATH": str(folder)},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.stdout.splitlines() == 2 * ["4: 4 10, 4 10"], done.stderr
+
+
+READ = """
+import adios2, sys
+with adios2.Stream(sys.argv[1], "r") as stream:
+    print([int(step.read("n")) for step in stream.steps()])
+"""
+
+
+def test_a_program_under_forebay_run_opens_a_ticket_as_a_file(flow: str, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    forebay.Ticket.of(f"{flow}@2").write(tmp_path / "in" / "step.forebay")
+    forebay.Ticket.of(flow).write(tmp_path / "in" / "flow.forebay")
+    for name, expected in (("step", "[2]"), ("flow", "[0, 1, 2]")):
+        done = run(
+            ["--reservation", "other", "--engine-for", "*.forebay"], python(READ, f"in/{name}.forebay"), tmp_path
+        )
+        assert done.stdout.split("\n")[0] == expected, done.stderr

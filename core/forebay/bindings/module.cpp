@@ -2,6 +2,7 @@
 // The module forebay._core: addresses and the other functions without state; the classes are bound beside.
 #include <forebay/address.h>
 #include <forebay/checksum.h>
+#include <forebay/ticket.h>
 
 #include "bindings.h"
 #include "conversion.h"
@@ -21,6 +22,15 @@ void bind_addresses(nb::module_& module) {
                           std::move(address.server));
       },
       "text"_a);
+  module.def(
+      "parse_ticket",
+      [](nb::bytes text, nb::str where) {
+        Ticket ticket = unwrap(parse_ticket({text.c_str(), text.size()}, bytes_of(std::move(where))));
+        Address& address = ticket.address;
+        return std::tuple(std::move(address.reservation), std::move(address.stream), address.step,
+                          std::move(address.server), std::move(ticket.uuid), ticket.epoch);
+      },
+      "text"_a, "where"_a);
   module.def("is_valid_name", [](const std::string& name) { return is_valid_name(name); }, "name"_a);
   module.def("looks_like_address", [](const std::string& text) { return looks_like_address(text); }, "text"_a);
   module.def("instance_root", [] { return text_of(instance_root()); });

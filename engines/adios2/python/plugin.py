@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import forebay
-from forebay.records import TICKET_SUFFIX
 
 __all__ = [
     "IO",
@@ -97,7 +96,7 @@ def configure(io: IO, stream: str, **parameters: str | float | bool) -> None:
     io : adios2.IO
         It may be configured anew between two opens; each engine keeps the stream that it opened.
     stream : str
-        The stream's address, or the path of its ticket.
+        The stream's address, or a step's for reading; or the path of a :class:`forebay.Ticket` for one of them.
     parameters : str, float or bool
         Engine parameters by their names in docs/adios2-parameters.md (``Consumer="render"``), or the same in snake case
         (``consumer="render"``).
@@ -109,11 +108,7 @@ def configure(io: IO, stream: str, **parameters: str | float | bool) -> None:
     NotFoundError
         The plugin is not there.
     """
-    address = forebay.Address.parse(stream)
-    if stream.endswith(TICKET_SUFFIX):
-        if address.step is not None:
-            raise forebay.InvalidArgumentError("ADIOS2 opens streams, and the ticket is for a step", stream)
-        stream = f"forebay://{address.server}/{address}" if address.server else str(address)
+    forebay.Address.parse(stream)  # a mistaken one is told here; the engine reads a ticket itself
     io.set_engine("Plugin")
     io.set_parameter("PluginName", _PLUGIN_NAME)
     io.set_parameter("PluginLibrary", _library_parameter())
@@ -128,7 +123,7 @@ def open_stream(stream: str, mode: str = "r", **parameters: str | float | bool) 
     Parameters
     ----------
     stream : str
-        The stream's address.
+        As for `configure`.
     mode : {"r", "rra", "w", "a"}
         As ADIOS2 has them: read step by step, read all steps at once, write anew, append.
     parameters : str, float or bool

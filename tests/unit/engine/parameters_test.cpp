@@ -2,6 +2,7 @@
 #include "parameters.h"
 
 #include <cstdint>
+#include <fstream>
 #include <limits>
 #include <map>
 #include <stdexcept>
@@ -13,6 +14,7 @@
 #include <gtest/gtest.h>
 
 #include "foreign_parameters.h"
+#include "tests/support/temporary_directory.h"
 
 namespace forebay::engine {
 namespace {
@@ -292,6 +294,24 @@ TEST(EngineParameters, address_with_a_placeholder_takes_the_name_that_is_opened)
   EXPECT_EQ(stream_address(settings, "x", "out/gs.bp").path(), "run1/gs");
   EXPECT_EQ(stream_address(settings_of({{"Stream", "run1/{path}"}}), "x", "out/gs.bp").path(), "run1/out__gs");
   EXPECT_THROW(stream_address(settings, "x", {}), std::invalid_argument);
+}
+
+TEST(EngineParameters, a_ticket_stands_for_the_address_in_it) {
+  const testing::TemporaryDirectory folder;
+  const std::string path = folder.path() + "/step.forebay";
+  std::ofstream(path) << R"({"forebay": "forebay://run1/flow@17", "uuid": "a", "epoch": 2})";
+  for (const Ticket& ticket : {stream_ticket(settings_of({{"Stream", path}}), "x", {}),
+                               stream_ticket(settings_of({}), path, {}), stream_ticket(settings_of({}), "x", path),
+                               stream_ticket(settings_of({{"Stream", "other/{name}"}}), "x", path)}) {
+    EXPECT_EQ(ticket.address.path(), "run1/flow");
+    EXPECT_EQ(ticket.address.step, 17U);
+    EXPECT_EQ(ticket.epoch, 2U);
+  }
+  // A stream that the parameters name counts, whatever the program opens.
+  EXPECT_EQ(stream_address(settings_of({{"Stream", "run2/other"}}), "x", path).path(), "run2/other");
+  EXPECT_EQ(original_name(settings_of({{"Stream", "other/{name}"}}), "x", path), "");
+  std::ofstream(path) << "no ticket";
+  EXPECT_THROW(stream_address(settings_of({{"Stream", path}}), "x", {}), std::invalid_argument);
 }
 
 TEST(EngineParameters, append_after_steps_counts_from_either_end) {
