@@ -116,6 +116,7 @@ SUITES: dict[str, Suite] = {
         (Pytest(("tests/fault",), per_core=3),),
         seconds_max=1200,
         when=When.QUICK,
+        packages=("xfsprogs",),
     ),
     "remote": Suite(
         "producer, server and consumer on nodes of their own: network namespaces, so it needs root",

@@ -22,6 +22,7 @@
 #include "base/uuid.h"
 #include "storage/directory_tree.h"
 #include "storage/files_access.h"
+#include "storage/files_image.h"
 #include "storage/framing.h"
 #include "storage/record_body.h"
 #include "storage/reservation_check.h"
@@ -33,6 +34,7 @@ constexpr std::string_view unfinished_suffix = ".new";
 /// What destroy moved to quarantine; everything else there is kept for somebody to look at.
 constexpr std::string_view destroyed_prefix = "destroyed.";
 constexpr std::string_view unclaimed_prefix = "unclaimed.";
+constexpr std::string_view image_name = "/files.xfs";
 
 constexpr unsigned private_mode = 0700;
 constexpr unsigned passage_mode = 0711;  // others may pass to files/ below, and see nothing
@@ -41,6 +43,15 @@ constexpr unsigned files_mode = 0770;
 Result<void> set_mode(const std::string& path, unsigned mode) {
   if (::chmod(path.c_str(), static_cast<mode_t>(mode)) != 0) return system_error(errno, "cannot set the mode", path);
   return {};
+}
+
+std::string image_path(const std::string& path) {
+  return path + std::string(image_name);
+}
+
+bool has_image(const std::string& path) {
+  std::error_code unknown;
+  return std::filesystem::exists(image_path(path), unknown);
 }
 
 std::string unfinished_name(const std::string& id) {
@@ -60,7 +71,10 @@ Result<void> in_order(Steps&&... steps) {
   return result;
 }
 
+/// Deletes what is or was to become a reservation.
 Result<void> delete_whole(const std::string& directory, const std::string& name) {
+  const std::string path = directory + "/" + name;
+  if (has_image(path)) RETURN_IF_ERROR(unmount_files_image(path + "/files"));
   while (true) {
     std::size_t entries_left = std::numeric_limits<std::size_t>::max();
     ASSIGN_OR_RETURN(auto gone, delete_tree(directory, name, entries_left));
@@ -142,6 +156,46 @@ Result<void> ReservationStore::create(const reservation::ReservationT& record) {
   return placed;
 }
 
+Result<void> ReservationStore::hold_files() {
+  RETURN_IF_ERROR(check_files_images());
+  holds_files_ = true;
+  return {};
+}
+
+Result<void> ReservationStore::check_files_capacity(std::uint64_t files_bytes) const {
+  if (!holds_files_ || files_bytes == 0 || files_bytes >= files_image_bytes_min) return {};
+  return fail(ErrorCode::invalid_argument,
+              fmt::format("files/ is a file system of XFS here, which takes at least {} MiB; ask for that much",
+                          files_image_bytes_min >> 20));
+}
+
+bool ReservationStore::has_files_image(const std::string& id) const {
+  return has_image(directory(id));
+}
+
+bool ReservationStore::has_its_files(const std::string& id) const {
+  return !has_files_image(id) || is_mount(files_directory(id));
+}
+
+Result<void> ReservationStore::make_image(const std::string& path, std::uint64_t bytes) {
+  const std::string image = image_path(path);
+  ASSIGN_OR_RETURN(auto file, device_.open(image, OpenMode::create_new));
+  RETURN_IF_ERROR(file->allocate(bytes));
+  RETURN_IF_ERROR(make_files_image(image));
+  RETURN_IF_ERROR(file->sync());
+  return mount_files_image(image, path + "/files");
+}
+
+Result<void> ReservationStore::mount_image(const std::string& path) {
+  const std::string files = path + "/files";
+  if (!has_image(path) || is_mount(files)) return {};
+  return mount_files_image(image_path(path), files);
+}
+
+Result<void> ReservationStore::unmount_image(const std::string& path) {
+  return has_image(path) ? unmount_files_image(path + "/files") : Result<void>();
+}
+
 Result<void> ReservationStore::replace_record(const reservation::ReservationT& record) {
   RETURN_IF_ERROR(check_reservation(record));
   return write_record(record, directory(record.id));
@@ -183,6 +237,15 @@ Result<void> ReservationStore::fill(const reservation::ReservationT& record, con
     }
     return device_.sync_directory(segments_path);
   };
+  const bool in_image = holds_files_ && record.files_bytes > 0;
+  const auto hold_files = [&] { return in_image ? make_image(path, record.files_bytes) : Result<void>(); };
+  // Whose files they are lies in the image.
+  const auto sync_image = [&]() -> Result<void> {
+    if (!in_image) return {};
+    RETURN_IF_ERROR(device_.sync_directory(path + "/files"));
+    ASSIGN_OR_RETURN(auto image, device_.open(image_path(path), OpenMode::read_write));
+    return image->sync();
+  };
   const auto give_files = [&]() -> Result<void> {
     const std::string files = path + "/files";
     if (::geteuid() == 0 && ::chown(files.c_str(), record.owner_uid, record.owner_gid) != 0) {
@@ -199,8 +262,9 @@ Result<void> ReservationStore::fill(const reservation::ReservationT& record, con
                   [&] { return set_mode(path, foreign_owner ? passage_mode : private_mode); },
                   [&] { return device_.make_directory(segments_path, private_mode); },
                   [&] { return device_.make_directory(path + "/streams", private_mode); },
-                  [&] { return device_.make_directory(path + "/files", private_mode); }, give_files, allocate, sync,
-                  [&] { return write_record(record, path); }, [&] { return device_.sync_directory(path); });
+                  [&] { return device_.make_directory(path + "/files", private_mode); }, hold_files, give_files,
+                  sync_image, allocate, sync, [&] { return write_record(record, path); },
+                  [&] { return device_.sync_directory(path); });
 }
 
 Result<reservation::ReservationT> ReservationStore::read_record(const std::string& id) const {
@@ -249,6 +313,9 @@ Result<std::vector<reservation::ReservationT>> ReservationStore::load(std::vecto
     if (is_uuid(name)) {
       auto record = read_whole_reservation(name);
       if (record) {
+        // Without it nobody can get into files/; all else is there.
+        if (auto mounted = mount_image(directory(name)); !mounted)
+          problems.push_back("files/ of reservation " + record->name + " is not there: " + mounted.error().message());
         records.push_back(std::move(*record));
         continue;
       }
@@ -295,7 +362,13 @@ Result<void> ReservationStore::sync_removals() {
 
 Result<void> ReservationStore::retire(const std::string& id) {
   if (!is_uuid(id)) return fail(ErrorCode::invalid_argument, "\"" + id + "\" is not a reservation id");
-  return move_to_quarantine(reservations_directory(), id, quarantined_name(destroyed_prefix, id));
+  RETURN_IF_ERROR(unmount_image(directory(id)));
+  auto moved = move_to_quarantine(reservations_directory(), id, quarantined_name(destroyed_prefix, id));
+  if (!moved && is_in_place(id)) {
+    if (auto mounted = mount_image(directory(id)); !mounted)
+      moved.error().what += "; and its files/ cannot be mounted again: " + mounted.error().message();
+  }
+  return moved;
 }
 
 Result<bool> ReservationStore::purge_quarantine(std::size_t entries_max) {
@@ -309,7 +382,10 @@ Result<bool> ReservationStore::purge_quarantine(std::size_t entries_max) {
       empty = false;
       break;
     }
-    auto gone = delete_tree(quarantine_directory(), name, entries_left);
+    // It is unmounted before it comes here; somebody may have mounted it again.
+    auto unmounted = unmount_image(quarantine_directory() + "/" + name);
+    auto gone = unmounted ? delete_tree(quarantine_directory(), name, entries_left)
+                          : Result<bool>(fail(std::move(unmounted.error())));
     if (!gone && first_failure) first_failure = fail(std::move(gone.error()));
     empty = empty && gone && *gone;
   }

@@ -41,6 +41,16 @@ class ReservationStore {
   /// `root` exists; makes ROOT/reservations and ROOT/quarantine.
   static Result<std::unique_ptr<ReservationStore>> open(Device& device, std::string root);
 
+  /// From now on files/ of new reservations with a capacity for files is an XFS image of that size, mounted by a loop
+  /// device. The errors of check_files_images().
+  Result<void> hold_files();
+  /// invalid_argument, with the reason, if files/ cannot have that capacity here.
+  Result<void> check_files_capacity(std::uint64_t files_bytes) const;
+  /// The reservation's files/ is an image, and its size is fixed.
+  bool has_files_image(const std::string& id) const;
+  /// The reservation's files/ is no image, or is mounted.
+  bool has_its_files(const std::string& id) const;
+
   /// Makes a reservation whole: folder under a temporary name, segments with their space allocated (no_space undoes
   /// everything), identity file, sync, rename. `record.members` has one member with the segments' number. Succeeds if
   /// the same record is there already. Errors: invalid_argument, already_exists (the id, with another record),
@@ -94,6 +104,12 @@ class ReservationStore {
   static std::string quarantined_name(std::string_view prefix, std::string_view name);
   Result<void> move_to_quarantine(const std::string& from_directory, const std::string& name,
                                   const std::string& quarantined);
+  /// Makes the image of files/ in folder `path` and mounts it.
+  Result<void> make_image(const std::string& path, std::uint64_t bytes);
+  /// Mounts the image of files/ in folder `path`, if there is one that is not mounted.
+  Result<void> mount_image(const std::string& path);
+  /// Unmounts the image of files/ in folder `path`, if there is one.
+  Result<void> unmount_image(const std::string& path);
   /// Makes everything of the reservation in folder `path`, synced.
   Result<void> fill(const reservation::ReservationT& record, const std::string& path);
   Result<void> write_record(const reservation::ReservationT& record, const std::string& path);
@@ -103,6 +119,7 @@ class ReservationStore {
 
   Device& device_;
   std::string root_;
+  bool holds_files_ = false;
 };
 
 /// True if no process can write to the file any more: no open descriptor for writing and no shared mapping made through

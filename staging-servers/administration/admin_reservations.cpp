@@ -53,6 +53,10 @@ Result<void> AdminSession::create_reservation(const protocol::Message& message,
     return fail(ErrorCode::unsupported, "only striped scratch reservations exist so far", where);
   }
   ASSIGN_OR_RETURN(auto layout, storage::layout_for(wanted.capacity_bytes, wanted.files_bytes));
+  if (auto held = server.stream_services().store.check_files_capacity(layout.files_bytes); !held) {
+    held.error().where = where;
+    return held;
+  }
   if (postpone_if_in_work(wanted.name, message, false)) return {};
 
   reservation::ReservationT record;

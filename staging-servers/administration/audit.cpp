@@ -111,6 +111,13 @@ std::vector<FilesToMeasure> files_to_measure(AdministeredServer& server) {
 std::vector<Finding> audit_files(AdministeredServer& server, const std::vector<FilesToMeasure>& files) {
   std::vector<Finding> findings;
   for (const FilesToMeasure& entry : files) {
+    const bool has_files = server.stream_services().store.has_its_files(entry.id);
+    if (!has_files && server.stream_services().store.is_in_place(entry.id)) {
+      add_problem(findings, "reservation " + entry.reservation,
+                  "the image of its files/ is not mounted; restart the server, which mounts it or says what is in the "
+                  "way");
+      continue;
+    }
     // One that is destroyed meanwhile has no files to find fault with.
     const auto used = server.stream_services().store.files_bytes(entry.id);
     if (!used || *used <= entry.granted_bytes) continue;

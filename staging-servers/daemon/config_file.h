@@ -17,13 +17,14 @@ struct ConfigFile {
   std::optional<std::string> socket;
   std::optional<std::string> listen;
   std::optional<std::string> fabric;
+  std::optional<std::string> files_image;
   std::optional<std::uint64_t> capacity_bytes;
   std::optional<std::int64_t> flush_interval_ms;
   std::optional<std::int64_t> restart_grace_ms;
   std::optional<std::string> log_level;
 };
 
-/// The settings in a file's text: of TOML, what seven settings need. One to a line, texts in one pair of quotes,
+/// The settings in a file's text: of TOML, what these settings need. One to a line, texts in one pair of quotes,
 /// decimal numbers, comments. invalid_argument, with the line, for anything else, for settings that do not exist or
 /// stand there twice, and for values that cannot be. `path` is for the messages.
 Result<ConfigFile> parse_config(std::string_view text, const std::string& path);

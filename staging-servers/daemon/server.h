@@ -28,9 +28,10 @@ namespace forebay::server {
 
 struct ServerOptions {
   std::string root;
-  std::string socket_path;                      ///< empty: a short path made from the root
-  std::string listen;                           ///< "HOST:PORT" for clients on other nodes; empty: there are none
-  std::string fabric;                           ///< libfabric's provider for their data; empty: TCP alone
+  std::string socket_path;  ///< empty: a short path made from the root
+  std::string listen;       ///< "HOST:PORT" for clients on other nodes; empty: there are none
+  std::string fabric;       ///< libfabric's provider for their data; empty: TCP alone
+  std::string files_image;  ///< "xfs": files/ is an image of its own, as large as granted; empty: a folder
   std::optional<std::uint64_t> capacity_bytes;  ///< of the pool; unset: 80 % of what is free at the first start
   std::int64_t flush_interval_ms =
       500;  ///< how long a committed step may wait to be made durable; < 0: only on request
@@ -98,6 +99,8 @@ class Server final : public ConnectionHost,
   /// The root's uuid, drawn at its first start, and its storage incarnation, drawn at the first start after a boot.
   Result<void> learn_identity();
   Result<void> learn_capacity();
+  /// Has the store hold files/ in images, if the options say so.
+  Result<void> hold_files();
   /// Makes a small file of the root hold this text. Takes no space where it does already.
   Result<void> keep_text(const std::string& name, const std::string& text);
   Result<void> recover();

@@ -151,6 +151,15 @@ Result<void> Server::learn_capacity() {
   return keep_text("pool", written);
 }
 
+Result<void> Server::hold_files() {
+  if (options_.files_image.empty()) return {};
+  if (options_.files_image != "xfs")
+    return fail(ErrorCode::invalid_argument, "files_image is \"xfs\" or not set", options_.root);
+  auto held = store_->hold_files();
+  if (!held) held.error().where = options_.root;
+  return held;
+}
+
 Result<void> Server::recover() {
   ASSIGN_OR_RETURN(auto readers, ReaderRegistry::open(*loop_, options_.root, after_boot_));
   readers_ = std::move(readers);

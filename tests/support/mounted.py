@@ -17,7 +17,7 @@ __all__ = ["fill", "mounted"]
 
 @contextlib.contextmanager
 def mounted(folder: Path, mebibytes: int, kind: str = "tmpfs") -> Iterator[Path]:
-    """A file system of this size, of kind ``tmpfs`` or ``ext4``, in a folder made for it. ``ramfs``: of no size.
+    """A file system of this size, of kind ``tmpfs``, ``ext4`` or ``xfs``, in a folder made for it. ``ramfs``: no size.
 
     Skips the test where it cannot be mounted.
     """
@@ -29,12 +29,13 @@ def mounted(folder: Path, mebibytes: int, kind: str = "tmpfs") -> Iterator[Path]
     elif kind == "ramfs":
         mount = ["mount", "-t", "ramfs", "forebay-test", str(folder)]
     else:
-        if shutil.which("mkfs.ext4") is None:
-            pytest.skip("mkfs.ext4 is not installed")
+        make = {"ext4": ["mkfs.ext4", "-q", "-m", "0"], "xfs": ["mkfs.xfs", "-q"]}[kind]
+        if shutil.which(make[0]) is None:
+            pytest.skip(f"{make[0]} is not installed")
         image = folder.with_name(f"{folder.name}.image")
         with image.open("wb") as file:
             file.truncate(mebibytes << 20)
-        subprocess.run(["mkfs.ext4", "-q", "-m", "0", str(image)], check=True)
+        subprocess.run([*make, str(image)], check=True)
         mount = ["mount", "-o", "loop", str(image), str(folder)]
     done = subprocess.run(mount, capture_output=True, text=True, check=False)
     if done.returncode != 0:

@@ -12,7 +12,7 @@ from typing import Any
 from forebay.errors import InvalidArgumentError
 from forebay.instance import Instance
 
-__all__ = ["check_table", "configuration_file", "database_place", "read_configuration"]
+__all__ = ["check_table", "configuration_file", "database_place", "files_image", "read_configuration"]
 
 
 def configuration_file() -> Path:
@@ -48,9 +48,27 @@ def database_place(tables: Mapping[str, Any], instance: Instance, path: Path) ->
     url = tables.get("database", "")
     if not isinstance(url, str):
         raise InvalidArgumentError("database must be a URL in quotes", str(path))
-    # Other instances on the machine read the same configuration.
-    own = "root" not in tables or Instance.below(str(tables["root"])).root == instance.root
-    return url if url and own else instance.manager_database
+    return url if url and _is_of(tables, instance) else instance.manager_database
+
+
+def files_image(tables: Mapping[str, Any], instance: Instance, path: Path) -> str:
+    """What files/ of this instance's reservations lie in: `files_image` of the configuration, if the configuration is
+    this instance's; "": in folders.
+
+    Raises
+    ------
+    InvalidArgumentError
+        It is neither "xfs" nor "".
+    """
+    kind = tables.get("files_image", "")
+    if kind not in ("", "xfs"):
+        raise InvalidArgumentError('files_image must be "xfs", or not be set', str(path))
+    return str(kind) if _is_of(tables, instance) else ""
+
+
+def _is_of(tables: Mapping[str, Any], instance: Instance) -> bool:
+    """Other instances on the machine read the same configuration."""
+    return "root" not in tables or Instance.below(str(tables["root"])).root == instance.root
 
 
 def check_table(table: Any, name: str, kinds: Mapping[str, type], path: Path) -> dict[str, Any]:

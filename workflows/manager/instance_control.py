@@ -24,7 +24,12 @@ from forebay.errors import (
 from forebay.instance import Instance, server_binary
 from forebay.manager.client import ManagerClient
 from forebay.records import ServerInfo
-from forebay.workflows.manager.configuration import configuration_file, database_place, read_configuration
+from forebay.workflows.manager.configuration import (
+    configuration_file,
+    database_place,
+    files_image,
+    read_configuration,
+)
 from forebay.workflows.manager.daemon import Daemon
 from forebay.workflows.manager.states import ReservationState
 
@@ -71,6 +76,10 @@ class InstanceControl:
                     command += ["--listen", listen]
                 if fabric is not None:
                     command += ["--fabric", fabric]
+                configuration = configuration_file()
+                image = files_image(read_configuration(configuration), self._instance, configuration)
+                if image:
+                    command += ["--files-image", image]
                 self._server.start(command, self._environment(), _START_SECONDS_MAX)
             elif listen is not None or fabric is not None:
                 raise InvalidArgumentError(

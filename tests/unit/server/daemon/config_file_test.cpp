@@ -19,7 +19,7 @@ TEST(ConfigFile, sets_what_it_mentions) {
 TEST(ConfigFile, texts_and_numbers_mean_what_they_mean_in_toml) {
   const auto config = parse_config(
       "# of a node\r\n\r\n  root=\"a \\\"b\\\\ # \u00e9\"\r\n\tsocket = 'c:\\d' # here\n"
-      "restart_grace_ms = +60_000\nflush_interval_ms = -1\ncapacity_bytes = 0",
+      "restart_grace_ms = +60_000\nflush_interval_ms = -1\ncapacity_bytes = 0\nfiles_image = \"xfs\"",
       "f");
   ASSERT_TRUE(config) << config.error().message();
   EXPECT_EQ(config->root, "a \"b\\ # \u00e9");
@@ -27,6 +27,7 @@ TEST(ConfigFile, texts_and_numbers_mean_what_they_mean_in_toml) {
   EXPECT_EQ(config->restart_grace_ms, 60'000);
   EXPECT_EQ(config->flush_interval_ms, -1);
   EXPECT_EQ(config->capacity_bytes, 0U);
+  EXPECT_EQ(config->files_image, "xfs");
 }
 
 TEST(ConfigFile, what_it_cannot_mean_is_refused_with_its_line) {
