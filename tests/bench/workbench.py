@@ -39,9 +39,10 @@ class Instance:
 class Workbench:
     """The folder that cases write to, on the file system that is measured, and how much they do."""
 
-    def __init__(self, folder: Path, *, quick: bool) -> None:
+    def __init__(self, folder: Path, *, quick: bool, long: bool = False) -> None:
         self.folder = folder
         self.quick = quick
+        self.long = long
         self._numbers = itertools.count()
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
