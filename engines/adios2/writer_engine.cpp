@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <exception>
 #include <iostream>
+#include <memory>
 #include <new>
 #include <optional>
 #include <stdexcept>
@@ -44,12 +45,18 @@ ShapeKind kind_of(adios2::ShapeID shape_id, const std::string& name) {
                               ": the variable has no known shape; define it as a value or with shape, start and count");
 }
 
+// Asks the server that the writer will write to.
+std::unique_ptr<Admin> admin_of(const Address& address, const WriterOptions& options, const std::string& action) {
+  ServerPlace place = value_or_throw(ServerPlace::of(address, options.server), action);
+  return value_or_throw(Admin::connect_to(std::move(place), options.interrupt), action);
+}
+
 // True if opening makes the stream, or makes it anew. Rank 0's wishes hold for the group, so ranks need not see the
 // same.
 bool begins_anew(const Address& address, const WriterOptions& options) {
   if (options.mode == WriteMode::replace) return true;
   const std::string action = "looking up stream " + address.path();
-  auto admin = value_or_throw(Admin::connect({}, options.interrupt), action);
+  const auto admin = admin_of(address, options, action);
   const Result<StreamInfo> stream = admin->stream(address);
   if (!stream && stream.error().code != ErrorCode::not_found) throw_error(stream.error(), action);
   return !stream;
@@ -60,7 +67,7 @@ void resolve_append_after(const Settings& settings, const Address& address, Writ
   if (options.append_after) return;
   if (!settings.append_after_steps || *settings.append_after_steps == -1) return;
   const std::string action = "looking up stream " + address.path() + " for AppendAfterSteps";
-  auto admin = value_or_throw(Admin::connect({}, options.interrupt), action);
+  const auto admin = admin_of(address, options, action);
   const Result<StreamInfo> stream = admin->stream(address);
   if (!stream && stream.error().code != ErrorCode::not_found) throw_error(stream.error(), action);
   const std::uint64_t available = stream && stream->committed ? *stream->committed + 1 : 0;

@@ -28,6 +28,7 @@ std::optional<std::uint32_t> rights_for(protocol::MessageType type) noexcept {
       return fabric::right_read;
     case writer_open:
     case writer_rejoin:
+    case step_begin:
     case space_request:
     case part:
     case step_abort:

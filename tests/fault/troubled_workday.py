@@ -30,6 +30,7 @@ class Trouble(Protocol):
     """What may be wrong with a disk."""
 
     advice: str  #: what every error says
+    stage_codes: frozenset[str]  #: a stage that begins meanwhile may fail with these
 
     def begin(self, instance: CommandLineInstance) -> None:
         """From now on."""
@@ -42,6 +43,7 @@ class FullDisk:
     """The file system that holds the root has not a byte left."""
 
     advice = "make room"
+    stage_codes = frozenset({"no_space"})
 
     def begin(self, instance: CommandLineInstance) -> None:
         self._ballast = fill(instance.root.parent)
@@ -54,6 +56,8 @@ class FailingWrites:
     """Each write of the manager that runs fails."""
 
     advice = "see to its disk"
+    #: Its process inherits what makes the writes of the manager fail.
+    stage_codes = frozenset({"io_error"})
 
     def begin(self, instance: CommandLineInstance) -> None:
         self._pid = instance.manager_pid() if instance.files.manager_identity.exists() else 0
@@ -70,11 +74,10 @@ class FailingWrites:
 class TroubledWorkday(Workday):
     """Each request first meets the trouble, and is asked again when that has passed."""
 
-    passing = frozenset({"busy", "no_space"})
-
     def __init__(self, instance: CommandLineInstance, folder: Path, trouble: Trouble) -> None:
         super().__init__(instance, folder)
         self.trouble = trouble
+        self.passing = frozenset({"busy"}) | trouble.stage_codes
         self.told = 0  #: users who were told of it
 
     def insist(self, ask: Callable[[ManagerClient], Answer]) -> Answer:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An ADIOS2 program that writes: `adios2_writer.py XML STEPS`. It knows nothing of Forebay but through the XML."""
+"""An ADIOS2 program that writes: `adios2_writer.py XML STEPS MODE`. It knows nothing of Forebay but through the XML."""
 
 import sys
 
@@ -12,7 +12,7 @@ def main() -> None:
     """Writes the steps, and says each one."""
     adios = adios2.Adios(sys.argv[1])
     io = adios.declare_io("simulation")
-    with adios2.Stream(io, "flow", "w") as stream:
+    with adios2.Stream(io, "flow", sys.argv[3]) as stream:
         for number in range(int(sys.argv[2])):
             stream.begin_step()
             block = temperature(number)

@@ -41,13 +41,15 @@ class Programs:
         """The same with more in their environment."""
         return Programs(self._nodes, self._folder, **{**self._environment, **environment})
 
-    def writer(self, steps: int, token: Path | None, *, fail_point: str = "", **parameters: str) -> RemoteProgram:
+    def writer(
+        self, steps: int, token: Path | None, *, mode: str = "w", fail_point: str = "", **parameters: str
+    ) -> RemoteProgram:
         """ADIOS2 by XML, the server as a parameter."""
         server = self._nodes.server
         stream = {"Stream": "run1/flow", **parameters}
         xml = configuration(self._folder / "writer.xml", "simulation", Server=server, **stream)
         return self._start(
-            "producer", "adios2_writer.py", str(xml), str(steps), token=token, FOREBAY_FAIL_POINT=fail_point
+            "producer", "adios2_writer.py", str(xml), str(steps), mode, token=token, FOREBAY_FAIL_POINT=fail_point
         )
 
     def adios2_reader(self, token: Path, **parameters: str) -> RemoteProgram:

@@ -60,6 +60,18 @@ def test_adios2_writes_and_reads_across_nodes(programs: Programs, token: TokenMa
         assert not [finding for finding in admin.audit(read_data=True) if finding.severity == "problem"]
 
 
+def test_appending_looks_at_the_server_that_it_writes_to(
+    programs: Programs, token: TokenMaker, server: StagingServer
+) -> None:
+    # As SST's programs limit their queue: each step asks first how far the readers are.
+    with programs.writer(4, token("write"), QueueLimit="2") as writer:
+        finish(writer)
+    with programs.writer(2, token("write"), mode="a", AppendAfterSteps="-2") as writer:
+        finish(writer)
+    with forebay.open("run1/flow", instance=server.root) as stream:
+        assert [step.number for step in stream.steps()] == [0, 1, 2, 3, 4]
+
+
 @both_transports
 def test_killed_reader_goes_on_at_its_cursor(programs: Programs, token: TokenMaker) -> None:
     with programs.writer(5, token("write"), Retention="consumers:render") as writer:

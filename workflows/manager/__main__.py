@@ -99,8 +99,13 @@ async def _serve(instance: Instance, listener: socket.socket, ready_fd: int | No
 
     def changed() -> None:
         if slurm is not None:
-            with contextlib.suppress(DisconnectedError):
+            try:
                 slurm.books.refresh()
+            except DisconnectedError:
+                pass
+            except (NoSpaceError, StorageError) as error:
+                # What was asked for is done; what Slurm is told is written again soon.
+                _log.warning("what Slurm is told is not up to date: %s", error)
 
     slurm: SlurmJobs | None = None
     settings.app = build_api(
@@ -190,11 +195,18 @@ async def _watch_server(
     swept_at = time.monotonic()
     while True:
         if slurm is not None:
-            with contextlib.suppress(DisconnectedError):
+            try:
                 await slurm.write_books_at_leisure()
                 if seen is not None and time.monotonic() - swept_at > slurm.settings.sweep_seconds:
                     swept_at = time.monotonic()
                     await slurm.sweep()
+            except DisconnectedError:
+                pass
+            except (NoSpaceError, StorageError) as error:
+                _log.warning("what Slurm is told is not up to date: %s", error)
+            except Exception:
+                # The server's return would never be seen again.
+                _log.exception("the watch over Slurm's jobs failed")
         await asyncio.sleep(_WATCH_INTERVAL_SECONDS)
         now = await asyncio.to_thread(link.incarnation)
         if now == seen:

@@ -176,15 +176,17 @@ def build_api(
         return {"waiting": asdict(made)} if isinstance(made, Place) else made.as_dict()
 
     @api.patch("/reservations/{name:path}")
-    def change_reservation(name: str, request: ReservationChange, peer: CurrentPeer) -> dict[str, Any]:
+    async def change_reservation(name: str, request: ReservationChange, peer: CurrentPeer) -> dict[str, Any]:
         """Changes lifetime and capacity for files of a reservation; idempotent."""
-        info = reservations.change(
+        info = await slow_calls.run(
+            peer.uid,
+            reservations.change,
             name,
             persistent=request.persistent,
             files_bytes=None if request.files is None else parse_size(request.files),
             by_uid=None if peer.is_administrator else peer.uid,
         )
-        changed()
+        await asyncio.to_thread(changed)
         return info.as_dict()
 
     @api.get("/pools")

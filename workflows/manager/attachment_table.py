@@ -249,6 +249,11 @@ class AttachmentTable:
             rows = connection.execute(_unattached.select().where(wanted).order_by(_unattached.c.since_ns)).mappings()
             return [UnattachedRow(**row) for row in rows]
 
+    def forget_unattached(self, reservation: str) -> None:
+        """It stays although its last holder has left; what is said of it later begins anew."""
+        with self._database.change() as connection:
+            connection.execute(_unattached.delete().where(_unattached.c.reservation == reservation))
+
     def note(self, row: UnattachedRow, reason: str) -> None:
         """Remembers why a reservation is not destroyed yet."""
         if reason == row.reason:

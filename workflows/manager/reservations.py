@@ -16,6 +16,7 @@ from dataclasses import replace
 
 from forebay.errors import (
     AlreadyExistsError,
+    BusyError,
     DisconnectedError,
     ForebayError,
     NoSpaceError,
@@ -30,6 +31,7 @@ from forebay.workflows.manager.admission import FullError
 from forebay.workflows.manager.attachment_table import AttachmentTable
 from forebay.workflows.manager.database import Database, ReservationRow
 from forebay.workflows.manager.differences import another_exists
+from forebay.workflows.manager.job_table import JobTable
 from forebay.workflows.manager.name_turns import NameTurns
 from forebay.workflows.manager.pool_settings import PoolSettings
 from forebay.workflows.manager.pools import Place, Pools
@@ -51,6 +53,7 @@ class Reservations:
     def __init__(self, database: Database, link: ServerLink, pools: PoolSettings | None = None) -> None:
         self._database = database
         self._attachments = AttachmentTable(database)
+        self._jobs = JobTable(database)
         self._link = link
         self.pools = Pools(database, link, pools or PoolSettings())
         self._turns = NameTurns()  # One change of each at a time: wish, call, outcome.
@@ -115,7 +118,9 @@ class Reservations:
         NoSpaceError
             Pool or quota have too little left, or the manager's disk is full.
         RefusedError
-            More lies in its files/ than it would have.
+            More lies in its files/ than it would have, or it is that of a job.
+        BusyError
+            It is being created or destroyed.
         DisconnectedError
             The server was lost; whether it is changed is seen when the server is back.
         """
@@ -128,13 +133,31 @@ class Reservations:
                 raise PermissionDeniedError(
                     f"reservation {name} belongs to user {known.owner_uid}; ask them, or the administrator", name
                 )
-            grows = files_bytes is not None and files_bytes > known.files_bytes
-            with self._admission if grows else contextlib.nullcontext():
-                if files_bytes is not None and grows:
+            if known.state in (ReservationState.CREATING, ReservationState.DESTROYING):
+                doing = "made" if known.state is ReservationState.CREATING else "destroyed"
+                raise BusyError(f"reservation {name} is being {doing}; ask again when that is over", name)
+            if self._jobs.uses_as_own(name):
+                raise RefusedError(
+                    f"reservation {name} is that of a job and ends with it; its script says how large it is", name
+                )
+            grown = None
+            if files_bytes is not None and files_bytes > known.files_bytes:
+                grown = replace(known, files_bytes=files_bytes)
+                with self._admission:
                     self.pools.check_growth(known, files_bytes)
+                    self._database.put_reservation(grown)  # counts from now on
+            try:
                 with self._link.admin() as admin:
                     info = admin.change(name, persistent=persistent, files=files_bytes)
-                self._adopt(info)
+            except DisconnectedError:
+                raise
+            except ForebayError:
+                if grown is not None:
+                    self._database.put_reservation(known)
+                raise
+            self._adopt(info)
+            if info.lifetime is Lifetime.PERSISTENT:
+                self._attachments.forget_unattached(name)
             return info
 
     def create_or_wait(self, wish: ReservationRow) -> ReservationInfo | Place:
@@ -210,7 +233,7 @@ class Reservations:
         """
         with self._turns.of(name):
             known = self._database.reservation(name)
-            if known is not None:
+            if known is not None and not known.persistent:  # it may have been made so since
                 self._carry_out_destroy(known, force=False)
 
     def destroy_non_persistent(self, *, force: bool) -> list[str]:
@@ -231,7 +254,7 @@ class Reservations:
             try:
                 with self._turns.of(row.name):
                     known = self._database.reservation(row.name)
-                    if known is None:
+                    if known is None or known.persistent:
                         continue
                     self._carry_out_destroy(known, force=force)
             except RefusedError as error:

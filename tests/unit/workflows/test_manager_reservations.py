@@ -19,6 +19,7 @@ from sqlalchemy import Connection
 from forebay.admin import Admin
 from forebay.errors import (
     AlreadyExistsError,
+    BusyError,
     DisconnectedError,
     ForebayError,
     NoSpaceError,
@@ -87,6 +88,16 @@ class FakeServer:
 
     def destroy(self, name: str, *, force: bool = False) -> None:
         self._call(lambda: self._destroy(name, force))
+
+    def change(self, name: str, *, persistent: bool | None, files: int | None) -> ReservationInfo:
+        lifetime = Lifetime.PERSISTENT if persistent else Lifetime.JOB
+        return cast(ReservationInfo, self._call(lambda: self._change(name, lifetime, files)))
+
+    def _change(self, name: str, lifetime: Lifetime, files: int | None) -> ReservationInfo:
+        known = self.existing[name]
+        files_bytes = known.files_bytes if files is None else files
+        self.existing[name] = replace(known, lifetime=lifetime, files_bytes=files_bytes)
+        return self.existing[name]
 
     def _create(self, name: str, capacity: int, *, persistent: bool, **options: Any) -> ReservationInfo:
         known = self.existing.get(name)
@@ -208,6 +219,33 @@ def test_a_refused_change_of_an_existing_one_leaves_it(
     assert database.reservation("one") == replace(wish("one"), state=ReservationState.PRESENT, id="id-1", created_ns=1)
     reservations.destroy("one", force=True, by_uid=7)
     assert states(database) == {}
+
+
+def test_one_that_was_made_persistent_stays_when_its_last_holder_has_left(
+    reservations: Reservations, server: FakeServer, database: Database
+) -> None:
+    reservations.create(replace(wish("one"), persistent=False))
+    reservations.change("one", persistent=True, files_bytes=None, by_uid=7)
+    reservations.end_unattached("one")
+    assert reservations.destroy_non_persistent(force=True) == []
+    assert states(database) == {"one": ReservationState.PRESENT}
+    reservations.change("one", persistent=False, files_bytes=None, by_uid=7)
+    reservations.end_unattached("one")
+    assert (states(database), server.existing) == ({}, {})
+
+
+def test_one_that_is_to_be_destroyed_is_not_changed(
+    reservations: Reservations, server: FakeServer, database: Database
+) -> None:
+    reservations.create(wish("one"))
+    server.away = True
+    with pytest.raises(DisconnectedError):
+        reservations.destroy("one", force=False, by_uid=None)
+    server.away = False
+    with pytest.raises(BusyError, match="is being destroyed; ask again"):
+        reservations.change("one", persistent=True, files_bytes=None, by_uid=7)
+    reservations.reconcile()
+    assert (states(database), server.existing) == ({}, {})
 
 
 def test_only_the_owner_destroys(reservations: Reservations, server: FakeServer) -> None:
