@@ -56,6 +56,12 @@ def ask(instance: CommandLineInstance, method: str, *arguments: Any, **options: 
         return error.code.value
 
 
+def test_only_administrators_drain_the_server(instance: CommandLineInstance) -> None:
+    assert ask(instance, "drain", "mine alone") == "permission_denied"
+    assert ask(instance, "undrain") == "permission_denied"
+    assert ask(instance, "servers")[0]["drained"] is None
+
+
 def test_what_belongs_to_another_user_is_refused(instance: CommandLineInstance, tmp_path: Path) -> None:
     number = instance.ask("stage-in", "/etc/hostname", "roots:file", "--no-wait")["stage"]["id"]
     assert ask(instance, "destroy", "roots", force=False) == "permission_denied"

@@ -33,6 +33,7 @@ from forebay.workflows.manager.attachment_routes import build_attachment_router
 from forebay.workflows.manager.attachments import Attachments
 from forebay.workflows.manager.configuration import configuration_file, database_place, read_configuration
 from forebay.workflows.manager.database import Database
+from forebay.workflows.manager.drain_routes import build_drain_router
 from forebay.workflows.manager.peer import PeerProtocol
 from forebay.workflows.manager.pool_settings import PoolSettings
 from forebay.workflows.manager.reservations import Reservations
@@ -122,6 +123,7 @@ async def _serve(instance: Instance, listener: socket.socket, ready_fd: int | No
     attachments = Attachments(database, reservations)
     why = Why(database)
     settings.app.include_router(build_attachment_router(attachments, why))
+    settings.app.include_router(build_drain_router(reservations.pools, changed))
     slurm = _serve_slurm(settings.app, database, link, supervisor, reservations, attachments, slow_calls, instance)
     if slurm is not None:
         why.of_waiting_job = WaitingJobs(database, slurm.settings.scontrol).tell

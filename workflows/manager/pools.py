@@ -12,6 +12,7 @@ from forebay.records import ServerInfo
 from forebay.workflows.manager.admission import Ask, FullError, Holdings, admit, estimated_end_ns
 from forebay.workflows.manager.attachment_table import AttachmentTable
 from forebay.workflows.manager.database import Database, Held, ReservationRow
+from forebay.workflows.manager.drains import Drain, DrainTable, server_name
 from forebay.workflows.manager.pool_settings import PoolSettings, Who
 from forebay.workflows.manager.queue_table import QueueRow, QueueTable
 from forebay.workflows.manager.server_link import ServerLink
@@ -40,6 +41,7 @@ class Pools:
         self._database = database
         self._attachments = AttachmentTable(database)
         self._queue = QueueTable(database)
+        self.drains = DrainTable(database)
         self._link = link
 
     def start(self) -> None:
@@ -47,7 +49,8 @@ class Pools:
         self._queue.greet_all()
 
     def check(self, wish: ReservationRow, *, queues: bool) -> None:
-        """Returns if the reservation may be made now; raises as `admit` does."""
+        """Returns if the reservation may be made now; raises as `admit` does, and FullError if the server is drained."""
+        self._must_grant()
         who = Who.of(wish.owner_uid)
         self.settings.pool(wish.pool)
         if wish.account:
@@ -67,7 +70,8 @@ class Pools:
         )
 
     def check_growth(self, known: ReservationRow, files_bytes: int) -> None:
-        """Returns if a reservation may have that much for files/ now; raises as `admit` does."""
+        """Returns if a reservation may have that much for files/ now; raises as `check` does."""
+        self._must_grant()
         waiting = self.queue()
         if not waiting and not self.settings.decides:
             return
@@ -109,7 +113,8 @@ class Pools:
             Nothing can make room: nothing is held.
         """
         server = self._server()
-        if not error.ahead and not server.reserved_bytes:
+        drained = self.drain_now() is not None
+        if not error.ahead and not server.reserved_bytes and not drained:
             self._queue.leave(wish.name)
             raise NoSpaceError(error.what, error.where)
         waiting = self._queue.all()
@@ -122,12 +127,14 @@ class Pools:
             ahead=error.ahead,
             since_ns=time.time_ns() if own is None else own.created_ns,
             reason=error.what,
-            estimate_ns=estimated_end_ns(wanted - free, self._attachments.known_ends(pool)),
+            estimate_ns=None if drained else estimated_end_ns(wanted - free, self._attachments.known_ends(pool)),
         )
 
     def capacity(self, pool: str, server: ServerInfo) -> tuple[int, int]:
-        """What a pool has, and what of it nobody holds."""
+        """What a pool has, and what of it may be had: nothing while the server is drained."""
         whole = self.settings.capacity_bytes(pool, server.pool_bytes)
+        if self.drain_now() is not None:
+            return whole, 0
         free = server.pool_bytes - server.reserved_bytes
         if self.settings.decides:
             free = min(free, whole - Holdings(self.settings, self._database.held()).of_pool(pool))
@@ -136,6 +143,15 @@ class Pools:
     def waiting_bytes(self, pool: str) -> int:
         """What those who wait ask for together."""
         return sum(row.size_bytes for row in self._queue.all() if row.pool == pool)
+
+    def drain_now(self) -> Drain | None:
+        """Why the server takes no new grants; None if it takes them."""
+        return self.drains.of(server_name())
+
+    def _must_grant(self) -> None:
+        drain = self.drain_now()
+        if drain is not None:
+            raise FullError(f"{drain.text}; try again when it takes some again: `forebay status` tells, or use --wait")
 
     def _server(self) -> ServerInfo:
         with self._link.admin() as admin:

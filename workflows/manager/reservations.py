@@ -306,7 +306,9 @@ class Reservations:
             self.reconcile(patient=False)
         except (NoSpaceError, StorageError) as error:
             return [Finding(Severity.PROBLEM, "manager", str(error))]
-        return [
+        drain = self.pools.drain_now()
+        drained = [] if drain is None else [Finding(Severity.NOTE, "server", f"{drain.text}; see `forebay undrain`")]
+        return drained + [
             Finding(
                 Severity.PROBLEM,
                 f"reservation {row.name}",

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The version of the manager's tables, and how those of an older version become those of this one.
 
-Tables that an older database lacks are made when it is opened: version 2 brought jobs, 4 attachments, 7 the queue.
+Tables that an older database lacks are made when it is opened: version 2 brought jobs, 4 attachments, 7 the queue, 9 drains.
 What `_UPGRADES` lists is done to the tables that were there before. Each change may come a second time, for a manager
 that died among them.
 """
@@ -63,6 +63,7 @@ _UPGRADES: dict[int, tuple[_AddColumn | _AddIndex, ...]] = {
         _AddIndex("attachments", "ix_attachments_holder", "holder"),
         _AddIndex("reservations", "ix_reservations_held", "pool, account, owner_uid, capacity_bytes, files_bytes"),
     ),
+    9: (),
 }
 _VERSION = max(_UPGRADES)
 _OLDEST_VERSION = 1

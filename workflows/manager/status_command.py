@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`forebay status`: the pools, who waits for space, reservations, a scheduler's jobs with what each waits for, and
+"""`forebay status`: the pools, a drained server, who waits for space, reservations, a scheduler's jobs with what each waits for, and
 attachments.
 """
 
@@ -33,10 +33,18 @@ def status(
     with ManagerClient(chosen_or_current()) as manager:
         attachments = manager.attachments()
         pools, queue, reservations = manager.pools(), manager.queue(), manager.reservations()
+        servers = manager.servers()
         jobs = [job for job in manager.jobs() if all_jobs or job["state"] != "gone"]
     if as_json:
         print_json(
-            {"pools": pools, "queue": queue, "reservations": reservations, "jobs": jobs, "attachments": attachments}
+            {
+                "servers": servers,
+                "pools": pools,
+                "queue": queue,
+                "reservations": reservations,
+                "jobs": jobs,
+                "attachments": attachments,
+            }
         )
         return
     for pool in pools:
@@ -47,6 +55,15 @@ def status(
             markup=False,
             soft_wrap=True,
         )
+    for server in servers:
+        if drained := server["drained"]:
+            reason = f": {drained['reason']}" if drained["reason"] else ""
+            console().print(
+                f"server {server['server']} is drained since {_time(drained['since_ns'])}{reason}; it makes no new "
+                "reservations",
+                markup=False,
+                soft_wrap=True,
+            )
     for row in queue:
         console().print(
             f"waits for space since {_time(row['created_ns'])}: {row['name']}, {format_size(row['size_bytes'])} for "

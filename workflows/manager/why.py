@@ -14,6 +14,7 @@ from forebay.sizes import format_size
 from forebay.workflows.manager.attachment_table import AttachmentRow, AttachmentTable
 from forebay.workflows.manager.attachments import reservation_of_stage
 from forebay.workflows.manager.database import Database, ReservationRow, StageRow
+from forebay.workflows.manager.drains import Drain, DrainTable, server_name
 from forebay.workflows.manager.job_table import JobRow, JobTable
 from forebay.workflows.manager.peer import Peer
 from forebay.workflows.manager.queue_table import QueueRow, QueueTable
@@ -61,6 +62,7 @@ class Why:
         self._attachments = AttachmentTable(database)
         self._jobs = JobTable(database)
         self._queue = QueueTable(database)
+        self._drains = DrainTable(database)
 
     def tell(self, what: str, peer: Peer) -> list[Answer]:
         """About everything of that name that the caller may see.
@@ -89,7 +91,7 @@ class Why:
     def _answers(self, what: str, peer: Peer) -> Iterator[Answer]:
         for number, place in enumerate(self._queue.all()):
             if place.name == what and _may_see(place.owner_uid, peer):
-                yield _of_place(place, number)
+                yield _of_place(place, number, self._drains.of(server_name()))
         reservation = self._database.reservation(what)
         if reservation is not None and _may_see(reservation.owner_uid, peer):
             yield self._of_reservation(reservation)
@@ -152,13 +154,15 @@ class Why:
         return Answer(f"job {job.token}, run {job.run}", job.state.value, job.changed_ns, waits_for, stages, ends)
 
 
-def _of_place(row: QueueRow, ahead: int) -> Answer:
+def _of_place(row: QueueRow, ahead: int, drain: Drain | None) -> Answer:
     return Answer(
         f"reservation {row.name}",
         "waiting to be made",
         row.created_ns,
-        f"{format_size(row.size_bytes)} of space; {ahead} came before",
-        ends="room in its pool, or the end of `forebay create --wait`",
+        f"{format_size(row.size_bytes)} of space; {ahead} came before{'' if drain is None else f'; {drain.text}'}",
+        ends="room in its pool, or the end of `forebay create --wait`"
+        if drain is None
+        else "`forebay undrain`, then room in its pool; or the end of `forebay create --wait`",
     )
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import socket
 import threading
 import time
 from collections.abc import Callable
@@ -21,6 +20,7 @@ from pathlib import Path
 from forebay.errors import DisconnectedError, ForebayError
 from forebay.records import ServerInfo
 from forebay.workflows.manager.database import Database, ReservationRow
+from forebay.workflows.manager.drains import server_name
 from forebay.workflows.manager.job_table import JobRow
 from forebay.workflows.manager.pools import Pools
 from forebay.workflows.manager.server_link import ServerLink
@@ -66,7 +66,6 @@ class Books:
         self._link = link
         self._pools = pools
         self._environment = environment
-        self._host = socket.gethostname().partition(".")[0]
         self._turn = threading.Lock()  # Guards what follows. Who writes last has looked last.
         self._written: dict[str, str] = {}
         self._server: ServerInfo | None = None
@@ -156,8 +155,9 @@ class Books:
         quantity = whole_bytes // unit
         return PoolState(
             name=key or self._settings.pool,
-            host=self._host,
+            host=server_name(),
             online=online,
+            drained=self._pools.drain_now() is not None,
             granularity_bytes=granularity_bytes,
             quantity=quantity,
             free=min(quantity, max(0, free_bytes - self._pools.waiting_bytes(key)) // unit),

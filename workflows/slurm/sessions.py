@@ -24,6 +24,7 @@ class PoolState:
     name: str
     host: str
     online: bool
+    drained: bool  #: it takes no new grants
     granularity_bytes: int
     quantity: int  #: in units of the granularity
     free: int

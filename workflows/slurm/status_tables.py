@@ -80,7 +80,8 @@ def status_tables(pools: Sequence[PoolState], sessions: Sequence[Session], uses:
             "node pool online drain gran capacity insts activs",
             (
                 (
-                    *(pool.host, pool.name, "online" if pool.online else "offline", "fill", _units(pool, 1)),
+                    *(pool.host, pool.name, "online" if pool.online else "offline"),
+                    *("drain" if pool.drained else "fill", _units(pool, 1)),
                     _units(pool, pool.quantity),
                     sum(s.pool == pool.name for s in held),
                     sum(activations[s.id] for s in held if s.pool == pool.name),

@@ -9,6 +9,7 @@ import time
 
 from forebay.errors import InvalidArgumentError
 from forebay.workflows.manager.database import Database
+from forebay.workflows.manager.drains import DrainTable, server_name
 from forebay.workflows.manager.peer import Peer
 from forebay.workflows.manager.why import Answer
 from forebay.workflows.slurm.directives import parse_directives
@@ -24,6 +25,7 @@ class WaitingJobs:
 
     def __init__(self, database: Database, scontrol: str) -> None:
         self._database = database
+        self._drains = DrainTable(database)
         self._scontrol = scontrol
 
     def tell(self, token: str, peer: Peer) -> list[Answer]:
@@ -41,7 +43,9 @@ class WaitingJobs:
                 f"a job with `#BB create_persistent name={missing[0]}`, or `forebay create {missing[0]} --persistent`"
             )
         else:
+            drain = self._drains.of(server_name())
             waits_for = f"Slurm, whose reason is {fields.get('Reason', 'None')}"
+            waits_for += "" if drain is None else f"; {drain.text}"
             ends = f"the scheduler: see `scontrol show job {token}`"
         return [Answer(f"job {token}", "pending", time.time_ns(), waits_for, [], ends)]
 

@@ -100,6 +100,18 @@ class ManagerClient(Closing):
         """The pools, with what of each is free."""
         return self._ask_list("GET", "/pools")
 
+    def servers(self) -> list[Json]:
+        """The server: `drained` is null, or says since when and why it makes no new reservations."""
+        return self._ask_list("GET", "/servers")
+
+    def drain(self, reason: str = "") -> Json:
+        """Lets the server make no new reservations."""
+        return self._ask("POST", "/servers/drain", body={"reason": reason})
+
+    def undrain(self) -> Json:
+        """Lets the server make reservations again; `was_drained` says whether it made none."""
+        return self._ask("POST", "/servers/undrain")
+
     def queue(self) -> list[Json]:
         """The caller's reservations that wait for space."""
         return self._ask_list("GET", "/queue")

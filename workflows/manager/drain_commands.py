@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`forebay drain` and `forebay undrain`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from forebay.cli.chosen import chosen_or_current
+from forebay.cli.output import JsonOption, console, print_json
+from forebay.manager.client import ManagerClient
+
+__all__ = ["drain", "undrain"]
+
+drain_app = typer.Typer(add_completion=False)
+undrain_app = typer.Typer(add_completion=False)
+
+
+@drain_app.command(epilog='Example: forebay drain --reason "new disks on Friday"')
+def drain(
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="What to tell those who are refused.")] = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Let the server make no new reservations, until `forebay undrain`. Existing ones stay, and can be used; idempotent.
+
+    Slurm starts no further job with a burst buffer there. Jobs that run end as usual. A restart changes nothing.
+    """
+    with ManagerClient(chosen_or_current()) as manager:
+        told = manager.drain(reason)
+    if as_json:
+        print_json(told)
+        return
+    console().print(f"server {told['server']} makes no new reservations", markup=False, soft_wrap=True)
+
+
+@undrain_app.command(epilog="Example: forebay undrain")
+def undrain(as_json: JsonOption = False) -> None:
+    """Let the server make reservations again; idempotent."""
+    with ManagerClient(chosen_or_current()) as manager:
+        told = manager.undrain()
+    if as_json:
+        print_json(told)
+        return
+    before = "" if told["was_drained"] else ", as before"
+    console().print(f"server {told['server']} makes reservations{before}", markup=False, soft_wrap=True)
