@@ -22,7 +22,7 @@ def drain(
     reason: Annotated[str, typer.Option(metavar="TEXT", help="What to tell those who are refused.")] = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Let the server make no new reservations, until `forebay undrain`. Existing ones stay, and can be used; idempotent.
+    """Let the server make no new reservations, until `forebay undrain`. Existing ones stay usable; idempotent.
 
     Slurm starts no further job with a burst buffer there. Jobs that run end as usual. A restart changes nothing.
     """

@@ -49,7 +49,7 @@ class Pools:
         self._queue.greet_all()
 
     def check(self, wish: ReservationRow, *, queues: bool) -> None:
-        """Returns if the reservation may be made now; raises as `admit` does, and FullError if the server is drained."""
+        """Returns if the reservation may be made now; raises as `admit` does, and FullError on a drained server."""
         self._must_grant()
         who = Who.of(wish.owner_uid)
         self.settings.pool(wish.pool)

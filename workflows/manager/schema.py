@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The version of the manager's tables, and how those of an older version become those of this one.
 
-Tables that an older database lacks are made when it is opened: version 2 brought jobs, 4 attachments, 7 the queue, 9 drains.
-What `_UPGRADES` lists is done to the tables that were there before. Each change may come a second time, for a manager
-that died among them.
+Tables that an older database lacks are made when it is opened: version 2 brought jobs, 4 attachments, 7 the queue, 9
+drains. What `_UPGRADES` lists is done to the tables that were there before. Each change may come a second time, for a
+manager that died among them.
 """
 
 from __future__ import annotations

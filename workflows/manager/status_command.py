@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`forebay status`: the pools, a drained server, who waits for space, reservations, a scheduler's jobs with what each waits for, and
-attachments.
+"""`forebay status`: the pools, a drained server, who waits for space, reservations, a scheduler's jobs with what each
+waits for, and attachments.
 """
 
 from __future__ import annotations
