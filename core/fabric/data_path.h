@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include <forebay/result.h>
@@ -30,6 +31,8 @@ class ClientPath {
                              const KeepWaiting& keep_waiting) = 0;
   /// Waits until all that was sent is written; the first failure of them is the error.
   virtual Result<void> finish_writes(const KeepWaiting& keep_waiting) = 0;
+  /// libfabric's provider; empty: none.
+  virtual std::string provider() const { return {}; }
   /// True after an error that left it in the middle of something: it is of no use any more.
   virtual bool is_broken() const noexcept = 0;
 

@@ -96,6 +96,7 @@ Result<void> FabricClientPath::greet(const EndpointMaker& make_endpoint, const K
   std::vector<std::byte> bytes(header.length);
   RETURN_IF_ERROR(frames_.receive(bytes, keep_waiting));
   ASSIGN_OR_RETURN(const auto servers, decode_greeting(bytes));
+  provider_ = servers.identity.provider;
   ASSIGN_OR_RETURN(auto opened, make_endpoint(servers.identity.provider, own_node(frames_.descriptor())));
   endpoint_ = std::move(opened.endpoint);
   RETURN_IF_ERROR(endpoint_->use_memory(memory_.bytes()));

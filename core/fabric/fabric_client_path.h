@@ -34,6 +34,7 @@ class FabricClientPath final : public ClientPath {
   Result<void> write(std::uint32_t segment, std::uint64_t offset, std::span<const std::byte> bytes,
                      const KeepWaiting& keep_waiting) override;
   Result<void> finish_writes(const KeepWaiting& keep_waiting) override;
+  std::string provider() const override { return provider_; }
   bool is_broken() const noexcept override;
 
  private:
@@ -61,6 +62,7 @@ class FabricClientPath final : public ClientPath {
   Result<void> check_process() const;
 
   FrameSocket frames_;
+  std::string provider_;  // constant after open()
   MappedMemory memory_;
   std::unique_ptr<RmaEndpoint> endpoint_;
   std::array<Slot, slots_count> slots_;

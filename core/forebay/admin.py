@@ -16,6 +16,7 @@ from forebay.records import (
     Address,
     Finding,
     Lifetime,
+    PingInfo,
     ReservationInfo,
     ReservationType,
     Retention,
@@ -28,6 +29,8 @@ from forebay.records import (
 from forebay.sizes import parse_size
 
 __all__ = ["Admin"]
+
+_PING_REQUESTS_MAX = 100_000
 
 
 class Admin(Closing):
@@ -55,6 +58,21 @@ class Admin(Closing):
     def server(self) -> ServerInfo:
         """The server's version, root, pid and pool."""
         return ServerInfo.from_native(self._core.server())
+
+    def ping(self, *, requests: int = 200, size: int | str = "64MiB") -> PingInfo:
+        """Measures the way to the server; from another node any token will do.
+
+        Parameters
+        ----------
+        requests : int
+            Small requests, one after another, for the latency.
+        size : int or str
+            Bytes that the server sends by the data path for the rate; they are of no step. On the server's own node
+            there is no data path: clients read and write the steps' files themselves.
+        """
+        if not 1 <= requests <= _PING_REQUESTS_MAX:
+            raise InvalidArgumentError(f"a ping has 1 to {_PING_REQUESTS_MAX} requests, not {requests}")
+        return PingInfo.from_native(self._core.ping(requests, parse_size(size)))
 
     @known_options
     def create(

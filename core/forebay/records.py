@@ -21,6 +21,7 @@ __all__ = [
     "LauncherRank",
     "Lifetime",
     "Notice",
+    "PingInfo",
     "ReservationInfo",
     "ReservationType",
     "Retention",
@@ -339,6 +340,17 @@ class ServerInfo(Record):
     reservations: int
     uuid: str  #: of the root
     storage_incarnation: int  #: another one after a boot, when unsynced bytes may have been lost
+
+
+@dataclass(frozen=True, slots=True)
+class PingInfo(Record):
+    """How a client reaches its server, and how fast."""
+
+    transport: str  #: of bytes of steps: ``local``, ``tcp`` or ``fabric``
+    provider: str  #: libfabric's; empty: not by libfabric
+    latency_ns: int  #: of a request and its answer: the median of several
+    latency_least_ns: int  #: of the fastest of them
+    bytes_per_second: int | None  #: from the server by the data path; None on the server's own node
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,6 +136,7 @@ class Connection {
   void hand_over(const protocol::Message& hello);
   /// False if a remote peer may not say this, or if it is answered here.
   bool pass_remote(const protocol::Message& message);
+  void send_probe(const protocol::Message& message);
   void close_at(std::int64_t monotonic_ns, const char* reason);
   void end_remote();
 

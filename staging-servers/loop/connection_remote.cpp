@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/return_error.h"
+#include "fabric/probe_file.h"
 #include "fabric/tcp_socket.h"
 #include "loop/connection.h"
 #include "loop/remote_door.h"
@@ -134,7 +135,8 @@ bool Connection::pass_remote(const protocol::Message& message) {
   if (message.type == MessageType::data_open) {
     const auto body = protocol::body_of<wire::DataOpen>(message);
     const bool writes = body && (*body)->writes();
-    const std::uint32_t right = writes ? fabric::right_write : fabric::right_read;
+    // Who gets bytes needs the right to read for those of steps, and none to measure the path.
+    const std::uint32_t right = writes ? fabric::right_write : fabric::rights_all;
     if (!body || (peer_.remote->rights & right) == 0) {
       answer_failure(message.request, {ErrorCode::permission_denied, "the token has no right to this", ""});
       return false;
@@ -149,7 +151,23 @@ bool Connection::pass_remote(const protocol::Message& message) {
     answer(MessageType::data_opened, message.request, opened);
     return false;
   }
+  if (message.type == MessageType::probe_get) {
+    send_probe(message);
+    return false;
+  }
   return true;
+}
+
+void Connection::send_probe(const protocol::Message& message) {
+  const auto body = protocol::body_of<wire::ProbeGet>(message);
+  if (!body || !data_path_ || (*body)->bytes() == 0 || (*body)->bytes() > fabric::probe_bytes_max) {
+    close("a probe asks for no bytes or for too many, or has no data path");
+    return;
+  }
+  fabric::Transfer transfer;
+  transfer.ticket = (*body)->ticket();
+  transfer.pieces.push_back({std::make_shared<const fabric::ProbeFile>(), 0, (*body)->bytes()});
+  if (!data_path_->send(std::move(transfer))) close("too many requests for bytes wait for the data path");
 }
 
 const std::shared_ptr<fabric::WriteWindow>& Connection::window() {

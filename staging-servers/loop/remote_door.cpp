@@ -13,6 +13,7 @@ std::optional<std::uint32_t> rights_for(protocol::MessageType type) noexcept {
   switch (type) {
     case heartbeat:
     case data_open:
+    case probe_get:
     case streams_query:
     case steps_query:
       return fabric::right_read | fabric::right_write;

@@ -9,6 +9,7 @@
 #include "base/fail_point.h"
 #include "base/return_error.h"
 #include "protocol/record_conversion.h"
+#include "readers/carried_step.h"
 #include "readers/reader_registry.h"
 #include "readers/reader_session.h"
 #include "space/reservation_space.h"
@@ -299,6 +300,7 @@ void Followers::deliver(ReaderSession& session, std::uint32_t request, const sto
     event.rewound = std::exchange(session.rewound, false);
     event.skipped = std::exchange(session.skipped, 0);
   }
+  if (session.connection().is_remote()) carry(space_.segments(), step.committed, *event.step);
   auto descriptors = session.descriptors_for(wanted, event.segments);
   fail_point("server.deliver.before_answer");
   session.connection().answer(protocol::MessageType::step_event, request, event, std::move(descriptors));

@@ -45,14 +45,17 @@ Result<journal::PartT> GrantedSpace::take(const SpaceMap& map, const SegmentLayo
     used[plain.segment].insert(plain.offset, plain.length);
     checked.extents.emplace_back(plain.segment, extent.member(), 0, plain.offset, plain.length);
   }
+  const auto lies_within = [&](const wire::Extent& extent) {
+    const auto found = used.find(extent.segment());
+    return extent.length() > 0 && checked_add(extent.offset(), extent.length()) && found != used.end() &&
+           found->second.contains(extent.offset(), extent.length()) &&
+           layout.member_of(extent.segment()) == extent.member();
+  };
+  if (!std::ranges::all_of(part.carried, lies_within))
+    return refuse("the part carries bytes for places outside its space");
   std::uint64_t metadata_bytes = 0;
   for (const wire::Extent& extent : part.metadata) {
-    const auto found = used.find(extent.segment());
-    if (extent.length() == 0 || !checked_add(extent.offset(), extent.length()) || found == used.end() ||
-        !found->second.contains(extent.offset(), extent.length()) ||
-        layout.member_of(extent.segment()) != extent.member()) {
-      return refuse("the part's metadata lies outside its space");
-    }
+    if (!lies_within(extent)) return refuse("the part's metadata lies outside its space");
     metadata_bytes += extent.length();
     checked.metadata.emplace_back(extent.segment(), extent.member(), 0, extent.offset(), extent.length());
   }

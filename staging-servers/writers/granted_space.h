@@ -26,7 +26,8 @@ class GrantedSpace {
   bool any_in(std::uint32_t segment) const;
 
   /// Takes the space of a part that a client has sent, and describes the part for the journal. protocol, and nothing is
-  /// taken, if it names space that is not here, a member that does not have it, or metadata outside its space.
+  /// taken, if it names space that is not here, a member that does not have it, or metadata or carried bytes outside
+  /// its space.
   Result<journal::PartT> take(const SpaceMap& map, const SegmentLayout& layout, std::uint32_t rank,
                               const wire::PartT& part);
   std::vector<Extent> take_all();

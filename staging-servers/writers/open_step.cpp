@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/fail_point.h"
 #include "base/return_error.h"
+#include "protocol/carried_bytes.h"
 #include "space/reservation_space.h"
 #include "writers/remote_window.h"
 #include "writers/writer_session.h"
@@ -23,11 +24,18 @@ Result<void> OpenStep::add(WriterRank& rank, std::uint32_t request, const wire::
     return forebay::fail(ErrorCode::invalid_argument,
                          fmt::format("rank {} has closed the stream: no further step can be whole", *closed));
   }
+  const bool remote = rank.session->connection().is_remote();
+  ASSIGN_OR_RETURN(const auto carried, protocol::carried_pieces(part.carried, part.bytes));
+  if (!carried.empty() && !remote)
+    return forebay::fail(ErrorCode::protocol, "a rank of this node writes its bytes itself");
   ASSIGN_OR_RETURN(journal::PartT checked, rank.granted.take(space_.map(), space_.segments().layout(), number, part));
+  if (auto written = write_carried(space_.segments(), carried); !written) {
+    rank.granted.add(checked.extents);
+    return written;
+  }
   checked.storage_incarnation = stream_.storage_incarnation();
   fail_point("server.part.received");
   rank.part = PendingPart{request, part.next_bytes, {}, std::move(checked), wall_clock_ns()};
-  const bool remote = rank.session->connection().is_remote();
   if (!follow_grants(rank) || (remote && part.holder != 0)) {
     take_back(rank);
     return forebay::fail(ErrorCode::protocol, "the part is still being written, or names a holder on another node");

@@ -2,6 +2,7 @@
 #include "writers/remote_window.h"
 
 #include "base/log.h"
+#include "base/return_error.h"
 #include "writers/writer_session.h"
 
 namespace forebay::server {
@@ -33,6 +34,19 @@ void open_window(WriterRank& rank, const Segments& segments, const std::vector<E
     }
   }
   follow_grants(rank);
+}
+
+Result<void> write_carried(const Segments& segments, std::span<const protocol::CarriedPiece> pieces) {
+  std::unique_ptr<File> file;
+  std::uint32_t opened = 0;
+  for (const protocol::CarriedPiece& piece : pieces) {
+    if (!file || opened != piece.place.segment()) {
+      ASSIGN_OR_RETURN(file, segments.open_file(piece.place.segment(), OpenMode::read_write));
+      opened = piece.place.segment();
+    }
+    RETURN_IF_ERROR(file->write_at(piece.place.offset(), piece.bytes));
+  }
+  return {};
 }
 
 }  // namespace forebay::server

@@ -178,6 +178,10 @@ class Requests {
       part.metadata = {{whole.segment(), whole.member(), 0, whole.offset(), first},
                        {whole.segment(), whole.member(), 0, whole.offset() + first, whole.length() - first}};
     }
+    if (choices_.seldom(32)) {
+      part.carried.push_back(changed(used.front()));
+      part.bytes.assign(choices_.near32(64) % 8192, 7);
+    }
     return {MessageType::part, packed(part)};
   }
   Request step_begin() {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 
+#include "protocol/carried_bytes.h"
 #include "protocol/message.h"
 #include "tests/fuzz/input.h"
 
@@ -29,6 +30,23 @@ bool unpack(const Message& message) {
   const auto repacked = protocol::pack(*copy);
   require(std::ranges::equal(bytes, std::as_bytes(std::span(repacked.data(), repacked.size()))));
   return true;
+}
+
+/// What a message carries is refused, or covers its bytes from the first to the last.
+template <class Object>
+void check_carried(Object* unpacked) {
+  const std::unique_ptr<Object> object(unpacked);
+  const auto pieces = protocol::carried_pieces(object->carried, object->bytes);
+  if (!pieces) return;
+  const std::byte* next = std::as_bytes(std::span(object->bytes)).data();
+  std::size_t bytes = 0;
+  for (const protocol::CarriedPiece& piece : *pieces) {
+    require(piece.bytes.size() == piece.place.length() && piece.bytes.data() == next);
+    require(piece.place.offset() + piece.place.length() > piece.place.offset());
+    next += piece.bytes.size();
+    bytes += piece.bytes.size();
+  }
+  require(bytes == object->bytes.size() && bytes <= protocol::carried_bytes_max);
 }
 
 /// False if the body is none of its type, or if there is no such type. Without a default: none is forgotten.
@@ -74,6 +92,7 @@ inline bool unpack_any(const Message& message) {
     case MessageType::space_granted:
       return unpack<wire::SpaceGranted>(message);
     case MessageType::part:
+      if (const auto part = protocol::body_of<wire::Part>(message)) check_carried((*part)->UnPack());
       return unpack<wire::Part>(message);
     case MessageType::committed:
       return unpack<wire::Committed>(message);
@@ -82,6 +101,8 @@ inline bool unpack_any(const Message& message) {
     case MessageType::reader_opened:
       return unpack<wire::ReaderOpened>(message);
     case MessageType::step_event:
+      if (const auto event = protocol::body_of<wire::StepEvent>(message); event && (*event)->step() != nullptr)
+        check_carried((*event)->step()->UnPack());
       return unpack<wire::StepEvent>(message);
     case MessageType::step_release:
       return unpack<wire::StepRelease>(message);
@@ -147,6 +168,8 @@ inline bool unpack_any(const Message& message) {
       return unpack<wire::DataOpened>(message);
     case MessageType::data_hello:
       return unpack<wire::DataHello>(message);
+    case MessageType::probe_get:
+      return unpack<wire::ProbeGet>(message);
     case MessageType::bytes_get:
       return unpack<wire::BytesGet>(message);
     case MessageType::token_create:

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Self
+from typing import Protocol, Self
 
 from forebay.workflows.cluster.network import Network, why_not
 
@@ -16,6 +16,13 @@ __all__ = ["PORT", "Nodes", "RemoteProgram", "why_not"]
 PORT = 7460
 _COMMAND_SECONDS_MAX = 30
 _NUMBERS = {"server": 1, "producer": 2, "consumer": 3}
+
+
+class NodesByName(Protocol):
+    """Nodes that programs are started on."""
+
+    def prefix_of(self, kind: str) -> tuple[str, ...]:
+        """What runs a command on this node."""
 
 
 class Nodes(Network):
@@ -51,7 +58,7 @@ class RemoteProgram:
     """A Python program on a node, which finds nothing local: neither root nor socket. A context manager."""
 
     def __init__(
-        self, nodes: Nodes, kind: str, program: Path, *arguments: str, token: Path | None, **environment: str
+        self, nodes: NodesByName, kind: str, program: Path, *arguments: str, token: Path | None, **environment: str
     ) -> None:
         self.kind = kind
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("FOREBAY_")}

@@ -75,6 +75,12 @@ class Programs:
             "producer", "slow_writer.py", "run1/flow", str(steps), token=token, FOREBAY_SERVER=self._nodes.server
         )
 
+    def small(self, what: str, steps: int, token: Path, fail_point: str = "") -> RemoteProgram:
+        """A writer or reader of steps that fit into a message."""
+        kind = {"write": "producer", "read": "consumer"}[what]
+        named = {"FOREBAY_SERVER": self._nodes.server, "FOREBAY_FAIL_POINT": fail_point}
+        return self._start(kind, "small_blocks.py", what, "run1/flow", str(steps), token=token, **named)
+
     def many_readers(self, count: int, token: Path, fail_point: str) -> RemoteProgram:
         """Readers in one process, which asks for data when it is told a line."""
         named = {"FOREBAY_SERVER": self._nodes.server, "FOREBAY_FAIL_POINT": fail_point}

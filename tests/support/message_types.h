@@ -75,6 +75,7 @@ constexpr bool is_request(protocol::MessageType type) {
     case data_opened:
     case data_hello:
     case bytes_get:
+    case probe_get:
       return false;
   }
   return false;

@@ -22,6 +22,8 @@ using protocol::records_of;
 
 namespace {
 
+constexpr std::uint64_t probe_request_bytes = std::uint64_t{8} << 20;
+
 template <class T>
 void remember_where(Result<T>& result, const std::string& where) {
   if (!result && result.error().where.empty()) result.error().where = where;
@@ -114,6 +116,37 @@ Result<std::unique_ptr<Admin>> Admin::connect_to(ServerPlace place, InterruptHoo
   const auto at_once = [](const std::shared_ptr<Connection>&) { return Result<void>(); };
   RETURN_IF_ERROR(impl->connect(at_once));
   return std::unique_ptr<Admin>(new Admin(std::move(impl)));
+}
+
+Result<PingInfo> Admin::ping(std::uint32_t requests, std::uint64_t bytes) {
+  const bool remote = impl_->connection->is_remote();
+  PingInfo info;
+  std::vector<std::int64_t> times_ns;
+  for (std::uint32_t i = 0; i < std::max(requests, 1U); ++i) {
+    const std::int64_t begin_ns = monotonic_ns();
+    if (remote) {
+      RETURN_IF_ERROR(impl_->order(MessageType::heartbeat, wire::HeartbeatT(), impl_->place.text()));
+    } else {
+      RETURN_IF_ERROR(server());
+    }
+    times_ns.push_back(monotonic_ns() - begin_ns);
+  }
+  std::ranges::sort(times_ns);
+  info.latency_ns = static_cast<std::uint64_t>(times_ns[times_ns.size() / 2]);
+  info.latency_least_ns = static_cast<std::uint64_t>(times_ns.front());
+  info.transport = "local";
+  if (!remote) return info;
+  Connection& connection = *impl_->connection;
+  std::vector<std::byte> memory(std::clamp<std::uint64_t>(bytes, 1, probe_request_bytes));
+  RETURN_IF_ERROR(connection.probe(std::span(memory).first(1)));  // opens the path
+  const std::int64_t begin_ns = monotonic_ns();
+  std::uint64_t got = 0;
+  for (; got < bytes; got += memory.size()) RETURN_IF_ERROR(connection.probe(memory));
+  const double seconds = static_cast<double>(monotonic_ns() - begin_ns) * 1e-9;
+  if (got > 0) info.bytes_per_second = static_cast<std::uint64_t>(static_cast<double>(got) / seconds);
+  info.provider = connection.provider();
+  info.transport = info.provider.empty() ? "tcp" : "fabric";
+  return info;
 }
 
 Result<ServerInfo> Admin::server() {

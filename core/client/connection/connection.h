@@ -76,6 +76,10 @@ class Connection {
   /// Bytes of extents of one step, one behind another. They count once the server has said that the step is still
   /// there. One at a time; others wait.
   Result<void> fetch(wire::BytesGetT request, std::span<std::byte> out);
+  /// Bytes of no step, as fast as the data path brings them.
+  Result<void> probe(std::span<std::byte> out);
+  /// Of libfabric, once a data path is open; empty: bytes of steps travel over TCP.
+  std::string provider();
   /// Sends bytes to a granted place. They may be on their way when it returns.
   Result<void> store(std::uint32_t segment, std::uint64_t offset, std::span<const std::byte> bytes);
   /// Waits until all that was stored is written.

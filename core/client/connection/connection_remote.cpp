@@ -169,6 +169,21 @@ Result<void> Connection::fetch(wire::BytesGetT request, std::span<std::byte> out
   return check_data(data_->receive(request.ticket, out, keep_waiting()));
 }
 
+Result<void> Connection::probe(std::span<std::byte> out) {
+  RETURN_IF_ERROR(open_data(false));
+  const std::lock_guard lock(data_mutex_);
+  wire::ProbeGetT request;
+  request.ticket = ++last_ticket_;
+  request.bytes = out.size();
+  RETURN_IF_ERROR(tell(MessageType::probe_get, request));
+  return check_data(data_->receive(request.ticket, out, keep_waiting()));
+}
+
+std::string Connection::provider() {
+  const std::lock_guard lock(data_mutex_);
+  return data_ ? data_->provider() : std::string();
+}
+
 Result<void> Connection::store(std::uint32_t segment, std::uint64_t offset, std::span<const std::byte> bytes) {
   RETURN_IF_ERROR(open_data(true));
   const std::lock_guard lock(data_mutex_);

@@ -86,6 +86,10 @@ Result<NextStep> Reader::Impl::take_event(Message message, std::uint64_t generat
       return fail(ErrorCode::protocol, "the server delivered a step without saying which", link->where());
     const wire::StepSummary& summary = *event.step()->summary();
     auto pin = link->delivered(summary.step(), summary.epoch(), event.step()->pinned(), generation);
+    if (link->is_remote()) {
+      ASSIGN_OR_RETURN(auto carried, client::CarriedStep::of(*event.step()));
+      if (carried) pin->carry(std::move(carried));
+    }
     auto state = client::StepState::load(std::move(pin), *event.step());
     // A server that came back while metadata was read from it does not know that it has given the step, and gives it
     // again.

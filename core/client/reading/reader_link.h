@@ -16,6 +16,7 @@
 #include "client/connection/connection.h"
 #include "client/connection/connection_guard.h"
 #include "client/connection/opening_process.h"
+#include "client/reading/carried_step.h"
 #include "client/segments/segment_cache.h"
 
 namespace forebay::client {
@@ -34,12 +35,17 @@ class Pin {
   bool pinned() const noexcept { return pinned_; }
   /// step_gone once a server that was restarted could not keep the pin. A remote step is asked for after each read.
   Result<void> check() const;
-  /// step_gone unless what was read up to now is the step's: asks the server where the step is not pinned, or remote.
+  /// step_gone unless what was read up to now is the step's: asks the server where the step is not pinned, or remote
+  /// and not carried.
   Result<void> check_after_read() const;
   /// The server holds nothing under this name: it is not told when the handle goes.
   void disown() noexcept { lost_ = true; }
   /// A segment that the step lies in. step_gone where the stream has left it since.
   Result<std::shared_ptr<Segment>> segment(std::uint32_t number) const;
+  /// A delivery brought all bytes of the step along.
+  void carry(std::shared_ptr<const CarriedStep> bytes);
+  /// Those bytes; null if none did.
+  std::shared_ptr<const CarriedStep> carried() const;
   ReaderLink& link() const noexcept { return *link_; }
   std::uint64_t step() const noexcept { return step_; }
   std::uint32_t epoch() const noexcept { return epoch_; }
@@ -52,6 +58,8 @@ class Pin {
   const std::uint32_t epoch_;
   const bool pinned_;
   std::atomic<bool> lost_ = false;
+  mutable std::mutex carried_mutex_;
+  std::shared_ptr<const CarriedStep> carried_;  // guarded by carried_mutex_
   // Guarded by the link's mutex:
   std::uint64_t generation_ = 0;  ///< of the connection that knows of it
   std::uint32_t deliveries_ = 0;  ///< releases that the server expects

@@ -12,6 +12,7 @@ tl::unexpected<Error> not_here() {
 
 Result<void> RemoteStepFile::read_at(std::uint64_t offset, std::span<std::byte> bytes) const {
   if (bytes.empty()) return {};
+  if (const auto carried = pin_.carried()) return carried->read(segment_, member_, offset, bytes);
   const wire::Extent extent(segment_, member_, 0, offset, bytes.size());
   return pin_.link().fetch(pin_, {&extent, 1}, bytes);
 }

@@ -135,8 +135,8 @@ std::shared_ptr<Segment> SegmentCache::find(std::uint32_t number) const {
   const auto member = layout_.member_of(number);
   if (!remote_file_ || !member) return nullptr;
   return segments_
-      .insert_or_assign(
-          number, std::make_shared<Segment>(number, *member, remote_file_(number), remote_segment_bytes_, nullptr))
+      .insert_or_assign(number, std::make_shared<Segment>(number, *member, remote_file_(number, *member),
+                                                          remote_segment_bytes_, nullptr))
       .first->second;
 }
 

@@ -85,7 +85,7 @@ class SegmentCache {
   void set_layout(SegmentLayout layout);
   /// Segments of a server on another node, of `segment_bytes` each: `file` is asked for what is not here yet, and no
   /// descriptor is ever taken over.
-  using RemoteFile = std::function<std::unique_ptr<File>(std::uint32_t segment)>;
+  using RemoteFile = std::function<std::unique_ptr<File>(std::uint32_t segment, std::uint16_t member)>;
   void set_remote(std::uint64_t segment_bytes, RemoteFile file);
   /// Takes over descriptors that came for `numbers`, in that order. protocol if there are fewer or more of them.
   Result<void> add(const flatbuffers::Vector<std::uint32_t>* numbers, std::vector<Descriptor> descriptors);

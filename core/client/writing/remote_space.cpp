@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/return_error.h"
+#include "protocol/carried_bytes.h"
 
 namespace forebay::client {
 namespace {
@@ -25,16 +26,41 @@ void RemoteSpace::use(std::shared_ptr<Connection> connection) {
   connection_ = std::move(connection);
 }
 
-Result<void> RemoteSpace::write(std::uint32_t segment, std::uint64_t offset, std::span<const std::byte> bytes) {
+Result<void> RemoteSpace::write(std::uint32_t segment, std::uint16_t member, std::uint64_t offset,
+                                std::span<const std::byte> bytes) {
   if (lost_) return fail(*lost_);
+  if (!unfinished_ && kept_bytes_.size() + bytes.size() <= protocol::carried_bytes_max) {
+    const auto* begin = reinterpret_cast<const std::uint8_t*>(bytes.data());
+    kept_bytes_.insert(kept_bytes_.end(), begin, begin + bytes.size());
+    kept_places_.emplace_back(segment, member, 0, offset, bytes.size());
+    return {};
+  }
+  RETURN_IF_ERROR(send_kept());
+  return store(segment, offset, bytes);
+}
+
+Result<void> RemoteSpace::send_kept() {
+  std::span<const std::byte> rest = std::as_bytes(std::span(kept_bytes_));
+  for (const wire::Extent& place : kept_places_) {
+    RETURN_IF_ERROR(store(place.segment(), place.offset(), rest.first(place.length())));
+    rest = rest.subspan(place.length());
+  }
+  kept_places_.clear();
+  kept_bytes_.clear();
+  return {};
+}
+
+Result<void> RemoteSpace::store(std::uint32_t segment, std::uint64_t offset, std::span<const std::byte> bytes) {
   unfinished_ = true;
   auto stored = connection_->store(segment, offset, bytes);
   if (!stored) lost_ = stored.error();
   return stored;
 }
 
-Result<void> RemoteSpace::finish() {
+Result<void> RemoteSpace::finish(wire::PartT& part) {
   if (lost_) return fail(*lost_);
+  part.carried = kept_places_;
+  part.bytes = kept_bytes_;
   if (!unfinished_) return {};
   auto finished = connection_->finish_stores();
   unfinished_ = false;
@@ -46,7 +72,7 @@ Result<void> RemoteSpaceFile::read_at(std::uint64_t, std::span<std::byte>) const
   return not_here();
 }
 Result<void> RemoteSpaceFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes) {
-  return space_->write(segment_, offset, bytes);
+  return space_->write(segment_, member_, offset, bytes);
 }
 Result<void> RemoteSpaceFile::allocate(std::uint64_t) {
   return not_here();

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a rank's blocks reach a server on another node: what is written to a granted place is sent there, and a step's
-// part is told only when all of it is written.
+// part is told only when all of it is written. All bytes of a small step are kept, and travel with its part.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "base/device.h"
 #include "client/connection/connection.h"
@@ -21,13 +22,22 @@ class RemoteSpace {
   void begin_step() noexcept {
     lost_.reset();
     unfinished_ = false;
+    kept_places_.clear();
+    kept_bytes_.clear();
   }
-  Result<void> write(std::uint32_t segment, std::uint64_t offset, std::span<const std::byte> bytes);
-  /// The server has all that was written since the step began, or this is the reason why not.
-  Result<void> finish();
+  Result<void> write(std::uint32_t segment, std::uint16_t member, std::uint64_t offset,
+                     std::span<const std::byte> bytes);
+  /// The server has all that was written since the step began, but for what the part is to carry, which it gets here.
+  /// Else this is the reason why not.
+  Result<void> finish(wire::PartT& part);
 
  private:
+  Result<void> store(std::uint32_t segment, std::uint64_t offset, std::span<const std::byte> bytes);
+  Result<void> send_kept();
+
   std::shared_ptr<Connection> connection_;
+  std::vector<wire::Extent> kept_places_;  // of bytes of the open step that were not sent
+  std::vector<std::uint8_t> kept_bytes_;   // theirs, one behind another; at most protocol::carried_bytes_max
   bool unfinished_ = false;
   std::optional<Error> lost_;  // bytes of the open step
 };
@@ -35,8 +45,8 @@ class RemoteSpace {
 /// One segment of it.
 class RemoteSpaceFile final : public File {
  public:
-  RemoteSpaceFile(std::shared_ptr<RemoteSpace> space, std::uint32_t segment) noexcept
-      : space_(std::move(space)), segment_(segment) {}
+  RemoteSpaceFile(std::shared_ptr<RemoteSpace> space, std::uint32_t segment, std::uint16_t member) noexcept
+      : space_(std::move(space)), segment_(segment), member_(member) {}
 
   Result<void> read_at(std::uint64_t offset, std::span<std::byte> bytes) const override;
   Result<void> write_at(std::uint64_t offset, std::span<const std::byte> bytes) override;
@@ -49,6 +59,7 @@ class RemoteSpaceFile final : public File {
  private:
   const std::shared_ptr<RemoteSpace> space_;
   const std::uint32_t segment_;
+  const std::uint16_t member_;
 };
 
 }  // namespace forebay::client

@@ -69,8 +69,8 @@ void Writer::Impl::give_up() noexcept {
 
 void Writer::Impl::write_remotely(std::uint64_t segment_bytes) {
   remote = std::make_shared<client::RemoteSpace>();
-  segments.set_remote(segment_bytes, [space = remote](std::uint32_t segment) {
-    return std::make_unique<client::RemoteSpaceFile>(space, segment);
+  segments.set_remote(segment_bytes, [space = remote](std::uint32_t segment, std::uint16_t member) {
+    return std::make_unique<client::RemoteSpaceFile>(space, segment, member);
   });
 }
 

@@ -157,14 +157,14 @@ Result<void> Writer::Impl::complete_part() {
   RETURN_IF_ERROR(take_space(encoded.size(), encoded.size() > small_metadata_bytes_max));
   Result<void> written = blocks.write_bytes(encoded, pieces);
   if (written) written = blocks.flush();
-  if (written && remote) written = remote->finish();
+  part = {};
+  if (written && remote) written = remote->finish(part);
   if (!written) {
     step_error = written.error();
     return written;
   }
   space.trim();
 
-  part = {};
   part.step = step;
   part.metadata_bytes = encoded.size();
   part.metadata_crc = crc32c(encoded);

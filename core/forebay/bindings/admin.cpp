@@ -24,6 +24,10 @@ class PythonAdmin {
     return dict_of(handle_.call([](Admin& admin) { return admin.server(); }));
   }
 
+  nb::dict ping(std::uint32_t requests, std::uint64_t bytes) {
+    return dict_of(handle_.call([&](Admin& admin) { return admin.ping(requests, bytes); }));
+  }
+
   nb::dict create_reservation(std::string name, std::uint64_t capacity_bytes, std::uint64_t files_bytes,
                               const std::string& lifetime, const std::string& access_mode,
                               const std::string& reservation_type, std::optional<std::uint32_t> owner_uid,
@@ -147,6 +151,7 @@ nb::dict record_fields() {
   add("Share", Share{});
   add("ReservationInfo", ReservationInfo{});
   add("ServerInfo", ServerInfo{});
+  add("PingInfo", PingInfo{});
   add("Finding", Finding{});
   return records;
 }
@@ -160,6 +165,7 @@ void bind_admin(nb::module_& module) {
       .def_static("connect", &connect, "server"_a, "reconnect_timeout_ms"_a)
       .def("close", &PythonAdmin::close)
       .def("server", &PythonAdmin::server)
+      .def("ping", &PythonAdmin::ping, "requests"_a, "size_bytes"_a)
       .def("create_reservation", &PythonAdmin::create_reservation, "name"_a, "capacity_bytes"_a, "files_bytes"_a,
            "lifetime"_a, "access_mode"_a, "reservation_type"_a, "owner_uid"_a.none(), "owner_gid"_a.none())
       .def("destroy_reservation", &PythonAdmin::destroy_reservation, "name"_a, "force"_a)

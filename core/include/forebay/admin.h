@@ -161,6 +161,25 @@ struct Finding {
   }
 };
 
+/// How a client reaches its server, and how fast.
+struct PingInfo {
+  std::string transport;                          ///< of bytes of steps: "local", "tcp" or "fabric"
+  std::string provider;                           ///< libfabric's; empty: not by libfabric
+  std::uint64_t latency_ns = 0;                   ///< of a request and its answer: the median of several
+  std::uint64_t latency_least_ns = 0;             ///< of the fastest of them
+  std::optional<std::uint64_t> bytes_per_second;  ///< from the server by the data path; none on the server's own node
+
+  /// See StepSummary::each_field.
+  template <class Visit, class... Records>
+  static void each_field(Visit&& visit, Records&... records) {
+    visit("transport", records.transport...);
+    visit("provider", records.provider...);
+    visit("latency_ns", records.latency_ns...);
+    visit("latency_least_ns", records.latency_least_ns...);
+    visit("bytes_per_second", records.bytes_per_second...);
+  }
+};
+
 class Admin {
  public:
   /// Connects to the instance's server (forebay/address.h). `socket_path` empty: server_socket(). A server that is
@@ -175,6 +194,9 @@ class Admin {
   Admin& operator=(const Admin&) = delete;
 
   Result<ServerInfo> server();
+  /// Measures the way to the server with `requests` small requests (at least 1) and, on another node, `bytes` by the
+  /// data path, which are of no step. Any token will do.
+  Result<PingInfo> ping(std::uint32_t requests, std::uint64_t bytes);
 
   /// Idempotent: creating the same reservation again (same owner, capacity, kinds) returns it; a different one is
   /// already_exists.

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "fabric/handshake.h"
 #include "fabric/tcp_client_path.h"
+#include "protocol/carried_bytes.h"
 #include "tests/support/message_types.h"
 #include "tests/unit/server/server_fixture.h"
 
@@ -301,6 +302,128 @@ TEST_F(RemoteTest, a_writer_writes_where_it_was_granted_space_and_nowhere_else) 
   auto late = data_path(client, true);
   (void)late.write(space.segment(), space.offset(), bytes, wait_on);
   EXPECT_FALSE(late.finish_writes(wait_on));
+  expect_alive();
+}
+
+TEST_F(RemoteTest, a_small_step_travels_with_its_description) {
+  RawClient local = writer();
+  write_step(local, 0);
+  RawClient client = admitted(fabric::right_read);
+  EXPECT_EQ(client.call(MessageType::reader_open, reader_open()).type, MessageType::reader_opened);
+  const auto event = wait_step(client);
+  ASSERT_TRUE(event->step);
+  const auto pieces = protocol::carried_pieces(event->step->carried, event->step->bytes);
+  ASSERT_TRUE(pieces);
+  EXPECT_EQ(event->step->bytes.size(), event->step->summary->size_bytes());
+  // The same bytes as those that the data path brings.
+  auto path = data_path(client, false);
+  wire::BytesGetT wish;
+  wish.key = std::make_unique<wire::StepKey>(0, 1, 0);
+  for (const protocol::CarriedPiece& piece : *pieces) {
+    ++wish.ticket;
+    wish.extents = {piece.place};
+    client.send(MessageType::bytes_get, wish);
+    std::vector<std::byte> out(piece.bytes.size());
+    EXPECT_TRUE(path.receive(wish.ticket, out, wait_on));
+    EXPECT_TRUE(std::ranges::equal(out, piece.bytes));
+  }
+  // A local reader reads the file itself.
+  RawClient here = connect();
+  EXPECT_EQ(here.call(MessageType::reader_open, reader_open()).type, MessageType::reader_opened);
+  EXPECT_TRUE(wait_step(here)->step->bytes.empty());
+}
+
+TEST_F(RemoteTest, a_large_step_does_not_travel_with_its_description) {
+  RawClient client = admitted(fabric::right_read | fabric::right_write);
+  EXPECT_EQ(client.call(MessageType::writer_open, writer_open()).type, MessageType::writer_opened);
+  wire::SpaceRequestT request;
+  request.bytes = protocol::carried_bytes_max + 4096;
+  const auto granted = RawClient::unpack<wire::SpaceGranted>(client.call(MessageType::space_request, request));
+  wire::PartT part;
+  part.extents = granted->extents;
+  part.metadata.emplace_back(granted->extents.front().segment(), 0, 0, granted->extents.front().offset(), 64);
+  part.metadata_bytes = 64;
+  EXPECT_EQ(client.call(MessageType::part, part).type, MessageType::committed);
+  RawClient reader = admitted(fabric::right_read);
+  EXPECT_EQ(reader.call(MessageType::reader_open, reader_open()).type, MessageType::reader_opened);
+  const auto event = wait_step(reader);
+  ASSERT_TRUE(event->step);
+  EXPECT_TRUE(event->step->bytes.empty());
+  EXPECT_TRUE(event->step->carried.empty());
+}
+
+TEST_F(RemoteTest, a_part_carries_bytes_for_its_own_space_and_no_other) {
+  RawClient client = admitted(fabric::right_write);
+  EXPECT_EQ(client.call(MessageType::writer_open, writer_open()).type, MessageType::writer_opened);
+  wire::SpaceRequestT request;
+  request.bytes = 8192;
+  const auto granted = RawClient::unpack<wire::SpaceGranted>(client.call(MessageType::space_request, request));
+  ASSERT_FALSE(granted->extents.empty());
+  const wire::Extent space(granted->extents.front().segment(), 0, 0, granted->extents.front().offset(), 4096);
+  wire::PartT good;
+  good.extents = {space};
+  good.metadata.emplace_back(space.segment(), 0, 0, space.offset(), 64);
+  good.metadata_bytes = 64;
+  good.carried = {space};
+  good.bytes.assign(4096, 7);
+  const auto refused = [&](const std::vector<wire::Extent>& carried, std::size_t bytes) {
+    wire::PartT part = good;
+    part.carried = carried;
+    part.bytes.assign(bytes, 9);
+    return RawClient::failure(client.call(MessageType::part, part));
+  };
+  const std::uint64_t last = std::numeric_limits<std::uint64_t>::max();
+  EXPECT_EQ(refused({space}, 4095), ErrorCode::protocol);
+  EXPECT_EQ(refused({space}, 4097), ErrorCode::protocol);
+  EXPECT_EQ(refused({}, 1), ErrorCode::protocol);
+  EXPECT_EQ(refused({space}, 0), ErrorCode::protocol);
+  // Granted, but not the part's.
+  EXPECT_EQ(refused({{space.segment(), 0, 0, space.offset() + 4096, 4096}}, 4096), ErrorCode::protocol);
+  EXPECT_EQ(refused({{space.segment() + 1, 0, 0, space.offset(), 4096}}, 4096), ErrorCode::protocol);
+  EXPECT_EQ(refused({{space.segment(), 1, 0, space.offset(), 4096}}, 4096), ErrorCode::protocol);
+  EXPECT_EQ(refused({{space.segment(), 0, 0, last - 8, 4096}}, 4096), ErrorCode::protocol);
+  const std::vector<wire::Extent> often(protocol::carried_bytes_max / 4096 + 1, space);
+  EXPECT_EQ(refused(often, often.size() * 4096), ErrorCode::protocol);
+  EXPECT_EQ(client.call(MessageType::part, good).type, MessageType::committed);
+  // Sent again, as after a restart, it changes nothing.
+  wire::PartT again = good;
+  again.bytes.assign(4096, 8);
+  EXPECT_EQ(client.call(MessageType::part, again).type, MessageType::committed);
+  RawClient reader = admitted(fabric::right_read);
+  EXPECT_EQ(reader.call(MessageType::reader_open, reader_open()).type, MessageType::reader_opened);
+  const auto event = wait_step(reader);
+  ASSERT_TRUE(event->step);
+  EXPECT_EQ(event->step->bytes, good.bytes);
+  expect_alive();
+}
+
+TEST_F(RemoteTest, a_rank_of_the_servers_node_sends_no_bytes_with_its_part) {
+  RawClient local = writer();
+  wire::PartT part;
+  part.carried.emplace_back(0, 0, 0, 0, 64);
+  part.bytes.assign(64, 7);
+  EXPECT_EQ(RawClient::failure(local.call(MessageType::part, part)), ErrorCode::protocol);
+}
+
+TEST_F(RemoteTest, a_probe_brings_bytes_to_whoever_has_a_token) {
+  RawClient client = admitted(fabric::right_write);
+  auto path = data_path(client, false);
+  wire::ProbeGetT probe;
+  probe.ticket = 5;
+  probe.bytes = 3 * mib + 1;
+  client.send(MessageType::probe_get, probe);
+  std::vector<std::byte> out(probe.bytes, std::byte{1});
+  EXPECT_TRUE(path.receive(5, out, wait_on));
+  EXPECT_TRUE(std::ranges::all_of(out, [](std::byte one) { return one == std::byte{0}; }));
+  // The path is open to it, the bytes of steps are not.
+  EXPECT_EQ(RawClient::failure(client.call(MessageType::bytes_get, wire::BytesGetT())), ErrorCode::permission_denied);
+  probe.bytes = std::numeric_limits<std::uint64_t>::max();
+  client.send(MessageType::probe_get, probe);
+  EXPECT_TRUE(client.ended());
+  RawClient pathless = admitted(fabric::right_read);
+  probe.bytes = 1;
+  pathless.send(MessageType::probe_get, probe);
+  EXPECT_TRUE(pathless.ended());
   expect_alive();
 }
 

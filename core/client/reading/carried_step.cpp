@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/reading/carried_step.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "base/return_error.h"
+
+namespace forebay::client {
+
+Result<std::shared_ptr<const CarriedStep>> CarriedStep::of(const wire::StepDescriptor& step) {
+  if (step.bytes() == nullptr || step.bytes()->size() == 0) return std::shared_ptr<const CarriedStep>();
+  std::vector<wire::Extent> places;
+  if (step.carried() != nullptr) {
+    for (const wire::Extent* place : *step.carried()) places.push_back(*place);
+  }
+  std::shared_ptr<CarriedStep> carried(new CarriedStep);
+  carried->bytes_.assign(step.bytes()->begin(), step.bytes()->end());
+  ASSIGN_OR_RETURN(carried->pieces_, protocol::carried_pieces(places, carried->bytes_));
+  return std::shared_ptr<const CarriedStep>(std::move(carried));
+}
+
+Result<void> CarriedStep::read(std::uint32_t segment, std::uint16_t member, std::uint64_t offset,
+                               std::span<std::byte> out) const {
+  while (!out.empty()) {
+    const auto piece = std::ranges::find_if(pieces_, [&](const protocol::CarriedPiece& candidate) {
+      const wire::Extent& place = candidate.place;
+      return place.segment() == segment && place.member() == member && place.offset() <= offset &&
+             offset - place.offset() < place.length();
+    });
+    if (piece == pieces_.end()) {
+      return fail(ErrorCode::corrupt, "the step refers to bytes outside of its space",
+                  "segment " + std::to_string(segment) + " @ " + std::to_string(offset));
+    }
+    const auto from = piece->bytes.subspan(offset - piece->place.offset());
+    const std::size_t bytes = std::min(from.size(), out.size());
+    std::memcpy(out.data(), from.data(), bytes);
+    out = out.subspan(bytes);
+    offset += bytes;
+  }
+  return {};
+}
+
+}  // namespace forebay::client

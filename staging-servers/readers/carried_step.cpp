@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "readers/carried_step.h"
+
+#include <sys/uio.h>
+
+#include <cerrno>
+#include <memory>
+#include <span>
+
+#include "protocol/carried_bytes.h"
+
+namespace forebay::server {
+namespace {
+
+/// False if the bytes are not in memory or cannot be read: the event loop waits for no disk.
+bool read_at_once(const File& file, std::uint64_t offset, std::span<std::byte> out) {
+  if (file.descriptor() < 0) return file.read_at(offset, out).has_value();  // a test's device, which has no cache
+  iovec part{out.data(), out.size()};
+  const ssize_t count = ::preadv2(file.descriptor(), &part, 1, static_cast<off_t>(offset), RWF_NOWAIT);
+  // A file system that cannot tell: these few bytes were written a moment ago, as a rule.
+  if (count < 0 && errno == EOPNOTSUPP) return file.read_at(offset, out).has_value();
+  return count == static_cast<ssize_t>(out.size());
+}
+
+}  // namespace
+
+void carry(const Segments& segments, const journal::StepCommittedT& step, wire::StepDescriptorT& description) {
+  if (step.size_bytes == 0 || step.size_bytes > protocol::carried_bytes_max || !segments.check_stays()) return;
+  std::vector<wire::Extent> places;
+  std::vector<std::uint8_t> bytes(step.size_bytes);
+  std::span<std::byte> rest = std::as_writable_bytes(std::span(bytes));
+  std::unique_ptr<File> file;
+  std::uint32_t opened = 0;
+  for (const auto& part : step.parts) {
+    for (const journal::Extent& extent : part->extents) {
+      if (!file || opened != extent.segment()) {
+        auto next = segments.open_file(extent.segment(), OpenMode::read);
+        if (!next) return;
+        file = std::move(*next);
+        opened = extent.segment();
+      }
+      if (extent.length() > rest.size() || !read_at_once(*file, extent.offset(), rest.first(extent.length()))) return;
+      rest = rest.subspan(extent.length());
+      places.emplace_back(extent.segment(), extent.member(), 0, extent.offset(), extent.length());
+    }
+  }
+  if (!rest.empty()) return;
+  description.carried = std::move(places);
+  description.bytes = std::move(bytes);
+}
+
+}  // namespace forebay::server
