@@ -74,6 +74,13 @@ const Parameter own_parameters[] = {
        s.attributes_each_step = parse_choice<bool>(text, {{"each-step", true}, {"first-step", false}});
      }},
 
+    {"StageOutRule", "rules", "", "writer",
+     "Steps that the manager copies out while they are written, as the user of rank 0: `every=10 "
+     "destination=/project/steps format=bp5`, as in `forebay create --stage-out` without `stream=`. Several rules are "
+     "separated by semicolons. Rank 0 runs where the server runs. `forebay stages` shows the stages; they continue "
+     "when the program has ended.",
+     [](Settings& s, const std::string& text) { s.stage_out_rule = text; }},
+
     {"Consumer", "name", "", "reader",
      "Reads under this name. The server keeps the position, which moves on with every EndStep; the next reader of that "
      "name begins there. A reader without a name leaves no trace.",

@@ -38,6 +38,7 @@ struct Settings {
   AccessMode access = AccessMode::automatic;
   bool own_output = false;                    ///< one IO may read a stream that it writes
   bool variable_facts = true;                 ///< see variable_facts.h
+  std::optional<std::string> stage_out_rule;  ///< what the manager copies out while the stream is written
   bool attributes_each_step = true;           ///< false: only those of the first EndStep
   WriterOptions writer;                       ///< all but mode, rank, ranks and group
   std::optional<Retention> retention_if_new;  ///< where no retention is given and the stream is created or replaced

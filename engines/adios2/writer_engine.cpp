@@ -16,6 +16,7 @@
 #include <forebay/admin.h>
 
 #include "errors.h"
+#include "manager_call.h"
 #include "open_context.h"
 #include "python_gil.h"
 #include "variable_selection.h"
@@ -79,6 +80,20 @@ void resolve_append_after(const Settings& settings, const Address& address, Writ
   }
 }
 
+// The rule that rank 0 passes on to the manager; none on other ranks.
+std::optional<StageOutRule> stage_out_rule(const Settings& settings, const Address& address,
+                                           const WriterOptions& options) {
+  if (!settings.stage_out_rule || settings.stage_out_rule->empty() || options.rank != 0) return std::nullopt;
+  const std::string action = "passing on StageOutRule of stream " + address.path();
+  if (value_or_throw(ServerPlace::of(address, options.server), action).remote) {
+    throw std::invalid_argument("Forebay, " + action +
+                                ": the server is on another node, and its manager takes rules there only; use `forebay "
+                                "create --stage-out`, or `forebay stage-out --follow`, on that node");
+  }
+  const auto admin = admin_of(address, options, action);
+  return StageOutRule{value_or_throw(admin->server(), action).root, address.path(), *settings.stage_out_rule};
+}
+
 const char* environment(const char* variable) {
   return std::getenv(variable);
 }
@@ -127,7 +142,12 @@ WriterEngine::WriterEngine(adios2::IO io, const std::string& name, adios2::Mode 
   if (mode == adios2::Mode::Append || options.append_after) resolve_append_after(settings, address, options);
   replaces_ = options.mode == WriteMode::replace;
   if (settings.retention_if_new && begins_anew(address, options)) options.retention = settings.retention_if_new;
+  const auto rule = stage_out_rule(settings, address, options);
+  // Before anything is replaced.
+  if (rule) value_or_throw(check_stage_out(*rule, options.reconnect_timeout_ms), action);
   writer_ = value_or_throw(Writer::open(address, options), action);
+  // Not before: the stage of a stream that is replaced would end with the old one.
+  if (rule) value_or_throw(begin_stage_out(*rule, options.reconnect_timeout_ms), action);
   if (!replaces_ && options.rank == 0 && !writer_->interruption().empty())
     std::cerr << "Forebay: stream " + path_ +
                      " continues; the group that wrote it before was interrupted: " + writer_->interruption() + "\n";

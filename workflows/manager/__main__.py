@@ -37,6 +37,7 @@ from forebay.workflows.manager.drain_routes import build_drain_router
 from forebay.workflows.manager.peer import PeerProtocol
 from forebay.workflows.manager.pool_settings import PoolSettings
 from forebay.workflows.manager.reservations import Reservations
+from forebay.workflows.manager.rule_routes import build_rule_router
 from forebay.workflows.manager.server_link import ServerLink
 from forebay.workflows.manager.slow_calls import SlowCalls
 from forebay.workflows.manager.supervisor import StageSupervisor
@@ -124,6 +125,7 @@ async def _serve(instance: Instance, listener: socket.socket, ready_fd: int | No
     why = Why(database)
     settings.app.include_router(build_attachment_router(attachments, why))
     settings.app.include_router(build_drain_router(reservations.pools, changed))
+    settings.app.include_router(build_rule_router(database, supervisor))
     slurm = _serve_slurm(settings.app, database, link, supervisor, reservations, attachments, slow_calls, instance)
     if slurm is not None:
         why.of_waiting_job = WaitingJobs(database, slurm.settings.scontrol).tell

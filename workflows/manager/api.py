@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import pwd
 import time
 from collections.abc import Callable
 from dataclasses import asdict
@@ -17,14 +16,14 @@ from fastapi import FastAPI, Query, Request
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
-from forebay.errors import ErrorCode, ForebayError, InvalidArgumentError, NotFoundError, PermissionDeniedError
+from forebay.errors import ErrorCode, ForebayError, InvalidArgumentError, PermissionDeniedError
 from forebay.manager.jobs import job_from_json
 from forebay.near_names import near_names
 from forebay.sizes import parse_size
 from forebay.workflows.manager.database import Database, ReservationRow, StageRow
 from forebay.workflows.manager.in_use import refuse_if_in_use
 from forebay.workflows.manager.job_table import JobTable
-from forebay.workflows.manager.peer import CurrentPeer, Peer
+from forebay.workflows.manager.peer import CurrentPeer, check_may_stage
 from forebay.workflows.manager.pools import Place
 from forebay.workflows.manager.reservations import Reservations
 from forebay.workflows.manager.server_link import ServerLink
@@ -251,7 +250,7 @@ def build_api(
                 "the stage's description is too long; use ranges for steps, fewer variables, or several stages"
             )
         job = job_from_json(request.job)
-        _check_may_run(peer)
+        check_may_stage(peer)
         return await tell_whole(await supervisor.submit(job, peer.uid, peer.gid, request.umask))
 
     @api.get("/stages/{stage_id}")
@@ -287,19 +286,6 @@ def build_api(
         return {"destroyed": destroyed}
 
     return api
-
-
-def _check_may_run(peer: Peer) -> None:
-    """A stage runs as its user, which only a manager that runs as root can make happen for others."""
-    if peer.uid != os.geteuid() and os.geteuid() != 0:
-        raise PermissionDeniedError(
-            f"the manager runs as user {os.geteuid()} and cannot stage for user {peer.uid}; run the stage yourself: "
-            "python -m forebay.workflows.staging"
-        )
-    try:
-        pwd.getpwuid(peer.uid)
-    except KeyError:
-        raise NotFoundError(f"user {peer.uid} has no account on this machine") from None
 
 
 def _tell(row: StageRow, version_number: int) -> dict[str, Any]:

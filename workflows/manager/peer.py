@@ -15,9 +15,9 @@ from typing import Annotated, Any
 from fastapi import Depends, Request
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from forebay.errors import PermissionDeniedError
+from forebay.errors import NotFoundError, PermissionDeniedError
 
-__all__ = ["CurrentPeer", "Peer", "PeerProtocol"]
+__all__ = ["CurrentPeer", "Peer", "PeerProtocol", "check_may_stage"]
 
 _CREDENTIALS = struct.Struct("iII")
 _SO_PEERGROUPS = 59  # Linux's; the module socket has no name for it
@@ -42,6 +42,19 @@ class Peer:
         """PermissionDeniedError unless the peer is that user or an administrator."""
         if self.uid != uid and not self.is_administrator:
             raise PermissionDeniedError(f"{what} belongs to user {uid}, and you are user {self.uid}; ask them")
+
+
+def check_may_stage(peer: Peer) -> None:
+    """A stage runs as its user, which only a manager that runs as root can make happen for others."""
+    if peer.uid != os.geteuid() and os.geteuid() != 0:
+        raise PermissionDeniedError(
+            f"the manager runs as user {os.geteuid()} and cannot stage for user {peer.uid}; run the stage yourself: "
+            "python -m forebay.workflows.staging"
+        )
+    try:
+        pwd.getpwuid(peer.uid)
+    except KeyError:
+        raise NotFoundError(f"user {peer.uid} has no account on this machine") from None
 
 
 class PeerProtocol(H11Protocol):

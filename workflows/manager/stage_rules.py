@@ -16,8 +16,13 @@ __all__ = ["begin_stages", "stage_of_rule"]
 _OVER = ("failed", "cancelled")
 
 
-def stage_of_rule(reservation: str, text: str) -> StepsJob:
+def stage_of_rule(reservation: str, text: str, *, folder: str | None = None) -> StepsJob:
     """The stage that `stream=flow every=10 destination=DIR` asks for: until the stream ends.
+
+    Parameters
+    ----------
+    folder : str, optional
+        Where a relative destination lies; not given: this process's.
 
     Raises
     ------
@@ -26,7 +31,7 @@ def stage_of_rule(reservation: str, text: str) -> StepsJob:
     """
     place, equals, directory = text.partition("destination=")
     if equals and not directory.startswith(("/", "%")):
-        text = f"{place}destination={os.path.abspath('.')}/{directory}"
+        text = f"{place}destination={folder or os.path.abspath('.')}/{directory}"
     rule = parse_stream_stage(text)
     of, slash, _ = rule.stream.partition("/")
     if slash and of != reservation:

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "manager_call.h"
+
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <string_view>
+#include <thread>
+
+namespace forebay::engine {
+namespace {
+
+constexpr std::size_t answer_bytes_max = std::size_t{1} << 20;
+constexpr std::chrono::seconds answer_seconds_max{60};
+constexpr std::chrono::milliseconds retry_interval{200};
+
+std::string encoded(std::string_view text) {
+  static constexpr char digits[] = "0123456789ABCDEF";
+  std::string result;
+  for (const char c : text) {
+    if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_') {
+      result += c;
+    } else {
+      const auto byte = static_cast<unsigned char>(c);
+      result += '%';
+      result += digits[byte >> 4];
+      result += digits[byte & 15];
+    }
+  }
+  return result;
+}
+
+// As umask(2) would say it, which can only be asked by changing it.
+std::string own_umask() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("Umask:")) return line.substr(line.find_first_of("01234567"));
+  }
+  return "0022";
+}
+
+class Socket {
+ public:
+  explicit Socket(int descriptor) : descriptor_(descriptor) {}
+  ~Socket() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+  Socket(const Socket&) = delete;
+  Socket& operator=(const Socket&) = delete;
+  int get() const { return descriptor_; }
+
+ private:
+  const int descriptor_;
+};
+
+// The whole answer; nothing if the manager is not there.
+std::optional<std::string> asked(const std::string& root, const std::string& request) {
+  std::ifstream file(root + "/manager-endpoint");
+  std::string path;
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (!std::getline(file, path) || path.size() >= sizeof address.sun_path) return std::nullopt;
+  std::memcpy(address.sun_path, path.data(), path.size());
+  const Socket socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (socket.get() < 0) return std::nullopt;
+  const timeval limit{answer_seconds_max.count(), 0};
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) return std::nullopt;
+  for (std::string_view left = request; !left.empty();) {
+    const ssize_t count = ::send(socket.get(), left.data(), left.size(), MSG_NOSIGNAL);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return std::nullopt;
+    left.remove_prefix(static_cast<std::size_t>(count));
+  }
+  std::string answer;
+  std::array<char, 4096> buffer{};
+  while (answer.size() < answer_bytes_max) {
+    const ssize_t count = ::recv(socket.get(), buffer.data(), buffer.size(), 0);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return std::nullopt;
+    if (count == 0) return answer;
+    answer.append(buffer.data(), static_cast<std::size_t>(count));
+  }
+  return std::nullopt;
+}
+
+Result<void> understood(const std::string& answer, const std::string& where) {
+  const std::size_t head = answer.find("\r\n\r\n");
+  // "HTTP/1.1 200 OK"
+  const std::size_t status = answer.find(' ');
+  if (head == std::string::npos || status > head)
+    return fail(ErrorCode::protocol, "the manager's answer is not whole", where);
+  if (answer[status + 1] == '2') return {};
+  return fail(ErrorCode::invalid_argument, answer.substr(head + 4), where);
+}
+
+Result<void> call(const StageOutRule& rule, std::int64_t wait_ms, bool only_check) {
+  std::error_code error;
+  const std::string request = "POST /stage-rules?stream=" + encoded(rule.stream) + "&rules=" + encoded(rule.rules) +
+                              "&folder=" + encoded(std::filesystem::current_path(error).string()) +
+                              "&umask=" + own_umask() + (only_check ? "&check=true" : "") +
+                              " HTTP/1.1\r\nHost: manager\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
+  const std::string where = "StageOutRule of " + rule.stream;
+  const auto begin = std::chrono::steady_clock::now();
+  while (true) {
+    if (const auto answer = asked(rule.root, request)) return understood(*answer, where);
+    if (wait_ms >= 0 && std::chrono::steady_clock::now() - begin >= std::chrono::milliseconds{wait_ms}) {
+      return fail(ErrorCode::disconnected,
+                  "the manager of " + rule.root + " cannot be reached; start it with `forebay up`", where);
+    }
+    std::this_thread::sleep_for(retry_interval);
+  }
+}
+
+}  // namespace
+
+Result<void> check_stage_out(const StageOutRule& rule, std::int64_t wait_ms) {
+  return call(rule, wait_ms, true);
+}
+
+Result<void> begin_stage_out(const StageOutRule& rule, std::int64_t wait_ms) {
+  return call(rule, wait_ms, false);
+}
+
+}  // namespace forebay::engine
