@@ -11,9 +11,10 @@
 namespace forebay::client {
 namespace {
 
-// Idle mappings are kept up to this many times the bytes that a step allocates: the steps that a short retention keeps,
-// the open one, and one to spare.
-constexpr std::uint64_t idle_steps_max = 4;
+// Idle mappings are kept up to this many times the bytes that a step allocates: as many steps as a short retention and
+// its consumers keep, the open one, and some to spare. Space comes round in turn, so with fewer than go round none
+// would be found again. They cost addresses; the pages are the segment's.
+constexpr std::uint64_t idle_steps_max = 12;
 // And so many of them: they are looked through for each block, and the kernel's number of mappings is limited.
 constexpr std::size_t idle_mappings_max = 256;
 

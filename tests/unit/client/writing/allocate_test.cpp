@@ -111,6 +111,25 @@ TEST_F(Allocate, space_comes_round_to_the_same_memory_unless_it_is_held) {
   EXPECT_LT(places.size(), 20U) << "memory is mapped anew for each step";
 }
 
+TEST_F(Allocate, memory_of_all_steps_that_retention_keeps_comes_round) {
+  WriterOptions options;
+  options.retention = Retention{.last = 8, .consumers = {}, .precious_every = 0};
+  auto writer = open_writer(options);
+  const Dimensions shape{4 * mib / 8};
+  const Dimensions zeros{0};
+  std::set<const void*> places;
+  for (int number = 0; number < 40; ++number) {
+    ASSERT_OK(writer->begin_step());
+    auto allocation = writer->allocate(whole<double>("T", shape, zeros));
+    ASSERT_OK(allocation);
+    places.insert(allocation->bytes.data());
+    allocation->owner.reset();
+    ASSERT_OK(writer->end_step());
+  }
+  EXPECT_GE(places.size(), 9U);
+  EXPECT_GE(mapped(), places.size()) << "memory is mapped anew for each step";
+}
+
 TEST_F(Allocate, memory_that_nobody_allocates_again_is_unmapped) {
   WriterOptions options;
   options.retention = Retention{.last = 1, .consumers = {}, .precious_every = 0};
