@@ -2,7 +2,7 @@
 """Which step to draw next while a stream runs: the newest, and those that were skipped when there is time.
 
 A thread follows the stream and only remembers. So a step is drawn as soon as the picture in hand is done, however many
-have committed meanwhile, and what is shown is never older than the drawing of two pictures takes.
+have committed meanwhile, and what is shown is at most two drawing times old.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ def render(
     """Render every step of a stream to images and a movie that can be watched while it grows, until the stream ends.
 
     DIR/latest.png is the newest picture. While a stream runs the newest step is drawn first, so that this picture is
-    never older than the drawing of two takes; skipped steps follow when there is time, and the movie has them in order.
+    at most two drawing times old; skipped steps follow when there is time, and the movie has them in order.
     Steps that a restart of the producer takes back are removed and rendered again. Started again, it continues where
     it stopped. A scene is a TOML file (docs/consumers/view.md).
     """

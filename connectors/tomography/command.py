@@ -32,7 +32,10 @@ def reconstruct_command(
         typer.Argument(metavar="RES/STREAM", help="The scan, for example beamline/tooth.", autocompletion=stream_names),
     ],
     out: Annotated[
-        Path, typer.Option("--out", metavar="DIR", help="Takes preview.png after each batch, slice_ROW.tif at the end.")
+        Path,
+        typer.Option(
+            "--out", metavar="DIR", help="Takes preview.png and each slice_ROW.tif, written anew after each batch."
+        ),
     ],
     rows: Annotated[
         str, typer.Option("--rows", metavar="ROW|FIRST:END", help="Detector rows; default: the middle one.")

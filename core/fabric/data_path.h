@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The two ends of a data path, which carries bytes of steps between a remote client and its server. The control
-// connection decides which bytes. There is one for TCP; one over libfabric may follow.
+// connection decides which bytes. One goes over TCP, one over libfabric.
 #pragma once
 
 #include <cstddef>

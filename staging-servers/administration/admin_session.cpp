@@ -29,11 +29,12 @@ std::optional<Error> loss_of(const std::vector<Stream*>& streams) {
     const auto precious =
         std::ranges::count_if(stream->state().steps, [](const auto& entry) { return entry.second.precious(); });
     if (precious > 0) {
-      return Error{ErrorCode::refused,
-                   fmt::format("{} precious steps are not staged out yet; stage them out (`forebay stage-out {} DEST "
-                               "--every N`), or force it",
-                               precious, stream->path()),
-                   where};
+      return Error{
+          ErrorCode::refused,
+          fmt::format("precious steps that are not staged out yet: {}; stage them out (`forebay stage-out {} DEST "
+                      "--every N`), or force it",
+                      precious, stream->path()),
+          where};
     }
   }
   return std::nullopt;

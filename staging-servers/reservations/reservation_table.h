@@ -38,7 +38,8 @@ class ReservationTable {
   /// It is destroyed: its clients are told.
   void forget(const std::string& name);
 
-  /// Names of reservations that are being created or destroyed right now, and what waits for the end of that.
+  /// Names of reservations that are being created, changed, shared or destroyed right now, and what waits for the end
+  /// of that.
   std::map<std::string, std::vector<std::function<void()>>> names_in_work;
   void end_work(const std::string& name);
   /// Bytes of creations in work, so that two at once do not overcommit the pool.

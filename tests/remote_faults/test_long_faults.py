@@ -21,7 +21,7 @@ from tests.support.staging_server import StagingServer
 pytestmark = [pytest.mark.timeout(400), pytest.mark.xdist_group("nodes")]
 
 TokenMaker = Callable[..., Path]
-#: README and docs/operations/remote.md say about 25 s.
+#: docs/operations/remote.md says about 25 s.
 _NOTICED_SECONDS_MAX = 60.0
 _READERS = 100
 

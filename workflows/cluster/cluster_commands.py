@@ -30,7 +30,7 @@ FolderOption = Annotated[
     typer.Option(
         "--folder",
         metavar="DIR",
-        help="Where the cluster lies. Default: $FOREBAY_CLUSTER, else forebay-cluster under $XDG_STATE_HOME.",
+        help="Folder of the cluster. Default: $FOREBAY_CLUSTER, else forebay-cluster under $XDG_STATE_HOME.",
     ),
 ]
 NodeArgument = Annotated[int, typer.Argument(metavar="NODE", help="The node's number, from 1.", show_default=False)]

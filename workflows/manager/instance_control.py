@@ -83,14 +83,15 @@ class InstanceControl:
                 self._server.start(command, self._environment(), _START_SECONDS_MAX)
             elif listen is not None or fabric is not None:
                 raise InvalidArgumentError(
-                    "the instance runs already; to open a port, run `forebay down`, then `forebay up --listen …`",
+                    "the instance runs already; to open a port, run `forebay down --keep`, then "
+                    "`forebay up --listen …`",
                     str(self._instance.root),
                 )
             info = self._server_info()
             if not server_started and capacity_bytes is not None and not _about_equal(capacity_bytes, info):
                 raise InvalidArgumentError(
                     f"the instance runs with a capacity of {forebay.format_size(info.pool_bytes)}; to change it, run "
-                    "`forebay down`, then `forebay up --capacity …`",
+                    "`forebay down --keep`, then `forebay up --capacity …`",
                     str(self._instance.root),
                 )
             manager_started = not self._manager.is_running

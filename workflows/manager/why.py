@@ -197,7 +197,7 @@ def _holder_text(row: AttachmentRow) -> str:
         until = "until the job is over"
     else:
         until = "until it is detached"
-    return f"{row.holder} (user {row.owner_uid}), attached since {since}, {until}"
+    return f"{row.holder} (user {row.owner_uid}), attached for {since}, {until}"
 
 
 def _stage_text(row: StageRow) -> str:

@@ -182,7 +182,7 @@ def _follow_all(
             }
         )
     else:
-        _say(f"{wanted}: {len(streams)} streams, {commands.succeeded} commands succeeded; consumer {consumer}")
+        _say(f"{wanted}: streams {len(streams)}, commands that succeeded {commands.succeeded}; consumer {consumer}")
     return int(ExitStatus.ERROR if commands.failures else outcome.status)
 
 
