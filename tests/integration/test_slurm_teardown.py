@@ -5,8 +5,10 @@ what was to outlive the job has its receipts.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -120,6 +122,64 @@ def test_the_sweep_ends_what_slurm_has_lost_and_keeps_what_was_to_be_kept(start:
         assert instance.run("doctor").returncode == 0
     finally:
         shutil.rmtree(folder)
+
+
+# crash-matrix: setup of a job | server, so slow that the time is up | the reason is told, and what is made late goes with the job
+def test_a_setup_that_takes_too_long_fails_with_the_reason_and_leaves_nothing(start: Start) -> None:
+    slurm, instance = start("setup_seconds_max = 0.5")
+    script = slurm.script(JOB)
+    pid = json.loads(instance.files.server_identity.read_text())["pid"]
+    tokens = ("17", "18", "19")  # of which one waits, as a user's reservations are made two at a time
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        calls = [slurm.start("setup", *slurm.setup_arguments(token, script, "forebay:16MiB")) for token in tokens]
+        for call in calls:
+            output, _ = call.communicate(timeout=60)
+            assert call.returncode == 1
+            assert "its reservation is not made within" in output
+        ending = slurm.start("teardown", "--token", "19", "--job", script, "--hurry")
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    output, _ = ending.communicate(timeout=60)
+    assert ending.returncode == 0, output
+    (told,) = instance.ask("why", "18")["answers"]
+    assert told["state"] == "setup"
+    assert "setup: its reservation is not made within" in told["waits_for"]
+    assert "if Slurm forgets the job, the manager ends it after" in told["ends"]
+    # It goes on where it was.
+    slurm.set_up("18", script, "forebay:16MiB")
+    for token in ("17", "18"):
+        slurm.ask("teardown", "--token", token, "--job", script, "--hurry")
+    until(lambda: reservations(instance) == {}, "all of them to be gone")
+    assert {job_of(instance, token)["state"] for token in tokens} == {"gone"}
+    with instance.manager() as manager:
+        assert manager.attachments() == []
+
+
+def test_each_state_of_a_job_says_what_ends_it_and_when(start: Start) -> None:
+    slurm, instance = start()
+    script = slurm.script(JOB)
+
+    def ends() -> str:
+        (told,) = instance.ask("why", "17")["answers"]
+        return str(told["ends"])
+
+    slurm.say("17", "PENDING")
+    slurm.set_up("17", script, "forebay:16MiB")
+    assert "what is not done by then is cancelled" in ends()
+    slurm.ask("data_in", "--token", "17", "--job", script)
+    assert ends().startswith("the scheduler, where it is PENDING, Priority: see `scontrol show job 17`; if")
+    slurm.say("17", "RUNNING")
+    slurm.ask("pre_run", "--token", "17", "--job", script)
+    assert ends().startswith("its end, or its time limit at 2030-01-02 03:04:05; if Slurm forgets")
+    slurm.say("17", "COMPLETED")
+    slurm.ask("post_run", "--token", "17", "--job", script)
+    assert ends().startswith("their end, or 20")
+    slurm.ask("data_out", "--token", "17", "--job", script)
+    assert ends().startswith("the scheduler, where it is COMPLETED")
+    slurm.say("17", "")
+    assert ends().startswith("the scheduler, which does not know the job now; if Slurm forgets")
+    slurm.ask("teardown", "--token", "17", "--job", script)
 
 
 def test_quarantine_ends_after_its_time_and_not_before(start: Start) -> None:

@@ -29,7 +29,7 @@ if state == "?":
     sys.exit("slurm_load_jobs error: Unable to contact slurm controller (connect failure)")
 if not state:
     sys.exit("slurm_load_jobs error: Invalid job id specified")
-print(f"JobId={{job}} JobName=flow JobState={{state}} WorkDir=/tmp")
+print(f"JobId={{job}} JobName=flow JobState={{state}} Reason=Priority EndTime=2030-01-02T03:04:05 WorkDir=/tmp")
 """
 
 

@@ -73,7 +73,13 @@ class JobTable:
         self._database = database
 
     def add(
-        self, token: str, owner_uid: int, owner_gid: int, capacity_bytes: int, directives: dict[str, Any]
+        self,
+        token: str,
+        owner_uid: int,
+        owner_gid: int,
+        capacity_bytes: int,
+        directives: dict[str, Any],
+        deadline_ns: int | None = None,
     ) -> JobRow:
         """Enters the next run of a token, in state SETUP."""
         now = time.time_ns()
@@ -94,7 +100,7 @@ class JobTable:
                     reason="",
                     quiet=False,
                     node_count=0,
-                    deadline_ns=None,
+                    deadline_ns=deadline_ns,
                     created_ns=now,
                     changed_ns=now,
                 )

@@ -59,6 +59,8 @@ class Why:
         self._database = database
         #: What a scheduler says of a job that it has not reported to the manager yet.
         self.of_waiting_job: Callable[[str, Peer], list[Answer]] = lambda _token, _peer: []
+        #: What a scheduler says of the end of a job that it is to move on; "" if it says nothing.
+        self.of_schedulers_turn: Callable[[JobRow], str] = lambda _job: ""
         self._attachments = AttachmentTable(database)
         self._jobs = JobTable(database)
         self._queue = QueueTable(database)
@@ -141,8 +143,11 @@ class Why:
             if stage.id in job.stages.values()
         ]
         ends = ""
-        if job.state in (JobState.DATA_IN, JobState.POST_RUN, JobState.DATA_OUT) and job.deadline_ns is not None:
+        timed = (JobState.SETUP, JobState.DATA_IN, JobState.POST_RUN, JobState.DATA_OUT)
+        if job.state in timed and job.deadline_ns is not None:
             ends = f"its end, or {_clock(job.deadline_ns)}: what is not done by then is cancelled"
+            if job.state is JobState.SETUP:
+                ends = f"its end, or {_clock(job.deadline_ns)}: then the setup fails, with the reason"
             if job.state is JobState.POST_RUN:
                 ends = f"their end, or {_clock(job.deadline_ns)}"
         if job.state is JobState.KEPT:
@@ -150,7 +155,7 @@ class Why:
             if job.deadline_ns is not None:
                 ends += f"; it is deleted at {_clock(job.deadline_ns)}"
         elif not job.state.is_final and (job.reason or not ends):
-            ends = f"the scheduler: see `scontrol show job {job.token}`"
+            ends = self.of_schedulers_turn(job) or f"the scheduler: see `scontrol show job {job.token}`"
         return Answer(f"job {job.token}, run {job.run}", job.state.value, job.changed_ns, waits_for, stages, ends)
 
 

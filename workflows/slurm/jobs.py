@@ -146,10 +146,13 @@ class SlurmJobs:
                     # The scheduler has lost the run before: what it was to keep stays, under another name.
                     await self._end(job, discard=False)
                 document = directives.as_json()
-                job = await _in_thread(self._table.add, token, uid, gid, capacity_bytes, document)
+                deadline_ns = self._deadline_ns(JobState.SETUP)
+                job = await _in_thread(self._table.add, token, uid, gid, capacity_bytes, document, deadline_ns)
+            else:
+                job = await self._change(job, state=JobState.SETUP, reason="")
             try:
                 account = await self._account_of(token)
-                await self.slow_calls.run(uid, self._make, job, directives, pool, account)
+                await self._make_in_time(job, directives, pool, account)
             except ForebayError as error:
                 await self._note(job, f"setup: {error.what}")
                 raise
@@ -303,7 +306,38 @@ class SlurmJobs:
         account = (await job_fields(self.settings.scontrol, token)).get("Account", "")
         return account if account in accounts else ""
 
+    async def _make_in_time(self, job: JobRow, directives: Directives, pool: str, account: str) -> None:
+        """Raises InvalidArgumentError when the time is up. What is under way then ends by itself, and is undone if the
+        job is over by then.
+        """
+        making = asyncio.ensure_future(self.slow_calls.run(job.owner_uid, self._make, job, directives, pool, account))
+        try:
+            async with asyncio.timeout(self._seconds_left(job)):
+                await asyncio.shield(making)
+        except TimeoutError:
+            making.add_done_callback(_log_failure)
+            seconds = self.settings.setup_seconds_max
+            raise InvalidArgumentError(
+                f"its reservation is not made within {format_duration(seconds)}: the server, or its disk, is slow; see "
+                "`forebay doctor`. A repeated setup goes on with it"
+            ) from None
+
     def _make(self, job: JobRow, directives: Directives, pool: str, account: str) -> None:
+        """What its setup makes. A late one makes nothing for a job that is over."""
+        if self._is_wanted(job):
+            self._make_all(job, directives, pool, account)
+        if self._is_wanted(job):
+            return
+        self._attachments.detach_job(job.holder)
+        if job.reservation:
+            self._reservations.destroy(job.reservation, force=True, by_uid=None)
+        raise RefusedError(f"job {job.token} is over: what its setup made is gone again")
+
+    def _is_wanted(self, job: JobRow) -> bool:
+        now = self._table.numbered(job.id)
+        return now is not None and not now.state.is_final
+
+    def _make_all(self, job: JobRow, directives: Directives, pool: str, account: str) -> None:
         holder = job.holder
         for name in directives.persistents:
             self.persistents.attach(name, holder, job.owner_uid)
@@ -437,9 +471,12 @@ class SlurmJobs:
     async def _change(self, job: JobRow, **values: Any) -> JobRow:
         """The row as it is now. With a state comes the time at which it ends at the latest."""
         if (state := values.get("state")) is not None:
-            seconds = self.settings.seconds_max(state)
-            values["deadline_ns"] = None if seconds is None else time.time_ns() + round(seconds * 1e9)
+            values["deadline_ns"] = self._deadline_ns(state)
         return await _in_thread(self._table.change, job.id, **values)
+
+    def _deadline_ns(self, state: JobState) -> int | None:
+        seconds = self.settings.seconds_max(state)
+        return None if seconds is None else time.time_ns() + round(seconds * 1e9)
 
     async def _note(self, job: JobRow, reason: str) -> None:
         _log.warning("job %s: %s", job.token, reason)
@@ -480,6 +517,11 @@ class SlurmJobs:
     def _files_path(self, reservation: str) -> str:
         with self._link.admin() as admin:
             return admin.reservation(reservation).files_path
+
+
+def _log_failure(making: asyncio.Future[None]) -> None:
+    if not making.cancelled() and (error := making.exception()) is not None:
+        _log.warning("a setup that came late: %s", error)
 
 
 async def _in_thread(call: Callable[..., _T], *arguments: Any, **options: Any) -> _T:

@@ -20,7 +20,7 @@ __all__ = ["expand_symbols", "is_over", "is_running", "is_unknown", "job_fields"
 _POLL_SECONDS = 0.5
 _ANSWER_SECONDS = 10.0
 _FIELD = re.compile(
-    r"(?:^|\s)(JobState|JobId|ArrayJobId|ArrayTaskId|JobName|WorkDir|Account|NodeList|UserId|Reason)=(\S*)"
+    r"(?:^|\s)(JobState|JobId|ArrayJobId|ArrayTaskId|JobName|WorkDir|Account|NodeList|UserId|Reason|EndTime)=(\S*)"
 )
 _BURST_BUFFER = re.compile(r"(?:^|\s)BurstBuffer=(.*?)\s+(?:BurstBufferState=|Power=|$)", re.DOTALL)
 #: What a job's processes may be in. PENDING is in neither: a job that a crash of slurmctld set back may still run.

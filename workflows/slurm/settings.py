@@ -29,6 +29,7 @@ class SlurmSettings:
     granularity: str = "16MiB"
     streams_share: float = 0.5  #: space for streams on top of what a job asks for its files, as a part of that
     scontrol: str = "scontrol"
+    setup_seconds_max: float = 280.0  #: how long a job's reservation may take to be made; below OtherTimeout
     quiet_seconds_max: float = 240.0  #: how long post_run waits for the job's processes; below OtherTimeout
     stage_in_seconds_max: float = (
         86000.0  #: how long data_in may take; below StageInTimeout, so that the reason is told
@@ -50,6 +51,7 @@ class SlurmSettings:
     def seconds_max(self, state: JobState) -> float | None:
         """How long a job may be in a state; None: that is the scheduler's to say."""
         return {
+            JobState.SETUP: self.setup_seconds_max,
             JobState.DATA_IN: self.stage_in_seconds_max,
             JobState.POST_RUN: self.quiet_seconds_max,
             JobState.DATA_OUT: self.stage_out_seconds_max,

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a job waits for that Slurm has not set up yet, for `forebay why JOB`: the manager has no row of it."""
+"""What Slurm says of jobs, for `forebay why JOB`: of those that it has not set up yet, of which the manager has no row,
+and of those whose next step is Slurm's.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +9,13 @@ import asyncio
 import re
 import time
 
+from forebay.durations import format_duration
 from forebay.errors import InvalidArgumentError
 from forebay.workflows.manager.database import Database
 from forebay.workflows.manager.drains import DrainTable, server_name
+from forebay.workflows.manager.job_table import JobRow
 from forebay.workflows.manager.peer import Peer
+from forebay.workflows.manager.states import JobState
 from forebay.workflows.manager.why import Answer
 from forebay.workflows.slurm.directives import parse_directives
 from forebay.workflows.slurm.processes import job_fields
@@ -23,10 +28,11 @@ _UID = re.compile(r"[^(]*\(([0-9]{1,10})\)")
 class WaitingJobs:
     """Usable from several threads."""
 
-    def __init__(self, database: Database, scontrol: str) -> None:
+    def __init__(self, database: Database, scontrol: str, lost_seconds: float) -> None:
         self._database = database
         self._drains = DrainTable(database)
         self._scontrol = scontrol
+        self._lost_seconds = lost_seconds
 
     def tell(self, token: str, peer: Peer) -> list[Answer]:
         """On the job, if Slurm knows it as pending, and the caller may see it."""
@@ -48,6 +54,21 @@ class WaitingJobs:
             waits_for += "" if drain is None else f"; {drain.text}"
             ends = f"the scheduler: see `scontrol show job {token}`"
         return [Answer(f"job {token}", "pending", time.time_ns(), waits_for, [], ends)]
+
+    def end_of(self, job: JobRow) -> str:
+        """What ends a job's state that is Slurm's to end, and when at the latest."""
+        fields = asyncio.run(job_fields(self._scontrol, job.token))
+        lost = f"if Slurm forgets the job, the manager ends it after {format_duration(self._lost_seconds)}"
+        state = fields.get("JobState")
+        if state is None:
+            return f"the scheduler, which does not know the job now; {lost}"
+        if job.state is JobState.RUNNING and not job.reason:
+            limit = fields.get("EndTime", "Unknown")
+            until = "its end" if limit == "Unknown" else f"its end, or its time limit at {limit.replace('T', ' ')}"
+            return f"{until}; {lost}"
+        reason = fields.get("Reason", "None")
+        why = "" if reason == "None" else f", {reason}"
+        return f"the scheduler, where it is {state}{why}: see `scontrol show job {job.token}`; {lost}"
 
     def _missing(self, lines: str) -> list[str]:
         """Persistent reservations that its directives name and that do not exist."""
