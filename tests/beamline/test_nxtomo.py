@@ -59,7 +59,7 @@ def test_an_exported_scan_is_nxtomo_with_all_frames_and_a_receipt(beamline: str,
     done = run("export", f"{beamline}/tooth", str(tmp_path / "archive"), "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     told = json.loads(done.stdout)
-    assert (told["frames"], told["projections"]) == (14, ANGLES)
+    assert (told["frames"], told["projections"], told["marked"]) == (14, ANGLES, True)
     with h5py.File(told["path"]) as file:
         assert file["entry/definition"].asstr()[()] == "NXtomo"
         kinds = {name: file[name].attrs["NX_class"] for name in ("entry", "entry/instrument/detector", "entry/sample")}
@@ -139,6 +139,25 @@ def test_a_scan_that_runs_or_lost_steps_is_not_exported(beamline: str, tmp_path:
     with pytest.raises(forebay.InvalidArgumentError, match="is no scan"):
         export_nxtomo(f"{beamline}/flow", tmp_path)
     assert not list(tmp_path.glob("*.nxs"))
+
+
+def test_a_scan_with_more_than_nxtomo_has_is_not_marked(beamline: str, tmp_path: Path) -> None:
+    with forebay.open(f"{beamline}/tooth", "w", retention="precious:1") as stream, stream.step() as step:
+        step["projections"] = np.stack([image(0), image(1)])
+        step["theta"] = np.array([0.0, 90.0])
+        step["current"] = 1.0
+    done = run("export", f"{beamline}/tooth", str(tmp_path))
+    assert done.returncode == 0
+    assert "not marked as staged out" in done.stderr
+    [entry] = json.loads((tmp_path / "receipt.json").read_text())["steps"]
+    assert (entry["complete"], [variable["name"] for variable in entry["variables"]]) == (
+        False,
+        ["projections", "theta"],
+    )
+    with forebay.Admin() as admin:
+        assert [step.staged for step in admin.steps(f"{beamline}/tooth")] == [False]
+    with h5py.File(tmp_path / "tooth.nxs") as file:
+        assert file["entry/instrument/detector/sequence_number"][...].tolist() == [-1, -1]
 
 
 def test_an_interrupted_scan_is_exported_with_the_frames_that_it_has(beamline: str, tmp_path: Path) -> None:

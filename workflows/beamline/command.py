@@ -101,9 +101,12 @@ def export(
                 "receipt": str(done.receipt),
                 "frames": done.frames,
                 "projections": done.projections,
+                "marked": done.marked,
             }
         )
     else:
+        if not done.marked:
+            error_console().print("the steps are not marked as staged out: they have other variables, or you may only read")
         console().print(
             Text(f"{address}: {done.frames} frames, {done.projections} of them projections, in {done.path}"),
             soft_wrap=True,

@@ -22,16 +22,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 import forebay
-from forebay.errors import CorruptError, InvalidArgumentError
+from forebay.errors import CorruptError, InvalidArgumentError, PermissionDeniedError
 from forebay.hdf5 import new_file, write_attribute
-from forebay.instance import InstanceLike
+from forebay.instance import InstanceLike, instance_of
 from forebay.records import StreamStatus
 from forebay.workflows.beamline.scan_streams import ImageKey
 from forebay.workflows.staging import publication
 from forebay.workflows.staging.checksum import array_checksum
 from forebay.workflows.staging.destination import Destination
 from forebay.workflows.staging.outputs import type_name, unchecked_variables
-from forebay.workflows.staging.receipt import StepEntry, VariableEntry, describe_files, files_match
+from forebay.workflows.staging.receipt import RECEIPT_NAME, StepEntry, VariableEntry, describe_files, files_match
 
 if TYPE_CHECKING:
     import h5py
@@ -52,6 +52,7 @@ class ExportedScan:
     receipt: Path
     frames: int  #: of all kinds
     projections: int
+    marked: bool  #: the steps count as staged out; not if they have other variables, or you may only read them
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +138,9 @@ def export_nxtomo(
                     destination.check_replaceable(output, scan.uuid)
                 _make(destination, output, scan)
             destination.ensure_receipt()
-        if scan.complete:
-            _mark(stream.address, scan, directory / "receipt.json", instance)
-    return ExportedScan(output, directory / "receipt.json", scan.frames, scan.projections)
+        receipt = directory / RECEIPT_NAME
+        marked = scan.complete and _mark(stream.address, scan, receipt, instance_of(place.server, instance))
+    return ExportedScan(output, receipt, scan.frames, scan.projections, marked)
 
 
 def _measure(stream: forebay.Stream) -> _Scan:
@@ -334,8 +335,13 @@ def _compare(path: Path, checksums: list[tuple[int, int]]) -> None:
                 raise CorruptError(f"frames {begin} to {end - 1} read back as something else", str(path))
 
 
-def _mark(address: forebay.Address, scan: _Scan, receipt: Path, instance: InstanceLike | None) -> None:
-    with forebay.Admin(instance) as admin:
-        for epoch in sorted({epoch for _, epoch in scan.steps}):
-            numbers = [number for number, of in scan.steps if of == epoch]
-            admin.mark_staged(address.path, epoch, numbers, str(receipt))
+def _mark(address: forebay.Address, scan: _Scan, receipt: Path, instance: InstanceLike | None) -> bool:
+    """False where one may only read: whose reservation it is decides what may be dropped, not who takes a copy."""
+    try:
+        with forebay.Admin(instance) as admin:
+            for epoch in sorted({epoch for _, epoch in scan.steps}):
+                numbers = [number for number, of in scan.steps if of == epoch]
+                admin.mark_staged(address.path, epoch, numbers, str(receipt))
+    except PermissionDeniedError:
+        return False
+    return True
