@@ -185,13 +185,7 @@ Result<ServerPlace> ServerPlace::of_root(std::string_view root) {
 Result<ServerPlace> ServerPlace::at_server(std::string_view server, std::string_view token_file) {
   ServerPlace place;
   ASSIGN_OR_RETURN(place.remote, parse_server(server));
-  ASSIGN_OR_RETURN(const Transport transport, environment_transport());
-  if (transport == Transport::local) {
-    return fail(ErrorCode::invalid_argument,
-                "FOREBAY_TRANSPORT is local, and a server on another node is named; name none, or set "
-                "FOREBAY_TRANSPORT=auto",
-                place.text());
-  }
+  RETURN_IF_ERROR(environment_transport());
   place.remote->token_file = token_file.empty() ? environment("FOREBAY_TOKEN_FILE") : std::string(token_file);
   if (place.remote->token_file.empty()) {
     return fail(ErrorCode::permission_denied,

@@ -10,8 +10,8 @@
 namespace forebay {
 
 enum class Transport : std::uint8_t {
-  automatic,  ///< over TCP to a server that is named, else on this node
-  local,      ///< on this node; a server of another one is refused
+  automatic,  ///< over TCP to a server that is named and on another node, else on this node
+  local,      ///< on this node; a server that is named has to be here
   tcp,        ///< a server that is named, all of it over TCP
   fabric,     ///< a server that is named, bytes of steps by libfabric; refused where it cannot be had
 };

@@ -59,6 +59,12 @@ Result<void> check_group(const journal::GroupFormedT& record) {
     return fail(ErrorCode::corrupt,
                 std::to_string(record.openings.size()) + " Opens of " + std::to_string(record.ranks) + " ranks");
   }
+  const bool processes_fit = record.processes.empty() || record.processes.size() == record.ranks;
+  const auto too_long = [](const std::string& process) { return process.size() > process_bytes_max; };
+  if (!processes_fit || std::ranges::any_of(record.processes, too_long)) {
+    return fail(ErrorCode::corrupt,
+                "the processes of a group of " + std::to_string(record.ranks) + " ranks make no sense");
+  }
   if (record.ranks > ranks_max) {
     return fail(ErrorCode::corrupt, "a group of " + std::to_string(record.ranks) + " ranks, more than the " +
                                         std::to_string(ranks_max) + " that one can have");

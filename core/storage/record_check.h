@@ -22,6 +22,8 @@ inline constexpr std::uint32_t ranks_max = std::uint32_t{1} << 20;
 
 /// Groups of more ranks do not note what their ranks called their Opens.
 inline constexpr std::size_t openings_max = 4096;
+/// Of what a node knows a rank's process by.
+inline constexpr std::size_t process_bytes_max = 128;
 
 /// Longest name of a run.
 inline constexpr std::size_t run_bytes_max = 4096;

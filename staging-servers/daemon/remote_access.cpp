@@ -28,6 +28,9 @@ constexpr std::uint64_t key_bytes_max = 4096;
 constexpr std::size_t data_paths_max = 512;
 constexpr std::size_t fabric_paths_max = 128;
 constexpr std::size_t offers_max = 512;
+// Half of all, so that one client keeps no other out.
+constexpr std::size_t token_connections_max = 512;
+constexpr std::size_t token_paths_max = 256;
 constexpr std::int64_t offer_ns = std::int64_t{10} * 1'000'000'000;
 constexpr std::uint64_t lifetime_s_max = std::uint64_t{366} * 24 * 3600;
 
@@ -129,7 +132,21 @@ std::optional<fabric::Secret> RemoteAccess::secret_of(const fabric::TokenClaims&
   return (*made_with)->secret_of(encoded);
 }
 
-Result<void> RemoteAccess::admit(const RemotePeer& peer) {
+Result<void> RemoteAccess::admit(const RemotePeer& peer, const std::weak_ptr<const bool>& alive) {
+  std::vector<std::weak_ptr<const bool>>& connections = connections_[peer.token];
+  std::erase_if(connections, [](const auto& connection) { return connection.expired(); });
+  if (connections.size() >= token_connections_max) {
+    return fail(ErrorCode::busy,
+                fmt::format("{} connections with this token are open, as many as may be; close some, or make another "
+                            "token with `forebay token create`",
+                            token_connections_max));
+  }
+  RETURN_IF_ERROR(check_reservation(peer));
+  connections.push_back(alive);
+  return {};
+}
+
+Result<void> RemoteAccess::check_reservation(const RemotePeer& peer) const {
   for (const auto& [name, reservation] : reservations_.all()) {
     if (reservation->record().id != peer.reservation_id || reservation->retiring()) continue;
     if (access_generation(reservation->record(), peer.uid) == peer.access_generation) return {};
@@ -148,6 +165,14 @@ Result<std::vector<std::uint8_t>> RemoteAccess::offer_data(Connection& connectio
     return fail(ErrorCode::busy,
                 fmt::format("the server has {} data paths to clients on other nodes, as many as it may; close readers",
                             data_paths_max));
+  }
+  auto& own = paths_[connection.peer().remote->token];
+  std::erase_if(own, [](const auto& path) { return path.expired(); });
+  if (own.size() >= token_paths_max) {
+    return fail(ErrorCode::busy,
+                fmt::format("{} data paths with this token are open, as many as may be; close readers, or make another "
+                            "token with `forebay token create`",
+                            token_paths_max));
   }
   const fabric::Nonce drawn = fabric::draw_nonce();
   std::vector<std::uint8_t> ticket(drawn.begin(), drawn.end());
@@ -198,6 +223,7 @@ void RemoteAccess::begin_data(std::span<const std::uint8_t> wish, Descriptor soc
   auto path =
       data_.serve(std::move(socket), taken.mapped().writes ? connection.window() : nullptr, std::move(choice), ended);
   if (path) {
+    paths_[connection.peer().remote->token].push_back(*path);
     connection.use_data_path(std::move(*path));
   } else {
     connection.close(path.error().message());

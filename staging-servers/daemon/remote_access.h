@@ -36,7 +36,7 @@ class RemoteAccess final : public RemoteDoor {
   // RemoteDoor
   std::optional<fabric::Secret> secret_of(const fabric::TokenClaims& claims,
                                           std::span<const std::byte> encoded) override;
-  Result<void> admit(const RemotePeer& peer) override;
+  Result<void> admit(const RemotePeer& peer, const std::weak_ptr<const bool>& alive) override;
   Result<std::vector<std::uint8_t>> offer_data(Connection& connection, bool writes) override;
   Result<void> check_ticket(std::span<const std::uint8_t> wish) override;
   void begin_data(std::span<const std::uint8_t> wish, Descriptor socket) override;
@@ -50,6 +50,7 @@ class RemoteAccess final : public RemoteDoor {
   };
   /// The key in ROOT/token-key, drawn when it is first needed.
   Result<const fabric::TokenKey*> key();
+  Result<void> check_reservation(const RemotePeer& peer) const;
 
   Device& device_;
   const std::string root_;
@@ -58,7 +59,9 @@ class RemoteAccess final : public RemoteDoor {
   ReservationTable& reservations_;
   std::optional<fabric::TokenKey> key_;
   Descriptor listener_;
-  std::map<std::vector<std::uint8_t>, Offer> offers_;  ///< by ticket
+  std::map<std::vector<std::uint8_t>, Offer> offers_;                              ///< by ticket
+  std::map<std::uint64_t, std::vector<std::weak_ptr<const bool>>> connections_;    ///< by token, while they last
+  std::map<std::uint64_t, std::vector<std::weak_ptr<fabric::ServerPath>>> paths_;  ///< likewise
   fabric::DataServer data_;
 };
 

@@ -188,6 +188,14 @@ wire::WelcomeT Server::welcome() const {
   welcome.server_version = version_text;
   welcome.server_run = run_number_;
   welcome.pid = static_cast<std::uint32_t>(::getpid());
+  welcome.root_uuid = identity_.uuid;
+  return welcome;
+}
+
+wire::WelcomeT Server::remote_welcome() const {
+  auto welcome = this->welcome();
+  welcome.boot_id = boot_id_;
+  welcome.socket = socket_path_;
   return welcome;
 }
 
@@ -195,6 +203,7 @@ std::unique_ptr<Session> Server::make_session(Connection& connection, protocol::
   switch (first) {
     case protocol::MessageType::writer_open:
     case protocol::MessageType::writer_rejoin:
+    case protocol::MessageType::ranks_missing:
       return std::make_unique<WriterSession>(connection, *this);
     case protocol::MessageType::reader_open:
       return std::make_unique<ReaderSession>(connection, *this, *readers_);

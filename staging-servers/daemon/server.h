@@ -85,6 +85,7 @@ class Server final : public ConnectionHost,
   // ConnectionHost
   std::unique_ptr<Session> make_session(Connection& connection, protocol::MessageType first) override;
   wire::WelcomeT welcome() const override;
+  wire::WelcomeT remote_welcome() const override;
   void remove(Connection& connection) override;
   RemoteDoor* remote_door() override { return &*remote_; }
 

@@ -20,6 +20,9 @@ namespace {
 
 // A client that does not read its answers is sent away rather than kept in memory.
 constexpr std::size_t unsent_bytes_max = std::size_t{128} << 20;
+constexpr std::size_t remote_unsent_bytes_max = std::size_t{16} << 20;
+// One of each kind, and 64 requests for steps, are what a client needs.
+constexpr std::uint32_t requests_under_way_max = 256;
 constexpr std::size_t unsent_descriptors_max = 1024;
 // No message of a client carries any.
 constexpr std::size_t received_descriptors_max = 0;
@@ -70,6 +73,7 @@ Connection::~Connection() {
 void Connection::send(protocol::MessageType type, std::uint32_t request, std::span<const std::uint8_t> body,
                       std::vector<Descriptor> descriptors) {
   if (closing_) return;
+  if (request != 0 && under_way_ > 0) --under_way_;
   if (is_remote()) descriptors.clear();  // There is no other way to be sure.
   fail_point("server.message.before_send");
   if (auto sent = socket_.send(type, request, body, std::move(descriptors)); !sent) {
@@ -77,7 +81,8 @@ void Connection::send(protocol::MessageType type, std::uint32_t request, std::sp
     close(sent.error().message());
     return;
   }
-  if (socket_.unsent_bytes() > unsent_bytes_max || socket_.unsent_descriptors() > unsent_descriptors_max) {
+  const std::size_t bytes_max = is_remote() ? remote_unsent_bytes_max : unsent_bytes_max;
+  if (socket_.unsent_bytes() > bytes_max || socket_.unsent_descriptors() > unsent_descriptors_max) {
     close("the client does not read its answers");
     return;
   }
@@ -203,6 +208,14 @@ void Connection::dispatch(protocol::Message message) {
   }
   if (message.type == protocol::MessageType::none) {
     close("malformed header");
+    return;
+  }
+  if (is_remote() && message.request != 0 && ++under_way_ > requests_under_way_max) {
+    answer_failure(message.request, {ErrorCode::busy,
+                                     "this client has " + std::to_string(requests_under_way_max) +
+                                         " requests under way, as many as it may; wait for answers first",
+                                     ""});
+    close("too many requests under way");
     return;
   }
   if (is_remote() && !pass_remote(message)) return;

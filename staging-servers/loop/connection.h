@@ -30,6 +30,7 @@ struct RemotePeer {
   std::uint64_t access_generation = 0;
   uid_t uid = 0;             ///< for whom it was made
   std::uint32_t rights = 0;  ///< fabric::right_read, …; none before it has proved that it has the token
+  std::uint64_t token = 0;   ///< serial number of its token: clients with the same one are one client to the limits
   std::int64_t expires_ns = 0;
 };
 
@@ -66,6 +67,8 @@ class ConnectionHost {
   virtual std::unique_ptr<Session> make_session(Connection& connection, protocol::MessageType first) = 0;
   /// What clients are greeted with.
   virtual wire::WelcomeT welcome() const = 0;
+  /// The same for those that came by TCP, once they have proved who they are: also where the server is on its node.
+  virtual wire::WelcomeT remote_welcome() const { return welcome(); }
   /// Destroys the connection.
   virtual void remove(Connection& connection) = 0;
   /// What clients on other nodes have to pass; null where there are none.
@@ -89,6 +92,8 @@ class Connection {
     send(type, request, {body.data(), body.size()}, std::move(descriptors));
   }
   void answer_done(std::uint32_t request);
+  /// This request is no longer to be answered.
+  void drop_request() noexcept { under_way_ -= under_way_ > 0 ? 1 : 0; }
   void answer_failure(std::uint32_t request, const Error& error);
   /// The connection ends also when the peer's process does, although a forked child may keep the socket open.
   void end_with_process();
@@ -147,6 +152,7 @@ class Connection {
   Descriptor process_;  ///< pidfd, once the connection is to end with the process
   std::unique_ptr<Session> session_;
   std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
+  std::uint32_t under_way_ = 0;  ///< requests that were not answered yet
   bool greeted_ = false;
   bool closing_ = false;
   bool ended_by_peer_ = false;

@@ -14,6 +14,8 @@ namespace forebay::server {
 namespace {
 
 constexpr std::size_t greeting_bytes_max = 4096;
+// A writer that returns names the space that it holds, a reader its pins.
+constexpr std::size_t proved_bytes_max = std::size_t{4} << 20;
 constexpr std::int64_t greeting_seconds_max = 10;
 constexpr std::int64_t second_ns = 1'000'000'000;
 
@@ -83,13 +85,13 @@ void Connection::greet_remote(const protocol::Message& message) {
     return;
   }
   socket_.encrypt(greeting_->cipher());
-  socket_.set_body_bytes_max(protocol::body_bytes_max);
-  if (auto admitted = host_.remote_door()->admit(*peer); !admitted) {
+  socket_.set_body_bytes_max(proved_bytes_max);
+  if (auto admitted = host_.remote_door()->admit(*peer, alive_); !admitted) {
     refuse(admitted.error());
     return;
   }
   admitted(std::move(*peer));
-  answer(MessageType::welcome, message.request, host_.welcome());
+  answer(MessageType::welcome, message.request, host_.remote_welcome());
 }
 
 void Connection::admitted(RemotePeer peer) {

@@ -29,6 +29,7 @@ std::optional<std::uint32_t> rights_for(protocol::MessageType type) noexcept {
       return fabric::right_read;
     case writer_open:
     case writer_rejoin:
+    case ranks_missing:
     case step_begin:
     case space_request:
     case part:
@@ -81,8 +82,8 @@ Result<RemotePeer> RemoteGreeting::admit(const protocol::Message& proof) {
                                               : std::span(body->proof()->data(), body->proof()->size());
   if (!fabric::is_same(agreement_->client_proof(), given))
     return fail(ErrorCode::permission_denied, "the client does not have the token that it named");
-  return RemotePeer{address_,    claims_.reservation_id, claims_.access_generation,
-                    claims_.uid, claims_.rights,         claims_.expires_ns};
+  return RemotePeer{address_,       claims_.reservation_id, claims_.access_generation, claims_.uid,
+                    claims_.rights, claims_.serial,         claims_.expires_ns};
 }
 
 }  // namespace forebay::server

@@ -23,8 +23,9 @@ class RemoteDoor {
   /// Nothing for claims that this server did not make.
   virtual std::optional<fabric::Secret> secret_of(const fabric::TokenClaims& claims,
                                                   std::span<const std::byte> encoded) = 0;
-  /// permission_denied if the token's reservation is gone, or no longer takes it.
-  virtual Result<void> admit(const RemotePeer& peer) = 0;
+  /// permission_denied if the token's reservation is gone, or no longer takes it; busy if as many connections with this
+  /// token are here as may. `alive` expires with the connection.
+  virtual Result<void> admit(const RemotePeer& peer, const std::weak_ptr<const bool>& alive) = 0;
   /// A ticket for one data path of this connection.
   virtual Result<std::vector<std::uint8_t>> offer_data(Connection& connection, bool writes) = 0;
   /// Gives the socket to the data path that the ticket is for. permission_denied for a ticket that is not valid.

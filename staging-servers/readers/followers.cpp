@@ -121,6 +121,7 @@ Result<void> Followers::join(ReaderSession& session, const wire::ReaderOpenT& wi
 
 void Followers::stop_following(ReaderSession& session) {
   session.follow = false;
+  if (session.wait_request) session.connection().drop_request();
   session.wait_request.reset();
   cursors_.let_go(session);
   sharing_.leave(session);
@@ -359,6 +360,7 @@ Result<void> Followers::move_cursor(ReaderSession& session, const wire::CursorMo
                 fmt::format("stream {}, consumer \"{}\"", stream_.path(), session.consumer));
   }
   // What a wait from before it would bring is not wanted any more.
+  if (session.wait_request) session.connection().drop_request();
   session.wait_request.reset();
   const std::uint64_t position = std::max(move.position, session.first_step);
   session.position = position;

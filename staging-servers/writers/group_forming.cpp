@@ -158,6 +158,15 @@ std::vector<std::uint64_t> GroupForming::openings() const {
   return openings;
 }
 
+std::vector<std::string> GroupForming::processes() const {
+  std::vector<std::string> processes;
+  for (const auto& [rank, candidate] : candidates_) {
+    if (candidate.wish.process.empty()) return {};
+    processes.push_back(candidate.wish.process);
+  }
+  return processes;
+}
+
 Result<journal::GroupFormedT> GroupForming::record(const storage::StreamState& state) const {
   const wire::WriterOpenT& wish = this->wish();
   const std::string where = "stream " + stream_;
@@ -204,7 +213,10 @@ Result<journal::GroupFormedT> GroupForming::record(const storage::StreamState& s
   formed.distribution = wish.distribution;
   formed.block_timeout_ms = wish.block_timeout_ms;
   formed.durability = wish.durability;
-  if (wish.ranks <= storage::openings_max) formed.openings = openings();
+  if (wish.ranks <= storage::openings_max) {
+    formed.openings = openings();
+    formed.processes = processes();
+  }
   return formed;
 }
 

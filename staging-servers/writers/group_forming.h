@@ -68,6 +68,8 @@ class GroupForming {
  private:
   /// The numbers that the ranks gave their opens, in order of ranks.
   std::vector<std::uint64_t> openings() const;
+  /// What their nodes know the ranks by, in order of ranks; nothing if one of them does not say.
+  std::vector<std::string> processes() const;
 
   EventLoop& loop_;
   const std::string stream_;

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -72,6 +73,9 @@ class WriterGroup {
   bool lives();
   /// A group writes, is expected back, or is forming.
   bool is_expected() const noexcept { return active() || !forming_.is_empty(); }
+  /// What their nodes know the ranks by that are expected back after a restart of the server. Nothing if one of them is
+  /// not known, as a rank of the server's own node.
+  std::vector<std::string> missing_processes() const;
   /// Ranks are expected back after a restart of the server.
   bool rejoining() const noexcept { return return_.is_awaited(); }
   /// No rank has closed, and the stream has not failed.
@@ -111,6 +115,8 @@ class WriterGroup {
   void finish_rejoin_if_whole();
   /// After a restart: a rank that the group had formed with, but that was not told so, has sent its Open again.
   bool take_place(WriterSession& session, std::uint32_t request, const wire::WriterOpenT& wish);
+  /// Nobody waits for a group whose processes have all ended, as new ranks say which run on the nodes of the old ones.
+  void give_up_return_if_gone(const std::vector<std::string>& gone);
   /// What the rank says that it holds is granted to it again.
   void restore_grants(WriterRank& rank, const std::vector<wire::Extent>& held);
 
@@ -136,7 +142,8 @@ class WriterGroup {
   DurableWaits durable_waits_;
   OpenStep open_step_;
   LagWaits lag_waits_;
-  std::string interruption_;  ///< why the group before this incarnation was interrupted; empty: it was not
+  std::set<std::string> gone_;  ///< processes that ended while the server was away, as new ranks say
+  std::string interruption_;    ///< why the group before this incarnation was interrupted; empty: it was not
 };
 
 }  // namespace forebay::server

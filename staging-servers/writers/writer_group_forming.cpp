@@ -68,6 +68,7 @@ void WriterGroup::open(WriterSession& session, std::uint32_t request, const wire
   // A restart may come before the end of the ranks that it follows has been handled.
   notice_lost_ranks();
   if (take_place(session, request, wish)) return;
+  if (rejoining()) give_up_return_if_gone(wish.gone);
   if (const auto error = refusal(wish)) {
     session.connection().answer_failure(request, *error);
     if (!is_expected()) stream_.writer_refused(wish.run, error->what);

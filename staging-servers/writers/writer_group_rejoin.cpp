@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a writer group continues after a restart of the server: its ranks come back, say which space they hold and which
 // step they were writing. The group is whole again when all have; after a grace time it is interrupted instead.
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "base/log.h"
@@ -17,6 +19,7 @@ void WriterGroup::expect_rejoin(std::int64_t grace_ms) {
   if (group.distribution != 0)
     followers_.sharing().set_stream_distribution(static_cast<StepDistribution>(group.distribution));
   for (const std::uint32_t rank : state_.closed_ranks) incarnation_.ranks()[rank].closed = true;
+  gone_.clear();
   return_.begin(grace_ms, [this] {
     break_group(fmt::format("rank {} of {} did not come back after the server was restarted",
                             incarnation_.describe_missing(), incarnation_.ranks().size()));
@@ -82,6 +85,26 @@ bool WriterGroup::take_place(WriterSession& session, std::uint32_t request, cons
   join(wish.rank, session, request);
   finish_rejoin_if_whole();
   return true;
+}
+
+std::vector<std::string> WriterGroup::missing_processes() const {
+  if (!rejoining()) return {};
+  const auto& processes = state_.group->processes;
+  const std::vector<WriterRank>& ranks = incarnation_.ranks();
+  std::vector<std::string> missing;
+  for (std::size_t rank = 0; rank < ranks.size() && rank < processes.size(); ++rank) {
+    if (ranks[rank].is_missing()) missing.push_back(processes[rank]);
+  }
+  return missing;
+}
+
+void WriterGroup::give_up_return_if_gone(const std::vector<std::string>& gone) {
+  gone_.insert(gone.begin(), gone.end());
+  const std::vector<std::string> missing = missing_processes();
+  const bool all = std::ranges::all_of(missing, [this](const std::string& process) { return gone_.contains(process); });
+  if (missing.empty() || !all) return;
+  break_group(fmt::format("rank {} of {} ended while the server was away, as a new writer on its node says",
+                          incarnation_.describe_missing(), incarnation_.ranks().size()));
 }
 
 void WriterGroup::finish_rejoin_if_whole() {

@@ -7,6 +7,7 @@
 #include "base/return_error.h"
 #include "protocol/unpacked.h"
 #include "space/reservation_space.h"
+#include "storage/record_check.h"
 #include "writers/writer_group.h"
 
 namespace forebay::server {
@@ -32,7 +33,9 @@ WriterSession::WriterSession(Connection& connection, StreamsToWrite& streams)
 Result<void> WriterSession::open(const protocol::Message& message) {
   ASSIGN_OR_RETURN(const auto wish, protocol::unpacked<wire::WriterOpen>(message));
   const bool sane = wish->mode >= 1 && wish->mode <= 2 && wish->when_full >= 1 && wish->when_full <= 3 &&
-                    wish->durability >= 1 && wish->durability <= 2 && wish->distribution <= 3;
+                    wish->durability >= 1 && wish->durability <= 2 && wish->distribution <= 3 &&
+                    wish->process.size() <= storage::process_bytes_max &&
+                    (wish->process.empty() || connection_.is_remote());
   if (!sane) return fail(ErrorCode::protocol, "an option of the open has an unknown value");
   RETURN_IF_ERROR(join(wish->reservation, wish->stream, true));
   group_->open(*this, message.request, *wish);
@@ -43,6 +46,19 @@ Result<void> WriterSession::rejoin(const protocol::Message& message) {
   ASSIGN_OR_RETURN(const auto wish, protocol::unpacked<wire::WriterRejoin>(message));
   RETURN_IF_ERROR(join(wish->reservation, wish->stream, false));
   group_->rejoin(*this, message.request, *wish);
+  return {};
+}
+
+Result<void> WriterSession::tell_missing(const protocol::Message& message) {
+  ASSIGN_OR_RETURN(const auto wish, protocol::unpacked<wire::RanksMissing>(message));
+  wire::RanksMissingAnswerT answer;
+  // A stream that is not there has no group.
+  if (const auto group = streams_.find_to_write(connection_.peer(), wish->reservation, wish->stream, false)) {
+    answer.processes = (*group)->missing_processes();
+  } else if (group.error().code != ErrorCode::not_found) {
+    return fail(group.error());
+  }
+  connection_.answer(protocol::MessageType::ranks_missing_answer, message.request, answer);
   return {};
 }
 
@@ -93,6 +109,10 @@ void WriterSession::handle(protocol::Message message) {
     }
     has_asked_ = true;
     answer_if_failed(message, message.type == MessageType::writer_open ? open(message) : rejoin(message));
+    return;
+  }
+  if (message.type == MessageType::ranks_missing) {
+    answer_if_failed(message, tell_missing(message));
     return;
   }
   if (group_ == nullptr) {

@@ -40,6 +40,7 @@ class WriterSession final : public Session {
  private:
   Result<void> open(const protocol::Message& message);
   Result<void> rejoin(const protocol::Message& message);
+  Result<void> tell_missing(const protocol::Message& message);
   /// Finds the stream's group, and becomes one of those that it deals with.
   Result<void> join(const std::string& reservation, const std::string& stream, bool make);
   Result<void> send_segments(const protocol::Message& message);

@@ -168,6 +168,10 @@ inline bool unpack_any(const Message& message) {
       return unpack<wire::DataOpened>(message);
     case MessageType::data_hello:
       return unpack<wire::DataHello>(message);
+    case MessageType::ranks_missing:
+      return unpack<wire::RanksMissing>(message);
+    case MessageType::ranks_missing_answer:
+      return unpack<wire::RanksMissingAnswer>(message);
     case MessageType::probe_get:
       return unpack<wire::ProbeGet>(message);
     case MessageType::bytes_get:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import forebay
-from tests.remote.nodes import Nodes
+from tests.remote.nodes import PORT, Nodes
 from tests.remote.programs import Programs, both_transports, finish
 from tests.remote.small_blocks import block
 from tests.remote.test_remote_faults import check_clean
@@ -60,13 +60,44 @@ def test_server_is_killed_while_a_small_step_commits(
         programs.small("read", STEPS, token("read")) as reader,
         programs.small("write", STEPS, token("write")) as writer,
     ):
+        # Both are there.
+        assert (writer.line(), reader.line()) == ("0", "0")
         for _ in range(STEPS):
             writer.tell()
         assert server.wait() == -signal.SIGKILL
         server.start()
-        assert finish(writer).split() == [str(number) for number in range(STEPS)]
-        assert finish(reader).split() == [str(number) for number in range(STEPS)]
+        assert finish(writer).split() == [str(number) for number in range(1, STEPS)]
+        assert finish(reader).split() == [str(number) for number in range(1, STEPS)]
     check_steps(server)
+
+
+# crash-matrix: write a step from another node | the server, and the writer's process before the server is back | the committed steps; a new writer on the same node goes on at once, without the grace time
+def test_new_writer_does_not_wait_for_one_that_is_gone(programs: Programs, nodes: Nodes, tmp_path: Path) -> None:
+    patient = StagingServer(
+        tmp_path / "patient",
+        options=("--listen", f"0.0.0.0:{PORT}", "--restart-grace-ms", "3600000"),
+        prefix=nodes.prefix_of("server"),
+        capacity="256MiB",
+    )
+    with patient:
+        with forebay.Admin(patient.root) as admin:
+            admin.create("run1", "128MiB")
+            text = admin.create_token("run1", rights=("write",), lifetime=600)
+        file = tmp_path / "patient.token"
+        file.touch(0o600)
+        file.write_text(text + "\n")
+        with programs.small("write", STEPS, file) as first:
+            assert first.line() == "0"
+            patient.kill()
+            first.kill()
+        patient.start()
+        # Within the test's time, which is shorter than the grace time.
+        with programs.small("write", 1, file) as again:
+            again.tell()
+            finish(again)
+        with forebay.Admin(patient.root) as admin:
+            assert admin.stream("run1/flow").steps == 1
+        check_clean(patient)
 
 
 @both_transports

@@ -76,6 +76,8 @@ constexpr bool is_request(protocol::MessageType type) {
     case data_hello:
     case bytes_get:
     case probe_get:
+    case ranks_missing:
+    case ranks_missing_answer:
       return false;
   }
   return false;

@@ -175,7 +175,9 @@ class Cluster:
         """The environment for programs on this node: they find its instance unless they name a server."""
         kept = {name: value for name, value in environment.items() if name != "FOREBAY_SOCKET"}
         own = {"FOREBAY_ROOT": str(self.root(node)), "XDG_RUNTIME_DIR": str(self._sockets(node))}
-        return kept | own | {_MARK: self._mark(node)}
+        # Without namespaces every node is this one: a server that is named is to be another's all the same.
+        apart = {} if self.network is not None else {"FOREBAY_TRANSPORT": environment.get("FOREBAY_TRANSPORT", "tcp")}
+        return kept | own | (apart if "FOREBAY_SERVER" in kept else {}) | {_MARK: self._mark(node)}
 
     def cut(self, node: int) -> None:
         """Its link carries nothing any more."""

@@ -58,10 +58,10 @@ struct Admin::Impl {
   Result<Message> ask(MessageType type, const Object& body, MessageType expected, const std::string& where = {}) {
     RETURN_IF_ERROR(opening_process.check());
     const client::ConnectionGuard guard([this] { connection->give_up(); });
-    auto answer = connection->call(type, body, expected);
+    auto answer = connection->call(type, body, expected, connection->request_deadline());
     if (!answer && connection->is_broken()) {
       auto connected = connect([&](const std::shared_ptr<Connection>& fresh) -> Result<void> {
-        answer = fresh->call(type, body, expected);
+        answer = fresh->call(type, body, expected, fresh->request_deadline());
         if (answer) return {};
         return fail(answer.error());
       });

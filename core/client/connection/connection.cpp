@@ -90,6 +90,9 @@ Result<void> Connection::take_welcome(const Message& answer) {
                                             "; install the same release on both sides");
   }
   server_run_ = welcome->server_run();
+  root_uuid_ = protocol::text_of(welcome->root_uuid());
+  servers_boot_id_ = protocol::text_of(welcome->boot_id());
+  servers_socket_ = protocol::text_of(welcome->socket());
   return {};
 }
 

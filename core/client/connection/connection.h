@@ -69,6 +69,12 @@ class Connection {
   /// Steps that were asked for and then forgotten: the server holds each until it is released.
   std::vector<protocol::Message> take_unwanted_steps();
 
+  /// For a request that is answered at once. A server of this node that lives answers; one on another node is given up
+  /// when it answers nothing, and a request when it is not answered although others are.
+  Deadline request_deadline() const {
+    constexpr std::int64_t request_timeout_ms = 60'000;
+    return is_remote() ? Deadline::after_ms(request_timeout_ms) : Deadline::never();
+  }
   /// To a server on another node: no descriptors come, bytes of steps take a data path.
   bool is_remote() const noexcept { return place_.remote.has_value(); }
   /// Opens the data path if it is not open yet: for writing to what is granted, or for fetch().
@@ -104,6 +110,9 @@ class Connection {
   static Result<std::shared_ptr<Connection>> open_remote(const ServerPlace& place, Deadline deadline,
                                                          InterruptHook interrupt);
   Result<void> prove(Deadline deadline);
+  /// A connection to the same server by its socket, if this process is on its node: the same boot, a socket that can be
+  /// reached, and a hello that shows the same root. Null if not.
+  std::shared_ptr<Connection> on_this_node(Deadline deadline);
   Result<void> take_welcome(const protocol::Message& answer);
   /// What a data path does while nothing moves on it.
   fabric::KeepWaiting keep_waiting();
@@ -119,6 +128,10 @@ class Connection {
   const ServerPlace place_;
   const InterruptHook interrupt_;
   std::uint64_t server_run_ = 0;
+  std::string root_uuid_;
+  std::string servers_boot_id_;  // empty: not said
+  std::string servers_socket_;   // likewise
+  std::uint32_t token_uid_ = 0;  // for whom the token was made
 
   std::mutex send_mutex_;  // sending; never held together with mutex_
   std::mutex mutex_;       // all below

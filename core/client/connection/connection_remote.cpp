@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // A connection to a server on another node: the proofs that open it, and its data path.
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <cerrno>
+#include <fstream>
+#include <string>
 #include <utility>
 
 #include "base/fail_point.h"
@@ -52,17 +55,42 @@ Result<std::shared_ptr<Connection>> Connection::open_remote(const ServerPlace& p
                                                             InterruptHook interrupt) {
   ASSIGN_OR_RETURN(auto socket,
                    fabric::connect_tcp(place.remote->host, place.remote->port, deadline, interruptible(interrupt)));
-  std::shared_ptr<Connection> connection(new Connection(std::move(socket), place, std::move(interrupt)));
+  ServerPlace settled = place;
+  settled.remote->settled = true;
+  std::shared_ptr<Connection> connection(new Connection(std::move(socket), std::move(settled), std::move(interrupt)));
   if (auto proved = connection->prove(deadline); !proved) {
     if (proved.error().where.empty()) proved.error().where = place.text();
     return fail(std::move(proved.error()));
   }
+  // Settled at the first connection: what goes on after a restart of the server goes on in the same way.
+  if (place.remote->settled) return connection;
+  ASSIGN_OR_RETURN(const Transport transport, environment_transport());
+  const bool may_be_local = transport == Transport::automatic || transport == Transport::local;
+  if (auto local = may_be_local ? connection->on_this_node(deadline) : nullptr) return local;
+  if (transport == Transport::local) {
+    return fail(ErrorCode::invalid_argument,
+                "FOREBAY_TRANSPORT is local, and the server that is named is on another node, or its socket cannot be "
+                "reached from here; set FOREBAY_TRANSPORT=auto",
+                place.text());
+  }
   return connection;
+}
+
+std::shared_ptr<Connection> Connection::on_this_node(Deadline deadline) {
+  std::string boot_id;
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot_id);
+  // For another user the server would judge by who runs this, and not by the token.
+  if (servers_socket_.empty() || boot_id != servers_boot_id_ || token_uid_ != ::geteuid()) return nullptr;
+  auto local = open(ServerPlace{servers_socket_, {}}, deadline, interrupt_);
+  if (!local || (*local)->root_uuid_ != root_uuid_) return nullptr;
+  return std::move(*local);
 }
 
 Result<void> Connection::prove(Deadline deadline) {
   // Anew each time: a token may have been renewed since.
   ASSIGN_OR_RETURN(const auto token, fabric::read_token_file(place_.remote->token_file));
+  ASSIGN_OR_RETURN(const auto claims, fabric::decode_claims(token.claims));
+  token_uid_ = claims.uid;
   socket_.set_body_bytes_max(greeting_bytes_max);
   const fabric::Nonce nonce = fabric::draw_nonce();
   wire::RemoteHelloT hello;

@@ -226,7 +226,7 @@ Result<std::shared_ptr<const Step>> Reader::Impl::step_of(Message message, std::
 
 // The answer to a StepGet.
 Result<std::shared_ptr<const Step>> Reader::Impl::take_step(std::uint32_t request, const ReaderLink::Current& asked) {
-  auto answer = asked.connection->wait(request, Deadline::never());
+  auto answer = asked.connection->wait(request, asked.connection->request_deadline());
   if (!answer) {
     asked.connection->forget(request);
     return fail(std::move(answer.error()));

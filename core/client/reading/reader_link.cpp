@@ -99,9 +99,9 @@ ReaderLink::ReaderLink(Address address, ReaderOptions options)
 Result<std::shared_ptr<ReaderLink>> ReaderLink::open(const Address& address, const ReaderOptions& options,
                                                      const ServerPlace& place) {
   std::shared_ptr<ReaderLink> link(new ReaderLink(address, options));
-  link->remote_ = place.remote.has_value();
   auto connected = connect_server(place, options.interrupt);
   if (!connected) return fail(std::move(connected.error()));
+  link->remote_ = (*connected)->is_remote();
   auto opened = link->greet(*connected, nullptr, open_deadline(options.open_timeout_ms));
   if (!opened && (*connected)->is_broken()) {
     connected = reconnect_server((*connected)->place(), Deadline::after_ms(options.reconnect_timeout_ms),

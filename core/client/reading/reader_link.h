@@ -192,7 +192,7 @@ Result<protocol::Message> ReaderLink::ask(protocol::MessageType type, const Obje
   while (true) {
     const Current now = current();
     if (generation != nullptr) *generation = now.generation;
-    auto answer = now.connection->call(type, body, expected);
+    auto answer = now.connection->call(type, body, expected, now.connection->request_deadline());
     if (answer || !now.connection->is_broken()) {
       if (!answer && answer.error().where.empty()) answer.error().where = where();
       return answer;

@@ -6,6 +6,7 @@
 #include <forebay/writer.h>
 
 #include "base/bounds.h"
+#include "base/process_identity.h"
 #include "base/return_error.h"
 #include "base/uuid.h"
 #include "client/connection/reconnect.h"
@@ -46,6 +47,24 @@ Result<void> check_joined(const BlockSpec& block) {
     }
   }
   return {};
+}
+
+/// After a restart of the server: those of the group that it expects back whose processes ran on this node, and do no
+/// more. On another node the server cannot look for them.
+Result<std::vector<std::string>> gone_processes(client::Connection& connection, const Address& address,
+                                                Deadline deadline) {
+  wire::RanksMissingT request;
+  request.reservation = address.reservation;
+  request.stream = address.stream;
+  ASSIGN_OR_RETURN(const auto answer,
+                   connection.call(MessageType::ranks_missing, request, MessageType::ranks_missing_answer, deadline));
+  ASSIGN_OR_RETURN(const auto body, protocol::body_of<wire::RanksMissingAnswer>(answer));
+  std::vector<std::string> gone;
+  if (body->processes() == nullptr) return gone;
+  for (const flatbuffers::String* process : *body->processes()) {
+    if (process_has_ended(process->string_view())) gone.push_back(process->str());
+  }
+  return gone;
 }
 
 }  // namespace
@@ -220,7 +239,12 @@ Result<std::unique_ptr<Writer>> Writer::open(const Address& address, const Write
   request.reservation = address.reservation;
   request.stream = address.stream;
   request.opening = random_number();
+  if (impl->connection->is_remote()) request.process = own_process_identity();
   const auto greet = [&](const std::shared_ptr<client::Connection>& connection) -> Result<void> {
+    if (connection->is_remote()) {
+      ASSIGN_OR_RETURN(request.gone,
+                       gone_processes(*connection, address, client::open_deadline(options.open_timeout_ms)));
+    }
     ASSIGN_OR_RETURN(auto answer, connection->call(MessageType::writer_open, request, MessageType::writer_opened,
                                                    client::open_deadline(options.open_timeout_ms)));
     ASSIGN_OR_RETURN(auto body, protocol::body_of<wire::WriterOpened>(answer));

@@ -51,7 +51,8 @@ Result<void> Writer::Impl::send_rejoin(client::Connection& fresh) {
   held.insert(held.end(), allocated.kept_back().begin(), allocated.kept_back().end());
   for (const Extent& extent : client::merged(std::move(held)))
     request.held.emplace_back(extent.segment, extent.member, 0, extent.offset, extent.length);
-  ASSIGN_OR_RETURN(auto answer, fresh.call(MessageType::writer_rejoin, request, MessageType::writer_rejoined));
+  ASSIGN_OR_RETURN(auto answer, fresh.call(MessageType::writer_rejoin, request, MessageType::writer_rejoined,
+                                           fresh.request_deadline()));
   ASSIGN_OR_RETURN(auto body, protocol::body_of<wire::WriterRejoined>(answer));
   server_next_step = body->next_step();
   return {};

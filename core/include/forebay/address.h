@@ -33,6 +33,7 @@ struct RemoteServer {
   std::string host;
   std::string port;
   std::string token_file;  ///< what the client shows; read at each connection, so that it can be renewed
+  bool settled = false;    ///< it is known to be on another node, or to be reached as if it were
 
   /// "HOST:PORT".
   std::string text() const;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What clients on other nodes may do before and after their proof, as a client that keeps to no rule tries it.
 #include <arpa/inet.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -424,6 +425,68 @@ TEST_F(RemoteTest, a_probe_brings_bytes_to_whoever_has_a_token) {
   probe.bytes = 1;
   pathless.send(MessageType::probe_get, probe);
   EXPECT_TRUE(pathless.ended());
+  expect_alive();
+}
+
+TEST_F(RemoteTest, a_client_that_waits_for_no_answer_is_sent_away) {
+  RawClient client = admitted(fabric::right_write);
+  EXPECT_EQ(client.call(MessageType::writer_open, writer_open()).type, MessageType::writer_opened);
+  RawClient reader = connect();  // asks for nothing, and is behind from the first step on
+  EXPECT_EQ(reader.call(MessageType::reader_open, reader_open()).type, MessageType::reader_opened);
+  for (std::uint64_t step = 0; step < 3; ++step) {
+    wire::SpaceRequestT space;
+    space.step = step;
+    space.bytes = 4096;
+    const auto granted = RawClient::unpack<wire::SpaceGranted>(client.call(MessageType::space_request, space));
+    wire::PartT part;
+    part.step = step;
+    part.extents = granted->extents;
+    part.metadata.emplace_back(granted->extents.front().segment(), 0, 0, granted->extents.front().offset(), 64);
+    part.metadata_bytes = 64;
+    EXPECT_EQ(client.call(MessageType::part, part).type, MessageType::committed);
+  }
+  wire::StepBeginT begin;
+  begin.step = 3;
+  begin.lag_limit = 1;
+  begin.timeout_ms = 3'600'000;
+  constexpr int requests_max = 256;
+  for (int i = 0; i < requests_max; ++i) client.send(MessageType::step_begin, begin);
+  EXPECT_EQ(RawClient::failure(client.call(MessageType::step_begin, begin)), ErrorCode::busy);
+  EXPECT_TRUE(client.ended());
+  expect_alive();
+}
+
+TEST_F(RemoteTest, connections_with_one_token_are_bounded) {
+  constexpr std::size_t connections_max = 512;
+  rlimit files{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &files), 0);
+  files.rlim_cur = files.rlim_max;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &files), 0);
+  const Hello hello{token(fabric::right_read)};
+  const auto proved = [&](RawClient& client) {
+    const auto agreement = hello.agreement(client.call(MessageType::remote_hello, hello.message()));
+    const auto request = client.send(MessageType::remote_proof, proof_of(agreement));
+    client.socket().encrypt(agreement.client_cipher());
+    return client.answer(request);
+  };
+  std::vector<RawClient> clients;
+  for (std::size_t i = 0; i < connections_max; ++i) {
+    clients.push_back(stranger());
+    ASSERT_EQ(proved(clients.back()).type, MessageType::welcome) << i;
+  }
+  RawClient refused = stranger();
+  EXPECT_EQ(RawClient::failure(proved(refused)), ErrorCode::busy);
+  EXPECT_TRUE(refused.ended());
+  // Another client is let in, and so is this one when others have left.
+  EXPECT_EQ(admitted(fabric::right_read).call(MessageType::heartbeat, wire::HeartbeatT()).type, MessageType::done);
+}
+
+TEST_F(RemoteTest, a_long_message_after_the_proof_ends_the_connection) {
+  RawClient client = admitted(fabric::right_write);
+  wire::PartT part;
+  part.bytes.assign(5 * mib, 1);
+  client.send(MessageType::part, part);
+  EXPECT_TRUE(client.ended());
   expect_alive();
 }
 
