@@ -106,7 +106,7 @@ def export(
         )
     else:
         if not done.marked:
-            error_console().print("the steps are not marked as staged out: they have other variables, or you may only read")
+            error_console().print("not marked as staged out: the steps have other variables, or you may only read them")
         console().print(
             Text(f"{address}: {done.frames} frames, {done.projections} of them projections, in {done.path}"),
             soft_wrap=True,
