@@ -12,13 +12,16 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -29,6 +32,7 @@ namespace {
 
 using forebay::slurm::file_bytes_max;
 using forebay::slurm::joined_items;
+using forebay::slurm::part_of_job;
 using forebay::slurm::parts_of;
 using forebay::slurm::read_file;
 using forebay::slurm::Snapshot;
@@ -307,8 +311,12 @@ int main(int argc, char** argv) {
   }
   if (function == "paths") {
     const std::string token = option(arguments, "--token");
-    for (const Snapshot& part : parts_of_snapshot(*root)) {
-      if (const auto variables = part.section("paths " + token)) {
+    std::uint64_t job = 0;
+    const char* const end = token.data() + token.size();
+    if (const auto [after, error] = std::from_chars(token.data(), end, job); error == std::errc() && after == end) {
+      const auto part = part_of_job(snapshot_path(*root), snapshot_of(*root), job);
+      if (!part) fail_without_snapshot(snapshot_path(*root));
+      if (const auto variables = part->section("paths " + token)) {
         write_path_file(option(arguments, "--pathfile"), std::string(*variables));
         return 0;
       }

@@ -15,7 +15,7 @@ import stat
 from pathlib import Path
 
 from forebay.errors import InvalidArgumentError, StorageError
-from forebay.workflows.slurm.snapshot_sections import part_name
+from forebay.workflows.slurm.snapshot_sections import part_name, part_of_job
 from forebay.workflows.slurm.users import acting_as
 
 __all__ = ["PRIVATE", "begin_on_node", "end_on_node", "variables_of"]
@@ -41,11 +41,8 @@ def variables_of(root: Path, token: str) -> dict[str, str]:
     parts = _section(_whole(folder / "snapshot"), "parts")
     if parts is None:
         raise StorageError("what jobs have is not whole", str(folder / "snapshot"))
-    for number in range(int(parts)):
-        lines = _section(_whole(folder / part_name(number)), f"paths {token}")
-        if lines is not None:
-            return dict(line.split("=", 1) for line in lines.splitlines() if "=" in line)
-    return {}
+    lines = _section(_whole(folder / part_name(part_of_job(token, int(parts)))), f"paths {token}")
+    return dict(line.split("=", 1) for line in (lines or "").splitlines() if "=" in line)
 
 
 def _whole(path: Path) -> str:

@@ -19,6 +19,20 @@ constexpr std::string_view mark = "== ";
 constexpr std::string_view end_line = "== end\n";
 constexpr std::size_t parts_max = 4096;
 
+/// How many parts the snapshot has; 0 if it does not say so.
+std::size_t part_count(const Snapshot& head) {
+  const auto told = head.section("parts");
+  if (!told) return 0;
+  std::size_t count = 0;
+  const char* const end = told->data() + told->size();
+  const auto [after, error] = std::from_chars(told->data(), end, count);
+  return error == std::errc() && after != end && *after == '\n' && count <= parts_max ? count : 0;
+}
+
+std::string part_path(const std::string& path, std::size_t number) {
+  return path + "." + std::to_string(number);
+}
+
 }  // namespace
 
 std::optional<std::string> read_file(const std::string& path, std::size_t bytes_max) {
@@ -109,19 +123,22 @@ std::optional<std::string> Snapshot::section(std::string_view name) && {
 }
 
 std::optional<std::vector<Snapshot>> parts_of(const std::string& path, const Snapshot& head) {
-  const auto told = head.section("parts");
-  if (!told) return std::nullopt;
-  std::size_t count = 0;
-  const char* const end = told->data() + told->size();
-  if (const auto [after, error] = std::from_chars(told->data(), end, count);
-      error != std::errc() || after == end || *after != '\n' || count > parts_max)
-    return std::nullopt;
+  const std::size_t count = part_count(head);
+  if (count == 0) return std::nullopt;
   std::vector<Snapshot> parts;
   parts.reserve(count);
   for (std::size_t number = 0; number < count; ++number) {
-    if (!parts.emplace_back(path + "." + std::to_string(number)).is_whole()) return std::nullopt;
+    if (!parts.emplace_back(part_path(path, number)).is_whole()) return std::nullopt;
   }
   return parts;
+}
+
+std::optional<Snapshot> part_of_job(const std::string& path, const Snapshot& head, std::uint64_t job) {
+  const std::size_t count = part_count(head);
+  if (count == 0) return std::nullopt;
+  Snapshot part(part_path(path, job % count));
+  if (!part.is_whole()) return std::nullopt;
+  return part;
 }
 
 std::string joined_items(const std::vector<Snapshot>& parts, std::string_view name) {

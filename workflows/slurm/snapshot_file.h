@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -41,6 +42,9 @@ class Snapshot {
 
 /// The parts that belong to the snapshot at `path`; nothing if one of them is missing or not whole.
 std::optional<std::vector<Snapshot>> parts_of(const std::string& path, const Snapshot& head);
+
+/// The part that has the job of this number; nothing if it is missing or not whole.
+std::optional<Snapshot> part_of_job(const std::string& path, const Snapshot& head, std::uint64_t job);
 
 /// The items of all parts' lists of this name, with ", " between them.
 std::string joined_items(const std::vector<Snapshot>& parts, std::string_view name);

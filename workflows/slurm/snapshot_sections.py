@@ -10,7 +10,7 @@ import zlib
 
 from forebay.workflows.slurm.sessions import Session
 
-__all__ = ["PARTS", "Entry", "SnapshotSections", "part_name"]
+__all__ = ["PARTS", "Entry", "SnapshotSections", "part_name", "part_of_job"]
 
 #: How many parts there are; the head of the snapshot says so to whoever reads it.
 PARTS = 64
@@ -19,6 +19,11 @@ PARTS = 64
 def part_name(number: int) -> str:
     """Of a part's file, beside the snapshot."""
     return f"snapshot.{number}"
+
+
+def part_of_job(token: str, parts: int) -> int:
+    """The part that has the job: whoever wants its variables reads no other one."""
+    return int(token) % parts
 
 
 class Entry:
@@ -43,18 +48,25 @@ class SnapshotSections:
 
     def __init__(self) -> None:
         self._parts: list[dict[int | str, Entry]] = [{} for _ in range(PARTS)]
+        self._places: dict[int | str, int] = {}  # the part of each
         #: Parts to be written; whoever has written one takes it out.
         self.changed: set[int] = set(range(PARTS))
 
     def put(self, key: int | str, entry: Entry | None) -> None:
         """Enters or replaces one; None removes it."""
-        number = (key if isinstance(key, int) else zlib.crc32(key.encode())) % PARTS
-        part = self._parts[number]
+        number = self._places.get(key)
         if entry is not None:
-            part[key] = entry
-        elif part.pop(key, None) is None:
-            return
-        self.changed.add(number)
+            if number is None:
+                if isinstance(key, str):
+                    number = zlib.crc32(key.encode()) % PARTS
+                else:
+                    number = part_of_job(entry.session.token, PARTS)
+                self._places[key] = number
+            self._parts[number][key] = entry
+        elif number is not None:
+            del self._parts[number][key], self._places[key]
+        if number is not None:
+            self.changed.add(number)
 
     @property
     def count(self) -> int:

@@ -42,7 +42,7 @@ def root(tmp_path: Path) -> Path:
     (files / PRIVATE).mkdir(parents=True)
     (tmp_path / "slurm" / "snapshot").write_text("== pools\n{}\n== parts\n2\n== end\n")
     (tmp_path / "slurm" / "snapshot.0").write_text(
-        "== sessions\n\n== paths 18\nFOREBAY_RESERVATION=x\n== paths 19\n== end\n"
+        "== sessions\n\n== paths 18\nFOREBAY_RESERVATION=x\n== paths 16\n== end\n"
     )
     (tmp_path / "slurm" / "snapshot.1").write_text(
         f"== sessions\n\n== paths 17\nDW_JOB_STRIPED={files}/\nDW_JOB_PRIVATE={tmp_path}/node/17/\n== end\n"
@@ -59,7 +59,7 @@ def test_each_node_has_its_own_directory_behind_the_same_link(root: Path) -> Non
 
 def test_a_job_without_private_scratch_needs_nothing(root: Path) -> None:
     assert begin_on_node(root, "18", "n1") == []
-    assert variables_of(root, "19") == {}
+    assert variables_of(root, "16") == {}
     assert begin_on_node(root, "20", "n1") == []
 
 
@@ -69,7 +69,7 @@ def test_a_node_that_does_not_see_the_files_says_so(root: Path) -> None:
         begin_on_node(root, "17", "n1")
 
 
-@pytest.mark.parametrize("name", ["snapshot", "snapshot.0"])
+@pytest.mark.parametrize("name", ["snapshot", "snapshot.1"])
 def test_half_a_snapshot_is_none(root: Path, name: str) -> None:
     snapshot = root / "slurm" / name
     snapshot.write_text(snapshot.read_text()[:-4])
