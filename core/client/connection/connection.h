@@ -77,7 +77,7 @@ class Connection {
   }
   /// To a server on another node: no descriptors come, bytes of steps take a data path.
   bool is_remote() const noexcept { return place_.remote.has_value(); }
-  /// Opens the data path if it is not open yet: for writing to what is granted, or for fetch().
+  /// Opens the data path if it is not open yet: for writing to what is granted, or for fetch(). `data_mutex_` is held.
   Result<void> open_data(bool writes);
   /// Bytes of extents of one step, one behind another. They count once the server has said that the step is still
   /// there. One at a time; others wait.

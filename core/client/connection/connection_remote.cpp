@@ -125,7 +125,6 @@ Result<void> Connection::prove(Deadline deadline) {
 }
 
 Result<void> Connection::open_data(bool writes) {
-  const std::lock_guard lock(data_mutex_);
   if (data_ && !data_->is_broken()) return {};
   data_.reset();
   const auto attempt = [&]() -> Result<void> {
@@ -189,8 +188,8 @@ Result<void> Connection::check_data(Result<void> done) {
 }
 
 Result<void> Connection::fetch(wire::BytesGetT request, std::span<std::byte> out) {
-  RETURN_IF_ERROR(open_data(false));
   const std::lock_guard lock(data_mutex_);
+  RETURN_IF_ERROR(open_data(false));
   request.ticket = ++last_ticket_;
   fail_point("client.data.before_get");
   RETURN_IF_ERROR(tell(MessageType::bytes_get, request));
@@ -198,8 +197,8 @@ Result<void> Connection::fetch(wire::BytesGetT request, std::span<std::byte> out
 }
 
 Result<void> Connection::probe(std::span<std::byte> out) {
-  RETURN_IF_ERROR(open_data(false));
   const std::lock_guard lock(data_mutex_);
+  RETURN_IF_ERROR(open_data(false));
   wire::ProbeGetT request;
   request.ticket = ++last_ticket_;
   request.bytes = out.size();
@@ -213,8 +212,8 @@ std::string Connection::provider() {
 }
 
 Result<void> Connection::store(std::uint32_t segment, std::uint64_t offset, std::span<const std::byte> bytes) {
-  RETURN_IF_ERROR(open_data(true));
   const std::lock_guard lock(data_mutex_);
+  RETURN_IF_ERROR(open_data(true));
   fail_point("client.data.before_write");
   return check_data(data_->write(segment, offset, bytes, keep_waiting()));
 }
