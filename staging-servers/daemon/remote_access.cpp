@@ -213,7 +213,7 @@ void RemoteAccess::begin_data(std::span<const std::uint8_t> wish, Descriptor soc
       } else if (why.code == ErrorCode::io_error) {
         log::error("a data path ended, its client connects again: {}", why.message());
       } else {
-        log::debug("a data path ended: {}", why.message());
+        log::info("a data path ended: {}", why.message());
       }
       reservations_.space_may_be_free();
     });

@@ -57,6 +57,8 @@ USAGE = [
     ("consumer reset r/flow", "CONSUMER"),
     ("consumer seek r/flow render", "STEP"),
     ("consumer seek r/flow render soon", "STEP"),
+    ("drain now", "now"),
+    ("undrain now", "now"),
     ("attach", "NAME"),
     ("attach run1 --for me", "--for"),
     ("attach run1 --for 0", "--for"),

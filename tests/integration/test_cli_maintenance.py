@@ -103,7 +103,7 @@ def test_precious_steps_stay(flow: str, told: Told, capsys: pytest.CaptureFixtur
     with forebay.open(flow) as stream:
         assert [step.number for step in stream.steps()] == [0, 2, 3, 5]
     assert root.run(["stream", "remove", flow]) == ExitStatus.ERROR
-    assert "3 precious steps" in capsys.readouterr().err
+    assert "precious steps that are not staged out yet: 3" in capsys.readouterr().err
     # Those that were never there are no mistake where the mark is taken away.
     assert told("stream", "precious", flow, "0:4", "--not-precious")["steps"] == [0, 2, 3]
     assert told("stream", "remove", flow)["existed"] is True

@@ -18,6 +18,14 @@ from tests.support.staging_server import StagingServer
 TokenMaker = Callable[..., Path]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests whose bytes travel by libfabric are a suite of their own."""
+    for item in items:
+        if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
+            if item.callspec.params.get("transport") == "fabric":
+                item.add_marker(pytest.mark.libfabric)
+
+
 @pytest.fixture(scope="session")
 def nodes_possible() -> None:
     """Skips where there can be no nodes."""

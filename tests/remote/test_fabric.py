@@ -123,9 +123,6 @@ def test_transport_without_a_server_is_refused(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("FOREBAY_TRANSPORT", "carrier-pigeon")
     with pytest.raises(InvalidArgumentError, match="auto, local, tcp or fabric"):
         forebay.open("run1/flow")
-    monkeypatch.setenv("FOREBAY_TRANSPORT", "local")
-    with pytest.raises(InvalidArgumentError, match="local"):
-        forebay.open("forebay://node7:7460/run1/flow")
 
 
 @fabric

@@ -18,6 +18,7 @@ _AWAY = (
     "the connection to the Forebay server was lost",
     "no Forebay server listens there",
     "the server's node does not answer",
+    "Network is unreachable",
 )
 #: What is said of a stream that was removed; the last two by a server that was started afterwards.
 _REMOVED = (

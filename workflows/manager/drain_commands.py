@@ -17,7 +17,7 @@ drain_app = typer.Typer(add_completion=False)
 undrain_app = typer.Typer(add_completion=False)
 
 
-@drain_app.command(epilog='Example: forebay drain --reason "new disks on Friday"')
+@drain_app.command(epilog="Example: forebay drain --reason maintenance")
 def drain(
     reason: Annotated[str, typer.Option(metavar="TEXT", help="What to tell those who are refused.")] = "",
     as_json: JsonOption = False,
