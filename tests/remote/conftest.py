@@ -21,8 +21,9 @@ TokenMaker = Callable[..., Path]
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests whose bytes travel by libfabric are a suite of their own."""
     for item in items:
-        if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
-            if item.callspec.params.get("transport") == "fabric":
+        if isinstance(item, pytest.Function) and "transport" in item.fixturenames:
+            callspec = getattr(item, "callspec", None)
+            if callspec is not None and callspec.params.get("transport") == "fabric":
                 item.add_marker(pytest.mark.libfabric)
 
 
