@@ -120,17 +120,9 @@ SUITES: dict[str, Suite] = {
     ),
     "remote": Suite(
         "producer, server and consumer on nodes of their own: network namespaces, so it needs root",
-        (Pytest(("tests/remote",), marker="not libfabric"),),
+        (Pytest(("tests/remote",)),),
         seconds_max=900,
         extras=("fabric", "viz"),
-        packages=("iproute2",),
-    ),
-    "remote-fabric": Suite(
-        "the same where bytes travel by libfabric",
-        (Pytest(("tests/remote",), marker="libfabric"),),
-        seconds_max=900,
-        when=When.DEEP,
-        extras=("fabric",),
         packages=("iproute2",),
     ),
     "remote-faults": Suite(

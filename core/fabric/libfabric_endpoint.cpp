@@ -39,10 +39,16 @@ bool has_ip_addresses(const std::string& provider) {
 
 class Exposed final : public ExposedMemory {
  public:
-  Exposed(Fid<fid_mr> memory, std::uint64_t address) noexcept : memory_(std::move(memory)), address_(address) {}
+  Exposed(std::mutex& mutex, Fid<fid_mr> memory, std::uint64_t address) noexcept
+      : mutex_(mutex), memory_(std::move(memory)), address_(address) {}
+  ~Exposed() override {
+    const std::lock_guard lock(mutex_);
+    memory_.reset();
+  }
   MemoryPlace place() const noexcept override { return {::fi_mr_key(memory_.get()), address_}; }
 
  private:
+  std::mutex& mutex_;  // the endpoint's
   Fid<fid_mr> memory_;
   std::uint64_t address_;
 };
@@ -184,10 +190,11 @@ Result<void> LibfabricEndpoint::use_memory(std::span<std::byte> memory) {
 }
 
 Result<std::unique_ptr<ExposedMemory>> LibfabricEndpoint::expose(std::span<std::byte> memory, PeerMay may) {
+  const std::lock_guard lock(mutex_);
   ASSIGN_OR_RETURN(auto registered,
                    enroll(memory, may == PeerMay::read ? FI_REMOTE_READ : FI_REMOTE_WRITE, random_number()));
   const std::uint64_t address = has_mode(FI_MR_VIRT_ADDR) ? reinterpret_cast<std::uintptr_t>(memory.data()) : 0;
-  return std::unique_ptr<ExposedMemory>(std::make_unique<Exposed>(std::move(registered), address));
+  return std::unique_ptr<ExposedMemory>(std::make_unique<Exposed>(mutex_, std::move(registered), address));
 }
 
 Result<bool> LibfabricEndpoint::started(ssize_t answer, const char* what) const {
@@ -197,12 +204,14 @@ Result<bool> LibfabricEndpoint::started(ssize_t answer, const char* what) const 
 }
 
 Result<bool> LibfabricEndpoint::read(std::uint32_t operation, std::span<std::byte> into, const MemoryPlace& from) {
+  const std::lock_guard lock(mutex_);
   return started(::fi_read(endpoint_.get(), into.data(), into.size(), description(), peer_, from.address, from.key,
                            &contexts_[operation]),
                  "the client's memory cannot be read");
 }
 
 Result<bool> LibfabricEndpoint::write(std::uint32_t operation, std::span<const std::byte> from, const MemoryPlace& to) {
+  const std::lock_guard lock(mutex_);
   iovec local{const_cast<std::byte*>(from.data()), from.size()};
   fi_rma_iov remote{to.address, from.size(), to.key};
   void* registration = description();
@@ -221,16 +230,19 @@ Result<bool> LibfabricEndpoint::write(std::uint32_t operation, std::span<const s
 }
 
 Result<bool> LibfabricEndpoint::receive(std::uint32_t operation, std::span<std::byte> into) {
+  const std::lock_guard lock(mutex_);
   return started(
       ::fi_recv(endpoint_.get(), into.data(), into.size(), description(), FI_ADDR_UNSPEC, &contexts_[operation]),
       "nothing can be received");
 }
 
 Result<bool> LibfabricEndpoint::send(std::span<const std::byte> bytes) {
+  const std::lock_guard lock(mutex_);
   return started(::fi_inject(endpoint_.get(), bytes.data(), bytes.size(), peer_), "nothing can be sent");
 }
 
 Result<std::optional<RmaEndpoint::Completion>> LibfabricEndpoint::next() {
+  const std::lock_guard lock(mutex_);
   fi_cq_entry entry{};
   const ssize_t count = ::fi_cq_read(completions_.get(), &entry, 1);
   const auto number = [this](const void* context) {
@@ -254,6 +266,7 @@ Result<std::optional<RmaEndpoint::Completion>> LibfabricEndpoint::next() {
 }
 
 bool LibfabricEndpoint::may_sleep() {
+  const std::lock_guard lock(mutex_);
   fid* waited = &completions_->fid;
   return ::fi_trywait(fabric_.get(), &waited, 1) == FI_SUCCESS;
 }

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include <rdma/fabric.h>
@@ -60,6 +61,10 @@ class LibfabricEndpoint final : public RmaEndpoint {
   tl::unexpected<Error> error(long number, const std::string& what) const;
 
   const LibfabricLibrary& library_;
+  // Held by every call that moves the fabric on, or that changes which memory is exposed: before 1.19 libfabric looks
+  // for a peer's key without a lock while another thread adds or removes one. The peer is then told of a wrong key,
+  // and its connection ends.
+  std::mutex mutex_;
   fi_info* info_ = nullptr;
   // In the order in which they are made; the destructor closes the endpoint before what it uses.
   Fid<fid_fabric> fabric_;

@@ -38,7 +38,7 @@ class ExposedMemory {
 };
 
 /// For one peer, because its end is the only way to end what is under way. One thread starts operations and asks for
-/// completions; expose() may be called by another.
+/// completions; others may expose memory and take it back meanwhile.
 class RmaEndpoint {
  public:
   /// Operations have the caller's numbers, below this. One number is used for one operation at a time.

@@ -56,6 +56,10 @@ class Workday:
         """The answer to a question that changes nothing."""
         return self.insist(ask)
 
+    def write(self, address: str, **options: Any) -> forebay.WritableStream:
+        """A stream that a user opens for writing, which is the server's affair and not the manager's."""
+        return forebay.open(address, "w", **options)
+
     def go_down(self) -> None:
         """The instance is taken down."""
         self.instance.ask("down")
@@ -68,7 +72,7 @@ class Workday:
         """Both days."""
         self.reservations_and_files()
         self.steps()
-        with forebay.open("kept/live", "w", grace=600) as live:
+        with self.write("kept/live", grace=600) as live:
             with live.step() as step:
                 step["T"] = np.full(1000, 0)
             following, waiting = self.stages_that_last()
@@ -95,7 +99,7 @@ class Workday:
 
     def steps(self) -> None:
         """A stream is staged out; another stage finds no source, and is left there."""
-        with forebay.open("kept/flow", "w", retention="precious:1", durability="durable") as stream:
+        with self.write("kept/flow", retention="precious:1", durability="durable") as stream:
             for number in range(STEPS):
                 with stream.step() as step:
                     step["T"] = np.full(1000, number)

@@ -18,15 +18,6 @@ from tests.support.staging_server import StagingServer
 TokenMaker = Callable[..., Path]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests whose bytes travel by libfabric are a suite of their own."""
-    for item in items:
-        if isinstance(item, pytest.Function) and "transport" in item.fixturenames:
-            callspec = getattr(item, "callspec", None)
-            if callspec is not None and callspec.params.get("transport") == "fabric":
-                item.add_marker(pytest.mark.libfabric)
-
-
 @pytest.fixture(scope="session")
 def nodes_possible() -> None:
     """Skips where there can be no nodes."""
