@@ -8,10 +8,15 @@ namespace forebay {
 
 tl::unexpected<Error> system_error(int number, std::string action, std::string where) {
   ErrorCode code = ErrorCode::io_error;
+  const char* advice = "";
   switch (number) {
     case ENOSPC:
+      code = ErrorCode::no_space;
+      advice = "; make room on that file system, then try again";
+      break;
     case EDQUOT:
       code = ErrorCode::no_space;
+      advice = "; make room within your quota, then try again";
       break;
     case ENOENT:
       code = ErrorCode::not_found;
@@ -36,7 +41,7 @@ tl::unexpected<Error> system_error(int number, std::string action, std::string w
     default:
       break;
   }
-  return fail(code, std::move(action) + ": " + std::generic_category().message(number), std::move(where));
+  return fail(code, std::move(action) + ": " + std::generic_category().message(number) + advice, std::move(where));
 }
 
 }  // namespace forebay
