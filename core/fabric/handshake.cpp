@@ -13,7 +13,9 @@ constexpr std::size_t stream_header_bytes = crypto_secretstream_xchacha20poly130
 constexpr std::size_t seal_bytes = crypto_secretstream_xchacha20poly1305_ABYTES;
 static_assert(stream_header_bytes + seal_bytes <= RecordCipher::overhead_bytes_max);
 
+// As long as what follows has one length, neither can be mistaken for the other.
 constexpr std::string_view purpose = "forebay remote control 1";
+constexpr std::string_view purpose_off = "forebay remote control 1, not encrypted";
 
 /// The first record of a direction begins with the stream's header.
 class StreamCipher final : public RecordCipher {
@@ -84,12 +86,13 @@ bool is_same(const Proof& proof, std::span<const std::uint8_t> given) noexcept {
   return given.size() == proof.size() && sodium_memcmp(proof.data(), given.data(), proof.size()) == 0;
 }
 
-Agreement::Agreement(const Secret& secret, std::span<const std::byte> claims, const Nonce& client, const Nonce& server)
-    : secret_(secret) {
+Agreement::Agreement(const Secret& secret, std::span<const std::byte> claims, const Nonce& client, const Nonce& server,
+                     ControlEncryption encryption)
+    : secret_(secret), encryption_(encryption) {
   const auto add = [this](auto bytes) {
     for (const auto byte : bytes) transcript_.push_back(static_cast<std::uint8_t>(byte));
   };
-  add(purpose);
+  add(encryption == ControlEncryption::on ? purpose : purpose_off);
   add(claims);
   add(std::span(client));
   add(std::span(server));
@@ -112,10 +115,12 @@ Proof Agreement::server_proof() const {
 }
 
 std::unique_ptr<RecordCipher> Agreement::client_cipher() const {
+  if (encryption_ == ControlEncryption::off) return nullptr;
   return std::make_unique<StreamCipher>(derived(": key to the server"), derived(": key to the client"));
 }
 
 std::unique_ptr<RecordCipher> Agreement::server_cipher() const {
+  if (encryption_ == ControlEncryption::off) return nullptr;
   return std::make_unique<StreamCipher>(derived(": key to the client"), derived(": key to the server"));
 }
 

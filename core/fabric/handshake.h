@@ -23,13 +23,19 @@ Nonce draw_nonce();
 /// In a time that does not depend on where they differ. False if the sizes differ.
 bool is_same(const Proof& proof, std::span<const std::uint8_t> given) noexcept;
 
-/// What both ends know once the nonces are exchanged.
+/// Whether messages are encrypted after the proofs. The server decides.
+enum class ControlEncryption : std::uint8_t { on, off };
+
+/// What both ends know once the nonces are exchanged. The proofs cover the encryption, too: ends that were told
+/// different things refuse each other's, so nobody between them can switch it off.
 class Agreement {
  public:
-  Agreement(const Secret& secret, std::span<const std::byte> claims, const Nonce& client, const Nonce& server);
+  Agreement(const Secret& secret, std::span<const std::byte> claims, const Nonce& client, const Nonce& server,
+            ControlEncryption encryption);
 
   Proof client_proof() const;
   Proof server_proof() const;
+  /// Null if messages are not encrypted.
   std::unique_ptr<RecordCipher> client_cipher() const;
   std::unique_ptr<RecordCipher> server_cipher() const;
 
@@ -37,6 +43,7 @@ class Agreement {
   std::array<std::uint8_t, 32> derived(const char* label) const;
 
   const Secret secret_;
+  const ControlEncryption encryption_;
   std::vector<std::uint8_t> transcript_;
 };
 

@@ -25,7 +25,7 @@ class MessageSocket {
 
   /// Longer messages end the conversation; body_bytes_max unless this was called.
   void set_body_bytes_max(std::size_t bytes) noexcept { received_body_bytes_max_ = bytes; }
-  /// From now on each message, in both directions, is a record. No descriptors travel then.
+  /// From now on each message, in both directions, is a record. No descriptors travel then. Null: nothing changes.
   void encrypt(std::unique_ptr<RecordCipher> cipher) noexcept { cipher_ = std::move(cipher); }
   /// Gives the socket to another owner.
   Descriptor release() noexcept { return std::move(socket_); }

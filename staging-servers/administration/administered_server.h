@@ -21,6 +21,8 @@ class AdministeredServer {
   virtual ServerInfo info() const = 0;
   /// What was found and set aside at start.
   virtual const std::vector<std::string>& start_problems() const = 0;
+  /// What its settings leave open that is protected otherwise.
+  virtual std::vector<std::string> unprotected() const = 0;
   virtual ReservationTable& reservations() = 0;
   /// What the peer may do there now; none where there is no such reservation.
   virtual AccessRights rights_of(const Peer& peer, const std::string& reservation) = 0;

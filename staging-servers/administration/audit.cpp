@@ -85,6 +85,8 @@ void audit_segments(AdministeredServer& server, Reservation& reservation, std::v
 std::vector<Finding> audit_accounting(AdministeredServer& server) {
   std::vector<Finding> findings;
   for (const std::string& problem : server.start_problems()) add_problem(findings, server.info().root, problem);
+  for (const std::string& gap : server.unprotected())
+    findings.push_back({Finding::Severity::note, server.info().root, gap});
   for (auto& [name, reservation] : server.reservations().all()) {
     if (reservation->retiring()) continue;
     for (const std::string& problem : reservation->space().problems)

@@ -132,14 +132,15 @@ Result<void> take_setting(const std::string& name, Line& line, ConfigFile& confi
   if (name == "socket") return take(line, config.socket);
   if (name == "listen") return take(line, config.listen);
   if (name == "fabric") return take(line, config.fabric);
+  if (name == "control_encryption") return take(line, config.control_encryption);
   if (name == "files_image") return take(line, config.files_image);
   if (name == "capacity_bytes") return take(line, config.capacity_bytes);
   if (name == "flush_interval_ms") return take(line, config.flush_interval_ms);
   if (name == "restart_grace_ms") return take(line, config.restart_grace_ms);
   if (name == "log_level") return take(line, config.log_level);
   return invalid(
-      "there is no such setting; there are: root, socket, listen, fabric, files_image, capacity_bytes, "
-      "flush_interval_ms, restart_grace_ms, log_level");
+      "there is no such setting; there are: root, socket, listen, fabric, control_encryption, files_image, "
+      "capacity_bytes, flush_interval_ms, restart_grace_ms, log_level");
 }
 
 }  // namespace

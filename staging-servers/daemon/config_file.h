@@ -17,6 +17,7 @@ struct ConfigFile {
   std::optional<std::string> socket;
   std::optional<std::string> listen;
   std::optional<std::string> fabric;
+  std::optional<std::string> control_encryption;
   std::optional<std::string> files_image;
   std::optional<std::uint64_t> capacity_bytes;
   std::optional<std::int64_t> flush_interval_ms;

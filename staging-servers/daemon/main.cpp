@@ -30,6 +30,7 @@ using forebay::server::ServerOptions;
 struct CommandLine {
   ServerOptions options;
   std::string config;
+  std::string control_encryption = "on";
   std::string log_level = "info";
   int ready_descriptor = -1;
 };
@@ -45,6 +46,7 @@ forebay::Result<void> add_config(CommandLine& line, const CLI::App& app) {
   add("--socket", config->socket, line.options.socket_path);
   add("--listen", config->listen, line.options.listen);
   add("--fabric", config->fabric, line.options.fabric);
+  add("--control-encryption", config->control_encryption, line.control_encryption);
   add("--files-image", config->files_image, line.options.files_image);
   add("--capacity", config->capacity_bytes, line.options.capacity_bytes);
   add("--flush-interval-ms", config->flush_interval_ms, line.options.flush_interval_ms);
@@ -82,7 +84,13 @@ forebay::Result<int> block_signals() {
   return descriptor;
 }
 
-int serve(const CommandLine& line) {
+int serve(CommandLine& line) {
+  if (line.control_encryption != "on" && line.control_encryption != "off") {
+    std::fprintf(stderr, "forebayd: control_encryption is \"on\" or \"off\", not \"%s\"\n",
+                 line.control_encryption.c_str());
+    return 2;
+  }
+  line.options.encrypts_control = line.control_encryption == "on";
   const auto level = forebay::log::parse_level(line.log_level);
   if (!level) {
     std::fprintf(stderr, "forebayd: %s\n", level.error().message().c_str());
@@ -139,6 +147,8 @@ int main(int argc, char** argv) {
                  "HOST:PORT, an address of this node, for clients on other nodes; without it no port is open");
   app.add_option("--fabric", line.options.fabric,
                  "Provider of libfabric (tcp, verbs, cxi, efa) for the data of clients that ask for it; opens ports");
+  app.add_option("--control-encryption", line.control_encryption,
+                 "off: messages of clients on other nodes are not encrypted after their proof; default on");
   app.add_option("--files-image", line.options.files_image,
                  "xfs: files/ of each reservation is a file system of its own, as large as was granted; needs root");
   app.add_option("--capacity", line.options.capacity_bytes,
@@ -148,8 +158,8 @@ int main(int argc, char** argv) {
   app.add_option("--restart-grace-ms", line.options.restart_grace_ms,
                  "How long writers have to come back after a restart of the server");
   app.add_option("--config", line.config,
-                 "TOML file with the same settings: root, socket, listen, fabric, files_image, "
-                 "capacity_bytes, flush_interval_ms, restart_grace_ms, log_level");
+                 "TOML file with the same settings: root, socket, listen, fabric, "
+                 "control_encryption, files_image, capacity_bytes, flush_interval_ms, restart_grace_ms, log_level");
   app.add_option("--log-level", line.log_level, "debug, info, warning or error");
   app.add_option("--ready-fd", line.ready_descriptor, "Descriptor to write \"ready\" to once clients can connect");
   app.set_version_flag("--version", std::string("forebayd ") + forebay::server::version_text);

@@ -36,11 +36,11 @@ constexpr std::uint64_t lifetime_s_max = std::uint64_t{366} * 24 * 3600;
 
 }  // namespace
 
-RemoteAccess::RemoteAccess(Device& device, std::string root, std::string fabric_provider, EventLoop& loop,
+RemoteAccess::RemoteAccess(Device& device, std::string root, RemoteOptions options, EventLoop& loop,
                            ReservationTable& reservations)
     : device_(device),
       root_(std::move(root)),
-      fabric_provider_(std::move(fabric_provider)),
+      options_(std::move(options)),
       loop_(loop),
       reservations_(reservations),
       data_(data_paths_max, fabric_paths_max) {}
@@ -55,7 +55,8 @@ Result<void> RemoteAccess::listen(const std::string& place, const std::function<
   ASSIGN_OR_RETURN(listener_, fabric::listen_tcp(server.host, server.port));
   RETURN_IF_ERROR(loop_.watch(listener_.get(), EPOLLIN, [accept](std::uint32_t) { accept(); }));
   log::info("clients on other nodes may connect to {}", server.text());
-  if (!fabric_provider_.empty()) log::info("bytes of steps may travel by libfabric, provider {}", fabric_provider_);
+  if (!options_.fabric_provider.empty())
+    log::info("bytes of steps may travel by libfabric, provider {}", options_.fabric_provider);
   return {};
 }
 
@@ -187,7 +188,7 @@ Result<void> RemoteAccess::check_ticket(std::span<const std::uint8_t> wish) {
                      !found->second.alive.expired() && !found->second.connection->closing();
   if (!valid) return fail(ErrorCode::permission_denied, "this ticket for a data path is not valid, or not any more");
   if (!by_fabric) return {};
-  if (fabric_provider_.empty()) {
+  if (options_.fabric_provider.empty()) {
     return fail(ErrorCode::unsupported,
                 "the server does not offer libfabric: start it with `forebay up --listen … --fabric tcp`, or set "
                 "FOREBAY_TRANSPORT=tcp");
@@ -219,7 +220,7 @@ void RemoteAccess::begin_data(std::span<const std::uint8_t> wish, Descriptor soc
     });
   };
   std::optional<fabric::FabricChoice> choice;
-  if (by_fabric) choice = {fabric_provider_, fabric::open_libfabric_endpoint};
+  if (by_fabric) choice = {options_.fabric_provider, fabric::open_libfabric_endpoint};
   auto path =
       data_.serve(std::move(socket), taken.mapped().writes ? connection.window() : nullptr, std::move(choice), ended);
   if (path) {

@@ -17,10 +17,15 @@
 
 namespace forebay::server {
 
+struct RemoteOptions {
+  std::string fabric_provider;  ///< of libfabric, for clients that ask for it; empty: none is offered
+  bool encrypts_control = true;
+};
+
 class RemoteAccess final : public RemoteDoor {
  public:
-  /// `reservations` outlive it. `fabric_provider`: of libfabric, for clients that ask for it; empty: none is offered.
-  RemoteAccess(Device& device, std::string root, std::string fabric_provider, EventLoop& loop,
+  /// `reservations` outlive it.
+  RemoteAccess(Device& device, std::string root, RemoteOptions options, EventLoop& loop,
                ReservationTable& reservations);
   ~RemoteAccess() override;
 
@@ -34,6 +39,9 @@ class RemoteAccess final : public RemoteDoor {
   Result<std::string> create_token(const Peer& peer, const wire::TokenCreateT& wish);
 
   // RemoteDoor
+  fabric::ControlEncryption encryption() const override {
+    return options_.encrypts_control ? fabric::ControlEncryption::on : fabric::ControlEncryption::off;
+  }
   std::optional<fabric::Secret> secret_of(const fabric::TokenClaims& claims,
                                           std::span<const std::byte> encoded) override;
   Result<void> admit(const RemotePeer& peer, const std::weak_ptr<const bool>& alive) override;
@@ -54,7 +62,7 @@ class RemoteAccess final : public RemoteDoor {
 
   Device& device_;
   const std::string root_;
-  const std::string fabric_provider_;
+  const RemoteOptions options_;
   EventLoop& loop_;
   ReservationTable& reservations_;
   std::optional<fabric::TokenKey> key_;

@@ -182,6 +182,16 @@ ServerInfo Server::info() const {
   return info;
 }
 
+std::vector<std::string> Server::unprotected() const {
+  if (options_.listen.empty() || options_.encrypts_control) return {};
+  return {
+      "messages of clients on other nodes are neither encrypted nor authenticated after their proof "
+      "(control_encryption "
+      "is off): whoever is between them and the server can read, change and forge them; restart the server without "
+      "this "
+      "setting unless you trust the network"};
+}
+
 wire::WelcomeT Server::welcome() const {
   wire::WelcomeT welcome;
   welcome.version = protocol::protocol_version;

@@ -28,10 +28,11 @@ namespace forebay::server {
 
 struct ServerOptions {
   std::string root;
-  std::string socket_path;  ///< empty: a short path made from the root
-  std::string listen;       ///< "HOST:PORT" for clients on other nodes; empty: there are none
-  std::string fabric;       ///< libfabric's provider for their data; empty: TCP alone
-  std::string files_image;  ///< "xfs": files/ is an image of its own, as large as granted; empty: a folder
+  std::string socket_path;       ///< empty: a short path made from the root
+  std::string listen;            ///< "HOST:PORT" for clients on other nodes; empty: there are none
+  std::string fabric;            ///< libfabric's provider for their data; empty: TCP alone
+  bool encrypts_control = true;  ///< messages of such clients; the bytes of large steps never are
+  std::string files_image;       ///< "xfs": files/ is an image of its own, as large as granted; empty: a folder
   std::optional<std::uint64_t> capacity_bytes;  ///< of the pool; unset: 80 % of what is free at the first start
   std::int64_t flush_interval_ms =
       500;  ///< how long a committed step may wait to be made durable; < 0: only on request
@@ -69,6 +70,7 @@ class Server final : public ConnectionHost,
   // AdministeredServer
   ServerInfo info() const override;
   const std::vector<std::string>& start_problems() const override { return start_problems_; }
+  std::vector<std::string> unprotected() const override;
   Result<std::string> create_token(const Peer& peer, const wire::TokenCreateT& wish) override {
     return remote_->create_token(peer, wish);
   }

@@ -166,7 +166,8 @@ Result<void> Server::recover() {
   services_.emplace(StreamServices{*loop_, device_, *store_, *sync_worker_, *readers_, identity_.storage_incarnation,
                                    options_.flush_interval_ms, options_.restart_grace_ms});
   reservations_.emplace(*this, *errand_worker_);
-  remote_.emplace(device_, options_.root, options_.fabric, *loop_, *reservations_);
+  remote_.emplace(device_, options_.root, RemoteOptions{options_.fabric, options_.encrypts_control}, *loop_,
+                  *reservations_);
   ASSIGN_OR_RETURN(auto records, store_->load(start_problems_, unread_));
   for (reservation::ReservationT& record : records) {
     if (reservations_->all().contains(record.name)) {
@@ -245,6 +246,10 @@ Result<void> Server::listen() {
       return fail(ErrorCode::invalid_argument, "a fabric is for clients on other nodes; say --listen HOST:PORT, too");
     if (auto known = fabric::check_provider(options_.fabric); !known) return known;
   }
+  if (!options_.encrypts_control && options_.listen.empty())
+    return fail(ErrorCode::invalid_argument,
+                "control_encryption is about clients on other nodes; say --listen HOST:PORT, too");
+  for (const std::string& gap : unprotected()) log::warning("{}", gap);
   if (!options_.listen.empty()) return remote_->listen(options_.listen, [this] { accept_remote_clients(); });
   return {};
 }

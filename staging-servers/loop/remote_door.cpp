@@ -68,9 +68,10 @@ Result<wire::RemoteChallengeT> RemoteGreeting::challenge(const protocol::Message
   if (claims_.expires_ns <= wall_clock_ns())
     return fail(ErrorCode::permission_denied, "the token has expired; make another with `forebay token create`");
   const fabric::Nonce own = fabric::draw_nonce();
-  agreement_.emplace(*secret, claims, clients, own);
+  agreement_.emplace(*secret, claims, clients, own, door_.encryption());
   wire::RemoteChallengeT challenge;
   const fabric::Proof proof = agreement_->server_proof();
+  challenge.encrypted = door_.encryption() == fabric::ControlEncryption::on;
   challenge.nonce.assign(own.begin(), own.end());
   challenge.proof.assign(proof.begin(), proof.end());
   return challenge;

@@ -20,6 +20,7 @@ namespace forebay::server {
 class RemoteDoor {
  public:
   virtual ~RemoteDoor() = default;
+  virtual fabric::ControlEncryption encryption() const = 0;
   /// Nothing for claims that this server did not make.
   virtual std::optional<fabric::Secret> secret_of(const fabric::TokenClaims& claims,
                                                   std::span<const std::byte> encoded) = 0;
@@ -45,6 +46,7 @@ class RemoteGreeting {
   Result<wire::RemoteChallengeT> challenge(const protocol::Message& hello);
   /// Who it is, with the cipher of the conversation, once its RemoteProof holds.
   Result<RemotePeer> admit(const protocol::Message& proof);
+  /// Null if messages are not encrypted.
   std::unique_ptr<RecordCipher> cipher() const { return agreement_->server_cipher(); }
   bool is_challenged() const noexcept { return agreement_.has_value(); }
 

@@ -15,7 +15,7 @@ import pytest
 
 import forebay
 from forebay.errors import PermissionDeniedError
-from tests.remote.nodes import Nodes
+from tests.remote.nodes import PORT, Nodes
 from tests.remote.programs import Programs, both_transports, finish
 from tests.support.staging_server import StagingServer
 
@@ -201,3 +201,29 @@ def test_token_that_others_may_read_is_refused(programs: Programs, token: TokenM
         status, _, errors = reader.finish()
         assert status != 0
         assert "chmod 600" in errors
+
+
+def test_server_that_was_told_not_to_encrypt(nodes: Nodes, programs: Programs, tmp_path: Path) -> None:
+    options = ("--listen", f"0.0.0.0:{PORT}", "--control-encryption", "off")
+    open_server = StagingServer(tmp_path / "open", options=options, prefix=nodes.prefix_of("server"))
+    with open_server:
+        with forebay.Admin(open_server.root) as admin:
+            admin.create("run1", "64MiB")
+            made = admin.create_token("run1", rights=("read", "write"))
+            assert [finding.severity for finding in admin.audit() if "control_encryption" in finding.what] == ["note"]
+        token = tmp_path / "open.token"
+        token.touch(0o600)
+        token.write_text(made)
+        # Steps inside messages, and larger ones by the data path.
+        with programs.small("write", 3, token) as writer:
+            finish(writer)
+        with programs.small("read", 3, token) as reader:
+            finish(reader)
+        with programs.writer(2, token) as writer:
+            finish(writer)
+        with programs.python_reader(token, consumer="late") as reader:
+            for number in range(2):
+                assert reader.line() == str(number)
+                reader.tell()
+            assert reader.line() == "end"
+            finish(reader)

@@ -44,6 +44,13 @@ def up(
             help="Also let data of such clients travel by libfabric: tcp, verbs, cxi or efa. Opens further ports.",
         ),
     ] = None,
+    control_encryption: Annotated[
+        str | None,
+        typer.Option(
+            metavar="on|off",
+            help="Encrypt messages of such clients? Default: on. Bytes of large steps never are encrypted.",
+        ),
+    ] = None,
     shared: Annotated[
         bool,
         typer.Option(
@@ -56,7 +63,11 @@ def up(
     """Start the instance in the background: the staging server and the manager. Returns when both serve; idempotent."""
     instance = chosen_or_current()
     state = InstanceControl(instance).up(
-        None if capacity is None else parse_size(capacity), listen, fabric=fabric, shared=shared
+        None if capacity is None else parse_size(capacity),
+        listen,
+        fabric=fabric,
+        control_encryption=control_encryption,
+        shared=shared,
     )
     weakness = sync_weakness(instance.root)
     if as_json:

@@ -62,6 +62,7 @@ class InstanceControl:
         listen: str | None = None,
         *,
         fabric: str | None = None,
+        control_encryption: str | None = None,
         shared: bool = False,
     ) -> InstanceState:
         """Starts what does not run. Returns when both serve. `shared`: other users may have reservations."""
@@ -76,12 +77,14 @@ class InstanceControl:
                     command += ["--listen", listen]
                 if fabric is not None:
                     command += ["--fabric", fabric]
+                if control_encryption is not None:
+                    command += ["--control-encryption", control_encryption]
                 configuration = configuration_file()
                 image = files_image(read_configuration(configuration), self._instance, configuration)
                 if image:
                     command += ["--files-image", image]
                 self._server.start(command, self._environment(), _START_SECONDS_MAX)
-            elif listen is not None or fabric is not None:
+            elif listen is not None or fabric is not None or control_encryption is not None:
                 raise InvalidArgumentError(
                     "the instance runs already; to open a port, run `forebay down --keep`, then "
                     "`forebay up --listen …`",

@@ -104,7 +104,9 @@ Result<void> Connection::prove(Deadline deadline) {
   if (challenge->nonce() == nullptr || challenge->nonce()->size() != servers.size())
     return fail(ErrorCode::protocol, "the server's challenge is malformed");
   std::ranges::copy(*challenge->nonce(), servers.begin());
-  const fabric::Agreement agreement(token.secret, token.claims, nonce, servers);
+  // A challenge that somebody changed on its way does not go with the server's proof.
+  const auto encryption = challenge->encrypted() ? fabric::ControlEncryption::on : fabric::ControlEncryption::off;
+  const fabric::Agreement agreement(token.secret, token.claims, nonce, servers, encryption);
   const auto proof = challenge->proof() == nullptr ? std::span<const std::uint8_t>()
                                                    : std::span(challenge->proof()->data(), challenge->proof()->size());
   if (!fabric::is_same(agreement.server_proof(), proof)) {

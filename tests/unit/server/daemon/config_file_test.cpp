@@ -12,6 +12,8 @@ TEST(ConfigFile, sets_what_it_mentions) {
   ASSERT_TRUE(config) << config.error().message();
   EXPECT_EQ(config->root, "/ssd/forebay");
   EXPECT_EQ(config->capacity_bytes, 2147483648U);
+  EXPECT_EQ(parse_config("control_encryption = 'off'", "f")->control_encryption, "off");
+  EXPECT_FALSE(config->control_encryption);
   EXPECT_FALSE(config->socket);
   EXPECT_FALSE(config->log_level);
 }

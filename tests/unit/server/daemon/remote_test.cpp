@@ -52,10 +52,13 @@ struct Hello {
   }
   fabric::Agreement agreement(const Message& challenge) const {
     const auto body = RawClient::unpack<wire::RemoteChallenge>(challenge);
+    return agreement(*body, body->encrypted ? fabric::ControlEncryption::on : fabric::ControlEncryption::off);
+  }
+  fabric::Agreement agreement(const wire::RemoteChallengeT& challenge, fabric::ControlEncryption encryption) const {
     fabric::Nonce servers{};
-    EXPECT_EQ(body->nonce.size(), servers.size());
-    std::ranges::copy(body->nonce, servers.begin());
-    return {token.secret, token.claims, nonce, servers};
+    EXPECT_EQ(challenge.nonce.size(), servers.size());
+    std::ranges::copy(challenge.nonce, servers.begin());
+    return {token.secret, token.claims, nonce, servers, encryption};
   }
 };
 
@@ -125,6 +128,15 @@ class RemoteTest : public ServerTest {
   std::string port_;
 };
 
+/// A server that was told not to encrypt.
+class PlainRemoteTest : public RemoteTest {
+ protected:
+  void SetUp() override {
+    options_.encrypts_control = false;
+    RemoteTest::SetUp();
+  }
+};
+
 TEST_F(RemoteTest, nothing_but_a_proof_is_listened_to_first) {
   wire::HelloT local;
   local.version = protocol::protocol_version;
@@ -183,6 +195,65 @@ TEST_F(RemoteTest, a_recorded_proof_is_refused) {
   EXPECT_EQ(second.call(MessageType::remote_hello, hello.message()).type, MessageType::remote_challenge);
   EXPECT_EQ(RawClient::failure(second.call(MessageType::remote_proof, recorded)), ErrorCode::permission_denied);
   EXPECT_TRUE(second.ended());
+}
+
+TEST_F(RemoteTest, nobody_in_between_can_switch_encryption_off) {
+  const Hello hello{token(fabric::right_read)};
+  RawClient client = stranger();
+  const Message answer = client.call(MessageType::remote_hello, hello.message());
+  const auto challenge = RawClient::unpack<wire::RemoteChallenge>(answer);
+  EXPECT_TRUE(challenge->encrypted);
+  EXPECT_TRUE(fabric::is_same(hello.agreement(answer).server_proof(), challenge->proof));
+  // What the client believes if the challenge is changed on its way: the server's proof does not fit, nor does its own.
+  const auto misled = hello.agreement(*challenge, fabric::ControlEncryption::off);
+  EXPECT_FALSE(fabric::is_same(misled.server_proof(), challenge->proof));
+  EXPECT_EQ(RawClient::failure(client.call(MessageType::remote_proof, proof_of(misled))), ErrorCode::permission_denied);
+  EXPECT_TRUE(client.ended());
+}
+
+TEST_F(RemoteTest, messages_that_are_not_encrypted_after_the_proof_end_the_connection) {
+  const Hello hello{token(fabric::right_read)};
+  RawClient client = stranger();
+  const auto agreement = hello.agreement(client.call(MessageType::remote_hello, hello.message()));
+  client.send(MessageType::remote_proof, proof_of(agreement));
+  client.send(MessageType::heartbeat, wire::HeartbeatT());
+  EXPECT_TRUE(client.ended());
+  expect_alive();
+}
+
+TEST_F(PlainRemoteTest, messages_are_framed_as_before_the_proof_and_both_know) {
+  RawClient local = writer();
+  write_step(local, 0);
+  const Hello hello{token(fabric::right_read)};
+  RawClient client = stranger();
+  const Message answer = client.call(MessageType::remote_hello, hello.message());
+  EXPECT_FALSE(RawClient::unpack<wire::RemoteChallenge>(answer)->encrypted);
+  const auto agreement = hello.agreement(answer);
+  EXPECT_EQ(agreement.client_cipher(), nullptr);
+  EXPECT_EQ(client.call(MessageType::remote_proof, proof_of(agreement)).type, MessageType::welcome);
+  EXPECT_EQ(client.call(MessageType::reader_open, reader_open()).type, MessageType::reader_opened);
+  EXPECT_TRUE(wait_step(client)->step);
+}
+
+TEST_F(PlainRemoteTest, a_client_that_was_told_of_encryption_is_refused) {
+  const Hello hello{token(fabric::right_read)};
+  RawClient client = stranger();
+  const Message answer = client.call(MessageType::remote_hello, hello.message());
+  const auto challenge = RawClient::unpack<wire::RemoteChallenge>(answer);
+  const auto misled = hello.agreement(*challenge, fabric::ControlEncryption::on);
+  EXPECT_FALSE(fabric::is_same(misled.server_proof(), challenge->proof));
+  EXPECT_EQ(RawClient::failure(client.call(MessageType::remote_proof, proof_of(misled))), ErrorCode::permission_denied);
+  EXPECT_TRUE(client.ended());
+}
+
+TEST_F(PlainRemoteTest, the_audit_says_that_messages_are_open) {
+  const auto found =
+      RawClient::unpack<wire::AuditAnswer>(connect().call(MessageType::audit_query, wire::AuditQueryT()));
+  const auto said = std::ranges::count_if(found->findings, [](const auto& finding) {
+    return finding->what.find("control_encryption") != std::string::npos;
+  });
+  EXPECT_EQ(said, 1);
+  EXPECT_TRUE(problems().empty());  // somebody wanted it so
 }
 
 TEST_F(RemoteTest, a_token_ends_when_its_time_is_over) {
