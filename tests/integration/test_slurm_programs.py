@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import signal
 import time
 from collections.abc import Iterator
@@ -260,3 +261,29 @@ def test_a_job_on_a_node_that_does_not_see_the_files_is_stopped(tmp_path: Path, 
         assert "`scontrol release` runs the job again" in refused.stdout
         nodes.write_text("n1\nn2\n")
         slurm.ask("pre_run", *pre_run)
+
+
+def test_a_jobs_account_is_what_slurm_has_for_it(tmp_path: Path, instance: CommandLineInstance) -> None:
+    user = pwd.getpwnam("nobody") if os.geteuid() == 0 else pwd.getpwuid(os.geteuid())
+    accounts = [f'[accounts.{name}]\nusers = ["{user.pw_name}"]' for name in ("poor", "rich")]
+    slurm = SlurmCalls(tmp_path, instance, accounts[0], 'quota = "32MiB"', accounts[1])
+    script = slurm.script(JOB)
+    with instance:
+        until((instance.root / "slurm" / "snapshot").exists, "the snapshot")
+        # Its user wrote another account into the comment.
+        slurm.say("1", "PENDING")
+        slurm.set_account("1", "poor", "please Account=rich")
+        refused = slurm.call("setup", *slurm.setup_arguments("1", script))
+        assert refused.returncode != 0
+        assert "quota of account poor is 32 MiB" in refused.stdout
+        # Slurm does not answer at first.
+        slurm.say("2", "?")
+        slurm.set_account("2", "rich")
+        with slurm.start("setup", *slurm.setup_arguments("2", script)) as setup:
+            until(lambda: slurm.times_asked("2") >= 2, "Slurm to be asked again")
+            slurm.say("2", "PENDING")
+            assert setup.wait(60) == 0
+        with instance.manager() as manager:
+            assert [row["account"] for row in manager.reservations()] == ["rich"]
+        unknown = slurm.call("setup", *slurm.setup_arguments("3", script))
+        assert (unknown.returncode, unknown.stdout) == (1, "Slurm knows no job 3\n")

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What slurmctld does with dw_wlm_cli, without Slurm: its calls for a job, and a scontrol that says what it is told."""
+"""What slurmctld does with dw_wlm_cli, without Slurm: its calls for a job, and programs of Slurm that say what they are
+told.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,12 @@ __all__ = ["SlurmCalls"]
 
 _SECONDS_MAX = 60
 
-_SCONTROL = """\
+#: Either program, as squeue or scontrol.
+_PROGRAM = """\
 #!{python}
 import pathlib, sys
 states = pathlib.Path({states!r})
-job = sys.argv[-1]
+job = sys.argv[-1].removeprefix("--jobs=")
 with (states / "asked").open("a") as asked:
     asked.write(job + " ")
 state = (states / job).read_text() if (states / job).exists() else ""
@@ -29,7 +32,14 @@ if state == "?":
     sys.exit("slurm_load_jobs error: Unable to contact slurm controller (connect failure)")
 if not state:
     sys.exit("slurm_load_jobs error: Invalid job id specified")
-print(f"JobId={{job}} JobName=flow JobState={{state}} Reason=Priority EndTime=2030-01-02T03:04:05 WorkDir=/tmp")
+told = states / (job + ".account")
+account, comment = told.read_text().split("|") if told.exists() else ("(null)", "")
+if sys.argv[0].endswith("squeue"):
+    assert "--format=%A|%T|%U|%N|%a" in sys.argv, sys.argv
+    print(f"{{job}}|{{state}}|{uid}|n1|{{account}}")
+else:
+    told = f"JobState={{state}} Account={{account}} Reason=Priority EndTime=2030-01-02T03:04:05 WorkDir=/tmp"
+    print(f"JobId={{job}} JobName=flow {{told}} Comment={{comment}}")
 """
 
 
@@ -44,13 +54,15 @@ class SlurmCalls:
         account = pwd.getpwnam("nobody") if os.geteuid() == 0 else pwd.getpwuid(os.geteuid())
         self.uid, self.gid = account.pw_uid, account.pw_gid
         assert grp.getgrgid(self.gid)
-        scontrol = folder / "scontrol"
-        scontrol.write_text(_SCONTROL.format(python=sys.executable, states=str(self._states)))
-        scontrol.chmod(0o755)
+        for name in ("scontrol", "squeue"):
+            program = folder / name
+            program.write_text(_PROGRAM.format(python=sys.executable, states=str(self._states), uid=self.uid))
+            program.chmod(0o755)
         configuration = folder / "forebay.toml"
         configuration.write_text(
             f'root = "{instance.root}"\n{instance.database}[slurm]\nuid_min = {min(1000, self.uid)}\n'
-            f'scontrol = "{scontrol}"\n' + "".join(f"{setting}\n" for setting in ("quiet_seconds_max = 1.0", *settings))
+            f'scontrol = "{folder}/scontrol"\n'
+            + "".join(f"{setting}\n" for setting in ("quiet_seconds_max = 1.0", *settings))
         )
         instance.environment["FOREBAY_CONFIG"] = str(configuration)
         self.environment = {"FOREBAY_CONFIG": str(configuration), "PATH": os.environ["PATH"]}
@@ -62,11 +74,15 @@ class SlurmCalls:
         return path
 
     def say(self, token: str, state: str) -> None:
-        """What scontrol says of the job from now on; "": it does not know it; "?": it cannot reach slurmctld."""
+        """What Slurm says of the job from now on; "": it does not know it; "?": it cannot be reached."""
         (self._states / token).write_text(state)
 
+    def set_account(self, token: str, account: str, comment: str = "") -> None:
+        """The account that Slurm has for the job, and the comment that its user gave it."""
+        (self._states / f"{token}.account").write_text(f"{account}|{comment}")
+
     def times_asked(self, token: str) -> int:
-        """How often scontrol was asked for the job."""
+        """How often Slurm was asked for the job."""
         asked = self._states / "asked"
         return asked.read_text().split().count(token) if asked.exists() else 0
 

@@ -128,7 +128,7 @@ async def _serve(instance: Instance, listener: socket.socket, ready_fd: int | No
     settings.app.include_router(build_rule_router(database, supervisor))
     slurm = _serve_slurm(settings.app, database, link, supervisor, reservations, attachments, slow_calls, instance)
     if slurm is not None:
-        waiting = WaitingJobs(database, slurm.settings.scontrol, slurm.settings.lost_seconds)
+        waiting = WaitingJobs(database, slurm.settings)
         why.of_waiting_job, why.of_schedulers_turn = waiting.tell, waiting.end_of
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, request_exit)

@@ -50,7 +50,9 @@ from forebay.workflows.slurm.processes import (
     is_over,
     is_running,
     is_unknown,
+    job_facts,
     job_fields,
+    known_job,
     wait_until_quiet,
 )
 from forebay.workflows.slurm.settings import SlurmSettings
@@ -64,6 +66,7 @@ _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 _STAGE_WAIT_SECONDS = 10.0
+_ACCOUNT_SECONDS_MAX = 20.0  # in which a setup's account is asked for
 _JOBS_KEPT = 1000
 _UMASK = 0o022
 
@@ -140,7 +143,7 @@ class SlurmJobs:
             job = await _in_thread(self._table.current, token)
             if job is None or job.state.is_final or job.state.may_have_run:
                 if job is not None and not job.state.is_final:
-                    if job.state is JobState.RUNNING and await is_running(self.settings.scontrol, token):
+                    if job.state is JobState.RUNNING and await is_running(self.settings.squeue, token):
                         # A call of a scheduler that has died since, which comes late.
                         raise RefusedError(f"job {token} runs: its reservation is made already")
                     # The scheduler has lost the run before: what it was to keep stays, under another name.
@@ -183,8 +186,8 @@ class SlurmJobs:
                 raise RefusedError(f"job {token} is over already: it is in {job.state.value}")
             directives = Directives.from_json(job.directives)
             if nodes is None and (directives.private or self.settings.nodes):
-                fields = await job_fields(self.settings.scontrol, token)
-                nodes = tuple(parse_node_names(fields.get("NodeList", "")))
+                facts = await job_facts(self.settings.squeue, token)
+                nodes = tuple(parse_node_names("" if facts is None else facts.nodes))
             try:
                 self._check_nodes(directives, nodes or ())
             except InvalidArgumentError as error:
@@ -204,7 +207,7 @@ class SlurmJobs:
             if job.state in (JobState.DATA_OUT, JobState.DRAINED):
                 return
             await self._change(job, state=JobState.POST_RUN, reason="")
-            if await wait_until_quiet(self.settings.scontrol, token, self.settings.quiet_seconds_max):
+            if await wait_until_quiet(self.settings.squeue, token, self.settings.quiet_seconds_max):
                 await self._change(job, quiet=True)
             else:
                 await self._note(job, "post_run: processes of the job still run; what they write now may be missed")
@@ -244,7 +247,7 @@ class SlurmJobs:
                 if job.state is JobState.KEPT:
                     await self._look_at_kept(job, now_ns)
                 elif now_ns - job.changed_ns > self.settings.lost_seconds * 1e9 and await is_unknown(
-                    self.settings.scontrol, job.token
+                    self.settings.squeue, job.token
                 ):
                     _log.warning("job %s: Slurm does not know it any more", job.token)
                     await self._end(job, discard=False)
@@ -299,11 +302,17 @@ class SlurmJobs:
                 )
 
     async def _account_of(self, token: str) -> str:
-        """Slurm's account of the job, if the centre has given it a quota here."""
+        """Slurm's account of the job, if the centre has given it a quota here.
+
+        Raises
+        ------
+        InvalidArgumentError
+            Slurm does not say what it is, so that no quota would count.
+        """
         accounts = self._reservations.pools.settings.accounts
         if not accounts:
             return ""
-        account = (await job_fields(self.settings.scontrol, token)).get("Account", "")
+        account = (await known_job(self.settings.squeue, token, _ACCOUNT_SECONDS_MAX)).account
         return account if account in accounts else ""
 
     async def _make_in_time(self, job: JobRow, directives: Directives, pool: str, account: str) -> None:
@@ -374,7 +383,7 @@ class SlurmJobs:
         """Why the job's data may not be deleted; "" if it may."""
         if not job.state.may_have_run or discard:
             return ""
-        if not job.quiet and not await is_over(self.settings.scontrol, job.token):
+        if not job.quiet and not await is_over(self.settings.squeue, job.token):
             return "Slurm does not say that its processes are gone"
         if job.state is JobState.DRAINED or not Directives.from_json(job.directives).keeps:
             return ""
@@ -386,7 +395,7 @@ class SlurmJobs:
         keeps = Directives.from_json(job.directives).keeps
         # Those of a manager that kept no deadlines have none.
         due = now_ns > (job.deadline_ns or job.changed_ns + round(self.settings.quarantine_days * 86400e9))
-        if not gone and (due or (not keeps and await is_over(self.settings.scontrol, job.token))):
+        if not gone and (due or (not keeps and await is_over(self.settings.squeue, job.token))):
             try:
                 await _in_thread(self._attachments.table.must_be_free, job.reservation)
                 await _in_thread(self._reservations.destroy, job.reservation, force=due, by_uid=None)

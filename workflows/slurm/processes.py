@@ -3,6 +3,10 @@
 
 Slurm calls post_run while processes may still write (`scancel` of a job that ignores SIGTERM), so it is asked until the
 job has left COMPLETING. Only calls that Slurm makes without its locks may ask.
+
+What decides something comes from `squeue`, which is asked for the fields by number: in the text of `scontrol show job`
+a user can have written anything, in the job's name and comment. From that come only texts that the job's user sees, and
+the folders and names that are the user's to choose.
 """
 
 from __future__ import annotations
@@ -12,16 +16,28 @@ import contextlib
 import re
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from forebay.errors import InvalidArgumentError
 
-__all__ = ["expand_symbols", "is_over", "is_running", "is_unknown", "job_fields", "wait_until_quiet"]
+__all__ = [
+    "JobFacts",
+    "expand_symbols",
+    "is_over",
+    "is_running",
+    "is_unknown",
+    "job_facts",
+    "job_fields",
+    "known_job",
+    "wait_until_quiet",
+]
 
 _POLL_SECONDS = 0.5
 _ANSWER_SECONDS = 10.0
-_FIELD = re.compile(
-    r"(?:^|\s)(JobState|JobId|ArrayJobId|ArrayTaskId|JobName|WorkDir|Account|NodeList|UserId|Reason|EndTime)=(\S*)"
-)
+_FIELD = re.compile(r"(?:^|\s)(JobId|ArrayJobId|ArrayTaskId|JobName|WorkDir|Reason|EndTime)=(\S*)")
+#: Number, state, user and nodes, in which no user can have written; the account is last, because without Slurm's
+#: accounting it is any text. A line of another job of the same array, or heterogeneous job, has another number.
+_FACTS = "%A|%T|%U|%N|%a"
 _BURST_BUFFER = re.compile(r"(?:^|\s)BurstBuffer=(.*?)\s+(?:BurstBufferState=|Power=|$)", re.DOTALL)
 #: What a job's processes may be in. PENDING is in neither: a job that a crash of slurmctld set back may still run.
 _ALIVE = frozenset({"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "CONFIGURING", "SIGNALING", "RESIZING"})
@@ -43,37 +59,93 @@ _OVER = frozenset(
 _UNKNOWN = "UNKNOWN_JOB"
 
 
-async def wait_until_quiet(scontrol: str, token: str, seconds_max: float) -> bool:
+@dataclass(frozen=True, slots=True)
+class JobFacts:
+    """What Slurm itself knows of a job."""
+
+    state: str  #: as RUNNING; _UNKNOWN if there is no such job
+    uid: int = -1
+    nodes: str = ""  #: as Slurm writes them: n[1-4]
+    account: str = ""
+
+    @property
+    def is_unknown(self) -> bool:
+        """Slurm answered that it knows no such job."""
+        return self.state == _UNKNOWN
+
+
+async def wait_until_quiet(squeue: str, token: str, seconds_max: float) -> bool:
     """After the job has run: True when no process of it is left, False when the time is up or Slurm does not say."""
     deadline = time.monotonic() + seconds_max
     while True:
-        states = await _states(scontrol, token)
-        if states and not states & _ALIVE:
+        job = await job_facts(squeue, token)
+        if job is not None and job.state not in _ALIVE:
             return True
         if time.monotonic() > deadline:
             return False
         await asyncio.sleep(_POLL_SECONDS)
 
 
-async def is_over(scontrol: str, token: str) -> bool:
+async def is_over(squeue: str, token: str) -> bool:
     """True only if Slurm says that the job has ended, or that it knows no such job."""
-    states = await _states(scontrol, token)
-    return bool(states) and states <= _OVER | {_UNKNOWN}
+    job = await job_facts(squeue, token)
+    return job is not None and job.state in _OVER | {_UNKNOWN}
 
 
-async def is_running(scontrol: str, token: str) -> bool:
+async def is_running(squeue: str, token: str) -> bool:
     """True only if Slurm says so."""
-    return bool(await _states(scontrol, token) & {"RUNNING", "SUSPENDED"})
+    job = await job_facts(squeue, token)
+    return job is not None and job.state in ("RUNNING", "SUSPENDED")
 
 
-async def is_unknown(scontrol: str, token: str) -> bool:
+async def is_unknown(squeue: str, token: str) -> bool:
     """True only if Slurm answers that it knows no such job."""
-    return await _states(scontrol, token) == {_UNKNOWN}
+    job = await job_facts(squeue, token)
+    return job is not None and job.is_unknown
+
+
+async def known_job(squeue: str, token: str, seconds_max: float) -> JobFacts:
+    """The job, which Slurm is asked for until it answers.
+
+    Raises
+    ------
+    InvalidArgumentError
+        It does not answer in time, or knows no such job.
+    """
+    deadline = time.monotonic() + seconds_max
+    while (job := await job_facts(squeue, token)) is None:
+        if time.monotonic() > deadline:
+            raise InvalidArgumentError(
+                f"Slurm does not answer `{squeue} -j {token}`, which the manager needs; it takes SLURM_CONF from "
+                "`forebay up`"
+            )
+        await asyncio.sleep(_POLL_SECONDS)
+    if job.is_unknown:
+        raise InvalidArgumentError(f"Slurm knows no job {token}")
+    return job
+
+
+async def job_facts(squeue: str, token: str) -> JobFacts | None:
+    """What Slurm says of the job now; None if it does not answer."""
+    answer = await _answer(squeue, "--noheader", "--all", "--states=all", f"--format={_FACTS}", f"--jobs={token}")
+    if answer is None:
+        return None
+    status, text = answer
+    if status != 0:
+        return JobFacts(_UNKNOWN) if "Invalid job id" in text else None
+    for line in text.splitlines():
+        number, *rest = line.split("|", 4)
+        if number == token and len(rest) == 4 and rest[1].isdecimal():
+            state, uid, nodes, account = rest
+            return JobFacts(state, int(uid), nodes.strip(), account.strip())
+    return None
 
 
 async def job_fields(scontrol: str, token: str) -> dict[str, str]:
-    """What `scontrol show job` says of the job; empty if it does not. BurstBuffer is its `#DW` lines."""
-    answer = await _show(scontrol, token)
+    """What `scontrol show job` says of the job, for texts: its user can have forged all of it. Empty if it does not
+    answer. BurstBuffer is its `#DW` lines.
+    """
+    answer = await _answer(scontrol, "--oneliner", "show", "job", token)
     if answer is None or answer[0] != 0:
         return {}
     for record in re.split(r"\n(?=JobId=)", answer[1]):
@@ -123,27 +195,11 @@ def expand_symbols(text: str, token: str, user: str, fields: dict[str, str]) -> 
     return "".join(parts())
 
 
-async def _states(scontrol: str, token: str) -> set[str]:
-    """The state of the job. Empty if Slurm does not answer."""
-    answer = await _show(scontrol, token)
-    if answer is None:
-        return set()
-    status, text = answer
-    if status != 0:
-        return {_UNKNOWN} if "Invalid job id" in text else set()
-    # Slurm shows the other tasks of an array, or components of a heterogeneous job, as well.
-    lines = [dict(_FIELD.findall(line)) for line in text.splitlines()]
-    return {fields["JobState"] for fields in lines if fields.get("JobId") == token and "JobState" in fields}
-
-
-async def _show(scontrol: str, token: str) -> tuple[int, str] | None:
+async def _answer(*command: str) -> tuple[int, str] | None:
+    """Status and text of one of Slurm's programs; None if it cannot be started, or takes too long."""
     try:
         process = await asyncio.create_subprocess_exec(
-            scontrol,
-            "--oneliner",
-            "show",
-            "job",
-            token,
+            *command,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,

@@ -44,6 +44,11 @@ class SlurmSettings:
     node_folder: str = ""
 
     @property
+    def squeue(self) -> str:
+        """The program beside `scontrol`."""
+        return str(Path(self.scontrol).with_name("squeue"))
+
+    @property
     def granularity_bytes(self) -> int:
         """The pool's unit."""
         return parse_size(self.granularity)

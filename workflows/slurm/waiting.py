@@ -6,7 +6,6 @@ and of those whose next step is Slurm's.
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 
 from forebay.durations import format_duration
@@ -18,30 +17,28 @@ from forebay.workflows.manager.peer import Peer
 from forebay.workflows.manager.states import JobState
 from forebay.workflows.manager.why import Answer
 from forebay.workflows.slurm.directives import parse_directives
-from forebay.workflows.slurm.processes import job_fields
+from forebay.workflows.slurm.processes import job_facts, job_fields
+from forebay.workflows.slurm.settings import SlurmSettings
 
 __all__ = ["WaitingJobs"]
-
-_UID = re.compile(r"[^(]*\(([0-9]{1,10})\)")
 
 
 class WaitingJobs:
     """Usable from several threads."""
 
-    def __init__(self, database: Database, scontrol: str, lost_seconds: float) -> None:
+    def __init__(self, database: Database, settings: SlurmSettings) -> None:
         self._database = database
         self._drains = DrainTable(database)
-        self._scontrol = scontrol
-        self._lost_seconds = lost_seconds
+        self._settings = settings
 
     def tell(self, token: str, peer: Peer) -> list[Answer]:
         """On the job, if Slurm knows it as pending, and the caller may see it."""
-        fields = asyncio.run(job_fields(self._scontrol, token))
-        owner = _UID.fullmatch(fields.get("UserId", ""))
-        if fields.get("JobState") != "PENDING" or owner is None:
+        job = asyncio.run(job_facts(self._settings.squeue, token))
+        if job is None or job.state != "PENDING":
             return []
-        if not peer.is_administrator and int(owner[1]) != peer.uid:
+        if not peer.is_administrator and job.uid != peer.uid:
             return []
+        fields = asyncio.run(job_fields(self._settings.scontrol, token))
         missing = self._missing(fields.get("BurstBuffer", ""))
         if missing:
             waits_for = "; ".join(f"there is no persistent reservation {name}" for name in missing)
@@ -57,18 +54,20 @@ class WaitingJobs:
 
     def end_of(self, job: JobRow) -> str:
         """What ends a job's state that is Slurm's to end, and when at the latest."""
-        fields = asyncio.run(job_fields(self._scontrol, job.token))
-        lost = f"if Slurm forgets the job, the manager ends it after {format_duration(self._lost_seconds)}"
-        state = fields.get("JobState")
-        if state is None:
+        facts = asyncio.run(job_facts(self._settings.squeue, job.token))
+        lost = f"if Slurm forgets the job, the manager ends it after {format_duration(self._settings.lost_seconds)}"
+        if facts is None:
+            return f"the scheduler, which does not answer now; {lost}"
+        if facts.is_unknown:
             return f"the scheduler, which does not know the job now; {lost}"
+        fields = asyncio.run(job_fields(self._settings.scontrol, job.token))
         if job.state is JobState.RUNNING and not job.reason:
             limit = fields.get("EndTime", "Unknown")
             until = "its end" if limit == "Unknown" else f"its end, or its time limit at {limit.replace('T', ' ')}"
             return f"{until}; {lost}"
         reason = fields.get("Reason", "None")
         why = "" if reason == "None" else f", {reason}"
-        return f"the scheduler, where it is {state}{why}: see `scontrol show job {job.token}`; {lost}"
+        return f"the scheduler, where it is {facts.state}{why}: see `scontrol show job {job.token}`; {lost}"
 
     def _missing(self, lines: str) -> list[str]:
         """Persistent reservations that its directives name and that do not exist."""
