@@ -67,6 +67,7 @@ class Books:
         self._pools = pools
         self._environment = environment
         self._turn = threading.Lock()  # Guards what follows. Who writes last has looked last.
+        self._looks = 0
         self._written: dict[str, str] = {}
         self._server: ServerInfo | None = None
         self._pools_written: list[PoolState] = []
@@ -75,6 +76,9 @@ class Books:
         self._sections = SnapshotSections()
         self._variables: dict[int, str] = {}  # sections of the snapshot, by number of the job
         self._unknown: set[int] = set()  # jobs whose variables could not be told
+        self._tables_turn = threading.Lock()  # Guards the file `dwstat`, and what follows. It is taken after the other.
+        self._tables_look = 0  # by which look at the rows it was written
+        self._tables_text = ""
         self.pools_bytes: dict[str, int] = {}  #: what jobs may ask of each pool in the whole, as far as it is known
 
     def refresh(self, *, at_leisure: bool = False) -> None:
@@ -105,17 +109,19 @@ class Books:
                 self._folder.mkdir(mode=0o755)
                 self._folder.chmod(0o755)
             for number in sorted(self._sections.changed):
-                self._replace(part_name(number), self._sections.texts(number), public=False)
+                self._replace_part(part_name(number), self._sections.texts(number))
                 self._sections.changed.discard(number)
             # Behind the parts: while there is no snapshot, nobody takes some of them for all.
-            self._replace("snapshot", [_pools_text(pools), f"== parts\n{PARTS}\n"], public=False)
+            self._replace_part("snapshot", [_pools_text(pools), f"== parts\n{PARTS}\n"])
             self._pools_written = pools
             if self._sections.count > _TABLES_AT_ONCE_MAX and not at_leisure:
                 return
             sessions = self._sections.sessions()
             uses = self._uses(sessions)
+            self._looks += 1
+            look = self._looks
             if len(sessions) <= _TABLES_AT_ONCE_MAX:
-                self._write_tables(pools, sessions, uses)
+                self._write_tables(look, pools, sessions, uses)
                 self._tables_due = False
                 return
             if time.monotonic() < self._tables_not_before:
@@ -124,15 +130,22 @@ class Books:
         # Nobody waits for these, so they are made without holding anybody up, and not all the time.
         began = time.monotonic()
         try:
-            self._write_tables(pools, sessions, uses)
+            self._write_tables(look, pools, sessions, uses)
         except BaseException:
-            self._tables_due = True
+            with self._turn:
+                self._tables_due = True
             raise
-        self._tables_not_before = time.monotonic() + _TABLES_PAUSE * (time.monotonic() - began)
+        with self._turn:
+            self._tables_not_before = time.monotonic() + _TABLES_PAUSE * (time.monotonic() - began)
 
-    def _write_tables(self, pools: list[PoolState], sessions: list[Session], uses: list[Use]) -> None:
+    def _write_tables(self, look: int, pools: list[PoolState], sessions: list[Session], uses: list[Use]) -> None:
         tables = status_tables(pools, sessions, uses)
-        self._replace("dwstat", [f"== {title}\n{lines}" for title, lines in tables.items()], public=True)
+        text = _whole([f"== {title}\n{lines}" for title, lines in tables.items()])
+        with self._tables_turn:
+            if look < self._tables_look:
+                return  # Somebody who has looked later was faster.
+            self._replace("dwstat", text, self._tables_text, public=True)
+            self._tables_look, self._tables_text = look, text
 
     def _ask_server(self) -> bool:
         try:
@@ -203,15 +216,22 @@ class Books:
             if row.holder in by_holder and row.reservation in instances
         ]
 
-    def _replace(self, name: str, sections: list[str], *, public: bool) -> None:
-        text = "".join([*sections, "== end\n"])
+    def _replace_part(self, name: str, sections: list[str]) -> None:
+        text = _whole(sections)
+        self._replace(name, text, self._written.get(name), public=False)
+        self._written[name] = text
+
+    def _replace(self, name: str, text: str, written: str | None, *, public: bool) -> None:
         path = self._folder / name
-        if self._written.get(name) == text and path.exists():
+        if written == text and path.exists():
             return
         scheduler = self._settings.scheduler_uid
         owner = None if public or os.geteuid() != 0 else scheduler
         write_whole(path, text, mode=0o644 if public else 0o600, owner=owner, durable=False)
-        self._written[name] = text
+
+
+def _whole(sections: list[str]) -> str:
+    return "".join([*sections, "== end\n"])
 
 
 def _pools_text(pools: list[PoolState]) -> str:

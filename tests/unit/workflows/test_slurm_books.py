@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import json
 import random
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,6 +26,7 @@ from forebay.workflows.slurm import books
 from forebay.workflows.slurm.books import Books
 from forebay.workflows.slurm.settings import SlurmSettings
 from forebay.workflows.slurm.snapshot_sections import PARTS
+from forebay.workflows.slurm.status_tables import status_tables
 from tests.support.randomness import TEST_SEED
 
 
@@ -103,3 +105,34 @@ def test_what_changed_alone_is_read_again_and_all_is_told(
         kept.refresh(at_leisure=True)
         books_of(tmp_path / "fresh", database).refresh(at_leisure=True)
         assert told(tmp_path / "kept") == told(tmp_path / "fresh")
+
+
+def test_tables_that_took_long_do_not_replace_newer_ones(
+    tmp_path: Path, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, go_on = threading.Event(), threading.Event()
+
+    def slow_tables(*arguments: Any) -> Any:
+        made = status_tables(*arguments)
+        if threading.current_thread() is not threading.main_thread():
+            began.set()
+            assert go_on.wait(60)
+        return made
+
+    monkeypatch.setattr(books, "status_tables", slow_tables)
+    monkeypatch.setattr(books, "_TABLES_AT_ONCE_MAX", 0)
+    jobs = JobTable(database)
+    kept = books_of(tmp_path / "kept", database)
+    jobs.add("17", 7, 7, 0, {})
+    slow = threading.Thread(target=lambda: kept.refresh(at_leisure=True))
+    slow.start()
+    try:
+        assert began.wait(60)
+        jobs.add("18", 7, 7, 0, {})
+        kept.refresh(at_leisure=True)
+    finally:
+        go_on.set()
+        slow.join()
+    kept.refresh(at_leisure=True)
+    books_of(tmp_path / "fresh", database).refresh(at_leisure=True)
+    assert told(tmp_path / "kept") == told(tmp_path / "fresh")
