@@ -29,6 +29,7 @@ from forebay.fail_point import fail_point
 from forebay.manager.jobs import Job, StepsJob, job_from_json, job_to_json
 from forebay.manager.stage_state import StageState
 from forebay.workflows.manager.database import Database, StageRow
+from forebay.workflows.manager.stage_changes import StageChanges
 from forebay.workflows.staging.checksum import file_checksum, format_checksum
 
 __all__ = ["StageSupervisor"]
@@ -63,9 +64,8 @@ class StageSupervisor:
         self._following: set[int] = set()
         self._progress: dict[int, dict[str, Any]] = {}
         self._unwritten: dict[int, str] = {}  # notes for users on stages that cannot be written down
-        self._not_before: dict[int, float] = {}
-        self._versions: dict[int, int] = {}
-        self._changed = asyncio.Condition()
+        self._not_before: dict[int, float] = {}  # when those may begin that failed and are tried again
+        self._changes = StageChanges(_FINISHED_STAGES_KEPT)
         self._filling = asyncio.Lock()  # Who starts stages does so alone.
         self._fillings: set[asyncio.Task[None]] = set()
         self._stopping = False
@@ -92,8 +92,7 @@ class StageSupervisor:
             if late:
                 await asyncio.wait(late, timeout=_STOP_SECONDS)
         await asyncio.gather(*self._fillings)
-        async with self._changed:
-            self._changed.notify_all()
+        await self._changes.close()
 
     async def submit(self, job: Job, owner_uid: int, owner_gid: int, umask: int) -> StageRow:
         """Queues a stage."""
@@ -114,6 +113,7 @@ class StageSupervisor:
             _signal(process, signal.SIGTERM)
             asyncio.get_running_loop().call_later(_STOP_SECONDS, _signal, process, signal.SIGKILL)
         elif stage_id not in self._tasks:
+            self._not_before.pop(stage_id, None)
             await self._change(stage_id, state=StageState.CANCELLED, finished_ns=time.time_ns())
         return await self.stage(stage_id)
 
@@ -127,15 +127,18 @@ class StageSupervisor:
 
     def version(self, stage_id: int) -> int:
         """Changes with every change of the stage."""
-        return self._versions.get(stage_id, 0)
+        return self._changes.version(stage_id)
+
+    @property
+    def delayed(self) -> list[int]:
+        """Stages that failed, and wait for their next attempt."""
+        return [*self._not_before]
 
     async def wait_for_change(self, stage_id: int, seen: int, timeout_seconds: float) -> None:
         """Returns when the stage's version is not `seen`, or it is over, or the time is."""
         if (await self.stage(stage_id)).state.is_final:
             return
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout_seconds), self._changed:
-                await self._changed.wait_for(lambda: self._stopping or self.version(stage_id) != seen)
+        await self._changes.wait(stage_id, seen, timeout_seconds)
 
     def _with_progress(self, row: StageRow) -> StageRow:
         notes = [*row.notes, self._unwritten[row.id]] if row.id in self._unwritten else row.notes
@@ -156,6 +159,7 @@ class StageSupervisor:
                 running = len(self._following) if follows else len(self._tasks) - len(self._following)
                 if running >= (_FOLLOWING_STAGES_MAX if follows else _FINITE_STAGES_MAX):
                     continue
+                self._not_before.pop(row.id, None)
                 if follows:
                     self._following.add(row.id)
                 self._tasks[row.id] = asyncio.create_task(self._run(row), name=f"stage {row.id}")
@@ -247,7 +251,7 @@ class StageSupervisor:
                     saved_at = time.monotonic()
                     with contextlib.suppress(NoSpaceError, StorageError):
                         await asyncio.to_thread(self._database.change_stage, stage_id, progress=event)
-                await self._announce(stage_id)
+                await self._changes.announce(stage_id)
             elif kind == "note":
                 notes = (await asyncio.to_thread(self._database.stage, stage_id)).notes
                 await self._write_down(stage_id, notes=[*notes, event["text"]][-_NOTES_MAX:])
@@ -300,12 +304,12 @@ class StageSupervisor:
 
     async def _change(self, stage_id: int, **values: Any) -> None:
         await asyncio.to_thread(self._database.change_stage, stage_id, **values)
-        await self._announce(stage_id)
+        await self._changes.announce(stage_id, ended=_ends(values))
 
     async def _write_down(self, stage_id: int, **values: Any) -> None:
         """What a run has to tell; nobody would ask for it again."""
         await self._until_written(stage_id, partial(self._database.change_stage, stage_id, **values))
-        await self._announce(stage_id)
+        await self._changes.announce(stage_id, ended=_ends(values))
 
     async def _until_written(self, stage_id: int, change: Callable[[], object]) -> None:
         """Makes the change as soon as the disk takes it; _EndingError if the manager ends first."""
@@ -321,16 +325,16 @@ class StageSupervisor:
                         f"the disk of the manager's database {trouble} ({error.where}); the stage continues by itself "
                         "when that has passed"
                     )
-                    await self._announce(stage_id)
+                    await self._changes.announce(stage_id)
                 if self._stopping:
                     raise _EndingError from error
                 await asyncio.sleep(_WRITE_AGAIN_SECONDS)
         self._unwritten.pop(stage_id, None)
 
-    async def _announce(self, stage_id: int) -> None:
-        async with self._changed:
-            self._versions[stage_id] = self._versions.get(stage_id, 0) + 1
-            self._changed.notify_all()
+
+def _ends(values: dict[str, Any]) -> bool:
+    state = values.get("state")
+    return isinstance(state, StageState) and state.is_final
 
 
 def _identity(row: StageRow) -> dict[str, Any]:
