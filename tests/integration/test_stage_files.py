@@ -229,3 +229,43 @@ def test_a_stage_in_ends_when_others_fill_the_files_meanwhile(server: object, sm
     with pytest.raises(NoSpaceError, match=r"of which 1\.\d+ MiB are used; remove some"):
         stage_files(FilesJob(small, "data", str(tmp_path / "data"), inward=True), Filling(StringIO()))
     assert [path.name for path in files.iterdir()] == ["other"]
+
+
+def test_a_stage_in_learns_that_the_files_may_take_more_now(server: object, small: str, tmp_path: Path) -> None:
+    with forebay.Admin() as admin:
+        files = Path(admin.reservation(small).files_path)
+    (tmp_path / "data").write_bytes(os.urandom(700 << 10))
+
+    class Growing(JsonReporter):
+        """A job writes as well, but the owner has given them room."""
+
+        def update(self, *, at_once: bool = False) -> None:
+            if self.progress.item and not (files / "other").exists():
+                with forebay.Admin() as admin:
+                    admin.change(small, files="2MiB")
+                (files / "other").write_bytes(os.urandom(600 << 10))
+
+    stage_files(FilesJob(small, "data", str(tmp_path / "data"), inward=True), Growing(StringIO()))
+    assert (files / "data").read_bytes() == (tmp_path / "data").read_bytes()
+
+
+def test_receipts_of_earlier_stages_are_not_copied(reservation: str, files: Path, tmp_path: Path) -> None:
+    (tmp_path / "mesh").write_text("mesh")
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree" / "a").write_text("a")
+    stage(FilesJob(reservation, "all/mesh", str(tmp_path / "mesh"), inward=True))
+    stage(FilesJob(reservation, "all/tree", str(tmp_path / "tree"), inward=True))
+    # Named so by the user, who wants them.
+    for name, text in (("mine.receipt.json", "{}"), ("b.receipt.json", "no JSON"), ("c.receipt.json", "[]")):
+        (files / "all" / name).write_text(text)
+    (files / "all" / "tree" / "receipt.json").write_text("{}")
+    (files / "all" / "link.receipt.json").symlink_to("nowhere")
+    stage(FilesJob(reservation, "all", str(tmp_path / "out"), inward=False))
+    copied = sorted(str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*"))
+    kept = ["b.receipt.json", "c.receipt.json", "link.receipt.json", "mesh", "mine.receipt.json"]
+    assert copied == [TREE_RECEIPT_NAME, *kept, "tree", "tree/a", "tree/receipt.json"]
+    document = json.loads((tmp_path / "out" / TREE_RECEIPT_NAME).read_text())
+    assert len(document["files"]) == 6
+    # A file that one names is staged all the same.
+    stage(FilesJob(reservation, "all/mesh.receipt.json", str(tmp_path / "single"), inward=False))
+    assert json.loads((tmp_path / "single").read_text())["target"] == "mesh"

@@ -35,6 +35,8 @@ TREE_RECEIPT_NAME = ".forebay-receipt.json"
 
 _FORMAT = "forebay.receipt.files"
 _VERSION = 1
+_RECEIPT_SUFFIX = ".receipt.json"
+_RECEIPT_BEGINS = f'{{\n "format": "{_FORMAT}"'.encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +170,7 @@ class _TreeStager:
         return self._target.with_name(f".{self._target.name}.incoming")
 
     def _receipt_path(self, target: Path) -> Path:
-        return target / TREE_RECEIPT_NAME if self._is_tree else target.with_name(f"{target.name}.receipt.json")
+        return target / TREE_RECEIPT_NAME if self._is_tree else target.with_name(target.name + _RECEIPT_SUFFIX)
 
     def _write_receipt(self, target: Path) -> None:
         publication.write_whole(self._receipt_path(target), self._receipt_text())
@@ -180,7 +182,7 @@ class _TreeStager:
         items, size_bytes, missing_bytes = 0, 0, 0
         there = self._building if self._is_tree and not os.path.lexists(self._target) else self._target
         for path in _walk(self._source):
-            if path == self._source / TREE_RECEIPT_NAME:
+            if self._is_left_out(path):
                 continue
             status = path.lstat()
             if stat.S_ISREG(status.st_mode):
@@ -200,8 +202,8 @@ class _TreeStager:
     def _copy_directory(self, source: Path, target: Path, path: str) -> None:
         publication.remove_leftovers(target)
         for child in sorted(source.iterdir()):
-            if not path and child.name == TREE_RECEIPT_NAME:
-                continue  # Of an earlier stage, about another target.
+            if self._is_left_out(child):
+                continue
             child_target = target / child.name
             child_path = f"{path}/{child.name}" if path else child.name
             if child.is_dir() and not child.is_symlink():
@@ -217,6 +219,12 @@ class _TreeStager:
                 self._copy_leaf(child, child_target, child_path)
         copy_status(source, target)
         publication.sync_directory(target)
+
+    def _is_left_out(self, path: Path) -> bool:
+        """Receipts of earlier stages, which are about other targets, stay where they are."""
+        if path == self._source:
+            return False
+        return path == self._source / TREE_RECEIPT_NAME or _is_receipt(path)
 
     def _copy_leaf(self, source: Path, target: Path, path: str) -> None:
         if target.is_dir() and not target.is_symlink():
@@ -304,6 +312,16 @@ def _walk(path: Path) -> Iterator[Path]:
     if path.is_dir() and not path.is_symlink():
         for child in path.iterdir():
             yield from _walk(child)
+
+
+def _is_receipt(path: Path) -> bool:
+    """Whether it is one of staged files. A user's own file of such a name is none."""
+    if not (path.name == TREE_RECEIPT_NAME or path.name.endswith(_RECEIPT_SUFFIX)):
+        return False
+    if path.is_symlink() or not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(_RECEIPT_BEGINS)) == _RECEIPT_BEGINS
 
 
 def _load_receipt(path: Path) -> dict[str, _Entry]:

@@ -17,6 +17,8 @@ __all__ = ["FilesCapacity", "space_of"]
 _BLOCK_BYTES = 4096
 #: After this part of the capacity has been copied, what is there is measured again: others fill it, too.
 _PARTS = 16
+#: Without a limit, it is asked after so much whether there is one now.
+_UNLIMITED_BYTES = 1 << 30
 
 
 def space_of(size_bytes: int) -> int:
@@ -25,19 +27,22 @@ def space_of(size_bytes: int) -> int:
 
 
 class FilesCapacity:
-    """That of one reservation. One without a capacity for files has no limit."""
+    """That of one reservation. One without a capacity for files has no limit. `forebay change --files` may change it at
+    any time.
+    """
 
     def __init__(self, reservation: str, instance: InstanceLike | None) -> None:
         self._reservation = reservation
         self._instance = instance
         self._unmeasured_bytes = 0
-        self._granted_bytes = self._ask().files_bytes
+        self._granted_bytes = self._ask().files_bytes  # when it was asked last
 
     def check(self, missing_bytes: int) -> None:
         """NoSpaceError if so much more does not fit."""
+        info = self._ask()
+        self._granted_bytes, used_bytes = info.files_bytes, info.files_used_bytes
         if not self._granted_bytes:
             return
-        used_bytes = self._ask().files_used_bytes
         if used_bytes + missing_bytes > self._granted_bytes:
             more = f": another {format_size(missing_bytes)} do not fit" if missing_bytes else ""
             raise NoSpaceError(
@@ -50,7 +55,7 @@ class FilesCapacity:
     def count(self, copied_bytes: int) -> None:
         """So much was copied; NoSpaceError if it has become too much, with what others have written meanwhile."""
         self._unmeasured_bytes += copied_bytes
-        if self._unmeasured_bytes * _PARTS > self._granted_bytes > 0:
+        if self._unmeasured_bytes > (self._granted_bytes or _PARTS * _UNLIMITED_BYTES) / _PARTS:
             self._unmeasured_bytes = 0
             self.check(0)
 
