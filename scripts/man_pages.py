@@ -6,8 +6,8 @@
 
 from __future__ import annotations
 
+import argparse
 import re
-import sys
 import tomllib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -213,4 +213,6 @@ def write_pages(folder: Path) -> list[Path]:
 
 
 if __name__ == "__main__":
-    write_pages(Path(sys.argv[1]))
+    parser = argparse.ArgumentParser(description="Makes the man pages from docs/reference/commands.md.")
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="where they are written; it is made")
+    write_pages(parser.parse_args().folder)

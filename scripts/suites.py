@@ -314,6 +314,11 @@ def requirements_of(extras: tuple[str, ...]) -> list[str]:
     return sorted({*found, *project["dependencies"]}) if found else []
 
 
+def suite_of(report: str) -> str:
+    """The suite of a run, of which the report's name is the suite's or begins with it: slurm-jobs-pipeline."""
+    return max((name for name in SUITES if f"{report}-".startswith(f"{name}-")), key=len)
+
+
 def main(arguments: list[str]) -> None:
     """Prints one thing a line."""
     what, *names = arguments

@@ -19,7 +19,7 @@ import xml.etree.ElementTree as ElementTree
 from dataclasses import dataclass
 
 from scripts.deep_shards import SWEEP_SEEDS, Shard, shards_of
-from scripts.suites import FUZZ_SECONDS, ROOT, SUITES, Fuzzers, Native, Program, Pytest, Run, Suite, When
+from scripts.suites import FUZZ_SECONDS, ROOT, SUITES, Fuzzers, Native, Program, Pytest, Run, Suite, When, suite_of
 from scripts.summarize_tests import Figures, summarize
 from scripts.sweeps_in_sources import native_sweeps
 
@@ -63,7 +63,7 @@ class Runner:
         """Installs what the suite alone needs."""
         if not (suite.extras or suite.packages):
             return True
-        done = subprocess.run(["scripts/build", "--python-only", "--suite", name.split("-")[0]], check=False)
+        done = subprocess.run(["scripts/build", "--python-only", "--suite", suite_of(name)], check=False)
         return self._note(f"{name}-packages", done.returncode)
 
     def _compile(self, report: str, preset: str, targets: list[str]) -> bool:

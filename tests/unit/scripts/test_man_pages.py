@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -70,3 +71,14 @@ def test_a_page_has_what_the_help_has(folder: Path) -> None:
     overview = shown("forebay.1")
     for text in ("EXIT STATUS", "Ctrl-C", "forebay-stage-out(1)", "FOREBAY_ROOT"):
         assert text in overview
+
+
+@pytest.mark.parametrize("arguments", [(), ("--help",), ("--version",), ("a", "b")])
+def test_an_option_is_no_folder(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    program = Path(man_pages.__file__)
+    done = subprocess.run(
+        [sys.executable, program, *arguments], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert "usage: " in done.stdout + done.stderr
+    assert (done.returncode == 0) == (arguments == ("--help",))
+    assert list(tmp_path.iterdir()) == []

@@ -7,7 +7,8 @@ import re
 
 import pytest
 
-from scripts.suites import ROOT, SUITES, When, requirements_of
+from scripts.deep_shards import shards_of
+from scripts.suites import ROOT, SUITES, When, requirements_of, suite_of
 
 
 @pytest.mark.parametrize("name", sorted(SUITES))
@@ -32,3 +33,10 @@ def test_the_quick_suites_need_what_every_build_installs_and_no_more() -> None:
 def test_all_brings_every_extra() -> None:
     extras = ("viz", "web", "hdf5", "xarray", "dask", "ray", "arrow", "zarr", "fsspec", "snakemake", "tomography")
     assert requirements_of(("all",)) == requirements_of(extras)
+
+
+def test_the_suite_of_a_run_is_the_longest_that_its_name_begins_with() -> None:
+    assert {name: suite_of(name) for name in SUITES} == {name: name for name in SUITES}
+    for shard in shards_of():
+        assert SUITES[suite_of(shard.name)].packages == shard.suite.packages, shard.name
+        assert SUITES[suite_of(shard.name)].extras == shard.suite.extras, shard.name
