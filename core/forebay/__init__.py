@@ -55,6 +55,7 @@ from forebay.opening import open  # noqa: A004 - forebay.open reads like the bui
 from forebay.records import (
     AccessMode,
     Address,
+    AwaitedStream,
     ConsumerInfo,
     Finding,
     LauncherRank,
@@ -94,6 +95,7 @@ __all__ = [
     "ArgumentTypeError",
     "AttributeValue",
     "AttributesBeingWritten",
+    "AwaitedStream",
     "Block",
     "BusyError",
     "CancelledError",

@@ -14,6 +14,7 @@ from forebay.options import integer, known_options, milliseconds, text
 from forebay.records import (
     AccessMode,
     Address,
+    AwaitedStream,
     Finding,
     Lifetime,
     PingInfo,
@@ -197,6 +198,10 @@ class Admin(Closing):
     def streams(self, reservation: str) -> list[StreamInfo]:
         """The streams of a reservation."""
         return [StreamInfo.from_native(info) for info in self._core.streams(reservation)]
+
+    def awaited_streams(self, reservation: str) -> list[AwaitedStream]:
+        """Streams of a reservation that readers wait for and nobody has made yet, by name."""
+        return [AwaitedStream.from_native(stream) for stream in self._core.awaited_streams(reservation)]
 
     def stream(self, address: str | Address) -> StreamInfo:
         """One stream; NotFoundError without it, with names that may have been meant."""

@@ -16,6 +16,7 @@ __all__ = [
     "TICKET_SUFFIX",
     "AccessMode",
     "Address",
+    "AwaitedStream",
     "ConsumerInfo",
     "Finding",
     "LauncherRank",
@@ -62,6 +63,7 @@ class WaitKind(StrEnum):
     GROUP = "group"  #: a rank, for other ranks, an older group, or the readers of a rendezvous
     WRITER = "writer"  #: a reader that opens, for a writer group
     STEP = "step"  #: a reader, for the next step
+    STREAM = "stream"  #: a reader that opens, for somebody to make the stream
 
 
 class AccessMode(StrEnum):
@@ -283,6 +285,14 @@ class StreamInfo(Record):
     retention: Retention
     consumers: tuple[ConsumerInfo, ...]
     waits: tuple[StreamWait, ...]  #: who waits now, 64 at most: ranks of writers first, then readers
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitedStream(Record):
+    """A stream that does not exist, which readers wait for."""
+
+    name: str
+    waits: tuple[StreamWait, ...]  #: 64 at most
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,6 +120,10 @@ Result<void> AdminSession::query_streams(const protocol::Message& message, const
   if (wish.stream.empty()) {
     for (auto& [name, stream] : reservation->streams())
       answer.streams.push_back(std::make_unique<wire::StreamT>(protocol::to_wire<wire::StreamT>(stream->info())));
+    for (const AwaitedStream& awaited : server_.stream_services().readers.awaited_streams(wish.reservation)) {
+      answer.awaited.push_back(
+          std::make_unique<wire::AwaitedStreamT>(protocol::to_wire<wire::AwaitedStreamT>(awaited)));
+    }
   } else {
     ASSIGN_OR_RETURN(auto stream, find_stream(wish.reservation, wish.stream, Rights::read));
     answer.streams.push_back(std::make_unique<wire::StreamT>(protocol::to_wire<wire::StreamT>(stream->info())));

@@ -15,6 +15,8 @@ namespace {
 /// How soon the steps of a reader that has gone while the server was away are free.
 constexpr std::int64_t absent_check_ms = 250;
 constexpr std::int64_t absent_first_check_ms = 2;
+/// Of the readers that wait for one stream.
+constexpr std::size_t waits_told_max = 64;
 
 }  // namespace
 
@@ -109,6 +111,23 @@ void ReaderRegistry::add_stream_waiter(ReaderSession& session, const std::string
 
 void ReaderRegistry::remove_stream_waiter(ReaderSession& session) {
   std::erase_if(stream_waiters_, [&](const auto& entry) { return entry.second == &session; });
+}
+
+std::vector<AwaitedStream> ReaderRegistry::awaited_streams(const std::string& reservation) const {
+  const std::string prefix = reservation + "/";
+  std::vector<AwaitedStream> awaited;
+  for (auto entry = stream_waiters_.lower_bound(prefix);
+       entry != stream_waiters_.end() && entry->first.starts_with(prefix); ++entry) {
+    std::string name = entry->first.substr(prefix.size());
+    if (awaited.empty() || awaited.back().name != name) awaited.push_back({std::move(name), {}});
+    auto& waits = awaited.back().waits;
+    const ReaderSession& session = *entry->second;
+    if (waits.size() < waits_told_max) {
+      waits.push_back(
+          reader_wait(session, StreamWait::Kind::stream, "a writer to make the stream", session.wait_since_ns));
+    }
+  }
+  return awaited;
 }
 
 void ReaderRegistry::stream_made(const std::string& path) {

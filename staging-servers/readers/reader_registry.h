@@ -14,6 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include <forebay/admin.h>
+
 #include "loop/event_loop.h"
 #include "readers/pin_table.h"
 #include "readers/reader_presence.h"
@@ -60,6 +62,8 @@ class ReaderRegistry {
   // Readers that wait for a stream to come into being, by its path
   void add_stream_waiter(ReaderSession& session, const std::string& path);
   void remove_stream_waiter(ReaderSession& session);
+  /// Those of a reservation, by name.
+  std::vector<AwaitedStream> awaited_streams(const std::string& reservation) const;
   /// They are told soon: the stream can be found only once its maker returns.
   void stream_made(const std::string& path);
   void reservation_destroyed(const std::string& reservation);

@@ -126,6 +126,38 @@ def test_bytes_count_from_the_start_of_the_server(instance: Instance) -> None:
     assert instance.stream(ADDRESS).committed_bytes == 0
 
 
+def test_readers_of_a_stream_that_nobody_has_made_are_told(instance: Instance) -> None:
+    """Until somebody makes it."""
+
+    def awaited() -> dict[str, list[tuple[WaitKind, int]]]:
+        with instance.admin() as admin:
+            return {
+                stream.name: [(wait.kind, wait.pid) for wait in stream.waits] for stream in admin.awaited_streams("r")
+            }
+
+    assert awaited() == {}
+    began_ns = time.time_ns()
+    first, second = (instance.follow(ADDRESS) for _ in range(2))
+    other = instance.follow("r/flow2")
+    readers = {"flow": [first.pid, second.pid], "flow2": [other.pid]}
+    until(lambda: {name: len(waits) for name, waits in awaited().items()} == {"flow": 2, "flow2": 1}, "they wait")
+    assert {name: sorted(waits) for name, waits in awaited().items()} == {
+        name: sorted((WaitKind.STREAM, pid) for pid in pids) for name, pids in readers.items()
+    }
+    with instance.admin() as admin:
+        wait = admin.awaited_streams("r")[0].waits[0]
+        assert wait.who.startswith("reader, process ")
+        assert wait.waits_for == "a writer to make the stream"
+        assert began_ns <= wait.since_ns <= time.time_ns()
+        assert admin.streams("r") == []
+    other.kill()
+    until(lambda: list(awaited()) == ["flow"], "the wait ends with its reader")
+    instance.write(ADDRESS, steps=1).succeed()
+    assert awaited() == {}
+    first.succeed()
+    second.succeed()
+
+
 def test_waits_are_json(instance: Instance) -> None:
     instance.write(ADDRESS, rank=0, ranks=2)
     wait = one_wait(instance, WaitKind.GROUP)

@@ -235,6 +235,9 @@ void write_answers(const Folder& folder) {
   streams.streams.front()->name = "flow";
   streams.streams.front()->committed = 3;
   streams.streams.front()->consumers.push_back(std::make_unique<wire::ConsumerT>());
+  streams.awaited.push_back(std::make_unique<wire::AwaitedStreamT>());
+  streams.awaited.front()->name = "later";
+  streams.awaited.front()->waits.push_back(std::make_unique<wire::WaitT>());
   wire::ReservationsAnswerT reservations;
   reservations.reservations.push_back(std::make_unique<wire::ReservationT>());
   reservations.reservations.front()->name = "res";

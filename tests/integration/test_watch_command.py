@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import signal
 import subprocess
 from collections.abc import Iterator
 
@@ -91,6 +92,23 @@ def test_programs_get_rates_and_waits(instance: CommandLineInstance) -> None:
     (wait,) = [wait for wait in streams["full"]["waits"] if wait["kind"] == "space"]
     assert wait["pid"] > 0
     assert wait["since_ns"] > 0
+
+
+def test_a_reader_of_a_stream_that_nobody_has_made_is_shown(instance: CommandLineInstance) -> None:
+    """For pipes and for programs."""
+    with (
+        PythonProcess("import forebay; forebay.open('empty/typo', timeout=None)") as waiting,
+        instance.start("watch", "empty", "--interval", "0.1") as watching,
+    ):
+        try:
+            line = next(blocked_lines(watching))
+        finally:
+            watching.kill()
+        who = f"reader, process {waiting.pid}"
+        assert line.startswith(f"empty/typo: {who} waits for a writer to make the stream, since ")
+        told = json.loads(instance.run("watch", "empty", "--once", "--json").stdout)
+        assert [(stream["name"], stream["waits"][0]["pid"]) for stream in told["awaited"]] == [("typo", waiting.pid)]
+        waiting.send(signal.SIGKILL)
 
 
 def test_people_get_tables(instance: CommandLineInstance) -> None:

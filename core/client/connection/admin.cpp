@@ -87,12 +87,16 @@ struct Admin::Impl {
     return records_of<ReservationInfo>(reservations->reservations());
   }
 
-  Result<std::vector<StreamInfo>> query_streams(std::string_view reservation, std::string_view stream,
-                                                const std::string& where) {
+  Result<Message> ask_streams(std::string_view reservation, std::string_view stream, const std::string& where) {
     wire::StreamsQueryT query;
     query.reservation = reservation;
     query.stream = stream;
-    ASSIGN_OR_RETURN(auto answer, ask(MessageType::streams_query, query, MessageType::streams_answer, where));
+    return ask(MessageType::streams_query, query, MessageType::streams_answer, where);
+  }
+
+  Result<std::vector<StreamInfo>> query_streams(std::string_view reservation, std::string_view stream,
+                                                const std::string& where) {
+    ASSIGN_OR_RETURN(auto answer, ask_streams(reservation, stream, where));
     ASSIGN_OR_RETURN(auto body, protocol::body_of<wire::StreamsAnswer>(answer));
     return records_of<StreamInfo>(body->streams());
   }
@@ -212,6 +216,12 @@ Result<ReservationInfo> Admin::reservation(std::string_view name) {
 
 Result<std::vector<StreamInfo>> Admin::streams(std::string_view reservation) {
   return impl_->query_streams(reservation, {}, "reservation " + std::string(reservation));
+}
+
+Result<std::vector<AwaitedStream>> Admin::awaited_streams(std::string_view reservation) {
+  ASSIGN_OR_RETURN(auto answer, impl_->ask_streams(reservation, {}, "reservation " + std::string(reservation)));
+  ASSIGN_OR_RETURN(auto body, protocol::body_of<wire::StreamsAnswer>(answer));
+  return records_of<AwaitedStream>(body->awaited());
 }
 
 Result<StreamInfo> Admin::stream(const Address& address) {

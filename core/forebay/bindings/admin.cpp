@@ -68,6 +68,9 @@ class PythonAdmin {
     return dict_of(handle_.call([&](Admin& admin) { return admin.reservation(name); }));
   }
 
+  nb::object awaited_streams(const std::string& reservation) {
+    return object_of(handle_.call([&](Admin& admin) { return admin.awaited_streams(reservation); }));
+  }
   nb::object streams(const std::string& reservation) {
     return object_of(handle_.call([&](Admin& admin) { return admin.streams(reservation); }));
   }
@@ -148,6 +151,7 @@ nb::dict record_fields() {
   add("ConsumerInfo", ConsumerInfo{});
   add("StreamWait", StreamWait{});
   add("StreamInfo", StreamInfo{});
+  add("AwaitedStream", AwaitedStream{});
   add("Share", Share{});
   add("ReservationInfo", ReservationInfo{});
   add("ServerInfo", ServerInfo{});
@@ -175,6 +179,7 @@ void bind_admin(nb::module_& module) {
       .def("reservations", &PythonAdmin::reservations)
       .def("reservation", &PythonAdmin::reservation, "name"_a)
       .def("streams", &PythonAdmin::streams, "reservation"_a)
+      .def("awaited_streams", &PythonAdmin::awaited_streams, "reservation"_a)
       .def("stream", &PythonAdmin::stream, "address"_a)
       .def("steps", &PythonAdmin::steps, "address"_a)
       .def("remove_stream", &PythonAdmin::remove_stream, "address"_a, "force"_a)

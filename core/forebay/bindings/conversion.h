@@ -53,8 +53,9 @@ inline constexpr Choice<Share::Kind> share_kinds[] = {{"user", Share::Kind::user
 inline constexpr Choice<Rights> share_rights[] = {
     {"none", Rights::none}, {"read", Rights::read}, {"write", Rights::write}};
 inline constexpr Choice<StreamWait::Kind> wait_kinds[] = {
-    {"space", StreamWait::Kind::space}, {"readers", StreamWait::Kind::readers}, {"durable", StreamWait::Kind::durable},
-    {"group", StreamWait::Kind::group}, {"writer", StreamWait::Kind::writer},   {"step", StreamWait::Kind::step}};
+    {"space", StreamWait::Kind::space},  {"readers", StreamWait::Kind::readers}, {"durable", StreamWait::Kind::durable},
+    {"group", StreamWait::Kind::group},  {"writer", StreamWait::Kind::writer},   {"step", StreamWait::Kind::step},
+    {"stream", StreamWait::Kind::stream}};
 inline constexpr Choice<ReservationType> reservation_types[] = {{"scratch", ReservationType::scratch},
                                                                 {"cache", ReservationType::cache}};
 

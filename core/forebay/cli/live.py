@@ -15,7 +15,7 @@ from rich.text import Text
 from forebay.cli.rates import StreamRate
 from forebay.cli.streams import step_text
 from forebay.durations import format_duration
-from forebay.records import ConsumerInfo, StreamInfo, StreamStatus, StreamWait
+from forebay.records import AwaitedStream, ConsumerInfo, StreamInfo, StreamStatus, StreamWait
 from forebay.sizes import format_size
 
 __all__ = ["reservation_view", "stream_view", "wait_text"]
@@ -69,8 +69,8 @@ def stream_view(info: StreamInfo, title: str = "") -> RenderableType:
     return Group(*parts)
 
 
-def reservation_view(title: str, rates: Sequence[StreamRate]) -> RenderableType:
-    """What `forebay watch` shows of a reservation: a line for each stream, then who waits."""
+def reservation_view(title: str, rates: Sequence[StreamRate], awaited: Sequence[AwaitedStream]) -> RenderableType:
+    """What `forebay watch` shows of a reservation: a line for each stream, then who waits, also for other streams."""
     table = Table(box=None, pad_edge=False)
     for name in ("STREAM", "STATUS"):
         table.add_column(name, overflow="fold")
@@ -91,6 +91,7 @@ def reservation_view(title: str, rates: Sequence[StreamRate]) -> RenderableType:
         )
     parts: list[RenderableType] = [Text(title, "bold"), table if rates else Text("It has no streams.")]
     waits = [(rate.info.name, wait) for rate in rates for wait in rate.info.waits]
+    waits += [(stream.name, wait) for stream in awaited for wait in stream.waits]
     if waits:
         parts.append(_waits_table(waits))
     return Group(*parts)

@@ -6,6 +6,8 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
@@ -18,7 +20,7 @@ from forebay.cli.live import reservation_view, stream_view, wait_text
 from forebay.cli.output import console
 from forebay.cli.rates import Rates, StreamRate
 from forebay.cli.streams import step_text
-from forebay.records import Address, StreamInfo, StreamStatus, StreamWait, WaitKind
+from forebay.records import Address, AwaitedStream, StreamInfo, StreamStatus, StreamWait, WaitKind
 
 __all__ = ["register"]
 
@@ -67,59 +69,76 @@ def _watch_reservation(name: str, interval_seconds: float, *, once: bool, as_jso
         admin.reservation(name)
     with forebay.Admin(chosen(), reconnect_timeout=_RECONNECT_SECONDS) as admin:
 
-        def look() -> list[StreamRate]:
-            return rates.look(admin.streams(name), time.monotonic())
+        def look() -> _Look:
+            return _Look(rates.look(admin.streams(name), time.monotonic()), admin.awaited_streams(name))
 
         found = look()
         if once:
             time.sleep(interval_seconds)
             found = look()
         if as_json or not out.is_terminal:
-            shown: dict[str, StreamInfo] = {}
+            shown: _Look | None = None
             while True:
-                shown = _print_rates(name, found, shown, as_json=as_json)
+                _print_rates(name, found, shown, as_json=as_json)
                 if once:
                     return
                 time.sleep(interval_seconds)
-                found = look()
+                shown, found = found, look()
         if once:
-            out.print(reservation_view(name, found))
+            out.print(reservation_view(name, found.rates, found.awaited))
             return
-        with Live(reservation_view(name, found), console=out, auto_refresh=False) as live:
+        with Live(reservation_view(name, found.rates, found.awaited), console=out, auto_refresh=False) as live:
             while True:
                 time.sleep(interval_seconds)
-                live.update(reservation_view(name, look()), refresh=True)
+                found = look()
+                live.update(reservation_view(name, found.rates, found.awaited), refresh=True)
 
 
-def _print_rates(
-    name: str, found: list[StreamRate], shown: dict[str, StreamInfo], *, as_json: bool
-) -> dict[str, StreamInfo]:
-    """What has changed since what was `shown`, for pipes and programs; returns what is shown now."""
-    now = {rate.info.name: rate.info for rate in found}
+@dataclass(frozen=True)
+class _Look:
+    """What there is in a reservation at one time."""
+
+    rates: list[StreamRate]
+    awaited: list[AwaitedStream]
+
+    @property
+    def infos(self) -> dict[str, StreamInfo]:
+        """By the stream's name."""
+        return {rate.info.name: rate.info for rate in self.rates}
+
+
+def _print_rates(name: str, found: _Look, shown: _Look | None, *, as_json: bool) -> None:
+    """What has changed since what was `shown`, for pipes and programs."""
     if as_json:
-        if now != shown or not shown:
-            document = {"reservation": name, "streams": [rate.as_dict() for rate in found]}
+        if shown is None or (found.infos, found.awaited) != (shown.infos, shown.awaited):
+            document = {
+                "reservation": name,
+                "streams": [rate.as_dict() for rate in found.rates],
+                "awaited": [stream.as_dict() for stream in found.awaited],
+            }
             sys.stdout.write(json.dumps(document) + "\n")
     else:
-        for rate in found:
+        infos = shown.infos if shown else {}
+        for rate in found.rates:
             path = f"{name}/{rate.info.name}"
-            before = shown.get(rate.info.name)
+            before = infos.get(rate.info.name)
             line = _line(path, rate.info)
             if before is None or line != _line(path, before):
                 sys.stdout.write(f"{line}{_rate_text(rate)}\n")
-            for wait in _new_waits(before, rate.info):
+            for wait in _new_waits(before.waits if before else (), rate.info.waits):
                 sys.stdout.write(f"{path}: {wait_text(wait)}\n")
+        known = {stream.name: stream.waits for stream in (shown.awaited if shown else ())}
+        for stream in found.awaited:
+            for wait in _new_waits(known.get(stream.name, ()), stream.waits):
+                sys.stdout.write(f"{name}/{stream.name}: {wait_text(wait)}\n")
     sys.stdout.flush()
-    return now
 
 
-def _new_waits(before: StreamInfo | None, info: StreamInfo) -> list[StreamWait]:
+def _new_waits(before: Sequence[StreamWait], now: Sequence[StreamWait]) -> list[StreamWait]:
     """Who began to wait since the last look; not for the next step, which every reader does all the time."""
-    known = {(wait.who, wait.kind, wait.since_ns) for wait in (before.waits if before else ())}
+    known = {(wait.who, wait.kind, wait.since_ns) for wait in before}
     return [
-        wait
-        for wait in info.waits
-        if wait.kind is not WaitKind.STEP and (wait.who, wait.kind, wait.since_ns) not in known
+        wait for wait in now if wait.kind is not WaitKind.STEP and (wait.who, wait.kind, wait.since_ns) not in known
     ]
 
 
@@ -156,7 +175,7 @@ def _print_changes(
                 sys.stdout.write(json.dumps(info.as_dict()) + "\n")
             elif shown is None or _line(address, info) != _line(address, shown):
                 sys.stdout.write(_line(address, info) + "\n")
-            for wait in () if as_json else _new_waits(shown, info):
+            for wait in () if as_json else _new_waits(shown.waits if shown else (), info.waits):
                 sys.stdout.write(f"{address}: {wait_text(wait)}\n")
             sys.stdout.flush()
             shown = info

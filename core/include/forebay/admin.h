@@ -115,6 +115,19 @@ struct ReservationInfo {
   }
 };
 
+/// A stream that does not exist, which readers wait for.
+struct AwaitedStream {
+  std::string name;
+  std::vector<StreamWait> waits;  ///< 64 at most
+
+  /// See StepSummary::each_field.
+  template <class Visit, class... Records>
+  static void each_field(Visit&& visit, Records&... records) {
+    visit("name", records.name...);
+    visit("waits", records.waits...);
+  }
+};
+
 struct ServerInfo {
   std::string version;
   std::string root;
@@ -218,6 +231,8 @@ class Admin {
   Result<ReservationInfo> reservation(std::string_view name);
 
   Result<std::vector<StreamInfo>> streams(std::string_view reservation);
+  /// Streams of the reservation that readers wait for and nobody has made yet, by name.
+  Result<std::vector<AwaitedStream>> awaited_streams(std::string_view reservation);
   Result<StreamInfo> stream(const Address& address);
   Result<std::vector<StepSummary>> steps(const Address& address);
 

@@ -133,6 +133,7 @@ struct StreamWait {
     group = 4,    ///< a rank that opens, for other ranks, an older group or the readers of a rendezvous
     writer = 5,   ///< a reader that opens, for a writer group
     step = 6,     ///< a reader, for the next step
+    stream = 7,   ///< a reader that opens, for somebody to make the stream
   };
   Kind kind = Kind::space;
   std::string who;            ///< for people: rank, consumer, process or address

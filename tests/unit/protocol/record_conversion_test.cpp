@@ -73,6 +73,7 @@ void expect_carried() {
 
 TEST(RecordConversion, every_field_is_carried_to_the_wire_and_back) {
   expect_carried<wire::Stream, StreamInfo>();
+  expect_carried<wire::AwaitedStream, AwaitedStream>();
   expect_carried<wire::Reservation, ReservationInfo>();
   expect_carried<wire::ReservationCreate, ReservationSpec>();
   expect_carried<wire::ServerAnswer, ServerInfo>();

@@ -115,6 +115,7 @@ def test_record_has_the_fields_that_the_native_side_tells(name: str) -> None:
         ("Finding", "Finding"),
         ("Share", "Share"),
         ("Wait", "StreamWait"),
+        ("AwaitedStream", "AwaitedStream"),
     ],
 )
 def test_record_has_all_fields_of_its_table_on_the_wire(table: str, record: str) -> None:
