@@ -215,6 +215,12 @@ SUITES: dict[str, Suite] = {
         when=When.DEEP,
         extras=("ray",),
     ),
+    "pytorch": Suite(
+        "PyTorch trains on a running stream; PyTorch is installed for this suite only, and takes some GiB",
+        (Pytest(("tests/connectors/test_training.py",)),),
+        seconds_max=1800,
+        extras=("pytorch",),
+    ),
     "workflows": Suite(
         "Snakemake with the storage plugin, in an environment of its own",
         (Program(("scripts/snakemake-environment",)), Pytest(("tests/workflows",))),

@@ -86,3 +86,11 @@ def test_pytorch_loads_them(flow: str) -> None:
     batches = list(data.DataLoader(samples, batch_size=2))
     assert [batch["step"].tolist() for batch in batches] == [[0, 1], [2, 3], [4, 5]]
     np.testing.assert_array_equal(batches[2]["T"][1].numpy(), temperature(5))
+
+
+def test_workers_of_a_loader_share_the_steps(flow: str) -> None:
+    data = pytest.importorskip("torch.utils.data", reason="PyTorch is not installed")
+    samples = StreamSamples(flow, ["T"], consumer="train", distribution="on_demand", timeout=60)
+    loaded = {int(sample["step"]): sample["T"] for sample in data.DataLoader(samples, batch_size=None, num_workers=2)}
+    assert sorted(loaded) == [0, 1, 2, 3, 4, 5]
+    np.testing.assert_array_equal(loaded[4].numpy(), temperature(4))
