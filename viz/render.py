@@ -96,7 +96,9 @@ def render(
 
             def withdraw(first: int) -> None:
                 if any(number >= first for number in recorder.frames):
-                    say(f"{stream} was taken back to step {first}: its frames are rendered again")
+                    # The first time it may also be that the last run drew newer steps before those that it skipped.
+                    what = f"{stream} was taken back to" if rendered else "continues with"
+                    say(f"{what} step {first}: frames from there on are rendered again")
                 recorder.withdraw(first)
 
             def pass_over(reason: str) -> None:

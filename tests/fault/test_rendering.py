@@ -387,3 +387,11 @@ def test_command_ends_with_the_stream_and_has_all_frames(tmp_path: Path) -> None
     assert frame_files(out) == names(*range(8))
     assert movie_steps(out) == list(range(8))
     assert (out / "latest.png").resolve().name == "000007.png"
+
+    # Drawn again because its cursor lies there: nobody took the stream back.
+    subprocess.run([sys.executable, "-m", "forebay", "consumer", "seek", ADDRESS, "render", "5"], check=True)
+    again = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert again.returncode == 0, again.stderr
+    assert "continues with step 5: frames from there on are rendered again" in again.stderr
+    assert "taken back" not in again.stderr
+    assert frame_files(out) == names(*range(8))
