@@ -1,20 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who would lose an instance that goes down: jobs of a scheduler, and holders of reservations."""
+"""Who would lose something if an instance goes down: jobs of a scheduler, holders of reservations, and streams."""
 
 from __future__ import annotations
 
 import time
 
-from forebay.errors import RefusedError
+from forebay.errors import NotFoundError, RefusedError
 from forebay.manager.process_identity import process_identity
+from forebay.records import StreamStatus
 from forebay.workflows.manager.attachment_table import AttachmentKind, AttachmentRow, AttachmentTable
-from forebay.workflows.manager.database import Database
+from forebay.workflows.manager.database import Database, ReservationRow
 from forebay.workflows.manager.job_table import JobTable
+from forebay.workflows.manager.server_link import ServerLink
 from forebay.workflows.manager.states import JobState
 
-__all__ = ["refuse_if_in_use", "why_over"]
+__all__ = ["refuse_if_in_use", "refuse_if_written", "why_over"]
 
 _NAMED = 3
+_REASONS_SHOWN = 3
 
 
 def refuse_if_in_use(database: Database) -> None:
@@ -31,6 +34,31 @@ def refuse_if_in_use(database: Database) -> None:
             f"nothing was destroyed: the instance is in use by {' and '.join(reasons)}. Wait until they have ended; "
             "for an upgrade run `forebay down --keep`, which deletes nothing; or use --force"
         )
+
+
+def refuse_if_written(rows: list[ReservationRow], link: ServerLink) -> None:
+    """RefusedError if one of the reservations has writers, or precious steps that are not staged out."""
+    reasons: list[str] = []
+    with link.admin() as admin:
+        for row in rows:
+            try:
+                streams = admin.streams(row.name)
+            except NotFoundError:  # lost: there is nothing to lose any more
+                continue
+            for stream in streams:
+                path = f"{row.name}/{stream.name}"
+                if stream.status is StreamStatus.LIVE:
+                    reasons.append(f"{path} is being written")
+                elif precious := sum(step.precious for step in admin.steps(path)):
+                    reasons.append(f"{path} has {precious} precious steps that are not staged out")
+    if not reasons:
+        return
+    shown = "; ".join(reasons[:_REASONS_SHOWN])
+    more = len(reasons) - _REASONS_SHOWN
+    raise RefusedError(
+        f"nothing was destroyed: {shown}{f'; and {more} more streams' if more > 0 else ''}. End the writers, stage "
+        "the steps out, or use --force"
+    )
 
 
 def why_over(row: AttachmentRow) -> str:
