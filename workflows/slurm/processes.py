@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Slurm says of a job: whether its processes are gone, whether it is over, and what `%` symbols stand for.
+"""What Slurm says of a job: whether its processes are gone, whether it is over, and whose it is.
 
 Slurm calls post_run while processes may still write (`scancel` of a job that ignores SIGTERM), so it is asked until the
 job has left COMPLETING. Only calls that Slurm makes without its locks may ask.
@@ -15,14 +15,12 @@ import asyncio
 import contextlib
 import re
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from forebay.errors import InvalidArgumentError
 
 __all__ = [
     "JobFacts",
-    "expand_symbols",
     "is_over",
     "is_running",
     "is_unknown",
@@ -34,6 +32,7 @@ __all__ = [
 
 _POLL_SECONDS = 0.5
 _ANSWER_SECONDS = 10.0
+_KNOWN_SECONDS_MAX = 20.0
 _FIELD = re.compile(r"(?:^|\s)(JobId|ArrayJobId|ArrayTaskId|JobName|WorkDir|Reason|EndTime)=(\S*)")
 #: Number, state, user and nodes, in which no user can have written; the account is last, because without Slurm's
 #: accounting it is any text. A line of another job of the same array, or heterogeneous job, has another number.
@@ -104,7 +103,7 @@ async def is_unknown(squeue: str, token: str) -> bool:
     return job is not None and job.is_unknown
 
 
-async def known_job(squeue: str, token: str, seconds_max: float) -> JobFacts:
+async def known_job(squeue: str, token: str, seconds_max: float = _KNOWN_SECONDS_MAX) -> JobFacts:
     """The job, which Slurm is asked for until it answers.
 
     Raises
@@ -155,44 +154,6 @@ async def job_fields(scontrol: str, token: str) -> dict[str, str]:
             lines = _BURST_BUFFER.search(record)
             return found | ({"BurstBuffer": lines[1]} if lines else {})
     return {}
-
-
-def expand_symbols(text: str, token: str, user: str, fields: dict[str, str]) -> str:
-    """`text` with Slurm's symbols replaced as it does in `#DW` lines: %% %A %a %d %j %u %x. `\\\\` leaves all as it is.
-
-    Raises
-    ------
-    InvalidArgumentError
-        Slurm has not told what one stands for, or it is not known.
-    """
-    if "%" not in text or "\\\\" in text:
-        if text.startswith("%"):
-            raise InvalidArgumentError(f"{text[:200]}: a backslash leaves %d as it is; write the folder")
-        return text
-    known = {
-        "%": "%",
-        "A": fields.get("ArrayJobId", token),
-        "a": fields.get("ArrayTaskId", "4294967294"),  # as Slurm writes "no task"
-        "d": fields.get("WorkDir"),
-        "j": token,
-        "u": user,
-        "x": fields.get("JobName"),
-    }
-
-    def parts() -> Iterator[str]:
-        at = 0
-        while (found := text.find("%", at)) >= 0:
-            yield text[at:found]
-            symbol = text[found + 1 : found + 2]
-            value = known.get(symbol)
-            if value is None:
-                reason = "Slurm does not say what it stands for" if symbol in known else "it is not known"
-                raise InvalidArgumentError(f"%{symbol} in {text[:200]}: {reason}; write %% for a percent sign")
-            yield value
-            at = found + 2
-        yield text[at:]
-
-    return "".join(parts())
 
 
 async def _answer(*command: str) -> tuple[int, str] | None:

@@ -18,7 +18,7 @@ from forebay.workflows.slurm.directives import (
     parse_directives,
     parse_list,
 )
-from forebay.workflows.slurm.processes import expand_symbols
+from forebay.workflows.slurm.symbols import expand_symbols
 
 GIB = 1 << 30
 

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one rule that says when a job's data is deleted (`_must_keep`): no process may still write it, and what was to
+outlive the job has its receipts. Otherwise it is kept, in quarantine: its owner has it, the scheduler hears no more of
+it.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from forebay.errors import RefusedError
+from forebay.workflows.manager.attachments import Attachments
+from forebay.workflows.manager.database import Database
+from forebay.workflows.manager.job_table import JobRow
+from forebay.workflows.manager.reservations import Reservations
+from forebay.workflows.manager.slow_calls import SlowCalls
+from forebay.workflows.manager.states import JobState
+from forebay.workflows.slurm.directives import Directives
+from forebay.workflows.slurm.job_records import JobRecords, in_thread
+from forebay.workflows.slurm.processes import is_over
+from forebay.workflows.slurm.settings import SlurmSettings
+
+__all__ = ["JobEnding"]
+
+_log = logging.getLogger(__name__)
+
+
+class JobEnding:
+    """Ends of one instance's jobs. Whoever calls has the job's turn."""
+
+    def __init__(
+        self,
+        database: Database,
+        records: JobRecords,
+        reservations: Reservations,
+        attachments: Attachments,
+        slow_calls: SlowCalls,
+        settings: SlurmSettings,
+    ) -> None:
+        self._database = database
+        self._records = records
+        self._reservations = reservations
+        self._attachments = attachments
+        self._slow_calls = slow_calls
+        self._settings = settings
+
+    async def end(self, job: JobRow, *, discard: bool) -> None:
+        """Destroys the job's reservation, unless it holds what the job was to keep."""
+        await in_thread(self._attachments.detach_job, job.holder)
+        if job.reservation:
+            reason = await self._must_keep(job, discard=discard)
+            if not reason:
+                try:
+                    force = discard or not job.state.may_have_run
+                    destroy = self._reservations.destroy
+                    await self._slow_calls.run(job.owner_uid, destroy, job.reservation, force=force, by_uid=None)
+                except RefusedError as error:
+                    reason = error.what
+            if reason:
+                _log.warning("job %s: reservation %s is kept: %s", job.token, job.reservation, reason)
+                await self._records.change(job, state=JobState.KEPT, reason=reason)
+                return
+        await self._records.change(job, state=JobState.GONE, reason="")
+        await self._records.forget_old()
+
+    async def look_at_kept(self, job: JobRow, now_ns: int) -> None:
+        """Deletes what has been in quarantine for its time, or was there only because processes might still write."""
+        gone = await in_thread(self._database.reservation, job.reservation) is None
+        keeps = Directives.from_json(job.directives).keeps
+        # Those of a manager that kept no deadlines have none.
+        due = now_ns > (job.deadline_ns or job.changed_ns + round(self._settings.quarantine_days * 86400e9))
+        if not gone and (due or (not keeps and await is_over(self._settings.squeue, job.token))):
+            try:
+                await in_thread(self._attachments.table.must_be_free, job.reservation)
+                await in_thread(self._reservations.destroy, job.reservation, force=due, by_uid=None)
+            except RefusedError as error:
+                _log.info("job %s: reservation %s stays: %s", job.token, job.reservation, error.what)
+                return
+            gone = True
+            _log.warning("job %s: reservation %s is deleted from quarantine", job.token, job.reservation)
+        if gone:
+            await self._records.change(job, state=JobState.GONE, reason="")
+
+    async def _must_keep(self, job: JobRow, *, discard: bool) -> str:
+        """Why the job's data may not be deleted; "" if it may."""
+        if not job.state.may_have_run or discard:
+            return ""
+        if not job.quiet and not await is_over(self._settings.squeue, job.token):
+            return "Slurm does not say that its processes are gone"
+        if job.state is JobState.DRAINED or not Directives.from_json(job.directives).keeps:
+            return ""
+        return f"what was to be staged out is not: {job.reason}" if job.reason else "it was not staged out"

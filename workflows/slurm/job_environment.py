@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The variables that a job's processes get."""
+
+from __future__ import annotations
+
+from forebay.workflows.manager.job_table import JobRow
+from forebay.workflows.manager.server_link import ServerLink
+from forebay.workflows.slurm.directives import Directives
+from forebay.workflows.slurm.node_folders import PRIVATE
+from forebay.workflows.slurm.settings import SlurmSettings
+
+__all__ = ["JobEnvironment"]
+
+
+class JobEnvironment:
+    """Those of one instance's jobs. Usable from several threads.
+
+    Parameters
+    ----------
+    instance_variables : dict
+        Those that find the instance and the plugin, the same for all.
+    """
+
+    def __init__(self, link: ServerLink, settings: SlurmSettings, instance_variables: dict[str, str]) -> None:
+        self._link = link
+        self._settings = settings
+        self._instance_variables = instance_variables
+
+    def of(self, job: JobRow) -> dict[str, str]:
+        """The variables that the job's processes get: those that find the instance and the plugin, and its own."""
+        directives = Directives.from_json(job.directives)
+        variables = dict(self._instance_variables)
+        if job.reservation:
+            files = self._files_path(job.reservation)
+            variables["DW_JOB_STRIPED"] = f"{files}/"
+            if directives.private:
+                folder = self._settings.node_folder
+                variables["DW_JOB_PRIVATE"] = f"{folder}/{job.token}/" if folder else f"{files}/{PRIVATE}/"
+        for name in directives.persistents:
+            files = self._files_path(name)
+            variables[f"DW_PERSISTENT_STRIPED_{name.replace('-', '_').replace('.', '_')}"] = f"{files}/"
+        # Streams that are named without a reservation lie here.
+        home = job.reservation or (directives.persistents[0] if len(directives.persistents) == 1 else "")
+        return variables | ({"FOREBAY_RESERVATION": home} if home else {})
+
+    def _files_path(self, reservation: str) -> str:
+        with self._link.admin() as admin:
+            return admin.reservation(reservation).files_path

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a job's setup makes: its reservation, and its attachments to those that it uses."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from pathlib import Path
+
+from forebay.durations import format_duration
+from forebay.errors import InvalidArgumentError, RefusedError
+from forebay.workflows.manager.attachments import Attachments
+from forebay.workflows.manager.database import ReservationRow
+from forebay.workflows.manager.job_table import JobRow
+from forebay.workflows.manager.reservations import Reservations
+from forebay.workflows.manager.slow_calls import SlowCalls
+from forebay.workflows.slurm.directives import Directives
+from forebay.workflows.slurm.job_records import JobRecords, seconds_left
+from forebay.workflows.slurm.node_folders import PRIVATE
+from forebay.workflows.slurm.persistents import Persistents
+from forebay.workflows.slurm.processes import known_job
+from forebay.workflows.slurm.settings import SlurmSettings
+
+__all__ = ["JobMaking"]
+
+_log = logging.getLogger(__name__)
+
+
+class JobMaking:
+    """Setups of one instance's jobs."""
+
+    def __init__(
+        self,
+        records: JobRecords,
+        reservations: Reservations,
+        attachments: Attachments,
+        persistents: Persistents,
+        slow_calls: SlowCalls,
+        settings: SlurmSettings,
+    ) -> None:
+        self._records = records
+        self._reservations = reservations
+        self._attachments = attachments
+        self._persistents = persistents
+        self._slow_calls = slow_calls
+        self._settings = settings
+
+    async def make(self, job: JobRow, directives: Directives, pool: str) -> None:
+        """Makes the reservation, and attaches the job to those that it uses; idempotent. What is under way when the
+        time is up ends by itself, and is undone if the job is over by then.
+
+        Raises
+        ------
+        PermissionDeniedError, NotFoundError
+            A persistent reservation is not there, or not theirs; or the pool is not open to them.
+        NoSpaceError
+            The pool is full, or a quota is.
+        InvalidArgumentError
+            The time is up, or Slurm does not say the job's account.
+        """
+        account = await self._account_of(job.token)
+        making = asyncio.ensure_future(self._slow_calls.run(job.owner_uid, self._make, job, directives, pool, account))
+        try:
+            async with asyncio.timeout(seconds_left(job)):
+                await asyncio.shield(making)
+        except TimeoutError:
+            making.add_done_callback(_log_failure)
+            seconds = self._settings.setup_seconds_max
+            raise InvalidArgumentError(
+                f"its reservation is not made within {format_duration(seconds)}: the server, or its disk, is slow; see "
+                "`forebay doctor`. A repeated setup goes on with it"
+            ) from None
+
+    async def _account_of(self, token: str) -> str:
+        """Slurm's account of the job, if the centre has given it a quota here.
+
+        Raises
+        ------
+        InvalidArgumentError
+            Slurm does not say what it is, so that no quota would count.
+        """
+        accounts = self._reservations.pools.settings.accounts
+        if not accounts:
+            return ""
+        account = (await known_job(self._settings.squeue, token)).account
+        return account if account in accounts else ""
+
+    def _make(self, job: JobRow, directives: Directives, pool: str, account: str) -> None:
+        """What its setup makes. A late one makes nothing for a job that is over."""
+        if self._is_wanted(job):
+            self._make_all(job, directives, pool, account)
+        if self._is_wanted(job):
+            return
+        self._attachments.detach_job(job.holder)
+        if job.reservation:
+            self._reservations.destroy(job.reservation, force=True, by_uid=None)
+        raise RefusedError(f"job {job.token} is over: what its setup made is gone again")
+
+    def _is_wanted(self, job: JobRow) -> bool:
+        now = self._records.table.numbered(job.id)
+        return now is not None and not now.state.is_final
+
+    def _make_all(self, job: JobRow, directives: Directives, pool: str, account: str) -> None:
+        holder = job.holder
+        for name in directives.persistents:
+            self._persistents.attach(name, holder, job.owner_uid)
+        if not job.capacity_bytes:
+            return
+        info = self._reservations.create(self._wish(job, pool, account), queues=False)
+        self._attachments.attach_job(job.reservation, holder, job.owner_uid)
+        if directives.private:
+            folder = Path(info.files_path) / PRIVATE
+            if not folder.exists():
+                folder.mkdir(mode=0o700)
+                os.chown(folder, job.owner_uid, job.owner_gid, follow_symlinks=False)
+
+    def _wish(self, job: JobRow, pool: str, account: str) -> ReservationRow:
+        return ReservationRow(
+            name=job.reservation,
+            capacity_bytes=self._settings.streams_bytes(job.capacity_bytes),
+            files_bytes=job.capacity_bytes,
+            persistent=True,  # `forebay down` and an upgrade leave it alone: the job's teardown ends it.
+            access_mode="striped",
+            type="scratch",
+            owner_uid=job.owner_uid,
+            owner_gid=job.owner_gid,
+            created_ns=time.time_ns(),
+            pool=pool,
+            account=account,
+        )
+
+
+def _log_failure(making: asyncio.Future[None]) -> None:
+    if not making.cancelled() and (error := making.exception()) is not None:
+        _log.warning("a setup that came late: %s", error)

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The stages of a job: run side by side, waited for, and cancelled when the job's time is up."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+
+from forebay.durations import format_duration
+from forebay.errors import ForebayError, InvalidArgumentError, NotFoundError
+from forebay.manager.jobs import Job
+from forebay.manager.stage_state import StageState
+from forebay.workflows.manager.job_table import JobRow
+from forebay.workflows.manager.supervisor import StageSupervisor
+from forebay.workflows.slurm.job_records import JobRecords, seconds_left
+from forebay.workflows.slurm.settings import SlurmSettings
+
+__all__ = ["JobStages"]
+
+_STAGE_WAIT_SECONDS = 10.0
+_UMASK = 0o022
+
+
+class JobStages:
+    """Those of one instance's jobs."""
+
+    def __init__(self, records: JobRecords, supervisor: StageSupervisor, settings: SlurmSettings) -> None:
+        self._records = records
+        self._supervisor = supervisor
+        self._settings = settings
+
+    async def carry_out(self, job: JobRow, call: str, wanted: Callable[[JobRow], Awaitable[dict[str, Job]]]) -> None:
+        """Runs the stages side by side and waits for all; those that this run has begun before are taken up again.
+
+        Raises
+        ------
+        InvalidArgumentError
+            One of them failed, or they were not done in time; the job's reason says so, too.
+        """
+        try:
+            wishes = await wanted(job)
+            stages = dict(job.stages)
+            for name, wish in wishes.items():
+                begun = stages.get(name)
+                if begun is not None and await self._state_of(begun) not in (
+                    None,
+                    StageState.FAILED,
+                    StageState.CANCELLED,
+                ):
+                    continue
+                stages[name] = (await self._supervisor.submit(wish, job.owner_uid, job.owner_gid, _UMASK)).id
+                await self._records.change(job, stages=stages)
+            try:
+                async with asyncio.timeout(seconds_left(job)):
+                    for name in wishes:
+                        await self._wait_for(stages[name])
+            except TimeoutError:
+                raise InvalidArgumentError(await self._why_late(job, stages)) from None
+        except ForebayError as error:
+            where = f" ({error.where})" if error.where else ""
+            text = f"{call}: {error.what}{where}"
+            await self._records.note(job, text)
+            raise InvalidArgumentError(text) from None
+
+    async def cancel(self, stages: dict[str, int]) -> None:
+        """Cancels those that are not over."""
+        for stage_id in stages.values():
+            if (state := await self._state_of(stage_id)) is not None and not state.is_final:
+                await self._supervisor.cancel(stage_id)
+
+    async def _wait_for(self, stage_id: int) -> None:
+        while not (row := await self._supervisor.stage(stage_id)).state.is_final:
+            version = self._supervisor.version(row.id)
+            await self._supervisor.wait_for_change(row.id, version, _STAGE_WAIT_SECONDS)
+        if row.state is not StageState.SUCCEEDED:
+            failure = row.failure or {"what": "it was cancelled", "where": ""}
+            where = f" ({failure['where']})" if failure["where"] else ""
+            raise InvalidArgumentError(f"{failure['what']}{where}; stage {row.id}")
+
+    async def _why_late(self, job: JobRow, stages: dict[str, int]) -> str:
+        """Cancels what is not done in time, and says how far it has come."""
+        late = []
+        for stage_id in stages.values():
+            with contextlib.suppress(NotFoundError):
+                row = await self._supervisor.stage(stage_id)
+                if not row.state.is_final:
+                    total = row.progress.get("items_total")
+                    done = f"{row.progress.get('items_done', 0)} of {'?' if total is None else total} done"
+                    late.append(f"stage {stage_id} ({done})")
+        await self.cancel(stages)
+        seconds = self._settings.seconds_max(job.state) or 0.0
+        return f"not done within {format_duration(seconds)}, and cancelled: {', '.join(late)}"
+
+    async def _state_of(self, stage_id: int) -> StageState | None:
+        try:
+            return (await self._supervisor.stage(stage_id)).state
+        except NotFoundError:
+            return None
