@@ -80,7 +80,7 @@ Result<std::unique_ptr<PinTable>> PinTable::open(const std::string& path, bool a
       continue;
     }
     // A pin lies in one slot: a second one would outlast its removal.
-    if (!table->used_.emplace(std::tuple(slot.session, slot.epoch, slot.step), i).second) {
+    if (!table->used_.emplace(std::tuple(slot.session, slot.epoch, slot.step), Used{i, {}}).second) {
       slot.session = 0;
       continue;
     }
@@ -104,13 +104,24 @@ PinTable::~PinTable() {
   ::munmap(slots_, slot_count_ * sizeof(Slot));
 }
 
-bool PinTable::add(std::uint64_t session, pid_t pid, const std::string& stream_uuid, std::uint32_t epoch,
+bool PinTable::add(std::uint64_t session, const Holder& holder, const std::string& stream_uuid, std::uint32_t epoch,
                    std::uint64_t step) {
+  const pid_t pid = holder.pid;
   // A client on another node has no process here, and its pins end with its connection.
   if (pid == 0) return true;
   const std::tuple key(session, epoch, step);
-  if (used_.contains(key)) return true;
+  if (const auto known = used_.find(key); known != used_.end()) {
+    if (!known->second.user && holder.sharing) ++slots_of_[*holder.sharing];
+    if (!known->second.user) known->second.user = holder.sharing;
+    return true;
+  }
   if (free_.empty()) return false;
+  if (holder.sharing) {
+    // As with bytes: however many users there are, none can take all.
+    const auto own = slots_of_.find(*holder.sharing);
+    if ((own == slots_of_.end() ? 0 : own->second) + 1 > free_.size() - 1) return false;
+    ++slots_of_[*holder.sharing];
+  }
   const auto started = started_.find(pid);
   std::uint64_t ticks = 0;
   if (started != started_.end()) {
@@ -130,16 +141,19 @@ bool PinTable::add(std::uint64_t session, pid_t pid, const std::string& stream_u
   std::strncpy(slot.stream_uuid, stream_uuid.c_str(), sizeof slot.stream_uuid - 1);
   // Last: a server that dies in between leaves a free slot.
   __atomic_store_n(&slot.session, session, __ATOMIC_RELEASE);
-  used_.emplace(key, index);
+  used_.emplace(key, Used{index, holder.sharing});
   return true;
 }
 
 void PinTable::remove(std::uint64_t session, std::uint32_t epoch, std::uint64_t step) {
   const auto found = used_.find(std::tuple(session, epoch, step));
   if (found == used_.end()) return;
-  __atomic_store_n(&slots_[found->second].session, std::uint64_t{0}, __ATOMIC_RELEASE);
-  free_.push_back(found->second);
+  const auto [index, user] = found->second;
+  __atomic_store_n(&slots_[index].session, std::uint64_t{0}, __ATOMIC_RELEASE);
+  free_.push_back(index);
   used_.erase(found);
+  if (!user) return;
+  if (const auto own = slots_of_.find(*user); --own->second == 0) slots_of_.erase(own);
 }
 
 void PinTable::forget_process(pid_t pid) {

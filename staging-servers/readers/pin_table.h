@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -37,20 +38,32 @@ class PinTable {
   PinTable(const PinTable&) = delete;
   PinTable& operator=(const PinTable&) = delete;
 
-  /// False if the table is full: the reader then gets no pin.
-  bool add(std::uint64_t session, pid_t pid, const std::string& stream_uuid, std::uint32_t epoch, std::uint64_t step);
+  /// Whose reader it is.
+  struct Holder {
+    pid_t pid = 0;
+    std::optional<uid_t> sharing;  ///< the user, who leaves as many slots to others as they have; none: need not
+  };
+
+  /// False if the table is full, or its user has as many slots as are free: the reader then gets no pin.
+  bool add(std::uint64_t session, const Holder& holder, const std::string& stream_uuid, std::uint32_t epoch,
+           std::uint64_t step);
   void remove(std::uint64_t session, std::uint32_t epoch, std::uint64_t step);
   /// A connection of this process ended: its pid may come to mean another process.
   void forget_process(pid_t pid);
 
  private:
   struct Slot;
+  struct Used {
+    std::uint32_t index = 0;
+    std::optional<uid_t> user;  ///< in whose number it counts; nobody's: of before a restart, until its reader is back
+  };
   PinTable(Slot* slots, std::size_t slot_count);
 
   Slot* slots_;
   std::size_t slot_count_;
   std::vector<std::uint32_t> free_;
-  std::map<std::tuple<std::uint64_t, std::uint32_t, std::uint64_t>, std::uint32_t> used_;
+  std::map<std::tuple<std::uint64_t, std::uint32_t, std::uint64_t>, Used> used_;
+  std::map<uid_t, std::size_t> slots_of_;   ///< of users who share the table
   std::map<pid_t, std::uint64_t> started_;  ///< start times of the processes that are connected
 };
 

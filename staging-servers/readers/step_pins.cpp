@@ -10,6 +10,17 @@
 #include "space/reservation_space.h"
 
 namespace forebay::server {
+namespace {
+
+/// The server's own user and root may have the whole table.
+PinTable::Holder holder_of(ReaderSession& session) {
+  const Peer& peer = session.connection().peer();
+  PinTable::Holder holder{peer.pid, {}};
+  if (!peer.administrator) holder.sharing = peer.uid;
+  return holder;
+}
+
+}  // namespace
 
 bool StepPins::pin(ReaderSession& session, const StepKey& key, std::uint64_t size_bytes) {
   return add(session, key, size_bytes, false);
@@ -24,8 +35,7 @@ bool StepPins::add(ReaderSession& session, const StepKey& key, std::uint64_t siz
   };
   if (!session.pins.contains(key)) {
     if (!held && !is_within(limit, pin, size_bytes)) return refuse();
-    if (!registry_.pins().add(session.number, session.connection().peer().pid, state_.uuid, key.first, key.second))
-      return refuse();
+    if (!registry_.pins().add(session.number, holder_of(session), state_.uuid, key.first, key.second)) return refuse();
     ++pin.count;
     pin.size_bytes = std::max(pin.size_bytes, size_bytes);  // a writer does not say it
     if (limit.unnamed && ++pin.unnamed == 1) space_.unnamed_pinned_bytes += pin.size_bytes;

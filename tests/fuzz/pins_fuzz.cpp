@@ -140,7 +140,8 @@ class Table {
     const auto& [session, epoch, step] = key;
     if (what % 8 == 7) return table.forget_process(::getpid());
     if (what % 2 == 0) {
-      require(table.add(session, ::getpid(), "0d8f5b2e-9c1e-4a53-8f2b-6f2f7f0c9a11", epoch, step), "the table is full");
+      require(table.add(session, {::getpid(), {}}, "0d8f5b2e-9c1e-4a53-8f2b-6f2f7f0c9a11", epoch, step),
+              "the table is full");
       if (session != gone) expected_.insert(key);
     } else {
       table.remove(session, epoch, step);

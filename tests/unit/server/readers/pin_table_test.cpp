@@ -5,6 +5,7 @@
 
 #include <unistd.h>
 
+#include <cstdint>
 #include <fstream>
 #include <memory>
 #include <string>
@@ -21,6 +22,7 @@ using server::PinTable;
 using server::ReaderPresence;
 
 constexpr std::size_t slot_bytes = 72;
+constexpr std::uint64_t slot_count = 16384;
 constexpr char uuid[] = "0b7c9f9e-52a5-4c3e-9d0c-0a4d9a1b2c3d";
 
 class PinTableTest : public ::testing::Test {
@@ -39,7 +41,7 @@ class PinTableTest : public ::testing::Test {
 };
 
 TEST_F(PinTableTest, a_pin_that_lies_in_two_slots_is_one_and_is_gone_once_removed) {
-  ASSERT_TRUE(open()->add(5, ::getpid(), uuid, 1, 7));
+  ASSERT_TRUE(open()->add(5, {::getpid(), {}}, uuid, 1, 7));
   std::fstream file(path_, std::ios::in | std::ios::out | std::ios::binary);
   std::string slot(slot_bytes, '\0');
   file.read(slot.data(), slot_bytes);
@@ -53,6 +55,40 @@ TEST_F(PinTableTest, a_pin_that_lies_in_two_slots_is_one_and_is_gone_once_remove
   table.reset();
   open();
   EXPECT_TRUE(absent_.empty());
+}
+
+TEST_F(PinTableTest, no_user_takes_the_slots_of_all) {
+  auto table = open();
+  const PinTable::Holder ada{::getpid(), 1001};
+  const PinTable::Holder bob{::getpid(), 1002};
+  const auto fill = [&](std::uint64_t session, const PinTable::Holder& holder) {
+    std::uint64_t step = 0;
+    while (table->add(session, holder, uuid, 1, step)) ++step;
+    return step;
+  };
+  EXPECT_EQ(fill(1, ada), slot_count / 2);
+  EXPECT_EQ(fill(2, ada), 0U);                  // another reader of hers
+  EXPECT_TRUE(table->add(1, ada, uuid, 1, 0));  // has it already
+  table->remove(1, 1, 0);
+  EXPECT_TRUE(table->add(2, ada, uuid, 1, 0));
+  EXPECT_EQ(fill(3, bob), slot_count / 4);
+  // The administrator's readers share with nobody.
+  EXPECT_EQ(fill(4, {::getpid(), {}}), slot_count / 4);
+  EXPECT_FALSE(table->add(3, bob, uuid, 1, slot_count));
+}
+
+TEST_F(PinTableTest, a_pin_of_before_a_restart_counts_once_its_reader_is_back) {
+  const PinTable::Holder ada{::getpid(), 1001};
+  auto table = open();
+  for (std::uint64_t step = 0; step < slot_count / 2; ++step) ASSERT_TRUE(table->add(1, ada, uuid, 1, step));
+  table.reset();
+  table = open();
+  EXPECT_TRUE(table->add(2, ada, uuid, 1, 0));
+  table->remove(2, 1, 0);
+  for (std::uint64_t step = 0; step < slot_count / 2; ++step) ASSERT_TRUE(table->add(1, ada, uuid, 1, step));
+  EXPECT_FALSE(table->add(2, ada, uuid, 1, 0));
+  for (std::uint64_t step = 0; step < slot_count / 2; ++step) table->remove(1, 1, step);
+  EXPECT_TRUE(table->add(2, ada, uuid, 1, 0));
 }
 
 }  // namespace
