@@ -1,9 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reservations/shares.h"
 
+#include <grp.h>
+#include <pwd.h>
+
 #include <algorithm>
 #include <memory>
+#include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -50,6 +56,39 @@ bool takes_away(const reservation::ReservationT& record, const Share& share) {
     return share_of(*known).kind == Share::Kind::user && known->id == share.id;
   });
   return share.rights < (before == record.shares.end() ? most_of_groups(record) : share_of(**before).rights);
+}
+
+/// The groups that the system says a user is in; nothing if it does not know the user.
+std::optional<std::vector<gid_t>> groups_of(uid_t uid) {
+  passwd entry{};
+  passwd* found = nullptr;
+  std::string texts(std::size_t{1} << 16, '\0');
+  if (::getpwuid_r(uid, &entry, texts.data(), texts.size(), &found) != 0 || found == nullptr) return std::nullopt;
+  std::vector<gid_t> groups(64);
+  int count = static_cast<int>(groups.size());
+  while (::getgrouplist(entry.pw_name, entry.pw_gid, groups.data(), &count) < 0) groups.resize(std::size_t(count));
+  groups.resize(std::size_t(count));
+  return groups;
+}
+
+/// Without this share, the user or group would have no more rights than with it.
+bool keeps_nobody_out(const reservation::ReservationT& record, const Share& share) {
+  if (share.rights != Rights::none) return false;
+  if (share.kind == Share::Kind::group) return share.id != record.owner_gid;
+  const auto groups = groups_of(share.id);
+  return groups &&
+         std::ranges::all_of(*groups, [&](gid_t group) { return rights_of_group(record, group) == Rights::none; });
+}
+
+/// Makes room for another share. False if all of them count.
+bool drop_idle_share(reservation::ReservationT& record) {
+  const auto idle = std::ranges::find_if(record.shares,
+                                         [&](const auto& known) { return keeps_nobody_out(record, share_of(*known)); });
+  if (idle == record.shares.end()) return false;
+  // What was void stays void: tokens of before the share was taken away.
+  record.access_generation += (*idle)->access_generation;
+  record.shares.erase(idle);
+  return true;
 }
 
 }  // namespace
@@ -110,19 +149,20 @@ Result<reservation::ReservationT> with_share(const reservation::ReservationT& re
   entry->kind = static_cast<std::uint8_t>(share.kind);
   entry->id = share.id;
   entry->rights = static_cast<std::uint8_t>(share.rights);
-  const auto place = std::ranges::lower_bound(changed.shares, key(entry), {}, key);
+  auto place = std::ranges::lower_bound(changed.shares, key(entry), {}, key);
   const bool known = place != changed.shares.end() && key(*place) == key(entry);
   entry->access_generation = known ? (*place)->access_generation : 0;
   if (less && share.kind == Share::Kind::user) ++entry->access_generation;
   if (known) {
     *place = std::move(entry);
   } else {
-    if (changed.shares.size() == storage::shares_max) {
+    if (changed.shares.size() == storage::shares_max && !drop_idle_share(changed)) {
       return fail(ErrorCode::no_space,
                   fmt::format("the reservation has {} shares, which is the most; share it with a group instead",
                               storage::shares_max),
                   where_of(record));
     }
+    place = std::ranges::lower_bound(changed.shares, key(entry), {}, key);
     changed.shares.insert(place, std::move(entry));
   }
   return changed;
