@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "manager_call.h"
 
+#include <poll.h>
 #include <sys/socket.h>
-#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -14,7 +14,6 @@
 #include <fstream>
 #include <optional>
 #include <string_view>
-#include <thread>
 
 namespace forebay::engine {
 namespace {
@@ -22,6 +21,7 @@ namespace {
 constexpr std::size_t answer_bytes_max = std::size_t{1} << 20;
 constexpr std::chrono::seconds answer_seconds_max{60};
 constexpr std::chrono::milliseconds retry_interval{200};
+constexpr int poll_interval_ms = 100;  // how soon an interrupt is noticed
 
 std::string encoded(std::string_view text) {
   static constexpr char digits[] = "0123456789ABCDEF";
@@ -62,31 +62,52 @@ class Socket {
   const int descriptor_;
 };
 
-// The whole answer; nothing if the manager is not there.
-std::optional<std::string> asked(const std::string& root, const std::string& request) {
+Error interrupted() {
+  return {ErrorCode::cancelled, "interrupted while waiting for the manager", {}};
+}
+
+// Until the socket is ready for these events. False if it is not in time.
+Result<bool> ready(int socket, short events, const InterruptHook& interrupt) {
+  const auto begin = std::chrono::steady_clock::now();
+  while (std::chrono::steady_clock::now() - begin < answer_seconds_max) {
+    if (interrupt && interrupt()) return fail(interrupted());
+    pollfd waiting{socket, events, 0};
+    // A signal ends it early, so that the hook learns of it at once.
+    if (::poll(&waiting, 1, poll_interval_ms) > 0) return true;
+  }
+  return false;
+}
+
+// The whole answer; nothing if the manager is not there. cancelled if the hook says so.
+Result<std::optional<std::string>> asked(const std::string& root, const std::string& request,
+                                         const InterruptHook& interrupt) {
   std::ifstream file(root + "/manager-endpoint");
   std::string path;
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (!std::getline(file, path) || path.size() >= sizeof address.sun_path) return std::nullopt;
   std::memcpy(address.sun_path, path.data(), path.size());
-  const Socket socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const Socket socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (socket.get() < 0) return std::nullopt;
-  const timeval limit{answer_seconds_max.count(), 0};
-  ::setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-  ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+  // A manager that cannot take it now is asked again, as one that is not there.
   if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) return std::nullopt;
   for (std::string_view left = request; !left.empty();) {
+    const auto in_time = ready(socket.get(), POLLOUT, interrupt);
+    if (!in_time) return fail(in_time.error());
+    if (!*in_time) return std::nullopt;
     const ssize_t count = ::send(socket.get(), left.data(), left.size(), MSG_NOSIGNAL);
-    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     if (count <= 0) return std::nullopt;
     left.remove_prefix(static_cast<std::size_t>(count));
   }
   std::string answer;
   std::array<char, 4096> buffer{};
   while (answer.size() < answer_bytes_max) {
+    const auto in_time = ready(socket.get(), POLLIN, interrupt);
+    if (!in_time) return fail(in_time.error());
+    if (!*in_time) return std::nullopt;
     const ssize_t count = ::recv(socket.get(), buffer.data(), buffer.size(), 0);
-    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     if (count < 0) return std::nullopt;
     if (count == 0) return answer;
     answer.append(buffer.data(), static_cast<std::size_t>(count));
@@ -104,7 +125,7 @@ Result<void> understood(const std::string& answer, const std::string& where) {
   return fail(ErrorCode::invalid_argument, answer.substr(head + 4), where);
 }
 
-Result<void> call(const StageOutRule& rule, std::int64_t wait_ms, bool only_check) {
+Result<void> call(const StageOutRule& rule, std::int64_t wait_ms, const InterruptHook& interrupt, bool only_check) {
   std::error_code error;
   const std::string request = "POST /stage-rules?stream=" + encoded(rule.stream) + "&rules=" + encoded(rule.rules) +
                               "&folder=" + encoded(std::filesystem::current_path(error).string()) +
@@ -113,23 +134,28 @@ Result<void> call(const StageOutRule& rule, std::int64_t wait_ms, bool only_chec
   const std::string where = "StageOutRule of " + rule.stream;
   const auto begin = std::chrono::steady_clock::now();
   while (true) {
-    if (const auto answer = asked(rule.root, request)) return understood(*answer, where);
+    const auto answer = asked(rule.root, request, interrupt);
+    if (!answer) return fail(answer.error());
+    if (*answer) return understood(**answer, where);
     if (wait_ms >= 0 && std::chrono::steady_clock::now() - begin >= std::chrono::milliseconds{wait_ms}) {
       return fail(ErrorCode::disconnected,
                   "the manager of " + rule.root + " cannot be reached; start it with `forebay up`", where);
     }
-    std::this_thread::sleep_for(retry_interval);
+    for (auto left = retry_interval; left.count() > 0; left -= std::chrono::milliseconds{poll_interval_ms}) {
+      if (interrupt && interrupt()) return fail(interrupted());
+      ::poll(nullptr, 0, poll_interval_ms);
+    }
   }
 }
 
 }  // namespace
 
-Result<void> check_stage_out(const StageOutRule& rule, std::int64_t wait_ms) {
-  return call(rule, wait_ms, true);
+Result<void> check_stage_out(const StageOutRule& rule, std::int64_t wait_ms, const InterruptHook& interrupt) {
+  return call(rule, wait_ms, interrupt, true);
 }
 
-Result<void> begin_stage_out(const StageOutRule& rule, std::int64_t wait_ms) {
-  return call(rule, wait_ms, false);
+Result<void> begin_stage_out(const StageOutRule& rule, std::int64_t wait_ms, const InterruptHook& interrupt) {
+  return call(rule, wait_ms, interrupt, false);
 }
 
 }  // namespace forebay::engine

@@ -6,6 +6,7 @@
 #include <string>
 
 #include <forebay/result.h>
+#include <forebay/writer.h>
 
 namespace forebay::engine {
 
@@ -16,10 +17,11 @@ struct StageOutRule {
   std::string rules;   ///< one or several, with ';' between them
 };
 
-/// Whether the manager would carry the rule out. disconnected if it cannot be reached for `wait_ms` (negative: ever).
-Result<void> check_stage_out(const StageOutRule& rule, std::int64_t wait_ms);
+/// Whether the manager would carry the rule out. disconnected if it cannot be reached for `wait_ms` (negative: ever);
+/// cancelled if the hook says so.
+Result<void> check_stage_out(const StageOutRule& rule, std::int64_t wait_ms, const InterruptHook& interrupt);
 
 /// Has the manager begin, as this process's user. The stream exists.
-Result<void> begin_stage_out(const StageOutRule& rule, std::int64_t wait_ms);
+Result<void> begin_stage_out(const StageOutRule& rule, std::int64_t wait_ms, const InterruptHook& interrupt);
 
 }  // namespace forebay::engine

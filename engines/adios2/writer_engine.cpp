@@ -144,10 +144,10 @@ WriterEngine::WriterEngine(adios2::IO io, const std::string& name, adios2::Mode 
   if (settings.retention_if_new && begins_anew(address, options)) options.retention = settings.retention_if_new;
   const auto rule = stage_out_rule(settings, address, options);
   // Before anything is replaced.
-  if (rule) value_or_throw(check_stage_out(*rule, options.reconnect_timeout_ms), action);
+  if (rule) value_or_throw(check_stage_out(*rule, options.reconnect_timeout_ms, options.interrupt), action);
   writer_ = value_or_throw(Writer::open(address, options), action);
   // Not before: the stage of a stream that is replaced would end with the old one.
-  if (rule) value_or_throw(begin_stage_out(*rule, options.reconnect_timeout_ms), action);
+  if (rule) value_or_throw(begin_stage_out(*rule, options.reconnect_timeout_ms, options.interrupt), action);
   if (!replaces_ && options.rank == 0 && !writer_->interruption().empty())
     std::cerr << "Forebay: stream " + path_ +
                      " continues; the group that wrote it before was interrupted: " + writer_->interruption() + "\n";

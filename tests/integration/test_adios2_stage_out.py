@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,7 @@ import forebay
 import forebay.adios2
 from tests.support.instance import CommandLineInstance
 from tests.support.load import until
+from tests.support.processes import PythonProcess
 
 
 @pytest.fixture
@@ -105,3 +109,39 @@ def test_a_writer_waits_for_the_manager(instance: CommandLineInstance, tmp_path:
     instance.up()
     write(f"every=1 destination={tmp_path}/steps format=bp5", 1)
     wait_until_staged(instance, 1)
+
+
+WAITING = """
+    import sys, threading, adios2, forebay.adios2
+    io = adios2.Adios().declare_io("writer")
+    forebay.adios2.configure(io, "run1/flow", StageOutRule=f"every=1 destination={sys.argv[1]} format=bp5")
+    main = threading.main_thread().ident
+    def tell():
+        while sys._current_frames()[main].f_code.co_name != "open":
+            pass
+        print("waiting", flush=True)
+    threading.Thread(target=tell).start()
+    io.open("flow", adios2.bindings.Mode.Write)
+"""
+
+
+@pytest.mark.parametrize("manager", ["gone", "stopped"])
+def test_ctrl_c_ends_the_wait_for_the_manager(instance: CommandLineInstance, tmp_path: Path, manager: str) -> None:
+    if manager == "gone":
+        instance.kill_manager()
+    else:
+        os.kill(instance.manager_pid(), signal.SIGSTOP)
+    try:
+        with PythonProcess(WAITING, str(tmp_path / "out")) as process:
+            assert process.line() == "waiting"
+            begin = time.monotonic()
+            process.send(signal.SIGINT)
+            status, _, errors = process.finish(timeout=30)
+        assert status != 0
+        assert time.monotonic() - begin < 10
+        assert "interrupted while waiting for the manager" in errors or "KeyboardInterrupt" in errors
+    finally:
+        if manager == "gone":
+            instance.up()
+        else:
+            os.kill(instance.manager_pid(), signal.SIGCONT)
