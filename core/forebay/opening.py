@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Literal, TypeAlias, TypedDict, Unpack, get_args, overload
@@ -21,7 +22,7 @@ from forebay.errors import (
 from forebay.instance import InstanceLike, instance_of, instance_path, server_place
 from forebay.missing_stream import open_reader, stream_not_found
 from forebay.options import flag, integer, milliseconds, text, unknown_option
-from forebay.records import Address, LauncherRank, Retention, launcher_rank
+from forebay.records import TICKET_SUFFIX, Address, LauncherRank, Retention, launcher_rank
 from forebay.stream import Distribution, Mode, Stream, Verify, Watermark
 from forebay.writable_stream import WritableStream
 
@@ -155,7 +156,7 @@ def open(  # noqa: A001 - forebay.open is meant to read like the builtin
     Raises
     ------
     StreamNotFoundError
-        No such reservation; or, for reading, no such stream within ``timeout``.
+        No such reservation; or, for reading, no such stream within ``timeout``, or another one than the ticket's.
     BusyError
         Another writer group writes.
     RefusedError
@@ -176,6 +177,7 @@ def open(  # noqa: A001 - forebay.open is meant to read like the builtin
     if wait_for_writer and mode != "r":
         raise InvalidArgumentError("option 'wait_for_writer' is for reading: only mode 'r' takes it")
     place = address if isinstance(address, Address) else Address.parse(address)
+    uuid = _uuid_of_ticket(address) if mode == "r" else ""
     if place.step is not None:
         raise InvalidArgumentError(
             f"{place} names a step: open {place.path!r} and take stream[{place.step}], or use open_step"
@@ -207,6 +209,14 @@ def open(  # noqa: A001 - forebay.open is meant to read like the builtin
                     native = open_reader(place, server, reader_options)
                 except (NotFoundError, DeadlineExceededError) as error:
                     raise stream_not_found(error, place, server) from None
+            if uuid and native.stream_uuid != uuid:
+                other = native.stream_uuid
+                native.close()
+                raise StreamNotFoundError(
+                    f"the stream of this ticket, {uuid}, was removed; the stream of this name is now {other}. Write a "
+                    "ticket for it",
+                    f"stream {place.path}",
+                )
             return Stream(place, reader_options, server, instance_path(instance), native)
         options = {"timeout": timeout, "reconnect_timeout": reconnect_timeout, "run": run, **options}
         with _readers_told(place, mode, run, instance):
@@ -299,3 +309,12 @@ def _text_of(name: str, value: Any, kind: str) -> str:
         example = f": to keep the last {value} steps write 'last:{value}'" if isinstance(value, int) else ""
         raise ArgumentTypeError(f"retention is a text such as 'last:10' or a Retention, not {value!r}{example}")
     return str(value) if isinstance(value, Retention) else text(name, value)
+
+
+def _uuid_of_ticket(address: str | Address) -> str:
+    """The stream's uuid, if the address is the path of a ticket; else ``""``."""
+    if isinstance(address, Address) or not (address.endswith(TICKET_SUFFIX) and os.path.isfile(address)):
+        return ""
+    from forebay.ticket import Ticket
+
+    return Ticket.read(address).uuid

@@ -76,6 +76,12 @@ void check_ticket(const Ticket& ticket, const std::string& uuid, std::uint32_t e
                            " of this ticket is gone; another was written in its place");
 }
 
+void check_ticket_of_stream(const Ticket& ticket, const std::string& uuid) {
+  if (ticket.uuid.empty() || ticket.epoch || uuid == ticket.uuid) return;
+  throw std::runtime_error("Forebay: the stream " + ticket.address.path() + " of this ticket, " + ticket.uuid +
+                           ", was removed; the stream of this name is now " + uuid + ". Write a ticket for it.");
+}
+
 bool is_same_stream(const StreamInfo& left, const StreamInfo& right) {
   return left.uuid == right.uuid && left.epoch == right.epoch;
 }
@@ -117,6 +123,10 @@ ReaderEngine::ReaderEngine(adios2::IO io, const std::string& name, adios2::Mode 
   {
     const GilReleased others_run;
     reader_ = value_or_throw(Reader::open(address, options), action);
+  }
+  if (!ticket.uuid.empty()) {
+    const GilReleased others_run;
+    check_ticket_of_stream(ticket, value_or_throw(reader_->info(), action).uuid);
   }
   limited_ = !options.run.empty() || options.wait_for_writer;
   if (const std::string opened = original_name(settings, name, open ? std::optional(open->name) : std::nullopt);

@@ -42,6 +42,30 @@ def test_a_ticket_of_a_step_that_was_written_anew_opens_nothing(flow: str, tmp_p
         forebay.open_step(tmp_path / "step.forebay")
 
 
+def test_a_ticket_of_a_stream_that_was_removed_and_made_anew_opens_nothing(flow: str, tmp_path: Path) -> None:
+    import forebay.adios2
+
+    path = tmp_path / "flow.forebay"
+    old = forebay.Ticket.of(flow)
+    old.write(path)
+    # A replacement has another epoch, but is the same stream.
+    with forebay.open(flow, "w") as stream:
+        stream.write("n", 17)
+    with forebay.open(str(path)) as stream:
+        assert int(stream.latest["n"]) == 17
+    with forebay.Admin() as admin:
+        admin.remove_stream(flow)
+    with forebay.open(flow, "w") as stream:
+        stream.write("n", 18)
+    both = f"{old.uuid}, was removed; the stream of this name is now {forebay.Ticket.of(flow).uuid}"
+    with pytest.raises(forebay.StreamNotFoundError, match=both):
+        forebay.open(str(path))
+    with pytest.raises(RuntimeError, match=both):
+        forebay.adios2.open(str(path))
+    with forebay.open(str(path), "a") as stream:
+        stream.write("n", 19)
+
+
 def test_what_is_no_ticket_is_told(flow: str, tmp_path: Path) -> None:
     (tmp_path / "bad.forebay").write_text("[1]")
     with pytest.raises(forebay.InvalidArgumentError, match="no ticket"):
