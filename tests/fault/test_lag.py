@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from tests.fault.instance import Instance
 from tests.support.load import LoadProcess
-from tests.support.processes import PythonProcess
+from tests.support.processes import PythonProcess, wait_until_asleep
 
 ADDRESS = "r/flow"
 
@@ -19,13 +19,6 @@ def step(writers: list[LoadProcess]) -> int:
     before = [writer.command("step") for writer in writers]
     done = [writer.wait_for("committed", after=count) for writer, count in zip(writers, before, strict=True)]
     return int(done[0]["step"])
-
-
-def wait_until_asleep(process: LoadProcess) -> None:
-    """Returns when it waits for something."""
-    with open(f"/proc/{process.pid}/stat", encoding="ascii") as stat:
-        while stat.read().rpartition(")")[2].split()[0] != "S":
-            stat.seek(0)
 
 
 def test_ranks_wait_until_the_last_of_several_readers_is_near_enough(instance: Instance) -> None:
@@ -87,7 +80,7 @@ def test_a_reader_that_is_killed_ends_the_wait(instance: Instance) -> None:
         reader = instance.follow(ADDRESS, consumer=f"viz{number}", commands=True)
         reader.wait_for("opened")
         before = writer.command("begin")
-        wait_until_asleep(writer)
+        wait_until_asleep(writer.pid)
         end(reader)
         assert writer.wait_for("begun", after=before)["step"] == 2 + number
         writer.ask("put", "put")
@@ -115,7 +108,7 @@ def test_a_child_that_outlives_a_killed_reader_holds_nobody_up(current_instance:
         for _ in range(2):
             step([writer])
         before = writer.command("begin")
-        wait_until_asleep(writer)
+        wait_until_asleep(writer.pid)
         reader.send(signal.SIGKILL)
         try:
             assert writer.wait_for("begun", after=before)["step"] == 2

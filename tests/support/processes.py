@@ -11,12 +11,26 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-__all__ = ["PythonProcess", "is_stopped"]
+__all__ = ["PythonProcess", "is_stopped", "wait_until_asleep"]
 
 
 def is_stopped(pid: int) -> bool:
     """By a signal, SIGSTOP for example."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    return _state(pid) == "T"
+
+
+def wait_until_asleep(pid: int) -> None:
+    """Returns when its main thread waits for something; AssertionError if it ends instead."""
+    while (state := _state(pid)) != "S":
+        assert state not in "ZX", f"process {pid} has ended"
+
+
+def _state(pid: int) -> str:
+    """As in /proc: S waits, T is stopped, Z has ended; X: there is no such process."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return "X"
 
 
 class PythonProcess:
@@ -53,9 +67,7 @@ class PythonProcess:
 
     def wait_until_asleep(self) -> None:
         """Returns when its main thread waits for something."""
-        while Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] != "S":
-            if self._process.poll() is not None:
-                raise AssertionError(f"the process ended with status {self._process.returncode}")
+        wait_until_asleep(self.pid)
 
     def send(self, sent: signal.Signals) -> None:
         """Sends it a signal."""

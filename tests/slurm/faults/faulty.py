@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -155,7 +154,4 @@ class Fault:
 
     def wait_for_reason(self, text: str) -> None:
         """Until `scontrol show job` gives this reason."""
-        deadline = time.monotonic() + 120
-        while text not in self.told():
-            assert time.monotonic() < deadline, f"{text!r} is not in:\n{self.told()}"
-            time.sleep(0.2)
+        wait_for(lambda: text in self.told(), f"{text!r} in what Slurm says of job {self.job}", 120)
