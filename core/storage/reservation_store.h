@@ -44,6 +44,7 @@ class ReservationStore {
   /// From now on files/ of new reservations with a capacity for files is an XFS image of that size, mounted by a loop
   /// device. The errors of check_files_images().
   Result<void> hold_files();
+  bool holds_files() const noexcept { return holds_files_; }
   /// invalid_argument, with the reason, if files/ cannot have that capacity here.
   Result<void> check_files_capacity(std::uint64_t files_bytes) const;
   /// The reservation's files/ is an image, and its size is fixed.

@@ -115,14 +115,33 @@ Result<std::optional<std::string>> asked(const std::string& root, const std::str
   return std::nullopt;
 }
 
-Result<void> understood(const std::string& answer, const std::string& where) {
-  const std::size_t head = answer.find("\r\n\r\n");
-  // "HTTP/1.1 200 OK"
+// The first digit of an answer's status, as in "HTTP/1.1 200 OK"; nothing if the answer is not whole.
+std::optional<char> kind_of(const std::string& answer) {
   const std::size_t status = answer.find(' ');
-  if (head == std::string::npos || status > head)
-    return fail(ErrorCode::protocol, "the manager's answer is not whole", where);
-  if (answer[status + 1] == '2') return {};
-  return fail(ErrorCode::invalid_argument, answer.substr(head + 4), where);
+  if (status > answer.find("\r\n\r\n") || answer.find("\r\n\r\n") == std::string::npos) return std::nullopt;
+  return answer[status + 1];
+}
+
+// That of the header with which the manager names an error.
+ErrorCode code_of(std::string_view head) {
+  constexpr std::string_view name = "\r\nforebay-error: ";
+  const std::size_t begin = head.find(name);
+  if (begin == std::string_view::npos) return ErrorCode::invalid_argument;
+  head.remove_prefix(begin + name.size());
+  const std::string_view text = head.substr(0, head.find("\r\n"));
+  for (auto number = static_cast<int>(ErrorCode::invalid_argument); number <= static_cast<int>(ErrorCode::failed);
+       ++number) {
+    if (to_string(static_cast<ErrorCode>(number)) == text) return static_cast<ErrorCode>(number);
+  }
+  return ErrorCode::protocol;
+}
+
+Result<void> understood(const std::string& answer, const std::string& where) {
+  const auto kind = kind_of(answer);
+  if (!kind) return fail(ErrorCode::protocol, "the manager's answer is not whole", where);
+  if (*kind == '2') return {};
+  const std::size_t head = answer.find("\r\n\r\n");
+  return fail(code_of(std::string_view(answer).substr(0, head + 2)), answer.substr(head + 4), where);
 }
 
 Result<void> call(const StageOutRule& rule, std::int64_t wait_ms, const InterruptHook& interrupt, bool only_check) {
@@ -136,8 +155,10 @@ Result<void> call(const StageOutRule& rule, std::int64_t wait_ms, const Interrup
   while (true) {
     const auto answer = asked(rule.root, request, interrupt);
     if (!answer) return fail(answer.error());
-    if (*answer) return understood(**answer, where);
+    const bool failed = *answer && kind_of(**answer) == '5';
+    if (*answer && !failed) return understood(**answer, where);
     if (wait_ms >= 0 && std::chrono::steady_clock::now() - begin >= std::chrono::milliseconds{wait_ms}) {
+      if (failed) return fail(ErrorCode::io_error, "the manager of " + rule.root + " failed; its log says why", where);
       return fail(ErrorCode::disconnected,
                   "the manager of " + rule.root + " cannot be reached; start it with `forebay up`", where);
     }

@@ -85,12 +85,13 @@ std::optional<StageOutRule> stage_out_rule(const Settings& settings, const Addre
                                            const WriterOptions& options) {
   if (!settings.stage_out_rule || settings.stage_out_rule->empty() || options.rank != 0) return std::nullopt;
   const std::string action = "passing on StageOutRule of stream " + address.path();
-  if (value_or_throw(ServerPlace::of(address, options.server), action).remote) {
+  const auto admin = admin_of(address, options, action);
+  // A server that is named by host and port may be that of this node.
+  if (value_or_throw(admin->ping(1, 0), action).transport != "local") {
     throw std::invalid_argument("Forebay, " + action +
                                 ": the server is on another node, and its manager takes rules there only; use `forebay "
                                 "create --stage-out`, or `forebay stage-out --follow`, on that node");
   }
-  const auto admin = admin_of(address, options, action);
   return StageOutRule{value_or_throw(admin->server(), action).root, address.path(), *settings.stage_out_rule};
 }
 

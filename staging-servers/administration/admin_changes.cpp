@@ -19,14 +19,22 @@
 namespace forebay::server {
 namespace {
 
-/// In a worker: refused if more lies in files/ than it is to have, or if the capacity is that of an image.
-Result<void> check_files_fit(storage::ReservationStore& store, const reservation::ReservationT& record, bool shrinks) {
+/// In a worker: refused if more lies in files/ than it is to have, or if the capacity is, or would have to be, that of
+/// an image.
+Result<void> check_files_fit(storage::ReservationStore& store, const reservation::ReservationT& record,
+                             std::uint64_t had_bytes) {
   if (store.has_files_image(record.id)) {
     return fail(ErrorCode::refused,
                 "its files/ is an image of a fixed size; create another reservation and move the files",
                 "reservation " + record.name);
   }
-  if (!shrinks) return {};
+  if (store.holds_files() && had_bytes == 0) {
+    return fail(ErrorCode::refused,
+                "new files/ are images of a fixed size here, and this one is an open folder; create a reservation with "
+                "the capacity for files that you need",
+                "reservation " + record.name);
+  }
+  if (record.files_bytes >= had_bytes) return {};
   ASSIGN_OR_RETURN(const std::uint64_t used_bytes, store.files_bytes(record.id));
   if (used_bytes <= record.files_bytes) return {};
   return fail(ErrorCode::refused,
@@ -62,8 +70,6 @@ Result<void> AdminSession::change_reservation(const protocol::Message& message, 
     return {};
   }
   const std::uint64_t more_bytes = changed->files_bytes - std::min(changed->files_bytes, have.files_bytes);
-  const bool shrinks = changed->files_bytes < have.files_bytes;
-  const bool resizes = changed->files_bytes != have.files_bytes;
   const ServerInfo pool = server.info();
   if (more_bytes > pool.pool_bytes - std::min(pool.pool_bytes, pool.reserved_bytes)) {
     return fail(ErrorCode::no_space,
@@ -74,10 +80,11 @@ Result<void> AdminSession::change_reservation(const protocol::Message& message, 
   }
   reservations.names_in_work.try_emplace(wish.name);
   reservations.bytes_in_work += more_bytes;
-  server.errand_worker().add([&server, &reservations, this, alive = connection_.alive(), changed, more_bytes, shrinks,
-                              resizes, request = message.request] {
+  server.errand_worker().add([&server, &reservations, this, alive = connection_.alive(), changed, more_bytes,
+                              had_bytes = have.files_bytes, request = message.request] {
     storage::ReservationStore& store = server.stream_services().store;
-    Result<void> done = resizes ? check_files_fit(store, *changed, shrinks) : Result<void>();
+    Result<void> done =
+        changed->files_bytes != had_bytes ? check_files_fit(store, *changed, had_bytes) : Result<void>();
     if (done) done = store.replace_record(*changed);
     fail_point("server.reservation.changed");
     server.stream_services().loop.post(

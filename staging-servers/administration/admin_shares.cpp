@@ -21,18 +21,13 @@ Result<void> AdminSession::share_reservation(const protocol::Message& message, c
   if (postpone_if_in_work(wish.name, message, false)) return {};
   Reservation& reservation = *found;
   RETURN_IF_ERROR(check_share(reservation.record(), *share));
+  ASSIGN_OR_RETURN(auto changed, with_share(reservation.record(), *share));
   reservations.names_in_work.try_emplace(wish.name);
-  auto shared = std::make_shared<reservation::ReservationT>(reservation.record());
+  auto shared = std::make_shared<reservation::ReservationT>(std::move(changed));
   server.errand_worker().add(
-      [&server, &reservations, this, alive = connection_.alive(), shared, share = *share, request = message.request] {
+      [&server, &reservations, this, alive = connection_.alive(), shared, request = message.request] {
         bool recorded = false;
-        Result<void> done;
-        if (auto changed = with_share(*shared, share)) {
-          *shared = std::move(*changed);
-          done = put_shares_into_effect(server.stream_services().store, *shared, recorded);
-        } else {
-          done = fail(std::move(changed.error()));
-        }
+        auto done = put_shares_into_effect(server.stream_services().store, *shared, recorded);
         server.stream_services().loop.post(
             [&server, &reservations, this, alive, shared, request, recorded, done = std::move(done)] {
               reservations.end_work(shared->name);

@@ -34,6 +34,13 @@ constexpr std::size_t token_paths_max = 256;
 constexpr std::int64_t offer_ns = std::int64_t{10} * 1'000'000'000;
 constexpr std::uint64_t lifetime_s_max = std::uint64_t{366} * 24 * 3600;
 
+/// What has ended, and tokens of which nothing is left.
+template <class ByToken>
+void forget_expired(ByToken& by_token) {
+  for (auto& [token, living] : by_token) std::erase_if(living, [](const auto& one) { return one.expired(); });
+  std::erase_if(by_token, [](const auto& entry) { return entry.second.empty(); });
+}
+
 }  // namespace
 
 RemoteAccess::RemoteAccess(Device& device, std::string root, RemoteOptions options, EventLoop& loop,
@@ -134,16 +141,16 @@ std::optional<fabric::Secret> RemoteAccess::secret_of(const fabric::TokenClaims&
 }
 
 Result<void> RemoteAccess::admit(const RemotePeer& peer, const std::weak_ptr<const bool>& alive) {
-  std::vector<std::weak_ptr<const bool>>& connections = connections_[peer.token];
-  std::erase_if(connections, [](const auto& connection) { return connection.expired(); });
-  if (connections.size() >= token_connections_max) {
+  forget_expired(connections_);
+  const auto own = connections_.find(peer.token);
+  if (own != connections_.end() && own->second.size() >= token_connections_max) {
     return fail(ErrorCode::busy,
                 fmt::format("{} connections with this token are open, as many as may be; close some, or make another "
                             "token with `forebay token create`",
                             token_connections_max));
   }
   RETURN_IF_ERROR(check_reservation(peer));
-  connections.push_back(alive);
+  connections_[peer.token].push_back(alive);
   return {};
 }
 
@@ -161,15 +168,23 @@ Result<void> RemoteAccess::check_reservation(const RemotePeer& peer) const {
 
 Result<std::vector<std::uint8_t>> RemoteAccess::offer_data(Connection& connection, bool writes) {
   const std::int64_t now = monotonic_ns();
-  std::erase_if(offers_, [now](const auto& offer) { return offer.second.until_ns <= now; });
+  const std::uint64_t token = connection.peer().remote->token;
+  std::erase_if(offers_, [&](const auto& entry) {
+    const Offer& offer = entry.second;
+    // A client that asks again does not take up the first.
+    return offer.until_ns <= now || offer.alive.expired() ||
+           (offer.connection == &connection && offer.writes == writes);
+  });
   if (offers_.size() >= offers_max || data_.is_full(false)) {
     return fail(ErrorCode::busy,
                 fmt::format("the server has {} data paths to clients on other nodes, as many as it may; close readers",
                             data_paths_max));
   }
-  auto& own = paths_[connection.peer().remote->token];
-  std::erase_if(own, [](const auto& path) { return path.expired(); });
-  if (own.size() >= token_paths_max) {
+  forget_expired(paths_);
+  const auto own = paths_.find(token);
+  const auto offered = std::ranges::count_if(
+      offers_, [&](const auto& entry) { return entry.second.connection->peer().remote->token == token; });
+  if ((own == paths_.end() ? 0 : own->second.size()) + static_cast<std::size_t>(offered) >= token_paths_max) {
     return fail(ErrorCode::busy,
                 fmt::format("{} data paths with this token are open, as many as may be; close readers, or make another "
                             "token with `forebay token create`",

@@ -185,11 +185,8 @@ ServerInfo Server::info() const {
 std::vector<std::string> Server::unprotected() const {
   if (options_.listen.empty() || options_.encrypts_control) return {};
   return {
-      "messages of clients on other nodes are neither encrypted nor authenticated after their proof "
-      "(control_encryption "
-      "is off): whoever is between them and the server can read, change and forge them; restart the server without "
-      "this "
-      "setting unless you trust the network"};
+      "control_encryption is off: whoever is between the server and clients on other nodes can read, change and forge "
+      "their messages; unless you trust the network, restart the server without this setting"};
 }
 
 wire::WelcomeT Server::welcome() const {

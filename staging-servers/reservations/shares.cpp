@@ -58,26 +58,10 @@ bool takes_away(const reservation::ReservationT& record, const Share& share) {
   return share.rights < (before == record.shares.end() ? most_of_groups(record) : share_of(**before).rights);
 }
 
-/// The groups that the system says a user is in; nothing if it does not know the user.
-std::optional<std::vector<gid_t>> groups_of(uid_t uid) {
-  passwd entry{};
-  passwd* found = nullptr;
-  std::string texts(std::size_t{1} << 16, '\0');
-  if (::getpwuid_r(uid, &entry, texts.data(), texts.size(), &found) != 0 || found == nullptr) return std::nullopt;
-  std::vector<gid_t> groups(64);
-  int count = static_cast<int>(groups.size());
-  while (::getgrouplist(entry.pw_name, entry.pw_gid, groups.data(), &count) < 0) groups.resize(std::size_t(count));
-  groups.resize(std::size_t(count));
-  return groups;
-}
-
-/// Without this share, the user or group would have no more rights than with it.
+/// Without this share, nobody would have more rights than with it. A user's always may, now or once a group of theirs
+/// has a share.
 bool keeps_nobody_out(const reservation::ReservationT& record, const Share& share) {
-  if (share.rights != Rights::none) return false;
-  if (share.kind == Share::Kind::group) return share.id != record.owner_gid;
-  const auto groups = groups_of(share.id);
-  return groups &&
-         std::ranges::all_of(*groups, [&](gid_t group) { return rights_of_group(record, group) == Rights::none; });
+  return share.rights == Rights::none && share.kind == Share::Kind::group && share.id != record.owner_gid;
 }
 
 /// Makes room for another share. False if all of them count.

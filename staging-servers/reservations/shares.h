@@ -35,9 +35,9 @@ std::vector<Share> shares_of(const reservation::ReservationT& record);
 /// invalid_argument if this cannot be a share: of the owner, to own, of no known kind.
 Result<void> check_share(const reservation::ReservationT& record, const Share& share);
 
-/// In a worker, because it may ask the system for users' groups: the record with this share in place of what this user
-/// or group had. If somebody may do less than before, an access generation is raised: the user's, or that of all. Where
-/// there are too many shares, one goes that gives nothing and keeps nobody out; no_space if there is none.
+/// The record with this share in place of what this user or group had. If somebody may do less than before, an access
+/// generation is raised: the user's, or that of all. Where there are too many shares, one of a group goes that gives
+/// nothing; no_space if there is none.
 Result<reservation::ReservationT> with_share(const reservation::ReservationT& record, const Share& share);
 
 /// In a worker: writes the record with its new shares, then tells the file system, for files/. unsupported, and nothing

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 import forebay
 from forebay.workflows.beamline import ImageKey, ScanSettings, ScanStreams
+from forebay.workflows.beamline.nxtomo import export_nxtomo
+from forebay.workflows.staging import publication
 
 h5py = pytest.importorskip("h5py")
 ANGLES = 10
@@ -84,6 +86,26 @@ def test_an_exported_scan_is_nxtomo_with_all_frames_and_a_receipt(beamline: str,
     assert entry["files"][0]["crc32c"] == f"{forebay.crc32c(Path(told['path']).read_bytes()):08x}"
     with forebay.Admin() as admin:
         assert all(step.staged and not step.precious for step in admin.steps(f"{beamline}/tooth"))
+
+
+@pytest.mark.parametrize("dataset", ["entry/sample/rotation_angle", "entry/instrument/detector/data"])
+def test_what_reads_back_otherwise_gets_no_name_and_no_step_is_marked(
+    beamline: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dataset: str
+) -> None:
+    take(f"{beamline}/tooth")
+    sync = publication.sync_tree
+
+    def damage(path: Path) -> None:
+        sync(path)
+        with h5py.File(path, "r+") as file:
+            file[dataset][7] += 1
+
+    monkeypatch.setattr(publication, "sync_tree", damage)
+    with pytest.raises(forebay.CorruptError, match=f"{dataset} of frames .* reads back as something else"):
+        export_nxtomo(f"{beamline}/tooth", tmp_path / "archive")
+    assert list((tmp_path / "archive").glob("*.nxs")) == []
+    with forebay.Admin() as admin:
+        assert not any(step.staged for step in admin.steps(f"{beamline}/tooth"))
 
 
 def test_what_is_exported_comes_back_as_the_same_scan(beamline: str, tmp_path: Path) -> None:

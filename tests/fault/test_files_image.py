@@ -102,6 +102,8 @@ def test_what_xfs_cannot_hold_is_refused_with_the_reason(admin: forebay.Admin) -
     with pytest.raises(RefusedError, match="fixed size"):
         admin.change("run1", files=400 * _MIB)
     assert admin.change("run1", persistent=False).files_bytes == 300 * _MIB
+    with pytest.raises(RefusedError, match="create a reservation with the capacity for files"):
+        admin.change("run2", files=300 * _MIB)
 
 
 def test_an_open_file_keeps_no_destroyed_reservation(admin: forebay.Admin, server: StagingServer) -> None:

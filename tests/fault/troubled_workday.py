@@ -23,6 +23,7 @@ from tests.fault.workday import Answer, Workday
 from tests.support.instance import CommandLineInstance
 from tests.support.load import until
 from tests.support.mounted import fill
+from tests.support.processes import is_stopped
 
 __all__ = ["FailingWrites", "FullDisk", "InterruptedWorkday", "Trouble", "TroubledWorkday"]
 
@@ -211,7 +212,7 @@ class InterruptedWorkday(TroubledWorkday):
         while not self._over.wait(0.01):
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
                 pid = self.instance.manager_pid()
-                if state(pid) == "T":
+                if is_stopped(pid):
                     break
         else:
             return
@@ -228,8 +229,3 @@ class InterruptedWorkday(TroubledWorkday):
         with contextlib.suppress(ForebayError), self.instance.manager() as manager:
             return any("continues by itself" in note for row in manager.stages() for note in row["notes"])
         return False
-
-
-def state(pid: int) -> str:
-    """Of a process, in one letter."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]

@@ -18,7 +18,7 @@ import forebay
 import forebay.adios2
 from tests.support.instance import CommandLineInstance
 from tests.support.load import until
-from tests.support.processes import PythonProcess
+from tests.support.processes import PythonProcess, is_stopped
 
 
 @pytest.fixture
@@ -70,6 +70,33 @@ def test_the_manager_copies_the_chosen_steps_out(instance: CommandLineInstance, 
     write(f"every=2 destination={even} format=bp5", 3, "a")
     wait_until_staged(instance, 3)
     assert staged(even) == {0: 0.0, 2: 2.0, 4: 4.0, 6: 1.0}
+
+
+def stopped_stagers(instance: CommandLineInstance) -> list[int]:
+    """Processes of stages that have stopped themselves."""
+    return [pid for pid in instance.stagers() if is_stopped(pid)]
+
+
+# crash-matrix: Opening a stream that comes with a rule | its stage of before, at `stage.steps.ended`: it has seen the end of the stream, and still writes the last steps | the stage begins again behind them
+def test_a_stream_that_goes_on_while_its_stage_finishes_is_followed(
+    instance: CommandLineInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    instance.kill_manager()
+    with monkeypatch.context() as environment:
+        environment.setenv("FOREBAY_FAIL_POINT", "stage.steps.ended=stop")
+        instance.up()
+    rule = f"every=1 destination={tmp_path}/out format=bp5"
+    write(rule, 2)
+    until(lambda: bool(stopped_stagers(instance)), "the stage to have seen the end")
+    write(rule, 2, "a")
+
+    def succeeded() -> bool:
+        for pid in stopped_stagers(instance):
+            os.kill(pid, signal.SIGCONT)
+        return [row["state"] for row in stages(instance)] == ["succeeded"]
+
+    until(succeeded, "the stage to succeed")
+    assert staged(tmp_path / "out") == {0: 0.0, 1: 1.0, 2: 0.0, 3: 1.0}
 
 
 def test_a_relative_destination_lies_where_the_program_runs(

@@ -127,7 +127,9 @@ def test_the_sweep_ends_what_slurm_has_lost_and_keeps_what_was_to_be_kept(start:
 # crash-matrix: setup of a job | server, so slow that the time is up | the reason is told, and what is made late goes with the job
 def test_a_setup_that_takes_too_long_fails_with_the_reason_and_leaves_nothing(start: Start) -> None:
     slurm, instance = start("setup_seconds_max = 0.5")
-    script = slurm.script(JOB)
+    instance.ask("create", "shared", "--capacity", "16MiB", "--persistent")
+    instance.ask("share", "shared", "--user", str(slurm.uid), "--rights", "write")
+    script = slurm.script(JOB, "#DW persistentdw name=shared")
     pid = json.loads(instance.files.server_identity.read_text())["pid"]
     tokens = ("17", "18", "19")  # of which one waits, as a user's reservations are made two at a time
     os.kill(pid, signal.SIGSTOP)
@@ -150,7 +152,7 @@ def test_a_setup_that_takes_too_long_fails_with_the_reason_and_leaves_nothing(st
     slurm.set_up("18", script, "forebay:16MiB")
     for token in ("17", "18"):
         slurm.ask("teardown", "--token", token, "--job", script, "--hurry")
-    until(lambda: reservations(instance) == {}, "all of them to be gone")
+    until(lambda: set(reservations(instance)) == {"shared"}, "all of them to be gone")
     assert {job_of(instance, token)["state"] for token in tokens} == {"gone"}
     with instance.manager() as manager:
         assert manager.attachments() == []

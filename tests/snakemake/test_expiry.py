@@ -74,7 +74,7 @@ def test_a_reservation_that_expires_goes_after_its_writer_and_fails_the_next_rul
     instance: CommandLineInstance, tmp_path: Path
 ) -> None:
     instance.ask("create", "own", "--capacity", "16MiB")
-    instance.ask("attach", "own", "--ttl", "20s", "--as", "shift")
+    instance.ask("attach", "own", "--ttl", "1h", "--as", "shift")
     folder = folder_of(tmp_path)
     with start(instance, folder) as running:
         until(lambda: committed("own/flow") >= 3, "the simulation comes to its third step", timeout=120)
@@ -97,7 +97,7 @@ def test_a_reservation_that_the_workflow_declares_outlives_the_time_that_others_
     instance: CommandLineInstance, tmp_path: Path
 ) -> None:
     instance.ask("create", "own", "--capacity", "16MiB")
-    instance.ask("attach", "own", "--ttl", "60s", "--as", "shift")
+    instance.ask("attach", "own", "--ttl", "1h", "--as", "shift")
     folder = folder_of(tmp_path, ',\n    reservation="own",\n    capacity="16MiB"')
     with start(instance, folder) as running:
         until(lambda: committed("own/flow") >= 3, "the simulation comes to its third step", timeout=120)

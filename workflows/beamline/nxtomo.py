@@ -219,6 +219,16 @@ def _batches(scan: _Scan) -> Iterator[_Batch]:
         yield joined
 
 
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """Some frames' part of a dataset."""
+
+    dataset: str
+    begin: int
+    end: int
+    checksum: int
+
+
 def _is_there(destination: Destination, output: Path, scan: _Scan) -> bool:
     entry = destination.entry(output)
     return (
@@ -233,9 +243,9 @@ def _make(destination: Destination, output: Path, scan: _Scan) -> None:
     size_bytes = scan.frames * scan.frame[0] * scan.frame[1] * scan.dtype.itemsize
     try:
         with destination.write_errors(scan.steps[-1][0], size_bytes, output):
-            checksums = _write(partial, scan)
+            written = _write(partial, scan)
             publication.sync_tree(partial)
-            _compare(partial, checksums)
+            _compare(partial, written)
             files = describe_files(partial)
         entry = StepEntry(
             stream=scan.stream.address.path,
@@ -259,9 +269,9 @@ def _make(destination: Destination, output: Path, scan: _Scan) -> None:
         raise
 
 
-def _write(path: Path, scan: _Scan) -> list[tuple[int, int]]:
-    """The frames, and for each batch how many there are and the checksum of their stack."""
-    checksums: list[tuple[int, int]] = []
+def _write(path: Path, scan: _Scan) -> list[_Written]:
+    """The frames and what belongs to each, by batches."""
+    written: list[_Written] = []
     with new_file(path) as file:
         datasets = _skeleton(file, scan)
         end, last_angle, first_acquired = 0, np.nan, np.nan
@@ -277,12 +287,13 @@ def _write(path: Path, scan: _Scan) -> list[tuple[int, int]]:
                 ("sequence_number", batch.numbers),
                 ("acquired", batch.acquired),
             ):
-                datasets[name][begin:end] = values
-            checksums.append((len(batch), array_checksum(batch.stack)))
+                stored = np.ascontiguousarray(values, datasets[name].dtype)
+                datasets[name][begin:end] = stored
+                written.append(_Written(datasets[name].name, begin, end, array_checksum(stored)))
         if not np.isnan(first_acquired):
             file["entry/start_time"] = datetime.fromtimestamp(float(first_acquired), UTC).isoformat()
         file.flush()
-    return checksums
+    return written
 
 
 def _skeleton(file: h5py.File, scan: _Scan) -> dict[str, h5py.Dataset]:
@@ -324,15 +335,15 @@ def _skeleton(file: h5py.File, scan: _Scan) -> dict[str, h5py.Dataset]:
     return datasets
 
 
-def _compare(path: Path, checksums: list[tuple[int, int]]) -> None:
+def _compare(path: Path, written: list[_Written]) -> None:
     import h5py
 
     with h5py.File(path, "r") as file:
-        data, end = file[f"{_DETECTOR}/data"], 0
-        for count, expected in checksums:
-            begin, end = end, end + count
-            if array_checksum(data[begin:end]) != expected:
-                raise CorruptError(f"frames {begin} to {end - 1} read back as something else", str(path))
+        for part in written:
+            if array_checksum(file[part.dataset][part.begin : part.end]) != part.checksum:
+                raise CorruptError(
+                    f"{part.dataset} of frames {part.begin} to {part.end - 1} reads back as something else", str(path)
+                )
 
 
 def _mark(address: forebay.Address, scan: _Scan, receipt: Path, instance: InstanceLike | None) -> bool:

@@ -125,7 +125,7 @@ async def _serve(instance: Instance, listener: socket.socket, ready_fd: int | No
     why = Why(database)
     settings.app.include_router(build_attachment_router(attachments, why))
     settings.app.include_router(build_drain_router(reservations.pools, changed))
-    settings.app.include_router(build_rule_router(database, supervisor))
+    settings.app.include_router(build_rule_router(supervisor))
     slurm = _serve_slurm(settings.app, database, link, supervisor, reservations, attachments, slow_calls, instance)
     if slurm is not None:
         waiting = WaitingJobs(database, slurm.settings)

@@ -53,7 +53,7 @@ def database_place(tables: Mapping[str, Any], instance: Instance, path: Path) ->
 
 def files_image(tables: Mapping[str, Any], instance: Instance, path: Path) -> str:
     """What files/ of this instance's reservations lie in: `files_image` of the configuration, if the configuration is
-    this instance's; "": in folders.
+    this instance's; "": in folders. A configuration that names no instance is meant for those of root.
 
     Raises
     ------
@@ -63,7 +63,7 @@ def files_image(tables: Mapping[str, Any], instance: Instance, path: Path) -> st
     kind = tables.get("files_image", "")
     if kind not in ("", "xfs"):
         raise InvalidArgumentError('files_image must be "xfs", or not be set', str(path))
-    return str(kind) if _is_of(tables, instance) else ""
+    return str(kind) if _is_of(tables, instance) and ("root" in tables or os.geteuid() == 0) else ""
 
 
 def _is_of(tables: Mapping[str, Any], instance: Instance) -> bool:

@@ -4,14 +4,12 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
 from forebay.errors import ForebayError, InvalidArgumentError
-from forebay.manager.jobs import StepsJob, job_to_json
-from forebay.workflows.manager.database import Database
+from forebay.manager.jobs import StepsJob
 from forebay.workflows.manager.peer import CurrentPeer, check_may_stage
 from forebay.workflows.manager.stage_rules import stage_of_rule
 from forebay.workflows.manager.supervisor import StageSupervisor
@@ -22,7 +20,7 @@ _RULES_MAX = 16
 _CHARACTERS_MAX = 8192
 
 
-def build_rule_router(database: Database, supervisor: StageSupervisor) -> APIRouter:
+def build_rule_router(supervisor: StageSupervisor) -> APIRouter:
     """The routes."""
     router = APIRouter()
     turn = asyncio.Lock()  # Two ranks, or two writers, may come with the same rule.
@@ -33,12 +31,13 @@ def build_rule_router(database: Database, supervisor: StageSupervisor) -> APIRou
         stream: Annotated[str, Query(max_length=200)],
         rules: Annotated[str, Query(max_length=_CHARACTERS_MAX)],
         folder: Annotated[str, Query(max_length=_CHARACTERS_MAX)],
-        umask: Annotated[str, Query(pattern="0?[0-7]{1,3}")] = "022",
+        umask: Annotated[str, Query(pattern="^0?[0-7]{1,3}$")] = "022",
         check: bool = False,
     ) -> Response:
         """Begins a stage for each rule, unless it runs. The answer is text: the numbers, or what is wrong.
 
-        With `check`, nothing is begun. A stage that is over is begun again: the stream goes on, or is a new one.
+        With `check`, nothing is begun. A stage that is over is begun again: the stream goes on, or is a new one. The
+        header `forebay-error` has the code of what is wrong.
         """
         try:
             check_may_stage(peer)
@@ -46,16 +45,15 @@ def build_rule_router(database: Database, supervisor: StageSupervisor) -> APIRou
             numbers: list[int] = []
             async with turn:
                 for job in [] if check else wanted:
-                    document = json.loads(json.dumps(job_to_json(job)))  # as it comes out of the database
-                    running = [
-                        row.id
-                        for row in await asyncio.to_thread(database.stages)
-                        if not row.state.is_final and row.owner_uid == peer.uid and row.job == document
-                    ]
-                    new = running or [(await supervisor.submit(job, peer.uid, peer.gid, int(umask, 8))).id]
-                    numbers.append(new[0])
+                    row = await supervisor.submit_unless_there(job, peer.uid, peer.gid, int(umask, 8))
+                    numbers.append(row.id)
         except ForebayError as error:
-            return Response(error.what, status_code=400, media_type="text/plain; charset=utf-8")
+            return Response(
+                error.what,
+                status_code=400,
+                media_type="text/plain; charset=utf-8",
+                headers={"forebay-error": error.code},
+            )
         return Response(" ".join(map(str, numbers)), media_type="text/plain; charset=utf-8")
 
     return router

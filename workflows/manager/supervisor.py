@@ -65,6 +65,8 @@ class StageSupervisor:
         self._progress: dict[int, dict[str, Any]] = {}
         self._unwritten: dict[int, str] = {}  # notes for users on stages that cannot be written down
         self._not_before: dict[int, float] = {}  # when those may begin that failed and are tried again
+        self._wanted_again: set[int] = set()  # those that begin anew once they have succeeded
+        self._ending = asyncio.Lock()  # a stage succeeds, or is wanted again
         self._changes = StageChanges(_FINISHED_STAGES_KEPT)
         self._filling = asyncio.Lock()  # Who starts stages does so alone.
         self._fillings: set[asyncio.Task[None]] = set()
@@ -101,6 +103,21 @@ class StageSupervisor:
         _log.info("stage %d: %s", row.id, json.dumps(row.job))
         await self._fill_slots()
         return await self.stage(row.id)
+
+    async def submit_unless_there(self, job: Job, owner_uid: int, owner_gid: int, umask: int) -> StageRow:
+        """Queues a stage, unless this user's same stage is not over.
+
+        One that follows a stream and has seen its end may still be busy with the last steps. It begins anew then, for
+        the stream may go on.
+        """
+        document = json.loads(json.dumps(job_to_json(job)))  # as it comes out of the database
+        async with self._ending:
+            for row in await self.stages():
+                if not row.state.is_final and row.owner_uid == owner_uid and row.job == document:
+                    if row.progress.get("stream_ended"):
+                        self._wanted_again.add(row.id)
+                    return row
+        return await self.submit(job, owner_uid, owner_gid, umask)
 
     async def cancel(self, stage_id: int) -> StageRow:
         """Cancels a stage that is not over; idempotent."""
@@ -204,6 +221,7 @@ class StageSupervisor:
         if row.cancel:
             await self._write_down(row.id, state=StageState.CANCELLED, finished_ns=time.time_ns())
             return
+        self._wanted_again.discard(row.id)
         await self._write_down(
             row.id, state=StageState.RUNNING, attempts=row.attempts + 1, started_ns=time.time_ns(), failure=None
         )
@@ -269,9 +287,13 @@ class StageSupervisor:
             _, checksum = await asyncio.to_thread(file_checksum, receipt)
             put_receipt = partial(self._database.put_receipt, row.id, str(receipt), format_checksum(checksum))
             await self._until_written(row.id, put_receipt)
-            await self._write_down(
-                row.id, state=StageState.SUCCEEDED, result=result, progress=progress, finished_ns=time.time_ns()
-            )
+            async with self._ending:
+                if row.id in self._wanted_again and not now.cancel:
+                    await self._write_down(row.id, state=StageState.QUEUED, attempts=0, progress={})
+                    return
+                await self._write_down(
+                    row.id, state=StageState.SUCCEEDED, result=result, progress=progress, finished_ns=time.time_ns()
+                )
             return
         if now.cancel:
             await self._write_down(row.id, state=StageState.CANCELLED, progress=progress, finished_ns=time.time_ns())

@@ -61,7 +61,15 @@ class JobEnding:
                 await self._records.change(job, state=JobState.KEPT, reason=reason)
                 return
         await self._records.change(job, state=JobState.GONE, reason="")
+        await self._end_late_setup(job)
         await self._records.forget_old()
+
+    async def _end_late_setup(self, job: JobRow) -> None:
+        """Takes back what a setup made whose time was up, and which went on without seeing that the job is over."""
+        await in_thread(self._attachments.detach_job, job.holder)
+        if job.reservation and await in_thread(self._database.reservation, job.reservation) is not None:
+            destroy = self._reservations.destroy
+            await self._slow_calls.run(job.owner_uid, destroy, job.reservation, force=True, by_uid=None)
 
     async def look_at_kept(self, job: JobRow, now_ns: int) -> None:
         """Deletes what has been in quarantine for its time, or was there only because processes might still write."""

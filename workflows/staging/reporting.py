@@ -33,6 +33,7 @@ class Progress:
     bytes_done: int = 0
     bytes_total: int | None = None
     item: str = ""  #: what is being worked on
+    stream_ended: bool = False  #: no further step is followed: what is on its way is finished
 
 
 class Reporter(Protocol):
@@ -85,6 +86,7 @@ class JsonReporter:
                 "bytes_done": progress.bytes_done,
                 "bytes_total": progress.bytes_total,
                 "item": progress.item,
+                "stream_ended": progress.stream_ended,
             }
         )
 

@@ -30,6 +30,7 @@ from forebay.errors import (
     UnsupportedError,
     VariableNotFoundError,
 )
+from forebay.fail_point import fail_point
 from forebay.instance import InstanceLike
 from forebay.manager.jobs import StepsJob
 from forebay.records import Address
@@ -157,6 +158,9 @@ class _Stager:
                 if not self._finish_failed:
                     self._finish(0)
                 raise
+            self._reporter.progress.stream_ended = self._job.follow
+            self._reporter.update(at_once=True)
+            fail_point("stage.steps.ended")
             self._finish(0)
         self._raise_what_is_missing()
         self._destination.ensure_receipt()

@@ -25,7 +25,7 @@ def register(app: typer.Typer) -> None:
 def ping(
     server: Annotated[
         str | None,
-        typer.Argument(metavar="[SERVER]", help="HOST:PORT. Default: FOREBAY_SERVER, else the server of this node."),
+        typer.Argument(metavar="SERVER", help="HOST:PORT. Default: FOREBAY_SERVER, else the server of this node."),
     ] = None,
     size: Annotated[str, typer.Option(metavar="SIZE", help="How much the server sends to measure the rate.")] = "64MiB",
     as_json: JsonOption = False,

@@ -550,6 +550,14 @@ TEST_F(RemoteTest, connections_with_one_token_are_bounded) {
   EXPECT_TRUE(refused.ended());
   // Another client is let in, and so is this one when others have left.
   EXPECT_EQ(admitted(fabric::right_read).call(MessageType::heartbeat, wire::HeartbeatT()).type, MessageType::done);
+  clients.pop_back();
+  const Deadline deadline = Deadline::after_ms(60'000);
+  bool let_in = false;
+  while (!let_in && !deadline.passed()) {  // the server notices soon
+    RawClient again = stranger();
+    let_in = proved(again).type == MessageType::welcome;
+  }
+  EXPECT_TRUE(let_in);
 }
 
 TEST_F(RemoteTest, a_long_message_after_the_proof_ends_the_connection) {
@@ -559,6 +567,20 @@ TEST_F(RemoteTest, a_long_message_after_the_proof_ends_the_connection) {
   client.send(MessageType::part, part);
   EXPECT_TRUE(client.ended());
   expect_alive();
+}
+
+TEST_F(RemoteTest, who_asks_for_paths_again_and_again_keeps_no_other_out) {
+  constexpr int wishes = 600;  // more than the server has paths
+  RawClient client = admitted(fabric::right_read);
+  const auto first = ticket(client, false);
+  auto last = first;
+  for (int i = 0; i < wishes; ++i) last = ticket(client, false);
+  RawClient other = admitted(fabric::right_read);
+  EXPECT_FALSE(ticket(other, false).empty());
+  RawClient late = stranger();
+  EXPECT_EQ(RawClient::failure(late.call(MessageType::data_hello, data_hello(first))), ErrorCode::permission_denied);
+  RawClient greeting = stranger();
+  EXPECT_EQ(greeting.call(MessageType::data_hello, data_hello(last)).type, MessageType::done);
 }
 
 TEST_F(RemoteTest, a_ticket_is_good_once) {
