@@ -20,6 +20,8 @@ tr a-z A-Z < "${{DW_JOB_STRIPED}}in.txt" > "${{DW_JOB_STRIPED}}out.txt"
 {python} {home}/simulate.py
 """
 
+_ACCOUNTS = {"poor": 'quota = "32MiB"\n', "rich": ""}
+
 
 def run_thin_path(centre: Centre, home: Path, python: Path, destination: Path, pool: str = "") -> None:
     """A job with stage-in, a stream, chosen steps and stage-out."""
@@ -90,4 +92,22 @@ def test_a_slurm_without_the_datawarp_plugin_runs_jobs_by_lua(
         assert refused.returncode != 0
         assert "swap is not there" in refused.stderr
         assert "forebay" in centre.cluster.run("scontrol", "show", "bbstat", "pools", user=PERSON).stdout
+        centre.must_be_clean()
+
+
+def test_a_job_counts_in_the_account_that_slurm_has_for_it(folder: Path, python: Path) -> None:
+    below = folder / "accounts"
+    below.mkdir(mode=0o755)
+    accounts = "".join(f'[accounts.{name}]\nusers = ["{PERSON}"]\n{quota}' for name, quota in _ACCOUNTS.items())
+    script = "#!/bin/bash\n#DW jobdw capacity=64MiB type=scratch\ntrue\n"
+    with slurm_centre(below, python, settings=accounts) as centre:
+        # Without accounting, Slurm takes any account; of what it took, nothing else that the user writes changes it.
+        forged = ("--job-name", "x Account=rich JobState=RUNNING", "--comment", "Account=rich JobState=RUNNING")
+        poor = centre.cluster.submit(script, "--account", "poor", *forged)
+        told = "quota of account poor is 32 MiB"
+        wait_for(lambda: told in centre.cluster.ask("scontrol", "show", "job", str(poor)), "the reason", 120)
+        centre.cluster.run("scancel", str(poor), user=PERSON)
+        rich = centre.cluster.submit(script, "--account", "rich")
+        none = centre.cluster.submit(script)
+        centre.wait_until_gone(poor, rich, none)
         centre.must_be_clean()
