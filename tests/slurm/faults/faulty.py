@@ -9,6 +9,7 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
+from forebay.workflows.staging.publication import LOCK_NAME, destination_lock
 from tests.slurm.centre import Centre
 from tests.slurm.cluster import PERSON, wait_for
 
@@ -30,7 +31,7 @@ echo begun > ${{DW_JOB_STRIPED}}out/begun
 echo ended > ${{DW_JOB_STRIPED}}out/ended
 """
 
-#: Writes on until it is killed, or told that it may end.
+#: Writes on, at its own pace, until it is killed, or told that it may end.
 UNTIL_TOLD = "while [ ! -e {out}/end ]; do date +%s.%N >> ${{DW_JOB_STRIPED}}out/ticks; sleep 0.1; done"
 
 
@@ -65,7 +66,10 @@ class Fault:
     def submit_slow_stage_out(self) -> int:
         """A job whose stage-out is stopped in the middle."""
         self.submit(body=f"head -c {_BIG_BYTES} /dev/urandom > ${{{{DW_JOB_STRIPED}}}}out/big.bin")
-        self.wait_for_state("data_out")
+        # A stage-out that is faster than `forebay status` would not be seen: it waits for its destination until then.
+        with destination_lock(self.out):
+            shutil.chown(self.out / LOCK_NAME, PERSON)
+            self.wait_for_state("data_out")
         self.stop_stager()
         return self.job
 
