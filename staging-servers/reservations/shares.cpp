@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reservations/shares.h"
 
-#include <grp.h>
-#include <pwd.h>
-
 #include <algorithm>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 
