@@ -17,6 +17,9 @@
 
 namespace forebay::fabric {
 
+/// A path on which nothing moves for so long, although something is under way, ends. Both ends have this rule.
+inline constexpr std::int64_t path_silence_ms_max = 60'000;
+
 /// The client's end. One call at a time.
 class ClientPath {
  public:

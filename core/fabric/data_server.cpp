@@ -38,9 +38,10 @@ Result<std::shared_ptr<ServerPath>> DataServer::serve(Descriptor socket, std::sh
   if (is_full(by_fabric)) return fail(ErrorCode::busy, "the server has as many data paths to remote clients as it may");
   std::shared_ptr<RunningPath> path;
   if (by_fabric) {
-    ASSIGN_OR_RETURN(path, FabricServerPath::make(std::move(socket), std::move(window), std::move(*fabric)));
+    ASSIGN_OR_RETURN(path,
+                     FabricServerPath::make(std::move(socket), std::move(window), std::move(*fabric), silence_ms_));
   } else {
-    path = std::make_shared<TcpServerPath>(std::move(socket), std::move(window));
+    path = std::make_shared<TcpServerPath>(std::move(socket), std::move(window), silence_ms_);
   }
   auto finished = std::make_shared<std::atomic<bool>>(false);
   std::thread thread([path, finished, ended = std::move(ended)] {

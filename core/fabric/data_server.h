@@ -23,9 +23,10 @@ class DataServer {
   /// A path that ends by itself says why, from its own thread.
   using Ended = std::function<void(const Error& why)>;
 
-  /// At most `paths_max` paths, of which `fabric_paths_max` by a fabric, which have buffers of some MiB.
-  DataServer(std::size_t paths_max, std::size_t fabric_paths_max) noexcept
-      : paths_max_(paths_max), fabric_paths_max_(fabric_paths_max) {}
+  /// At most `paths_max` paths, of which `fabric_paths_max` by a fabric, which have buffers of some MiB. `silence_ms`:
+  /// see path_silence_ms_max.
+  DataServer(std::size_t paths_max, std::size_t fabric_paths_max, std::int64_t silence_ms) noexcept
+      : paths_max_(paths_max), fabric_paths_max_(fabric_paths_max), silence_ms_(silence_ms) {}
   /// Closes all paths and waits for their threads.
   ~DataServer();
   DataServer(const DataServer&) = delete;
@@ -49,6 +50,7 @@ class DataServer {
 
   const std::size_t paths_max_;
   const std::size_t fabric_paths_max_;
+  const std::int64_t silence_ms_;
   std::list<Running> running_;  // of the event loop's thread
 };
 

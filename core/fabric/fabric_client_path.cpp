@@ -33,8 +33,9 @@ tl::unexpected<Error> unexpected() {
 }  // namespace
 
 Result<std::unique_ptr<FabricClientPath>> FabricClientPath::open(Descriptor socket, const EndpointMaker& make_endpoint,
-                                                                 const KeepWaiting& keep_waiting) {
-  std::unique_ptr<FabricClientPath> path(new FabricClientPath(std::move(socket)));
+                                                                 const KeepWaiting& keep_waiting,
+                                                                 std::int64_t silence_ms) {
+  std::unique_ptr<FabricClientPath> path(new FabricClientPath(std::move(socket), silence_ms));
   ASSIGN_OR_RETURN(path->memory_, MappedMemory::make(slots_count * frame_bytes_max));
   for (std::size_t number = 0; number < slots_count; ++number)
     path->slots_[number].memory = path->memory_.bytes().subspan(number * frame_bytes_max, frame_bytes_max);

@@ -24,9 +24,10 @@ namespace forebay::fabric {
 class FabricClientPath final : public ClientPath {
  public:
   /// Exchanges greetings with the server over a connected, non-blocking socket, and a first message over the fabric.
-  /// unsupported, with what to do, if this end or the server cannot.
+  /// unsupported, with what to do, if this end or the server cannot. `silence_ms`: see path_silence_ms_max.
   static Result<std::unique_ptr<FabricClientPath>> open(Descriptor socket, const EndpointMaker& make_endpoint,
-                                                        const KeepWaiting& keep_waiting);
+                                                        const KeepWaiting& keep_waiting,
+                                                        std::int64_t silence_ms = path_silence_ms_max);
   /// Nobody reads or writes the memory any more; only then it is given back.
   ~FabricClientPath() override;
 
@@ -45,7 +46,7 @@ class FabricClientPath final : public ClientPath {
     std::unique_ptr<ExposedMemory> exposed;
   };
 
-  explicit FabricClientPath(Descriptor socket) noexcept : frames_(std::move(socket)) {}
+  FabricClientPath(Descriptor socket, std::int64_t silence_ms) noexcept : frames_(std::move(socket), silence_ms) {}
   Result<void> greet(const EndpointMaker& make_endpoint, const KeepWaiting& keep_waiting);
   Result<void> say_hello(std::span<const std::byte> password, const KeepWaiting& keep_waiting);
   /// The life of thread_.

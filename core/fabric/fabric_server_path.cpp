@@ -18,8 +18,6 @@
 namespace forebay::fabric {
 namespace {
 
-// A client that moves nothing for so long while something is under way loses its path: libfabric has no such limit.
-constexpr std::int64_t silence_ms_max = 60'000;
 constexpr std::int64_t hello_timeout_ms = 30'000;
 constexpr std::int64_t million = 1'000'000;
 // How soon an operation that could not start is tried again: libfabric signals no descriptor then.
@@ -31,16 +29,21 @@ constexpr std::size_t page_bytes = 4096;
 }  // namespace
 
 Result<std::shared_ptr<FabricServerPath>> FabricServerPath::make(Descriptor socket, std::shared_ptr<WriteWindow> window,
-                                                                 FabricChoice fabric) {
+                                                                 FabricChoice fabric, std::int64_t silence_ms) {
   Descriptor wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake.valid()) return system_error(errno, "cannot make a data path");
   return std::shared_ptr<FabricServerPath>(
-      new FabricServerPath(std::move(socket), std::move(window), std::move(fabric), std::move(wake)));
+      new FabricServerPath(std::move(socket), std::move(window), std::move(fabric), std::move(wake), silence_ms));
 }
 
 FabricServerPath::FabricServerPath(Descriptor socket, std::shared_ptr<WriteWindow> window, FabricChoice fabric,
-                                   Descriptor wake)
-    : frames_(std::move(socket)), window_(std::move(window)), fabric_(std::move(fabric)), wake_(std::move(wake)) {}
+                                   Descriptor wake, std::int64_t silence_ms)
+    : frames_(std::move(socket), silence_ms),
+      window_(std::move(window)),
+      number_(window_ ? window_->enter() : 0),
+      fabric_(std::move(fabric)),
+      silence_ms_(silence_ms),
+      wake_(std::move(wake)) {}
 
 FabricServerPath::~FabricServerPath() = default;
 
@@ -78,8 +81,6 @@ Result<void> FabricServerPath::run() {
   close();  // The client notices.
   endpoint_.reset();
   memory_ = {};
-  // Others may have the segments when nobody can write to them any more.
-  if (window_) window_->drop();
   return done;
 }
 
@@ -129,7 +130,7 @@ Result<void> FabricServerPath::await_hello(std::span<const std::byte> password) 
       if (deadline.passed()) return path_ended("the client does not come over the fabric");
       pollfd waited[3] = {
           {wake_.get(), POLLIN, 0}, {frames_.descriptor(), POLLRDHUP, 0}, {endpoint_->descriptor(), POLLIN, 0}};
-      if (endpoint_->may_sleep()) (void)::poll(waited, 3, static_cast<int>(deadline.remaining_ms(silence_ms_max)));
+      if (endpoint_->may_sleep()) (void)::poll(waited, 3, static_cast<int>(deadline.remaining_ms(hello_timeout_ms)));
       if (jobs_.is_closed() || waited[1].revents != 0) return path_ended("the client closed it");
     }
     if (std::ranges::equal(hello.first(password.size()), password)) return {};
@@ -152,12 +153,13 @@ Result<void> FabricServerPath::serve() {
 }
 
 Result<void> FabricServerPath::wait(bool may_sleep) {
-  if (is_under_way() && monotonic_ns() - moved_ns_ > silence_ms_max * million)
-    return path_ended("nothing has moved for a minute");
+  // libfabric has no such limit.
+  if (is_under_way() && monotonic_ns() - moved_ns_ > silence_ms_ * million)
+    return path_ended("nothing has moved for " + std::to_string(silence_ms_ / 1000) + " s");
   pollfd waited[3] = {{wake_.get(), POLLIN, 0},
                       {frames_.descriptor(), static_cast<short>(takes_frames() ? POLLIN : POLLRDHUP), 0},
                       {endpoint_->descriptor(), POLLIN, 0}};
-  int timeout_ms = is_under_way() ? static_cast<int>(silence_ms_max) : -1;
+  int timeout_ms = is_under_way() ? static_cast<int>(silence_ms_) : -1;
   if (refused_to_start_) timeout_ms = retry_ms;
   if (!may_sleep || !endpoint_->may_sleep()) timeout_ms = 0;
   const int count = ::poll(waited, 3, timeout_ms);

@@ -29,9 +29,10 @@ struct FabricChoice {
 
 class FabricServerPath final : public RunningPath {
  public:
-  /// `window` null: for sending.
+  /// `window` null: for sending. `silence_ms`: see path_silence_ms_max.
   static Result<std::shared_ptr<FabricServerPath>> make(Descriptor socket, std::shared_ptr<WriteWindow> window,
-                                                        FabricChoice fabric);
+                                                        FabricChoice fabric,
+                                                        std::int64_t silence_ms = path_silence_ms_max);
   ~FabricServerPath() override;
 
   bool send(Transfer transfer) override;
@@ -72,7 +73,8 @@ class FabricServerPath final : public RunningPath {
     std::optional<Error> failure;  ///< said once nothing of it is under way
   };
 
-  FabricServerPath(Descriptor socket, std::shared_ptr<WriteWindow> window, FabricChoice fabric, Descriptor wake);
+  FabricServerPath(Descriptor socket, std::shared_ptr<WriteWindow> window, FabricChoice fabric, Descriptor wake,
+                   std::int64_t silence_ms);
   Result<void> greet();
   Result<void> await_hello(std::span<const std::byte> password);
   Result<void> serve();
@@ -104,7 +106,9 @@ class FabricServerPath final : public RunningPath {
 
   ServerFrames frames_;
   const std::shared_ptr<WriteWindow> window_;
+  const std::uint64_t number_;  // of this path in the window
   const FabricChoice fabric_;
+  const std::int64_t silence_ms_;
   const Descriptor wake_;
   TransferQueue jobs_;
 

@@ -57,14 +57,16 @@ Result<bool> FabricServerPath::take_some() {
   if (taking.header.kind == FrameKind::take) RETURN_IF_ERROR(frames_.send(FrameKind::taken, taking.header.ticket));
   auto written = write_failure_ ? Result<void>() : write(taking);
   used_[*taking.buffer] = false;
-  if (!written && written.error().code == ErrorCode::protocol) return fail(std::move(written.error()));
+  const bool ends =
+      !written && (written.error().code == ErrorCode::protocol || written.error().code == ErrorCode::disconnected);
+  if (ends) return fail(std::move(written.error()));
   if (!written) write_failure_ = written.error();
   return true;
 }
 
 Result<void> FabricServerPath::write(const Taking& taking) {
   const FrameHeader& header = taking.header;
-  ASSIGN_OR_RETURN(const auto file, window_->begin(header.segment, header.offset, header.length));
+  ASSIGN_OR_RETURN(const auto file, window_->begin(number_, header.segment, header.offset, header.length));
   fail_point("server.data.before_write");
   auto written = file->write_at(header.offset, buffer(*taking.buffer).first(header.length));
   window_->end();

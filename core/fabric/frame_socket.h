@@ -13,7 +13,9 @@ namespace forebay::fabric {
 class FrameSocket {
  public:
   /// A connected, non-blocking socket on which both sides have said what it is for.
-  explicit FrameSocket(Descriptor socket) noexcept : socket_(std::move(socket)) {}
+  /// `silence_ms`: see path_silence_ms_max.
+  FrameSocket(Descriptor socket, std::int64_t silence_ms) noexcept
+      : socket_(std::move(socket)), silence_ms_(silence_ms) {}
 
   Result<void> send(const FrameHeader& header, std::span<const std::byte> bytes, const KeepWaiting& keep_waiting);
   Result<FrameHeader> receive_header(const KeepWaiting& keep_waiting);
@@ -25,10 +27,12 @@ class FrameSocket {
   int descriptor() const noexcept { return socket_.get(); }
 
  private:
-  /// Until the socket is ready for `events`: as long as keep_waiting() allows, at most a minute.
+  /// Until the socket is ready for `events`: as long as keep_waiting() allows, at most silence_ms_. timeout if it is
+  /// over.
   Result<void> wait_for(short events, std::int64_t since_ns, const KeepWaiting& keep_waiting);
 
   Descriptor socket_;
+  std::int64_t silence_ms_;
 };
 
 /// Marks a path as broken unless its call came to the end of a conversation.

@@ -13,6 +13,7 @@
 #include "base/return_error.h"
 #include "base/uuid.h"
 #include "fabric/fabric_address.h"
+#include "fabric/kept_signals.h"
 #include "fabric/libfabric.h"
 
 namespace forebay::fabric {
@@ -276,6 +277,7 @@ void LibfabricEndpoint::close_on_exec() noexcept {
 }
 
 Result<OpenedEndpoint> open_libfabric_endpoint(const std::string& provider, const std::string& source) {
+  const KeptSignals signals;
   RETURN_IF_ERROR(check_provider(provider));
   ASSIGN_OR_RETURN(const LibfabricLibrary* const library, LibfabricLibrary::load());
   ASSIGN_OR_RETURN(auto endpoint, LibfabricEndpoint::open(*library, provider, source));

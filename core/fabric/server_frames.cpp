@@ -14,19 +14,14 @@
 #include "base/system_error.h"
 
 namespace forebay::fabric {
-namespace {
-
-constexpr long send_seconds_max = 60;
-
-}  // namespace
 
 tl::unexpected<Error> path_ended(std::string why) {
   return fail(ErrorCode::disconnected, std::move(why));
 }
 
-ServerFrames::ServerFrames(Descriptor socket) : socket_(std::move(socket)) {
+ServerFrames::ServerFrames(Descriptor socket, std::int64_t silence_ms) : socket_(std::move(socket)) {
   ::fcntl(socket_.get(), F_SETFL, ::fcntl(socket_.get(), F_GETFL) & ~O_NONBLOCK);
-  const timeval longest{send_seconds_max, 0};
+  const timeval longest{silence_ms / 1000, silence_ms % 1000 * 1000};
   ::setsockopt(socket_.get(), SOL_SOCKET, SO_SNDTIMEO, &longest, sizeof longest);
 }
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The server's end of a data path's socket, of the path's own thread. A client that takes nothing for a minute loses
-// it.
+// The server's end of a data path's socket, of the path's own thread. A client that takes nothing for long loses it.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +12,8 @@ namespace forebay::fabric {
 
 class ServerFrames {
  public:
-  explicit ServerFrames(Descriptor socket);
+  /// `silence_ms`: how long the client may take nothing.
+  ServerFrames(Descriptor socket, std::int64_t silence_ms);
 
   Result<void> send(const FrameHeader& header, std::span<const std::byte> bytes);
   Result<void> send(FrameKind kind, std::uint64_t ticket, std::uint64_t length = 0);

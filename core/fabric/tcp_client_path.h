@@ -10,7 +10,9 @@ namespace forebay::fabric {
 class TcpClientPath final : public ClientPath {
  public:
   /// A connected, non-blocking socket on which both sides have said what it is for.
-  explicit TcpClientPath(Descriptor socket) noexcept : frames_(std::move(socket)) {}
+  /// `silence_ms`: see path_silence_ms_max.
+  explicit TcpClientPath(Descriptor socket, std::int64_t silence_ms = path_silence_ms_max) noexcept
+      : frames_(std::move(socket), silence_ms) {}
 
   Result<void> receive(std::uint64_t ticket, std::span<std::byte> out, const KeepWaiting& keep_waiting) override;
   Result<void> write(std::uint32_t segment, std::uint64_t offset, std::span<const std::byte> bytes,

@@ -21,8 +21,8 @@ std::atomic<bool> copies_always = false;
 
 }  // namespace
 
-TcpServerPath::TcpServerPath(Descriptor socket, std::shared_ptr<WriteWindow> window)
-    : frames_(std::move(socket)), window_(std::move(window)) {}
+TcpServerPath::TcpServerPath(Descriptor socket, std::shared_ptr<WriteWindow> window, std::int64_t silence_ms)
+    : frames_(std::move(socket), silence_ms), window_(std::move(window)), number_(window_ ? window_->enter() : 0) {}
 
 bool TcpServerPath::send(Transfer transfer) {
   return jobs_.add({std::move(transfer), std::nullopt});
@@ -49,8 +49,6 @@ Result<void> TcpServerPath::run() {
   buffer_ = std::make_unique_for_overwrite<std::byte[]>(frame_bytes_max);
   auto done = window_ ? take_writes() : send_jobs();
   close();  // The client notices.
-  // Others may have the segments when nobody can write to them any more.
-  if (window_) window_->drop();
   return done;
 }
 
@@ -112,7 +110,7 @@ Result<void> TcpServerPath::take_writes() {
     const std::span<std::byte> bytes(buffer_.get(), header.length);
     RETURN_IF_ERROR(frames_.receive(bytes));
     if (failed) continue;
-    ASSIGN_OR_RETURN(const auto file, window_->begin(header.segment, header.offset, header.length));
+    ASSIGN_OR_RETURN(const auto file, window_->begin(number_, header.segment, header.offset, header.length));
     fail_point("server.data.before_write");
     auto written = file->write_at(header.offset, bytes);
     window_->end();

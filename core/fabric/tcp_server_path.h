@@ -15,8 +15,8 @@ namespace forebay::fabric {
 
 class TcpServerPath final : public RunningPath {
  public:
-  /// `window` null: for sending.
-  TcpServerPath(Descriptor socket, std::shared_ptr<WriteWindow> window);
+  /// `window` null: for sending. `silence_ms`: see path_silence_ms_max.
+  TcpServerPath(Descriptor socket, std::shared_ptr<WriteWindow> window, std::int64_t silence_ms = path_silence_ms_max);
 
   bool send(Transfer transfer) override;
   bool refuse(std::uint64_t ticket, const Error& error) override;
@@ -32,6 +32,7 @@ class TcpServerPath final : public RunningPath {
 
   ServerFrames frames_;
   const std::shared_ptr<WriteWindow> window_;
+  const std::uint64_t number_;           // of this path in the window
   std::unique_ptr<std::byte[]> buffer_;  // of its thread
   TransferQueue jobs_;
 };

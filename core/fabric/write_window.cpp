@@ -50,8 +50,18 @@ bool WriteWindow::is_allowed(const Range& range) const {
   return next != ranges->second.begin() && std::prev(next)->second >= *end;
 }
 
-Result<std::shared_ptr<File>> WriteWindow::begin(std::uint32_t segment, std::uint64_t offset, std::uint64_t length) {
+std::uint64_t WriteWindow::enter() {
   const std::lock_guard lock(mutex_);
+  return ++path_;
+}
+
+Result<std::shared_ptr<File>> WriteWindow::begin(std::uint64_t path, std::uint32_t segment, std::uint64_t offset,
+                                                 std::uint64_t length) {
+  std::unique_lock lock(mutex_);
+  // A path has one write at a time, so what is under way is an earlier one's. What comes later must stay.
+  written_.wait(lock, [&] { return !writing_ || path != path_ || closed_; });
+  if (closed_) return fail(ErrorCode::disconnected, "the client's connection has ended");
+  if (path != path_) return fail(ErrorCode::disconnected, "the client has opened another data path");
   const auto file = files_.find(segment);
   const Range range{segment, offset, length};
   if (file == files_.end() || !is_allowed(range)) {
@@ -63,15 +73,24 @@ Result<std::shared_ptr<File>> WriteWindow::begin(std::uint32_t segment, std::uin
 }
 
 void WriteWindow::end() {
-  const std::lock_guard lock(mutex_);
-  writing_.reset();
+  std::map<std::uint32_t, std::shared_ptr<File>> files;  // closed without the lock
+  {
+    const std::lock_guard lock(mutex_);
+    writing_.reset();
+    if (closed_) files.swap(files_);
+  }
+  written_.notify_all();
 }
 
-void WriteWindow::drop() {
+void WriteWindow::close() {
   std::map<std::uint32_t, std::shared_ptr<File>> files;  // closed without the lock
-  const std::lock_guard lock(mutex_);
-  files.swap(files_);
-  allowed_.clear();
+  {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+    allowed_.clear();
+    if (!writing_) files.swap(files_);
+  }
+  written_.notify_all();
 }
 
 }  // namespace forebay::fabric

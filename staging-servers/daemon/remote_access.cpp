@@ -4,6 +4,7 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -25,13 +26,7 @@ namespace {
 
 constexpr const char* key_name = "token-key";
 constexpr std::uint64_t key_bytes_max = 4096;
-constexpr std::size_t data_paths_max = 512;
-constexpr std::size_t fabric_paths_max = 128;
-constexpr std::size_t offers_max = 512;
-// Half of all, so that one client keeps no other out.
-constexpr std::size_t token_connections_max = 512;
-constexpr std::size_t token_paths_max = 256;
-constexpr std::int64_t offer_ns = std::int64_t{10} * 1'000'000'000;
+constexpr std::int64_t million = 1'000'000;
 constexpr std::uint64_t lifetime_s_max = std::uint64_t{366} * 24 * 3600;
 
 /// What has ended, and tokens of which nothing is left.
@@ -50,7 +45,7 @@ RemoteAccess::RemoteAccess(Device& device, std::string root, RemoteOptions optio
       options_(std::move(options)),
       loop_(loop),
       reservations_(reservations),
-      data_(data_paths_max, fabric_paths_max) {}
+      data_(options_.limits.data_paths, options_.limits.fabric_paths, options_.limits.silence_ms) {}
 
 RemoteAccess::~RemoteAccess() {
   stop_listening();
@@ -143,11 +138,11 @@ std::optional<fabric::Secret> RemoteAccess::secret_of(const fabric::TokenClaims&
 Result<void> RemoteAccess::admit(const RemotePeer& peer, const std::weak_ptr<const bool>& alive) {
   forget_expired(connections_);
   const auto own = connections_.find(peer.token);
-  if (own != connections_.end() && own->second.size() >= token_connections_max) {
+  if (own != connections_.end() && own->second.size() >= options_.limits.token_connections) {
     return fail(ErrorCode::busy,
                 fmt::format("{} connections with this token are open, as many as may be; close some, or make another "
                             "token with `forebay token create`",
-                            token_connections_max));
+                            options_.limits.token_connections));
   }
   RETURN_IF_ERROR(check_reservation(peer));
   connections_[peer.token].push_back(alive);
@@ -168,32 +163,37 @@ Result<void> RemoteAccess::check_reservation(const RemotePeer& peer) const {
 
 Result<std::vector<std::uint8_t>> RemoteAccess::offer_data(Connection& connection, bool writes) {
   const std::int64_t now = monotonic_ns();
-  const std::uint64_t token = connection.peer().remote->token;
-  std::erase_if(offers_, [&](const auto& entry) {
-    const Offer& offer = entry.second;
-    // A client that asks again does not take up the first.
-    return offer.until_ns <= now || offer.alive.expired() ||
-           (offer.connection == &connection && offer.writes == writes);
+  std::erase_if(offers_, [&](const auto& offer) {
+    // A connection has one data path: whoever asks again has lost its ticket.
+    return offer.second.until_ns <= now || offer.second.alive.expired() || offer.second.connection == &connection;
   });
-  if (offers_.size() >= offers_max || data_.is_full(false)) {
+  if (offers_.size() >= options_.limits.tickets || data_.is_full(false)) {
     return fail(ErrorCode::busy,
                 fmt::format("the server has {} data paths to clients on other nodes, as many as it may; close readers",
-                            data_paths_max));
+                            options_.limits.data_paths));
   }
-  forget_expired(paths_);
-  const auto own = paths_.find(token);
-  const auto offered = std::ranges::count_if(
-      offers_, [&](const auto& entry) { return entry.second.connection->peer().remote->token == token; });
-  if ((own == paths_.end() ? 0 : own->second.size()) + static_cast<std::size_t>(offered) >= token_paths_max) {
+  if (paths_of_others(connection) >= options_.limits.token_data_paths) {
     return fail(ErrorCode::busy,
                 fmt::format("{} data paths with this token are open, as many as may be; close readers, or make another "
                             "token with `forebay token create`",
-                            token_paths_max));
+                            options_.limits.token_data_paths));
   }
   const fabric::Nonce drawn = fabric::draw_nonce();
   std::vector<std::uint8_t> ticket(drawn.begin(), drawn.end());
-  offers_[ticket] = {&connection, connection.alive(), writes, now + offer_ns};
+  offers_[ticket] = {&connection, connection.alive(), connection.peer().remote->token, writes,
+                     now + options_.limits.ticket_ms * million};
   return ticket;
+}
+
+std::size_t RemoteAccess::paths_of_others(const Connection& connection) {
+  forget_expired(paths_);
+  const std::uint64_t token = connection.peer().remote->token;
+  auto count = std::ranges::count_if(offers_, [token](const auto& offer) { return offer.second.token == token; });
+  if (const auto with_token = paths_.find(token); with_token != paths_.end()) {
+    count += std::ranges::count_if(
+        with_token->second, [&connection](const auto& path) { return path.lock().get() != connection.data_path(); });
+  }
+  return static_cast<std::size_t>(count);
 }
 
 Result<void> RemoteAccess::check_ticket(std::span<const std::uint8_t> wish) {
@@ -211,7 +211,7 @@ Result<void> RemoteAccess::check_ticket(std::span<const std::uint8_t> wish) {
   if (data_.is_full(true)) {
     return fail(ErrorCode::busy, fmt::format("the server has {} data paths by libfabric, as many as it may; close "
                                              "readers, or set FOREBAY_TRANSPORT=tcp",
-                                             fabric_paths_max));
+                                             options_.limits.fabric_paths));
   }
   return {};
 }

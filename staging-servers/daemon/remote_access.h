@@ -17,9 +17,24 @@
 
 namespace forebay::server {
 
+/// What clients on other nodes may take. Tests make them smaller.
+struct RemoteLimits {
+  std::size_t clients = 1024;           ///< connections for control
+  std::size_t strangers = 64;           ///< of them, those that have not proved yet who they are
+  std::size_t token_connections = 512;  ///< with one token: half of all, so that one client keeps no other out
+  std::size_t data_paths = 512;
+  std::size_t token_data_paths = 256;  ///< likewise
+  std::size_t fabric_paths = 128;      ///< of the data paths
+  std::size_t tickets = 512;           ///< for data paths, that nobody has used yet
+  std::int64_t greeting_ms = 10'000;   ///< until the proof
+  std::int64_t ticket_ms = 10'000;     ///< until a ticket is used
+  std::int64_t silence_ms = fabric::path_silence_ms_max;
+};
+
 struct RemoteOptions {
   std::string fabric_provider;  ///< of libfabric, for clients that ask for it; empty: none is offered
   bool encrypts_control = true;
+  RemoteLimits limits;
 };
 
 class RemoteAccess final : public RemoteDoor {
@@ -39,6 +54,7 @@ class RemoteAccess final : public RemoteDoor {
   Result<std::string> create_token(const Peer& peer, const wire::TokenCreateT& wish);
 
   // RemoteDoor
+  std::int64_t greeting_ms() const override { return options_.limits.greeting_ms; }
   fabric::ControlEncryption encryption() const override {
     return options_.encrypts_control ? fabric::ControlEncryption::on : fabric::ControlEncryption::off;
   }
@@ -53,12 +69,15 @@ class RemoteAccess final : public RemoteDoor {
   struct Offer {
     Connection* connection = nullptr;
     std::weak_ptr<const bool> alive;
+    std::uint64_t token = 0;
     bool writes = false;
     std::int64_t until_ns = 0;
   };
   /// The key in ROOT/token-key, drawn when it is first needed.
   Result<const fabric::TokenKey*> key();
   Result<void> check_reservation(const RemotePeer& peer) const;
+  /// Data paths with this token, and tickets for some, of all connections but this one.
+  std::size_t paths_of_others(const Connection& connection);
 
   Device& device_;
   const std::string root_;

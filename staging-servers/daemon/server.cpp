@@ -22,8 +22,6 @@ namespace forebay::server {
 namespace {
 
 constexpr std::int64_t accept_pause_ms = 200;
-constexpr std::size_t remote_clients_max = 1024;
-constexpr std::size_t remote_strangers_max = 64;  // clients that have not proved yet who they are
 
 /// Why a server does not start, and what its operator can do about what the system said.
 tl::unexpected<Error> refusal(Error error) {
@@ -104,7 +102,7 @@ void Server::accept_remote_clients() {
       ++clients;
       if (!connection->greeted()) ++strangers;
     }
-    if (clients >= remote_clients_max || strangers >= remote_strangers_max) {
+    if (clients >= options_.remote_limits.clients || strangers >= options_.remote_limits.strangers) {
       log::warning("a client of another node is turned away: {} are connected, {} of them unproved", clients,
                    strangers);
       continue;

@@ -32,7 +32,8 @@ struct ServerOptions {
   std::string listen;            ///< "HOST:PORT" for clients on other nodes; empty: there are none
   std::string fabric;            ///< libfabric's provider for their data; empty: TCP alone
   bool encrypts_control = true;  ///< messages of such clients; the bytes of large steps never are
-  std::string files_image;       ///< "xfs": files/ is an image of its own, as large as granted; empty: a folder
+  RemoteLimits remote_limits;
+  std::string files_image;  ///< "xfs": files/ is an image of its own, as large as granted; empty: a folder
   std::optional<std::uint64_t> capacity_bytes;  ///< of the pool; unset: 80 % of what is free at the first start
   std::int64_t flush_interval_ms =
       500;  ///< how long a committed step may wait to be made durable; < 0: only on request

@@ -166,7 +166,8 @@ Result<void> Server::recover() {
   services_.emplace(StreamServices{*loop_, device_, *store_, *sync_worker_, *readers_, identity_.storage_incarnation,
                                    options_.flush_interval_ms, options_.restart_grace_ms});
   reservations_.emplace(*this, *errand_worker_);
-  remote_.emplace(device_, options_.root, RemoteOptions{options_.fabric, options_.encrypts_control}, *loop_,
+  remote_.emplace(device_, options_.root,
+                  RemoteOptions{options_.fabric, options_.encrypts_control, options_.remote_limits}, *loop_,
                   *reservations_);
   ASSIGN_OR_RETURN(auto records, store_->load(start_problems_, unread_));
   for (reservation::ReservationT& record : records) {

@@ -16,8 +16,7 @@ namespace {
 constexpr std::size_t greeting_bytes_max = 4096;
 // A writer that returns names the space that it holds, a reader its pins.
 constexpr std::size_t proved_bytes_max = std::size_t{4} << 20;
-constexpr std::int64_t greeting_seconds_max = 10;
-constexpr std::int64_t second_ns = 1'000'000'000;
+constexpr std::int64_t million = 1'000'000;
 
 }  // namespace
 
@@ -33,7 +32,8 @@ Result<std::unique_ptr<Connection>> Connection::accept_remote(EventLoop& loop, C
   connection->socket_.set_body_bytes_max(greeting_bytes_max);
   connection->greeting_ = std::make_unique<RemoteGreeting>(*host.remote_door(), connection->peer_.remote->address);
   RETURN_IF_ERROR(connection->watch());
-  connection->close_at(monotonic_ns() + greeting_seconds_max * second_ns, "it did not prove who it is in time");
+  connection->close_at(monotonic_ns() + host.remote_door()->greeting_ms() * million,
+                       "it did not prove who it is in time");
   return connection;
 }
 
@@ -51,6 +51,8 @@ void Connection::end_remote() {
   // Before its pins go: what is sent from now on does not arrive.
   if (data_path_) data_path_->close();
   data_path_.reset();
+  // Others may have the segments once nobody can write to them any more.
+  if (window_) window_->close();
   window_.reset();
 }
 

@@ -21,13 +21,16 @@ class RemoteDoor {
  public:
   virtual ~RemoteDoor() = default;
   virtual fabric::ControlEncryption encryption() const = 0;
+  /// How long a client has until it must have proved who it is.
+  virtual std::int64_t greeting_ms() const = 0;
   /// Nothing for claims that this server did not make.
   virtual std::optional<fabric::Secret> secret_of(const fabric::TokenClaims& claims,
                                                   std::span<const std::byte> encoded) = 0;
   /// permission_denied if the token's reservation is gone, or no longer takes it; busy if as many connections with this
   /// token are here as may. `alive` expires with the connection.
   virtual Result<void> admit(const RemotePeer& peer, const std::weak_ptr<const bool>& alive) = 0;
-  /// A ticket for one data path of this connection.
+  /// A ticket for one data path of this connection; an earlier one that was not used is void. busy if there are too
+  /// many.
   virtual Result<std::vector<std::uint8_t>> offer_data(Connection& connection, bool writes) = 0;
   /// Gives the socket to the data path that the ticket is for. permission_denied for a ticket that is not valid.
   virtual Result<void> check_ticket(std::span<const std::uint8_t> ticket) = 0;

@@ -29,16 +29,21 @@ Result<void> OpenStep::add(WriterRank& rank, std::uint32_t request, const wire::
   if (!carried.empty() && !remote)
     return forebay::fail(ErrorCode::protocol, "a rank of this node writes its bytes itself");
   ASSIGN_OR_RETURN(journal::PartT checked, rank.granted.take(space_.map(), space_.segments().layout(), number, part));
-  if (auto written = write_carried(space_.segments(), carried); !written) {
+  // First nobody else may write there: not even what an interrupted step of the rank's has left on its way.
+  const bool is_its_own = follow_grants(rank);
+  const auto written = is_its_own ? write_carried(space_.segments(), carried) : Result<void>();
+  if (!is_its_own || !written) {
     rank.granted.add(checked.extents);
-    return written;
+    follow_grants(rank);
+    if (!written) return written;
+    return forebay::fail(ErrorCode::protocol, "the part is still being written");
   }
   checked.storage_incarnation = stream_.storage_incarnation();
   fail_point("server.part.received");
   rank.part = PendingPart{request, part.next_bytes, {}, std::move(checked), wall_clock_ns()};
-  if (!follow_grants(rank) || (remote && part.holder != 0)) {
+  if (remote && part.holder != 0) {
     take_back(rank);
-    return forebay::fail(ErrorCode::protocol, "the part is still being written, or names a holder on another node");
+    return forebay::fail(ErrorCode::protocol, "the part names a holder on another node");
   }
   if (part.holder == 0) return {};
   if (auto pinned = pin(rank, part.holder); !pinned) {

@@ -75,6 +75,11 @@ class Programs:
             "producer", "slow_writer.py", "run1/flow", str(steps), token=token, FOREBAY_SERVER=self._nodes.server
         )
 
+    def interrupted_writer(self, token: Path, fail_point: str) -> RemoteProgram:
+        """Python, which goes on after an interruption."""
+        named = {"FOREBAY_SERVER": self._nodes.server, "FOREBAY_FAIL_POINT": fail_point}
+        return self._start("producer", "interrupted_writer.py", "run1/flow", token=token, **named)
+
     def small(self, what: str, steps: int, token: Path, fail_point: str = "") -> RemoteProgram:
         """A writer or reader of steps that fit into a message."""
         kind = {"write": "producer", "read": "consumer"}[what]

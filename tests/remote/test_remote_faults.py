@@ -7,11 +7,14 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import forebay
-from tests.remote.blocks import temperature
+from tests.remote.blocks import small, temperature
 from tests.remote.programs import Programs, both_transports, finish
+from tests.support.load import until
+from tests.support.processes import is_stopped
 from tests.support.staging_server import StagingServer
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("nodes-faults")]
@@ -112,3 +115,31 @@ def test_server_is_killed_while_it_sends(
         server.start()
         assert finish(reader).split() == [*map(str, range(STEPS)), "end"]
     check_clean(server)
+
+
+# crash-matrix: write a step from another node | the writer, interrupted while it sends blocks | the committed steps; the interrupted one is given up, and the same writer goes on
+@both_transports
+def test_interrupted_writer_goes_on(programs: Programs, token: TokenMaker, server: StagingServer) -> None:
+    # Early in the second step: sockets do not hold what is left of it.
+    with programs.interrupted_writer(token("write"), "client.data.before_write:12=stop") as writer:
+        assert writer.line() == "0"
+        writer.tell()
+        until(lambda: is_stopped(writer.pid), "the writer stands still in the middle of its block")
+        # So that it has to wait.
+        server.send(signal.SIGSTOP)
+        writer.send(signal.SIGINT)
+        writer.send(signal.SIGCONT)
+        assert writer.line() == "interrupted"
+        server.send(signal.SIGCONT)
+        writer.tell()
+        said = writer.line()
+        assert "abort_step" in said
+        assert "interrupted" in said
+        assert finish(writer).split() == ["1", "2"]
+    with forebay.open("run1/flow", instance=server.root, verify="read") as stream:
+        assert [step.number for step in stream.steps()] == [0, 1, 2]
+        np.testing.assert_array_equal(stream[0]["T"][...], temperature(0))
+        np.testing.assert_array_equal(stream[1]["few"][...], small(1))
+        np.testing.assert_array_equal(stream[2]["T"][...], temperature(2))
+    with forebay.Admin(server.root) as admin:
+        assert not [finding for finding in admin.audit(read_data=True) if finding.severity == "problem"]

@@ -17,7 +17,8 @@ tl::unexpected<Error> not_here() {
 
 void RemoteSpace::use(std::shared_ptr<Connection> connection) {
   // What was on its way through the old one may not have arrived, and nobody has it any more.
-  if (std::exchange(unfinished_, false)) {
+  stale_ = false;
+  if (std::exchange(unfinished_, false) && !lost_) {
     lost_ = {ErrorCode::io_error,
              "the server's node went away while blocks of this step were on their way; abort_step, then write the step "
              "again",
@@ -29,7 +30,7 @@ void RemoteSpace::use(std::shared_ptr<Connection> connection) {
 Result<void> RemoteSpace::write(std::uint32_t segment, std::uint16_t member, std::uint64_t offset,
                                 std::span<const std::byte> bytes) {
   if (lost_) return fail(*lost_);
-  if (!unfinished_ && kept_bytes_.size() + bytes.size() <= protocol::carried_bytes_max) {
+  if (!unfinished_ && !stale_ && kept_bytes_.size() + bytes.size() <= protocol::carried_bytes_max) {
     const auto* begin = reinterpret_cast<const std::uint8_t*>(bytes.data());
     kept_bytes_.insert(kept_bytes_.end(), begin, begin + bytes.size());
     kept_places_.emplace_back(segment, member, 0, offset, bytes.size());
@@ -63,9 +64,13 @@ Result<void> RemoteSpace::finish(wire::PartT& part) {
   part.bytes = kept_bytes_;
   if (!unfinished_) return {};
   auto finished = connection_->finish_stores();
+  if (!finished) {
+    lost_ = finished.error();
+    return finished;
+  }
   unfinished_ = false;
-  if (!finished) lost_ = finished.error();
-  return finished;
+  stale_ = false;
+  return {};
 }
 
 Result<void> RemoteSpaceFile::read_at(std::uint64_t, std::span<std::byte>) const {

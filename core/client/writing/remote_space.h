@@ -21,6 +21,7 @@ class RemoteSpace {
   /// What an earlier step lost counts no more.
   void begin_step() noexcept {
     lost_.reset();
+    stale_ = stale_ || unfinished_;
     unfinished_ = false;
     kept_places_.clear();
     kept_bytes_.clear();
@@ -38,7 +39,9 @@ class RemoteSpace {
   std::shared_ptr<Connection> connection_;
   std::vector<wire::Extent> kept_places_;  // of bytes of the open step that were not sent
   std::vector<std::uint8_t> kept_bytes_;   // theirs, one behind another; at most protocol::carried_bytes_max
-  bool unfinished_ = false;
+  bool unfinished_ = false;                // bytes of the open step are on their way
+  // Bytes of a step that was given up may be: what follows goes behind them, and no part overtakes them.
+  bool stale_ = false;
   std::optional<Error> lost_;  // bytes of the open step
 };
 

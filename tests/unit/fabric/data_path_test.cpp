@@ -28,7 +28,56 @@ class FailingFile final : public File {
   const std::uint64_t first_bad_;
 };
 
+/// A file whose first write waits until it is let go.
+class SlowFile final : public File {
+ public:
+  explicit SlowFile(std::shared_ptr<File> file) : file_(std::move(file)) {}
+  Result<void> read_at(std::uint64_t offset, std::span<std::byte> bytes) const override {
+    return file_->read_at(offset, bytes);
+  }
+  Result<void> write_at(std::uint64_t offset, std::span<const std::byte> bytes) override {
+    {
+      std::unique_lock lock(mutex_);
+      ++begun_;
+      changed_.notify_all();
+      changed_.wait(lock, [this] { return let_go_; });
+    }
+    return file_->write_at(offset, bytes);
+  }
+  Result<void> allocate(std::uint64_t) override { return {}; }
+  Result<void> free_space(std::uint64_t, std::uint64_t) override { return {}; }
+  Result<void> sync() override { return {}; }
+  Result<std::uint64_t> size() const override { return file_->size(); }
+  int descriptor() const noexcept override { return -1; }
+
+  /// Waits until a write has begun.
+  void wait_for_write() {
+    std::unique_lock lock(mutex_);
+    EXPECT_TRUE(changed_.wait_for(lock, std::chrono::seconds(60), [this] { return begun_ > 0; }));
+  }
+  /// How many writes had begun by then.
+  int let_go() {
+    const std::lock_guard lock(mutex_);
+    let_go_ = true;
+    changed_.notify_all();
+    return begun_;
+  }
+
+ private:
+  const std::shared_ptr<File> file_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int begun_ = 0;
+  bool let_go_ = false;
+};
+
 using DataPathTest = PathTest;
+
+/// Paths that wait for nothing long.
+class HastyPathTest : public PathTest {
+ protected:
+  HastyPathTest() : PathTest(300) {}
+};
 
 TEST_P(DataPathTest, bytes_of_requests_arrive_in_order) {
   Random random(test_seed());
@@ -147,13 +196,12 @@ TEST_P(DataPathTest, a_write_elsewhere_ends_the_path) {
   EXPECT_FALSE(path.client->finish_writes(wait_on));
   EXPECT_TRUE(path.client->is_broken());
   EXPECT_EQ(ends_.wait_for(1).code, ErrorCode::protocol);
-  EXPECT_FALSE(window->has_segment(3));  // closed: nobody can write any more
   std::vector<std::byte> after(file_bytes);
   ASSERT_TRUE(file_->read_at(0, after));
   EXPECT_TRUE(std::equal(after.begin() + 4 * mib, after.end(), content_.begin() + 4 * mib));
 }
 
-TEST_P(DataPathTest, a_client_that_goes_ends_its_path_and_the_window) {
+TEST_P(DataPathTest, a_client_that_goes_ends_its_path_and_may_open_another) {
   auto window = open_window();
   Path path = connect(window);
   ASSERT_TRUE(path.client);
@@ -161,7 +209,103 @@ TEST_P(DataPathTest, a_client_that_goes_ends_its_path_and_the_window) {
   ASSERT_TRUE(path.client->write(3, 0, bytes, wait_on));
   path.client.reset();
   EXPECT_EQ(ends_.wait_for(1).code, ErrorCode::disconnected);
+  Path next = connect(window);
+  ASSERT_TRUE(next.client);
+  EXPECT_TRUE(next.client->write(3, mib, bytes, wait_on));
+  EXPECT_TRUE(next.client->finish_writes(wait_on));
+}
+
+TEST_P(DataPathTest, an_earlier_path_writes_no_more) {
+  auto window = open_window();
+  Path earlier = connect(window);
+  Path later = connect(window);
+  ASSERT_TRUE(earlier.client && later.client);
+  const std::vector<std::byte> old(2 * mib, std::byte{1});
+  const std::vector<std::byte> bytes(mib, std::byte{2});
+  (void)earlier.client->write(3, 0, old, wait_on);
+  EXPECT_FALSE(earlier.client->finish_writes(wait_on));
+  EXPECT_EQ(ends_.wait_for(1).code, ErrorCode::disconnected);
+  EXPECT_TRUE(later.client->write(3, 0, bytes, wait_on));
+  EXPECT_TRUE(later.client->finish_writes(wait_on));
+  std::vector<std::byte> after(file_bytes);
+  ASSERT_TRUE(file_->read_at(0, after));
+  EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), after.begin()));
+  EXPECT_TRUE(std::equal(after.begin() + mib, after.end(), content_.begin() + mib));
+}
+
+TEST_P(DataPathTest, what_an_earlier_path_is_writing_does_not_overtake) {
+  const auto slow = std::make_shared<SlowFile>(file_);
+  auto window = std::make_shared<fabric::WriteWindow>();
+  window->add_segment(3, slow);
+  const fabric::WriteWindow::Range whole{3, 0, file_bytes};
+  ASSERT_TRUE(window->allow_only({&whole, 1}));
+  Path earlier = connect(window);
+  ASSERT_TRUE(earlier.client);
+  const std::vector<std::byte> old(4096, std::byte{1});
+  const std::vector<std::byte> bytes(4096, std::byte{2});
+  ASSERT_TRUE(earlier.client->write(3, 0, old, wait_on));
+  slow->wait_for_write();
+  // What is being written to nobody else may have.
+  EXPECT_FALSE(window->allow_only({}));
+  ASSERT_TRUE(window->allow_only({&whole, 1}));
+  Path later = connect(window);
+  ASSERT_TRUE(later.client);
+  ASSERT_TRUE(later.client->write(3, 0, bytes, wait_on));
+  EXPECT_EQ(slow->let_go(), 1);
+  EXPECT_TRUE(later.client->finish_writes(wait_on));
+  std::vector<std::byte> after(bytes.size());
+  ASSERT_TRUE(file_->read_at(0, after));
+  EXPECT_TRUE(after == bytes);
+}
+
+TEST_P(DataPathTest, a_window_is_closed_with_the_end_of_the_write_under_way) {
+  const auto slow = std::make_shared<SlowFile>(file_);
+  std::weak_ptr<File> held = slow;
+  auto window = std::make_shared<fabric::WriteWindow>();
+  window->add_segment(3, slow);
+  const fabric::WriteWindow::Range whole{3, 0, file_bytes};
+  ASSERT_TRUE(window->allow_only({&whole, 1}));
+  Path path = connect(window);
+  ASSERT_TRUE(path.client);
+  const std::vector<std::byte> bytes(4096, std::byte{1});
+  ASSERT_TRUE(path.client->write(3, 0, bytes, wait_on));
+  slow->wait_for_write();
+  window->close();
+  EXPECT_TRUE(window->has_segment(3));
+  slow->let_go();
+  (void)path.client->write(3, 4096, bytes, wait_on);
+  EXPECT_FALSE(path.client->finish_writes(wait_on));
+  EXPECT_EQ(ends_.wait_for(1).code, ErrorCode::disconnected);
   EXPECT_FALSE(window->has_segment(3));
+}
+
+TEST_P(HastyPathTest, a_client_that_takes_nothing_loses_its_path) {
+  Path path = connect();
+  ASSERT_TRUE(path.client);
+  const std::vector<std::pair<std::uint64_t, std::uint64_t>> places(8, {0, file_bytes});
+  ASSERT_TRUE(path.server->send(transfer(1, places)));
+  EXPECT_EQ(ends_.wait_for(1).code, ErrorCode::disconnected);
+}
+
+TEST_P(HastyPathTest, a_server_that_sends_nothing_is_given_up) {
+  Path path = connect();
+  ASSERT_TRUE(path.client);
+  std::vector<std::byte> out(2 * mib);
+  const auto silent = path.client->receive(1, out, wait_on);
+  ASSERT_FALSE(silent);
+  EXPECT_EQ(silent.error().code, ErrorCode::timeout) << silent.error().message();
+  EXPECT_TRUE(path.client->is_broken());
+}
+
+TEST_P(HastyPathTest, a_path_without_requests_stays) {
+  Path path = connect();
+  ASSERT_TRUE(path.client);
+  Path silent = connect();
+  ASSERT_TRUE(silent.client);
+  std::vector<std::byte> out(2 * mib);
+  EXPECT_FALSE(silent.client->receive(1, out, wait_on));  // as long as a path may be silent
+  ASSERT_TRUE(path.server->send(transfer(1, {{0, out.size()}})));
+  EXPECT_TRUE(path.client->receive(1, out, wait_on));
 }
 
 TEST_P(DataPathTest, a_path_that_the_server_closes_is_lost) {
@@ -242,6 +386,8 @@ TEST_P(DataPathTest, paths_are_bounded_and_those_that_ended_do_not_count) {
   EXPECT_FALSE(data_.is_full(by_fabric()));
 }
 
+INSTANTIATE_TEST_SUITE_P(networks, HastyPathTest, ::testing::Values("tcp", "libfabric", "bad_tcp", "bad_fabric"),
+                         [](const auto& network) { return network.param; });
 INSTANTIATE_TEST_SUITE_P(networks, DataPathTest, ::testing::Values("tcp", "libfabric", "bad_tcp", "bad_fabric"),
                          [](const auto& network) { return network.param; });
 

@@ -72,7 +72,7 @@ class FabricPathTest : public PathTest {
     EXPECT_TRUE(server);
     Raw raw;
     raw.server = std::move(*server);
-    raw.frames = std::make_unique<fabric::FrameSocket>(std::move(sockets.client));
+    raw.frames = std::make_unique<fabric::FrameSocket>(std::move(sockets.client), fabric::path_silence_ms_max);
     FrameHeader reads;
     reads.kind = FrameKind::ready;
     EXPECT_TRUE(raw.frames->send(reads, {}, wait_on));

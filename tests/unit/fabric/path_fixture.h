@@ -82,6 +82,8 @@ class PathTest : public ::testing::TestWithParam<std::string> {
  protected:
   static constexpr std::uint64_t file_bytes = 8 * mib;
 
+  explicit PathTest(std::int64_t silence_ms = fabric::path_silence_ms_max) : silence_ms_(silence_ms) {}
+
   struct Path {
     std::shared_ptr<FakeWire> wire = nullptr;  // of the fake network; outlives the client
     std::unique_ptr<fabric::ClientPath> client = nullptr;
@@ -125,10 +127,10 @@ class PathTest : public ::testing::TestWithParam<std::string> {
     EXPECT_TRUE(server);
     path.server = std::move(*server);
     if (!by_fabric()) {
-      path.client = std::make_unique<fabric::TcpClientPath>(std::move(sockets.client));
+      path.client = std::make_unique<fabric::TcpClientPath>(std::move(sockets.client), silence_ms_);
       return path;
     }
-    auto client = fabric::FabricClientPath::open(std::move(sockets.client), endpoints(), wait_on);
+    auto client = fabric::FabricClientPath::open(std::move(sockets.client), endpoints(), wait_on, silence_ms_);
     EXPECT_TRUE(client) << client.error().message();
     if (client) path.client = std::move(*client);
     return path;
@@ -155,7 +157,8 @@ class PathTest : public ::testing::TestWithParam<std::string> {
   std::vector<std::byte> content_;
   std::shared_ptr<File> file_;
   Ends ends_;
-  fabric::DataServer data_{16, 16};  // ends before what its threads use
+  const std::int64_t silence_ms_;
+  fabric::DataServer data_{16, 16, silence_ms_};  // ends before what its threads use
 };
 
 }  // namespace forebay::testing

@@ -1,132 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // What clients on other nodes may do before and after their proof, as a client that keeps to no rule tries it.
-#include <arpa/inet.h>
-#include <sys/resource.h>
-#include <sys/socket.h>
-
 #include <algorithm>
 
-#include "base/clock.h"
-#include "fabric/handshake.h"
-#include "fabric/tcp_client_path.h"
 #include "protocol/carried_bytes.h"
 #include "tests/support/message_types.h"
-#include "tests/unit/server/server_fixture.h"
+#include "tests/unit/server/daemon/remote_fixture.h"
 
 namespace forebay::testing {
 namespace {
-
-using protocol::Message;
-using protocol::MessageType;
-
-constexpr std::int64_t deadline_ms = 30'000;
-
-/// A port that nobody listens at just now.
-std::string free_port() {
-  const Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof address;
-  EXPECT_EQ(::bind(socket.get(), reinterpret_cast<sockaddr*>(&address), length), 0);
-  EXPECT_EQ(::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &length), 0);
-  return std::to_string(ntohs(address.sin_port));
-}
-
-Result<void> wait_on() {
-  return {};
-}
-
-/// What a client says first, with what it needs to go on.
-struct Hello {
-  fabric::Token token;
-  fabric::Nonce nonce = fabric::draw_nonce();
-
-  wire::RemoteHelloT message() const {
-    wire::RemoteHelloT hello;
-    hello.version = protocol::protocol_version;
-    const auto* begin = reinterpret_cast<const std::uint8_t*>(token.claims.data());
-    hello.claims.assign(begin, begin + token.claims.size());
-    hello.nonce.assign(nonce.begin(), nonce.end());
-    return hello;
-  }
-  fabric::Agreement agreement(const Message& challenge) const {
-    const auto body = RawClient::unpack<wire::RemoteChallenge>(challenge);
-    return agreement(*body, body->encrypted ? fabric::ControlEncryption::on : fabric::ControlEncryption::off);
-  }
-  fabric::Agreement agreement(const wire::RemoteChallengeT& challenge, fabric::ControlEncryption encryption) const {
-    fabric::Nonce servers{};
-    EXPECT_EQ(challenge.nonce.size(), servers.size());
-    std::ranges::copy(challenge.nonce, servers.begin());
-    return {token.secret, token.claims, nonce, servers, encryption};
-  }
-};
-
-wire::RemoteProofT proof_of(const fabric::Agreement& agreement) {
-  wire::RemoteProofT proof;
-  const fabric::Proof own = agreement.client_proof();
-  proof.proof.assign(own.begin(), own.end());
-  return proof;
-}
-
-class RemoteTest : public ServerTest {
- protected:
-  void SetUp() override {
-    port_ = free_port();
-    options_.listen = "127.0.0.1:" + port_;
-    ServerTest::SetUp();
-  }
-
-  RawClient stranger() {
-    auto socket = fabric::connect_tcp("127.0.0.1", port_, Deadline::after_ms(deadline_ms), wait_on);
-    EXPECT_TRUE(socket);
-    return RawClient(std::move(*socket));
-  }
-
-  fabric::Token token(std::uint32_t rights, std::uint64_t lifetime_s = 3600) {
-    wire::TokenCreateT wish;
-    wish.reservation = "res";
-    wish.rights = rights;
-    wish.lifetime_s = lifetime_s;
-    const auto answer = RawClient::unpack<wire::TokenAnswer>(connect().call(MessageType::token_create, wish));
-    auto parsed = fabric::parse_token(answer->token, "the test");
-    EXPECT_TRUE(parsed);
-    return *parsed;
-  }
-
-  /// A client that has proved that it has a token of these rights.
-  RawClient admitted(std::uint32_t rights) {
-    RawClient client = stranger();
-    const Hello hello{token(rights)};
-    const auto agreement = hello.agreement(client.call(MessageType::remote_hello, hello.message()));
-    const auto request = client.send(MessageType::remote_proof, proof_of(agreement));
-    client.socket().encrypt(agreement.client_cipher());
-    EXPECT_EQ(client.answer(request).type, MessageType::welcome);
-    return client;
-  }
-
-  std::vector<std::uint8_t> ticket(RawClient& client, bool writes) {
-    wire::DataOpenT wish;
-    wish.writes = writes;
-    const auto opened = RawClient::unpack<wire::DataOpened>(client.call(MessageType::data_open, wish));
-    return opened->ticket;
-  }
-
-  fabric::TcpClientPath data_path(RawClient& client, bool writes) {
-    RawClient greeting = stranger();
-    EXPECT_EQ(greeting.call(MessageType::data_hello, data_hello(ticket(client, writes))).type, MessageType::done);
-    return fabric::TcpClientPath(greeting.socket().release());
-  }
-
-  static wire::DataHelloT data_hello(std::vector<std::uint8_t> ticket) {
-    wire::DataHelloT hello;
-    hello.version = protocol::protocol_version;
-    hello.ticket = std::move(ticket);
-    return hello;
-  }
-
-  std::string port_;
-};
 
 /// A server that was told not to encrypt.
 class PlainRemoteTest : public RemoteTest {
@@ -149,15 +30,6 @@ TEST_F(RemoteTest, nothing_but_a_proof_is_listened_to_first) {
   RawClient proving = stranger();
   EXPECT_EQ(RawClient::failure(proving.call(MessageType::remote_proof, wire::RemoteProofT())), ErrorCode::protocol);
   EXPECT_TRUE(proving.ended());
-  expect_alive();
-}
-
-TEST_F(RemoteTest, a_long_message_before_the_proof_ends_the_connection) {
-  RawClient client = stranger();
-  Hello hello{token(fabric::right_read)};
-  hello.token.claims.resize(8192);
-  client.send(MessageType::remote_hello, hello.message());
-  EXPECT_TRUE(client.ended());
   expect_alive();
 }
 
@@ -496,109 +368,6 @@ TEST_F(RemoteTest, a_probe_brings_bytes_to_whoever_has_a_token) {
   probe.bytes = 1;
   pathless.send(MessageType::probe_get, probe);
   EXPECT_TRUE(pathless.ended());
-  expect_alive();
-}
-
-TEST_F(RemoteTest, a_client_that_waits_for_no_answer_is_sent_away) {
-  RawClient client = admitted(fabric::right_write);
-  EXPECT_EQ(client.call(MessageType::writer_open, writer_open()).type, MessageType::writer_opened);
-  RawClient reader = connect();  // asks for nothing, and is behind from the first step on
-  EXPECT_EQ(reader.call(MessageType::reader_open, reader_open()).type, MessageType::reader_opened);
-  for (std::uint64_t step = 0; step < 3; ++step) {
-    wire::SpaceRequestT space;
-    space.step = step;
-    space.bytes = 4096;
-    const auto granted = RawClient::unpack<wire::SpaceGranted>(client.call(MessageType::space_request, space));
-    wire::PartT part;
-    part.step = step;
-    part.extents = granted->extents;
-    part.metadata.emplace_back(granted->extents.front().segment(), 0, 0, granted->extents.front().offset(), 64);
-    part.metadata_bytes = 64;
-    EXPECT_EQ(client.call(MessageType::part, part).type, MessageType::committed);
-  }
-  wire::StepBeginT begin;
-  begin.step = 3;
-  begin.lag_limit = 1;
-  begin.timeout_ms = 3'600'000;
-  constexpr int requests_max = 256;
-  for (int i = 0; i < requests_max; ++i) client.send(MessageType::step_begin, begin);
-  EXPECT_EQ(RawClient::failure(client.call(MessageType::step_begin, begin)), ErrorCode::busy);
-  EXPECT_TRUE(client.ended());
-  expect_alive();
-}
-
-TEST_F(RemoteTest, connections_with_one_token_are_bounded) {
-  constexpr std::size_t connections_max = 512;
-  rlimit files{};
-  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &files), 0);
-  files.rlim_cur = files.rlim_max;
-  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &files), 0);
-  const Hello hello{token(fabric::right_read)};
-  const auto proved = [&](RawClient& client) {
-    const auto agreement = hello.agreement(client.call(MessageType::remote_hello, hello.message()));
-    const auto request = client.send(MessageType::remote_proof, proof_of(agreement));
-    client.socket().encrypt(agreement.client_cipher());
-    return client.answer(request);
-  };
-  std::vector<RawClient> clients;
-  for (std::size_t i = 0; i < connections_max; ++i) {
-    clients.push_back(stranger());
-    ASSERT_EQ(proved(clients.back()).type, MessageType::welcome) << i;
-  }
-  RawClient refused = stranger();
-  EXPECT_EQ(RawClient::failure(proved(refused)), ErrorCode::busy);
-  EXPECT_TRUE(refused.ended());
-  // Another client is let in, and so is this one when others have left.
-  EXPECT_EQ(admitted(fabric::right_read).call(MessageType::heartbeat, wire::HeartbeatT()).type, MessageType::done);
-  clients.pop_back();
-  const Deadline deadline = Deadline::after_ms(60'000);
-  bool let_in = false;
-  while (!let_in && !deadline.passed()) {  // the server notices soon
-    RawClient again = stranger();
-    let_in = proved(again).type == MessageType::welcome;
-  }
-  EXPECT_TRUE(let_in);
-}
-
-TEST_F(RemoteTest, a_long_message_after_the_proof_ends_the_connection) {
-  RawClient client = admitted(fabric::right_write);
-  wire::PartT part;
-  part.bytes.assign(5 * mib, 1);
-  client.send(MessageType::part, part);
-  EXPECT_TRUE(client.ended());
-  expect_alive();
-}
-
-TEST_F(RemoteTest, who_asks_for_paths_again_and_again_keeps_no_other_out) {
-  constexpr int wishes = 600;  // more than the server has paths
-  RawClient client = admitted(fabric::right_read);
-  const auto first = ticket(client, false);
-  auto last = first;
-  for (int i = 0; i < wishes; ++i) last = ticket(client, false);
-  RawClient other = admitted(fabric::right_read);
-  EXPECT_FALSE(ticket(other, false).empty());
-  RawClient late = stranger();
-  EXPECT_EQ(RawClient::failure(late.call(MessageType::data_hello, data_hello(first))), ErrorCode::permission_denied);
-  RawClient greeting = stranger();
-  EXPECT_EQ(greeting.call(MessageType::data_hello, data_hello(last)).type, MessageType::done);
-}
-
-TEST_F(RemoteTest, a_ticket_is_good_once) {
-  RawClient client = admitted(fabric::right_read);
-  const auto drawn = ticket(client, false);
-  RawClient first = stranger();
-  EXPECT_EQ(first.call(MessageType::data_hello, data_hello(drawn)).type, MessageType::done);
-  RawClient second = stranger();
-  EXPECT_EQ(RawClient::failure(second.call(MessageType::data_hello, data_hello(drawn))), ErrorCode::permission_denied);
-  RawClient guess = stranger();
-  const std::vector<std::uint8_t> other(32, 1);
-  EXPECT_EQ(RawClient::failure(guess.call(MessageType::data_hello, data_hello(other))), ErrorCode::permission_denied);
-}
-
-TEST_F(RemoteTest, strangers_are_few_and_keep_nobody_out_of_the_local_socket) {
-  std::vector<RawClient> strangers;
-  for (int count = 0; count < 80; ++count) strangers.push_back(stranger());
-  EXPECT_TRUE(strangers.back().ended());
   expect_alive();
 }
 
