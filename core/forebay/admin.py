@@ -286,6 +286,16 @@ class Admin(Closing):
             raise InvalidArgumentError("a token has the right to read, to write, or both")
         return self._core.create_token(reservation, "read" in wanted, "write" in wanted, round(lifetime))
 
+    def revoke_token(self, token: str) -> None:
+        """Makes a token void before its time: connections with it end. Whoever has the token may. Idempotent.
+
+        Raises
+        ------
+        InvalidArgumentError, PermissionDeniedError
+            It is no token, or this server has not made it, or not with its present key.
+        """
+        self._core.revoke_token(token)
+
     def audit(self, read_data: bool = False) -> list[Finding]:
         """Cross-checks journals, space maps, descriptors and what lies on disk; ``read_data``: and every checksum."""
         return [Finding.from_native(finding) for finding in self._core.audit(read_data)]

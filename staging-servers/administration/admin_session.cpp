@@ -92,6 +92,8 @@ Result<void> AdminSession::answer(const protocol::Message& message) {
       return on<wire::WriterRefused>(message, &AdminSession::report_refused_writer);
     case MessageType::token_create:
       return on<wire::TokenCreate>(message, &AdminSession::create_token);
+    case MessageType::token_revoke:
+      return on<wire::TokenRevoke>(message, &AdminSession::revoke_token);
     case MessageType::audit_query:
       return on<wire::AuditQuery>(message, &AdminSession::audit);
     default:
@@ -235,6 +237,12 @@ Result<void> AdminSession::create_token(const protocol::Message& message, const 
   wire::TokenAnswerT answer;
   answer.token = std::move(token);
   connection_.answer(protocol::MessageType::token_answer, message.request, answer);
+  return {};
+}
+
+Result<void> AdminSession::revoke_token(const protocol::Message& message, const wire::TokenRevokeT& wish) {
+  RETURN_IF_ERROR(server_.revoke_token(wish.token));
+  connection_.answer_done(message.request);
   return {};
 }
 

@@ -53,6 +53,7 @@ class AdminSession final : public Session {
   Result<void> drop_steps(const protocol::Message& message, const wire::StepsDropT& wish, Stream& stream);
   Result<void> report_refused_writer(const protocol::Message& message, const wire::WriterRefusedT& report);
   Result<void> create_token(const protocol::Message& message, const wire::TokenCreateT& wish);
+  Result<void> revoke_token(const protocol::Message& message, const wire::TokenRevokeT& wish);
   Result<void> audit(const protocol::Message& message, const wire::AuditQueryT& wish);
 
   Connection& connection_;

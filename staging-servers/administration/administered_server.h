@@ -32,6 +32,8 @@ class AdministeredServer {
   virtual const StreamServices& stream_services() = 0;
   /// A token for this peer, with which it may come from another node.
   virtual Result<std::string> create_token(const Peer& peer, const wire::TokenCreateT& wish) = 0;
+  /// Makes a token void, also for connections that are open; it stays so after a restart. Idempotent.
+  virtual Result<void> revoke_token(const std::string& token) = 0;
   /// For what takes long, but syncs, in order.
   virtual Worker& errand_worker() = 0;
   /// For creations and walks over files, which may take very long: several run side by side, in no order.

@@ -54,6 +54,7 @@ RemoteAccess::~RemoteAccess() {
 Result<void> RemoteAccess::listen(const std::string& place, const std::function<void()>& accept) {
   ASSIGN_OR_RETURN(const auto server, parse_server(place));
   RETURN_IF_ERROR(key());
+  RETURN_IF_ERROR(revoked());
   ASSIGN_OR_RETURN(listener_, fabric::listen_tcp(server.host, server.port));
   RETURN_IF_ERROR(loop_.watch(listener_.get(), EPOLLIN, [accept](std::uint32_t) { accept(); }));
   log::info("clients on other nodes may connect to {}", server.text());
@@ -128,6 +129,25 @@ Result<std::string> RemoteAccess::create_token(const Peer& peer, const wire::Tok
   return fabric::to_text(token);
 }
 
+Result<RevokedTokens*> RemoteAccess::revoked() {
+  if (!revoked_) {
+    ASSIGN_OR_RETURN(revoked_, RevokedTokens::load(device_, root_));
+  }
+  return &*revoked_;
+}
+
+Result<std::uint64_t> RemoteAccess::revoke_token(const std::string& text) {
+  ASSIGN_OR_RETURN(const auto token, fabric::parse_token(text, "the token to revoke"));
+  ASSIGN_OR_RETURN(const auto claims, fabric::decode_claims(token.claims));
+  const auto secret = secret_of(claims, token.claims);
+  if (!secret || !fabric::is_same(*secret, token.secret))
+    return fail(ErrorCode::permission_denied, "the token was not made by this server, or is void already");
+  ASSIGN_OR_RETURN(RevokedTokens* const list, revoked());
+  RETURN_IF_ERROR(list->add(claims.serial, claims.expires_ns, wall_clock_ns()));
+  log::info("token {:016x} revoked", claims.serial);
+  return claims.serial;
+}
+
 std::optional<fabric::Secret> RemoteAccess::secret_of(const fabric::TokenClaims& claims,
                                                       std::span<const std::byte> encoded) {
   const auto made_with = key();
@@ -143,6 +163,12 @@ Result<void> RemoteAccess::admit(const RemotePeer& peer, const std::weak_ptr<con
                 fmt::format("{} connections with this token are open, as many as may be; close some, or make another "
                             "token with `forebay token create`",
                             options_.limits.token_connections));
+  }
+  ASSIGN_OR_RETURN(const RevokedTokens* const list, revoked());
+  if (list->contains(peer.token)) {
+    return fail(ErrorCode::permission_denied,
+                "the token was revoked, as that of a Slurm job is when the job is over; make another with `forebay "
+                "token create`");
   }
   RETURN_IF_ERROR(check_reservation(peer));
   connections_[peer.token].push_back(alive);

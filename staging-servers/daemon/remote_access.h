@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/device.h"
+#include "daemon/revoked_tokens.h"
 #include "fabric/data_server.h"
 #include "loop/remote_door.h"
 #include "reservations/reservation_table.h"
@@ -53,6 +54,9 @@ class RemoteAccess final : public RemoteDoor {
   /// A token for a peer of this node, in text form. invalid_argument, or why the peer may not use the reservation.
   Result<std::string> create_token(const Peer& peer, const wire::TokenCreateT& wish);
 
+  /// See AdministeredServer. Its serial number. invalid_argument, permission_denied if it is no token of this server's.
+  Result<std::uint64_t> revoke_token(const std::string& text);
+
   // RemoteDoor
   std::int64_t greeting_ms() const override { return options_.limits.greeting_ms; }
   fabric::ControlEncryption encryption() const override {
@@ -75,6 +79,8 @@ class RemoteAccess final : public RemoteDoor {
   };
   /// The key in ROOT/token-key, drawn when it is first needed.
   Result<const fabric::TokenKey*> key();
+  /// The list in ROOT/revoked-tokens, read when it is first needed.
+  Result<RevokedTokens*> revoked();
   Result<void> check_reservation(const RemotePeer& peer) const;
   /// Data paths with this token, and tickets for some, of all connections but this one.
   std::size_t paths_of_others(const Connection& connection);
@@ -85,6 +91,7 @@ class RemoteAccess final : public RemoteDoor {
   EventLoop& loop_;
   ReservationTable& reservations_;
   std::optional<fabric::TokenKey> key_;
+  std::optional<RevokedTokens> revoked_;
   Descriptor listener_;
   std::map<std::vector<std::uint8_t>, Offer> offers_;                              ///< by ticket
   std::map<std::uint64_t, std::vector<std::weak_ptr<const bool>>> connections_;    ///< by token, while they last

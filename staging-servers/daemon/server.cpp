@@ -180,6 +180,15 @@ ServerInfo Server::info() const {
   return info;
 }
 
+Result<void> Server::revoke_token(const std::string& token) {
+  ASSIGN_OR_RETURN(const std::uint64_t serial, remote_->revoke_token(token));
+  for (auto& [number, connection] : connections_) {
+    if (connection->is_remote() && connection->greeted() && connection->peer().remote->token == serial)
+      connection->close("its token was revoked");
+  }
+  return {};
+}
+
 std::vector<std::string> Server::unprotected() const {
   if (options_.listen.empty() || options_.encrypts_control) return {};
   return {

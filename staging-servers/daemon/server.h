@@ -75,6 +75,7 @@ class Server final : public ConnectionHost,
   Result<std::string> create_token(const Peer& peer, const wire::TokenCreateT& wish) override {
     return remote_->create_token(peer, wish);
   }
+  Result<void> revoke_token(const std::string& token) override;
   void rights_changed(const std::string& reservation) override;
 
   // ReservationHost

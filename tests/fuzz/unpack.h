@@ -180,6 +180,8 @@ inline bool unpack_any(const Message& message) {
       return unpack<wire::TokenCreate>(message);
     case MessageType::token_answer:
       return unpack<wire::TokenAnswer>(message);
+    case MessageType::token_revoke:
+      return unpack<wire::TokenRevoke>(message);
     case MessageType::none:
       return false;
   }

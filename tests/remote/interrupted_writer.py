@@ -6,6 +6,8 @@ It writes step 0, is interrupted in step 1, says what the step can still be used
 
 import sys
 
+import numpy as np
+
 import forebay
 from forebay.errors import ForebayError
 from tests.remote.blocks import small, temperature
@@ -13,6 +15,8 @@ from tests.remote.blocks import small, temperature
 
 def main() -> None:
     """Says each step, and the interruption."""
+    # More than the sockets hold while the server stands still.
+    large = np.concatenate([temperature(number) for number in range(100, 108)])
     with forebay.open(sys.argv[1], "w", reconnect_timeout=60) as stream:
         with stream.step() as step:
             step["T"] = temperature(0)
@@ -21,12 +25,12 @@ def main() -> None:
         try:
             with stream.step() as step:
                 try:
-                    step["T"] = temperature(100)
+                    step["T"] = large
                 except KeyboardInterrupt:
                     print("interrupted")
                     sys.stdin.readline()
                     try:
-                        step["T"] = temperature(100)
+                        step["T"] = large
                     except ForebayError as error:
                         print(error)
                     raise

@@ -5,8 +5,11 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 import signal
 import struct
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -227,3 +230,16 @@ def test_server_that_was_told_not_to_encrypt(nodes: Nodes, programs: Programs, t
                 reader.tell()
             assert reader.line() == "end"
             finish(reader)
+
+
+def test_revoked_token_is_refused(programs: Programs, token: TokenMaker, server: StagingServer) -> None:
+    file = token("read")
+    others = token("read", "write")
+    command = [sys.executable, "-m", "forebay", "token", "revoke", str(file)]
+    subprocess.run(command, env=os.environ | server.environment, timeout=60, check=True)
+    with programs.python_reader(file) as reader:
+        status, _, errors = reader.finish()
+        assert status != 0
+        assert "revoked" in errors
+    with programs.writer(1, others) as writer:
+        finish(writer)

@@ -65,12 +65,20 @@ class Centre:
 
 @contextlib.contextmanager
 def slurm_centre(
-    folder: Path, python: Path, *, settings: str = "", slurm_user: str = SLURM, capacity: str = "1GiB", **options: Any
+    folder: Path,
+    python: Path,
+    *,
+    settings: str = "",
+    slurm_user: str = SLURM,
+    capacity: str = "1GiB",
+    up_options: tuple[str, ...] = (),
+    **options: Any,
 ) -> Iterator[Centre]:
-    """Starts both below ``folder``, which every user can enter. ``settings``: lines of [slurm] and tables behind it."""
+    """Starts both below ``folder``, which every user can enter. ``settings``: lines of [slurm] and tables behind it.
+    ``up_options``: of ``forebay up``."""
     configuration = folder / "forebay.toml"
     configuration.write_text(f'root = "{folder}/root"\n[slurm]\nscheduler_user = "{slurm_user}"\n{settings}\n')
-    instance = CommandLineInstance(folder / "root", capacity=capacity, python=python)
+    instance = CommandLineInstance(folder / "root", capacity=capacity, python=python, up_options=up_options)
     instance.environment["FOREBAY_CONFIG"] = str(configuration)
     instance.environment["SLURM_CONF"] = str(folder / "slurm" / "etc" / "slurm.conf")
     with instance:

@@ -26,12 +26,15 @@ _COMMAND_SECONDS_MAX = 120
 class CommandLineInstance:
     """An instance below ``root``. A context manager: taken down by force at the end."""
 
-    def __init__(self, root: Path, *, capacity: str = "1GiB", python: Path | None = None) -> None:
+    def __init__(
+        self, root: Path, *, capacity: str = "1GiB", python: Path | None = None, up_options: tuple[str, ...] = ()
+    ) -> None:
         self.root = root
         self._python = str(python or sys.executable)
         self.files = Instance(root)
         self.environment = {"FOREBAY_ROOT": str(root), "FOREBAY_SERVER_BINARY": str(forebayd())}
         self._capacity = capacity
+        self._up_options = up_options
         self.database = configuration_line()
         if self.database:
             configuration = root.with_name(f"{root.name}.toml")
@@ -75,7 +78,7 @@ class CommandLineInstance:
 
     def up(self) -> dict[str, Any]:
         """``forebay up``."""
-        return self.ask("up", "--capacity", self._capacity)
+        return self.ask("up", "--capacity", self._capacity, *self._up_options)
 
     def manager(self) -> ManagerClient:
         """A connection to the manager."""

@@ -47,6 +47,7 @@ constexpr bool is_request(protocol::MessageType type) {
     case reader_leave:
     case step_poll:
     case token_create:
+    case token_revoke:
       return true;
     case none:
     case welcome:

@@ -17,6 +17,7 @@ from forebay.workflows.manager.slow_calls import SlowCalls
 from forebay.workflows.manager.states import JobState
 from forebay.workflows.slurm.directives import Directives
 from forebay.workflows.slurm.job_records import JobRecords, in_thread
+from forebay.workflows.slurm.job_tokens import JobTokens
 from forebay.workflows.slurm.processes import is_over
 from forebay.workflows.slurm.settings import SlurmSettings
 
@@ -36,6 +37,7 @@ class JobEnding:
         attachments: Attachments,
         slow_calls: SlowCalls,
         settings: SlurmSettings,
+        tokens: JobTokens,
     ) -> None:
         self._database = database
         self._records = records
@@ -43,9 +45,10 @@ class JobEnding:
         self._attachments = attachments
         self._slow_calls = slow_calls
         self._settings = settings
+        self._tokens = tokens
 
     async def end(self, job: JobRow, *, discard: bool) -> None:
-        """Destroys the job's reservation, unless it holds what the job was to keep."""
+        """Destroys the job's reservation, unless it holds what the job was to keep. Its token is void in any case."""
         await in_thread(self._attachments.detach_job, job.holder)
         if job.reservation:
             reason = await self._must_keep(job, discard=discard)
@@ -58,8 +61,11 @@ class JobEnding:
                     reason = error.what
             if reason:
                 _log.warning("job %s: reservation %s is kept: %s", job.token, job.reservation, reason)
+                await in_thread(self._tokens.void, job, revoke=True)
                 await self._records.change(job, state=JobState.KEPT, reason=reason)
                 return
+        # With the job's own reservation its token is void; others go on using a persistent one.
+        await in_thread(self._tokens.void, job, revoke=not job.reservation)
         await self._records.change(job, state=JobState.GONE, reason="")
         await self._end_late_setup(job)
         await self._records.forget_old()

@@ -6,10 +6,16 @@ from __future__ import annotations
 from forebay.workflows.manager.job_table import JobRow
 from forebay.workflows.manager.server_link import ServerLink
 from forebay.workflows.slurm.directives import Directives
+from forebay.workflows.slurm.job_tokens import JobTokens
 from forebay.workflows.slurm.node_folders import PRIVATE
 from forebay.workflows.slurm.settings import SlurmSettings
 
-__all__ = ["JobEnvironment"]
+__all__ = ["JobEnvironment", "home_of"]
+
+
+def home_of(job: JobRow, directives: Directives) -> str:
+    """Where streams of the job lie that are named without a reservation; "": they have to be named with one."""
+    return job.reservation or (directives.persistents[0] if len(directives.persistents) == 1 else "")
 
 
 class JobEnvironment:
@@ -21,9 +27,12 @@ class JobEnvironment:
         Those that find the instance and the plugin, the same for all.
     """
 
-    def __init__(self, link: ServerLink, settings: SlurmSettings, instance_variables: dict[str, str]) -> None:
+    def __init__(
+        self, link: ServerLink, settings: SlurmSettings, tokens: JobTokens, instance_variables: dict[str, str]
+    ) -> None:
         self._link = link
         self._settings = settings
+        self._tokens = tokens
         self._instance_variables = instance_variables
 
     def of(self, job: JobRow) -> dict[str, str]:
@@ -39,8 +48,8 @@ class JobEnvironment:
         for name in directives.persistents:
             files = self._files_path(name)
             variables[f"DW_PERSISTENT_STRIPED_{name.replace('-', '_').replace('.', '_')}"] = f"{files}/"
-        # Streams that are named without a reservation lie here.
-        home = job.reservation or (directives.persistents[0] if len(directives.persistents) == 1 else "")
+        home = home_of(job, directives)
+        variables |= self._tokens.variables(job, home)
         return variables | ({"FOREBAY_RESERVATION": home} if home else {})
 
     def _files_path(self, reservation: str) -> str:

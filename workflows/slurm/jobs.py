@@ -21,6 +21,7 @@ from forebay.errors import (
 )
 from forebay.workflows.manager.attachments import Attachments
 from forebay.workflows.manager.database import Database
+from forebay.workflows.manager.job_table import JobRow
 from forebay.workflows.manager.reservations import Reservations
 from forebay.workflows.manager.server_link import ServerLink
 from forebay.workflows.manager.slow_calls import SlowCalls
@@ -29,10 +30,11 @@ from forebay.workflows.manager.supervisor import StageSupervisor
 from forebay.workflows.slurm.books import Books
 from forebay.workflows.slurm.directives import Directives
 from forebay.workflows.slurm.job_ending import JobEnding
-from forebay.workflows.slurm.job_environment import JobEnvironment
+from forebay.workflows.slurm.job_environment import JobEnvironment, home_of
 from forebay.workflows.slurm.job_making import JobMaking
 from forebay.workflows.slurm.job_records import JobRecords, in_thread
 from forebay.workflows.slurm.job_stages import JobStages
+from forebay.workflows.slurm.job_tokens import JobTokens
 from forebay.workflows.slurm.node_names import parse_node_names
 from forebay.workflows.slurm.persistents import Persistents
 from forebay.workflows.slurm.processes import (
@@ -75,8 +77,9 @@ class SlurmJobs:
         self.persistents = Persistents(database, reservations, attachments, settings)
         self._making = JobMaking(self._records, reservations, attachments, self.persistents, slow_calls, settings)
         self._stages = JobStages(self._records, supervisor, settings)
-        self._ending = JobEnding(database, self._records, reservations, attachments, slow_calls, settings)
-        environment = JobEnvironment(link, settings, instance_variables)
+        self._tokens = JobTokens(root, settings, link)
+        self._ending = JobEnding(database, self._records, reservations, attachments, slow_calls, settings, self._tokens)
+        environment = JobEnvironment(link, settings, self._tokens, instance_variables)
         self.books = Books(root, settings, database, link, reservations.pools, environment.of)
 
     def check(self, directives: Directives) -> None:
@@ -134,6 +137,7 @@ class SlurmJobs:
                 job = await self._records.change(job, state=JobState.SETUP, reason="")
             try:
                 await self._making.make(job, directives, pool)
+                await in_thread(self._tokens.make, job, home_of(job, directives))
             except ForebayError as error:
                 await self._records.note(job, f"setup: {error.what}")
                 raise
@@ -230,7 +234,16 @@ class SlurmJobs:
                 ):
                     _log.warning("job %s: Slurm does not know it any more", job.token)
                     await self._ending.end(job, discard=False)
+                else:
+                    await self._renew_token(job, now_ns)
         await self._records.forget_old()
+
+    async def _renew_token(self, job: JobRow, now_ns: int) -> None:
+        home = home_of(job, Directives.from_json(job.directives))
+        try:
+            await in_thread(self._tokens.renew, job, home, now_ns)
+        except ForebayError as error:  # the next sweep tries again
+            _log.warning("job %s: its token is not renewed: %s", job.token, error)
 
     async def write_books(self) -> None:
         """Brings what Slurm is told up to date."""

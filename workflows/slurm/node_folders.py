@@ -78,6 +78,9 @@ def begin_on_node(root: Path, token: str, node: str) -> list[str]:
     for name, value in variables.items():
         if name.startswith("DW_") and name != "DW_JOB_PRIVATE" and not Path(value).is_dir():
             raise StorageError(f"this node does not see ${name}", value)
+    # What the file has only the job's user may read; root on this node may be nobody to the root's file system.
+    if (token_file := variables.get("FOREBAY_TOKEN_FILE")) is not None and not os.path.lexists(token_file):
+        raise StorageError("this node does not see $FOREBAY_TOKEN_FILE", token_file)
     private = variables.get("DW_JOB_PRIVATE", "").rstrip("/")
     files = variables.get("DW_JOB_STRIPED", "").rstrip("/")
     if not private or private.startswith(f"{files}/"):

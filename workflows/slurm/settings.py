@@ -16,6 +16,7 @@ from forebay.workflows.slurm.node_names import parse_node_names
 
 __all__ = ["SlurmSettings"]
 
+_TOKEN_DAYS_MAX = 366  # the server makes none that live longer
 _STREAMS_BYTES_MIN = 8 << 20  # what a server gives at least
 
 
@@ -42,6 +43,14 @@ class SlurmSettings:
     #: A folder on each node, such as /run/forebay, where the prolog's `forebay job-begin` links the node's own private
     #: scratch; "": there is no prolog, so private scratch is for jobs of one node.
     node_folder: str = ""
+    #: Where the nodes of jobs reach the server, HOST:PORT, as `forebay up --listen` opened it; "": jobs get no tokens.
+    server: str = ""
+    token_days: float = 30.0  #: how long a job's token is valid; it is renewed when half of that is over
+
+    @property
+    def token_seconds(self) -> float:
+        """How long a job's token is valid."""
+        return self.token_days * 86400.0
 
     @property
     def squeue(self) -> str:
@@ -92,6 +101,10 @@ class SlurmSettings:
         parse_node_names(settings.nodes)
         if settings.node_folder and not Path(settings.node_folder).is_absolute():
             raise InvalidArgumentError("[slurm] node_folder must be an absolute path", str(path))
+        if settings.server and not settings.server.rpartition(":")[2].isdecimal():
+            raise InvalidArgumentError("[slurm] server must be HOST:PORT", str(path))
+        if not 0 < settings.token_days <= _TOKEN_DAYS_MAX:
+            raise InvalidArgumentError(f"[slurm] token_days must be above 0, and at most {_TOKEN_DAYS_MAX}", str(path))
         if settings.granularity_bytes <= 0 or settings.streams_share < 0 or settings.quarantine_days < 0:
             raise InvalidArgumentError(
                 "[slurm] granularity must be above 0, streams_share and quarantine_days not below", str(path)

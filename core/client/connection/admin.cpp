@@ -305,6 +305,13 @@ Result<std::string> Admin::create_token(std::string_view reservation, bool reads
   return protocol::text_of(body->token());
 }
 
+Result<void> Admin::revoke_token(std::string_view token) {
+  wire::TokenRevokeT wish;
+  wish.token = token;
+  RETURN_IF_ERROR(impl_->ask(MessageType::token_revoke, wish, MessageType::done, "revoking a token"));
+  return {};
+}
+
 Result<std::vector<Finding>> Admin::audit(bool read_data) {
   wire::AuditQueryT query;
   query.read_data = read_data;

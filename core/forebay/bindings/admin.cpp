@@ -117,6 +117,9 @@ class PythonAdmin {
     handle_.call([&](Admin& admin) { return admin.drop_steps(place, steps); });
   }
 
+  void revoke_token(const std::string& token) {
+    handle_.call([&](Admin& admin) { return admin.revoke_token(token); });
+  }
   std::string create_token(const std::string& reservation, bool reads, bool writes, std::uint64_t lifetime_s) {
     return handle_.call([&](Admin& admin) { return admin.create_token(reservation, reads, writes, lifetime_s); });
   }
@@ -188,6 +191,7 @@ void bind_admin(nb::module_& module) {
       .def("mark_staged", &PythonAdmin::mark_staged, "address"_a, "epoch"_a, "steps"_a, "receipt"_a)
       .def("set_precious", &PythonAdmin::set_precious, "address"_a, "steps"_a, "precious"_a)
       .def("drop_steps", &PythonAdmin::drop_steps, "address"_a, "steps"_a)
+      .def("revoke_token", &PythonAdmin::revoke_token, "token"_a)
       .def("create_token", &PythonAdmin::create_token, "reservation"_a, "reads"_a, "writes"_a, "lifetime_s"_a)
       .def("audit", &PythonAdmin::audit, "read_data"_a);
 }

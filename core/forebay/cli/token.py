@@ -86,3 +86,22 @@ def create_token(
         print_json({"token": text, "file": None if output is None else str(output)})
     elif output is None:
         sys.stdout.write(text + "\n")
+
+
+@token_app.command("revoke", epilog="Example: forebay token revoke run1.token")
+def revoke_token(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file with the token.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Make a token void before its time. Connections with it end; other tokens stay valid. Idempotent.
+
+    Run this on the server's node.
+    """
+    try:
+        text = file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidArgumentError(f"the token cannot be read: {error}", str(file)) from None
+    with forebay.Admin(chosen()) as admin:
+        admin.revoke_token(text)
+    if as_json:
+        print_json({"revoked": str(file)})

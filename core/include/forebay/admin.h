@@ -255,6 +255,9 @@ class Admin {
 
   /// A token with which the caller may use the reservation from another node: text for a file of mode 0600.
   Result<std::string> create_token(std::string_view reservation, bool reads, bool writes, std::uint64_t lifetime_s);
+  /// Makes a token void before its time: connections with it end. Whoever has the token may. Idempotent.
+  /// permission_denied if this server has not made it.
+  Result<void> revoke_token(std::string_view token);
 
   /// Cross-checks journals, space maps, descriptors and what lies on disk; with `read_data` also every block's
   /// checksum.

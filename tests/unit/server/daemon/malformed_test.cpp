@@ -130,6 +130,9 @@ class MalformedTest : public ServerTest {
     token.rights = 1;
     token.lifetime_s = 60;
     add(MessageType::token_create, token);
+    wire::TokenRevokeT revoked;
+    revoked.token = "forebay-token-1.AAAA";
+    add(MessageType::token_revoke, revoked);
     wire::ReservationShareT share;
     share.name = "res";
     share.share = std::make_unique<wire::ShareT>();

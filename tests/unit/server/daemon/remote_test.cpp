@@ -140,6 +140,33 @@ TEST_F(RemoteTest, a_token_ends_when_its_time_is_over) {
   EXPECT_EQ(RawClient::failure(later.call(MessageType::remote_hello, hello.message())), ErrorCode::permission_denied);
 }
 
+TEST_F(RemoteTest, a_revoked_token_is_void_and_others_are_not) {
+  const fabric::Token one = token(fabric::right_read);
+  const fabric::Token other = token(fabric::right_read);
+  RawClient client = admitted(one);
+  RawClient stays = admitted(other);
+  wire::TokenRevokeT revoke;
+  revoke.token = fabric::to_text(one);
+  EXPECT_EQ(connect().call(MessageType::token_revoke, revoke).type, MessageType::done);
+  EXPECT_TRUE(client.ended());
+  EXPECT_EQ(stays.call(MessageType::heartbeat, wire::HeartbeatT()).type, MessageType::done);
+  EXPECT_EQ(connect().call(MessageType::token_revoke, revoke).type, MessageType::done);
+  RawClient later = stranger();
+  EXPECT_EQ(RawClient::failure(prove(later, one)), ErrorCode::permission_denied);
+  // Nobody can revoke a token that they do not have, nor from another node.
+  fabric::Token guessed = other;
+  guessed.secret[0] ^= 1;
+  revoke.token = fabric::to_text(guessed);
+  EXPECT_EQ(RawClient::failure(connect().call(MessageType::token_revoke, revoke)), ErrorCode::permission_denied);
+  revoke.token = fabric::to_text(other);
+  EXPECT_EQ(RawClient::failure(stays.call(MessageType::token_revoke, revoke)), ErrorCode::permission_denied);
+  TearDown();
+  ServerTest::SetUp();
+  RawClient again = stranger();
+  EXPECT_EQ(RawClient::failure(prove(again, one)), ErrorCode::permission_denied);
+  EXPECT_EQ(admitted(other).call(MessageType::heartbeat, wire::HeartbeatT()).type, MessageType::done);
+}
+
 TEST_F(RemoteTest, a_destroyed_reservation_takes_its_tokens_with_it) {
   const Hello hello{token(fabric::right_read)};
   wire::ReservationDestroyT destroy;

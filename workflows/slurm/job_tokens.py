@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tokens of jobs: with its own, a job uses its streams on nodes other than the server's.
+
+A token is made by a process of the job's user, so the server decides what it may, as for any token of that user. It
+lies in ROOT/slurm/tokens/JOB, a file of mode 0600 of the user's, which every node of the job sees. Nothing else has it:
+not the job's variables, which name the file, nor Slurm's state. Its renewal replaces the file, so all nodes have it at
+once.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import logging
+import os
+import pwd
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from forebay.errors import PermissionDeniedError, StorageError
+from forebay.records import Rights
+from forebay.workflows.manager.access import rights_of
+from forebay.workflows.manager.job_table import JobRow
+from forebay.workflows.manager.server_link import ServerLink
+from forebay.workflows.manager.states import JobState
+from forebay.workflows.slurm.settings import SlurmSettings
+from forebay.workflows.slurm.users import groups_of
+from forebay.workflows.staging.publication import write_whole
+
+__all__ = ["JobTokens"]
+
+_log = logging.getLogger(__name__)
+
+_MAKE_SECONDS_MAX = 60.0
+_EXPIRES_AT = 24  # in the claims: docs/formats/remote.md
+_RENEWED_IN = frozenset({JobState.DATA_IN, JobState.PRE_RUN, JobState.RUNNING})
+
+
+class JobTokens:
+    """The tokens of one instance's jobs. Usable from several threads, but for one job from one at a time."""
+
+    def __init__(self, root: Path, settings: SlurmSettings, link: ServerLink) -> None:
+        self._root = root
+        self._folder = root / "slurm" / "tokens"
+        self._settings = settings
+        self._link = link
+
+    def variables(self, job: JobRow, reservation: str) -> dict[str, str]:
+        """What the job's processes get beside the rest; none if jobs get no tokens, or this one has no streams."""
+        if not self._settings.server or not reservation:
+            return {}
+        return {"FOREBAY_SERVER": self._settings.server, "FOREBAY_TOKEN_FILE": str(self._file(job))}
+
+    def make(self, job: JobRow, reservation: str) -> None:
+        """Makes the job's token, or a newer one; those before it stay valid.
+
+        Raises
+        ------
+        StorageError, PermissionDeniedError
+            The file cannot be written, or the user may not have a token.
+        """
+        if not self._settings.server or not reservation:
+            return
+        text = self._made_by_user(job, reservation)
+        try:
+            self._folder.parent.mkdir(mode=0o755, exist_ok=True)
+            self._folder.parent.chmod(0o755)
+            self._folder.mkdir(mode=0o711, exist_ok=True)
+            self._folder.chmod(0o711)
+            # First what has to be revoked.
+            write_whole(self._made(job), "".join(f"{one}\n" for one in [*self._all(job), text]), mode=0o600)
+            owner = job.owner_uid if os.geteuid() == 0 else None
+            write_whole(self._file(job), f"{text}\n", mode=0o600, owner=owner)
+        except OSError as error:
+            raise StorageError(f"the job's token cannot be kept: {error.strerror}", error.filename) from None
+
+    def renew(self, job: JobRow, reservation: str, now_ns: int) -> bool:
+        """Makes a newer token if less than half of the time of this one is left. True if it did."""
+        if not self._settings.server or not reservation or job.state not in _RENEWED_IN:
+            return False
+        made = self._all(job)
+        if made and _expiry_ns(made[-1]) - now_ns > self._settings.token_seconds * 1e9 / 2:
+            return False
+        self.make(job, reservation)
+        _log.info("job %s: its token is renewed", job.token)
+        return True
+
+    def void(self, job: JobRow, *, revoke: bool) -> None:
+        """The job is over. Without `revoke` its reservation is gone, and the tokens with it. Idempotent.
+
+        Raises
+        ------
+        DisconnectedError
+            The server is away, so nothing was revoked.
+        """
+        self._file(job).unlink(missing_ok=True)
+        made = self._all(job)
+        if made and revoke:
+            with self._link.admin() as admin:
+                for text in made:
+                    # Void already, if the server has another key now.
+                    with contextlib.suppress(PermissionDeniedError):
+                        admin.revoke_token(text)
+        self._made(job).unlink(missing_ok=True)
+
+    def _file(self, job: JobRow) -> Path:
+        return self._folder / job.token
+
+    def _made(self, job: JobRow) -> Path:
+        """All tokens of this run of the job, the newest last; the manager's own."""
+        return self._folder / f"{job.token}.{job.run}.made"
+
+    def _all(self, job: JobRow) -> list[str]:
+        try:
+            return self._made(job).read_text(encoding="utf-8").split()
+        except FileNotFoundError:
+            return []
+
+    def _made_by_user(self, job: JobRow, reservation: str) -> str:
+        with self._link.admin() as admin:
+            may = rights_of(admin.reservation(reservation), job.owner_uid, groups_of(job.owner_uid))
+        rights = "read,write" if may is Rights.WRITE else "read"
+        seconds = max(1, round(self._settings.token_seconds))
+        command = ["token", "create", reservation, "--rights", rights, "--ttl", f"{seconds}s"]
+        try:
+            done = subprocess.run(
+                [sys.executable, "-m", "forebay", *command],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=_MAKE_SECONDS_MAX,
+                check=False,
+                cwd="/",
+                env=os.environ | {"FOREBAY_ROOT": str(self._root), "FOREBAY_SOCKET": "", "FOREBAY_SERVER": ""},
+                **_identity(job),
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise StorageError(f"the job's token cannot be made: {error}", reservation) from None
+        if done.returncode != 0:
+            raise PermissionDeniedError(f"the job's token cannot be made: {done.stderr.strip()[-300:]}", reservation)
+        return str(done.stdout).strip()
+
+
+def _identity(job: JobRow) -> dict[str, Any]:
+    """How the child becomes the job's user."""
+    if job.owner_uid == os.geteuid():
+        return {}
+    name = pwd.getpwuid(job.owner_uid).pw_name
+    groups = os.getgrouplist(name, job.owner_gid)
+    return {"user": job.owner_uid, "group": job.owner_gid, "extra_groups": groups}
+
+
+def _expiry_ns(token: str) -> int:
+    """When it expires, nanoseconds since 1970; now if it is no token."""
+    _, _, encoded = token.partition("-1.")
+    try:
+        claims = base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4))
+        return int(struct.unpack_from("<q", claims, _EXPIRES_AT)[0])
+    except (ValueError, struct.error):
+        return time.time_ns()
