@@ -359,6 +359,11 @@ class Requests {
     wish.lifetime_s = choices_.seldom(8) ? 0 : 3600;
     return {MessageType::token_create, packed(wish)};
   }
+  Request token_revoke() {
+    wire::TokenRevokeT wish;
+    if (!choices_.seldom(4)) wish.token = "forebay-token-1." + std::string(choices_.below(200), 'a');
+    return {MessageType::token_revoke, packed(wish)};
+  }
   Request steps_query() {
     wire::StepsQueryT wish;
     wish.reservation = Names::reservation(choices_);
@@ -456,6 +461,7 @@ constexpr Requests::Generator Requests::generators[] = {
     {MessageType::writer_refused, &Requests::writer_refused},
     {MessageType::steps_drop, &Requests::steps_drop},
     {MessageType::reservation_change, &Requests::reservation_change},
+    {MessageType::token_revoke, &Requests::token_revoke},
 };
 inline constexpr std::size_t Requests::kinds = std::size(generators);
 
