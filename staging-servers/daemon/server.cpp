@@ -36,13 +36,13 @@ Server::Server(Device& device, ServerOptions options)
     : device_(device), options_(std::move(options)), run_number_(random_number()), started_ns_(wall_clock_ns()) {}
 
 Server::~Server() {
-  // Jobs end first; what they posted runs while everything is still there, and may want to add more.
+  // Jobs end first; what they posted runs while everything is still there, and may post once more.
   if (sync_worker_) sync_worker_->end();
   if (errand_worker_) errand_worker_->end();
   if (side_worker_) side_worker_->end();
   if (loop_) {
-    loop_->post([this] { loop_->stop(); });
-    loop_->run();
+    loop_->run_posted();
+    loop_->run_posted();
   }
   connections_.clear();
   remote_.reset();

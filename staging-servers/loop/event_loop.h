@@ -44,13 +44,14 @@ class EventLoop {
   /// Until stop().
   void run();
   void stop() { running_ = false; }
+  /// Runs what was posted so far. At the end of a server: no event and no timer begins anything new there.
+  void run_posted();
 
  private:
   EventLoop(Descriptor epoll, Descriptor wake);
   /// For events, or until the next timer is due.
   int wait(std::span<epoll_event> events);
   void run_due_timers();
-  void run_posted();
 
   Descriptor epoll_;
   Descriptor wake_;
