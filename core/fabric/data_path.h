@@ -13,6 +13,7 @@
 #include <forebay/result.h>
 
 #include "base/device.h"
+#include "fabric/incoming.h"
 #include "fabric/tcp_socket.h"
 
 namespace forebay::fabric {
@@ -27,8 +28,8 @@ class ClientPath {
   ClientPath(const ClientPath&) = delete;
   ClientPath& operator=(const ClientPath&) = delete;
 
-  /// What the server sends under `ticket`, as many bytes as `out` has. What the server says instead is the error.
-  virtual Result<void> receive(std::uint64_t ticket, std::span<std::byte> out, const KeepWaiting& keep_waiting) = 0;
+  /// What the server sends under `ticket`, as many bytes as are expected. What the server says instead is the error.
+  virtual Result<void> receive(std::uint64_t ticket, Incoming incoming, const KeepWaiting& keep_waiting) = 0;
   /// Sends bytes for a place that was granted. They may be on their way when it returns.
   virtual Result<void> write(std::uint32_t segment, std::uint64_t offset, std::span<const std::byte> bytes,
                              const KeepWaiting& keep_waiting) = 0;

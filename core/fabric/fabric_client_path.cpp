@@ -163,17 +163,16 @@ Result<void> FabricClientPath::offer(Slot& slot, FrameHeader header, PeerMay may
   return {};
 }
 
-Result<void> FabricClientPath::receive(std::uint64_t ticket, std::span<std::byte> out,
-                                       const KeepWaiting& keep_waiting) {
+Result<void> FabricClientPath::receive(std::uint64_t ticket, Incoming incoming, const KeepWaiting& keep_waiting) {
   RETURN_IF_ERROR(check_process());
   WholeOrBroken guard(broken_);
-  if (out.size() <= inline_bytes_max) {
-    ASSIGN_OR_RETURN(auto answer, frames_.receive_data(ticket, out, keep_waiting));
+  if (incoming.size() <= inline_bytes_max) {
+    ASSIGN_OR_RETURN(auto answer, frames_.receive_data(ticket, incoming, keep_waiting));
     guard.whole();
     return answer;
   }
   std::optional<Error> failure;
-  RETURN_IF_ERROR(receive_by_memory(ticket, out, failure, keep_waiting));
+  RETURN_IF_ERROR(receive_by_memory(ticket, incoming, failure, keep_waiting));
   // The server says that something failed when it does not write any more.
   for (Slot& slot : slots_) slot.exposed.reset();
   guard.whole();
@@ -181,20 +180,19 @@ Result<void> FabricClientPath::receive(std::uint64_t ticket, std::span<std::byte
   return {};
 }
 
-Result<void> FabricClientPath::receive_by_memory(std::uint64_t ticket, std::span<std::byte> out,
-                                                 std::optional<Error>& failure, const KeepWaiting& keep_waiting) {
-  std::uint64_t offered = 0;
-  std::uint64_t arrived = 0;
+Result<void> FabricClientPath::receive_by_memory(std::uint64_t ticket, Incoming incoming, std::optional<Error>& failure,
+                                                 const KeepWaiting& keep_waiting) {
+  std::uint64_t not_offered = incoming.size();
   std::size_t next_offer = 0;  // both go round the slots
   std::size_t next_arrival = 0;
-  while (arrived < out.size()) {
-    while (offered < out.size() && !slots_[next_offer % slots_count].exposed) {
+  while (!incoming.empty()) {
+    while (not_offered > 0 && !slots_[next_offer % slots_count].exposed) {
       FrameHeader header;
       header.kind = FrameKind::memory;
       header.ticket = ticket;
-      header.length = std::min<std::uint64_t>(out.size() - offered, frame_bytes_max);
+      header.length = std::min<std::uint64_t>(not_offered, frame_bytes_max);
       RETURN_IF_ERROR(offer(slots_[next_offer++ % slots_count], header, PeerMay::write, keep_waiting));
-      offered += header.length;
+      not_offered -= header.length;
     }
     ASSIGN_OR_RETURN(const auto header, frames_.receive_header(keep_waiting));
     RETURN_IF_ERROR(check_fabric_server_frame(header));
@@ -203,13 +201,17 @@ Result<void> FabricClientPath::receive_by_memory(std::uint64_t ticket, std::span
       ASSIGN_OR_RETURN(failure, frames_.receive_failure(header, keep_waiting));
       return {};
     }
-    const std::uint64_t expected = std::min<std::uint64_t>(out.size() - arrived, frame_bytes_max);
+    const std::uint64_t expected = std::min<std::uint64_t>(incoming.size(), frame_bytes_max);
     if (header.kind != FrameKind::landed || header.length != expected) return unexpected();
     Slot& slot = slots_[next_arrival++ % slots_count];
     if (!slot.exposed) return unexpected();
     slot.exposed.reset();
-    std::memcpy(out.data() + arrived, slot.memory.data(), header.length);
-    arrived += header.length;
+    for (std::span<const std::byte> landed = slot.memory.first(header.length); !landed.empty();) {
+      const std::span<std::byte> to = incoming.next(landed.size());
+      std::memcpy(to.data(), landed.data(), to.size());
+      incoming.arrived(to.size());
+      landed = landed.subspan(to.size());
+    }
   }
   return {};
 }

@@ -31,7 +31,7 @@ class FabricClientPath final : public ClientPath {
   /// Nobody reads or writes the memory any more; only then it is given back.
   ~FabricClientPath() override;
 
-  Result<void> receive(std::uint64_t ticket, std::span<std::byte> out, const KeepWaiting& keep_waiting) override;
+  Result<void> receive(std::uint64_t ticket, Incoming incoming, const KeepWaiting& keep_waiting) override;
   Result<void> write(std::uint32_t segment, std::uint64_t offset, std::span<const std::byte> bytes,
                      const KeepWaiting& keep_waiting) override;
   Result<void> finish_writes(const KeepWaiting& keep_waiting) override;
@@ -53,7 +53,7 @@ class FabricClientPath final : public ClientPath {
   void move_on() noexcept;
   /// Tells the server about `length` bytes of the slot.
   Result<void> offer(Slot& slot, FrameHeader header, PeerMay may, const KeepWaiting& keep_waiting);
-  Result<void> receive_by_memory(std::uint64_t ticket, std::span<std::byte> out, std::optional<Error>& failure,
+  Result<void> receive_by_memory(std::uint64_t ticket, Incoming incoming, std::optional<Error>& failure,
                                  const KeepWaiting& keep_waiting);
   /// A frame while blocks are on their way to the server: it gives a slot back.
   Result<void> take_back(const FrameHeader& header);

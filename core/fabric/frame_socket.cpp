@@ -38,13 +38,20 @@ Result<void> FrameSocket::wait_for(short events, std::int64_t since_ns, const Ke
 }
 
 Result<void> FrameSocket::receive(std::span<std::byte> out, const KeepWaiting& keep_waiting) {
+  Incoming incoming(out);
+  return receive(incoming, out.size(), keep_waiting);
+}
+
+Result<void> FrameSocket::receive(Incoming& incoming, std::size_t count, const KeepWaiting& keep_waiting) {
   std::int64_t since_ns = monotonic_ns();
-  while (!out.empty()) {
-    const ssize_t count = ::recv(socket_.get(), out.data(), out.size(), MSG_DONTWAIT);
-    if (count > 0) {
-      out = out.subspan(static_cast<std::size_t>(count));
+  while (count > 0) {
+    const std::span<std::byte> out = incoming.next(count);
+    const ssize_t received = ::recv(socket_.get(), out.data(), out.size(), MSG_DONTWAIT);
+    if (received > 0) {
+      incoming.arrived(static_cast<std::size_t>(received));
+      count -= static_cast<std::size_t>(received);
       since_ns = monotonic_ns();
-    } else if (count == 0) {
+    } else if (received == 0) {
       return fail(ErrorCode::disconnected, "the server closed the data path");
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       RETURN_IF_ERROR(wait_for(POLLIN, since_ns, keep_waiting));
@@ -67,9 +74,9 @@ Result<Error> FrameSocket::receive_failure(const FrameHeader& header, const Keep
   return error_of(header, std::move(text));
 }
 
-Result<Result<void>> FrameSocket::receive_data(std::uint64_t ticket, std::span<std::byte> out,
+Result<Result<void>> FrameSocket::receive_data(std::uint64_t ticket, Incoming incoming,
                                                const KeepWaiting& keep_waiting) {
-  while (!out.empty()) {
+  while (!incoming.empty()) {
     ASSIGN_OR_RETURN(const auto header, receive_header(keep_waiting));
     RETURN_IF_ERROR(check_server_frame(header));
     if (header.ticket != ticket)
@@ -79,10 +86,9 @@ Result<Result<void>> FrameSocket::receive_data(std::uint64_t ticket, std::span<s
       return Result<void>(fail(std::move(failure)));
     }
     fail_point("client.data.receiving");
-    if (header.kind != FrameKind::data || header.length > out.size())
+    if (header.kind != FrameKind::data || header.length > incoming.size())
       return fail(ErrorCode::protocol, "the data path brought something else than the bytes that were asked for");
-    RETURN_IF_ERROR(receive(out.first(header.length), keep_waiting));
-    out = out.subspan(header.length);
+    RETURN_IF_ERROR(receive(incoming, header.length, keep_waiting));
   }
   return Result<void>();
 }

@@ -6,6 +6,7 @@
 #include <span>
 
 #include "fabric/data_frame.h"
+#include "fabric/incoming.h"
 #include "fabric/tcp_socket.h"
 
 namespace forebay::fabric {
@@ -23,10 +24,12 @@ class FrameSocket {
   /// The error that a `failed` frame brings.
   Result<Error> receive_failure(const FrameHeader& header, const KeepWaiting& keep_waiting);
   /// What a request brings in `data` frames. The inner Result is the server's answer, the outer one the socket's.
-  Result<Result<void>> receive_data(std::uint64_t ticket, std::span<std::byte> out, const KeepWaiting& keep_waiting);
+  Result<Result<void>> receive_data(std::uint64_t ticket, Incoming incoming, const KeepWaiting& keep_waiting);
   int descriptor() const noexcept { return socket_.get(); }
 
  private:
+  /// The next `count` of them.
+  Result<void> receive(Incoming& incoming, std::size_t count, const KeepWaiting& keep_waiting);
   /// Until the socket is ready for `events`: as long as keep_waiting() allows, at most silence_ms_. timeout if it is
   /// over.
   Result<void> wait_for(short events, std::int64_t since_ns, const KeepWaiting& keep_waiting);

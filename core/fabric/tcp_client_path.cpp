@@ -7,9 +7,9 @@
 
 namespace forebay::fabric {
 
-Result<void> TcpClientPath::receive(std::uint64_t ticket, std::span<std::byte> out, const KeepWaiting& keep_waiting) {
+Result<void> TcpClientPath::receive(std::uint64_t ticket, Incoming incoming, const KeepWaiting& keep_waiting) {
   WholeOrBroken guard(broken_);
-  ASSIGN_OR_RETURN(auto answer, frames_.receive_data(ticket, out, keep_waiting));
+  ASSIGN_OR_RETURN(auto answer, frames_.receive_data(ticket, incoming, keep_waiting));
   guard.whole();
   return answer;
 }

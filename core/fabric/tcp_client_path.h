@@ -14,7 +14,7 @@ class TcpClientPath final : public ClientPath {
   explicit TcpClientPath(Descriptor socket, std::int64_t silence_ms = path_silence_ms_max) noexcept
       : frames_(std::move(socket), silence_ms) {}
 
-  Result<void> receive(std::uint64_t ticket, std::span<std::byte> out, const KeepWaiting& keep_waiting) override;
+  Result<void> receive(std::uint64_t ticket, Incoming incoming, const KeepWaiting& keep_waiting) override;
   Result<void> write(std::uint32_t segment, std::uint64_t offset, std::span<const std::byte> bytes,
                      const KeepWaiting& keep_waiting) override;
   Result<void> finish_writes(const KeepWaiting& keep_waiting) override;

@@ -23,15 +23,14 @@
 namespace {
 
 constexpr std::size_t chunk_bytes = std::size_t{1} << 20;
-/// Places in the file, which are written in turn: space that is in the page cache already.
-constexpr std::uint64_t slots = 4;
-
 struct Options {
   std::string host;
   std::string port = "7470";
   std::string path;
   std::size_t bytes = 0;
   std::uint64_t steps = 0;
+  /// Places in the file, which are used in turn: space that is in the page cache already.
+  std::uint64_t slots = 4;
   bool checksums = false;
 };
 
@@ -75,7 +74,7 @@ void answer(int socket, int file, const Options& options) {
   bench::Buffer buffer(chunk_bytes);
   Request request;
   while (receive_all(socket, std::as_writable_bytes(std::span(&request, 1)))) {
-    auto offset = static_cast<off_t>(request.step % slots * request.bytes);
+    auto offset = static_cast<off_t>(request.step % options.slots * request.bytes);
     std::uint64_t checksum = 0;
     for (std::uint64_t left = request.bytes; left > 0;) {
       const std::size_t length = std::min<std::uint64_t>(left, chunk_bytes);
@@ -101,7 +100,7 @@ void serve(const Options& options) {
   if (file < 0) failed("open " + options.path);
   bench::Buffer buffer(options.bytes);
   std::memset(buffer.data(), 1, options.bytes);
-  for (std::uint64_t slot = 0; slot < slots; ++slot) {
+  for (std::uint64_t slot = 0; slot < options.slots; ++slot) {
     if (::pwrite(file, buffer.data(), options.bytes, static_cast<off_t>(slot * options.bytes)) !=
         static_cast<ssize_t>(options.bytes)) {
       failed("pwrite");
@@ -170,6 +169,7 @@ int main(int argc, char** argv) {
     command->add_option("--bytes", options.bytes, "of one step")->required();
     command->add_flag("--checksums", options.checksums, "CRC-32C of all bytes, at either end");
   }
+  serving->add_option("--slots", options.slots, "places in the file, used in turn");
   for (CLI::App* command : {writing, reading}) command->add_option("--steps", options.steps)->required();
   CLI11_PARSE(app, argc, argv);
   if (serving->parsed()) serve(options);

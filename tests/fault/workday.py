@@ -118,15 +118,16 @@ class Workday:
 
     def stages_that_last(self) -> tuple[int, int]:
         """One runs, and one waits for the destination of the first."""
-        following = self.insist(lambda manager: manager.submit(self.live_job(follow=True)))["id"]
         # One that was asked for twice, the first time over the death of the manager, waits as well.
-        self.wait_for(following, lambda row: row["progress"].get("items_done") == 1 or has_found_busy(row))
+        following = self.submit_until(
+            self.live_job(follow=True), lambda row: row["progress"].get("items_done") == 1 or has_found_busy(row)
+        )
         while True:
-            waiting = self.insist(lambda manager: manager.submit(self.live_job()))["id"]
+            waiting = self.submit_until(self.live_job(), lambda row: has_found_busy(row) or row["state"] == "succeeded")
             # The next manager starts what was running and what is asked for anew in no order: the second one
             # may be through before the first has its destination again.
-            if has_found_busy(self.wait_for(waiting, lambda row: has_found_busy(row) or row["state"] == "succeeded")):
-                return following, waiting
+            if has_found_busy(waiting):
+                return following["id"], waiting["id"]
 
     def failed_stage_is_mended(self) -> None:
         """It is still to be seen what failed, and why; asked for again, it is done."""
@@ -143,6 +144,20 @@ class Workday:
             assert row["state"] == "failed"
             assert row["failure"]["code"] in self.passing, row["failure"]
             number = self.insist(lambda manager: manager.submit(job))["id"]
+
+    def submit_until(self, job: Job, holds: Callable[[Row], bool]) -> Row:
+        """A stage once it is as wanted; one that began amid what disturbs the manager, and failed of it, is asked for
+        again.
+        """
+
+        def failed_in_passing(row: Row) -> bool:
+            return row["state"] == "failed" and row["failure"]["code"] in self.passing
+
+        while True:
+            number = self.insist(lambda manager: manager.submit(job))["id"]
+            row = self.wait_for(number, lambda row: holds(row) or failed_in_passing(row))
+            if holds(row):
+                return row
 
     def outcome(self, number: int) -> Row:
         """A stage once it is over."""

@@ -95,8 +95,10 @@ std::vector<Bp5Variable> Bp5Reader::variables() {
       found.push_back({.name = name, .type = type, .shape = {}, .is_value = true, .blocks = {{}}});
       continue;
     }
-    found.push_back(with_element_type(
-        type, [&]<class T>() { return describe<T>(engine_, name, type, io_.InquireVariable<T>(name), step); }));
+    // Clang before 16 captures no structured bindings by themselves.
+    found.push_back(with_element_type(type, [&, &name = name]<class T>() {
+      return describe<T>(engine_, name, type, io_.InquireVariable<T>(name), step);
+    }));
   }
   return found;
 }
@@ -110,8 +112,8 @@ std::map<std::string, AttributeValue> Bp5Reader::attributes() {
       found[name] = {.type = type, .is_array = !attribute.IsValue(), .bytes = {}, .strings = attribute.Data()};
       continue;
     }
-    found[name] =
-        with_element_type(type, [&]<class T>() { return attribute_value<T>(io_.InquireAttribute<T>(name), type); });
+    found[name] = with_element_type(
+        type, [&, &name = name]<class T>() { return attribute_value<T>(io_.InquireAttribute<T>(name), type); });
   }
   return found;
 }

@@ -81,7 +81,7 @@ class Connection {
   Result<void> open_data(bool writes);
   /// Bytes of extents of one step, one behind another. They count once the server has said that the step is still
   /// there. One at a time; others wait.
-  Result<void> fetch(wire::BytesGetT request, std::span<std::byte> out);
+  Result<void> fetch(wire::BytesGetT request, fabric::Incoming incoming);
   /// Bytes of no step, as fast as the data path brings them.
   Result<void> probe(std::span<std::byte> out);
   /// Of libfabric, once a data path is open; empty: bytes of steps travel over TCP.

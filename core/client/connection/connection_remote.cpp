@@ -189,13 +189,13 @@ Result<void> Connection::check_data(Result<void> done) {
   return done;
 }
 
-Result<void> Connection::fetch(wire::BytesGetT request, std::span<std::byte> out) {
+Result<void> Connection::fetch(wire::BytesGetT request, fabric::Incoming incoming) {
   const std::lock_guard lock(data_mutex_);
   RETURN_IF_ERROR(open_data(false));
   request.ticket = ++last_ticket_;
   fail_point("client.data.before_get");
   RETURN_IF_ERROR(tell(MessageType::bytes_get, request));
-  return check_data(data_->receive(request.ticket, out, keep_waiting()));
+  return check_data(data_->receive(request.ticket, incoming, keep_waiting()));
 }
 
 Result<void> Connection::probe(std::span<std::byte> out) {
@@ -205,7 +205,7 @@ Result<void> Connection::probe(std::span<std::byte> out) {
   request.ticket = ++last_ticket_;
   request.bytes = out.size();
   RETURN_IF_ERROR(tell(MessageType::probe_get, request));
-  return check_data(data_->receive(request.ticket, out, keep_waiting()));
+  return check_data(data_->receive(request.ticket, fabric::Incoming(out), keep_waiting()));
 }
 
 std::string Connection::provider() {

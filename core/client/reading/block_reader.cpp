@@ -7,6 +7,7 @@
 #include "base/bounds.h"
 #include "base/checksum.h"
 #include "base/return_error.h"
+#include "client/reading/remote_step_file.h"
 
 namespace forebay::client {
 
@@ -49,26 +50,31 @@ void BlockReader::select(const StepState::BlockReference& block) {
   }
 }
 
-Result<void> BlockReader::read_piece(const format::Piece& piece, std::uint64_t offset, std::span<std::byte> out) {
+Result<void> BlockReader::read_piece(const format::Piece& piece, std::uint64_t offset, std::span<std::byte> out,
+                                     std::uint32_t* checksum) {
   if (!segment_ || segment_->number() != piece.segment()) {
     ASSIGN_OR_RETURN(segment_, step_.pin().segment(piece.segment()));
   }
   RETURN_IF_ERROR(segment_->check(piece.member(), piece.offset(), piece.length()));
-  // From another node all of it is one request.
-  const std::uint64_t chunk_bytes_max = step_.link().is_remote() ? out.size() : read_bytes_max;
+  const bool remote = step_.link().is_remote();
   for (std::uint64_t from = piece.offset() + offset; !out.empty();) {
-    const std::span<std::byte> chunk = out.first(std::min<std::uint64_t>(out.size(), chunk_bytes_max));
-    if (auto read = segment_->file().read_at(from, chunk); !read) {
+    // From another node all of it is one request, and its checksum is taken while it arrives.
+    const std::span<std::byte> chunk = remote ? out : out.first(std::min<std::uint64_t>(out.size(), read_bytes_max));
+    const wire::Extent extent(piece.segment(), piece.member(), 0, from, chunk.size());
+    auto read =
+        remote ? RemoteStepFile::read(step_.pin(), extent, chunk, checksum) : segment_->file().read_at(from, chunk);
+    if (!read) {
       read.error().where = segment_->place(from);
       return read;
     }
+    if (checksum != nullptr && !remote) *checksum = crc32c(chunk, *checksum);
     out = out.subspan(chunk.size());
     from += chunk.size();
   }
   return {};
 }
 
-Result<void> BlockReader::read_range(std::uint64_t offset, std::span<std::byte> out) {
+Result<void> BlockReader::read_range(std::uint64_t offset, std::span<std::byte> out, std::uint32_t* checksum) {
   for (std::uint32_t i = 0; i < place_.piece_count && !out.empty(); ++i) {
     const format::Piece& piece = protocol::piece_of(*variable_, place_.first_piece + i);
     if (offset >= piece.length()) {
@@ -76,7 +82,7 @@ Result<void> BlockReader::read_range(std::uint64_t offset, std::span<std::byte> 
       continue;
     }
     const std::size_t bytes = std::min<std::uint64_t>(out.size(), piece.length() - offset);
-    RETURN_IF_ERROR(read_piece(piece, offset, out.first(bytes)));
+    RETURN_IF_ERROR(read_piece(piece, offset, out.first(bytes), checksum));
     out = out.subspan(bytes);
     offset = 0;
   }
@@ -153,8 +159,7 @@ Result<void> BlockReader::read_checked(std::byte* out) {
   for (std::uint64_t done = 0; done < place_.bytes;) {
     const std::size_t bytes = std::min<std::uint64_t>(chunk_bytes_max, place_.bytes - done);
     const std::span<std::byte> chunk(out != nullptr ? out + done : buffer(), bytes);
-    RETURN_IF_ERROR(read_range(done, chunk));
-    checksum = crc32c(chunk, checksum);
+    RETURN_IF_ERROR(read_range(done, chunk, &checksum));
     done += bytes;
   }
   if (checksum == *place_.checksum) return {};

@@ -37,10 +37,12 @@ class BlockReader {
     std::byte* out = nullptr;
   };
 
-  Result<void> read_range(std::uint64_t offset, std::span<std::byte> out);
+  /// `checksum`: CRC-32C of what comes before these bytes, then of all; null: none is taken.
+  Result<void> read_range(std::uint64_t offset, std::span<std::byte> out, std::uint32_t* checksum = nullptr);
   /// Like read_range, by way of the step's read-ahead if reads come one behind another.
   Result<void> read_short(std::uint64_t offset, std::span<std::byte> out);
-  Result<void> read_piece(const format::Piece& piece, std::uint64_t offset, std::span<std::byte> out);
+  Result<void> read_piece(const format::Piece& piece, std::uint64_t offset, std::span<std::byte> out,
+                          std::uint32_t* checksum);
   /// The same from a server on another node: many rows with one request (block_reader_remote.cpp).
   Result<void> fetch_rows(std::span<const Row> rows, std::uint64_t row_bytes);
   Result<void> read_rows(std::span<const Row> rows, std::uint64_t row_bytes);

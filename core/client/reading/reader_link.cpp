@@ -275,16 +275,19 @@ std::uint64_t ReaderLink::first_step() const {
   return first_step_;
 }
 
-Result<void> ReaderLink::fetch(const Pin& pin, std::span<const wire::Extent> extents, std::span<std::byte> out) {
+Result<void> ReaderLink::fetch(const Pin& pin, std::span<const wire::Extent> extents, std::span<std::byte> out,
+                               std::uint32_t* checksum) {
   RETURN_IF_ERROR(opening_process_.check());
   const ConnectionGuard guard([this] { give_up(); });
   wire::BytesGetT request;
   request.key = std::make_unique<wire::StepKey>(pin.step(), pin.epoch(), 0);
   request.extents.assign(extents.begin(), extents.end());
+  const std::uint32_t before = checksum == nullptr ? 0 : *checksum;
   std::optional<Deadline> deadline;
   while (true) {
     const Current now = current();
-    auto fetched = now.connection->fetch(request, out);
+    if (checksum != nullptr) *checksum = before;
+    auto fetched = now.connection->fetch(request, fabric::Incoming(out, checksum));
     if (fetched || !now.connection->is_broken()) return fetched;
     if (!deadline) deadline = Deadline::after_ms(options_.reconnect_timeout_ms);
     RETURN_IF_ERROR(resume(*now.connection, *deadline));

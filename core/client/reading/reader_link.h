@@ -139,7 +139,9 @@ class ReaderLink : public std::enable_shared_from_this<ReaderLink> {
   /// The server is on another node: bytes come by request.
   bool is_remote() const noexcept { return remote_; }
   /// Bytes of a step's extents, one behind another, from such a server. They count after Pin::check_after_read().
-  Result<void> fetch(const Pin& pin, std::span<const wire::Extent> extents, std::span<std::byte> out);
+  /// `checksum`: CRC-32C of what comes before them, then of all; null: none is taken.
+  Result<void> fetch(const Pin& pin, std::span<const wire::Extent> extents, std::span<std::byte> out,
+                     std::uint32_t* checksum = nullptr);
 
   SegmentCache& segments() noexcept { return segments_; }
   /// A segment by number, asked for where it is not here. corrupt if the server does not know it.

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/reading/remote_step_file.h"
 
+#include "base/checksum.h"
+#include "base/return_error.h"
+
 namespace forebay::client {
 namespace {
 
@@ -11,10 +14,17 @@ tl::unexpected<Error> not_here() {
 }  // namespace
 
 Result<void> RemoteStepFile::read_at(std::uint64_t offset, std::span<std::byte> bytes) const {
+  return read(pin_, wire::Extent(segment_, member_, 0, offset, bytes.size()), bytes, nullptr);
+}
+
+Result<void> RemoteStepFile::read(const Pin& pin, const wire::Extent& extent, std::span<std::byte> bytes,
+                                  std::uint32_t* checksum) {
   if (bytes.empty()) return {};
-  if (const auto carried = pin_.carried()) return carried->read(segment_, member_, offset, bytes);
-  const wire::Extent extent(segment_, member_, 0, offset, bytes.size());
-  return pin_.link().fetch(pin_, {&extent, 1}, bytes);
+  const auto carried = pin.carried();
+  if (!carried) return pin.link().fetch(pin, {&extent, 1}, bytes, checksum);
+  RETURN_IF_ERROR(carried->read(extent.segment(), extent.member(), extent.offset(), bytes));
+  if (checksum != nullptr) *checksum = crc32c(bytes, *checksum);
+  return {};
 }
 
 Result<void> RemoteStepFile::write_at(std::uint64_t, std::span<const std::byte>) {

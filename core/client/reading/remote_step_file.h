@@ -17,6 +17,9 @@ class RemoteStepFile final : public File {
       : pin_(pin), segment_(segment), member_(member) {}
 
   Result<void> read_at(std::uint64_t offset, std::span<std::byte> bytes) const override;
+  /// `checksum`: CRC-32C of what comes before the bytes, then of all; null: none is taken.
+  static Result<void> read(const Pin& pin, const wire::Extent& extent, std::span<std::byte> bytes,
+                           std::uint32_t* checksum);
   Result<void> write_at(std::uint64_t offset, std::span<const std::byte> bytes) override;
   Result<void> allocate(std::uint64_t size) override;
   Result<void> free_space(std::uint64_t offset, std::uint64_t length) override;

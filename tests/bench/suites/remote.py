@@ -62,8 +62,11 @@ def _native(step_bytes: int, transport: str, what: str, rate: str | None, bench:
 def _plain(step_bytes: int, what: str, rate: str | None, bench: Workbench) -> Figures:
     with nodes(rate) as network, bench.scratch() as folder:
         common = ["--host", network.address(SERVER_NODE), "--bytes", str(step_bytes), "--checksums"]
-        serving = ["serve", "--path", str(folder / "steps"), *common]
-        asking = [what, "--steps", str(_steps(bench, step_bytes, rate)), *common]
+        steps = _steps(bench, step_bytes, rate)
+        # As above: written into space that is used again, and read each step once.
+        slots = 4 if what == "write" else steps
+        serving = ["serve", "--path", str(folder / "steps"), "--slots", str(slots), *common]
+        asking = [what, "--steps", str(steps), *common]
         with Program("bench_tcp", serving, {}, prefix=network.prefix(SERVER_NODE)) as server:
             server.wait_ready()
             with Program("bench_tcp", asking, {}, prefix=network.prefix(WRITER_NODE)) as client:

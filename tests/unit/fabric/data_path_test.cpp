@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What every data path promises, whatever network it uses.
+#include "base/checksum.h"
 #include "tests/unit/fabric/path_fixture.h"
 
 namespace forebay::testing {
@@ -105,9 +106,12 @@ TEST_P(DataPathTest, bytes_of_requests_arrive_in_order) {
     }
     std::vector<std::byte> out(size);
     ASSERT_TRUE(path.server->send(transfer(++ticket, places)));
-    const auto received = path.client->receive(ticket, out, wait_on);
+    const auto before = static_cast<std::uint32_t>(ticket);
+    std::uint32_t checksum = before;
+    const auto received = path.client->receive(ticket, fabric::Incoming(out, &checksum), wait_on);
     ASSERT_TRUE(received) << size << ": " << received.error().message();
     EXPECT_TRUE(out == expected) << size;
+    EXPECT_EQ(checksum, crc32c(expected, before)) << size;
   }
 }
 
@@ -122,12 +126,12 @@ TEST_P(DataPathTest, what_cannot_be_read_is_the_answer_and_the_path_goes_on) {
     failing.pieces.push_back({bad, 6 * mib - std::min(size, 6 * mib), size});
     std::vector<std::byte> out(size);
     ASSERT_TRUE(path.server->send(std::move(failing)));
-    const auto failed = path.client->receive(ticket, out, wait_on);
+    const auto failed = path.client->receive(ticket, fabric::Incoming(out), wait_on);
     ASSERT_FALSE(failed);
     EXPECT_EQ(failed.error().code, ErrorCode::io_error) << failed.error().message();
     EXPECT_FALSE(path.client->is_broken());
     ASSERT_TRUE(path.server->send(transfer(++ticket, {{17, size}})));
-    ASSERT_TRUE(path.client->receive(ticket, out, wait_on));
+    ASSERT_TRUE(path.client->receive(ticket, fabric::Incoming(out), wait_on));
     EXPECT_TRUE(std::equal(out.begin(), out.end(), content_.begin() + 17));
   }
 }
@@ -139,12 +143,12 @@ TEST_P(DataPathTest, a_refusal_is_the_answer_and_the_path_goes_on) {
   for (const std::uint64_t size : {std::uint64_t{64}, 4 * mib, std::uint64_t{64}}) {
     std::vector<std::byte> out(size);
     ASSERT_TRUE(path.server->refuse(++ticket, {ErrorCode::step_gone, "the step was dropped", "step 7"}));
-    const auto refused = path.client->receive(ticket, out, wait_on);
+    const auto refused = path.client->receive(ticket, fabric::Incoming(out), wait_on);
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().code, ErrorCode::step_gone);
     EXPECT_FALSE(path.client->is_broken());
     ASSERT_TRUE(path.server->send(transfer(++ticket, {{0, size}})));
-    ASSERT_TRUE(path.client->receive(ticket, out, wait_on));
+    ASSERT_TRUE(path.client->receive(ticket, fabric::Incoming(out), wait_on));
     EXPECT_TRUE(std::equal(out.begin(), out.end(), content_.begin()));
   }
 }
@@ -298,7 +302,7 @@ TEST_P(HastyPathTest, a_server_that_sends_nothing_is_given_up) {
   Path path = connect();
   ASSERT_TRUE(path.client);
   std::vector<std::byte> out(2 * mib);
-  const auto silent = path.client->receive(1, out, wait_on);
+  const auto silent = path.client->receive(1, fabric::Incoming(out), wait_on);
   ASSERT_FALSE(silent);
   EXPECT_EQ(silent.error().code, ErrorCode::timeout) << silent.error().message();
   EXPECT_TRUE(path.client->is_broken());
@@ -310,9 +314,9 @@ TEST_P(HastyPathTest, a_path_without_requests_stays) {
   Path silent = connect();
   ASSERT_TRUE(silent.client);
   std::vector<std::byte> out(2 * mib);
-  EXPECT_FALSE(silent.client->receive(1, out, wait_on));  // as long as a path may be silent
+  EXPECT_FALSE(silent.client->receive(1, fabric::Incoming(out), wait_on));  // as long as a path may be silent
   ASSERT_TRUE(path.server->send(transfer(1, {{0, out.size()}})));
-  EXPECT_TRUE(path.client->receive(1, out, wait_on));
+  EXPECT_TRUE(path.client->receive(1, fabric::Incoming(out), wait_on));
 }
 
 TEST_P(DataPathTest, a_path_that_the_server_closes_is_lost) {
@@ -320,7 +324,7 @@ TEST_P(DataPathTest, a_path_that_the_server_closes_is_lost) {
   ASSERT_TRUE(path.client);
   path.server->close();
   std::vector<std::byte> out(2 * mib);
-  const auto lost = path.client->receive(1, out, wait_on);
+  const auto lost = path.client->receive(1, fabric::Incoming(out), wait_on);
   ASSERT_FALSE(lost);
   EXPECT_EQ(lost.error().code, ErrorCode::disconnected);
   EXPECT_TRUE(path.client->is_broken());
@@ -331,8 +335,8 @@ TEST_P(DataPathTest, an_interrupted_client_gives_its_path_up) {
   Path path = connect();
   ASSERT_TRUE(path.client);
   std::vector<std::byte> out(2 * mib);
-  const auto interrupted =
-      path.client->receive(1, out, []() -> Result<void> { return fail(ErrorCode::cancelled, "interrupted"); });
+  const auto interrupted = path.client->receive(
+      1, fabric::Incoming(out), []() -> Result<void> { return fail(ErrorCode::cancelled, "interrupted"); });
   ASSERT_FALSE(interrupted);
   EXPECT_EQ(interrupted.error().code, ErrorCode::cancelled);
   EXPECT_TRUE(path.client->is_broken());
@@ -353,7 +357,7 @@ TEST_P(DataPathTest, a_client_that_takes_nothing_keeps_nobody_waiting) {
   std::vector<std::byte> out(file_bytes);
   for (std::uint64_t ticket = 1; ticket <= 8; ++ticket) {
     ASSERT_TRUE(busy.server->send(transfer(ticket, {{0, file_bytes}})));
-    ASSERT_TRUE(busy.client->receive(ticket, out, wait_on));
+    ASSERT_TRUE(busy.client->receive(ticket, fabric::Incoming(out), wait_on));
     EXPECT_TRUE(out == content_);
   }
 }
@@ -364,12 +368,12 @@ TEST_P(DataPathTest, a_link_that_falls_silent_is_given_up_by_both_ends) {
   ASSERT_TRUE(path.client);
   std::vector<std::byte> out(4 * mib);
   ASSERT_TRUE(path.server->send(transfer(1, {{0, out.size()}})));
-  ASSERT_TRUE(path.client->receive(1, out, wait_on));
+  ASSERT_TRUE(path.client->receive(1, fabric::Incoming(out), wait_on));
   path.wire->fall_silent();
   ASSERT_TRUE(path.server->send(transfer(2, {{0, out.size()}})));
   // What a connection does when its heartbeat is not answered.
   int asked = 0;
-  const auto lost = path.client->receive(2, out, [&]() -> Result<void> {
+  const auto lost = path.client->receive(2, fabric::Incoming(out), [&]() -> Result<void> {
     if (++asked < 3) return {};
     return fail(ErrorCode::disconnected, "the server does not answer");
   });

@@ -106,7 +106,7 @@ class FabricPathTest : public PathTest {
   void expect_others_go_on(Path& other) {
     std::vector<std::byte> out(4 * mib);
     ASSERT_TRUE(other.server->send(transfer(1, {{0, out.size()}})));
-    ASSERT_TRUE(other.client->receive(1, out, wait_on));
+    ASSERT_TRUE(other.client->receive(1, fabric::Incoming(out), wait_on));
     EXPECT_TRUE(std::equal(out.begin(), out.end(), content_.begin()));
   }
 };

@@ -223,7 +223,7 @@ TEST_F(RemoteTest, a_reader_gets_no_byte_outside_of_the_step) {
     wish.extents = {extent};
     client.send(MessageType::bytes_get, wish);
     out.resize(extent.length());
-    return path.receive(wish.ticket, out, wait_on);
+    return path.receive(wish.ticket, fabric::Incoming(out), wait_on);
   };
   EXPECT_TRUE(ask(whole));
   wire::StepGetT get;
@@ -295,7 +295,7 @@ TEST_F(RemoteTest, a_small_step_travels_with_its_description) {
     wish.extents = {piece.place};
     client.send(MessageType::bytes_get, wish);
     std::vector<std::byte> out(piece.bytes.size());
-    EXPECT_TRUE(path.receive(wish.ticket, out, wait_on));
+    EXPECT_TRUE(path.receive(wish.ticket, fabric::Incoming(out), wait_on));
     EXPECT_TRUE(std::ranges::equal(out, piece.bytes));
   }
   // A local reader reads the file itself.
@@ -384,7 +384,7 @@ TEST_F(RemoteTest, a_probe_brings_bytes_to_whoever_has_a_token) {
   probe.bytes = 3 * mib + 1;
   client.send(MessageType::probe_get, probe);
   std::vector<std::byte> out(probe.bytes, std::byte{1});
-  EXPECT_TRUE(path.receive(5, out, wait_on));
+  EXPECT_TRUE(path.receive(5, fabric::Incoming(out), wait_on));
   EXPECT_TRUE(std::ranges::all_of(out, [](std::byte one) { return one == std::byte{0}; }));
   // The path is open to it, the bytes of steps are not.
   EXPECT_EQ(RawClient::failure(client.call(MessageType::bytes_get, wire::BytesGetT())), ErrorCode::permission_denied);
