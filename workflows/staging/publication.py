@@ -13,6 +13,7 @@ import fcntl
 import os
 import secrets
 import shutil
+import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
@@ -35,6 +36,8 @@ __all__ = [
 ]
 
 LOCK_NAME = ".forebay-stage.lock"
+_REMOVAL_TRIES = 100
+_REMOVAL_PAUSE_SECONDS = 0.01
 
 
 def partial_path(output: Path) -> Path:
@@ -128,10 +131,18 @@ def publish(partial: Path, output: Path) -> None:
 
 def remove(path: Path) -> None:
     """Removes a file or a directory with all that it holds; it may be gone already."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
+    if not path.is_dir() or path.is_symlink():
         path.unlink(missing_ok=True)
+        return
+    for tries_left in reversed(range(_REMOVAL_TRIES)):
+        try:
+            shutil.rmtree(path)
+            return
+        except OSError as error:
+            # ADIOS2 opens files in threads of its own, and goes on with that when a writer has failed.
+            if error.errno != errno.ENOTEMPTY or tries_left == 0:
+                raise
+            time.sleep(_REMOVAL_PAUSE_SECONDS)
 
 
 def discard(path: Path) -> None:

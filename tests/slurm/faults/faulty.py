@@ -17,6 +17,7 @@ __all__ = ["BIG", "Fault"]
 
 #: Long enough to copy and to compare for a test to stop the process that does.
 _BIG_BYTES = 192 << 20
+_LOG_CHARACTERS_SHOWN = 6000
 BIG = "big.bin"
 
 _SCRIPT = """\
@@ -106,7 +107,11 @@ class Fault:
 
     def wait_for_state(self, *states: str, seconds_max: float = 180) -> None:
         """Until it is in one of these."""
-        wait_for(lambda: self.state() in states, f"job {self.job} to be {states}; it is {self.state()}", seconds_max)
+        try:
+            wait_for(lambda: self.state() in states, f"job {self.job} to be {states}", seconds_max)
+        except AssertionError as error:
+            logs = self.centre.instance.logs()[-_LOG_CHARACTERS_SHOWN:]
+            raise AssertionError(f"{error}; it is {self.state()}\n{logs}") from None
 
     def files(self) -> Path:
         """Its scratch."""
