@@ -27,6 +27,12 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
   add_compile_options(-Wno-restrict)
 endif()
 
+if(CMAKE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # A unity build includes the sources, and GCC takes their unnamed namespaces for those of headers. In large sources it
+  # loses track of what std::optional guards (GCC bug 105562).
+  add_compile_options(-Wno-subobject-linkage -Wno-maybe-uninitialized)
+endif()
+
 if(FOREBAY_SANITIZE)
   add_compile_options(-fsanitize=${FOREBAY_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${FOREBAY_SANITIZE})

@@ -8,6 +8,8 @@
 
 namespace forebay {
 
+inline constexpr std::int64_t ns_per_ms = 1'000'000;
+
 inline std::int64_t clock_ns(clockid_t clock) noexcept {
   timespec now{};
   ::clock_gettime(clock, &now);

@@ -22,7 +22,6 @@
 namespace forebay::fabric {
 namespace {
 
-constexpr std::int64_t hello_timeout_ms = 30'000;
 // libfabric does not signal that an own connection is ready.
 constexpr int hello_slice_ms = 2;
 
@@ -115,7 +114,7 @@ Result<void> FabricClientPath::greet(const EndpointMaker& make_endpoint, const K
 }
 
 Result<void> FabricClientPath::say_hello(std::span<const std::byte> password, const KeepWaiting& keep_waiting) {
-  const Deadline deadline = Deadline::after_ms(hello_timeout_ms);
+  const Deadline deadline = Deadline::after_ms(greeting_timeout_ms);
   bool said = false;
   while (true) {
     if (!said) {

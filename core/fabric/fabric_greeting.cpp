@@ -11,7 +11,6 @@ namespace {
 
 constexpr std::uint32_t greeting_version = 1;
 constexpr std::size_t provider_bytes = 32;
-constexpr std::size_t address_bytes_max = 128;
 
 struct GreetingRecord {
   std::uint32_t version;
@@ -20,7 +19,7 @@ struct GreetingRecord {
   std::uint32_t reserved;
   char provider[provider_bytes];
   FabricPassword password;
-  std::array<std::byte, address_bytes_max> address;
+  std::array<std::byte, endpoint_address_bytes_max> address;
 };
 static_assert(sizeof(GreetingRecord) == fabric_greeting_bytes);
 
@@ -30,7 +29,7 @@ std::vector<std::byte> encode(const FabricGreeting& greeting) {
   GreetingRecord record{};
   record.version = greeting_version;
   record.library_version = greeting.identity.library_version;
-  record.address_bytes = static_cast<std::uint32_t>(std::min(greeting.address.size(), address_bytes_max));
+  record.address_bytes = static_cast<std::uint32_t>(std::min(greeting.address.size(), endpoint_address_bytes_max));
   greeting.identity.provider.copy(record.provider, provider_bytes - 1);
   record.password = greeting.password;
   std::ranges::copy_n(greeting.address.begin(), record.address_bytes, record.address.begin());
@@ -49,7 +48,7 @@ Result<FabricGreeting> decode_greeting(std::span<const std::byte> bytes) {
   greeting.identity.library_version = record.library_version;
   greeting.identity.provider.assign(record.provider, ::strnlen(record.provider, provider_bytes));
   if (!check_provider(greeting.identity.provider) || record.address_bytes == 0 ||
-      record.address_bytes > address_bytes_max) {
+      record.address_bytes > endpoint_address_bytes_max) {
     return refuse("the other end's fabric greeting is malformed");
   }
   greeting.password = record.password;

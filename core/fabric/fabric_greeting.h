@@ -24,6 +24,9 @@ struct FabricGreeting {
   std::vector<std::byte> address;  ///< of the endpoint
 };
 
+/// How long either end waits for the other's greeting.
+inline constexpr std::int64_t greeting_timeout_ms = 30'000;
+
 inline constexpr std::size_t fabric_greeting_bytes = 208;
 std::vector<std::byte> encode(const FabricGreeting& greeting);
 /// protocol unless it is a greeting of this version.

@@ -18,8 +18,6 @@
 namespace forebay::fabric {
 namespace {
 
-constexpr std::int64_t hello_timeout_ms = 30'000;
-constexpr std::int64_t million = 1'000'000;
 // How soon an operation that could not start is tried again: libfabric signals no descriptor then.
 constexpr int retry_ms = 1;
 // One message of each stranger that finds the endpoint's port; they are few.
@@ -122,7 +120,7 @@ Result<void> FabricServerPath::greet() {
 
 Result<void> FabricServerPath::await_hello(std::span<const std::byte> password) {
   const auto hello = memory_.bytes().subspan(buffers_count * frame_bytes_max, page_bytes);
-  const Deadline deadline = Deadline::after_ms(hello_timeout_ms);
+  const Deadline deadline = Deadline::after_ms(greeting_timeout_ms);
   for (int wrong = 0; wrong < wrong_hellos_max; ++wrong) {
     while (!hello_arrived_) {
       RETURN_IF_ERROR(take_completions());
@@ -130,7 +128,7 @@ Result<void> FabricServerPath::await_hello(std::span<const std::byte> password) 
       if (deadline.passed()) return path_ended("the client does not come over the fabric");
       pollfd waited[3] = {
           {wake_.get(), POLLIN, 0}, {frames_.descriptor(), POLLRDHUP, 0}, {endpoint_->descriptor(), POLLIN, 0}};
-      if (endpoint_->may_sleep()) (void)::poll(waited, 3, static_cast<int>(deadline.remaining_ms(hello_timeout_ms)));
+      if (endpoint_->may_sleep()) (void)::poll(waited, 3, static_cast<int>(deadline.remaining_ms(greeting_timeout_ms)));
       if (jobs_.is_closed() || waited[1].revents != 0) return path_ended("the client closed it");
     }
     if (std::ranges::equal(hello.first(password.size()), password)) return {};
@@ -154,7 +152,7 @@ Result<void> FabricServerPath::serve() {
 
 Result<void> FabricServerPath::wait(bool may_sleep) {
   // libfabric has no such limit.
-  if (is_under_way() && monotonic_ns() - moved_ns_ > silence_ms_ * million)
+  if (is_under_way() && monotonic_ns() - moved_ns_ > silence_ms_ * ns_per_ms)
     return path_ended("nothing has moved for " + std::to_string(silence_ms_ / 1000) + " s");
   pollfd waited[3] = {{wake_.get(), POLLIN, 0},
                       {frames_.descriptor(), static_cast<short>(takes_frames() ? POLLIN : POLLRDHUP), 0},

@@ -17,7 +17,6 @@ namespace forebay::fabric {
 namespace {
 
 constexpr std::int64_t slice_ms = 100;
-constexpr std::int64_t million = 1'000'000;
 
 tl::unexpected<Error> lost(int number) {
   return fail(ErrorCode::disconnected,
@@ -31,7 +30,7 @@ Result<void> FrameSocket::wait_for(short events, std::int64_t since_ns, const Ke
   const int count = ::poll(&ready, 1, static_cast<int>(slice_ms));
   if (count < 0 && errno != EINTR) return lost(errno);
   if (count > 0) return {};
-  if (monotonic_ns() - since_ns > silence_ms_ * million)
+  if (monotonic_ns() - since_ns > silence_ms_ * ns_per_ms)
     return fail(ErrorCode::timeout,
                 "nothing has moved on the data path to the server for " + std::to_string(silence_ms_ / 1000) + " s");
   return keep_waiting();

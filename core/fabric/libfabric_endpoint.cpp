@@ -23,7 +23,6 @@ namespace {
 constexpr std::uint32_t interface_version = FI_VERSION(1, 14);
 // Native RDM endpoints have this name in libfabric 1.17; `tcp` there is another protocol below.
 constexpr std::uint32_t native_tcp_since = FI_VERSION(1, 18);
-constexpr std::size_t address_bytes_max = 128;
 constexpr std::size_t completions_max = 64;
 constexpr int registration_modes = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT;
 
@@ -140,7 +139,7 @@ Result<void> LibfabricEndpoint::make() {
   if (const int answer = ::fi_ep_bind(endpoint_.get(), &completions_->fid, FI_TRANSMIT | FI_RECV); answer != 0)
     return error(answer, "no completion queue for the endpoint");
   if (const int answer = ::fi_enable(endpoint_.get()); answer != 0) return error(answer, "the endpoint does not start");
-  std::size_t length = address_bytes_max;
+  std::size_t length = endpoint_address_bytes_max;
   address_.resize(length);
   if (const int answer = ::fi_getname(&endpoint_->fid, address_.data(), &length); answer != 0)
     return error(answer, "the endpoint has no address");

@@ -15,6 +15,9 @@
 
 namespace forebay::fabric {
 
+/// An endpoint's address is not longer.
+inline constexpr std::size_t endpoint_address_bytes_max = 128;
+
 /// Where the other end finds exposed memory.
 struct MemoryPlace {
   std::uint64_t key = 0;

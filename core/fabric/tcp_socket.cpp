@@ -20,7 +20,7 @@ constexpr int keepalive_idle_seconds = 10;
 constexpr int keepalive_interval_seconds = 5;
 constexpr int keepalive_probes = 3;
 constexpr int user_timeout_ms = 25'000;
-constexpr std::int64_t slice_ms = 100;
+constexpr std::int64_t connect_slice_ms = 100;
 constexpr int backlog = 128;
 
 struct FreeAddresses {
@@ -52,7 +52,7 @@ Result<Descriptor> connect_to(const addrinfo& address, const std::string& place,
   prepare_tcp(socket.get());
   int error = ::connect(socket.get(), address.ai_addr, address.ai_addrlen) == 0 ? 0 : errno;
   while (error == EINPROGRESS || error == EINTR) {
-    const std::int64_t timeout_ms = deadline.remaining_ms(slice_ms);
+    const std::int64_t timeout_ms = deadline.remaining_ms(connect_slice_ms);
     if (timeout_ms == 0) return fail(ErrorCode::timeout, "the server's node does not answer", place);
     pollfd writable{socket.get(), POLLOUT, 0};
     if (::poll(&writable, 1, static_cast<int>(timeout_ms)) > 0) {

@@ -20,8 +20,8 @@
 namespace forebay::storage {
 namespace {
 
-constexpr std::size_t depth_max = 32;
-constexpr std::size_t measured_depth_max = 256;
+constexpr std::size_t levels_max = 32;
+constexpr std::size_t measured_levels_max = 256;
 constexpr std::size_t moved_name_bytes =
     64;  // of the name that it keeps: a part that is moved again must not grow a longer one
 constexpr std::uint64_t block_bytes = 512;  // the unit of st_blocks, whatever the file system's own is
@@ -102,7 +102,7 @@ class TreeDeletion {
       return true;
     }
     if (device_ && *device_ != status.st_dev) return note(EBUSY, name);
-    if (levels_.size() >= depth_max) {
+    if (levels_.size() >= levels_max) {
       const std::string higher =
           levels_.front().name.substr(0, moved_name_bytes) + "." + std::to_string(random_number());
       if (::renameat(parent, name, top_, higher.c_str()) != 0) return note(errno, name);
@@ -175,7 +175,7 @@ Result<std::uint64_t> tree_bytes(const std::string& path) {
       if (!counted) total += static_cast<std::uint64_t>(status.st_blocks) * block_bytes;
     } else if (S_ISDIR(status.st_mode)) {
       std::string below = levels.back().name + "/" + name;
-      if (levels.size() == measured_depth_max)
+      if (levels.size() == measured_levels_max)
         return fail(ErrorCode::unsupported, "the tree is too deep to be measured", std::move(below));
       Descriptor descriptor = open_directory_at(parent, name);
       if (!descriptor.valid()) {

@@ -37,7 +37,7 @@ constexpr std::uint64_t reserve_bytes = std::uint64_t{16} << 10;
 /// A journal that may not take room for its next file asks again after so much.
 constexpr std::uint64_t growth_bytes_min = std::uint64_t{8} << 10;
 /// A journal is read whole; its checkpoint is one body, and it rolls when it has doubled.
-constexpr std::uint64_t file_bytes_max = 4 * frame_body_bytes_max;
+constexpr std::uint64_t journal_bytes_max = 4 * frame_body_bytes_max;
 
 /// What frees space, ends something, or says what has become of steps: on a full device a stream must come to an end
 /// that its readers learn of.
@@ -268,7 +268,7 @@ Result<std::unique_ptr<Journal>> Journal::open(Device& device, std::string direc
   if (!file) return fail(located(std::move(file.error()), path));
   auto size = (*file)->size();
   if (!size) return fail(located(std::move(size.error()), path));
-  if (*size > file_bytes_max) return fail(ErrorCode::corrupt, "the journal is larger than any valid one", path);
+  if (*size > journal_bytes_max) return fail(ErrorCode::corrupt, "the journal is larger than any valid one", path);
   std::vector<std::byte> bytes(*size);
   if (auto read = (*file)->read_at(0, bytes); !read) return fail(located(std::move(read.error()), path));
 

@@ -14,7 +14,7 @@ namespace {
 constexpr Treatment ignored = Treatment::ignored, translated = Treatment::translated, refused = Treatment::refused;
 
 // The order is that of the docs: what is translated or refused, then what is ignored, by subject.
-constexpr ForeignParameter table[] = {
+constexpr ForeignParameter known_parameters[] = {
     {"QueueLimit",
      "SST",
      translated,
@@ -150,14 +150,14 @@ Value value_of(const std::map<std::string, std::string>& by_name, const char* na
 
 const ForeignParameter* find_foreign_parameter(std::string_view name) {
   const std::string wanted = normalized(name);
-  const auto* found =
-      std::ranges::find_if(table, [&](const ForeignParameter& known) { return normalized(known.name) == wanted; });
-  return found == std::end(table) ? nullptr : found;
+  const auto* found = std::ranges::find_if(
+      known_parameters, [&](const ForeignParameter& known) { return normalized(known.name) == wanted; });
+  return found == std::end(known_parameters) ? nullptr : found;
 }
 
 std::vector<std::string_view> foreign_parameter_names() {
   std::vector<std::string_view> names;
-  for (const ForeignParameter& parameter : table) names.push_back(parameter.name);
+  for (const ForeignParameter& parameter : known_parameters) names.push_back(parameter.name);
   return names;
 }
 
@@ -211,7 +211,7 @@ std::string foreign_parameter_table() {
   std::string text =
       "| parameter | engines | here | meaning |\n"
       "|---|---|---|---|\n";
-  for (const ForeignParameter& parameter : table) {
+  for (const ForeignParameter& parameter : known_parameters) {
     text += "| `" + std::string(parameter.name) + "` | " + std::string(parameter.engines) + " | " +
             name_of(parameter.treatment) + " | " + std::string(parameter.meaning) + " |\n";
   }

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "hook/open_call.h"
+#include "member_access.h"
 
 // Exported by ADIOS2's core, but declared in headers only that it does not install. `this` is the communicator.
 extern "C" {
@@ -35,20 +36,15 @@ class Comm {
 namespace forebay::engine {
 namespace {
 
-// Names the member where access is not checked: in an explicit template instantiation.
-template <class Tag, typename Tag::Type member>
-struct MemberAccess {
-  friend typename Tag::Type core_io_member(Tag) { return member; }
-};
 struct CoreIo {
   using Type = adios2::core::IO* adios2::IO::*;
-  friend Type core_io_member(CoreIo);
+  friend Type member_pointer(CoreIo);
 };
 template struct MemberAccess<CoreIo, &adios2::IO::m_IO>;
 
 adios2::IO public_io(void* core) {
   adios2::IO io;
-  io.*core_io_member(CoreIo{}) = static_cast<adios2::core::IO*>(core);
+  io.*member_pointer(CoreIo{}) = static_cast<adios2::core::IO*>(core);
   return io;
 }
 

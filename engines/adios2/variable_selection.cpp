@@ -9,16 +9,13 @@
 #include <stdexcept>
 #include <string>
 
+#include "member_access.h"
+
 namespace forebay::engine {
 
 #ifndef FOREBAY_ADIOS2_PUBLIC_SELECTION
 
 namespace {
-
-template <class Tag, typename Tag::Type member>
-struct MemberAccess {
-  friend typename Tag::Type member_pointer(Tag) { return member; }
-};
 
 template <class T>
 using CoreVariable = adios2::core::Variable<T>*;

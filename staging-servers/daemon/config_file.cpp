@@ -15,7 +15,7 @@
 namespace forebay::server {
 namespace {
 
-constexpr std::uint64_t file_bytes_max = std::uint64_t{1} << 20;
+constexpr std::uint64_t config_bytes_max = std::uint64_t{1} << 20;
 
 tl::unexpected<Error> invalid(std::string what) {
   return fail(ErrorCode::invalid_argument, std::move(what));
@@ -167,7 +167,7 @@ Result<ConfigFile> parse_config(std::string_view text, const std::string& path) 
 Result<ConfigFile> read_config(const std::string& path) {
   ASSIGN_OR_RETURN(const auto file, posix_device().open(path, OpenMode::read));
   ASSIGN_OR_RETURN(const std::uint64_t size, file->size());
-  if (size > file_bytes_max)
+  if (size > config_bytes_max)
     return fail(ErrorCode::invalid_argument, "this is too large for a configuration file", path);
   std::string text(size, '\0');
   RETURN_IF_ERROR(file->read_at(0, std::as_writable_bytes(std::span(text))));

@@ -26,7 +26,6 @@ namespace {
 
 constexpr const char* key_name = "token-key";
 constexpr std::uint64_t key_bytes_max = 4096;
-constexpr std::int64_t million = 1'000'000;
 constexpr std::uint64_t lifetime_s_max = std::uint64_t{366} * 24 * 3600;
 
 /// What has ended, and tokens of which nothing is left.
@@ -207,7 +206,7 @@ Result<std::vector<std::uint8_t>> RemoteAccess::offer_data(Connection& connectio
   const fabric::Nonce drawn = fabric::draw_nonce();
   std::vector<std::uint8_t> ticket(drawn.begin(), drawn.end());
   offers_[ticket] = {&connection, connection.alive(), connection.peer().remote->token, writes,
-                     now + options_.limits.ticket_ms * million};
+                     now + options_.limits.ticket_ms * ns_per_ms};
   return ticket;
 }
 

@@ -16,7 +16,7 @@ namespace {
 constexpr const char* file_name = "revoked-tokens";
 constexpr std::string_view heading = "forebay-revoked-tokens-1\n";
 constexpr std::size_t tokens_max = 65'536;
-constexpr std::uint64_t file_bytes_max = std::uint64_t{4} << 20;
+constexpr std::uint64_t revoked_bytes_max = std::uint64_t{4} << 20;
 constexpr int hexadecimal = 16;
 
 template <class Number>
@@ -30,7 +30,7 @@ bool take(std::string_view text, Number& number, int base) {
 Result<RevokedTokens> RevokedTokens::load(Device& device, std::string root) {
   const std::string path = root + "/" + file_name;
   RevokedTokens tokens(device, std::move(root));
-  const auto bytes = read_whole(device, path, file_bytes_max);
+  const auto bytes = read_whole(device, path, revoked_bytes_max);
   if (!bytes && bytes.error().code == ErrorCode::not_found) return tokens;
   if (!bytes) return fail(bytes.error());
   const auto refuse = [&path] {

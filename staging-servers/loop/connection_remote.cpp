@@ -16,7 +16,6 @@ namespace {
 constexpr std::size_t greeting_bytes_max = 4096;
 // A writer that returns names the space that it holds, a reader its pins.
 constexpr std::size_t proved_bytes_max = std::size_t{4} << 20;
-constexpr std::int64_t million = 1'000'000;
 
 }  // namespace
 
@@ -32,7 +31,7 @@ Result<std::unique_ptr<Connection>> Connection::accept_remote(EventLoop& loop, C
   connection->socket_.set_body_bytes_max(greeting_bytes_max);
   connection->greeting_ = std::make_unique<RemoteGreeting>(*host.remote_door(), connection->peer_.remote->address);
   RETURN_IF_ERROR(connection->watch());
-  connection->close_at(monotonic_ns() + host.remote_door()->greeting_ms() * million,
+  connection->close_at(monotonic_ns() + host.remote_door()->greeting_ms() * ns_per_ms,
                        "it did not prove who it is in time");
   return connection;
 }

@@ -15,8 +15,6 @@ namespace {
 /// How soon the steps of a reader that has gone while the server was away are free.
 constexpr std::int64_t absent_check_ms = 250;
 constexpr std::int64_t absent_first_check_ms = 2;
-/// Of the readers that wait for one stream.
-constexpr std::size_t waits_told_max = 64;
 
 }  // namespace
 

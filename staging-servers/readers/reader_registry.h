@@ -25,6 +25,9 @@ namespace forebay::server {
 class Followers;
 class ReaderSession;
 
+/// Of those that wait for one stream, nobody reads more.
+inline constexpr std::size_t waits_told_max = 64;
+
 class ReaderRegistry {
  public:
   /// Opens ROOT/readers and ROOT/pins. Readers of before the start are absent until they come back or are gone.

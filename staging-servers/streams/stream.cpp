@@ -11,12 +11,6 @@
 #include "protocol/record_conversion.h"
 
 namespace forebay::server {
-namespace {
-
-/// Of a large group that waits as a whole, nobody reads more.
-constexpr std::size_t waits_told_max = 64;
-
-}  // namespace
 
 std::vector<Extent> extents_of(const journal::StepCommittedT& step) {
   std::vector<Extent> extents;

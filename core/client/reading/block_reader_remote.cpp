@@ -10,7 +10,7 @@ namespace forebay::client {
 namespace {
 
 // What lies between two rows is fetched with them if a frame of its own would hardly be less.
-constexpr std::uint64_t gap_bytes_max = 512;
+constexpr std::uint64_t joined_gap_bytes_max = 512;
 constexpr std::uint64_t request_bytes_max = std::uint64_t{8} << 20;
 constexpr std::size_t request_extents_max = 2048;
 
@@ -58,7 +58,7 @@ Result<void> BlockReader::fetch_rows(std::span<const Row> rows, std::uint64_t ro
       // Between two pieces may lie what is not the step's.
       const bool same = !extents.empty() && last_piece == number;
       const std::uint64_t reached = same ? extents.back().offset() + extents.back().length() : 0;
-      const bool joins = same && from >= reached && from - reached <= gap_bytes_max;
+      const bool joins = same && from >= reached && from - reached <= joined_gap_bytes_max;
       if (joins) {
         const std::uint64_t begin = extents.back().offset();
         bytes += from + length - reached;

@@ -7,7 +7,7 @@
 namespace forebay::client {
 namespace {
 
-tl::unexpected<Error> not_here() {
+tl::unexpected<Error> read_by_steps_only() {
   return fail(ErrorCode::unsupported, "a segment on another node is only read through its steps");
 }
 
@@ -28,19 +28,19 @@ Result<void> RemoteStepFile::read(const Pin& pin, const wire::Extent& extent, st
 }
 
 Result<void> RemoteStepFile::write_at(std::uint64_t, std::span<const std::byte>) {
-  return not_here();
+  return read_by_steps_only();
 }
 Result<void> RemoteStepFile::allocate(std::uint64_t) {
-  return not_here();
+  return read_by_steps_only();
 }
 Result<void> RemoteStepFile::free_space(std::uint64_t, std::uint64_t) {
-  return not_here();
+  return read_by_steps_only();
 }
 Result<void> RemoteStepFile::sync() {
-  return not_here();
+  return read_by_steps_only();
 }
 Result<std::uint64_t> RemoteStepFile::size() const {
-  return not_here();
+  return read_by_steps_only();
 }
 
 }  // namespace forebay::client

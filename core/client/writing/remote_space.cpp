@@ -9,7 +9,7 @@
 namespace forebay::client {
 namespace {
 
-tl::unexpected<Error> not_here() {
+tl::unexpected<Error> only_written() {
   return fail(ErrorCode::unsupported, "granted space on another node can only be written");
 }
 
@@ -74,22 +74,22 @@ Result<void> RemoteSpace::finish(wire::PartT& part) {
 }
 
 Result<void> RemoteSpaceFile::read_at(std::uint64_t, std::span<std::byte>) const {
-  return not_here();
+  return only_written();
 }
 Result<void> RemoteSpaceFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes) {
   return space_->write(segment_, member_, offset, bytes);
 }
 Result<void> RemoteSpaceFile::allocate(std::uint64_t) {
-  return not_here();
+  return only_written();
 }
 Result<void> RemoteSpaceFile::free_space(std::uint64_t, std::uint64_t) {
-  return not_here();
+  return only_written();
 }
 Result<void> RemoteSpaceFile::sync() {
-  return not_here();
+  return only_written();
 }
 Result<std::uint64_t> RemoteSpaceFile::size() const {
-  return not_here();
+  return only_written();
 }
 
 }  // namespace forebay::client

@@ -202,6 +202,7 @@ TEST_F(EngineParameters, those_of_other_engines_do_not_keep_a_program_from_runni
     reader.Get("number", value);
     seen.push_back(value);
   }
+  reader.Close();
   EXPECT_EQ(seen, (std::vector<int>{3, 4}));
 }
 

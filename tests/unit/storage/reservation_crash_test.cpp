@@ -27,7 +27,7 @@ Told live(Device& device, const std::string& root) {
   return Told::retired;
 }
 
-struct Round {
+struct CrashRound {
   testing::TemporaryDirectory root = testing::TemporaryDirectory::in_memory();
   testing::TemporaryDirectory limbo = testing::TemporaryDirectory::in_memory();
   FaultyDevice device{limbo.path()};
@@ -76,7 +76,7 @@ struct Round {
 };
 
 std::uint64_t operations_needed() {
-  Round round;
+  CrashRound round;
   EXPECT_EQ(live(round.device, round.root.path()), Told::retired);
   return round.device.operations();
 }
@@ -86,7 +86,7 @@ TEST(ReservationCrash, a_process_that_dies_at_any_operation_leaves_it_whole_or_n
   const std::uint64_t operations = operations_needed();
   for (std::uint64_t n = 1; n <= operations + 1 && !HasFailure(); ++n) {
     SCOPED_TRACE("operation " + std::to_string(n));
-    Round round;
+    CrashRound round;
     round.device.stop_at(n);
     round.check(live(round.device, round.root.path()));
   }
@@ -100,7 +100,7 @@ TEST(ReservationCrash, power_loss_at_any_operation_leaves_it_whole_or_not_there)
       const std::uint64_t seed = testing::test_seed() + i;
       SCOPED_TRACE("operation " + std::to_string(n) + ", seed " + std::to_string(seed));
       Random random(seed);
-      Round round;
+      CrashRound round;
       round.device.stop_at(n);
       const Told told = live(round.device, round.root.path());
       round.device.lose_power(random);
@@ -115,7 +115,7 @@ TEST(ReservationCrash, an_operation_that_fails_leaves_it_whole_or_not_there) {
   for (const ErrorCode code : {ErrorCode::io_error, ErrorCode::no_space}) {
     for (std::uint64_t n = 1; n <= operations && !HasFailure(); ++n) {
       SCOPED_TRACE("operation " + std::to_string(n));
-      Round round;
+      CrashRound round;
       round.device.fail_at(n, code);
       const Told told = live(round.device, round.root.path());
       if (told == Told::creating) {

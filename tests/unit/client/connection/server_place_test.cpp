@@ -10,7 +10,7 @@
 namespace forebay::testing {
 namespace {
 
-class Place : public ::testing::Test {
+class PlaceOfAServer : public ::testing::Test {
  protected:
   void SetUp() override { ::unsetenv("FOREBAY_SOCKET"); }
   void TearDown() override {
@@ -28,7 +28,7 @@ class Place : public ::testing::Test {
   const std::filesystem::path before_ = std::filesystem::current_path();
 };
 
-TEST_F(Place, is_where_the_same_root_says) {
+TEST_F(PlaceOfAServer, is_where_the_same_root_says) {
   listen("ours", "/run/first.sock");
   listen("theirs", "/run/theirs.sock");
   std::filesystem::current_path(directory_.path("."));
@@ -49,7 +49,7 @@ TEST_F(Place, is_where_the_same_root_says) {
   EXPECT_EQ(place->now().socket_path, "/run/first.sock");
 }
 
-TEST_F(Place, that_was_named_stays) {
+TEST_F(PlaceOfAServer, that_was_named_stays) {
   listen("theirs", "/run/theirs.sock");
   ::setenv("FOREBAY_ROOT", directory_.path("theirs").c_str(), 1);
   EXPECT_EQ(ServerPlace::find("/run/ours.sock")->now().socket_path, "/run/ours.sock");

@@ -15,14 +15,14 @@
 namespace forebay::testing {
 namespace {
 
-constexpr std::uint64_t capacity_bytes = std::uint64_t{8} << 20;
+constexpr std::uint64_t reservation_bytes = std::uint64_t{8} << 20;
 
 class DamagedJournal : public ::testing::Test {
  protected:
   void SetUp() override {
     log::set_level(log::Level::off);
     ASSERT_OK(server_.start());
-    ASSERT_OK(server_.create("res", capacity_bytes));
+    ASSERT_OK(server_.create("res", reservation_bytes));
   }
   void TearDown() override { log::set_level(log::Level::error); }
 

@@ -38,11 +38,11 @@ void flip(const std::string& path, std::uint64_t offset, unsigned bit) {
   file.put(static_cast<char>(byte ^ (1 << bit)));
 }
 
-enum class Place { journal, record, metadata, data };
+enum class Where { journal, record, metadata, data };
 
 /// A byte of a file: where it is, and the stream and the step that it belongs to, if there is one.
 struct Spot {
-  Place place = Place::record;
+  Where place = Where::record;
   std::string path;
   std::uint64_t offset = 0;
   std::string stream;
@@ -139,7 +139,7 @@ class FlippedBits : public ::testing::Test {
       while (reader.next()) {
       }
       const std::uint64_t end = std::min<std::uint64_t>(reader.position() + 64, bytes.size());
-      for (std::uint64_t offset = 0; offset < end; ++offset) spots.push_back({Place::journal, path, offset, stream, 0});
+      for (std::uint64_t offset = 0; offset < end; ++offset) spots.push_back({Where::journal, path, offset, stream, 0});
     }
     return spots;
   }
@@ -150,7 +150,7 @@ class FlippedBits : public ::testing::Test {
       std::uint64_t left = part.metadata_bytes;
       for (const auto& extent : part.metadata) {
         const std::uint64_t length = std::min(left, extent.length());
-        add(spots, {Place::metadata, segment(extent.segment()), extent.offset(), stream, step}, length, 1);
+        add(spots, {Where::metadata, segment(extent.segment()), extent.offset(), stream, step}, length, 1);
         left -= length;
       }
     });
@@ -162,7 +162,7 @@ class FlippedBits : public ::testing::Test {
     for_parts([&](const std::string& stream, const journal::PartT& part, std::uint64_t step) {
       std::vector<Spot> all;
       for (const auto& extent : part.extents)
-        add(all, {Place::data, segment(extent.segment()), extent.offset(), stream, step}, extent.length(), 61);
+        add(all, {Where::data, segment(extent.segment()), extent.offset(), stream, step}, extent.length(), 61);
       std::erase_if(all, [&](const Spot& spot) {
         return std::ranges::any_of(part.metadata, [&](const auto& metadata) {
           return spot.path == segment(metadata.segment()) && spot.offset >= metadata.offset() &&
@@ -239,7 +239,7 @@ class FlippedBits : public ::testing::Test {
     if (spot.stream != stream) return Fate::whole;
     const bool checksums = stream != "raw";
     const storage::StreamState& state = states_.at(stream);
-    if (spot.place == Place::journal) {
+    if (spot.place == Where::journal) {
       const auto known = before.steps.find(number);
       // Withdrawn since, or not committed yet.
       if (known == before.steps.end() || known->second.committed.epoch != state.steps.at(number).committed.epoch)
@@ -250,14 +250,14 @@ class FlippedBits : public ::testing::Test {
     }
     const bool cuts = boot && spot.step >= state.durable_next;
     if (number < spot.step || (number > spot.step && !cuts)) return Fate::whole;
-    if (spot.place == Place::metadata) return cuts ? Fate::cut : Fate::corrupt;
+    if (spot.place == Where::metadata) return cuts ? Fate::cut : Fate::corrupt;
     if (!checksums) return Fate::whole_or_wrong;
     return cuts ? Fate::whole_or_cut : Fate::whole_or_corrupt;
   }
 
   void look(const Spot& spot, bool boot) {
-    const bool cut_allowed = spot.place == Place::journal && may_be_cut(spot, boot);
-    const storage::StreamState before = spot.place == Place::journal ? state_before(spot) : storage::StreamState();
+    const bool cut_allowed = spot.place == Where::journal && may_be_cut(spot, boot);
+    const storage::StreamState before = spot.place == Where::journal ? state_before(spot) : storage::StreamState();
     ASSERT_OK(server_.start());
     auto admin = Admin::connect();
     ASSERT_OK(admin);
@@ -268,7 +268,7 @@ class FlippedBits : public ::testing::Test {
       if (finding.severity == Finding::Severity::problem) problems += finding.where + ": " + finding.what + "\n";
     }
     bool damage = !problems.empty();
-    if (spot.place == Place::record) {
+    if (spot.place == Where::record) {
       look_for_reservation(problems);
     } else {
       for (const auto& [stream, contents] : contents_) {
@@ -396,7 +396,7 @@ TEST_F(FlippedBits, in_a_journal_are_noticed) {
 TEST_F(FlippedBits, in_a_reservations_record_are_noticed) {
   std::vector<Spot> spots;
   for (std::uint64_t offset = 0; offset < small_files_.at(reservation_ + "/reservation").size(); ++offset)
-    spots.push_back({Place::record, reservation_ + "/reservation", offset, {}, 0});
+    spots.push_back({Where::record, reservation_ + "/reservation", offset, {}, 0});
   sweep_flips(spots);
 }
 

@@ -163,7 +163,7 @@ TEST_P(UnpinnedReading, step_whose_metadata_is_written_again_while_it_is_opened_
   EXPECT_EQ(step.error().code, ErrorCode::step_gone) << step.error().message();
 }
 
-std::string name_of(const ::testing::TestParamInfo<UnpinnedReading::ParamType>& info) {
+std::string unpinned_name(const ::testing::TestParamInfo<UnpinnedReading::ParamType>& info) {
   const auto [going, verify] = info.param;
   return std::string(going == Going::dropped ? "dropped" : "replaced") +
          (verify == Verify::none ? "" : "_and_verified");
@@ -172,7 +172,7 @@ std::string name_of(const ::testing::TestParamInfo<UnpinnedReading::ParamType>& 
 INSTANTIATE_TEST_SUITE_P(All, UnpinnedReading,
                          ::testing::Combine(::testing::Values(Going::dropped, Going::replaced),
                                             ::testing::Values(Verify::none, Verify::read)),
-                         name_of);
+                         unpinned_name);
 
 }  // namespace
 }  // namespace forebay::testing
