@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fabric/frame_socket.h"
 
-#include <poll.h>
+#include <fcntl.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/uio.h>
 
 #include <algorithm>
@@ -25,11 +26,15 @@ tl::unexpected<Error> lost(int number) {
 
 }  // namespace
 
-Result<void> FrameSocket::wait_for(short events, std::int64_t since_ns, const KeepWaiting& keep_waiting) {
-  pollfd ready{socket_.get(), events, 0};
-  const int count = ::poll(&ready, 1, static_cast<int>(slice_ms));
-  if (count < 0 && errno != EINTR) return lost(errno);
-  if (count > 0) return {};
+FrameSocket::FrameSocket(Descriptor socket, std::int64_t silence_ms) noexcept
+    : socket_(std::move(socket)), silence_ms_(silence_ms) {
+  (void)::fcntl(socket_.get(), F_SETFL, ::fcntl(socket_.get(), F_GETFL) & ~O_NONBLOCK);
+  const timeval slice{0, slice_ms * 1000};
+  for (const int option : {SO_RCVTIMEO, SO_SNDTIMEO})
+    (void)::setsockopt(socket_.get(), SOL_SOCKET, option, &slice, sizeof slice);
+}
+
+Result<void> FrameSocket::may_wait(std::int64_t since_ns, const KeepWaiting& keep_waiting) {
   if (monotonic_ns() - since_ns > silence_ms_ * ns_per_ms)
     return fail(ErrorCode::timeout,
                 "nothing has moved on the data path to the server for " + std::to_string(silence_ms_ / 1000) + " s");
@@ -45,18 +50,16 @@ Result<void> FrameSocket::receive(Incoming& incoming, std::size_t count, const K
   std::int64_t since_ns = monotonic_ns();
   while (count > 0) {
     const std::span<std::byte> out = incoming.next(count);
-    const ssize_t received = ::recv(socket_.get(), out.data(), out.size(), MSG_DONTWAIT);
+    // The kernel waits for all of it, at most slice_ms: a poll() would wake us for every few packets.
+    const ssize_t received = ::recv(socket_.get(), out.data(), out.size(), MSG_WAITALL);
+    if (received == 0) return fail(ErrorCode::disconnected, "the server closed the data path");
+    if (received < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) return lost(errno);
     if (received > 0) {
       incoming.arrived(static_cast<std::size_t>(received));
       count -= static_cast<std::size_t>(received);
       since_ns = monotonic_ns();
-    } else if (received == 0) {
-      return fail(ErrorCode::disconnected, "the server closed the data path");
-    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      RETURN_IF_ERROR(wait_for(POLLIN, since_ns, keep_waiting));
-    } else if (errno != EINTR) {
-      return lost(errno);
     }
+    if (received != static_cast<ssize_t>(out.size())) RETURN_IF_ERROR(may_wait(since_ns, keep_waiting));
   }
   return {};
 }
@@ -102,17 +105,15 @@ Result<void> FrameSocket::send(const FrameHeader& header, std::span<const std::b
     msghdr message{};
     message.msg_iov = parts;
     message.msg_iovlen = 2;
-    const ssize_t count = ::sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (count >= 0) {
+    const ssize_t count = ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL);
+    if (count < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) return lost(errno);
+    if (count > 0) {
       const std::size_t of_first = std::min(static_cast<std::size_t>(count), first.size());
       first = first.subspan(of_first);
       bytes = bytes.subspan(static_cast<std::size_t>(count) - of_first);
       since_ns = monotonic_ns();
-    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      RETURN_IF_ERROR(wait_for(POLLOUT, since_ns, keep_waiting));
-    } else if (errno != EINTR) {
-      return lost(errno);
     }
+    if (!first.empty() || !bytes.empty()) RETURN_IF_ERROR(may_wait(since_ns, keep_waiting));
   }
   return {};
 }

@@ -13,10 +13,8 @@ namespace forebay::fabric {
 
 class FrameSocket {
  public:
-  /// A connected, non-blocking socket on which both sides have said what it is for.
-  /// `silence_ms`: see path_silence_ms_max.
-  FrameSocket(Descriptor socket, std::int64_t silence_ms) noexcept
-      : socket_(std::move(socket)), silence_ms_(silence_ms) {}
+  /// A connected socket on which both sides have said what it is for. `silence_ms`: see path_silence_ms_max.
+  FrameSocket(Descriptor socket, std::int64_t silence_ms) noexcept;
 
   Result<void> send(const FrameHeader& header, std::span<const std::byte> bytes, const KeepWaiting& keep_waiting);
   Result<FrameHeader> receive_header(const KeepWaiting& keep_waiting);
@@ -30,9 +28,8 @@ class FrameSocket {
  private:
   /// The next `count` of them.
   Result<void> receive(Incoming& incoming, std::size_t count, const KeepWaiting& keep_waiting);
-  /// Until the socket is ready for `events`: as long as keep_waiting() allows, at most silence_ms_. timeout if it is
-  /// over.
-  Result<void> wait_for(short events, std::int64_t since_ns, const KeepWaiting& keep_waiting);
+  /// After a wait in which too little moved: asks keep_waiting(). timeout after silence_ms_ without anything.
+  Result<void> may_wait(std::int64_t since_ns, const KeepWaiting& keep_waiting);
 
   Descriptor socket_;
   std::int64_t silence_ms_;

@@ -235,6 +235,11 @@ class Cluster:
         count = str(len(self._nodes))
         wait_for(lambda: self.ask("sinfo", "-h", "-t", "idle", "-o", "%D") == count, "idle nodes")
 
+    def resume_nodes(self) -> None:
+        """Gives back what Slurm drained."""
+        for node in self.ask("sinfo", "-h", "-N", "-t", "drain", "-o", "%N").split():
+            self.ask("scontrol", "update", f"NodeName={node}", "State=RESUME")
+
     def kill_node(self, node: str) -> None:
         """SIGKILL of its slurmd; its jobs' processes live on."""
         self._slurmds[node].kill()

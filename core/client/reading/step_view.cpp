@@ -18,8 +18,8 @@ Result<std::shared_ptr<const client::Mapping>> fetched(const StepState& state, c
                                                        std::uint64_t bytes, const client::BoxPair* box) {
   ASSIGN_OR_RETURN(auto memory, client::Mapping::of_memory(bytes));
   client::BlockReader reader(state);
-  const auto read = box == nullptr ? reader.read_whole(block, memory->bytes().data())
-                                   : reader.read_box(block, *box, memory->bytes().data());
+  auto read = box == nullptr ? reader.read_whole(block, memory->bytes().data())
+                             : reader.read_box(block, *box, memory->bytes().data());
   // A step that is gone explains whatever else went wrong.
   RETURN_IF_ERROR(state.pin().check_after_read());
   RETURN_IF_ERROR(read);

@@ -11,7 +11,7 @@
 namespace forebay::load {
 namespace {
 
-std::string quoted(std::string_view text) {
+std::string in_quotes(std::string_view text) {
   std::string result = "\"";
   for (const char character : text) {
     if (character == '"' || character == '\\') {
@@ -29,16 +29,16 @@ std::string quoted(std::string_view text) {
 std::string text_of(const std::variant<std::uint64_t, bool, std::string>& value) {
   if (const auto* number = std::get_if<std::uint64_t>(&value)) return std::to_string(*number);
   if (const auto* flag = std::get_if<bool>(&value)) return *flag ? "true" : "false";
-  return quoted(std::get<std::string>(value));
+  return in_quotes(std::get<std::string>(value));
 }
 
 }  // namespace
 
 void say(std::string_view event, std::initializer_list<Field> fields) {
-  std::string line = "{\"event\": " + quoted(event);
+  std::string line = "{\"event\": " + in_quotes(event);
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
   line += ", \"told_ns\": " + std::to_string(std::chrono::nanoseconds(now).count());
-  for (const auto& [name, value] : fields) line += ", " + quoted(name) + ": " + text_of(value);
+  for (const auto& [name, value] : fields) line += ", " + in_quotes(name) + ": " + text_of(value);
   line += "}\n";
   // Nobody is left to hear it: nothing to go on for.
   if (::write(STDOUT_FILENO, line.data(), line.size()) != static_cast<ssize_t>(line.size())) std::_Exit(4);

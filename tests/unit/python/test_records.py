@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
 import re
 from pathlib import Path
@@ -131,8 +132,7 @@ def test_writer_options_are_those_of_the_native_table() -> None:
     from_launcher = {"rank", "ranks", "group"}
     for_all_modes = {"timeout", "reconnect_timeout", "run"}
     assert set(get_type_hints(WriterOptions)) == names - for_all_modes | from_launcher
-    assert forebay.open.__doc__ is not None
-    parameters = re.findall(r"^    (\w[\w, ]*) : ", forebay.open.__doc__, re.MULTILINE)
+    parameters = re.findall(r"^(\w[\w, ]*) : ", inspect.getdoc(forebay.open) or "", re.MULTILINE)
     documented = {name for line in parameters for name in line.split(", ")}
     assert documented == {"address", "mode", "instance", "verify", "wait_for_writer"} | names | from_launcher
 
