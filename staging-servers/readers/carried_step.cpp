@@ -22,17 +22,27 @@ bool read_at_once(const File& file, std::uint64_t offset, std::span<std::byte> o
   return count == static_cast<ssize_t>(out.size());
 }
 
+std::uint64_t metadata_bytes(const journal::StepCommittedT& step) {
+  std::uint64_t bytes = 0;
+  for (const auto& part : step.parts) {
+    for (const journal::Extent& extent : part->metadata) bytes += extent.length();
+  }
+  return bytes;
+}
+
 }  // namespace
 
 void carry(const Segments& segments, const journal::StepCommittedT& step, wire::StepDescriptorT& description) {
-  if (step.size_bytes == 0 || step.size_bytes > protocol::carried_bytes_max || !segments.check_stays()) return;
+  const bool whole = step.size_bytes <= protocol::carried_bytes_max;
+  const std::uint64_t total = whole ? step.size_bytes : metadata_bytes(step);
+  if (total == 0 || total > protocol::carried_bytes_max || !segments.check_stays()) return;
   std::vector<wire::Extent> places;
-  std::vector<std::uint8_t> bytes(step.size_bytes);
+  std::vector<std::uint8_t> bytes(total);
   std::span<std::byte> rest = std::as_writable_bytes(std::span(bytes));
   std::unique_ptr<File> file;
   std::uint32_t opened = 0;
   for (const auto& part : step.parts) {
-    for (const journal::Extent& extent : part->extents) {
+    for (const journal::Extent& extent : whole ? part->extents : part->metadata) {
       if (!file || opened != extent.segment()) {
         auto next = segments.open_file(extent.segment(), OpenMode::read);
         if (!next) return;

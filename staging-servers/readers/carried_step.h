@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small steps for readers on other nodes: their bytes travel with their description.
+// For readers on other nodes: a small step's bytes travel with its description, of a large one the metadata.
 #pragma once
 
 #include <forebay/protocol/messages_generated.h>
@@ -9,8 +9,8 @@
 
 namespace forebay::server {
 
-/// Puts all bytes of a small step into its description. Nothing happens if the step is large, or if its bytes would
-/// have to be waited for: then the reader asks for them by its data path.
+/// Puts all bytes of a small step into its description, or a large one's metadata. Nothing happens if that is too much
+/// as well, or if it would have to be waited for: then the reader asks for the bytes by its data path.
 void carry(const Segments& segments, const journal::StepCommittedT& step, wire::StepDescriptorT& description);
 
 }  // namespace forebay::server

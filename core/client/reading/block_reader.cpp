@@ -127,7 +127,10 @@ Result<void> BlockReader::read_short(std::uint64_t offset, std::span<std::byte> 
 }
 
 Result<void> BlockReader::read_rows(std::span<const Row> rows, std::uint64_t row_bytes) {
-  if (step_.link().is_remote() && rows.size() > 1 && !step_.pin().carried()) return fetch_rows(rows, row_bytes);
+  if (step_.link().is_remote() && rows.size() > 1) {
+    const auto carried = step_.pin().carried();
+    if (!carried || !carried->is_whole()) return fetch_rows(rows, row_bytes);
+  }
   std::size_t first = 0;
   while (first < rows.size()) {
     std::size_t end = first + 1;

@@ -17,19 +17,26 @@ Result<std::shared_ptr<const CarriedStep>> CarriedStep::of(const wire::StepDescr
   }
   std::shared_ptr<CarriedStep> carried(new CarriedStep);
   carried->bytes_.assign(step.bytes()->begin(), step.bytes()->end());
+  carried->is_whole_ = step.summary() != nullptr && step.summary()->size_bytes() == carried->bytes_.size();
   ASSIGN_OR_RETURN(carried->pieces_, protocol::carried_pieces(places, carried->bytes_));
   return std::shared_ptr<const CarriedStep>(std::move(carried));
+}
+
+const protocol::CarriedPiece* CarriedStep::piece_at(std::uint32_t segment, std::uint16_t member,
+                                                    std::uint64_t offset) const noexcept {
+  const auto found = std::ranges::find_if(pieces_, [&](const protocol::CarriedPiece& candidate) {
+    const wire::Extent& place = candidate.place;
+    return place.segment() == segment && place.member() == member && place.offset() <= offset &&
+           offset - place.offset() < place.length();
+  });
+  return found == pieces_.end() ? nullptr : &*found;
 }
 
 Result<void> CarriedStep::read(std::uint32_t segment, std::uint16_t member, std::uint64_t offset,
                                std::span<std::byte> out) const {
   while (!out.empty()) {
-    const auto piece = std::ranges::find_if(pieces_, [&](const protocol::CarriedPiece& candidate) {
-      const wire::Extent& place = candidate.place;
-      return place.segment() == segment && place.member() == member && place.offset() <= offset &&
-             offset - place.offset() < place.length();
-    });
-    if (piece == pieces_.end()) {
+    const protocol::CarriedPiece* piece = piece_at(segment, member, offset);
+    if (piece == nullptr) {
       return fail(ErrorCode::corrupt, "the step refers to bytes outside of its space",
                   "segment " + std::to_string(segment) + " @ " + std::to_string(offset));
     }

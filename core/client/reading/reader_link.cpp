@@ -71,8 +71,8 @@ std::shared_ptr<const CarriedStep> Pin::carried() const {
 
 Result<void> Pin::check_after_read() const {
   if (pinned_ && !link_->is_remote()) return check();
-  // The server has copied them while the step was there, and nothing else is ever read of it.
-  if (carried()) return {};
+  // The server has copied all bytes while the step was there, and nothing else is ever read of it.
+  if (const auto bytes = carried(); bytes && bytes->is_whole()) return {};
   wire::StepCheckT request;
   request.key = std::make_unique<wire::StepKey>(step_, epoch_, 0);
   RETURN_IF_ERROR(link_->ask(MessageType::step_check, request, MessageType::done));

@@ -36,13 +36,13 @@ class Pin {
   /// step_gone once a server that was restarted could not keep the pin. A remote step is asked for after each read.
   Result<void> check() const;
   /// step_gone unless what was read up to now is the step's: asks the server where the step is not pinned, or remote
-  /// and not carried.
+  /// and not carried as a whole.
   Result<void> check_after_read() const;
   /// The server holds nothing under this name: it is not told when the handle goes.
   void disown() noexcept { lost_ = true; }
   /// A segment that the step lies in. step_gone where the stream has left it since.
   Result<std::shared_ptr<Segment>> segment(std::uint32_t number) const;
-  /// A delivery brought all bytes of the step along.
+  /// A delivery brought bytes of the step along.
   void carry(std::shared_ptr<const CarriedStep> bytes);
   /// Those bytes; null if none did.
   std::shared_ptr<const CarriedStep> carried() const;

@@ -304,7 +304,7 @@ TEST_F(RemoteTest, a_small_step_travels_with_its_description) {
   EXPECT_TRUE(wait_step(here)->step->bytes.empty());
 }
 
-TEST_F(RemoteTest, a_large_step_does_not_travel_with_its_description) {
+TEST_F(RemoteTest, of_a_large_step_the_metadata_travels_with_its_description) {
   RawClient client = admitted(fabric::right_read | fabric::right_write);
   EXPECT_EQ(client.call(MessageType::writer_open, writer_open()).type, MessageType::writer_opened);
   wire::SpaceRequestT request;
@@ -314,6 +314,28 @@ TEST_F(RemoteTest, a_large_step_does_not_travel_with_its_description) {
   part.extents = granted->extents;
   part.metadata.emplace_back(granted->extents.front().segment(), 0, 0, granted->extents.front().offset(), 64);
   part.metadata_bytes = 64;
+  EXPECT_EQ(client.call(MessageType::part, part).type, MessageType::committed);
+  RawClient reader = admitted(fabric::right_read);
+  EXPECT_EQ(reader.call(MessageType::reader_open, reader_open()).type, MessageType::reader_opened);
+  const auto event = wait_step(reader);
+  ASSERT_TRUE(event->step);
+  EXPECT_EQ(event->step->bytes.size(), 64U);
+  ASSERT_EQ(event->step->carried.size(), 1U);
+  EXPECT_EQ(event->step->carried.front().offset(), granted->extents.front().offset());
+  EXPECT_EQ(event->step->carried.front().length(), 64U);
+}
+
+TEST_F(RemoteTest, metadata_that_is_large_itself_is_asked_for) {
+  RawClient client = admitted(fabric::right_read | fabric::right_write);
+  EXPECT_EQ(client.call(MessageType::writer_open, writer_open()).type, MessageType::writer_opened);
+  wire::SpaceRequestT request;
+  request.bytes = protocol::carried_bytes_max + 4096;
+  const auto granted = RawClient::unpack<wire::SpaceGranted>(client.call(MessageType::space_request, request));
+  wire::PartT part;
+  part.extents = granted->extents;
+  part.metadata_bytes = protocol::carried_bytes_max + 1;
+  part.metadata.emplace_back(granted->extents.front().segment(), 0, 0, granted->extents.front().offset(),
+                             part.metadata_bytes);
   EXPECT_EQ(client.call(MessageType::part, part).type, MessageType::committed);
   RawClient reader = admitted(fabric::right_read);
   EXPECT_EQ(reader.call(MessageType::reader_open, reader_open()).type, MessageType::reader_opened);
