@@ -23,7 +23,7 @@ namespace forebay::fabric {
 
 class FabricClientPath final : public ClientPath {
  public:
-  /// Exchanges greetings with the server over a connected, non-blocking socket, and a first message over the fabric.
+  /// Exchanges greetings with the server over a connected socket, and a first message over the fabric.
   /// unsupported, with what to do, if this end or the server cannot. `silence_ms`: see path_silence_ms_max.
   static Result<std::unique_ptr<FabricClientPath>> open(Descriptor socket, const EndpointMaker& make_endpoint,
                                                         const KeepWaiting& keep_waiting,

@@ -34,8 +34,10 @@ FrameSocket::FrameSocket(Descriptor socket, std::int64_t silence_ms) noexcept
     (void)::setsockopt(socket_.get(), SOL_SOCKET, option, &slice, sizeof slice);
 }
 
-Result<void> FrameSocket::may_wait(std::int64_t since_ns, const KeepWaiting& keep_waiting) {
-  if (monotonic_ns() - since_ns > silence_ms_ * ns_per_ms)
+Result<void> FrameSocket::may_go_on(int number, std::int64_t since_ns, const KeepWaiting& keep_waiting) {
+  if (number != 0 && number != EAGAIN && number != EWOULDBLOCK && number != EINTR) return lost(number);
+  // A signal comes also when the process was stopped for a long time, which says nothing about the server.
+  if (number != EINTR && monotonic_ns() - since_ns > silence_ms_ * ns_per_ms)
     return fail(ErrorCode::timeout,
                 "nothing has moved on the data path to the server for " + std::to_string(silence_ms_ / 1000) + " s");
   return keep_waiting();
@@ -50,16 +52,16 @@ Result<void> FrameSocket::receive(Incoming& incoming, std::size_t count, const K
   std::int64_t since_ns = monotonic_ns();
   while (count > 0) {
     const std::span<std::byte> out = incoming.next(count);
-    // The kernel waits for all of it, at most slice_ms: a poll() would wake us for every few packets.
+    // The kernel waits for all of it, at most slice_ms: one call instead of two for every few packets.
     const ssize_t received = ::recv(socket_.get(), out.data(), out.size(), MSG_WAITALL);
+    const int number = received < 0 ? errno : 0;
     if (received == 0) return fail(ErrorCode::disconnected, "the server closed the data path");
-    if (received < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) return lost(errno);
     if (received > 0) {
       incoming.arrived(static_cast<std::size_t>(received));
       count -= static_cast<std::size_t>(received);
       since_ns = monotonic_ns();
     }
-    if (received != static_cast<ssize_t>(out.size())) RETURN_IF_ERROR(may_wait(since_ns, keep_waiting));
+    if (received != static_cast<ssize_t>(out.size())) RETURN_IF_ERROR(may_go_on(number, since_ns, keep_waiting));
   }
   return {};
 }
@@ -106,14 +108,14 @@ Result<void> FrameSocket::send(const FrameHeader& header, std::span<const std::b
     message.msg_iov = parts;
     message.msg_iovlen = 2;
     const ssize_t count = ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL);
-    if (count < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) return lost(errno);
+    const int number = count < 0 ? errno : 0;
     if (count > 0) {
       const std::size_t of_first = std::min(static_cast<std::size_t>(count), first.size());
       first = first.subspan(of_first);
       bytes = bytes.subspan(static_cast<std::size_t>(count) - of_first);
       since_ns = monotonic_ns();
     }
-    if (!first.empty() || !bytes.empty()) RETURN_IF_ERROR(may_wait(since_ns, keep_waiting));
+    if (!first.empty() || !bytes.empty()) RETURN_IF_ERROR(may_go_on(number, since_ns, keep_waiting));
   }
   return {};
 }

@@ -28,8 +28,9 @@ class FrameSocket {
  private:
   /// The next `count` of them.
   Result<void> receive(Incoming& incoming, std::size_t count, const KeepWaiting& keep_waiting);
-  /// After a wait in which too little moved: asks keep_waiting(). timeout after silence_ms_ without anything.
-  Result<void> may_wait(std::int64_t since_ns, const KeepWaiting& keep_waiting);
+  /// After a call that moved too little and, if `number` is not 0, failed: whether keep_waiting() allows another.
+  /// timeout after silence_ms_ without anything.
+  Result<void> may_go_on(int number, std::int64_t since_ns, const KeepWaiting& keep_waiting);
 
   Descriptor socket_;
   std::int64_t silence_ms_;

@@ -9,7 +9,7 @@ namespace forebay::fabric {
 
 class TcpClientPath final : public ClientPath {
  public:
-  /// A connected, non-blocking socket on which both sides have said what it is for.
+  /// A connected socket on which both sides have said what it is for.
   /// `silence_ms`: see path_silence_ms_max.
   explicit TcpClientPath(Descriptor socket, std::int64_t silence_ms = path_silence_ms_max) noexcept
       : frames_(std::move(socket), silence_ms) {}

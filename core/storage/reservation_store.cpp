@@ -58,7 +58,7 @@ std::string unfinished_name(const std::string& id) {
   return "." + id + std::string(unfinished_suffix);
 }
 
-Error placed(Error error, const std::string& where) {
+Error with_place(Error error, const std::string& where) {
   if (error.where.empty()) error.where = where;
   return error;
 }
@@ -143,7 +143,7 @@ Result<void> ReservationStore::create(const reservation::ReservationT& record) {
       error.what += "; what was created of it could not be removed either; the next start removes it: " +
                     undone.error().message();
     }
-    return fail(placed(std::move(error), "reservation " + record.name));
+    return fail(with_place(std::move(error), "reservation " + record.name));
   }
   auto placed = device_.rename(reservations_directory() + "/" + unfinished, directory(id));
   if (placed) placed = let_others_pass(record);
@@ -222,8 +222,8 @@ Result<void> ReservationStore::fill(const reservation::ReservationT& record, con
     for (std::uint32_t segment = 0; segment < segments; ++segment) {
       ASSIGN_OR_RETURN(auto file, device_.open(segments_path + "/" + std::to_string(segment), OpenMode::create_new));
       if (auto allocated = file->allocate(record.segment_bytes); !allocated) {
-        Error error = placed(std::move(allocated.error()),
-                             "segment " + std::to_string(segment) + " of " + std::to_string(segments));
+        Error error = with_place(std::move(allocated.error()),
+                                 "segment " + std::to_string(segment) + " of " + std::to_string(segments));
         return fail(std::move(error));
       }
     }
@@ -270,9 +270,9 @@ Result<void> ReservationStore::fill(const reservation::ReservationT& record, con
 Result<reservation::ReservationT> ReservationStore::read_record(const std::string& id) const {
   const std::string path = directory(id) + "/reservation";
   auto bytes = read_whole(device_, path, reservation_file_bytes_max);
-  if (!bytes) return fail(placed(std::move(bytes.error()), path));
+  if (!bytes) return fail(with_place(std::move(bytes.error()), path));
   auto record = decode_reservation(*bytes);
-  if (!record) return fail(placed(std::move(record.error()), path));
+  if (!record) return fail(with_place(std::move(record.error()), path));
   if (record->id != id) return fail(ErrorCode::corrupt, "the file belongs to reservation " + record->id, path);
   return record;
 }
@@ -287,7 +287,7 @@ Result<reservation::ReservationT> ReservationStore::read_whole_reservation(const
     const std::string path = segment_path(id, segment);
     ASSIGN_OR_RETURN(auto file, device_.open(path, OpenMode::read));
     auto size = file->size();
-    if (!size) return fail(placed(std::move(size.error()), path));
+    if (!size) return fail(with_place(std::move(size.error()), path));
     if (*size != record->segment_bytes) {
       return fail(ErrorCode::corrupt,
                   fmt::format("the segment has {} bytes instead of {}", *size, record->segment_bytes), path);

@@ -12,6 +12,9 @@
 namespace forebay::server {
 namespace {
 
+// A read each, for every reader: the event loop has other things to do.
+constexpr std::size_t extents_max = 64;
+
 /// False if the bytes are not in memory or cannot be read: the event loop waits for no disk.
 bool read_at_once(const File& file, std::uint64_t offset, std::span<std::byte> out) {
   if (file.descriptor() < 0) return file.read_at(offset, out).has_value();  // a test's device, which has no cache
@@ -43,6 +46,7 @@ void carry(const Segments& segments, const journal::StepCommittedT& step, wire::
   std::uint32_t opened = 0;
   for (const auto& part : step.parts) {
     for (const journal::Extent& extent : whole ? part->extents : part->metadata) {
+      if (places.size() == extents_max) return;
       if (!file || opened != extent.segment()) {
         auto next = segments.open_file(extent.segment(), OpenMode::read);
         if (!next) return;

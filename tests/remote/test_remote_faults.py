@@ -106,6 +106,23 @@ def test_server_is_killed_while_it_sends(
 ) -> None:
     with programs.writer(STEPS, token("write")) as writer:
         finish(writer)
+    must_read_although_it_dies(programs, token, server, passing)
+
+
+@both_transports
+def test_server_is_killed_while_it_sends_metadata(programs: Programs, token: TokenMaker, server: StagingServer) -> None:
+    # So many variables that their descriptions do not travel inside a message.
+    with forebay.open("run1/flow", "w", instance=server.root, retention="all") as stream:
+        for number in range(STEPS):
+            with stream.step() as step:
+                step["T"], step["small"], step["number"] = temperature(number), small(number), number
+                for extra in range(1500):
+                    step[f"extra/{extra:04d}"] = extra
+    must_read_although_it_dies(programs, token, server, passing=1)
+
+
+def must_read_although_it_dies(programs: Programs, token: TokenMaker, server: StagingServer, passing: int) -> None:
+    """The reader waits for the server, and gets every step as it was."""
     server.stop()
     server.start(fail_point=f"server.data.before_send:{passing}=kill")
     with programs.python_reader(token("read")) as reader:

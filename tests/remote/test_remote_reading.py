@@ -41,7 +41,7 @@ def test_part_of_a_variable_does_not_fetch_its_whole_block(
 # crash-matrix: read a step from another node | the reader, stopped at `client.data.receiving`, while the step's space is used again | an error, never bytes of a later step
 @pytest.mark.parametrize(
     ("transport", "place"),
-    [("tcp", "client.data.receiving:2"), ("fabric", "client.fabric.after_offer:6")],
+    [("tcp", "client.data.receiving:1"), ("fabric", "client.fabric.after_offer:6")],
     indirect=["transport"],
 )
 def test_bytes_of_a_later_step_are_never_shown(

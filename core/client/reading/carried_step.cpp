@@ -32,6 +32,12 @@ const protocol::CarriedPiece* CarriedStep::piece_at(std::uint32_t segment, std::
   return found == pieces_.end() ? nullptr : &*found;
 }
 
+bool CarriedStep::has(const wire::Extent& extent) const noexcept {
+  if (is_whole_) return true;
+  const protocol::CarriedPiece* piece = piece_at(extent.segment(), extent.member(), extent.offset());
+  return piece != nullptr && piece->place.length() - (extent.offset() - piece->place.offset()) >= extent.length();
+}
+
 Result<void> CarriedStep::read(std::uint32_t segment, std::uint16_t member, std::uint64_t offset,
                                std::span<std::byte> out) const {
   while (!out.empty()) {

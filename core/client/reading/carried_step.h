@@ -20,10 +20,8 @@ class CarriedStep {
 
   /// Nothing of the step is left to ask for.
   bool is_whole() const noexcept { return is_whole_; }
-  /// Whether it has what lies there, or is to have it.
-  bool has(std::uint32_t segment, std::uint16_t member, std::uint64_t offset) const noexcept {
-    return is_whole_ || piece_at(segment, member, offset) != nullptr;
-  }
+  /// Whether all of the extent is in one of its pieces, or the step is whole.
+  bool has(const wire::Extent& extent) const noexcept;
   /// Copies bytes of a segment; an extent may go on in the next one. corrupt if the step has nothing there.
   Result<void> read(std::uint32_t segment, std::uint16_t member, std::uint64_t offset, std::span<std::byte> out) const;
 

@@ -21,8 +21,7 @@ Result<void> RemoteStepFile::read(const Pin& pin, const wire::Extent& extent, st
                                   std::uint32_t* checksum) {
   if (bytes.empty()) return {};
   const auto carried = pin.carried();
-  if (!carried || !carried->has(extent.segment(), extent.member(), extent.offset()))
-    return pin.link().fetch(pin, {&extent, 1}, bytes, checksum);
+  if (!carried || !carried->has(extent)) return pin.link().fetch(pin, {&extent, 1}, bytes, checksum);
   RETURN_IF_ERROR(carried->read(extent.segment(), extent.member(), extent.offset(), bytes));
   if (checksum != nullptr) *checksum = crc32c(bytes, *checksum);
   return {};

@@ -35,13 +35,19 @@ DAEMONS = [restart_controller, restart_manager, restart_server]
 def must_have_results(fault: Fault, lose: Callable[[Fault], None] | None = None) -> None:
     """At the destination, or kept for their owner: a run that was begun again has both. No space is taken."""
     fault.wait_for_state("gone", "kept", seconds_max=300)
-    wait_for(lambda: fault.is_settled() or fault.is_held(), f"job {fault.job} to be over: {fault.told()}", 300)
-    if lose is restart_controller and fault.is_held():
+    may_be_held = lose is restart_controller
+    wait_for(
+        lambda: fault.is_settled() or (may_be_held and fault.is_held()),
+        f"job {fault.job} to be over: {fault.told()}",
+        300,
+    )
+    if may_be_held and fault.is_held():
         # Killed before it saved that the job runs, Slurm begins it again, finds the first run on its node, drains that
         # and ends the second, which leaves nothing to stage out.
         assert "no such file or directory to stage" in fault.told()
         fault.cancel()
         fault.centre.cluster.resume_nodes()
+        fault.centre.cluster.wait_for_nodes()
     kept = fault.take_what_was_kept()
     assert (fault.out / "results" / "ended").exists() or "ended" in kept, fault.rows()
     if lose is restart_controller:
