@@ -33,6 +33,11 @@ if(CMAKE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   add_compile_options(-Wno-subobject-linkage -Wno-maybe-uninitialized)
 endif()
 
+if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+  # std::stable_sort of libstdc++ 12 uses what libstdc++ itself calls deprecated.
+  add_compile_options(-Wno-deprecated-declarations)
+endif()
+
 if(FOREBAY_SANITIZE)
   add_compile_options(-fsanitize=${FOREBAY_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${FOREBAY_SANITIZE})
