@@ -304,42 +304,40 @@ TEST_F(RemoteTest, a_small_step_travels_with_its_description) {
   EXPECT_TRUE(wait_step(here)->step->bytes.empty());
 }
 
-TEST_F(RemoteTest, of_a_large_step_the_metadata_travels_with_its_description) {
-  RawClient client = admitted(fabric::right_read | fabric::right_write);
-  EXPECT_EQ(client.call(MessageType::writer_open, writer_open()).type, MessageType::writer_opened);
-  wire::SpaceRequestT request;
-  request.bytes = protocol::carried_bytes_max + 4096;
-  const auto granted = RawClient::unpack<wire::SpaceGranted>(client.call(MessageType::space_request, request));
-  wire::PartT part;
-  part.extents = granted->extents;
-  part.metadata.emplace_back(granted->extents.front().segment(), 0, 0, granted->extents.front().offset(), 64);
-  part.metadata_bytes = 64;
-  EXPECT_EQ(client.call(MessageType::part, part).type, MessageType::committed);
-  RawClient reader = admitted(fabric::right_read);
-  EXPECT_EQ(reader.call(MessageType::reader_open, reader_open()).type, MessageType::reader_opened);
-  const auto event = wait_step(reader);
+/// What a remote reader is told of a step that is too large for a message.
+class LargeStepTest : public RemoteTest {
+ protected:
+  auto told(std::uint64_t metadata_bytes) {
+    RawClient client = admitted(fabric::right_read | fabric::right_write);
+    EXPECT_EQ(client.call(MessageType::writer_open, writer_open()).type, MessageType::writer_opened);
+    wire::SpaceRequestT request;
+    request.bytes = protocol::carried_bytes_max + 4096;
+    const auto granted = RawClient::unpack<wire::SpaceGranted>(client.call(MessageType::space_request, request));
+    place_ = granted->extents.front();
+    wire::PartT part;
+    part.extents = granted->extents;
+    part.metadata.emplace_back(place_.segment(), 0, 0, place_.offset(), metadata_bytes);
+    part.metadata_bytes = metadata_bytes;
+    EXPECT_EQ(client.call(MessageType::part, part).type, MessageType::committed);
+    RawClient reader = admitted(fabric::right_read);
+    EXPECT_EQ(reader.call(MessageType::reader_open, reader_open()).type, MessageType::reader_opened);
+    return wait_step(reader);
+  }
+
+  wire::Extent place_;
+};
+
+TEST_F(LargeStepTest, metadata_travels_with_the_description) {
+  const auto event = told(64);
   ASSERT_TRUE(event->step);
   EXPECT_EQ(event->step->bytes.size(), 64U);
   ASSERT_EQ(event->step->carried.size(), 1U);
-  EXPECT_EQ(event->step->carried.front().offset(), granted->extents.front().offset());
+  EXPECT_EQ(event->step->carried.front().offset(), place_.offset());
   EXPECT_EQ(event->step->carried.front().length(), 64U);
 }
 
-TEST_F(RemoteTest, metadata_that_is_large_itself_is_asked_for) {
-  RawClient client = admitted(fabric::right_read | fabric::right_write);
-  EXPECT_EQ(client.call(MessageType::writer_open, writer_open()).type, MessageType::writer_opened);
-  wire::SpaceRequestT request;
-  request.bytes = protocol::carried_bytes_max + 4096;
-  const auto granted = RawClient::unpack<wire::SpaceGranted>(client.call(MessageType::space_request, request));
-  wire::PartT part;
-  part.extents = granted->extents;
-  part.metadata_bytes = protocol::carried_bytes_max + 1;
-  part.metadata.emplace_back(granted->extents.front().segment(), 0, 0, granted->extents.front().offset(),
-                             part.metadata_bytes);
-  EXPECT_EQ(client.call(MessageType::part, part).type, MessageType::committed);
-  RawClient reader = admitted(fabric::right_read);
-  EXPECT_EQ(reader.call(MessageType::reader_open, reader_open()).type, MessageType::reader_opened);
-  const auto event = wait_step(reader);
+TEST_F(LargeStepTest, metadata_that_is_large_itself_is_asked_for) {
+  const auto event = told(protocol::carried_bytes_max + 1);
   ASSERT_TRUE(event->step);
   EXPECT_TRUE(event->step->bytes.empty());
   EXPECT_TRUE(event->step->carried.empty());
