@@ -1,9 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "protocol/carried_bytes.h"
 
+#include <algorithm>
+
 #include "base/bounds.h"
 
 namespace forebay::protocol {
+
+void drop_zeros(std::vector<std::uint8_t>& bytes) {
+  while (!bytes.empty() && bytes.back() == 0) bytes.pop_back();
+}
+
+void restore_zeros(std::span<const wire::Extent> places, std::vector<std::uint8_t>& bytes) {
+  std::uint64_t total = 0;
+  for (const wire::Extent& place : places)
+    total = std::min(total + std::min(place.length(), carried_bytes_max), carried_bytes_max);
+  if (bytes.size() < total) bytes.resize(total);
+}
 
 Result<std::vector<CarriedPiece>> carried_pieces(std::span<const wire::Extent> places,
                                                  std::span<const std::uint8_t> bytes) {

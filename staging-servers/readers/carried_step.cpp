@@ -59,6 +59,7 @@ void carry(const Segments& segments, const journal::StepCommittedT& step, wire::
     }
   }
   if (!rest.empty()) return;
+  protocol::drop_zeros(bytes);
   description.carried = std::move(places);
   description.bytes = std::move(bytes);
 }

@@ -154,6 +154,8 @@ int main(int argc, char** argv) {
   writing->add_option("--pace-us", options.pace_us, "from the begin of one step to the next");
   writing->add_option("--readers", options.writer.rendezvous_readers);
   writing->add_flag("--allocate", options.allocate, "compute in place");
+  writing->add_flag_callback(
+      "--durable", [&] { options.writer.durability = forebay::Durability::durable; }, "wait for each step's sync");
   writing->add_flag("!--without-checksums", options.writer.checksums);
   writing->add_flag("!--without-statistics", options.writer.statistics);
   CLI::App* reading = app.add_subcommand("read", "follow until the end of the stream");

@@ -36,6 +36,7 @@ bool unpack(const Message& message) {
 template <class Object>
 void check_carried(Object* unpacked) {
   const std::unique_ptr<Object> object(unpacked);
+  protocol::restore_zeros(object->carried, object->bytes);
   const auto pieces = protocol::carried_pieces(object->carried, object->bytes);
   if (!pieces) return;
   const std::byte* next = std::as_bytes(std::span(object->bytes)).data();

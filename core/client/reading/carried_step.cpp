@@ -10,13 +10,14 @@
 namespace forebay::client {
 
 Result<std::shared_ptr<const CarriedStep>> CarriedStep::of(const wire::StepDescriptor& step) {
-  if (step.bytes() == nullptr || step.bytes()->size() == 0) return std::shared_ptr<const CarriedStep>();
   std::vector<wire::Extent> places;
   if (step.carried() != nullptr) {
     for (const wire::Extent* place : *step.carried()) places.push_back(*place);
   }
+  if (places.empty()) return std::shared_ptr<const CarriedStep>();
   std::shared_ptr<CarriedStep> carried(new CarriedStep);
-  carried->bytes_.assign(step.bytes()->begin(), step.bytes()->end());
+  if (step.bytes() != nullptr) carried->bytes_.assign(step.bytes()->begin(), step.bytes()->end());
+  protocol::restore_zeros(places, carried->bytes_);
   carried->is_whole_ = step.summary() != nullptr && step.summary()->size_bytes() == carried->bytes_.size();
   ASSIGN_OR_RETURN(carried->pieces_, protocol::carried_pieces(places, carried->bytes_));
   return std::shared_ptr<const CarriedStep>(std::move(carried));

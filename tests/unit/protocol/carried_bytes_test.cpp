@@ -34,6 +34,27 @@ TEST(CarriedBytesTest, each_extent_has_its_bytes_in_order) {
   EXPECT_EQ((*pieces)[1].bytes.front(), std::byte{3});
 }
 
+TEST(CarriedBytesTest, zeros_at_the_end_are_left_out_and_restored) {
+  const std::vector<std::uint8_t> whole{0, 1, 0, 0, 2, 0, 0, 0};
+  const std::vector<wire::Extent> places{{0, 0, 0, 0, 4}, {0, 0, 0, 4096, 4}};
+  std::vector<std::uint8_t> bytes = whole;
+  drop_zeros(bytes);
+  EXPECT_EQ(bytes, (std::vector<std::uint8_t>{0, 1, 0, 0, 2}));
+  restore_zeros(places, bytes);
+  EXPECT_EQ(bytes, whole);
+  std::vector<std::uint8_t> zeros(8);
+  drop_zeros(zeros);
+  EXPECT_TRUE(zeros.empty());
+  restore_zeros(places, zeros);
+  EXPECT_EQ(zeros.size(), 8u);
+}
+
+TEST(CarriedBytesTest, no_more_zeros_are_restored_than_a_message_carries) {
+  std::vector<std::uint8_t> bytes{1};
+  restore_zeros(std::vector<wire::Extent>{{0, 0, 0, 0, last}, {0, 0, 0, 0, last}}, bytes);
+  EXPECT_EQ(bytes.size(), carried_bytes_max);
+}
+
 TEST(CarriedBytesTest, lengths_that_do_not_agree_are_refused) {
   EXPECT_EQ(code_of({{0, 0, 0, 0, 64}}, 63), ErrorCode::protocol);
   EXPECT_EQ(code_of({{0, 0, 0, 0, 64}}, 65), ErrorCode::protocol);

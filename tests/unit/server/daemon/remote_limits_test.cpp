@@ -116,8 +116,12 @@ TEST_F(RemoteTest, strangers_are_few_and_keep_nobody_out_of_the_local_socket) {
 }
 
 TEST_F(RemoteTest, a_client_that_reads_no_answers_is_sent_away) {
-  RawClient local = writer();
-  write_step(local, 0, 60'000);
+  RawClient writer = admitted(fabric::right_write);
+  EXPECT_EQ(writer.call(MessageType::writer_open, writer_open()).type, MessageType::writer_opened);
+  wire::PartT part = part_of(writer, 0, 60'000);
+  part.carried = part.extents;
+  part.bytes.assign(61'440, 7);
+  EXPECT_EQ(writer.call(MessageType::part, part).type, MessageType::committed);
   RawClient client = admitted(fabric::right_read);
   EXPECT_EQ(client.call(MessageType::reader_open, reader_open()).type, MessageType::reader_opened);
   ASSERT_EQ(wait_step(client)->step->bytes.size(), 61'440U);

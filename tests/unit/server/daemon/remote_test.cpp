@@ -283,6 +283,8 @@ TEST_F(RemoteTest, a_small_step_travels_with_its_description) {
   EXPECT_EQ(client.call(MessageType::reader_open, reader_open()).type, MessageType::reader_opened);
   const auto event = wait_step(client);
   ASSERT_TRUE(event->step);
+  EXPECT_LT(event->step->bytes.size(), event->step->summary->size_bytes()) << "the rest of the last page is zeros";
+  protocol::restore_zeros(event->step->carried, event->step->bytes);
   const auto pieces = protocol::carried_pieces(event->step->carried, event->step->bytes);
   ASSERT_TRUE(pieces);
   EXPECT_EQ(event->step->bytes.size(), event->step->summary->size_bytes());
@@ -330,7 +332,6 @@ class LargeStepTest : public RemoteTest {
 TEST_F(LargeStepTest, metadata_travels_with_the_description) {
   const auto event = told(64);
   ASSERT_TRUE(event->step);
-  EXPECT_EQ(event->step->bytes.size(), 64U);
   ASSERT_EQ(event->step->carried.size(), 1U);
   EXPECT_EQ(event->step->carried.front().offset(), place_.offset());
   EXPECT_EQ(event->step->carried.front().length(), 64U);
