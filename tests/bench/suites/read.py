@@ -53,7 +53,8 @@ def _pread(bench: Workbench) -> Figures:
 
 def _get(verify: str, bench: Workbench) -> Figures:
     with bench.instance((_STEPS + 4) * _BYTES) as instance:
-        engine = forebay_plugin(instance, reader=(f"Verify={verify}",))
+        # Durable at the end: the flusher writes nothing back beside the reader. Nobody syncs pread's file.
+        engine = forebay_plugin(instance, "Durability=durable", reader=(f"Verify={verify}",))
         with engine.writer(variable_bytes=_BYTES, steps=_STEPS) as writer:
             run_alone(writer)
         with engine.reader(variable_bytes=_BYTES) as reader:
