@@ -7,10 +7,9 @@ import difflib
 import functools
 import inspect
 import operator
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any, ParamSpec, SupportsIndex, TypeVar
-
-import numpy as np
 
 from forebay.errors import ArgumentTypeError, InvalidArgumentError
 
@@ -48,7 +47,7 @@ def milliseconds(seconds: float | None, name: str = "timeout") -> int:
     """A number of seconds as the native side takes it; None waits for ever (-1)."""
     if seconds is None:
         return -1
-    if isinstance(seconds, (bool, np.bool_, str, bytes)) or not hasattr(seconds, "__float__"):
+    if not _is_number(seconds):
         raise ArgumentTypeError(f"{name} is a number of seconds, or None to wait for ever, not {seconds!r}")
     if not 0 <= float(seconds) < 1e12:
         raise InvalidArgumentError(
@@ -57,9 +56,19 @@ def milliseconds(seconds: float | None, name: str = "timeout") -> int:
     return round(float(seconds) * 1000)
 
 
+def _is_flag(value: object) -> bool:
+    """NumPy's as well, of which there are none before NumPy is imported: this module does not need it."""
+    numpy = sys.modules.get("numpy")
+    return isinstance(value, bool) or (numpy is not None and isinstance(value, numpy.bool_))
+
+
+def _is_number(value: object) -> bool:
+    return not _is_flag(value) and not isinstance(value, (str, bytes)) and hasattr(value, "__float__")
+
+
 def integer(name: str, value: SupportsIndex) -> int:
     """A whole number."""
-    if isinstance(value, (bool, np.bool_)):
+    if _is_flag(value):
         raise ArgumentTypeError(f"{name} is a whole number, not {value!r}")
     try:
         return operator.index(value)
@@ -69,7 +78,7 @@ def integer(name: str, value: SupportsIndex) -> int:
 
 def flag(name: str, value: Any) -> bool:
     """True or False."""
-    if not isinstance(value, (bool, np.bool_)):
+    if not _is_flag(value):
         raise ArgumentTypeError(f"{name} is True or False, not {value!r}")
     return bool(value)
 

@@ -15,7 +15,8 @@ namespace forebay::protocol {
 /// More than that takes the data path.
 inline constexpr std::uint64_t carried_bytes_max = std::uint64_t{64} << 10;
 
-/// A step's last page is mostly zeros, and each byte would be encrypted, sent and decrypted: those at the end stay away.
+/// A step's last page is mostly zeros, and each byte would be encrypted, sent and decrypted: those at the end stay
+/// away.
 void drop_zeros(std::vector<std::uint8_t>& bytes);
 /// Puts them back, up to the lengths of the extents but to no more than carried_bytes_max.
 void restore_zeros(std::span<const wire::Extent> places, std::vector<std::uint8_t>& bytes);

@@ -28,7 +28,7 @@ from forebay.instance import InstanceLike, instance_of
 from forebay.records import StreamStatus
 from forebay.workflows.beamline.scan_streams import ImageKey
 from forebay.workflows.staging import publication
-from forebay.workflows.staging.checksum import array_checksum
+from forebay.workflows.staging.array_checksum import array_checksum
 from forebay.workflows.staging.destination import Destination
 from forebay.workflows.staging.outputs import type_name, unchecked_variables
 from forebay.workflows.staging.receipt import RECEIPT_NAME, StepEntry, VariableEntry, describe_files, files_match

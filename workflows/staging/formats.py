@@ -3,9 +3,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from forebay.errors import InvalidArgumentError
-from forebay.workflows.staging.merging import Merger
-from forebay.workflows.staging.outputs import OutputFormat
+
+if TYPE_CHECKING:
+    from forebay.workflows.staging.merging import Merger
+    from forebay.workflows.staging.outputs import OutputFormat
 
 __all__ = ["FORMAT_NAMES", "format_of_name", "merger", "output_format"]
 

@@ -13,7 +13,8 @@ from forebay.datatypes import ShapeKind
 from forebay.errors import CorruptError
 from forebay.hdf5 import block_name, block_place, import_h5py, placed_attributes, write_step
 from forebay.step import Step
-from forebay.workflows.staging.checksum import array_checksum, text_checksum
+from forebay.workflows.staging.array_checksum import array_checksum
+from forebay.workflows.staging.checksum import text_checksum
 from forebay.workflows.staging.outputs import (
     Advance,
     BlockChecksums,

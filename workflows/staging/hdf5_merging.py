@@ -15,7 +15,8 @@ import numpy as np
 
 from forebay.errors import CorruptError, UnsupportedError
 from forebay.hdf5 import import_h5py, new_file, write_attribute
-from forebay.workflows.staging.checksum import array_checksum, text_checksum
+from forebay.workflows.staging.array_checksum import array_checksum
+from forebay.workflows.staging.checksum import text_checksum
 from forebay.workflows.staging.hdf5 import attribute_value
 from forebay.workflows.staging.merging import JoinedAttributes, SingleStep, check_bytes
 from forebay.workflows.staging.outputs import Advance, same_attribute

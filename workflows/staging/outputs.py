@@ -15,7 +15,8 @@ from forebay.datatypes import ShapeKind
 from forebay.errors import CorruptError
 from forebay.step import Step
 from forebay.variable import Variable
-from forebay.workflows.staging.checksum import array_checksum, text_checksum, value_bytes
+from forebay.workflows.staging.array_checksum import array_checksum, value_bytes
+from forebay.workflows.staging.checksum import text_checksum
 
 __all__ = [
     "Advance",

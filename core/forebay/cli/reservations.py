@@ -10,7 +10,6 @@ import typer
 import forebay
 from forebay.cli.arguments import stream_names
 from forebay.cli.chosen import chosen
-from forebay.cli.contents import show_step
 from forebay.cli.output import JsonOption, format_time, print_fields, print_json, print_table
 from forebay.cli.shares import access_text, group_name, user_name
 from forebay.cli.streams import STREAM_COLUMNS, check_reservation, stream_row
@@ -73,6 +72,8 @@ def show(
     Of a step: variables with type, shape, blocks, minimum and maximum, and attributes. Reads no data.
     """
     if "/" in name:
+        from forebay.cli.contents import show_step  # which takes NumPy
+
         show_step(Address.parse(name), as_json=as_json)
     else:
         _show_reservation(name, as_json=as_json)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The root of the command line: finds the commands, runs one, and turns errors into messages and exit statuses.
 
-Commands of other packages are imported only when they are asked for, so that a heavy or broken package costs the others
-nothing.
+A command's module is imported only when it is asked for, so that a heavy or broken package costs the others nothing.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -18,45 +18,51 @@ import typer.core
 import typer.main
 
 import forebay
-from forebay.cli import (
-    config,
-    contents,
-    doctor,
-    environment,
-    follow,
-    maintenance,
-    ping,
-    reservations,
-    shares,
-    streams,
-    tail,
-    ticket,
-    token,
-    watch,
-)
 from forebay.cli.chosen import one_command_line
 from forebay.cli.failures import ExitStatus, fail_with
 from forebay.cli.shared_options import HELP_NAMES, RootOption, flags_without_values, with_shared_options
 from forebay.errors import UnsupportedError
 
-__all__ = ["COMMAND_GROUP", "main"]
+__all__ = ["COMMAND_GROUP", "OWN_COMMANDS", "main"]
 
 COMMAND_GROUP = "forebay.commands"
+
+#: Of this package: which module's ``register`` adds which command.
+OWN_COMMANDS = {
+    "config": "config",
+    "consumer": "maintenance",
+    "doctor": "doctor",
+    "dump": "contents",
+    "env": "environment",
+    "follow": "follow",
+    "ls": "reservations",
+    "ping": "ping",
+    "share": "shares",
+    "show": "reservations",
+    "steps": "streams",
+    "stream": "maintenance",
+    "streams": "streams",
+    "tail": "tail",
+    "ticket": "ticket",
+    "token": "token",
+    "watch": "watch",
+}
 
 
 class _CommandGroup(typer.core.TyperGroup):
     """Own commands and those of the entry-point group, in alphabetical order."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return sorted({*super().list_commands(ctx), *(point.name for point in entry_points(group=COMMAND_GROUP))})
+        return sorted({*OWN_COMMANDS, *(point.name for point in entry_points(group=COMMAND_GROUP))})
 
     def get_params(self, ctx: Any) -> list[Any]:
         return flags_without_values(super().get_params(ctx))
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        own = super().get_command(ctx, cmd_name)
-        if own is not None:
-            return with_shared_options(own)
+        if module := OWN_COMMANDS.get(cmd_name):
+            commands = typer.Typer(add_completion=False)
+            importlib.import_module(f"forebay.cli.{module}").register(commands)
+            return with_shared_options(typer.main.get_group(commands).get_command(ctx, cmd_name))
         points = entry_points(group=COMMAND_GROUP, name=cmd_name)
         return with_shared_options(_load_command(next(iter(points)))) if points else None
 
@@ -110,25 +116,6 @@ def root(
         sys.stdout.write(f"forebay {forebay.__version__}\n")
     elif context.invoked_subcommand is None:
         sys.stdout.write(context.get_help() + "\n")
-
-
-for commands in (
-    reservations,
-    shares,
-    streams,
-    contents,
-    tail,
-    follow,
-    watch,
-    maintenance,
-    ping,
-    ticket,
-    token,
-    environment,
-    config,
-    doctor,
-):
-    commands.register(app)
 
 
 def run(arguments: Sequence[str]) -> int:

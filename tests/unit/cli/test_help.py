@@ -3,15 +3,17 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import shlex
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import typer
 import typer.main
 
-from forebay.cli.root import app
+from forebay.cli.root import OWN_COMMANDS, app
 from forebay.cli.shared_options import ROOT_OPTION
 
 #: What answers with the output and the exit status of another program.
@@ -40,6 +42,15 @@ def examples(command: Any) -> list[list[str]]:
     calls = re.split(r"; |&&|\||\$\(|\)", text)
     words = [shlex.split(call.strip().replace('"', "").replace("$$", "1")) for call in calls if "forebay " in call]
     return [call[call.index("forebay") + 1 :] for call in words]
+
+
+def test_each_module_adds_the_commands_that_the_root_expects_of_it() -> None:
+    """Else one would be missing, silently."""
+    for module in set(OWN_COMMANDS.values()):
+        commands = typer.Typer()
+        importlib.import_module(f"forebay.cli.{module}").register(commands)
+        added: Any = typer.main.get_group(commands)
+        assert set(added.commands) == {name for name, place in OWN_COMMANDS.items() if place == module}
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))

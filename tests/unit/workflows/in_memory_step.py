@@ -13,7 +13,7 @@ from forebay.datatypes import STRING_DTYPE, AttributeValue, ShapeKind
 from forebay.errors import CorruptError, UnsupportedError
 from forebay.records import Address
 from forebay.variable import Block
-from forebay.workflows.staging.checksum import array_checksum
+from forebay.workflows.staging.array_checksum import array_checksum
 
 
 class InMemoryVariable:
