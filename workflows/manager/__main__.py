@@ -18,16 +18,15 @@ import socket
 import sys
 import time
 from collections.abc import Iterator
-from importlib.metadata import entry_points
 from pathlib import Path
 
 import uvicorn
 from fastapi import FastAPI
 
 from forebay.admin import Admin
-from forebay.cli.environment import ENVIRONMENT_GROUP
 from forebay.errors import BusyError, DisconnectedError, ForebayError, NoSpaceError, StorageError
 from forebay.instance import Instance
+from forebay.program_environment import program_environment
 from forebay.workflows.manager.api import build_api
 from forebay.workflows.manager.attachment_routes import build_attachment_router
 from forebay.workflows.manager.attachments import Attachments
@@ -182,9 +181,7 @@ def _serve_slurm(
         _log.warning(
             "there is no user %s ([slurm] scheduler_user): only administrators' calls count", settings.scheduler_user
         )
-    variables = {"FOREBAY_ROOT": str(instance.root)}
-    for point in sorted(entry_points(group=ENVIRONMENT_GROUP)):
-        variables.update(point.load()())
+    variables = program_environment(instance.root)
     jobs = SlurmJobs(
         database, link, supervisor, reservations, attachments, slow_calls, instance.root, settings, variables
     )

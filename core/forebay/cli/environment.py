@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from importlib.metadata import entry_points
 from typing import Annotated
 
 import typer
@@ -15,12 +14,10 @@ import forebay
 from forebay.cli.arguments import stream_names
 from forebay.cli.chosen import chosen
 from forebay.cli.output import JsonOption, print_json
+from forebay.program_environment import program_environment
 from forebay.records import Address
 
-__all__ = ["ENVIRONMENT_GROUP", "register"]
-
-#: Functions without parameters that return variables for the shell of a program that uses Forebay.
-ENVIRONMENT_GROUP = "forebay.environment"
+__all__ = ["register"]
 
 
 def register(app: typer.Typer) -> None:
@@ -41,12 +38,10 @@ def print_environment(
 ) -> None:
     """Print the export lines that a shell needs before it starts a program that uses Forebay."""
     instance = chosen()
-    variables = {"FOREBAY_ROOT": forebay.instance_root() if instance is None else str(instance.root)}
+    variables = program_environment(forebay.instance_root() if instance is None else instance.root)
     if "FOREBAY_SOCKET" in os.environ:
         # Empty is the same as none: another instance's would go before the root.
         variables["FOREBAY_SOCKET"] = os.environ["FOREBAY_SOCKET"] if instance is None else ""
-    for point in sorted(entry_points(group=ENVIRONMENT_GROUP)):
-        variables.update(point.load()())
     if stream is not None:
         variables["FOREBAY_STREAM"] = str(Address.parse(stream))
     if as_json:
