@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
@@ -58,9 +57,6 @@ class StepTable:
 
     def __len__(self) -> int:
         return len(self.numbers)
-
-    def __iter__(self) -> Iterator[Step]:
-        return (self.step(index) for index in range(len(self)))
 
     def step(self, index: int) -> Step:
         """The step at a place in the table.

@@ -30,6 +30,7 @@ from forebay.series import Series, series_of
 from forebay.step import Step
 from forebay.step_metadata import GatheredSteps, StepsMetadata
 from forebay.step_table import StepTable
+from forebay.steps_ahead import StepsInOrder
 
 __all__ = ["Distribution", "Mode", "Stream", "Verify", "Watermark"]
 
@@ -171,16 +172,18 @@ class Stream(Closing):
     def __iter__(self) -> Iterator[Step]:
         """The steps that are kept now, oldest first; those that commit later do not come: see :meth:`follow`.
 
+        The next ones are asked for ahead, up to 32 steps and 64 MiB, and pinned until the loop has come to them.
+
         Raises
         ------
         StepGoneError
             A step was dropped before the loop came to it; the text says what keeps it.
         """
         summaries = self._random_access().steps()
-        numbers, epochs, times_ns = (
-            np.array([fields[column] for fields in summaries], np.int64) for column in (0, 1, 3)
+        numbers, epochs, times_ns, sizes_bytes = (
+            np.array([fields[column] for fields in summaries], np.int64) for column in (0, 1, 3, 4)
         )
-        return iter(StepTable(self, self._uuid, numbers, epochs, times_ns))
+        return StepsInOrder(StepTable(self, self._uuid, numbers, epochs, times_ns), sizes_bytes)
 
     def __len__(self) -> int:
         """How many steps are kept now."""

@@ -47,13 +47,18 @@ def nodes(rate: str | None = None) -> Iterator[Network]:
 
 
 @contextlib.contextmanager
-def remote_instance(bench: Workbench, network: Network, capacity_bytes: int) -> Iterator[RemoteInstance]:
+def remote_instance(
+    bench: Workbench, network: Network, capacity_bytes: int, *, encrypts: bool = True
+) -> Iterator[RemoteInstance]:
     """A server that listens on its node."""
     with bench.scratch() as folder, contextlib.ExitStack() as stack:
         server = StagingServer(
             folder / "root",
             capacity=str(capacity_bytes + 256 * MIB),
-            options=("--listen", f"0.0.0.0:{_PORT}", "--fabric", "tcp"),
+            options=(
+                *("--listen", f"0.0.0.0:{_PORT}", "--fabric", "tcp"),
+                *("--control-encryption", "on" if encrypts else "off"),
+            ),
             prefix=network.prefix(SERVER_NODE),
         )
         server.start()

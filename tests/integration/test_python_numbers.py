@@ -65,12 +65,46 @@ def test_iteration_is_over_the_steps_of_its_beginning(reservation: str) -> None:
             next(steps)
 
 
-def test_iterating_holds_one_step_at_a_time(reservation: str) -> None:
+def pins_of(stream: forebay.Stream) -> int:
+    """On all its steps."""
+    return sum(summary.pins for summary in stream.steps())
+
+
+def test_iterating_asks_for_more_and_more_steps_ahead(reservation: str) -> None:
     with forebay.open(f"{reservation}/flow", mode="w") as stream:
-        write(stream, *range(5))
-        for step in stream:
-            assert sum(summary.pins for summary in stream.steps()) <= 2
-            assert stream.steps()[step.number].pins == 1
+        write(stream, *range(100))
+        pins = []
+        for place, step in enumerate(stream):
+            assert (step.number, int(step["T"])) == (place, place)
+            pins.append(pins_of(stream))
+            del step
+        # Who stops at once has asked for one.
+        assert pins[:2] == [1, 1]
+        assert max(pins) == 32
+        assert pins_of(stream) == 0
+
+
+def test_iterating_holds_few_bytes_ahead(reservation: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with forebay.open(f"{reservation}/flow", mode="w") as stream:
+        write(stream, *range(20))
+        monkeypatch.setattr("forebay.steps_ahead._BYTES_MAX", 3 * stream.steps()[0].size_bytes)
+        numbers, pins = zip(*((step.number, pins_of(stream)) for step in stream), strict=True)
+        assert numbers == tuple(range(20))
+        assert max(pins) == 3
+        # Not even one: each is asked for when the loop comes to it.
+        monkeypatch.setattr("forebay.steps_ahead._BYTES_MAX", 1)
+        assert [(step.number, pins_of(stream)) for step in stream] == [(number, 1) for number in range(20)]
+
+
+def test_a_step_that_was_asked_for_ahead_stays_and_a_later_one_is_told_gone(reservation: str) -> None:
+    with forebay.open(f"{reservation}/flow", mode="w", retention="last:6") as stream:
+        write(stream, *range(6))
+        steps = iter(stream)
+        assert [next(steps).number for _ in range(3)] == [0, 1, 2]
+        write(stream, *range(6, 12))
+        assert int(next(steps)["T"]) == 3
+        with pytest.raises(forebay.StepGoneError, match="retention is 'last:6': to keep steps"):
+            next(steps)
 
 
 @pytest.mark.parametrize("wrong", [1.5, None, [1], True, b"T"])

@@ -158,8 +158,11 @@ def _run_live(engine: Engine, step_bytes: int, steps: int, pace_us: int) -> Figu
         return _live_figures(*run_pair(writer, reader), step_bytes)
 
 
-def _live(step_bytes: int, steps: int, pace_us: int, writer_is_local: bool, bench: Workbench) -> Figures:
-    with nodes() as network, remote_instance(bench, network, _LIVE_SLOTS * step_bytes + 128 * MIB) as instance:
+def _live(
+    step_bytes: int, steps: int, pace_us: int, writer_is_local: bool, bench: Workbench, *, encrypts: bool = True
+) -> Figures:
+    capacity = _LIVE_SLOTS * step_bytes + 128 * MIB
+    with nodes() as network, remote_instance(bench, network, capacity, encrypts=encrypts) as instance:
         return _run_live(_plugin(instance, writer_is_local=writer_is_local), step_bytes, steps, pace_us)
 
 
@@ -208,11 +211,14 @@ def remote_small_steps() -> Suite:
         name="remote-small",
         cases=[
             Case("one hop", functools.partial(_live, size, steps, pace_us, True)),
+            # SST encrypts nothing.
+            Case("not encrypted", functools.partial(_live, size, steps, pace_us, True, encrypts=False)),
             Case("two hops", functools.partial(_live, size, steps, pace_us, False)),
             Case("sst", functools.partial(_live_sst, size, steps, pace_us)),
         ],
         rows=[
             Row("4 KiB steps, reader on another node", "SST NODELAY", "one hop", "sst", figure, 1.5),
+            Row("4 KiB steps, control messages not encrypted", "SST NODELAY", "not encrypted", "sst", figure),
             Row("4 KiB steps, writer and reader on others", "SST NODELAY", "two hops", "sst", figure),
         ],
         repetitions=5,
