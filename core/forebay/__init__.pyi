@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # What `import forebay` offers. Each name's module is imported at its first use.
+from . import errors as errors
+from . import records as records
 from .admin import Admin
 from .checksum import crc32c
 from .datatypes import AttributeValue, ShapeKind, joined_dimension
@@ -151,6 +153,7 @@ __all__ = [
     "WaitKind",
     "WritableStream",
     "crc32c",
+    "errors",
     "follow_all",
     "format_size",
     "instance_root",
@@ -159,5 +162,6 @@ __all__ = [
     "open",
     "open_step",
     "parse_size",
+    "records",
     "server_socket",
 ]

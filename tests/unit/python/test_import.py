@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -47,6 +49,12 @@ def test_the_manager_does_not_wait_for_numpy() -> None:
 def test_every_public_name_exists() -> None:
     for name in forebay.__all__:
         assert getattr(forebay, name) is not None
+
+
+def test_type_checkers_see_the_public_names() -> None:
+    stub = ast.parse(Path(str(forebay.__file__)).with_suffix(".pyi").read_text())
+    listed = next(node for node in stub.body if isinstance(node, ast.Assign))
+    assert ast.literal_eval(listed.value) == sorted(forebay.__all__)
 
 
 def test_checksum_is_crc32c() -> None:
