@@ -36,6 +36,8 @@ class StepsInOrder(Iterator[Step]):
     ------
     StepGoneError
         By the iteration: a step was dropped before it was asked for.
+    ValueError
+        By the iteration: the stream is closed.
     """
 
     def __init__(self, table: StepTable, sizes_bytes: Array) -> None:
@@ -49,6 +51,11 @@ class StepsInOrder(Iterator[Step]):
         index = self._index
         if index == len(self._table):
             raise StopIteration
+        try:
+            self._table.stream._check_open()
+        except ValueError:
+            self._ahead.clear()
+            raise
         if not self._ahead and index > 0:
             self._ask(index)
         self._index = index + 1

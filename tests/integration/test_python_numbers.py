@@ -84,6 +84,17 @@ def test_iterating_asks_for_more_and_more_steps_ahead(reservation: str) -> None:
         assert pins_of(stream) == 0
 
 
+def test_iterating_ends_with_the_stream(reservation: str) -> None:
+    with forebay.open(f"{reservation}/flow", mode="w") as writer:
+        write(writer, *range(20))
+    stream = forebay.open(f"{reservation}/flow")
+    steps = iter(stream)
+    assert [next(steps).number for _ in range(5)] == [0, 1, 2, 3, 4]
+    stream.close()
+    with pytest.raises(ValueError, match="is closed"):
+        next(steps)
+
+
 def test_iterating_holds_few_bytes_ahead(reservation: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with forebay.open(f"{reservation}/flow", mode="w") as stream:
         write(stream, *range(20))
