@@ -16,6 +16,7 @@ from distributed import Client, Future
 import forebay
 from forebay import Address, Step
 from forebay.errors import InvalidArgumentError
+from forebay.follower import StartText
 from forebay.instance import InstanceLike
 
 __all__ = ["map_steps"]
@@ -30,7 +31,7 @@ def map_steps(
     consumer: str = "",
     ahead: int = 16,
     timeout: float | None = None,
-    start: forebay.follower.StartText | int = "cursor",
+    start: StartText | int = "cursor",
     **options: Any,
 ) -> Iterator[Future]:
     """Submits ``function(step, *arguments)`` for each step as it commits, and yields its future.

@@ -10,12 +10,16 @@
 ...     plot(step["T"][...])
 """
 
+from threading import RLock
 from typing import Any
 
 import lazy_loader
 
 # A command line that asks for one thing does not wait for NumPy; the names stand in __init__.pyi.
-_load, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+_load, _, __all__ = lazy_loader.attach_stub(__name__, __file__)
+# NumPy's first import fails, for good, if threads begin it by different modules of it. No module of this package takes
+# a public name while it is imported, so whoever holds this waits for nobody who waits for it.
+_loading = RLock()
 
 
 def __getattr__(name: str) -> Any:
@@ -24,4 +28,11 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("forebay")
-    return _load(name)
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    with _loading:
+        return _load(name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *globals()})

@@ -58,8 +58,9 @@ def milliseconds(seconds: float | None, name: str = "timeout") -> int:
 
 def _is_flag(value: object) -> bool:
     """NumPy's as well, of which there are none before NumPy is imported: this module does not need it."""
-    numpy = sys.modules.get("numpy")
-    return isinstance(value, bool) or (numpy is not None and isinstance(value, numpy.bool_))
+    # Absent as well while another thread is importing NumPy.
+    kind = getattr(sys.modules.get("numpy"), "bool_", None)
+    return isinstance(value, bool) or (kind is not None and isinstance(value, kind))
 
 
 def _is_number(value: object) -> bool:

@@ -6,8 +6,10 @@ a small step takes.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
+from forebay.errors import CancelledError, ForebayError
 from forebay.step import Step
 
 if TYPE_CHECKING:
@@ -18,12 +20,14 @@ __all__ = ["StepsInOrder"]
 #: At once. Their pins last until the loop has come to them.
 _STEPS_MAX = 32
 _BYTES_MAX = 64 << 20
+_KEPT_SHARE = 8
 
 
 class StepsInOrder(Iterator[Step]):
     """The steps of a table.
 
-    Who stops at an early one has asked for few: each time there are twice as many, up to 32 steps and 64 MiB.
+    Who stops at an early one has asked for few: each time there are twice as many, up to 32 steps, 64 MiB and
+    an eighth of what the stream keeps: readers without a name may hold a quarter of the reservation together.
 
     Parameters
     ----------
@@ -43,6 +47,7 @@ class StepsInOrder(Iterator[Step]):
     def __init__(self, table: StepTable, sizes_bytes: Array) -> None:
         self._table = table
         self._sizes_bytes = sizes_bytes
+        self._bytes_max = min(_BYTES_MAX, int(sizes_bytes.sum()) // _KEPT_SHARE)
         self._index = 0
         self._count = 1
         self._ahead: dict[int, Step] = {}
@@ -65,9 +70,19 @@ class StepsInOrder(Iterator[Step]):
         return step
 
     def _ask(self, index: int) -> None:
-        wanted = int((self._sizes_bytes[index : index + self._count].cumsum() <= _BYTES_MAX).sum())
+        wanted = int((self._sizes_bytes[index : index + self._count].cumsum() <= self._bytes_max).sum())
         self._count = min(2 * self._count, _STEPS_MAX)
-        if wanted > 1:
-            numbers = self._table.numbers[index : index + wanted].tolist()
-            # One without a pin is worth nothing until it is wanted.
-            self._ahead = {step.number: step for step in self._table.stream._steps_of(numbers) if step.pinned}
+        if wanted < 2:
+            return
+        try:
+            steps = self._table.stream._steps_of(self._table.numbers[index : index + wanted].tolist())
+        except CancelledError:
+            raise
+        except ForebayError:
+            # Whichever step it is about says so when the loop comes to it.
+            self._count = 1
+            return
+        pinned = list(takewhile(lambda step: step.pinned, steps))
+        self._ahead = {step.number: step for step in pinned}
+        if len(pinned) < len(steps):
+            self._count = 1  # readers without a name hold all that they may

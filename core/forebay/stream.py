@@ -172,7 +172,8 @@ class Stream(Closing):
     def __iter__(self) -> Iterator[Step]:
         """The steps that are kept now, oldest first; those that commit later do not come: see :meth:`follow`.
 
-        The next ones are asked for ahead, up to 32 steps and 64 MiB, and pinned until the loop has come to them.
+        The next ones are asked for ahead, up to 32 steps, 64 MiB and an eighth of what is kept, and pinned until
+        the loop has come to them.
 
         Raises
         ------

@@ -72,7 +72,7 @@ def pins_of(stream: forebay.Stream) -> int:
 
 def test_iterating_asks_for_more_and_more_steps_ahead(reservation: str) -> None:
     with forebay.open(f"{reservation}/flow", mode="w") as stream:
-        write(stream, *range(100))
+        write(stream, *range(300))
         pins = []
         for place, step in enumerate(stream):
             assert (step.number, int(step["T"])) == (place, place)
@@ -95,9 +95,39 @@ def test_iterating_ends_with_the_stream(reservation: str) -> None:
         next(steps)
 
 
+def test_iterating_leaves_readers_their_share(reservation: str) -> None:
+    with forebay.open(f"{reservation}/flow", mode="w") as stream:
+        write(stream, *range(40))
+        assert max(pins_of(stream) for _ in stream) == 40 // 8
+
+
+def test_an_error_is_told_at_its_step(reservation: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with forebay.open(f"{reservation}/flow", mode="w") as stream:
+        write(stream, *range(40))
+        one, many = stream._step, stream._steps_of
+
+        def step(number: int) -> forebay.Step:
+            if number == 10:
+                raise forebay.CorruptError("the metadata does not match its checksum")
+            return one(number)
+
+        def steps_of(numbers: list[int]) -> list[forebay.Step]:
+            if 10 in numbers:
+                raise forebay.CorruptError("the metadata does not match its checksum")
+            return many(numbers)
+
+        monkeypatch.setattr(stream, "_step", step)
+        monkeypatch.setattr(stream, "_steps_of", steps_of)
+        seen: list[int] = []
+        with pytest.raises(forebay.CorruptError):
+            seen.extend(found.number for found in stream)
+        assert seen == list(range(10))
+
+
 def test_iterating_holds_few_bytes_ahead(reservation: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with forebay.open(f"{reservation}/flow", mode="w") as stream:
         write(stream, *range(20))
+        monkeypatch.setattr("forebay.steps_ahead._KEPT_SHARE", 1)
         monkeypatch.setattr("forebay.steps_ahead._BYTES_MAX", 3 * stream.steps()[0].size_bytes)
         numbers, pins = zip(*((step.number, pins_of(stream)) for step in stream), strict=True)
         assert numbers == tuple(range(20))
@@ -107,7 +137,10 @@ def test_iterating_holds_few_bytes_ahead(reservation: str, monkeypatch: pytest.M
         assert [(step.number, pins_of(stream)) for step in stream] == [(number, 1) for number in range(20)]
 
 
-def test_a_step_that_was_asked_for_ahead_stays_and_a_later_one_is_told_gone(reservation: str) -> None:
+def test_a_step_that_was_asked_for_ahead_stays_and_a_later_one_is_told_gone(
+    reservation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("forebay.steps_ahead._KEPT_SHARE", 1)
     with forebay.open(f"{reservation}/flow", mode="w", retention="last:6") as stream:
         write(stream, *range(6))
         steps = iter(stream)

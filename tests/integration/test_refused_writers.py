@@ -13,6 +13,8 @@ import pytest
 
 import forebay
 import forebay.adios2
+from forebay import _core
+from forebay.instance import server_place
 from tests.support.processes import PythonProcess
 
 # Waits for as long as the options say, and prints what comes of it.
@@ -200,7 +202,7 @@ def test_stranger_cannot_refuse_for_others(reservation: str) -> None:
         os.setuid(12345)
         status = 1
         try:
-            forebay._core.report_refused_writer(address, "no", run="", server=forebay.instance.server_place(None))
+            _core.report_refused_writer(address, "no", run="", server=server_place(None))
         except forebay.PermissionDeniedError:
             status = 0
         finally:

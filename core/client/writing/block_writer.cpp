@@ -33,6 +33,7 @@ std::uint64_t bytes_to_window_end(std::uint64_t offset) {
 /// Statistics in one pass with the checksum. The processor's own prefetching ends with each page, so it is told what
 /// comes: without that memory is waited for, up to half of the time.
 void add_to_digest(std::span<const std::byte> bytes, bool checksums, std::uint32_t& checksum, MinMax* min_max) {
+  if (!checksums && min_max == nullptr) return;
   for (std::size_t done = 0; done < bytes.size(); done += digest_bytes) {
     const auto chunk = bytes.subspan(done, std::min(digest_bytes, bytes.size() - done));
     const auto rest = bytes.subspan(done + chunk.size());

@@ -28,17 +28,18 @@ class ExitStatus(IntEnum):
 
 
 @runtime_checkable
-class _UsageError(Protocol):
+class UsageError(Protocol):
     """What Typer raises for bad options and arguments."""
 
     exit_code: int
+    message: str
 
     def format_message(self) -> str: ...
 
 
 def fail_with(error: BaseException, *, as_json: bool) -> int:
     """Prints the error and returns the exit status."""
-    if isinstance(error, _UsageError):
+    if isinstance(error, UsageError):
         status, code, where = ExitStatus.USAGE, "usage", ""
         what = error.format_message().rstrip(".")
         context: Any = getattr(error, "ctx", None)

@@ -10,6 +10,7 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points
 from typing import Annotated, Any
 
@@ -19,7 +20,7 @@ import typer.main
 
 import forebay
 from forebay.cli.chosen import one_command_line
-from forebay.cli.failures import ExitStatus, fail_with
+from forebay.cli.failures import ExitStatus, UsageError, fail_with
 from forebay.cli.shared_options import HELP_NAMES, RootOption, flags_without_values, with_shared_options
 from forebay.errors import UnsupportedError
 
@@ -54,6 +55,15 @@ class _CommandGroup(typer.core.TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         return sorted({*OWN_COMMANDS, *(point.name for point in entry_points(group=COMMAND_GROUP))})
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        try:
+            return super().resolve_command(ctx, args)
+        except Exception as error:
+            # Typer suggests only commands whose modules were imported: none.
+            if isinstance(error, UsageError) and (near := get_close_matches(args[0], self.list_commands(ctx))):
+                error.message = f"{error.message.rstrip('.')}. Did you mean {', '.join(map(repr, near))}?"
+            raise
 
     def get_params(self, ctx: Any) -> list[Any]:
         return flags_without_values(super().get_params(ctx))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading committed steps of 64 MiB from the page cache: ADIOS2's Get against pread, and Python's views."""
+"""Reading durable steps of 64 MiB from the page cache: ADIOS2's Get against pread, and Python's views."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _pread(bench: Workbench) -> Figures:
     with bench.scratch() as folder:
         path = str(folder / "steps")
         common = ["--path", path, "--bytes", str(_BYTES)]
-        with Program("bench_raw", ["write", *common, "--steps", str(_STEPS)], {}) as writer:
+        with Program("bench_raw", ["write", *common, "--steps", str(_STEPS), "--sync"], {}) as writer:
             run_alone(writer)
         with Program("bench_raw", ["read", *common, "--steps", str(_STEPS)], {}) as reader:
             timeline = run_alone(reader)
@@ -53,7 +53,7 @@ def _pread(bench: Workbench) -> Figures:
 
 def _get(verify: str, bench: Workbench) -> Figures:
     with bench.instance((_STEPS + 4) * _BYTES) as instance:
-        # Durable at the end: the flusher writes nothing back beside the reader. Nobody syncs pread's file.
+        # As durable as pread's file: nothing is written back beside the reader.
         engine = forebay_plugin(instance, "Durability=durable", reader=(f"Verify={verify}",))
         with engine.writer(variable_bytes=_BYTES, steps=_STEPS) as writer:
             run_alone(writer)

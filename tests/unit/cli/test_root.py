@@ -198,3 +198,13 @@ def test_the_live_view_shows_watermarks_and_lag(capsys: pytest.CaptureFixture[st
         " s ",
     ):
         assert words in printed
+
+
+@pytest.mark.parametrize(("typed", "meant"), [("streamed", "'streams'"), ("shows", "'show'"), ("greets", "'greet'")])
+def test_a_mistyped_command_is_answered_with_similar_ones(
+    typed: str, meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert root.run([typed]) == ExitStatus.USAGE
+    error = capsys.readouterr().err
+    assert "Did you mean" in error
+    assert meant in error

@@ -60,3 +60,41 @@ def test_type_checkers_see_the_public_names() -> None:
 def test_checksum_is_crc32c() -> None:
     assert forebay.crc32c(b"123456789") == 0xE3069283
     assert forebay.crc32c(b"6789", forebay.crc32c(b"12345")) == 0xE3069283
+
+
+THREADS = """
+import sys, threading, forebay
+from forebay import options
+names, begin, failed = sys.argv[1:], threading.Barrier(len(sys.argv) + 1), []
+def use(what, *arguments):
+    begin.wait()
+    try:
+        for _ in range(200):
+            what(*arguments)
+    except BaseException as error:
+        failed.append(error)
+threads = [threading.Thread(target=use, args=(getattr, forebay, name)) for name in names]
+threads += [threading.Thread(target=use, args=(options.milliseconds, 5.0)) for _ in range(2)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+sys.exit(repr(failed) if failed else 0)
+"""
+
+
+@pytest.mark.parametrize(
+    "names",
+    [["ShapeKind", "WritableStream"], ["open", "WritableStream", "ShapeKind"], ["WritableStream", "Series"]],
+)
+def test_threads_may_use_it_for_the_first_time_together(names: list[str]) -> None:
+    """NumPy's own first import fails if threads begin it by different ways."""
+    for _ in range(5):
+        done = subprocess.run([sys.executable, "-c", THREADS, *names], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+
+
+def test_what_there_is_can_be_listed_and_what_is_not_says_so() -> None:
+    assert {"open", "__doc__", "__file__", "errors"} <= set(dir(forebay))
+    with pytest.raises(AttributeError, match="module 'forebay' has no attribute 'opener'"):
+        forebay.opener  # type: ignore[attr-defined]  # noqa: B018
