@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 import shutil
@@ -12,7 +13,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -206,6 +207,22 @@ class Cluster:
         self._controller = self._start([*as_user, "slurmctld", "-D"])
         wait_for(lambda: "UP" in self.ask("scontrol", "ping"), "slurmctld")
 
+    @contextlib.contextmanager
+    def saved_jobs(self) -> Iterator[None]:
+        """All jobs, as they are now, are in slurmctld's state. One that is killed earlier begins a job again beside its
+        first run, or gives its number to the next one. A job that is held says by its comment that it was saved.
+        """
+        mark = f"saved-{time.monotonic_ns()}"
+        held = self.run(
+            "sbatch", "--parsable", "--hold", "--comment", mark, "--wrap", "true", user=PERSON
+        ).stdout.strip()
+        saved = self.folder / "state" / "job_state"
+        try:
+            wait_for(lambda: saved.exists() and mark.encode() in saved.read_bytes(), "the jobs to be saved")
+            yield
+        finally:
+            self.run("scancel", held)
+
     def kill_controller(self) -> None:
         """SIGKILL, as by a crash."""
         pid = int((self.folder / "pid" / "slurmctld.pid").read_text())
@@ -234,11 +251,6 @@ class Cluster:
         """Until all nodes are there, and idle."""
         count = str(len(self._nodes))
         wait_for(lambda: self.ask("sinfo", "-h", "-t", "idle", "-o", "%D") == count, "idle nodes")
-
-    def resume_nodes(self) -> None:
-        """Gives back what Slurm drained."""
-        for node in self.ask("sinfo", "-h", "-N", "-t", "drain", "-o", "%N").split():
-            self.ask("scontrol", "update", f"NodeName={node}", "State=RESUME")
 
     def kill_node(self, node: str) -> None:
         """SIGKILL of its slurmd; its jobs' processes live on."""

@@ -157,11 +157,6 @@ class Fault:
             self.state() in ("gone", "kept", "unknown")
         )
 
-    def is_held(self) -> bool:
-        """Slurm waits for somebody to release or cancel it."""
-        shown = self.centre.cluster.show(self.job)
-        return shown.get("JobState") == "PENDING" and shown.get("Priority") == "0"
-
     def told(self) -> str:
         """Why it stands, in Slurm's words: never nothing, where it does stand."""
         return self.centre.cluster.ask("scontrol", "show", "job", str(self.job))
