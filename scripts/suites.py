@@ -118,6 +118,11 @@ SUITES: dict[str, Suite] = {
         when=When.QUICK,
         packages=("xfsprogs",),
     ),
+    "users": Suite(
+        "users of one machine who do what they may not, as real users under root; without root it says that it did not run",
+        (Pytest(("tests/users",)),),
+        seconds_max=600,
+    ),
     "remote": Suite(
         "producer, server and consumer on nodes of their own: network namespaces, so it needs root",
         (Pytest(("tests/remote",)),),

@@ -7,13 +7,12 @@ import base64
 import contextlib
 import json
 import os
-import pickle
 import select
 import struct
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +21,7 @@ import forebay
 from tests.fault.instance import Instance
 from tests.support.load import until
 from tests.support.mounted import mounted
-from tests.support.other_user import as_user
+from tests.support.other_user import Child, as_user
 
 OWNER = 64321
 READER = 64322
@@ -31,44 +30,6 @@ STRANGER = 64324
 TEAM = 64400
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as other users")
-
-
-class Child:
-    """A function in a process of another user: ``tell()`` in it reports, and so does its end."""
-
-    def __init__(self, uid: int, function: Callable[[Callable[[Any], None]], Any]) -> None:
-        self._reading, writing = os.pipe()
-        self._pid = os.fork()
-        if self._pid == 0:
-            try:
-                os.setgroups([])
-                os.setgid(uid)
-                os.setuid(uid)
-
-                def tell(value: Any) -> None:
-                    os.write(writing, pickle.dumps(value))
-
-                try:
-                    tell(function(tell))
-                except forebay.ForebayError as error:
-                    tell(f"{error.code.value}: {error.what}")
-            finally:
-                os._exit(0)
-        os.close(writing)
-        self._pipe = os.fdopen(self._reading, "rb", buffering=0)
-
-    def next(self) -> Any:
-        """What it tells next."""
-        assert select.select([self._pipe], [], [], 60)[0], "the child tells nothing"
-        return pickle.load(self._pipe)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._pipe.close()
-        os.kill(self._pid, 9)
-        os.waitpid(self._pid, 0)
 
 
 def outcome(uid: int, action: Callable[[], Any], groups: tuple[int, ...] = ()) -> Any:

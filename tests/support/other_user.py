@@ -1,19 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calling a function as another user, in a forked process."""
+"""Functions that run as another user, in a forked process."""
 
 from __future__ import annotations
 
 import os
 import pickle
+import select
 import sys
 import sysconfig
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from forebay import ForebayError
 
-__all__ = ["as_user", "python_of", "python_path"]
+__all__ = ["Child", "as_user", "python_of", "python_path"]
 
 
 def as_user(uid: int, function: Callable[[], Any], *, groups: Sequence[int] = ()) -> Any:
@@ -46,6 +47,44 @@ def as_user(uid: int, function: Callable[[], Any], *, groups: Sequence[int] = ()
     if refusal is not None:
         raise refusal
     return value
+
+
+class Child:
+    """A function in a process of another user: ``tell()`` in it reports, and so does its end."""
+
+    def __init__(self, uid: int, function: Callable[[Callable[[Any], None]], Any]) -> None:
+        self._reading, writing = os.pipe()
+        self._pid = os.fork()
+        if self._pid == 0:
+            try:
+                os.setgroups([])
+                os.setgid(uid)
+                os.setuid(uid)
+
+                def tell(value: Any) -> None:
+                    os.write(writing, pickle.dumps(value))
+
+                try:
+                    tell(function(tell))
+                except ForebayError as error:
+                    tell(f"{error.code.value}: {error.what}")
+            finally:
+                os._exit(0)
+        os.close(writing)
+        self._pipe = os.fdopen(self._reading, "rb", buffering=0)
+
+    def next(self) -> Any:
+        """What it tells next."""
+        assert select.select([self._pipe], [], [], 60)[0], "the child tells nothing"
+        return pickle.load(self._pipe)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pipe.close()
+        os.kill(self._pid, 9)
+        os.waitpid(self._pid, 0)
 
 
 def python_of(uid: int) -> Path | None:
