@@ -119,7 +119,7 @@ SUITES: dict[str, Suite] = {
         packages=("xfsprogs",),
     ),
     "users": Suite(
-        "users of one machine who do what they may not, as real users under root; without root it says that it did not run",
+        "what one user of a machine tries against others, as real users; without root it says that it did not run",
         (Pytest(("tests/users",)),),
         seconds_max=600,
     ),
