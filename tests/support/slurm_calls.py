@@ -10,12 +10,15 @@ import os
 import pwd
 import subprocess
 import sys
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from tests.support.instance import CommandLineInstance
 from tests.support.staging_server import forebayd
 
-__all__ = ["SlurmCalls"]
+__all__ = ["SlurmCalls", "Start", "job_of", "outside", "reservations", "run_to_its_end"]
 
 _SECONDS_MAX = 60
 
@@ -62,7 +65,7 @@ class SlurmCalls:
         configuration.write_text(
             f'root = "{instance.root}"\n{instance.database}[slurm]\nuid_min = {min(1000, self.uid)}\n'
             f'scontrol = "{folder}/scontrol"\n'
-            + "".join(f"{setting}\n" for setting in ("quiet_seconds_max = 1.0", *settings))
+            + "".join(f"{setting}\n" for setting in _with_default("quiet_seconds_max = 1.0", settings))
         )
         instance.environment["FOREBAY_CONFIG"] = str(configuration)
         self.environment = {"FOREBAY_CONFIG": str(configuration), "PATH": os.environ["PATH"]}
@@ -147,3 +150,40 @@ class SlurmCalls:
             timeout=_SECONDS_MAX,
             check=False,
         )
+
+
+def _with_default(default: str, settings: tuple[str, ...]) -> list[str]:
+    """The settings, after one that they may have, too."""
+    name = default.partition(" = ")[0]
+    return [*([] if any(setting.startswith(name) for setting in settings) else [default]), *settings]
+
+
+#: Starts an instance with these settings of [slurm]; jobs' users can reach its folder.
+Start = Callable[..., tuple[SlurmCalls, CommandLineInstance]]
+
+
+def job_of(instance: CommandLineInstance, token: str) -> dict[str, Any]:
+    """The newest run."""
+    runs = [job for job in instance.ask("status", "--all")["jobs"] if job["token"] == token]
+    return max(runs, key=lambda job: int(job["run"]))
+
+
+def reservations(instance: CommandLineInstance) -> dict[str, Path]:
+    """Their files, by name."""
+    return {row["name"]: Path(row["files_path"]) for row in instance.ask("ls")["reservations"]}
+
+
+def outside(slurm: SlurmCalls) -> Path:
+    """A folder of the job's user."""
+    folder = Path(tempfile.mkdtemp(prefix="pfs-"))
+    os.chown(folder, slurm.uid, slurm.gid)
+    return folder
+
+
+def run_to_its_end(slurm: SlurmCalls, token: str, script: Path, state: str = "COMPLETED") -> None:
+    """Up to the call after which data_out comes."""
+    slurm.set_up(token, script, "forebay:16MiB")
+    slurm.ask("data_in", "--token", token, "--job", script)
+    slurm.ask("pre_run", "--token", token, "--job", script)
+    slurm.say(token, state)
+    slurm.ask("post_run", "--token", token, "--job", script)

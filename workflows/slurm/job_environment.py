@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from forebay.workflows.manager.job_table import JobRow
 from forebay.workflows.manager.server_link import ServerLink
 from forebay.workflows.slurm.directives import Directives
 from forebay.workflows.slurm.job_tokens import JobTokens
-from forebay.workflows.slurm.node_folders import PRIVATE
+from forebay.workflows.slurm.namespaces import private_folder, striped_folder
 from forebay.workflows.slurm.settings import SlurmSettings
 
 __all__ = ["JobEnvironment", "home_of"]
@@ -41,17 +43,18 @@ class JobEnvironment:
         variables = dict(self._instance_variables)
         if job.reservation:
             files = self._files_path(job.reservation)
-            variables["DW_JOB_STRIPED"] = f"{files}/"
+            variables["DW_JOB_STRIPED"] = f"{striped_folder(files, job.token)}/"
             if directives.private:
-                folder = self._settings.node_folder
-                variables["DW_JOB_PRIVATE"] = f"{folder}/{job.token}/" if folder else f"{files}/{PRIVATE}/"
+                prolog = self._settings.node_folder
+                private = Path(prolog) / job.token if prolog else private_folder(files, job.token)
+                variables["DW_JOB_PRIVATE"] = f"{private}/"
         for name in directives.persistents:
-            files = self._files_path(name)
-            variables[f"DW_PERSISTENT_STRIPED_{name.replace('-', '_').replace('.', '_')}"] = f"{files}/"
+            variable = f"DW_PERSISTENT_STRIPED_{name.replace('-', '_').replace('.', '_')}"
+            variables[variable] = f"{self._files_path(name)}/"
         home = home_of(job, directives)
         variables |= self._tokens.variables(job, home)
         return variables | ({"FOREBAY_RESERVATION": home} if home else {})
 
-    def _files_path(self, reservation: str) -> str:
+    def _files_path(self, reservation: str) -> Path:
         with self._link.admin() as admin:
-            return admin.reservation(reservation).files_path
+            return Path(admin.reservation(reservation).files_path)

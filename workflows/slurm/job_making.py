@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import time
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from forebay.workflows.manager.reservations import Reservations
 from forebay.workflows.manager.slow_calls import SlowCalls
 from forebay.workflows.slurm.directives import Directives
 from forebay.workflows.slurm.job_records import JobRecords, seconds_left
-from forebay.workflows.slurm.node_folders import PRIVATE
+from forebay.workflows.slurm.namespaces import make_namespaces
 from forebay.workflows.slurm.persistents import Persistents
 from forebay.workflows.slurm.processes import known_job
 from forebay.workflows.slurm.settings import SlurmSettings
@@ -110,11 +109,14 @@ class JobMaking:
             return
         info = self._reservations.create(self._wish(job, pool, account), queues=False)
         self._attachments.attach_job(job.reservation, holder, job.owner_uid)
-        if directives.private:
-            folder = Path(info.files_path) / PRIVATE
-            if not folder.exists():
-                folder.mkdir(mode=0o700)
-                os.chown(folder, job.owner_uid, job.owner_gid, follow_symlinks=False)
+        make_namespaces(
+            Path(info.files_path),
+            job.token,
+            job.owner_uid,
+            job.owner_gid,
+            private=directives.private,
+            prolog=bool(self._settings.node_folder),
+        )
 
     def _wish(self, job: JobRow, pool: str, account: str) -> ReservationRow:
         return ReservationRow(

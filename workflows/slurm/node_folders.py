@@ -15,13 +15,11 @@ import stat
 from pathlib import Path
 
 from forebay.errors import InvalidArgumentError, StorageError
+from forebay.workflows.slurm.namespaces import private_folder
 from forebay.workflows.slurm.snapshot_sections import part_name, part_of_job
 from forebay.workflows.slurm.users import acting_as
 
-__all__ = ["PRIVATE", "begin_on_node", "end_on_node", "variables_of"]
-
-#: The folder of private scratch in a job's files.
-PRIVATE = ".private"
+__all__ = ["begin_on_node", "end_on_node", "variables_of"]
 
 _TOKEN = re.compile(r"[1-9][0-9]{0,18}")
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
@@ -81,11 +79,10 @@ def begin_on_node(root: Path, token: str, node: str) -> list[str]:
     # What the file has only the job's user may read; root on this node may be nobody to the root's file system.
     if (token_file := variables.get("FOREBAY_TOKEN_FILE")) is not None and not os.path.lexists(token_file):
         raise StorageError("this node does not see $FOREBAY_TOKEN_FILE", token_file)
-    private = variables.get("DW_JOB_PRIVATE", "").rstrip("/")
-    files = variables.get("DW_JOB_STRIPED", "").rstrip("/")
-    if not private or private.startswith(f"{files}/"):
+    files = Path(variables.get("DW_JOB_STRIPED", "")).parent
+    link, folder = Path(variables.get("DW_JOB_PRIVATE", "")), private_folder(files, node)
+    if "DW_JOB_PRIVATE" not in variables or link.is_relative_to(files):
         return []
-    link, folder = Path(private), Path(files) / PRIVATE / node
     try:
         _make_as_owner(folder)
         link.parent.mkdir(mode=0o755, exist_ok=True)

@@ -45,10 +45,16 @@ async def _file_stages(job: JobRow, *, inward: bool) -> dict[str, Job]:
 
 
 def _files_job(job: JobRow, stage: FileStage) -> FilesJob:
-    # DataWarp copies a directory's contents: into the scratch itself, that is the folder ".".
-    path = stage.inside or ("." if stage.kind == "directory" else "")
+    is_directory = stage.kind == "directory"
+    scratch = "." if stage.persistent else job.token
+    # DataWarp copies a directory's contents, and a file below the name that it has where only a folder is named.
+    path = f"{scratch}/{stage.inside}" if stage.inside or not is_directory else scratch
     return FilesJob(
-        reservation=stage.persistent or job.reservation, path=path, outside=stage.outside, inward=stage.inward
+        reservation=stage.persistent or job.reservation,
+        path=path,
+        outside=stage.outside,
+        inward=stage.inward,
+        only="directory" if is_directory else "file",
     )
 
 

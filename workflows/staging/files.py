@@ -56,6 +56,8 @@ def stage_files(job: FilesJob, reporter: Reporter, instance: InstanceLike | None
     ------
     NotFoundError
         There is no such source.
+    InvalidArgumentError
+        The source is not of the kind that the job takes.
     UnsupportedError
         The source has something that is neither file, directory nor symbolic link.
     StorageError
@@ -91,12 +93,23 @@ def _source_and_target(job: FilesJob, files: Path) -> tuple[Path, Path]:
         (Path(job.outside), inside, job.path) if job.inward else (inside, Path(job.outside), job.outside)
     )
     try:
-        source.lstat()
+        status = source.stat() if job.only else source.lstat()
     except FileNotFoundError:
         raise NotFoundError("there is no such file or directory to stage", str(source)) from None
+    if job.only:
+        _check_kind(job.only, status.st_mode, source)
     if name.endswith("/") or (job.inward and not job.path) or (target.is_dir() and not source.is_dir()):
         target = target / (job.reservation if source == files else source.name)
-    return source, target
+    return source.resolve() if job.only else source, target
+
+
+def _check_kind(only: str, mode: int, source: Path) -> None:
+    """InvalidArgumentError if the source is not of the kind that the job takes."""
+    if only == "directory" and not stat.S_ISDIR(mode):
+        raise InvalidArgumentError("type=directory, and the source is a file; write type=file", str(source))
+    if only == "file" and not stat.S_ISREG(mode):
+        what = "a directory; write type=directory" if stat.S_ISDIR(mode) else "no regular file"
+        raise InvalidArgumentError(f"type=file, and the source is {what}", str(source))
 
 
 def _inside(files: Path, path: str) -> Path:

@@ -10,7 +10,8 @@ import pytest
 
 from forebay.cli.root import run
 from forebay.errors import InvalidArgumentError, StorageError
-from forebay.workflows.slurm.node_folders import PRIVATE, begin_on_node, end_on_node, variables_of
+from forebay.workflows.slurm.namespaces import make_namespaces, private_folder
+from forebay.workflows.slurm.node_folders import begin_on_node, end_on_node, variables_of
 from forebay.workflows.slurm.node_names import parse_node_names
 
 
@@ -39,22 +40,27 @@ def root(tmp_path: Path) -> Path:
     """An instance's, whose job 17 has private scratch on its nodes."""
     (tmp_path / "slurm").mkdir()
     files = tmp_path / "files"
-    (files / PRIVATE).mkdir(parents=True)
+    make_namespaces(_made(files), "17", os.geteuid(), os.getegid(), private=True, prolog=True)
     (tmp_path / "slurm" / "snapshot").write_text("== pools\n{}\n== parts\n2\n== end\n")
     (tmp_path / "slurm" / "snapshot.0").write_text(
         "== sessions\n\n== paths 18\nFOREBAY_RESERVATION=x\n== paths 16\n== end\n"
     )
     (tmp_path / "slurm" / "snapshot.1").write_text(
-        f"== sessions\n\n== paths 17\nDW_JOB_STRIPED={files}/\nDW_JOB_PRIVATE={tmp_path}/node/17/\n== end\n"
+        f"== sessions\n\n== paths 17\nDW_JOB_STRIPED={files}/17/\nDW_JOB_PRIVATE={tmp_path}/node/17/\n== end\n"
     )
     return tmp_path
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
 
 
 def test_each_node_has_its_own_directory_behind_the_same_link(root: Path) -> None:
     for node in ("n1", "n2", "n1"):
         assert begin_on_node(root, "17", node) == [f"{root}/node/17"]
-        assert (root / "node" / "17").resolve() == root / "files" / PRIVATE / node
-    assert (root / "files" / PRIVATE / "n1").stat().st_mode & 0o777 == 0o700
+        assert (root / "node" / "17").resolve() == private_folder(root / "files", node)
+    assert private_folder(root / "files", "n1").stat().st_mode & 0o777 == 0o700
 
 
 def test_a_job_without_private_scratch_needs_nothing(root: Path) -> None:
@@ -79,7 +85,7 @@ def test_half_a_snapshot_is_none(root: Path, name: str) -> None:
 
 def test_what_the_user_put_there_is_not_followed(root: Path, tmp_path: Path) -> None:
     (tmp_path / "precious").mkdir()
-    (root / "files" / PRIVATE / "n1").symlink_to(tmp_path / "precious")
+    private_folder(root / "files", "n1").symlink_to(tmp_path / "precious")
     with pytest.raises(StorageError):
         begin_on_node(root, "17", "n1")
 
@@ -105,3 +111,12 @@ def test_the_prolog_does_nothing_on_nodes_that_see_no_burst_buffer(
         assert capsys.readouterr().out == made
     assert run(["job-end", "17"]) == 0
     assert capsys.readouterr().out == f"removed {root}/node/17\n"
+
+
+def test_scratch_that_has_another_things_name_is_not_given_away(tmp_path: Path) -> None:
+    files = _made(tmp_path / "files")
+    (tmp_path / "precious").mkdir(mode=0o700)
+    (files / "17").symlink_to(tmp_path / "precious")
+    with pytest.raises(StorageError, match="scratch cannot be made"):
+        make_namespaces(files, "17", os.geteuid(), os.getegid(), private=False, prolog=False)
+    assert (tmp_path / "precious").stat().st_mode & 0o777 == 0o700

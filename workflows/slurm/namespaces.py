@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The folders of a job's scratch, side by side in the files of its reservation.
+
+    files/JOB/            what the nodes share; $DW_JOB_STRIPED
+    files/private/NODE/   each node's own, with a prolog, which makes it
+    files/private/JOB/    that of the only node, without a prolog; $DW_JOB_PRIVATE
+
+The job's user owns these folders and not the one above them. So `rm -rf $DW_JOB_STRIPED` empties the scratch and leaves
+the folder, as with DataWarp, where it was a mount.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from forebay.errors import StorageError
+
+__all__ = ["make_namespaces", "private_folder", "striped_folder"]
+
+_PRIVATE = "private"
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def striped_folder(files: Path, token: str) -> Path:
+    """The job's striped scratch. Its last name is the job's number, which old scripts take from it."""
+    return files / token
+
+
+def private_folder(files: Path, name: str) -> Path:
+    """The private scratch of a node, or of the job."""
+    return files / _PRIVATE / name
+
+
+def make_namespaces(files: Path, token: str, uid: int, gid: int, *, private: bool, prolog: bool) -> None:
+    """Makes them; idempotent. `private`: also private scratch. `prolog`: each node makes its own.
+
+    Raises
+    ------
+    StorageError
+        One cannot be made, or something else has its name.
+    """
+    owner = (uid, gid)
+    try:
+        with _opened(str(files)) as top:
+            # First: from now on the user changes no name here.
+            _give(top, (0, gid), 0o750)
+            _make(top, token, owner, 0o770)
+            if private:
+                _make(top, _PRIVATE, owner if prolog else (0, gid), 0o700 if prolog else 0o711)
+            if private and not prolog:
+                with _opened(_PRIVATE, top) as folder:
+                    _make(folder, token, owner, 0o700)
+    except OSError as error:
+        raise StorageError(f"the job's scratch cannot be made: {error.strerror}", str(files)) from None
+
+
+def _make(parent: int, name: str, owner: tuple[int, int], mode: int) -> None:
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(name, 0o700, dir_fd=parent)
+    with _opened(name, parent) as folder:
+        _give(folder, owner, mode)
+
+
+def _give(folder: int, owner: tuple[int, int], mode: int) -> None:
+    if os.geteuid() == 0:
+        os.fchown(folder, *owner)
+    os.fchmod(folder, mode)
+
+
+@contextlib.contextmanager
+def _opened(path: str, parent: int | None = None) -> Iterator[int]:
+    """The folder itself, never what a link leads to."""
+    descriptor = os.open(path, _FOLDER, dir_fd=parent)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
