@@ -287,3 +287,16 @@ def test_a_jobs_account_is_what_slurm_has_for_it(tmp_path: Path, instance: Comma
             assert [row["account"] for row in manager.reservations()] == ["rich"]
         unknown = slurm.call("setup", *slurm.setup_arguments("3", script))
         assert (unknown.returncode, unknown.stdout) == (1, "Slurm knows no job 3\n")
+
+
+def test_an_interactive_job_with_bb_lines_alone_has_no_script(slurm: SlurmCalls, tmp_path: Path) -> None:
+    nothing = tmp_path / "nothing"
+    slurm.set_up("17", nothing, "forebay:0")
+    for call in ("data_in", "post_run", "data_out", "teardown"):
+        slurm.ask(call, "--token", "17", "--job", nothing)
+    # One with scratch has directives, which are not to be missed.
+    refused = slurm.call("setup", *slurm.setup_arguments("18", nothing))
+    assert (refused.returncode, refused.stdout) == (
+        1,
+        "forebay: the script cannot be read: No such file or directory\n",
+    )

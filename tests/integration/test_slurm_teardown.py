@@ -10,93 +10,19 @@ import os
 import re
 import shutil
 import signal
-import tempfile
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from forebay.workflows.staging.publication import LOCK_NAME, destination_lock
-from tests.slurm.cluster import make_python, python_is_usable
-from tests.support.instance import CommandLineInstance
 from tests.support.load import until
-from tests.support.slurm_calls import SlurmCalls
-
-pytestmark = pytest.mark.skipif(
-    os.geteuid() == 0 and not python_is_usable(),
-    reason="needs a Python that other users may run: the distribution's, in the version of this one",
-)
+from tests.support.slurm_calls import Start, job_of, outside, reservations, run_to_its_end
 
 JOB = "#DW jobdw capacity=16MiB access_mode=striped type=scratch"
 
 
-@pytest.fixture(scope="module")
-def python() -> Iterator[Path | None]:
-    if os.geteuid() != 0:
-        yield None
-        return
-    with tempfile.TemporaryDirectory(prefix="python-") as folder:
-        Path(folder).chmod(0o755)
-        yield make_python(Path(folder) / "python")
-
-
-Start = Callable[..., tuple[SlurmCalls, CommandLineInstance]]
-
-
-@pytest.fixture
-def start(python: Path | None) -> Iterator[Start]:
-    """Starts an instance with these settings of [slurm]; jobs' users can reach its folder."""
-    running: list[CommandLineInstance] = []
-    # Not below pytest's folders, which it closes to others whenever another run begins.
-    with tempfile.TemporaryDirectory(prefix="slurm-") as name:
-        folder = Path(name)
-        folder.chmod(0o755)
-
-        def begin(*settings: str) -> tuple[SlurmCalls, CommandLineInstance]:
-            instance = CommandLineInstance(folder / "root", python=python)
-            slurm = SlurmCalls(folder, instance, *settings)
-            instance.up()
-            running.append(instance)
-            until((instance.root / "slurm" / "snapshot").exists, "the snapshot")
-            return slurm, instance
-
-        yield begin
-        for instance in running:
-            done = instance.run("down", "--force")
-            assert done.returncode == 0, done.stderr + instance.logs()
-
-
-def job_of(instance: CommandLineInstance, token: str) -> dict[str, Any]:
-    """The newest run."""
-    runs = [job for job in instance.ask("status", "--all")["jobs"] if job["token"] == token]
-    return max(runs, key=lambda job: int(job["run"]))
-
-
-def reservations(instance: CommandLineInstance) -> dict[str, Path]:
-    """Their files, by name."""
-    return {row["name"]: Path(row["files_path"]) for row in instance.ask("ls")["reservations"]}
-
-
-def outside(slurm: SlurmCalls) -> Path:
-    """A folder of the job's user."""
-    folder = Path(tempfile.mkdtemp(prefix="pfs-"))
-    os.chown(folder, slurm.uid, slurm.gid)
-    return folder
-
-
-def run_to_its_end(slurm: SlurmCalls, token: str, script: Path, state: str = "COMPLETED") -> None:
-    """Up to the call after which data_out comes."""
-    slurm.set_up(token, script, "forebay:16MiB")
-    slurm.ask("data_in", "--token", token, "--job", script)
-    slurm.ask("pre_run", "--token", token, "--job", script)
-    slurm.say(token, state)
-    slurm.ask("post_run", "--token", token, "--job", script)
-
-
 # crash-matrix: a job that Slurm has lost | Slurm says that it does not know the job | what was not to be kept is destroyed; the rest is kept in quarantine
-def test_the_sweep_ends_what_slurm_has_lost_and_keeps_what_was_to_be_kept(start: Start) -> None:
-    slurm, instance = start("sweep_seconds = 0.2", "lost_seconds = 0.2")
+def test_the_sweep_ends_what_slurm_has_lost_and_keeps_what_was_to_be_kept(start_slurm: Start) -> None:
+    slurm, instance = start_slurm("sweep_seconds = 0.2", "lost_seconds = 0.2")
     folder = outside(slurm)
     try:
         keeps = slurm.script(JOB, f"#DW stage_out type=directory source=$DW_JOB_STRIPED/out destination={folder}/out")
@@ -126,8 +52,8 @@ def test_the_sweep_ends_what_slurm_has_lost_and_keeps_what_was_to_be_kept(start:
 
 
 # crash-matrix: setup of a job | server, so slow that the time is up | the reason is told, and what is made late goes with the job
-def test_a_setup_that_takes_too_long_fails_with_the_reason_and_leaves_nothing(start: Start) -> None:
-    slurm, instance = start("setup_seconds_max = 0.5")
+def test_a_setup_that_takes_too_long_fails_with_the_reason_and_leaves_nothing(start_slurm: Start) -> None:
+    slurm, instance = start_slurm("setup_seconds_max = 0.5")
     instance.ask("create", "shared", "--capacity", "16MiB", "--persistent")
     instance.ask("share", "shared", "--user", str(slurm.uid), "--rights", "write")
     script = slurm.script(JOB, "#DW persistentdw name=shared")
@@ -159,8 +85,8 @@ def test_a_setup_that_takes_too_long_fails_with_the_reason_and_leaves_nothing(st
         assert manager.attachments() == []
 
 
-def test_each_state_of_a_job_says_what_ends_it_and_when(start: Start) -> None:
-    slurm, instance = start()
+def test_each_state_of_a_job_says_what_ends_it_and_when(start_slurm: Start) -> None:
+    slurm, instance = start_slurm()
     script = slurm.script(JOB)
 
     def ends() -> str:
@@ -185,8 +111,8 @@ def test_each_state_of_a_job_says_what_ends_it_and_when(start: Start) -> None:
     slurm.ask("teardown", "--token", "17", "--job", script)
 
 
-def test_quarantine_ends_after_its_time_and_not_before(start: Start) -> None:
-    slurm, instance = start("sweep_seconds = 0.2", "quarantine_days = 1.0")
+def test_quarantine_ends_after_its_time_and_not_before(start_slurm: Start) -> None:
+    slurm, instance = start_slurm("sweep_seconds = 0.2", "quarantine_days = 1.0")
     keeps = slurm.script(JOB, "#DW stage_out type=directory source=$DW_JOB_STRIPED/none destination=/nowhere/out")
     run_to_its_end(slurm, "17", keeps)
     failed = slurm.call("data_out", "--token", "17", "--job", keeps)
@@ -205,8 +131,8 @@ def test_quarantine_ends_after_its_time_and_not_before(start: Start) -> None:
     until(lambda: job_of(instance, "17")["state"] == "gone", "the job to be gone")
 
 
-def test_quarantine_that_is_over_is_deleted(start: Start) -> None:
-    slurm, instance = start("sweep_seconds = 0.2", "quarantine_days = 0.00002")
+def test_quarantine_that_is_over_is_deleted(start_slurm: Start) -> None:
+    slurm, instance = start_slurm("sweep_seconds = 0.2", "quarantine_days = 0.00002")
     keeps = slurm.script(JOB, "#DW stage_out type=directory source=$DW_JOB_STRIPED/none destination=/nowhere/out")
     run_to_its_end(slurm, "17", keeps)
     assert slurm.call("data_out", "--token", "17", "--job", keeps).returncode == 1
@@ -216,20 +142,20 @@ def test_quarantine_that_is_over_is_deleted(start: Start) -> None:
     assert instance.run("doctor").returncode == 0
 
 
-def test_hurry_alone_is_no_consent_but_during_the_stage_out_it_is(start: Start) -> None:
-    slurm, instance = start()
+def test_hurry_alone_is_no_consent_but_during_the_stage_out_it_is(start_slurm: Start) -> None:
+    slurm, instance = start_slurm()
     folder = outside(slurm)
     try:
         keeps = slurm.script(JOB, f"#DW stage_out type=file source=$DW_JOB_STRIPED/result destination={folder}/result")
-        # While the job runs.
+        # While the job runs, as a scheduler says that was begun anew.
         slurm.set_up("17", keeps, "forebay:16MiB")
         slurm.ask("pre_run", "--token", "17", "--job", keeps)
-        slurm.say("17", "CANCELLED")
+        slurm.say("17", "PENDING")
         slurm.ask("teardown", "--token", "17", "--job", keeps, "--hurry")
         assert job_of(instance, "17")["state"] == "kept"
         # While it is staged out: another stage has its destination, so it waits.
         run_to_its_end(slurm, "18", keeps)
-        (reservations(instance)["job18"] / "result").write_text("of no use")
+        (reservations(instance)["job18"] / "18" / "result").write_text("of no use")
         with destination_lock(folder):
             os.chown(folder / LOCK_NAME, slurm.uid, slurm.gid)
             with slurm.start("data_out", "--token", "18", "--job", str(keeps)) as staging:
@@ -246,8 +172,8 @@ def test_hurry_alone_is_no_consent_but_during_the_stage_out_it_is(start: Start) 
         shutil.rmtree(folder)
 
 
-def test_a_token_that_comes_back_touches_no_older_run(start: Start) -> None:
-    slurm, instance = start()
+def test_a_token_that_comes_back_touches_no_older_run(start_slurm: Start) -> None:
+    slurm, instance = start_slurm()
     folder = outside(slurm)
     try:
         keeps = slurm.script(JOB, f"#DW stage_out type=directory source=$DW_JOB_STRIPED destination={folder}/out")
@@ -258,7 +184,7 @@ def test_a_token_that_comes_back_touches_no_older_run(start: Start) -> None:
         # A call of a scheduler that died meanwhile comes late.
         late = slurm.call("setup", *slurm.setup_arguments("17", keeps, "forebay:16MiB"))
         assert (late.returncode, late.stdout) == (1, "job 17 runs: its reservation is made already\n")
-        first = reservations(instance)["job17"]
+        first = reservations(instance)["job17"] / "17"
         (first / "written").write_text("by the first run")
         # slurmctld dies and takes the job for one that waits, while its processes still run.
         slurm.say("17", "PENDING")
@@ -267,7 +193,7 @@ def test_a_token_that_comes_back_touches_no_older_run(start: Start) -> None:
         run_to_its_end(slurm, "17", keeps)
         files = reservations(instance)
         assert set(files) == {"job17", "job17.2"}
-        (files["job17.2"] / "written").write_text("by the second run")
+        (files["job17.2"] / "17" / "written").write_text("by the second run")
         slurm.ask("data_out", "--token", "17", "--job", keeps)
         slurm.ask("teardown", "--token", "17", "--job", keeps)
         assert (job_of(instance, "17")["run"], job_of(instance, "17")["state"]) == (2, "gone")
@@ -278,8 +204,8 @@ def test_a_token_that_comes_back_touches_no_older_run(start: Start) -> None:
         shutil.rmtree(folder)
 
 
-def test_what_may_still_be_written_is_not_deleted(start: Start) -> None:
-    slurm, instance = start("sweep_seconds = 0.2")
+def test_what_may_still_be_written_is_not_deleted(start_slurm: Start) -> None:
+    slurm, instance = start_slurm("sweep_seconds = 0.2")
     script = slurm.script(JOB)
     slurm.set_up("17", script, "forebay:16MiB")
     slurm.ask("pre_run", "--token", "17", "--job", script)
@@ -296,9 +222,9 @@ def test_what_may_still_be_written_is_not_deleted(start: Start) -> None:
     assert reservations(instance) == {}
 
 
-def test_a_stage_in_that_takes_too_long_ends_with_a_reason(start: Start) -> None:
+def test_a_stage_in_that_takes_too_long_ends_with_a_reason(start_slurm: Start) -> None:
     # Less than the stage's process takes to start.
-    slurm, instance = start("stage_in_seconds_max = 0.01")
+    slurm, instance = start_slurm("stage_in_seconds_max = 0.01")
     folder = outside(slurm)
     try:
         (folder / "mesh").write_bytes(b"mesh")
@@ -313,3 +239,35 @@ def test_a_stage_in_that_takes_too_long_ends_with_a_reason(start: Start) -> None
         assert reservations(instance) == {}
     finally:
         shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("state", ["PENDING", "COMPLETED", "COMPLETING", "?", ""])
+def test_a_hurried_teardown_keeps_what_slurm_does_not_call_cancelled(start_slurm: Start, state: str) -> None:
+    slurm, instance = start_slurm()
+    keeps = slurm.script(JOB, "#DW stage_out type=file source=$DW_JOB_STRIPED/result destination=/nowhere/result")
+    slurm.say("17", "RUNNING")
+    slurm.set_up("17", keeps, "forebay:16MiB")
+    slurm.ask("data_in", "--token", "17", "--job", keeps)
+    slurm.ask("pre_run", "--token", "17", "--job", keeps)
+    slurm.say("17", state)
+    slurm.ask("teardown", "--token", "17", "--job", keeps, "--hurry")
+    assert job_of(instance, "17")["state"] == "kept"
+
+
+# crash-matrix: `scancel --hurry` of a running job | its user | its data is discarded when its last process has gone
+def test_a_running_job_that_is_cancelled_in_a_hurry_gives_its_space_back(start_slurm: Start) -> None:
+    slurm, instance = start_slurm("quiet_seconds_max = 60.0")
+    keeps = slurm.script(JOB, "#DW stage_out type=file source=$DW_JOB_STRIPED/result destination=/nowhere/result")
+    slurm.say("17", "RUNNING")
+    slurm.set_up("17", keeps, "forebay:16MiB")
+    slurm.ask("data_in", "--token", "17", "--job", keeps)
+    slurm.ask("pre_run", "--token", "17", "--job", keeps)
+    slurm.say("17", "COMPLETING")
+    asked = slurm.times_asked("17")
+    with slurm.start("teardown", "--token", "17", "--job", str(keeps), "--hurry") as teardown:
+        until(lambda: slurm.times_asked("17") >= asked + 2, "the end of its processes to be waited for")
+        assert set(reservations(instance)) == {"job17"}
+        slurm.say("17", "CANCELLED")
+        teardown.communicate(timeout=60)
+    assert job_of(instance, "17")["state"] == "gone"
+    assert reservations(instance) == {}

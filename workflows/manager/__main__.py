@@ -128,7 +128,7 @@ async def _serve(instance: Instance, listener: socket.socket, ready_fd: int | No
     slurm = _serve_slurm(settings.app, database, link, supervisor, reservations, attachments, slow_calls, instance)
     if slurm is not None:
         waiting = WaitingJobs(database, slurm.settings)
-        why.of_waiting_job, why.of_schedulers_turn = waiting.tell, waiting.end_of
+        why.of_waiting_job, why.of_schedulers_turn, why.note_on = waiting.tell, waiting.end_of, waiting.note_on
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, request_exit)
     await asyncio.to_thread(attachments.start)

@@ -61,6 +61,8 @@ class Why:
         self.of_waiting_job: Callable[[str, Peer], list[Answer]] = lambda _token, _peer: []
         #: What a scheduler says of the end of a job that it is to move on; "" if it says nothing.
         self.of_schedulers_turn: Callable[[JobRow], str] = lambda _job: ""
+        #: What a scheduler's job should know, although it runs; "" without anything.
+        self.note_on: Callable[[JobRow], str] = lambda _job: ""
         self._attachments = AttachmentTable(database)
         self._jobs = JobTable(database)
         self._queue = QueueTable(database)
@@ -137,6 +139,8 @@ class Why:
         waits_for = _JOB_WAITS[job.state]
         if job.reason:
             waits_for = f"{waits_for}: {job.reason}"
+        if note := self.note_on(job):
+            waits_for = f"{waits_for}; {note}"
         stages = [
             _stage_text(stage)
             for stage in self._database.stages([state for state in StageState if not state.is_final])
@@ -151,7 +155,8 @@ class Why:
             if job.state is JobState.POST_RUN:
                 ends = f"their end, or {_clock(job.deadline_ns)}"
         if job.state is JobState.KEPT:
-            ends = f"`forebay stage-out {job.reservation}:… DESTINATION`, then `forebay destroy {job.reservation}`"
+            ends = f"`forebay stage-out {job.reservation}:{job.token}/… DESTINATION`"
+            ends += f", then `forebay destroy {job.reservation}`"
             if job.deadline_ns is not None:
                 ends += f"; it is deleted at {_clock(job.deadline_ns)}"
         elif not job.state.is_final and (job.reason or not ends):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from forebay.errors import InvalidArgumentError
 
-__all__ = ["KINDS", "DirectiveLine", "directive_lines", "parse_slurm_size"]
+__all__ = ["KINDS", "DirectiveLine", "directive_lines", "ignored_lines", "parse_slurm_size"]
 
 #: Lines of DataWarp's jobs, of its persistent buffers, and our own, which Slurm takes for comments.
 KINDS = ("#DW", "#BB", "#FB")
@@ -21,6 +21,8 @@ _UNITS: dict[str, int] = {"": 1} | {
 }
 _SIZE = re.compile(r"([0-9]{1,18})([A-Za-z]*)")
 _LINE_CHARACTERS_MAX = 4096
+_DIRECTIVE = re.compile(rf"\s*(?:{'|'.join(KINDS)})\s")
+_HERE_DOCUMENT = re.compile(r"<<-?\s*(['\"]?)(\w+)\1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,10 @@ class DirectiveLine:
     def verb(self) -> str:
         """The second word, "" without one."""
         return words[1] if len(words := self.words) > 1 else ""
+
+    def has(self, key: str, value: str) -> bool:
+        """The word ``key=value`` stands there."""
+        return f"{key}={value}" in self.words
 
     def options(
         self, allowed: tuple[str, ...], *, needed: tuple[str, ...] = (), flags: tuple[str, ...] = ()
@@ -102,6 +108,24 @@ def directive_lines(script: bytes) -> Iterator[DirectiveLine]:
         whole = ""
     if whole:
         yield DirectiveLine(begun_at, whole)
+
+
+def ignored_lines(script: bytes) -> Iterator[DirectiveLine]:
+    """Lines behind the first command that look like directives. Those of a here-document are another script's."""
+    is_behind, continues, here = False, False, ""
+    for number, text in enumerate(script.rstrip(b"\0").decode("utf-8", errors="replace").split("\n"), start=1):
+        line = text.rstrip("\r")
+        if not is_behind:
+            is_behind = not continues and bool(line) and not line.startswith("#")
+            continues = line.endswith("\\") and (continues or line.startswith(KINDS))
+        if not is_behind:
+            continue
+        if here:
+            here = "" if line.strip() == here else here
+        elif _DIRECTIVE.match(line):
+            yield DirectiveLine(number, line.strip())
+        elif (document := _HERE_DOCUMENT.search(line)) is not None:
+            here = document[2]
 
 
 def parse_slurm_size(text: str) -> int:

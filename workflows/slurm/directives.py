@@ -13,7 +13,12 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from forebay.errors import InvalidArgumentError
-from forebay.workflows.slurm.directive_lines import DirectiveLine, directive_lines, parse_slurm_size
+from forebay.workflows.slurm.directive_lines import (
+    DirectiveLine,
+    directive_lines,
+    ignored_lines,
+    parse_slurm_size,
+)
 
 __all__ = [
     "CreatePersistent",
@@ -32,7 +37,36 @@ NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 _STREAM = re.compile(rf"(?:{NAME.pattern}/)?{NAME.pattern}")
 _TOKEN = re.compile(r"\$(?:(DW_[A-Za-z0-9_.-]+)|\{(DW_[A-Za-z0-9_.-]+)\})(?:/(.*))?")
 _PERSISTENT = "DW_PERSISTENT_STRIPED_"
+_VARIABLE = re.compile(r"\$(?:([A-Za-z_][A-Za-z0-9_]*)|\{([^}]*)\}?)")
+#: What Slurm replaces, by the variables that have it.
+_SYMBOLS = {
+    "USER": "%u",
+    "LOGNAME": "%u",
+    "SLURM_JOB_ID": "%j",
+    "SLURM_JOBID": "%j",
+    "SLURM_JOB_NAME": "%x",
+    "SLURM_SUBMIT_DIR": "%d",
+    "PWD": "%d",
+    "SLURM_ARRAY_JOB_ID": "%A",
+    "SLURM_ARRAY_TASK_ID": "%a",
+}
 _LIST_LINES_MAX = 1000
+_LINES_SHOWN = 3
+_IGNORED = "ignored by Slurm, for which directives end at the first command; move such lines above it"
+
+#: DataWarp's options that say which of its servers a job gets, and how fast it may wear their SSDs. They change nothing
+#: in what a job sees, so they are checked and have no effect here.
+_OF_SERVERS = {
+    "optimization_strategy": "bandwidth|interference|wear",
+    "max_mds": "yes|no",
+    "write_window_length": "[0-9]+",
+    "write_window_multiplier": "[0-9]+",
+}
+_OF_CACHE = ("pfs", "modified_threshold", "read_ahead", "sync_on_close", "sync_to_pfs")
+_CACHE = (
+    "type=cache, the transparent cache before a file system, which Forebay does not have yet; write type=scratch, and "
+    "stage_in what the job reads"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +112,16 @@ class Directives:
     streams: tuple[StreamStage, ...] = ()
     creates: tuple[CreatePersistent, ...] = ()
     destroys: tuple[str, ...] = ()
+    ignored: tuple[int, ...] = ()  #: lines that look like directives, and stand where Slurm reads none
+
+    @property
+    def note(self) -> str:
+        """What the job's user should know, although the job runs; "" without anything."""
+        if not self.ignored:
+            return ""
+        several = len(self.ignored) > 1
+        shown = ", ".join(map(str, self.ignored[:_LINES_SHOWN])) + (" …" if len(self.ignored) > _LINES_SHOWN else "")
+        return f"{'lines' if several else 'line'} {shown} of the script {'are' if several else 'is'} {_IGNORED}"
 
     @property
     def keeps(self) -> bool:
@@ -100,6 +144,7 @@ class Directives:
             streams=tuple(StreamStage(**stage) for stage in document["streams"]),
             creates=tuple(CreatePersistent(**wish) for wish in document.get("creates", ())),
             destroys=tuple(document.get("destroys", ())),
+            ignored=tuple(document.get("ignored", ())),
         )
 
 
@@ -116,11 +161,11 @@ def parse_directives(script: bytes) -> Directives:
         directives = _with_line(directives, line)
     for mistake in _mistakes_of_the_whole(directives):
         raise mistake
-    return directives
+    return replace(directives, ignored=tuple(line.number for line in ignored_lines(script)))
 
 
 def find_mistakes(script: bytes) -> list[InvalidArgumentError]:
-    """All that `parse_directives` would refuse, one after another."""
+    """All that `parse_directives` would refuse, one after another, and the lines that Slurm would ignore."""
     mistakes = []
     directives = Directives()
     try:
@@ -131,7 +176,8 @@ def find_mistakes(script: bytes) -> list[InvalidArgumentError]:
                 mistakes.append(error)
     except InvalidArgumentError as error:
         mistakes.append(error)
-    # Lines that were refused are missing in the whole, and would make it look wrong, too.
+    mistakes += [line.error(_IGNORED) for line in ignored_lines(script)]
+    # Lines that are missing in the whole would make it look wrong, too.
     return mistakes or list(_mistakes_of_the_whole(directives))
 
 
@@ -183,11 +229,17 @@ def _with_line(so_far: Directives, line: DirectiveLine) -> Directives:
 
 
 def _jobdw(so_far: Directives, line: DirectiveLine) -> Directives:
-    options = line.options(("capacity", "access_mode", "type", "pool"), needed=("capacity",))
+    options = line.options(
+        ("capacity", "access_mode", "type", "pool", *_OF_SERVERS, *_OF_CACHE),
+        needed=() if line.has("type", "cache") else ("capacity",),
+    )
     _must_be_scratch(options)
+    _check_options_of_servers(options)
     access_modes = options.get("access_mode", "striped").replace(",", " ").split()
     for access_mode in access_modes:
         # Cray's manual writes the widths in brackets; here a private scratch takes what there is.
+        if access_mode == "ldbalance":
+            raise InvalidArgumentError(f"access_mode=ldbalance belongs to {_CACHE}")
         if access_mode.partition("(")[0] not in ("striped", "private"):
             raise InvalidArgumentError(f"access_mode={access_mode} is not known; known are striped and private")
     private = any(access_mode.startswith("private") for access_mode in access_modes)
@@ -312,10 +364,21 @@ def _mistakes_of_the_whole(directives: Directives) -> Iterator[InvalidArgumentEr
 
 
 def _must_be_scratch(options: dict[str, str]) -> None:
-    if options.get("type", "scratch") != "scratch":
-        raise InvalidArgumentError(
-            f"type={options['type']} is not there: Forebay has no transparent cache; write type=scratch and stage_in"
-        )
+    kind = options.get("type", "scratch")
+    if kind == "cache":
+        raise InvalidArgumentError(f"this is {_CACHE}")
+    if kind != "scratch":
+        raise InvalidArgumentError(f"type={kind} is not known; write type=scratch")
+    for option in _OF_CACHE:
+        if option in options:
+            raise InvalidArgumentError(f"{option}= belongs to {_CACHE}")
+
+
+def _check_options_of_servers(options: dict[str, str]) -> None:
+    for option, values in _OF_SERVERS.items():
+        if option in options and re.fullmatch(values, options[option]) is None:
+            known = values.replace("|", ", ").replace("[0-9]+", "whole numbers")
+            raise InvalidArgumentError(f"{option}={options[option][:80]} is not known; known are {known}")
 
 
 def _name(options: dict[str, str]) -> str:
@@ -339,18 +402,29 @@ def _inside(text: str) -> tuple[str, str]:
     if not persistent and token != "DW_JOB_STRIPED":  # noqa: S105 - the name of a variable
         raise InvalidArgumentError(f'"${token[:80]}" does not begin with $DW_JOB_STRIPED or ${_PERSISTENT}name')
     path = (match[3] or "").strip("/")
+    _refuse_variables(path)
     if ".." in path.split("/"):
         raise InvalidArgumentError(f'"{text[:200]}" leaves the scratch')
     return persistent, path
 
 
 def _outside(text: str) -> str:
+    if "$DW_" not in text and "${DW_" not in text:
+        _refuse_variables(text)
     # %d is the folder in which the job was submitted.
     if not text.startswith(("/", "%d/")) and text != "%d":
         raise InvalidArgumentError(f'"{text[:200]}" is no absolute path')
     if "$DW_" in text or "${DW_" in text:
         raise InvalidArgumentError(f'"{text[:200]}" must lie outside of the scratch')
     return text.rstrip("/") or "/"
+
+
+def _refuse_variables(path: str) -> None:
+    """No shell reads these lines: `$USER` would become a folder of that name."""
+    if (found := _VARIABLE.search(path)) is not None:
+        symbol = _SYMBOLS.get(found[1] or found[2])
+        instead = f"write {symbol}" if symbol else "write the path itself, or one of %u (user), %j (job), %d (folder)"
+        raise InvalidArgumentError(f"{found[0]} is not replaced in directives; {instead}")
 
 
 def _file_stage_from_json(document: dict[str, Any]) -> FileStage:

@@ -236,12 +236,21 @@ void add_rules_of_environment(const std::string& script_path, std::string& scrip
   if (!lines.empty()) script.insert(std::min(script.find('\n'), script.size() - 1) + 1, lines);
 }
 
+/// A teardown may name a script that Slurm has removed, and calls after setup use what setup read. Of `salloc` with #BB
+/// lines alone Slurm keeps no script: such a job has no scratch, and asks for none.
+bool needs_no_script(const std::vector<std::string>& arguments, const std::string& function, int error) {
+  if (function == "teardown") return true;
+  if (error != ENOENT) return false;
+  if (function == "setup") return option(arguments, "--capacity").ends_with(":0");
+  return function == "data_in" || function == "post_run" || function == "data_out";
+}
+
 std::string request_of(const std::vector<std::string>& arguments, const std::string& function) {
   std::string script;
   if (const std::string path = option(arguments, "--job"); !path.empty()) {
     auto content = read_file(path, file_bytes_max);
-    // A teardown may name a script that Slurm has removed; it needs none.
-    if (!content && function != "teardown") fail("the script cannot be read: " + std::string(std::strerror(errno)));
+    if (!content && !needs_no_script(arguments, function, errno))
+      fail("the script cannot be read: " + std::string(std::strerror(errno)));
     script = content.value_or(std::string());
     if (!script.empty() && (function == "job_process" || function == "pre_run")) add_rules_of_environment(path, script);
   }

@@ -38,8 +38,10 @@ from forebay.workflows.slurm.job_tokens import JobTokens
 from forebay.workflows.slurm.node_names import parse_node_names
 from forebay.workflows.slurm.persistents import Persistents
 from forebay.workflows.slurm.processes import (
+    comment_on,
     is_running,
     is_unknown,
+    job_facts,
     known_job,
     wait_until_quiet,
 )
@@ -143,6 +145,7 @@ class SlurmJobs:
                 raise
             await self._records.change(job, state=JobState.DATA_IN, reason="")
             await self.write_books()
+            await self._tell_user(token, directives)
 
     async def data_in(self, token: str) -> None:
         """Stages in what the job's directives say; raises the first failure."""
@@ -175,11 +178,13 @@ class SlurmJobs:
                 await self._records.note(job, f"pre_run: {error.what}")
                 raise
             own = await self.expanded(token, job.owner_uid, Directives(streams=raw.streams))
-            document = replace(directives, streams=own.streams).as_json()
+            document = replace(directives, streams=own.streams, ignored=raw.ignored).as_json()
             await self._records.change(
                 job, state=JobState.RUNNING, directives=document, quiet=False, node_count=len(nodes or "1"), reason=""
             )
             await self.write_books()
+            if raw.ignored != directives.ignored:  # setup may have seen nothing but directives
+                await self._tell_user(token, raw)
 
     async def post_run(self, token: str) -> None:
         """The job is over; returns when its processes are gone, or the time is."""
@@ -216,9 +221,19 @@ class SlurmJobs:
             job = await self._records.current(token)
             if job is None or job.state.is_final:
                 return False
+            # `scancel --hurry` of a running job comes here alone. A scheduler that lost its state sends the same call
+            # for a job that still runs; to that one it is no cancelled job.
+            discard = discard or (hurry and job.state is JobState.RUNNING and await self._was_cancelled(token))
             await self._ending.end(job, discard=discard)
             await self.write_books()
             return True
+
+    async def _was_cancelled(self, token: str) -> bool:
+        """True only if Slurm says so, and that no process of the job is left."""
+        if not await wait_until_quiet(self.settings.squeue, token, self.settings.quiet_seconds_max):
+            return False
+        facts = await job_facts(self.settings.squeue, token)
+        return facts is not None and facts.state == "CANCELLED"
 
     async def sweep(self) -> None:
         """Ends jobs that the scheduler has lost, and quarantines that are over."""
@@ -256,6 +271,11 @@ class SlurmJobs:
     async def expanded(self, token: str, uid: int, directives: Directives) -> Directives:
         """The directives with Slurm's symbols replaced in their paths; raises as `expanded_directives`."""
         return await expanded_directives(directives, token, uid, self.settings.scontrol)
+
+    async def _tell_user(self, token: str, directives: Directives) -> None:
+        """Writes what the user should know into Slurm's record of the job."""
+        if directives.note and not await comment_on(self.settings.scontrol, token, f"forebay: {directives.note}"):
+            _log.warning("job %s: Slurm takes no comment: %s", token, directives.note)
 
     def _check_nodes(self, directives: Directives, nodes: tuple[str, ...]) -> None:
         if directives.private and len(nodes) > 1 and not self.settings.node_folder:

@@ -21,6 +21,7 @@ from forebay.errors import InvalidArgumentError
 
 __all__ = [
     "JobFacts",
+    "comment_on",
     "is_over",
     "is_running",
     "is_unknown",
@@ -138,6 +139,12 @@ async def job_facts(squeue: str, token: str) -> JobFacts | None:
             state, uid, nodes, account = rest
             return JobFacts(state, int(uid), nodes.strip(), account.strip())
     return None
+
+
+async def comment_on(scontrol: str, token: str, text: str) -> bool:
+    """Writes a comment that `scontrol show job` shows, beside the user's own; False if Slurm does not take it."""
+    answer = await _answer(scontrol, "update", f"JobId={token}", f"AdminComment={text}")
+    return answer is not None and answer[0] == 0
 
 
 async def job_fields(scontrol: str, token: str) -> dict[str, str]:

@@ -16,7 +16,7 @@ from forebay.workflows.manager.job_table import JobRow
 from forebay.workflows.manager.peer import Peer
 from forebay.workflows.manager.states import JobState
 from forebay.workflows.manager.why import Answer
-from forebay.workflows.slurm.directives import parse_directives
+from forebay.workflows.slurm.directives import Directives, parse_directives
 from forebay.workflows.slurm.processes import job_facts, job_fields
 from forebay.workflows.slurm.settings import SlurmSettings
 
@@ -51,6 +51,10 @@ class WaitingJobs:
             waits_for += "" if drain is None else f"; {drain.text}"
             ends = f"the scheduler: see `scontrol show job {token}`"
         return [Answer(f"job {token}", "pending", time.time_ns(), waits_for, [], ends)]
+
+    def note_on(self, job: JobRow) -> str:
+        """What the job's user should know, although it runs; "" without anything."""
+        return Directives.from_json(job.directives).note
 
     def end_of(self, job: JobRow) -> str:
         """What ends a job's state that is Slurm's to end, and when at the latest."""

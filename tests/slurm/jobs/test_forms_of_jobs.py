@@ -52,9 +52,12 @@ srun --het-group=0 sh -c 'echo $FOREBAY_RESERVATION > ${{DW_JOB_STRIPED}}first'
 _PRIVATE = """\
 #!/bin/bash
 #DW jobdw capacity=64MiB access_mode=striped,private type=scratch
+#DW stage_out type=directory source=$DW_JOB_STRIPED destination={out}/striped
 #DW stage_out type=directory source=$DW_JOB_STRIPED/seen destination={out}/seen
-mkdir ${{DW_JOB_STRIPED}}seen
 srun --ntasks-per-node=1 sh -c 'echo $SLURMD_NODENAME >> ${{DW_JOB_PRIVATE}}mine'
+touch ${{DW_JOB_STRIPED}}rest
+rm -rf ${{DW_JOB_STRIPED}}
+mkdir ${{DW_JOB_STRIPED}}seen
 srun --ntasks-per-node=1 sh -c 'cp ${{DW_JOB_PRIVATE}}mine ${{DW_JOB_STRIPED}}seen/$SLURMD_NODENAME'
 """
 
@@ -174,14 +177,43 @@ def test_private_scratch_is_each_nodes_own_behind_one_path(centre: Centre, submi
     centre.wait_until_gone(job)
     seen = {path.name: path.read_text() for path in (submitted.out / "seen").glob("n*")}
     assert seen == {"n1": "n1\n", "n2": "n2\n"}, centre.cluster.output(job)
+    # `rm -rf` of the striped scratch took what was in it, and a stage-out of it has nothing of the private one.
+    names = {path.name for path in (submitted.out / "striped").iterdir() if "receipt" not in path.name}
+    assert names == {"seen"}, centre.cluster.output(job)
+
+
+def test_an_interactive_job_may_have_bb_lines_alone(centre: Centre, submitted: Submitted) -> None:
+    line = submitted.out / "bb-alone"
+    for verb, options in (("create", " capacity=64MiB access=striped type=scratch"), ("destroy", "")):
+        line.write_text(f"#BB {verb}_persistent name=byhand{options}\n")
+        shell = centre.cluster.start("salloc", "--nodes=1", f"--bbf={line}", "sh", "-c", "echo job $SLURM_JOB_ID")
+        printed, _ = shell.communicate(timeout=180)
+        (number,) = [row.split()[1] for row in printed.splitlines() if row.startswith("job ")]
+        centre.wait_until_gone(int(number))
+    wait_for(lambda: "byhand" not in centre.cluster.buffers(), "it to go", 120)
+
+
+def test_a_job_whose_directives_come_too_late_says_so(centre: Centre) -> None:
+    late = "#DW stage_out type=file source=$DW_JOB_STRIPED/x destination=%d/x"
+    for form in (late, late.replace("%d", "/tmp")):
+        job = centre.cluster.submit(f"#!/bin/bash\n{_SCRATCH}true\n{form}\nsleep 1\n")
+        shown = ["scontrol", "show", "job", str(job)]
+        wait_for(lambda shown=shown: "line 4 of the script" in centre.cluster.ask(*shown), "the comment")  # type: ignore[misc]
+        centre.wait_until_gone(job)
 
 
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
         ("#DW swap 1GiB", "swap is not there"),
-        ("#DW jobdw type=cache capacity=1GiB pfs=/tmp access_mode=striped", "pfs= is not known here"),
-        ("#DW jobdw type=cache capacity=1GiB access_mode=striped", "Forebay has no transparent cache"),
+        (
+            "#DW jobdw type=cache capacity=1GiB pfs=/tmp access_mode=striped",
+            "this is type=cache, the transparent cache",
+        ),
+        (
+            "#DW jobdw capacity=1GiB access_mode=striped type=scratch\n#DW stage_out source=$DW_JOB_STRIPED/a destination=/pfs/$USER/a",
+            "write %u",
+        ),
         ("#DW jobdw capacity=1.5GiB access_mode=striped type=scratch", "capacity=1.5GiB is no size"),
         ("#BB create_persistent name=shelf capacity=1.5GiB", "capacity=1.5GiB is no size"),
         ("#BB create_persistent name=shelf capacity=900GiB", "and the whole pool forebay has"),

@@ -24,7 +24,7 @@ GIB = 1 << 30
 
 
 def script(*lines: str) -> bytes:
-    return "\n".join(["#!/bin/bash", *lines, "echo", "#DW jobdw capacity=9GiB"]).encode() + b"\0"
+    return "\n".join(["#!/bin/bash", *lines, "echo", "# DW jobdw capacity=9GiB"]).encode() + b"\0"
 
 
 def test_lines_are_taken_as_datawarp_takes_them() -> None:
@@ -59,8 +59,13 @@ def test_a_script_without_directives_asks_for_nothing() -> None:
         ("#DW jobdw capacity=1.5GiB", "line 2 of the script: capacity=1.5GiB is no size"),
         ("#DW jobdw", "capacity= is missing"),
         ("#DW jobdw capacity=0", "holds nothing"),
-        ("#DW jobdw capacity=1GiB type=cache", "type=cache is not there"),
-        ("#DW jobdw capacity=1GiB access_mode=ldbalance", "known are striped and private"),
+        ("#DW jobdw capacity=1GiB type=cache", "this is type=cache, the transparent cache"),
+        ("#DW jobdw type=cache access_mode=ldbalance pfs=/pfs", "this is type=cache, the transparent cache"),
+        ("#DW jobdw capacity=1GiB type=swap", "type=swap is not known"),
+        ("#DW jobdw capacity=1GiB access_mode=ldbalance", "access_mode=ldbalance belongs to type=cache"),
+        ("#DW jobdw capacity=1GiB access_mode=mirrored", "known are striped and private"),
+        ("#DW jobdw capacity=1GiB optimization_strategy=best", "known are bandwidth, interference, wear"),
+        ("#DW jobdw capacity=1GiB write_window_length=long", "known are whole numbers"),
         ("#DW jobdw capacity=1GiB capacity=2GiB", "twice"),
         ("#DW jobdw capacity=1GiB striped", '"striped" is no key=value'),
         ("#DW jobdw capacity=1GiB colour=red", "colour= is not known"),
@@ -79,6 +84,14 @@ def test_a_script_without_directives_asks_for_nothing() -> None:
         ("#DW stage_in source=/a destination=$DW_PERSISTENT_STRIPED_x/a", "persistentdw name=x"),
         ("#FB stage_out stream=x/flow destination=/a", "persistentdw name=x"),
         ("#DW stage_in source=/a destination=$DW_JOB_PRIVATE/a", "copy to and from it in the script"),
+        ("#DW stage_in source=$HOME/a destination=$DW_JOB_STRIPED/a", "$HOME is not replaced in directives"),
+        ("#DW stage_in source=/a destination=$DW_JOB_STRIPED/$USER/a", "$USER is not replaced in directives; write %u"),
+        (
+            "#DW stage_out source=$DW_JOB_STRIPED/a destination=/pfs/$USER/a",
+            "$USER is not replaced in directives; write %u",
+        ),
+        ("#DW stage_out source=$DW_JOB_STRIPED/a destination=/p/${SLURM_JOB_ID}", "write %j"),
+        ("#FB stage_out stream=flow destination=/pfs/$USER", "$USER is not replaced in directives; write %u"),
         ("#DW jobdw capacity=1GiB " + "x" * 5000, "longer than"),
     ],
 )
@@ -143,3 +156,45 @@ def test_symbols_are_those_of_slurm() -> None:
         expand_symbols("/a/%q", "9", "me", fields)
     with pytest.raises(InvalidArgumentError, match="Slurm does not say"):
         expand_symbols("/a/%x", "9", "me", {})
+
+
+@pytest.mark.parametrize(
+    "option", ["pfs=/pfs", "modified_threshold=1", "read_ahead=8", "sync_on_close=yes", "sync_to_pfs=no"]
+)
+def test_an_option_of_the_cache_is_refused_as_what_it_is(option: str) -> None:
+    with pytest.raises(
+        InvalidArgumentError, match=f"{option.partition('=')[0]}= belongs to type=cache, the transparent"
+    ):
+        parse_directives(script(f"#DW jobdw capacity=1GiB type=scratch {option}"))
+
+
+def test_options_about_datawarps_servers_change_nothing() -> None:
+    options = "optimization_strategy=interference max_mds=yes write_window_length=86400 write_window_multiplier=10"
+    found = parse_directives(script(f"#DW jobdw capacity=1GiB access_mode=striped type=scratch {options}"))
+    assert found == parse_directives(script("#DW jobdw capacity=1GiB access_mode=striped type=scratch"))
+
+
+LATE = b"""#!/bin/bash
+#DW jobdw capacity=1GiB \\
+   type=scratch
+
+module load x
+#DW stage_out source=$DW_JOB_STRIPED/a destination=/pfs/a
+cat > next.sh <<'END'
+#DW jobdw capacity=2GiB
+END
+ #DW persistentdw name=x
+#DWARF
+"""
+
+
+def test_directives_behind_the_first_command_are_told() -> None:
+    found = parse_directives(LATE)
+    assert (found.capacity_bytes, found.files, found.ignored) == (GIB, (), (6, 10))
+    assert found.note.startswith("lines 6, 10 of the script are ignored by Slurm")
+    assert Directives.from_json(found.as_json()) == found
+    mistakes = [str(mistake) for mistake in find_mistakes(LATE)]
+    assert [mistake.split(" of")[0] for mistake in mistakes] == ["line 6", "line 10"]
+    assert "move such lines above it" in mistakes[0]
+    (blank,) = find_mistakes(b"#!/bin/sh\n #DW jobdw capacity=1GiB\ntrue\n")
+    assert "line 2 of the script: ignored by Slurm" in str(blank)
