@@ -45,7 +45,7 @@ class FilesJob:
     path: str  #: relative to the reservation's files; empty: all of them
     outside: str  #: absolute path outside of the reservation
     inward: bool  #: into the reservation
-    #: "file" or "directory": what the source must be, or be a link to, which is followed; "": what it is, a link as such
+    #: "file" or "directory": what the source must be, or be a link to, which is followed; "": whatever it is
     only: str = ""
 
     kind = "files"

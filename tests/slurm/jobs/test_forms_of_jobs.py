@@ -211,7 +211,7 @@ def test_a_job_whose_directives_come_too_late_says_so(centre: Centre) -> None:
             "this is type=cache, the transparent cache",
         ),
         (
-            "#DW jobdw capacity=1GiB access_mode=striped type=scratch\n#DW stage_out source=$DW_JOB_STRIPED/a destination=/pfs/$USER/a",
+            "#DW jobdw capacity=1GiB\n#DW stage_out source=$DW_JOB_STRIPED/a destination=/pfs/$USER/a",
             "write %u",
         ),
         ("#DW jobdw capacity=1.5GiB access_mode=striped type=scratch", "capacity=1.5GiB is no size"),
