@@ -134,7 +134,7 @@ def test_pickles_carry_the_instance(roots: dict[int, Path], monkeypatch: pytest.
                 dataset,
                 StreamStore(ADDRESS, instance=named),
                 StreamSamples(ADDRESS, ["T"], instance=named),
-                fsspec.filesystem("forebay", reservation="run1", instance=named),
+                fsspec.filesystem("forebay", instance=named),
             )
         ]
     monkeypatch.chdir("/")
@@ -142,7 +142,7 @@ def test_pickles_carry_the_instance(roots: dict[int, Path], monkeypatch: pytest.
     assert np.unique(again["T"].values).tolist() == [mark]
     assert np.unique(zarr.open_group(store, mode="r")["T"][...]).tolist() == [mark]
     assert np.unique([sample["T"] for sample in samples]).tolist() == [mark]
-    assert files.cat_file("value.csv") == f"value\n{mark}\n".encode()
+    assert files.cat_file(FILE) == f"value\n{mark}\n".encode()
 
 
 def maximum(step: forebay.Step) -> float:
