@@ -6,6 +6,8 @@
 
 #include <adios2.h>
 
+#include "array_order.h"
+
 namespace forebay::engine {
 namespace {
 
@@ -58,9 +60,11 @@ const std::size_t* number_as_pointer(std::size_t number) {
 
 }  // namespace
 
-Result<adios2::MinVarInfo*> BlocksInfo::make(std::shared_ptr<const Step> step, const VariableInfo& variable,
-                                             std::size_t label) {
+Result<adios2::MinVarInfo*> BlocksInfo::make(std::shared_ptr<const Step> step, const VariableInfo& as_stored,
+                                             std::size_t label, bool column_major) {
   step_ = std::move(step);
+  if (column_major) reversed_ = reversed(as_stored);
+  const VariableInfo& variable = column_major ? reversed_ : as_stored;
   const std::size_t blocks = variable.blocks.size();
   values_.assign(blocks, Value{});
   strings_.assign(blocks, {});
@@ -78,6 +82,7 @@ Result<adios2::MinVarInfo*> BlocksInfo::make(std::shared_ptr<const Step> step, c
   auto result = std::make_unique<adios2::MinVarInfo>(static_cast<int>(dimensions), shape);
   result->Step = label;
   result->WasLocalValue = local_value;
+  result->IsReverseDims = column_major && dimensions > 1;
   // ADIOS2 would take the minimum of strings for a std::string; their value it takes from text.
   result->IsValue = variable.kind == ShapeKind::global_value || (local_value && variable.type == DataType::string);
   result->BlocksInfo.resize(blocks);
@@ -94,7 +99,7 @@ Result<adios2::MinVarInfo*> BlocksInfo::make(std::shared_ptr<const Step> step, c
     }
     std::memset(&info.MinMax, 0, sizeof info.MinMax);
     if (value) {
-      if (auto added = add_value(variable, i, info); !added) return fail(added.error());
+      if (auto added = add_value(as_stored, i, info); !added) return fail(added.error());
     } else if (block.has_statistics) {
       set_min_max(info, block.min, block.max, variable.type);
     } else if (has_order(variable.type)) {

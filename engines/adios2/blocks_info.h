@@ -17,8 +17,10 @@ namespace forebay::engine {
 class BlocksInfo {
  public:
   /// A new object, which ADIOS2 deletes; it points into `step` and into this object, which hold until the next call.
-  /// `label` is what Info::Step will say. Values are read, so this may fail.
-  Result<adios2::MinVarInfo*> make(std::shared_ptr<const Step> step, const VariableInfo& variable, std::size_t label);
+  /// `label` is what Info::Step will say. With `column_major`, dimensions are given in Fortran's order. Values are
+  /// read, so this may fail.
+  Result<adios2::MinVarInfo*> make(std::shared_ptr<const Step> step, const VariableInfo& variable, std::size_t label,
+                                   bool column_major);
 
   /// Lets go of the step; ADIOS2 has copied what make() pointed to.
   void release() { step_.reset(); }
@@ -28,6 +30,7 @@ class BlocksInfo {
   Result<void> add_value(const VariableInfo& variable, std::size_t block, adios2::MinBlockInfo& info);
 
   std::shared_ptr<const Step> step_;
+  VariableInfo reversed_;  // with column_major
   std::vector<Value> values_;
   std::vector<std::string> strings_;
   std::vector<const char*> texts_;

@@ -14,6 +14,7 @@
 #include <string_view>
 #include <utility>
 
+#include "core_engine.h"
 #include "hook/open_call.h"
 #include "member_access.h"
 
@@ -170,5 +171,7 @@ extern "C" __attribute__((visibility("default"))) void* forebay_adios2_serve_ope
   open.engine = public_io(io).EngineType();
   const BorrowedIo ours(public_io(io));
   const ServedOpen context(open);
-  return real(io, name, call->mode, communicator, metadata, metadata_bytes);
+  void* const engine = real(io, name, call->mode, communicator, metadata, metadata_bytes);
+  attach_to_core(engine);
+  return engine;
 }

@@ -47,6 +47,15 @@ const Parameter own_parameters[] = {
      "true: an IO may read a stream that it writes itself, which is usually a mistake.",
      [](Settings& s, const std::string& text) { s.own_output = parse_bool(text); }},
 
+    {"ArrayOrder", "auto, row-major, column-major", "auto", "both",
+     "The order of the program's arrays: C's is row-major, Fortran's column-major. auto: as `DeclareIO` was told, else "
+     "as the program's language says.",
+     [](Settings& s, const std::string& text) {
+       s.column_major.reset();
+       if (normalized(text) == "auto") return;
+       s.column_major = parse_choice<bool>(text, {{"row-major", false}, {"column-major", true}});
+     }},
+
     {"Rank", "integer", "the launcher's", "writer", "This process's rank in the writer group.",
      [](Settings& s, const std::string& text) { s.rank = parse_integer<std::uint32_t>(text, "a number from 0"); },
      true},

@@ -37,6 +37,7 @@ struct Settings {
       append_after_steps;  ///< how many steps to keep; negative: counted from the end, -1 keeps all
   AccessMode access = AccessMode::automatic;
   bool own_output = false;                    ///< one IO may read a stream that it writes
+  std::optional<bool> column_major;           ///< the order of the IO's arrays; none: what the IO says
   bool variable_facts = true;                 ///< see variable_facts.h
   std::optional<std::string> stage_out_rule;  ///< what the manager copies out while the stream is written
   bool attributes_each_step = true;           ///< false: only those of the first EndStep

@@ -4,7 +4,11 @@
 #include <dlfcn.h>
 
 #include <array>
+#include <cstddef>
+#include <map>
 #include <memory>
+#include <mutex>
+#include <utility>
 
 namespace forebay::engine {
 namespace {
@@ -27,7 +31,15 @@ struct PythonApi {
   void* (*to_text)(void*) = nullptr;
   const char* (*utf8_of)(void*) = nullptr;
   void (*clear_exception)() = nullptr;
+  void* (*calling_frame)() = nullptr;
+  void* (*values_of)(void*) = nullptr;
+  std::ptrdiff_t (*size_of)(void*) = nullptr;
+  void* (*item_of)(void*, std::ptrdiff_t) = nullptr;
+  int (*has_buffer)(void*) = nullptr;
+  int (*get_buffer)(void*, void*, int) = nullptr;
+  void (*release_buffer)(void*) = nullptr;
   bool complete = false;
+  bool sees_buffers = false;
 
   PythonApi() {
     complete = find("Py_IsInitialized", is_initialized) && find("PyGILState_Check", holds_gil) &&
@@ -38,6 +50,10 @@ struct PythonApi {
                find("Py_DecRef", release) && find("_Py_NoneStruct", none) &&
                find("PyObject_GetAttrString", attribute) && find("PyObject_Str", to_text) &&
                find("PyUnicode_AsUTF8", utf8_of) && find("PyErr_Clear", clear_exception);
+    sees_buffers = complete && find("PyEval_GetFrame", calling_frame) && find("PyMapping_Values", values_of) &&
+                   find("PySequence_Size", size_of) && find("PySequence_GetItem", item_of) &&
+                   find("PyObject_CheckBuffer", has_buffer) && find("PyObject_GetBuffer", get_buffer) &&
+                   find("PyBuffer_Release", release_buffer);
   }
 
   template <class Symbol>
@@ -94,6 +110,88 @@ class HandledException {
   std::array<void*, 3> objects_{};
 };
 
+// An object of Python's, which this owns.
+class PythonObject {
+ public:
+  explicit PythonObject(void* object) : object_(object) {
+    if (object_ == nullptr) python().clear_exception();
+  }
+  ~PythonObject() {
+    if (object_ != nullptr) python().release(object_);
+  }
+  PythonObject(PythonObject&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
+  PythonObject& operator=(PythonObject&& other) noexcept {
+    std::swap(object_, other.object_);
+    return *this;
+  }
+  void* get() const { return object_; }
+  explicit operator bool() const { return object_ != nullptr; }
+
+ private:
+  void* object_;
+};
+
+// How many bytes `object` has if its memory begins at `memory`, else 0.
+std::size_t bytes_at(void* object, const void* memory) {
+  const PythonApi& api = python();
+  if (api.has_buffer(object) == 0) return 0;
+  // Python's Py_buffer begins like this; all of it is shorter.
+  struct Buffer {
+    void* memory;
+    void* object;
+    std::ptrdiff_t bytes;
+    std::array<std::byte, 232> others;
+  } buffer{};
+  if (api.get_buffer(object, &buffer, 0) != 0) {
+    api.clear_exception();
+    return 0;
+  }
+  const std::size_t bytes = buffer.memory == memory ? static_cast<std::size_t>(buffer.bytes) : 0;
+  api.release_buffer(&buffer);
+  return bytes;
+}
+
+// What shall run after calls, by number.
+class AfterCalls {
+ public:
+  static AfterCalls& instance() {
+    // Never destroyed: Python may end after static objects.
+    static AfterCalls& calls = *new AfterCalls;
+    return calls;
+  }
+  std::uint64_t add(std::function<void()> function) {
+    const std::lock_guard lock(mutex_);
+    functions_.emplace(++last_, std::move(function));
+    return last_;
+  }
+  void remove(std::uint64_t number) {
+    const std::lock_guard lock(mutex_);
+    functions_.erase(number);
+  }
+  void run(std::uint64_t number) {
+    const std::lock_guard lock(mutex_);
+    const auto found = functions_.find(number);
+    if (found == functions_.end()) return;
+    const auto function = std::move(found->second);
+    functions_.erase(found);
+    function();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::uint64_t, std::function<void()>> functions_;
+  std::uint64_t last_ = 0;
+};
+
+int run_pending(void* number) noexcept {
+  try {
+    AfterCalls::instance().run(reinterpret_cast<std::uint64_t>(number));
+  } catch (...) {
+    // It is tried again with the engine's next call, which has a caller to throw to.
+  }
+  return 0;
+}
+
 }  // namespace
 
 GilReleased::GilReleased() {
@@ -132,6 +230,41 @@ bool interrupt_requested() {
 bool called_from_python() {
   const PythonApi& api = python();
   return api.complete && api.is_initialized() != 0 && api.holds_gil() != 0;
+}
+
+std::uint64_t run_after_call(std::function<void()> function) {
+  const std::uint64_t number = AfterCalls::instance().add(std::move(function));
+  if (python().add_pending_call(run_pending, reinterpret_cast<void*>(number)) == 0) return number;
+  AfterCalls::instance().remove(number);
+  return 0;
+}
+
+void forget_after_call(std::uint64_t number) {
+  if (number != 0) AfterCalls::instance().remove(number);
+}
+
+std::size_t python_buffer_bytes(const void* memory) {
+  const PythonApi& api = python();
+  if (!api.sees_buffers) return 0;
+  // ADIOS2's own functions are two deep.
+  constexpr int frames_max = 4;
+  void* const innermost = api.calling_frame();
+  if (innermost == nullptr) return 0;
+  PythonObject outer(nullptr);
+  void* frame = innermost;
+  for (int i = 0; i < frames_max && frame != nullptr && frame != api.none; ++i) {
+    const PythonObject names(api.attribute(frame, "f_locals"));
+    const PythonObject values(names ? api.values_of(names.get()) : nullptr);
+    const std::ptrdiff_t count = values ? api.size_of(values.get()) : 0;
+    for (std::ptrdiff_t k = 0; k < count; ++k) {
+      const PythonObject value(api.item_of(values.get(), k));
+      if (!value) continue;
+      if (const std::size_t bytes = bytes_at(value.get(), memory); bytes != 0) return bytes;
+    }
+    outer = PythonObject(api.attribute(frame, "f_back"));
+    frame = outer.get();
+  }
+  return 0;
 }
 
 bool python_exception_in_flight() {

@@ -4,6 +4,9 @@
 // happens.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <string>
 
 namespace forebay::engine {
@@ -29,6 +32,17 @@ bool interrupt_requested();
 
 /// True if the call comes from Python: the calling thread holds the GIL.
 bool called_from_python();
+
+/// Runs `function` once in Python's main thread, with the GIL, before the Python code there goes on after its present
+/// call. Returns a number for forget_after_call; 0: it will not run. The caller holds the GIL.
+std::uint64_t run_after_call(std::function<void()> function);
+
+/// It does not run any more once this returns.
+void forget_after_call(std::uint64_t number);
+
+/// How many bytes the Python object has whose memory begins at `memory`, if one that the calling Python functions name
+/// does; else 0. The caller holds the GIL.
+std::size_t python_buffer_bytes(const void* memory);
 
 /// True if the calling thread runs Python code that handles an exception, for example a `with` block being left by one.
 bool python_exception_in_flight();

@@ -74,14 +74,18 @@ Result<std::shared_ptr<const Step>> RandomAccess::fetch(const StepsWith& steps, 
 }
 
 Result<std::shared_ptr<const Step>> RandomAccess::step(const std::string& variable, std::size_t index) {
-  const auto found = with_variable_.find(variable);
-  const std::size_t steps = found == with_variable_.end() ? 0 : found->second.numbers.size();
+  const std::size_t steps = steps_with(variable);
   if (index >= steps) {
     return fail(ErrorCode::invalid_argument, "step " + std::to_string(index) + " of variable " + variable +
                                                  " is selected, but " + std::to_string(steps) +
                                                  " steps have it, counted from 0");
   }
-  return fetch(found->second, index);
+  return fetch(with_variable_.at(variable), index);
+}
+
+std::size_t RandomAccess::steps_with(const std::string& variable) const {
+  const auto found = with_variable_.find(variable);
+  return found == with_variable_.end() ? 0 : found->second.numbers.size();
 }
 
 }  // namespace forebay::engine

@@ -26,6 +26,8 @@ class RandomAccess {
   const std::vector<VariableInfo>& variables() const { return variables_; }
   /// Those of a variable over all steps that have it.
   const VariableFacts& facts(const std::string& variable) const { return with_variable_.at(variable).facts; }
+  /// How many steps have the variable.
+  std::size_t steps_with(const std::string& variable) const;
   /// Those of the last step.
   const std::vector<Attribute>& attributes() const { return attributes_; }
 

@@ -5,6 +5,8 @@
 #include <optional>
 #include <utility>
 
+#include "array_order.h"
+
 namespace forebay::engine {
 namespace {
 
@@ -12,8 +14,12 @@ bool has_box(const Selected& selected) {
   return selected.selection.GetSelectionType() == adios2::SelectionType::BoundingBox;
 }
 
+Dimensions in_order(const Selected& selected, const adios2::Dims& dimensions) {
+  return selected.column_major ? reversed(dimensions) : dimensions;
+}
+
 Box selected_box(const Selected& selected) {
-  return {selected.selection.GetStart(), selected.selection.GetCount()};
+  return {in_order(selected, selected.selection.GetStart()), in_order(selected, selected.selection.GetCount())};
 }
 
 Box whole(const Dimensions& count) {
@@ -26,7 +32,8 @@ bool is_empty(const Box& box) {
 
 MemoryLayout memory_layout(const Selected& selected) {
   if (!selected.selection.HasMemorySelection()) return {};
-  return {selected.selection.GetMemoryStart(), selected.selection.GetMemoryCount()};
+  return {in_order(selected, selected.selection.GetMemoryStart()),
+          in_order(selected, selected.selection.GetMemoryCount())};
 }
 
 tl::unexpected<Error> no_such_block(const Step& step, const VariableInfo& variable, std::size_t block) {

@@ -17,6 +17,7 @@ namespace forebay::engine {
 struct Selected {
   adios2::core::Selection selection;
   bool with_get = false;
+  bool column_major = false;  ///< its dimensions are in Fortran's order, the variable's in C's
 };
 
 /// Copies what is selected to `out`, elements of the variable's type, and returns how many.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reader_engine.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -12,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "array_order.h"
 #include "errors.h"
 #include "open_context.h"
 #include "parameters.h"
@@ -28,13 +31,15 @@ std::int64_t to_milliseconds(float seconds) {
   return seconds < 0 ? -1 : static_cast<std::int64_t>(std::ceil(static_cast<double>(seconds) * 1000));
 }
 
-// How many elements fit where a Get shall write. ADIOS2's Python module allocates by the selection's size, which it
-// does not know for blocks and for single values over several steps (see docs/adios2.md); a pointer from C++ is the
+// How many elements fit where a Get shall write. ADIOS2's Python module allocates by the selection's size. For a single
+// value over several steps it does so in some modes only, so the array itself is looked at. A pointer from C++ is the
 // caller's.
 template <class T>
-std::uint64_t room_for(const adios2::Variable<T>& variable) {
+std::uint64_t room_for(const adios2::Variable<T>& variable, const T* values) {
   if (!called_from_python()) return std::numeric_limits<std::uint64_t>::max();
-  return variable.ShapeID() == adios2::ShapeID::GlobalValue ? 1 : variable.SelectionSize();
+  if (variable.ShapeID() != adios2::ShapeID::GlobalValue) return variable.SelectionSize();
+  if (variable.SelectionSize() <= 1) return 1;
+  return std::max<std::uint64_t>(1, python_buffer_bytes(values) / sizeof(T));
 }
 
 // Which of the kept steps a reader that does not follow gets.
@@ -95,6 +100,7 @@ ReaderEngine::ReaderEngine(adios2::IO io, const std::string& name, adios2::Mode 
   const Settings settings = read_settings(
       m_IO.Parameters(), [](const char* variable) { return std::getenv(variable); },
       open ? open->engine : std::string());
+  column_major_ = has_column_major_arrays(m_IO, settings.column_major);
   show_facts_ = settings.variable_facts;
   if (show_facts_) show_facts_ = facts_can_be_shown(m_IO);
   const Ticket ticket = stream_ticket(settings, name, open ? std::optional(open->name) : std::nullopt);
@@ -158,15 +164,28 @@ ReaderEngine::ReaderEngine(adios2::IO io, const std::string& name, adios2::Mode 
   }
 }
 
+void ReaderEngine::show_variables(const std::vector<VariableInfo>& variables, const VariableMirror::FactsOf& facts) {
+  variables_.show(m_IO, column_major_ ? reversed(variables) : variables, facts);
+}
+
 void ReaderEngine::offer_all_steps(const std::vector<std::uint64_t>& numbers) {
   {
     const GilReleased others_run;
     random_access_ = value_or_throw(RandomAccess::open(*reader_, numbers), doing("opening") + " for reading");
   }
   VariableMirror::FactsOf facts;
-  if (show_facts_) facts = [this](const VariableInfo& variable) { return random_access_->facts(variable.name); };
-  variables_.show(m_IO, random_access_->variables(), facts);
+  if (show_facts_) {
+    facts = [this](const VariableInfo& variable) {
+      VariableFacts known = random_access_->facts(variable.name);
+      if (column_major_) {
+        for (VariableFacts::InStep& step : known.by_step) step.shape = reversed(step.shape);
+      }
+      return known;
+    };
+  }
+  show_variables(random_access_->variables(), facts);
   attributes_.show(m_IO, random_access_->attributes());
+  find_core_after_open();
 }
 
 void ReaderEngine::offer_finished_stream(const Settings& settings, bool speaks) {
@@ -213,11 +232,31 @@ void ReaderEngine::go_on_step_by_step() {
     throw std::runtime_error("Forebay, " + action + ": the stream was replaced since it was opened; open it again");
   }
   variables_.keep(m_IO);
+  if (core_ != nullptr) set_open_mode(m_IO, core_, adios2::Mode::Read);
   random_access_.reset();
   offered_.reset();
 }
 
-ReaderEngine::~ReaderEngine() = default;
+ReaderEngine::~ReaderEngine() {
+  forget_after_call(after_open_);
+}
+
+void ReaderEngine::attach(void* core) {
+  if (!show_facts_) return;
+  core_ = core;
+  variables_.attach(m_IO, core);
+  if (random_access_) set_open_mode(m_IO, core, adios2::Mode::ReadRandomAccess);
+}
+
+void ReaderEngine::find_core() {
+  if (core_ == nullptr && show_facts_) attach_to_core(m_IO, *this);
+}
+
+void ReaderEngine::find_core_after_open() {
+  if (!called_from_python() || !show_facts_) return;
+  after_open_ = run_after_call([this] { find_core(); });
+  opened_in_python_thread_ = gettid() != getpid();
+}
 
 void ReaderEngine::tell_finished() const {
   std::cerr << "Forebay: stream " + path_ + " had no writer when this reader opened it (status " +
@@ -227,7 +266,11 @@ void ReaderEngine::tell_finished() const {
 }
 
 adios2::StepStatus ReaderEngine::BeginStep(adios2::StepMode mode, float timeout_seconds) {
-  if (offered_) go_on_step_by_step();
+  if (offered_) {
+    go_on_step_by_step();
+    mode = adios2::StepMode::Read;  // for as long as the core engine's mode was ReadRandomAccess, ADIOS2 chose another
+  }
+  find_core();
   if (random_access_) throw_misuse(doing("BeginStep of"), "with RandomAccess there are no steps to begin");
   if (step_) throw_misuse(doing("BeginStep of"), "BeginStep is called a second time without EndStep");
   if (mode != adios2::StepMode::Read) {
@@ -248,7 +291,7 @@ adios2::StepStatus ReaderEngine::BeginStep(adios2::StepMode mode, float timeout_
   unshown_ = step;
   VariableMirror::FactsOf facts;
   if (show_facts_) facts = [&](const VariableInfo& variable) { return facts_of(*step, variable); };
-  variables_.show(m_IO, step->variables(), facts);
+  show_variables(step->variables(), facts);
   attributes_.show(m_IO, step->attributes());
   unshown_.reset();
   current_step_ = step->number();
@@ -332,10 +375,12 @@ void ReaderEngine::EndStep() {
 }
 
 std::size_t ReaderEngine::CurrentStep() const {
+  note_reached(const_cast<ReaderEngine*>(this));
   return current_step_;
 }
 
 std::size_t ReaderEngine::Steps() const {
+  const_cast<ReaderEngine*>(this)->find_core();  // ADIOS2 declares it const
   if (random_access_) return random_access_->steps();
   if (listed_) return listed_steps_;
   if (!reader_) return 0;
@@ -361,10 +406,11 @@ std::shared_ptr<const Step> ReaderEngine::step_for(const std::string& name, std:
 template <class T>
 void ReaderEngine::get(const adios2::Variable<T>& variable, T* values, const adios2::core::Selection* with_get) {
   const std::string name = variable.Name();
-  const Selected selected{with_get != nullptr ? *with_get : selection_of(variable), with_get != nullptr};
+  const Selected selected{with_get != nullptr ? *with_get : selection_of(variable), with_get != nullptr, column_major_};
   const std::size_t first = random_access_ ? selected.selection.GetStepStart() : 0;
   const std::size_t steps = random_access_ ? selected.selection.GetStepCount() : 1;
-  std::uint64_t room = room_for(variable);
+  find_core();
+  std::uint64_t room = room_for(variable, values);
   for (std::size_t i = 0; i < steps; ++i) {
     const std::size_t copied = get_step(*step_for(name, first + i, "Get of"), name, selected, room, values);
     values += copied;
@@ -408,6 +454,17 @@ std::size_t ReaderEngine::get_step(const Step& step, const std::string& name, co
 }
 
 adios2::MinVarInfo* ReaderEngine::MinBlocksInfo(const std::string& name, std::size_t index) const {
+  if (random_access_ && core_ == nullptr && opened_in_python_thread_) {
+    const_cast<ReaderEngine*>(this)->find_core();
+    // Only then ADIOS2's Python module passes on steps. The call that runs after Open is for the main thread.
+    if (core_ != nullptr && index == 0 && random_access_->steps_with(name) > 1) {
+      throw std::runtime_error("Forebay, BlocksInfo of " + name + " of stream " + path_ +
+                               ": ADIOS2's Python module did not say which step it asks about; ask again");
+    }
+  }
+  // As BP5 answers for a step that others have and this variable has not.
+  if (random_access_ && index < random_access_->steps() && index >= random_access_->steps_with(name))
+    return std::make_unique<adios2::MinVarInfo>(0, nullptr).release();
   const std::shared_ptr<const Step> step = step_for(name, index, "BlocksInfo of");
   const std::string action = "BlocksInfo of " + name + " of stream " + path_;
   const VariableInfo* variable = step->find(name);
@@ -416,11 +473,12 @@ adios2::MinVarInfo* ReaderEngine::MinBlocksInfo(const std::string& name, std::si
                                 " does not have it; InquireVariable tells which variables a step has");
   }
   const std::size_t label = random_access_ ? index : step->number();
-  return value_or_throw(blocks_info_.make(step, *variable, label), action);
+  return value_or_throw(blocks_info_.make(step, *variable, label, column_major_), action);
 }
 
 void ReaderEngine::DoClose(int) {
   if (!reader_) return;
+  forget_after_call(std::exchange(after_open_, 0));
   variables_.clear(m_IO);
   step_.reset();
   unshown_.reset();

@@ -17,6 +17,7 @@
 
 #include "attributes.h"
 #include "blocks_info.h"
+#include "core_engine.h"
 #include "open_streams.h"
 #include "parameters.h"
 #include "random_access.h"
@@ -25,7 +26,7 @@
 
 namespace forebay::engine {
 
-class ReaderEngine final : public adios2::plugin::PluginEngineInterface {
+class ReaderEngine final : public adios2::plugin::PluginEngineInterface, public BehindCoreEngine {
  public:
   /// Opens the stream; see errors.h for what it throws.
   ReaderEngine(adios2::IO io, const std::string& name, adios2::Mode mode);
@@ -40,6 +41,7 @@ class ReaderEngine final : public adios2::plugin::PluginEngineInterface {
   void PerformGets() override {}  // every Get has copied already
   adios2::MinVarInfo* MinBlocksInfo(const std::string& name, std::size_t step) const override;
   void DoClose(int transport_index) override;
+  void attach(void* core) override;
 
 #define FOREBAY_GET(T)                                                                                             \
   void DoGetSync(adios2::Variable<T> variable, T* values) override {                                               \
@@ -64,6 +66,12 @@ class ReaderEngine final : public adios2::plugin::PluginEngineInterface {
   std::size_t get_step(const Step& step, const std::string& name, const Selected& selected, std::uint64_t room,
                        T* values);
 
+  /// Shows these variables of the stream in the IO, in its array order.
+  void show_variables(const std::vector<VariableInfo>& variables, const VariableMirror::FactsOf& facts);
+  /// Finds the core engine in front of this one, once, if it can be found yet.
+  void find_core();
+  /// Where ADIOS2's Python module is about to ask: as soon as Open has returned to it.
+  void find_core_after_open();
   /// Shows the variables of all steps in the IO.
   void offer_all_steps(const std::vector<std::uint64_t>& numbers);
   /// Without being told to: only a stream that has ended, and of which nothing is left to decide. `speaks`: this rank
@@ -84,7 +92,11 @@ class ReaderEngine final : public adios2::plugin::PluginEngineInterface {
   std::string consumer_;
   OpenStream open_stream_;
   std::unique_ptr<Reader> reader_;
+  void* core_ = nullptr;                  // the core engine in front of this one; null: not known
+  std::uint64_t after_open_ = 0;          // of the call that finds it
+  bool opened_in_python_thread_ = false;  // other than the main one
   bool show_facts_ = true;
+  bool column_major_ = false;  // the program's arrays are in Fortran's order
   std::unique_ptr<RandomAccess> random_access_;
   std::optional<StreamInfo> offered_;                // as it was when it was offered unasked; until the first BeginStep
   std::optional<std::deque<std::uint64_t>> listed_;  // the steps to come, where the stream is not followed

@@ -195,15 +195,36 @@ VariableFacts facts_of(const Step& step, const VariableInfo& variable) {
   return facts;
 }
 
+namespace {
+
+// Null where it must not be written to. Each variable is asked once more: the place must hold what ADIOS2 answers.
 template <class T>
-void set_facts(const adios2::Variable<T>& variable, const VariableFacts& facts) {
+BaseTail* tail_of(const adios2::Variable<T>& variable) {
   const std::size_t offset = tail_offset.load(std::memory_order_acquire);
   auto* const core = static_cast<std::byte*>(core_variable(variable));
-  if (offset == 0 || core == nullptr) return;
-  // Each variable is asked once more before it is written to: the place must hold what ADIOS2 itself answers.
-  const BaseTail& tail = *reinterpret_cast<const BaseTail*>(core + offset);
-  if (tail.available_steps_start != variable.StepsStart() || tail.available_steps_count != variable.Steps()) return;
-  store<T>(core, offset, facts);
+  if (offset == 0 || core == nullptr) return nullptr;
+  auto* const tail = reinterpret_cast<BaseTail*>(core + offset);
+  const bool right =
+      tail->available_steps_start == variable.StepsStart() && tail->available_steps_count == variable.Steps();
+  return right ? tail : nullptr;
+}
+
+}  // namespace
+
+template <class T>
+void set_facts(const adios2::Variable<T>& variable, const VariableFacts& facts) {
+  if (tail_of(variable) == nullptr) return;
+  store<T>(static_cast<std::byte*>(core_variable(variable)), tail_offset.load(std::memory_order_acquire), facts);
+}
+
+template <class T>
+void set_engine(const adios2::Variable<T>& variable, const void* core) {
+  if (BaseTail* tail = tail_of(variable)) tail->engine = core;
+}
+
+template <class T>
+void unset_engine(const adios2::Variable<T>& variable, const void* core) {
+  if (BaseTail* tail = tail_of(variable); tail != nullptr && tail->engine == core) tail->engine = nullptr;
 }
 
 bool check_facts(adios2::IO io) {
@@ -219,7 +240,10 @@ bool check_facts(adios2::IO io) {
   return checked != 0;
 }
 
-#define FOREBAY_INSTANTIATE(T) template void set_facts(const adios2::Variable<T>&, const VariableFacts&);
+#define FOREBAY_INSTANTIATE(T)                                               \
+  template void set_facts(const adios2::Variable<T>&, const VariableFacts&); \
+  template void set_engine(const adios2::Variable<T>&, const void*);         \
+  template void unset_engine(const adios2::Variable<T>&, const void*);
 ADIOS2_FOREACH_STDTYPE_1ARG(FOREBAY_INSTANTIATE)
 #undef FOREBAY_INSTANTIATE
 

@@ -39,6 +39,14 @@ void widen(VariableFacts& facts, const VariableFacts& other, DataType type);
 template <class T>
 void set_facts(const adios2::Variable<T>& variable, const VariableFacts& facts);
 
+/// Makes ADIOS2 ask `core`, a core engine, for the blocks of `variable`; null: nobody. Under the same conditions.
+template <class T>
+void set_engine(const adios2::Variable<T>& variable, const void* core);
+
+/// Lets `variable` go from the core engine `core`, if that is the one it has.
+template <class T>
+void unset_engine(const adios2::Variable<T>& variable, const void* core);
+
 /// Finds out, once in a process, whether set_facts may be used with the ADIOS2 that is loaded: its version is one that
 /// this was tried with, and a trial succeeds, on a variable of `io` that exists only meanwhile. False: set_facts does
 /// nothing.

@@ -17,8 +17,8 @@ namespace {
 ADIOS2_FOREACH_STDTYPE_1ARG(FOREBAY_CHECK_TYPE)
 #undef FOREBAY_CHECK_TYPE
 
-// Local arrays have no shape; their count is that of the largest block in each dimension, so that what ADIOS2 allocates
-// from it has room for any block.
+// Local arrays have no shape. ADIOS2 asks for the size of the selected block, the first by default. Where it cannot,
+// the count is that of the largest block in each dimension, so that what it allocates has room for any block.
 adios2::Dims largest_block(const VariableInfo& variable) {
   adios2::Dims largest = variable.blocks.empty() ? adios2::Dims{0} : variable.blocks.front().count;
   for (const BlockInfo& block : variable.blocks) {
@@ -90,7 +90,7 @@ VariableMirror::Shown VariableMirror::describe(const VariableInfo& variable) {
   return with(Form::array, variable.shape.size());
 }
 
-void VariableMirror::define(adios2::IO io, const VariableInfo& variable, Form form, const FactsOf& facts) {
+void VariableMirror::define(adios2::IO io, const VariableInfo& variable, Form form, const FactsOf& facts) const {
   with_type(variable.type, [&]<class T>() {
     adios2::Variable<T> shown;
     switch (form) {
@@ -102,6 +102,7 @@ void VariableMirror::define(adios2::IO io, const VariableInfo& variable, Form fo
         break;
       case Form::local_array:
         shown = io.DefineVariable<T>(variable.name, {}, {}, largest_block(variable));
+        shown.SetBlockSelection(0);
         break;
       case Form::array:
         shown =
@@ -109,14 +110,16 @@ void VariableMirror::define(adios2::IO io, const VariableInfo& variable, Form fo
         break;
     }
     if (facts) set_facts(shown, facts(variable));
+    if (core_ != nullptr) set_engine(shown, core_);
   });
 }
 
-bool VariableMirror::reset(adios2::IO io, const VariableInfo& variable, Form form, const FactsOf& facts) {
+bool VariableMirror::reset(adios2::IO io, const VariableInfo& variable, Form form, const FactsOf& facts) const {
   return with_type(variable.type, [&]<class T>() {
     adios2::Variable<T> shown = io.InquireVariable<T>(variable.name);
     if (!shown) return false;  // the application removed it
-    shown.SetBlockSelection(0);
+    // A block that is selected makes ADIOS2 ask for it.
+    if (form == Form::array || shown.BlockID() != 0) shown.SetBlockSelection(0);
     if constexpr (!std::is_same_v<T, std::string>) {
       if (form == Form::array) {
         shown.SetShape(variable.shape);
@@ -125,9 +128,11 @@ bool VariableMirror::reset(adios2::IO io, const VariableInfo& variable, Form for
       } else if (form == Form::local_array) {
         shown.SetSelection({{}, largest_block(variable)});
         shown.SetMemorySelection();
+        shown.SetBlockSelection(0);
       }
     }
     if (facts) set_facts(shown, facts(variable));
+    if (core_ != nullptr) set_engine(shown, core_);
     return true;
   });
 }
@@ -208,8 +213,24 @@ void VariableMirror::show(adios2::IO io, const std::vector<VariableInfo>& variab
   }
 }
 
+void VariableMirror::attach(adios2::IO io, const void* core) {
+  core_ = core;
+  for (auto& [name, shown] : shown_) {
+    with_type(shown.type, [&io, &name = name, core]<class T>() {
+      if (adios2::Variable<T> variable = io.InquireVariable<T>(name)) set_engine(variable, core);
+    });
+  }
+}
+
 void VariableMirror::remove(adios2::IO io, const std::string& name, const Shown& shown) {
-  if (!Owners::instance().remove(io_, name) || shown.hidden) return;
+  const bool last = Owners::instance().remove(io_, name);
+  if (!last && core_ != nullptr && !shown.hidden) {
+    // Another reader's from now on.
+    with_type(shown.type, [&]<class T>() {
+      if (adios2::Variable<T> variable = io.InquireVariable<T>(name)) unset_engine(variable, core_);
+    });
+  }
+  if (!last || shown.hidden) return;
   // One that is replaced by another of its name, of another type: the handles of it stay valid as well.
   if (shown.kept && hidden_.hide(io, name)) return;
   io.RemoveVariable(name);

@@ -37,6 +37,9 @@ class VariableMirror {
   /// undone.
   void keep(adios2::IO io);
 
+  /// From now on ADIOS2 asks `core`, the reader's core engine, for the blocks of variables that are shown.
+  void attach(adios2::IO io, const void* core);
+
   /// Removes all of them.
   void clear(adios2::IO io);
 
@@ -52,13 +55,14 @@ class VariableMirror {
   };
   using Entry = std::pair<const std::string, Shown>;
   static Shown describe(const VariableInfo& variable);
-  static void define(adios2::IO io, const VariableInfo& variable, Form form, const FactsOf& facts);
+  void define(adios2::IO io, const VariableInfo& variable, Form form, const FactsOf& facts) const;
   /// False if there is no such variable any more.
-  static bool reset(adios2::IO io, const VariableInfo& variable, Form form, const FactsOf& facts);
+  bool reset(adios2::IO io, const VariableInfo& variable, Form form, const FactsOf& facts) const;
   bool share(adios2::IO io, const VariableInfo& variable, Form form, const FactsOf& facts);
   void remove(adios2::IO io, const std::string& name, const Shown& shown);
 
-  const void* io_ = nullptr;  // for telling apart readers of one IO
+  const void* io_ = nullptr;    // for telling apart readers of one IO
+  const void* core_ = nullptr;  // the core engine; null: unknown
   std::unordered_map<std::string, Shown> shown_;
   std::vector<Entry*> order_;  // of `shown_`, as the last step had them
   std::size_t round_ = 0;

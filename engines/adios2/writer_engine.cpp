@@ -7,6 +7,7 @@
 #include <memory>
 #include <new>
 #include <optional>
+#include <span>
 #include <stdexcept>
 #include <string_view>
 #include <tuple>
@@ -15,6 +16,7 @@
 
 #include <forebay/admin.h>
 
+#include "array_order.h"
 #include "errors.h"
 #include "manager_call.h"
 #include "open_context.h"
@@ -95,6 +97,12 @@ std::optional<StageOutRule> stage_out_rule(const Settings& settings, const Addre
   return StageOutRule{value_or_throw(admin->server(), action).root, address.path(), *settings.stage_out_rule};
 }
 
+// Turns the dimensions around, in `place`, which may hold them already.
+void reverse(std::span<const std::uint64_t>& dimensions, adios2::Dims& place) {
+  place = adios2::Dims(dimensions.rbegin(), dimensions.rend());
+  dimensions = place;
+}
+
 const char* environment(const char* variable) {
   return std::getenv(variable);
 }
@@ -138,6 +146,7 @@ WriterEngine::WriterEngine(adios2::IO io, const std::string& name, adios2::Mode 
     throw;
   }
   attributes_each_step_ = settings.attributes_each_step;
+  column_major_ = has_column_major_arrays(m_IO, settings.column_major);
   const std::string action = doing("opening") + " for writing";
   const GilReleased others_run;
   if (mode == adios2::Mode::Append || options.append_after) resolve_append_after(settings, address, options);
@@ -227,7 +236,7 @@ void WriterEngine::put(const adios2::Variable<T>& variable, const T* values) try
     block.name = name;
     block.type = *data_type_of<T>;
     block.kind = kind;
-    adios2::Dims shape, start, count;
+    adios2::Dims shape, start, count, memory_start, memory_count;
     adios2::core::Selection selection;
     if (kind != ShapeKind::global_value && kind != ShapeKind::local_value) {
       if (kind != ShapeKind::local_array) block.shape = shape = variable.Shape();
@@ -243,6 +252,13 @@ void WriterEngine::put(const adios2::Variable<T>& variable, const T* values) try
       if (selection.HasMemorySelection()) {
         block.memory_start = selection.GetMemoryStart();
         block.memory_count = selection.GetMemoryCount();
+      }
+      if (column_major_) {
+        reverse(block.shape, shape);
+        reverse(block.start, start);
+        reverse(block.count, count);
+        reverse(block.memory_start, memory_start);
+        reverse(block.memory_count, memory_count);
       }
     }
     Result<void> result;

@@ -70,6 +70,7 @@ class WriterEngine final : public adios2::plugin::PluginEngineInterface {
 
   std::string path_;
   bool replaces_ = true;
+  bool column_major_ = false;  // the program's arrays are in Fortran's order
   std::uint32_t ranks_ = 1;
   OpenStream open_stream_;
   std::unique_ptr<Writer> writer_;

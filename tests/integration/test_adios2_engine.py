@@ -17,6 +17,8 @@ from tests.support.staging_server import StagingServer
 
 SUITES = [
     "EngineTypes",
+    "EngineArrayOrder",
+    "EngineFortranOrder",
     "EngineStrings",
     "EngineSelections",
     "EngineSteps",

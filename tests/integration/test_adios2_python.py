@@ -118,8 +118,7 @@ def test_random_access_reads_any_step(reservation: str, streams: Streams) -> Non
             file.read("T", start=[0, 0], count=[1, 1], step_selection=[1, 3]).ravel(), [100, 200, 300]
         )
         assert file.read("number", step_selection=[3, 1]) == 3
-        with pytest.raises(ValueError, match="one step at a time"):
-            file.read("number", step_selection=[0, 4])
+        np.testing.assert_array_equal(file.read("number", step_selection=[0, 4]), [0, 1, 2, 3])
 
 
 def test_adios2s_own_variables_are_left_alone_where_the_user_says_so(reservation: str, streams: Streams) -> None:
@@ -146,9 +145,9 @@ def test_local_blocks_of_different_sizes_stay_within_pythons_buffers(reservation
     with adios2.Stream(streams.io(f"{reservation}/flow"), "flow", "r") as stream:
         stream.begin_step()
         np.testing.assert_array_equal(stream.read("local", block_id=1), np.full(5, 5.0))
-        np.testing.assert_array_equal(stream.read("local", block_id=0)[:2], np.full(2, 2.0))
+        np.testing.assert_array_equal(stream.read("local", block_id=0), np.full(2, 2.0))
         np.testing.assert_array_equal(stream.read("local", start=[1], count=[3], block_id=1), np.full(3, 5.0))
-        with pytest.raises(ValueError, match="numbered from 0"):
+        with pytest.raises(ValueError, match="out of bounds"):
             stream.read("local", block_id=2)
         stream.end_step()
 

@@ -84,6 +84,20 @@ TEST_F(EngineRandomAccess, variable_knows_its_steps_and_the_range_of_all_of_them
   reader.Close();
 }
 
+TEST_F(EngineRandomAccess, blocks_of_all_steps_are_listed) {
+  adios2::IO in = make_io("in", {{"RandomAccess", "true"}});
+  adios2::Engine reader = in.Open("numbers", Mode::ReadRandomAccess);
+  ASSERT_EQ(reader.Steps(), 6U);
+  auto even = in.InquireVariable<double>("even");
+  const auto blocks = reader.AllStepsBlocksInfo(even);
+  ASSERT_EQ(blocks.size(), 3U);
+  for (std::size_t step = 0; step < 3; ++step) EXPECT_EQ(blocks.at(step).at(0).Value, static_cast<double>(step));
+  EXPECT_EQ(even.AllStepsBlocksInfo().size(), 3U);
+  EXPECT_TRUE(reader.BlocksInfo(even, 3).empty());  // a step of the stream, but none of the variable's
+  EXPECT_EQ(reader.OpenMode(), Mode::ReadRandomAccess);
+  reader.Close();
+}
+
 TEST_F(EngineRandomAccess, selected_step_has_its_own_shape) {
   adios2::IO out = make_io("growing", {}, stream_ + "2");
   auto grid = out.DefineVariable<float>("grid", {1}, {0}, {1});
