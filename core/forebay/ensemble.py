@@ -345,7 +345,7 @@ def follow_all(
     latest_only: bool = False,
     ack: Acknowledge = "auto",
     on_notice: Callable[[Address, Notice], object] | None = None,
-    verify: Verify = "none",
+    verify: Verify = "auto",
     reconnect_timeout: float | None = 60.0,
 ) -> EnsembleFollower:
     """Follows all streams of a reservation whose names match, as one: ``follow_all("run1/member-*", "statistics")``.

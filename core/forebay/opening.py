@@ -57,7 +57,7 @@ def open(  # noqa: A001
     mode: Literal["r"] = "r",
     *,
     instance: InstanceLike | None = None,
-    verify: Verify = "none",
+    verify: Verify = "auto",
     timeout: float | None = 60.0,
     reconnect_timeout: float | None = 60.0,
     run: str | None = None,
@@ -69,7 +69,7 @@ def open(  # noqa: A001
     mode: Literal["w", "a"],
     *,
     instance: InstanceLike | None = None,
-    verify: Verify = "none",
+    verify: Verify = "auto",
     timeout: float | None = 60.0,
     reconnect_timeout: float | None = 60.0,
     run: str | None = None,
@@ -80,7 +80,7 @@ def open(  # noqa: A001 - forebay.open is meant to read like the builtin
     mode: Mode = "r",
     *,
     instance: InstanceLike | None = None,
-    verify: Verify = "none",
+    verify: Verify = "auto",
     timeout: float | None = 60.0,
     reconnect_timeout: float | None = 60.0,
     run: str | None = None,
@@ -101,9 +101,11 @@ def open(  # noqa: A001 - forebay.open is meant to read like the builtin
         The instance that has the stream: an :class:`Instance`, the path of its root, that of its server's socket, or
         ``"forebay://HOST:PORT"``. Not given: the one that the environment names (``$FOREBAY_SERVER``,
         ``$FOREBAY_SOCKET``, ``$FOREBAY_ROOT``, else the user's own).
-    verify : {"none", "first", "read"}
-        When block checksums are checked by reads: never, the first time a block is touched, always. Views are checked
-        by ``variable.verify()``.
+    verify : {"auto", "none", "first", "read"}
+        When reads check the checksums of blocks. ``"auto"``: the first time that a whole block is read, unless its step
+        was committed less than ten seconds before it was given out; whole blocks that come over a network always; parts
+        of blocks and views never. ``"none"``: never. ``"first"``: the first time that a block, a part of it or a view
+        is asked for. ``"read"``: at every read; views are checked by ``variable.verify()``.
     timeout : float, optional
         Seconds to wait for the stream to exist and for the writer that ``run`` or ``wait_for_writer`` asks for (mode
         ``"r"``), or for the whole writer group and the readers it waits for; None: for ever. If the stream does not

@@ -119,7 +119,7 @@ class Series(ArrayOperators):
         StepGoneError
             A chosen step was dropped, withdrawn or replaced since the series was made; the text says what keeps steps.
         CorruptError
-            With ``verify="read"`` or ``"first"``: a block does not match its checksum.
+            A block that was to be checked, as ``verify`` says, does not match its checksum.
         """
         selection = select(index, self.shape)  # checks the index, and says what shape the result has
         if self._values is not None:

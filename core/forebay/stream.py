@@ -36,7 +36,7 @@ __all__ = ["Distribution", "Mode", "Stream", "Verify", "Watermark"]
 
 Mode: TypeAlias = Literal["r", "w", "a"]
 Watermark: TypeAlias = Literal["committed", "durable"]
-Verify: TypeAlias = Literal["none", "first", "read"]
+Verify: TypeAlias = Literal["auto", "none", "first", "read"]
 Distribution: TypeAlias = Literal["stream_default", "all_to_all", "round_robin", "on_demand"]
 
 # How often the list of steps is asked for while steps are dropped faster than they are opened.

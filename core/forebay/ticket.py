@@ -89,7 +89,7 @@ def open_step(
     address: str | os.PathLike[str] | Address,
     *,
     instance: InstanceLike | None = None,
-    verify: Any = "none",
+    verify: Any = "auto",
     timeout: float | None = 60.0,
 ) -> Step:
     """Opens one step, by its address ``"RES/STREAM@17"`` or by a ticket.

@@ -185,7 +185,7 @@ class Variable(ArrayOperators):
         InvalidArgumentError
             ``out`` does not fit.
         CorruptError
-            With ``verify="read"`` or ``"first"``: a block does not match its checksum.
+            A block that was to be checked, as ``verify`` says, does not match its checksum.
         StepGoneError
             The step was not pinned and has been dropped meanwhile.
         """

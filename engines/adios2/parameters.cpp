@@ -114,11 +114,14 @@ const Parameter own_parameters[] = {
        s.reader.min_watermark =
            parse_choice<Watermark>(text, {{"committed", Watermark::committed}, {"durable", Watermark::durable}});
      }},
-    {"Verify", "none, first, read", "none", "reader",
-     "When a block's checksum is checked: never, when this reader first reads the block, or at every Get.",
+    {"Verify", "auto, none, first, read", "auto", "reader",
+     "When a block's checksum is checked. auto: when this reader first reads the whole block, unless its step was "
+     "committed less than ten seconds before the reader got it; whole blocks that come over a network always. none: "
+     "never. first: when this reader first reads the block or a part of it. read: at every Get.",
      [](Settings& s, const std::string& text) {
-       s.reader.verify =
-           parse_choice<Verify>(text, {{"none", Verify::none}, {"first", Verify::first}, {"read", Verify::read}});
+       s.reader.verify = parse_choice<Verify>(
+           text,
+           {{"auto", Verify::automatic}, {"none", Verify::none}, {"first", Verify::first}, {"read", Verify::read}});
      }},
     {"Follow", "true, false", "true", "reader",
      "false: gives the steps that exist at Open, then the end of the stream, without waiting for more. Not with "

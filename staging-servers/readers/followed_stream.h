@@ -29,6 +29,8 @@ class FollowedStream {
   /// The first step that is not durable for everyone to see.
   virtual std::uint64_t durable_next() const = 0;
   virtual StepSummary summary(const storage::StepState& step) const = 0;
+  /// This life of the server has committed the step, less than ten seconds ago.
+  virtual bool committed_lately(const StepKey& key) const = 0;
   /// Nobody waits any longer for a group that was lost.
   virtual bool grace_over() const = 0;
   /// All ranks of a writer group are there.

@@ -286,6 +286,7 @@ void Followers::deliver(ReaderSession& session, std::uint32_t request, const sto
   event.step = std::make_unique<wire::StepDescriptorT>();
   event.step->pinned = pins_.pin(session, {step.committed.epoch, step.committed.step}, step.committed.size_bytes);
   event.step->summary = std::make_unique<wire::StepSummary>(protocol::to_wire(stream_.summary(step)));
+  event.step->fresh = stream_.committed_lately({step.committed.epoch, step.committed.step});
   std::vector<std::uint32_t> wanted;
   for (const auto& part : step.committed.parts) {
     auto reference = std::make_unique<wire::PartReferenceT>();

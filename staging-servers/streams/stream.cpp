@@ -48,9 +48,11 @@ void Stream::post(std::function<void()> task) {
 Result<void> Stream::commit(journal::StepCommittedT step) {
   const std::uint64_t number = step.step;
   const std::uint64_t size_bytes = step.size_bytes;
+  const StepKey key{step.epoch, number};
   fail_point("server.commit.before_append");
   RETURN_IF_ERROR(record(storage::RecordType::step_committed, std::move(step)));
   fail_point("server.commit.after_append");
+  recent_commits_.note(key, monotonic_ns());
   followers_.serve_deferred();  // with the step before this one
   followers_.serve_first(size_bytes);
   apply_retention();

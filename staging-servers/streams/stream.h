@@ -12,6 +12,7 @@
 
 #include <forebay/reader.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/return_error.h"
 #include "loop/event_loop.h"
@@ -23,6 +24,7 @@
 #include "storage/journal.h"
 #include "storage/stream_state.h"
 #include "streams/flusher.h"
+#include "streams/recent_commits.h"
 #include "streams/stream_journal.h"
 #include "writers/writer_group.h"
 
@@ -116,6 +118,7 @@ class Stream final : public WrittenStream, public FollowedStream {
 
   StreamInfo info() const;
   StepSummary summary(const storage::StepState& step) const override;
+  bool committed_lately(const StepKey& key) const override { return recent_commits_.has(key, monotonic_ns()); }
   std::uint64_t kept_bytes() const;
   /// All space that its steps hold, kept and withdrawn ones.
   std::vector<Extent> extents_of_steps() const;
@@ -165,6 +168,7 @@ class Stream final : public WrittenStream, public FollowedStream {
   std::string damage_;
   bool end_cut_ = false;
   std::uint64_t committed_bytes_ = 0;  ///< since the server was started
+  RecentCommits recent_commits_;
   storage::StreamState state_;
   StreamJournal journal_;
   std::optional<EventLoop::TimerId> grace_timer_;

@@ -163,8 +163,10 @@ int main(int argc, char** argv) {
   reading->add_option("--variables", options.variables);
   reading->add_flag("--views", options.views, "map instead of copying");
   reading->add_option("--verify", options.reader.verify)
-      ->transform(CLI::Transformer(std::map<std::string, forebay::Verify>{
-          {"none", forebay::Verify::none}, {"first", forebay::Verify::first}, {"read", forebay::Verify::read}}));
+      ->transform(CLI::Transformer(std::map<std::string, forebay::Verify>{{"auto", forebay::Verify::automatic},
+                                                                          {"none", forebay::Verify::none},
+                                                                          {"first", forebay::Verify::first},
+                                                                          {"read", forebay::Verify::read}}));
   CLI::App* digesting = app.add_subcommand("digest", "checksum and statistics of bytes in memory");
   for (CLI::App* command : {writing, reading, digesting})
     command->add_option("--bytes", options.bytes, "of one variable")->required();

@@ -126,10 +126,15 @@ Result<void> BlockReader::read_short(std::uint64_t offset, std::span<std::byte> 
   return {};
 }
 
-Result<void> BlockReader::read_rows(std::span<const Row> rows, std::uint64_t row_bytes) {
+Result<void> BlockReader::read_rows(std::span<const Row> rows, std::uint64_t row_bytes, std::uint32_t* checksum) {
   if (step_.link().is_remote() && rows.size() > 1) {
     const auto carried = step_.pin().carried();
-    if (!carried || !carried->is_whole()) return fetch_rows(rows, row_bytes);
+    if (!carried || !carried->is_whole()) {
+      RETURN_IF_ERROR(fetch_rows(rows, row_bytes));
+      for (const Row& row : rows)
+        if (checksum != nullptr) *checksum = crc32c({row.out, row_bytes}, *checksum);
+      return {};
+    }
   }
   std::size_t first = 0;
   while (first < rows.size()) {
@@ -140,22 +145,53 @@ Result<void> BlockReader::read_rows(std::span<const Row> rows, std::uint64_t row
       ++end;
     }
     if (end - first == 1 || row_bytes >= direct_row_bytes) {
-      RETURN_IF_ERROR(read_short(from, {rows[first].out, row_bytes}));
+      const std::span<std::byte> row(rows[first].out, row_bytes);
+      RETURN_IF_ERROR(checksum != nullptr ? read_range(from, row, checksum) : read_short(from, row));
       ++first;
       continue;
     }
     std::byte* gathered = buffer();
-    RETURN_IF_ERROR(read_range(from, {gathered, rows[end - 1].offset + row_bytes - from}));
+    RETURN_IF_ERROR(read_range(from, {gathered, rows[end - 1].offset + row_bytes - from}, checksum));
     for (; first < end; ++first) std::memcpy(rows[first].out, gathered + (rows[first].offset - from), row_bytes);
   }
   return {};
 }
 
-Result<void> BlockReader::read_checked(std::byte* out) {
-  if (!place_.checksum) {
-    return fail(ErrorCode::unsupported,
-                "the block was written without a checksum, so it cannot be verified; read it with Verify=none");
+bool BlockReader::is_to_check(const StepState::BlockReference& block, bool whole) const {
+  if (place_.bytes == 0) return false;
+  switch (step_.link().options().verify) {
+    case Verify::none:
+      return false;
+    case Verify::read:
+      return true;
+    case Verify::first:
+      return !step_.is_verified(block);
+    case Verify::automatic:
+      break;
   }
+  if (!whole || !place_.checksum) return false;
+  return step_.link().is_remote() || !(step_.is_fresh() || step_.is_verified(block));
+}
+
+Result<void> BlockReader::check_that_checksum_exists() const {
+  if (place_.checksum) return {};
+  return fail(ErrorCode::unsupported,
+              "the block was written without a checksum, so it cannot be verified; read it with Verify=none");
+}
+
+Result<void> BlockReader::compare(const StepState::BlockReference& block, std::uint32_t checksum) const {
+  if (checksum == *place_.checksum) {
+    step_.set_verified(block);
+    return {};
+  }
+  const format::Piece& piece = protocol::piece_of(*variable_, place_.first_piece);
+  return fail(ErrorCode::corrupt,
+              "the block does not match its checksum; the step's data has changed on the SSD or on the way",
+              "segment " + std::to_string(piece.segment()) + " @ " + std::to_string(piece.offset()));
+}
+
+Result<void> BlockReader::read_checked(const StepState::BlockReference& block, std::byte* out) {
+  RETURN_IF_ERROR(check_that_checksum_exists());
   std::uint32_t checksum = 0;
   const bool at_once = out != nullptr && step_.link().is_remote();
   const std::uint64_t chunk_bytes_max = at_once ? place_.bytes : BufferPool::buffer_bytes;
@@ -165,62 +201,50 @@ Result<void> BlockReader::read_checked(std::byte* out) {
     RETURN_IF_ERROR(read_range(done, chunk, &checksum));
     done += bytes;
   }
-  if (checksum == *place_.checksum) return {};
-  const format::Piece& piece = protocol::piece_of(*variable_, place_.first_piece);
-  return fail(ErrorCode::corrupt,
-              "the block does not match its checksum; the step's data has changed on the SSD or on the way",
-              "segment " + std::to_string(piece.segment()) + " @ " + std::to_string(piece.offset()));
+  return compare(block, checksum);
 }
 
 Result<void> BlockReader::verify(const StepState::BlockReference& block) {
   select(block);
   if (place_.bytes == 0) return {};
-  auto checked = read_checked(nullptr);
-  if (checked) step_.set_verified(block);
-  return checked;
+  return read_checked(block, nullptr);
 }
 
 Result<void> BlockReader::read_whole(const StepState::BlockReference& block, std::byte* out) {
   select(block);
-  const Verify verify = step_.link().options().verify;
-  if (verify == Verify::none || (verify == Verify::first && step_.is_verified(block)))
-    return read_range(0, {out, place_.bytes});
-  auto checked = read_checked(out);
-  if (checked) step_.set_verified(block);
-  return checked;
+  if (is_to_check(block, true)) return read_checked(block, out);
+  return read_range(0, {out, place_.bytes});
 }
 
 Result<void> BlockReader::read_box(const StepState::BlockReference& block, const BoxPair& box, std::byte* out) {
   select(block);
   const std::uint64_t element_bytes = element_size(protocol::type_of(*variable_));
-  const Verify verify = step_.link().options().verify;
-  const bool check =
-      place_.bytes > 0 && (verify == Verify::read || (verify == Verify::first && !step_.is_verified(block)));
+  std::uint64_t box_bytes = element_bytes;
+  for (const std::uint64_t extent : box.count) box_bytes *= extent;
+  if (box_bytes == 0) return {};
+  // All rows of a block are its bytes in order, so that the checksum is taken while they are read.
+  const bool whole = box_bytes == place_.bytes;
+  const bool check = is_to_check(block, whole);
+  if (check) RETURN_IF_ERROR(check_that_checksum_exists());
+  if (check && !whole) RETURN_IF_ERROR(read_checked(block, nullptr));
+  std::uint32_t taken = 0;
+  std::uint32_t* const checksum = check && whole ? &taken : nullptr;
 
   std::uint64_t row_bytes = 0;
   Result<void> done;
   rows_.clear();
-  bool checked = false;
   for_each_row(box, [&](std::uint64_t first, std::uint64_t second, std::uint64_t length) {
     if (!done) return;
     row_bytes = length * element_bytes;
-    std::byte* to = out + second * element_bytes;
-    if (check && !checked) {
-      checked = true;
-      // The whole block in one row: checked while it is read.
-      const bool whole = row_bytes == place_.bytes;
-      done = read_checked(whole ? to : nullptr);
-      if (done) step_.set_verified(block);
-      if (whole || !done) return;
-    }
-    rows_.push_back({first * element_bytes, to});
+    rows_.push_back({first * element_bytes, out + second * element_bytes});
     if (rows_.size() == rows_at_once) {
-      done = read_rows(rows_, row_bytes);
+      done = read_rows(rows_, row_bytes, checksum);
       rows_.clear();
     }
   });
   if (!done) return done;
-  return read_rows(rows_, row_bytes);
+  RETURN_IF_ERROR(read_rows(rows_, row_bytes, checksum));
+  return checksum != nullptr ? compare(block, taken) : Result<void>();
 }
 
 }  // namespace forebay::client

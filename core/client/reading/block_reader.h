@@ -45,9 +45,15 @@ class BlockReader {
                           std::uint32_t* checksum);
   /// The same from a server on another node: many rows with one request (block_reader_remote.cpp).
   Result<void> fetch_rows(std::span<const Row> rows, std::uint64_t row_bytes);
-  Result<void> read_rows(std::span<const Row> rows, std::uint64_t row_bytes);
+  /// `checksum`, where it is taken: the rows are all of a block, or continue it, in its order.
+  Result<void> read_rows(std::span<const Row> rows, std::uint64_t row_bytes, std::uint32_t* checksum);
   /// Reads the whole block, checking it on the way; `out` null: only checks.
-  Result<void> read_checked(std::byte* out);
+  Result<void> read_checked(const StepState::BlockReference& block, std::byte* out);
+  /// Whether a read of the selected block, `whole` or of a part, is to be checked, as the reader's options say.
+  bool is_to_check(const StepState::BlockReference& block, bool whole) const;
+  /// Compares the checksum of all bytes of the selected block, and notes that it is whole.
+  Result<void> compare(const StepState::BlockReference& block, std::uint32_t checksum) const;
+  Result<void> check_that_checksum_exists() const;
   void select(const StepState::BlockReference& block);
   std::byte* buffer();
 

@@ -67,7 +67,10 @@ class StepState {
   };
   ReadAhead& read_ahead() const noexcept { return read_ahead_; }
 
-  /// True if the block has been found whole already (Verify::first).
+  /// The server had committed it just before it gave it out.
+  bool is_fresh() const noexcept { return fresh_; }
+
+  /// True if the block has been found whole already (Verify::first and automatic).
   bool is_verified(const BlockReference& block) const;
   void set_verified(const BlockReference& block) const;
 
@@ -91,8 +94,8 @@ class StepState {
     std::unordered_map<std::uint32_t, std::string> conflicts;  ///< why a variable cannot be read
   };
 
-  explicit StepState(std::shared_ptr<Pin> pin, StepSummary summary) noexcept
-      : pin_(std::move(pin)), summary_(std::move(summary)) {}
+  StepState(std::shared_ptr<Pin> pin, StepSummary summary, bool fresh) noexcept
+      : pin_(std::move(pin)), summary_(std::move(summary)), fresh_(fresh) {}
   Result<Part> load_part(const wire::PartReference& reference) const;
   const Index& index() const;
   Index build_index() const;
@@ -102,6 +105,7 @@ class StepState {
   // Constant after load().
   const std::shared_ptr<Pin> pin_;
   const StepSummary summary_;
+  const bool fresh_;
   std::vector<Part> parts_;
 
   mutable MadeOnce<Index> index_;

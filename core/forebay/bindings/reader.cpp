@@ -148,8 +148,9 @@ PythonReader* open_reader(const std::string& address, const std::string& verify,
   options.start = unwrap(parse_start(start));
   options.min_watermark = choice<Watermark>("min_watermark", min_watermark,
                                             {{"committed", Watermark::committed}, {"durable", Watermark::durable}});
-  options.verify =
-      choice<Verify>("verify", verify, {{"none", Verify::none}, {"first", Verify::first}, {"read", Verify::read}});
+  options.verify = choice<Verify>(
+      "verify", verify,
+      {{"auto", Verify::automatic}, {"none", Verify::none}, {"first", Verify::first}, {"read", Verify::read}});
   options.latest_only = latest_only;
   options.distribution = distribution_of(distribution);
   options.follow = follow;

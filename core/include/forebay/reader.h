@@ -21,10 +21,15 @@ namespace forebay {
 
 enum class Watermark : std::uint8_t { committed = 1, durable = 2, staged = 3 };
 
+/// When blocks are compared with their CRC-32C.
 enum class Verify : std::uint8_t {
-  none = 1,   ///< trust the SSD
-  first = 2,  ///< check a block's CRC-32C the first time that this reader touches it
+  none = 1,   ///< never: trust the SSD and the network
+  first = 2,  ///< the first time that this reader touches a block, also for a part of it or a view
   read = 3,   ///< on every read; views are checked by Step::verify
+  /// A whole block the first time that it is read, unless the server committed its step less than ten seconds before it
+  /// gave the step out; every whole block that comes over a network. Parts of blocks and views are not checked, nor are
+  /// blocks that were written without a checksum.
+  automatic = 4,
 };
 
 /// How steps are shared out among the readers that follow with the same consumer name (or without one).
@@ -57,7 +62,7 @@ struct ReaderOptions {
   std::string consumer;  ///< empty: leaves no trace
   Start start;
   Watermark min_watermark = Watermark::committed;  ///< committed or durable
-  Verify verify = Verify::none;
+  Verify verify = Verify::automatic;
   bool latest_only = false;  ///< each wait gives the newest step, skipping what lies between
   StepDistribution distribution = StepDistribution::stream_default;
   bool follow = true;  ///< false: random access only; takes no cursor and counts as no reader

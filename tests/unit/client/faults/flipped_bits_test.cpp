@@ -304,7 +304,6 @@ class FlippedBits : public ::testing::Test {
     ReaderOptions options;
     options.follow = false;
     options.open_timeout_ms = 0;
-    options.verify = stream == "raw" ? Verify::none : Verify::read;
     auto reader = Reader::open({"res", stream, std::nullopt}, options);
     const Contents& contents = contents_.at(stream);
     bool damage = false;
