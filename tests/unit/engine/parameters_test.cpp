@@ -143,7 +143,7 @@ TEST(EngineParameters, environment_gives_what_the_io_does_not_fix) {
   const Settings settings = settings_of({{"Stream", "run2/flow"}}, environment);
   EXPECT_EQ(settings.stream, "run2/flow");
   EXPECT_EQ(settings.writer.append_after, 40U);
-  EXPECT_EQ(settings.reader.verify, Verify::none);
+  EXPECT_EQ(settings.reader.verify, Verify::automatic);
   EXPECT_THAT(error_of({}, {{"FOREBAY_APPEND_AFTER", "last"}}),
               AllOf(HasSubstr("FOREBAY_APPEND_AFTER"), HasSubstr("last")));
 }
