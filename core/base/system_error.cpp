@@ -33,6 +33,15 @@ tl::unexpected<Error> system_error(int number, std::string action, std::string w
     case ENOSYS:
       code = ErrorCode::unsupported;
       break;
+    case EMFILE:
+    case ENFILE:
+      code = ErrorCode::busy;
+      advice = "; raise the limit of open files (ulimit -n)";
+      break;
+    case ENOMEM:
+    case ENOBUFS:
+      code = ErrorCode::busy;
+      break;
     case ECONNREFUSED:
     case ECONNRESET:
     case EPIPE:

@@ -15,21 +15,17 @@
 
 namespace forebay::server {
 
-struct Flusher::SegmentFile {
-  std::uint32_t number = 0;
-  std::unique_ptr<File> file;
-};
-
 struct Flusher::SyncFailure {
   std::uint32_t segment = 0;
   Error error;
+  bool begun = false;  ///< what the disk has answered, which is final
 };
 
 /// One round: what it syncs, and what becomes true afterwards.
 struct Flusher::Job {
   std::uint64_t target = 0;  ///< steps below become durable
   std::uint64_t rewinds = 0;
-  SegmentFiles segments;
+  SegmentPaths segments;
   std::vector<std::vector<Extent>> releases;
 };
 
@@ -47,27 +43,29 @@ journal::DurableToT durable_to(const Stream& stream, std::uint64_t target) {
 
 }  // namespace
 
-/// The segments that hold steps which are committed but not durable, opened for syncing.
-Result<Flusher::SegmentFiles> Flusher::unsynced_segments(Stream& stream) {
+/// The segments that hold steps which are committed but not durable.
+Result<Flusher::SegmentPaths> Flusher::unsynced_segments(Stream& stream) {
   std::set<std::uint32_t> numbers;
   const auto& steps = stream.state().steps;
   for (auto step = steps.lower_bound(stream.state().durable_next); step != steps.end(); ++step) {
     for (const Extent& extent : extents_of(step->second.committed)) numbers.insert(extent.segment);
   }
-  SegmentFiles files;
+  SegmentPaths segments;
   for (std::uint32_t number : numbers) {
     if (stream.space().segments().has_failed(number))
       return fail(ErrorCode::io_error, "an earlier sync of it failed", fmt::format("segment {}", number));
-    // Opened for reading, which is enough for a sync and does not look like a writer to nobody_writes().
-    ASSIGN_OR_RETURN(auto file, stream.space().segments().open_file(number, OpenMode::read));
-    files.push_back({number, std::move(file)});
+    segments.emplace_back(number, stream.space().segments().path(number));
   }
-  return files;
+  return segments;
 }
 
-std::optional<Flusher::SyncFailure> Flusher::sync_all(SegmentFiles& files) {
-  for (auto& [number, file] : files) {
-    if (auto synced = file->sync(); !synced) return SyncFailure{number, std::move(synced.error())};
+std::optional<Flusher::SyncFailure> Flusher::sync_all(Device& device, const SegmentPaths& segments) {
+  // One after another: however many there are, one descriptor will do.
+  for (const auto& [number, path] : segments) {
+    // Opened for reading, which is enough for a sync and does not look like a writer to nobody_writes().
+    auto file = device.open(path, OpenMode::read);
+    if (!file) return SyncFailure{number, std::move(file.error()), false};
+    if (auto synced = (*file)->sync(); !synced) return SyncFailure{number, std::move(synced.error()), true};
   }
   return std::nullopt;
 }
@@ -160,13 +158,14 @@ void Flusher::start() {
   job->releases = std::exchange(releases_, {});
   running_ = job;
   const StreamServices& services = stream_.services();
-  services.sync_worker.add([this, job, &loop = services.loop, alive = std::weak_ptr<bool>(alive_)] {
-    fail_point("server.flush.before_sync");
-    auto failure = sync_all(job->segments);
-    loop.post([this, job, alive, failure = std::move(failure)] {
-      if (!alive.expired()) segments_synced(job, failure);
-    });
-  });
+  services.sync_worker.add(
+      [this, job, &device = services.device, &loop = services.loop, alive = std::weak_ptr<bool>(alive_)] {
+        fail_point("server.flush.before_sync");
+        auto failure = sync_all(device, job->segments);
+        loop.post([this, job, alive, failure = std::move(failure)] {
+          if (!alive.expired()) segments_synced(job, failure);
+        });
+      });
 }
 
 void Flusher::give_up(Job& job) {
@@ -184,6 +183,16 @@ void Flusher::retry_later() {
   });
 }
 
+void Flusher::could_not_begin(const Error& error) {
+  // A segment's name changes while its reservation is destroyed. Should that fail, it goes on.
+  if (error.code != ErrorCode::busy && !stream_.space().segments().retiring) {
+    stream_.fail_stream("a segment cannot be synced: " + error.message());
+    return;
+  }
+  log::warning("stream {}: a sync waits: {}", stream_.path(), error.message());
+  retry_later();
+}
+
 void Flusher::sync_failed(const SyncFailure& failure) {
   stream_.fail_stream("data could not be synced: " + failure.error.message());
   stream_.space().segment_failed(failure.segment, failure.error);
@@ -192,11 +201,14 @@ void Flusher::sync_failed(const SyncFailure& failure) {
 void Flusher::segments_synced(const std::shared_ptr<Job>& job, const std::optional<SyncFailure>& failure) {
   if (failure) {
     give_up(*job);
-    sync_failed(*failure);
+    if (failure->begun) {
+      sync_failed(*failure);
+    } else {
+      could_not_begin(failure->error);
+    }
     return;
   }
   // Where another stream's sync of one of the segments has failed meanwhile, this stream has as well.
-  job->segments.clear();
   if (stream_.state().status == StreamStatus::failed) {
     give_up(*job);
     return;
@@ -243,9 +255,9 @@ void Flusher::journal_synced(const std::shared_ptr<Job>& job, Result<void> resul
 
 Result<void> Flusher::flush_now() {
   if (nothing_to_do() || stream_.space().segments().retiring) return {};
-  ASSIGN_OR_RETURN(auto segments, unsynced_segments(stream_));
-  if (const auto failure = sync_all(segments)) {
-    sync_failed(*failure);
+  ASSIGN_OR_RETURN(const auto segments, unsynced_segments(stream_));
+  if (const auto failure = sync_all(stream_.services().device, segments)) {
+    if (failure->begun) sync_failed(*failure);
     return fail(failure->error);
   }
   const std::uint64_t target = stream_.state().next_step;

@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // Makes committed steps durable in the background: syncs their segments, then appends the watermark to the journal and
-// syncs that. A failed sync is final: the stream becomes failed and the watermark stops. Space of dropped durable steps
-// comes free with the sync that makes their drop durable.
+// syncs that. A failed sync is final: the stream becomes failed and the watermark stops. One that cannot begin, for
+// want of a descriptor or of memory, is tried again. Space of dropped durable steps comes free with the sync that makes
+// their drop durable.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
+#include <forebay/result.h>
+
+#include "base/device.h"
 #include "loop/event_loop.h"
 #include "space/space_map.h"
 
@@ -39,14 +45,15 @@ class Flusher {
 
  private:
   struct Job;
-  struct SegmentFile;
   struct SyncFailure;
-  using SegmentFiles = std::vector<SegmentFile>;
-  static Result<SegmentFiles> unsynced_segments(Stream& stream);
-  static std::optional<SyncFailure> sync_all(SegmentFiles& files);
+  using SegmentPaths = std::vector<std::pair<std::uint32_t, std::string>>;
+  static Result<SegmentPaths> unsynced_segments(Stream& stream);
+  static std::optional<SyncFailure> sync_all(Device& device, const SegmentPaths& segments);
   void start();
   void segments_synced(const std::shared_ptr<Job>& job, const std::optional<SyncFailure>& failure);
   void sync_failed(const SyncFailure& failure);
+  /// Nothing was asked of the disk.
+  void could_not_begin(const Error& error);
   void journal_synced(const std::shared_ptr<Job>& job, Result<void> result);
   /// The round did not come to its end: what it was to free stays taken.
   void give_up(Job& job);

@@ -17,7 +17,7 @@ enum class ErrorCode : std::uint8_t {
   not_found = 2,          ///< no such reservation, stream, step, variable or consumer
   already_exists = 3,     ///< a name is taken
   permission_denied = 4,  ///< the peer's credentials do not own the reservation
-  busy = 5,               ///< somebody holds it: another writer group, another holder of the cursor
+  busy = 5,               ///< somebody holds it, or descriptors or memory are short: trying again later may help
   fenced = 6,             ///< a newer incarnation of the writer group exists
   timeout = 7,            ///< the deadline passed
   cancelled = 8,          ///< the caller's interrupt hook asked to stop waiting

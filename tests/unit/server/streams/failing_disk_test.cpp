@@ -46,6 +46,19 @@ TEST_F(FailingDiskTest, after_a_failed_sync_no_step_is_waited_for_to_become_dura
   EXPECT_EQ(stream()->durable, 0U);
 }
 
+TEST_F(FailingDiskTest, a_sync_that_cannot_begin_waits_and_is_tried_again) {
+  RawClient client = durable_writer();
+  write_step(client, 0);
+  const wire::PartT part = part_of(client, 1);
+  disk_.fail_at(Operation::open, 1, ErrorCode::busy);  // as without descriptors or memory
+  EXPECT_EQ(client.call(MessageType::part, part).type, MessageType::committed);
+  EXPECT_EQ(stream()->status, static_cast<std::uint8_t>(StreamStatus::live));
+  EXPECT_EQ(stream()->durable, 1U);
+  // What a sync itself has answered stays final, whatever it says.
+  disk_.fail_at(Operation::sync, 1, ErrorCode::busy);
+  EXPECT_EQ(RawClient::failure(client.call(MessageType::part, part_of(client, 2))), ErrorCode::failed);
+}
+
 TEST_F(FailingDiskTest, a_failed_sync_counts_although_the_journal_has_no_room_to_say_so) {
   RawClient client = writer();
   write_step(client, 0);
