@@ -76,7 +76,7 @@ Result<void> ServerFrames::send_file(const FrameHeader& header, int file, std::u
     if (count < 0 && (errno == EIO || errno == EINVAL || errno == EOVERFLOW || errno == ENOSYS))
       return fail(ErrorCode::io_error, system_error(errno, "cannot send from a segment").value().what);
     if (count < 0) return path_ended(system_error(errno, "cannot send to the client").value().what);
-    if (count == 0) return fail(ErrorCode::io_error, "a segment ends before the bytes that were to be sent");
+    if (count == 0) return path_ended("a segment was truncated while it was sent");
     left -= static_cast<std::uint64_t>(count);
   }
   return {};

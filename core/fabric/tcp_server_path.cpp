@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/bounds.h"
 #include "base/fail_point.h"
 #include "base/return_error.h"
 
@@ -79,6 +80,13 @@ Result<bool> TcpServerPath::send_chunk(std::uint64_t ticket, const Transfer::Pie
   header.ticket = ticket;
   header.length = bytes;
   if (bytes >= sent_from_cache_bytes_least && piece.file->descriptor() >= 0 && !copies_always) {
+    // A writer may have truncated its segment: an error of this step, and not one of sending.
+    const auto size = piece.file->size();
+    if (size && !range_within(piece.offset + done, bytes, *size)) {
+      RETURN_IF_ERROR(frames_.send_failure(
+          ticket, {ErrorCode::corrupt, "a segment ends before the step's bytes; a writer has truncated it", ""}));
+      return false;
+    }
     fail_point("server.data.before_send");
     auto sent = frames_.send_file(header, piece.file->descriptor(), piece.offset + done);
     if (!sent && sent.error().code == ErrorCode::io_error) copies_always = true;

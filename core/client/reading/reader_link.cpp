@@ -170,8 +170,7 @@ Result<void> ReaderLink::greet(const std::shared_ptr<Connection>& connection, Pr
     stream_uuid_ = std::move(uuid);
     status_at_open_ = static_cast<StreamStatus>(body->status());
   }
-  segments_.set_layout(SegmentLayout(protocol::numbers_of(body->member_segments())));
-  if (remote_) segments_.set_remote(body->segment_bytes(), nullptr);
+  segments_.set_layout(SegmentLayout(protocol::numbers_of(body->member_segments())), body->segment_bytes());
   const std::lock_guard lock(mutex_);
   session_ = body->session();
   epoch_ = body->epoch();

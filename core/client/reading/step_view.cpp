@@ -101,7 +101,9 @@ Result<Step::View> Step::Impl::view(std::size_t variable, std::size_t block, con
     pieces.push_back(protocol::piece_of(*reference.variable, place.first_piece + i));
     ASSIGN_OR_RETURN(auto segment, state->pin().segment(pieces.back().segment()));
     const format::Piece& piece = pieces.back();
-    if (auto checked = segment->check(piece.member(), piece.offset(), piece.length()); !checked) {
+    auto checked = segment->check(piece.member(), piece.offset(), piece.length());
+    if (checked) checked = segment->check_file(piece.offset(), piece.length());
+    if (!checked) {
       checked.error().where = state->where() + ", variable " + info.name + ", " + checked.error().where;
       return fail(std::move(checked.error()));
     }

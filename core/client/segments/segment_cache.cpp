@@ -65,6 +65,14 @@ Result<void> Segment::check(std::uint16_t member, std::uint64_t offset, std::uin
   return {};
 }
 
+Result<void> Segment::check_file(std::uint64_t offset, std::uint64_t length) const {
+  ASSIGN_OR_RETURN(const std::uint64_t file_bytes, file_->size());
+  if (!range_within(offset, length, file_bytes))
+    return fail(ErrorCode::corrupt, "the segment ends before the step's bytes; a writer has truncated it",
+                place(offset));
+  return {};
+}
+
 std::string Segment::place(std::uint64_t offset) const {
   return "segment " + std::to_string(number_) + " @ " + std::to_string(offset);
 }
@@ -86,14 +94,14 @@ Result<const std::byte*> Segment::map() const {
   return mapped_;
 }
 
-void SegmentCache::set_layout(SegmentLayout layout) {
+void SegmentCache::set_layout(SegmentLayout layout, std::uint64_t segment_bytes) {
   const std::lock_guard lock(mutex_);
   layout_ = std::move(layout);
+  segment_bytes_ = segment_bytes;
 }
 
-void SegmentCache::set_remote(std::uint64_t segment_bytes, RemoteFile file) {
+void SegmentCache::set_remote(RemoteFile file) {
   const std::lock_guard lock(mutex_);
-  remote_segment_bytes_ = segment_bytes;
   remote_file_ = std::move(file);
 }
 
@@ -105,7 +113,7 @@ std::optional<std::uint16_t> SegmentCache::member_of(std::uint32_t number) const
 std::shared_ptr<Segment> SegmentCache::make_remote(std::uint32_t number, std::uint16_t member,
                                                    std::unique_ptr<File> file) const {
   const std::lock_guard lock(mutex_);
-  return std::make_shared<Segment>(number, member, std::move(file), remote_segment_bytes_, nullptr);
+  return std::make_shared<Segment>(number, member, std::move(file), segment_bytes_, nullptr);
 }
 
 Result<void> SegmentCache::add(const flatbuffers::Vector<std::uint32_t>* numbers, std::vector<Descriptor> descriptors) {
@@ -117,13 +125,13 @@ Result<void> SegmentCache::add(const flatbuffers::Vector<std::uint32_t>* numbers
   for (std::size_t i = 0; i < count; ++i) {
     const std::uint32_t number = numbers->Get(static_cast<flatbuffers::uoffset_t>(i));
     auto file = device_.adopt(std::move(descriptors[i]));
-    ASSIGN_OR_RETURN(auto bytes, file->size());
     const std::lock_guard lock(mutex_);
     const auto member = layout_.member_of(number);
     if (!member)
       return fail(ErrorCode::protocol, "the server sent segment " + std::to_string(number) + ", which does not exist");
-    if (!addresses_) addresses_ = std::make_shared<SegmentAddresses>(bytes);
-    segments_.insert_or_assign(number, std::make_shared<Segment>(number, *member, std::move(file), bytes, addresses_));
+    if (!addresses_) addresses_ = std::make_shared<SegmentAddresses>(segment_bytes_);
+    segments_.insert_or_assign(number,
+                               std::make_shared<Segment>(number, *member, std::move(file), segment_bytes_, addresses_));
   }
   return {};
 }
@@ -135,8 +143,8 @@ std::shared_ptr<Segment> SegmentCache::find(std::uint32_t number) const {
   const auto member = layout_.member_of(number);
   if (!remote_file_ || !member) return nullptr;
   return segments_
-      .insert_or_assign(number, std::make_shared<Segment>(number, *member, remote_file_(number, *member),
-                                                          remote_segment_bytes_, nullptr))
+      .insert_or_assign(
+          number, std::make_shared<Segment>(number, *member, remote_file_(number, *member), segment_bytes_, nullptr))
       .first->second;
 }
 

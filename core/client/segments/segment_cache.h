@@ -59,6 +59,8 @@ class Segment {
   /// corrupt unless `length` bytes at `offset` lie in it, and `member` is the one that has it. Asked wherever an extent
   /// becomes bytes.
   Result<void> check(std::uint16_t member, std::uint64_t offset, std::uint64_t length) const;
+  /// corrupt if the file ends before those bytes, as where a writer has truncated it: not to be mapped.
+  Result<void> check_file(std::uint64_t offset, std::uint64_t length) const;
   /// "segment 3 @ 4096".
   std::string place(std::uint64_t offset) const;
 
@@ -81,12 +83,13 @@ class SegmentCache {
  public:
   explicit SegmentCache(Device& device) noexcept : device_(device) {}
 
-  /// As the server says when a stream is opened, the same each time.
-  void set_layout(SegmentLayout layout);
-  /// Segments of a server on another node, of `segment_bytes` each: `file` is asked for what is not here yet, and no
-  /// descriptor is ever taken over.
+  /// As the server says when a stream is opened, the same each time. The size of a segment is what was granted: its
+  /// file is what its writers make of it.
+  void set_layout(SegmentLayout layout, std::uint64_t segment_bytes);
+  /// Segments of a server on another node: `file` is asked for what is not here yet, and no descriptor is ever taken
+  /// over.
   using RemoteFile = std::function<std::unique_ptr<File>(std::uint32_t segment, std::uint16_t member)>;
-  void set_remote(std::uint64_t segment_bytes, RemoteFile file);
+  void set_remote(RemoteFile file);
   /// Takes over descriptors that came for `numbers`, in that order. protocol if there are fewer or more of them.
   Result<void> add(const flatbuffers::Vector<std::uint32_t>* numbers, std::vector<Descriptor> descriptors);
   /// Null if the server has not sent it yet, or if it was dropped.
@@ -103,10 +106,10 @@ class SegmentCache {
  private:
   Device& device_;
   mutable std::mutex mutex_;
-  SegmentLayout layout_;                         // guarded by mutex_
-  std::uint64_t remote_segment_bytes_ = 0;       // guarded by mutex_; 0: of this node's server
-  RemoteFile remote_file_;                       // guarded by mutex_
-  std::shared_ptr<SegmentAddresses> addresses_;  // of the first segment's size; guarded by mutex_
+  SegmentLayout layout_;                                                          // guarded by mutex_
+  std::uint64_t segment_bytes_ = 0;                                               // guarded by mutex_
+  RemoteFile remote_file_;                                                        // guarded by mutex_
+  std::shared_ptr<SegmentAddresses> addresses_;                                   // guarded by mutex_
   mutable std::unordered_map<std::uint32_t, std::shared_ptr<Segment>> segments_;  // guarded by mutex_
 };
 

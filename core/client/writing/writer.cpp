@@ -86,9 +86,9 @@ void Writer::Impl::give_up() noexcept {
   if (part_pin) allocated.keep_while_held(part_pin);
 }
 
-void Writer::Impl::write_remotely(std::uint64_t segment_bytes) {
+void Writer::Impl::write_remotely() {
   remote = std::make_shared<client::RemoteSpace>();
-  segments.set_remote(segment_bytes, [space = remote](std::uint32_t segment, std::uint16_t member) {
+  segments.set_remote([space = remote](std::uint32_t segment, std::uint16_t member) {
     return std::make_unique<client::RemoteSpaceFile>(space, segment, member);
   });
 }
@@ -255,8 +255,8 @@ Result<std::unique_ptr<Writer>> Writer::open(const Address& address, const Write
     const std::vector<std::uint32_t> members = protocol::numbers_of(body->member_segments());
     if (members.size() > 1)
       return fail(ErrorCode::unsupported, "the reservation lies on several staging servers; this client writes to one");
-    impl->segments.set_layout(SegmentLayout(members));
-    if (connection->is_remote()) impl->write_remotely(body->segment_bytes());
+    impl->segments.set_layout(SegmentLayout(members), body->segment_bytes());
+    if (connection->is_remote()) impl->write_remotely();
     return {};
   };
   auto opened = greet(impl->connection);

@@ -52,7 +52,7 @@ struct Writer::Impl {
   Result<void> check_step_whole() const;
   std::string where() const;
   /// Blocks are sent to the server: nothing is mapped.
-  void write_remotely(std::uint64_t segment_bytes);
+  void write_remotely();
   /// The block's bytes, once everything about it holds.
   Result<std::uint64_t> check_block(const BlockSpec& block) const;
   Result<void> check_against_step(const BlockSpec& block);

@@ -127,7 +127,7 @@ TEST_F(Members, a_mapping_is_of_the_member_that_has_the_segment) {
   auto writer = open_writer();
   write_step(*writer, elements, 1.0);
   client::SegmentCache segments(client::client_device());
-  segments.set_layout(SegmentLayout({2, 3}));
+  segments.set_layout(SegmentLayout({2, 3}), 4 * page);
   auto file = client::client_device().open(server_.root() + "/file", OpenMode::create_new);
   ASSERT_OK(file);
   ASSERT_OK((*file)->write_at(0, std::vector<std::byte>(4 * page)));
