@@ -68,7 +68,13 @@ Result<std::unique_ptr<Server>> Server::start(Device& device, const ServerOption
   if (auto listening = server->listen(); !listening) return refusal(std::move(listening.error()));
   server->purge_quarantine();
   server->reservations().finish_sharing();
+  server->guard_segments();
   return server;
+}
+
+void Server::guard_segments() {
+  reservations_->guard_segments();
+  loop_->at(monotonic_ns() + options_.segment_look_ms * ns_per_ms, [this] { guard_segments(); });
 }
 
 void Server::accept_clients() {

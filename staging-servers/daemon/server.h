@@ -36,7 +36,8 @@ struct ServerOptions {
   std::string files_image;  ///< "xfs": files/ is an image of its own, as large as granted; empty: a folder
   std::optional<std::uint64_t> capacity_bytes;  ///< of the pool; unset: 80 % of what is free at the first start
   std::int64_t flush_interval_ms =
-      500;  ///< how long a committed step may wait to be made durable; < 0: only on request
+      500;                              ///< how long a committed step may wait to be made durable; < 0: only on request
+  std::int64_t segment_look_ms = 1000;  ///< how often to look at segments that writers have open
   std::int64_t restart_grace_ms = 60'000;  ///< how long writer groups have to come back after a restart of the server
 };
 
@@ -110,6 +111,7 @@ class Server final : public ConnectionHost,
   Result<void> keep_text(const std::string& name, const std::string& text);
   Result<void> recover();
   Result<void> listen();
+  void guard_segments();
   void accept_clients();
   void keep(std::unique_ptr<Connection> connection);
   void accept_remote_clients();

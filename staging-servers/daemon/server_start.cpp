@@ -163,8 +163,9 @@ Result<void> Server::hold_files() {
 Result<void> Server::recover() {
   ASSIGN_OR_RETURN(auto readers, ReaderRegistry::open(*loop_, options_.root, after_boot_));
   readers_ = std::move(readers);
-  services_.emplace(StreamServices{*loop_, device_, *store_, *sync_worker_, *readers_, identity_.storage_incarnation,
-                                   options_.flush_interval_ms, options_.restart_grace_ms});
+  services_.emplace(StreamServices{*loop_, device_, *store_, *sync_worker_, *errand_worker_, *readers_,
+                                   identity_.storage_incarnation, options_.flush_interval_ms,
+                                   options_.restart_grace_ms});
   reservations_.emplace(*this, *errand_worker_);
   remote_.emplace(device_, options_.root,
                   RemoteOptions{options_.fabric, options_.encrypts_control, options_.remote_limits}, *loop_,

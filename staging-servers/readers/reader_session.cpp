@@ -244,7 +244,7 @@ std::vector<Descriptor> ReaderSession::descriptors_for(const std::vector<std::ui
   for (std::uint32_t segment : wanted) {
     if (descriptors.size() == protocol::descriptors_max) break;
     if (connection_.segments_sent.contains(segment)) continue;
-    auto descriptor = followers_->space().segments().open(segment, false);
+    auto descriptor = followers_->space().segments().open_to_read(segment);
     if (!descriptor) {
       log::error("{}", descriptor.error().message());
       break;

@@ -22,7 +22,9 @@ Reservation::Reservation(ReservationHost& host, reservation::ReservationT record
     : host_(host),
       services_(host.stream_services()),
       record_(std::move(record)),
-      space_(services_.loop, services_.device, services_.store, record_) {}
+      space_(services_.loop, services_.device, services_.store, record_) {
+  space_.guard().work_in([this](std::function<void()> job) { services_.errand_worker.add(std::move(job)); });
+}
 
 Reservation::~Reservation() = default;
 
@@ -129,6 +131,7 @@ void Reservation::recover_streams(bool after_boot, const std::set<std::string>& 
   for (std::uint32_t segment = 0; !after_boot && segment < map.segment_count(); ++segment) {
     if (!map.owner(segment)) map.set_owner(segment, unknown_owner);
   }
+  space_.begin_guarding(after_boot);
   space_.journal_room().end_recovery();
   if (!streams_.empty()) host_.has_streams(*this);
 }

@@ -16,6 +16,8 @@ namespace forebay::server {
 namespace {
 
 constexpr std::size_t purge_entries_a_round = 256;
+/// A few milliseconds. After a restart each segment is probed once.
+constexpr std::size_t probes_a_round = 1024;
 
 }  // namespace
 
@@ -92,6 +94,20 @@ void ReservationTable::finish_sharing() {
       });
     });
   }
+}
+
+void ReservationTable::guard_segments() {
+  std::size_t probes = probes_a_round;
+  const auto guard = [&](Map::iterator from, Map::iterator end) {
+    for (; from != end; ++from) {
+      if (probes > 0) guarded_until_ = from->first;
+      from->second->space().guard_segments(probes);
+    }
+  };
+  // Those that had no probes the last time come first.
+  const auto first = reservations_.upper_bound(guarded_until_);
+  guard(first, reservations_.end());
+  guard(reservations_.begin(), first);
 }
 
 void ReservationTable::space_may_be_free() {

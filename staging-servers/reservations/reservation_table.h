@@ -54,6 +54,8 @@ class ReservationTable {
   /// At start: tells the file system, in the background, what shares a server before this one had no time for.
   void finish_sharing();
 
+  /// To be called each second: looks at the segments that somebody may have open for writing.
+  void guard_segments();
   /// Something outside of them may have made space: a client's end, or what was deleted.
   void space_may_be_free();
   /// Deletes in the background what lies in quarantine.
@@ -66,6 +68,7 @@ class ReservationTable {
   Worker& errand_worker_;
   Map reservations_;
   std::uint64_t granted_bytes_ = 0;      ///< of all of them: there may be ten thousand, and every change asks for it
+  std::string guarded_until_;            ///< where the probes of the last round ended
   std::set<Reservation*> with_streams_;  ///< those that have or had streams: only there anybody waits for space
   bool purging_ = false;
   bool purge_again_ = false;

@@ -182,7 +182,7 @@ std::vector<std::pair<std::uint64_t, std::uint32_t>> JournalRoom::lendable_segme
     const auto lent = lent_.find(segment);
     const std::uint64_t given = lent == lent_.end() ? 0 : lent->second;
     const std::uint64_t bytes = map_.unheld(segment).total();
-    if (bytes < given + bytes_min || segments_.has_failed(segment)) continue;
+    if (bytes < given + bytes_min || segments_.is_unusable(segment)) continue;
     if (lent == lent_.end()) {
       const auto owner = map_.owner(segment);
       if ((owner && segments_.is_living(*owner)) || longest(map_.unheld(segment)) < bytes_min) continue;
@@ -202,10 +202,7 @@ bool JournalRoom::lend_segment() {
   };
   std::ranges::sort(candidates, std::greater(), rank);
   for (const auto& [bytes, segment] : candidates) {
-    if (map_.owner(segment) && !lent_.contains(segment)) {
-      const auto unwritten = storage::nobody_writes(segments_.path(segment));
-      if (!unwritten || !*unwritten) continue;
-    }
+    if (map_.owner(segment) && !lent_.contains(segment) && !segments_.nobody_writes(segment)) continue;
     if (!free_segment(segment)) {
       if (makes_holes_) continue;
       return false;
@@ -299,7 +296,7 @@ bool JournalRoom::take_back_segments() {
   // Those that hold no steps first: they give the most.
   std::vector<std::pair<std::uint64_t, std::uint32_t>> lent;
   for (const auto& [segment, bytes] : lent_) {
-    if (!segments_.has_failed(segment)) lent.emplace_back(bytes, segment);
+    if (!segments_.is_unusable(segment)) lent.emplace_back(bytes, segment);
   }
   std::ranges::sort(lent, std::greater());
   bool any = false;
@@ -315,7 +312,7 @@ void JournalRoom::learn_lent_segments() {
   for (std::uint32_t segment = 0; segment < map_.segment_count(); ++segment) {
     struct stat status{};
     const std::string path = segments_.path(segment);
-    if (::stat(path.c_str(), &status) != 0) continue;
+    if (segments_.is_unusable(segment) || ::stat(path.c_str(), &status) != 0) continue;
     const std::uint64_t taken = static_cast<std::uint64_t>(status.st_blocks) * stat_block_bytes;
     if (taken >= segments_.record().segment_bytes) continue;
     map_.close(segment);

@@ -21,7 +21,10 @@ constexpr std::size_t holders_shown_max = 3;
 
 ReservationSpace::ReservationSpace(EventLoop& loop, Device& device, storage::ReservationStore& store,
                                    const reservation::ReservationT& record)
-    : segments_(device, store, record), queue_(loop, *this), journal_room_(segments_, store, queue_) {}
+    : segments_(device, store, record),
+      guard_(loop, segments_),
+      queue_(loop, *this),
+      journal_room_(segments_, store, queue_) {}
 
 std::optional<std::vector<Extent>> ReservationSpace::take_free(SpaceUser& user, const Owner& owner,
                                                                std::uint64_t bytes) {
@@ -107,6 +110,54 @@ void ReservationSpace::segment_failed(std::uint32_t segment, const Error& error)
       user->fail_stream(fmt::format("segment {}, which it shares, could not be synced: {}", segment, error.message()));
   }
   queue_.changed(SpaceChange::more);
+}
+
+Result<Descriptor> ReservationSpace::open_to_write(std::uint32_t segment, uid_t user) {
+  guard_.note_taken(segment);
+  return segments_.open_to_write(segment, user);
+}
+
+void ReservationSpace::begin_guarding(bool after_boot) {
+  guard_.begin();
+  if (after_boot) return;
+  for (std::uint32_t segment = 0; segment < map().segment_count(); ++segment)
+    segments_.set_holders(segment, {Segments::unknown_user});
+}
+
+void ReservationSpace::guard_segments(std::size_t& probes) {
+  if (segments_.held().empty() && segments_.damaged().empty()) return;
+  const auto is_living = [&](std::uint32_t segment) {
+    const auto owner = map().owner(segment);
+    return owner && segments_.is_living(*owner);
+  };
+  // A probe takes away an entry. Those that were not asked this time come first the next time.
+  const auto held = segments_.held();
+  for (auto entry = held.lower_bound(next_probed_); entry != held.end() && probes > 0; ++entry) {
+    next_probed_ = entry->first + 1;
+    if (is_living(entry->first)) continue;
+    --probes;
+    (void)segments_.nobody_writes(entry->first);
+  }
+  if (probes > 0) next_probed_ = 0;
+  for (const auto& [segment, users] : held) {
+    const auto fault = guard_.look(segment);
+    if (!fault) continue;
+    const auto owner = map().owner(segment);
+    const std::string what = fmt::format("segment {} of its space {}", segment, *fault);
+    const std::vector<SpaceUser*> users_now = segments_.users();
+    for (SpaceUser* user : users_now) {
+      if (owner && user->owns(*owner)) user->segment_misused(what);
+    }
+  }
+  if (guard_.mend()) queue_.changed(SpaceChange::more);
+}
+
+std::optional<std::string> ReservationSpace::fault_in(const std::set<std::uint32_t>& segments) {
+  for (const std::uint32_t segment : segments) {
+    if (segments_.holders(segment).empty()) continue;
+    if (const auto fault = guard_.look(segment)) return fmt::format("segment {} of its space {}", segment, *fault);
+  }
+  return std::nullopt;
 }
 
 void ReservationSpace::claim(const SpaceUser& claimant, const Extent& extent) {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,7 @@
 
 #include "loop/event_loop.h"
 #include "space/journal_room.h"
+#include "space/segment_guard.h"
 #include "space/segments.h"
 #include "space/space_queue.h"
 #include "space/space_user.h"
@@ -45,6 +47,18 @@ class ReservationSpace {
   /// Gives space back.
   void release(const Extent& extent);
 
+  // What writers do to the files of segments
+  SegmentGuard& guard() noexcept { return guard_; }
+  /// Segments::open_to_write() of one that is looked at from then on.
+  Result<Descriptor> open_to_write(std::uint32_t segment, uid_t user);
+  /// At a start. `after_boot`: nobody can have a segment open from before.
+  void begin_guarding(bool after_boot);
+  /// To be called each second: looks at all segments that somebody may have open for writing. Takes at most `probes`
+  /// lease probes, and counts them off.
+  void guard_segments(std::size_t& probes);
+  /// The same before a commit from these: what is wrong with one of them, for people. Nothing if all are sound.
+  std::optional<std::string> fault_in(const std::set<std::uint32_t>& segments);
+
   /// A living writer of this stream holds the extent: others, whose journals have lost records, do not.
   void claim(const SpaceUser& claimant, const Extent& extent);
   /// A sync of this segment failed, after which the kernel takes pages for written that are not, whoever wrote them: a
@@ -69,6 +83,8 @@ class ReservationSpace {
   std::optional<std::vector<Extent>> take_free(SpaceUser& user, const Owner& owner, std::uint64_t bytes);
 
   Segments segments_;
+  SegmentGuard guard_;
+  std::uint32_t next_probed_ = 0;
   SpaceQueue queue_;
   JournalRoom journal_room_;
 };

@@ -2,6 +2,7 @@
 #include "space/segments.h"
 
 #include <fcntl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -29,12 +30,64 @@ Result<void> Segments::check_stays() const {
   return fail(ErrorCode::not_found, "the reservation is being destroyed", "reservation " + reservation());
 }
 
-Result<Descriptor> Segments::open(std::uint32_t segment, bool writable) const {
-  RETURN_IF_ERROR(check_stays());
-  const std::string name = path(segment);
-  Descriptor descriptor(::open(name.c_str(), (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC));
-  if (!descriptor.valid()) return system_error(errno, "cannot open a segment", name);
+namespace {
+
+Result<Descriptor> open_anew(const std::string& path, int flags) {
+  Descriptor descriptor(::open(path.c_str(), flags | O_CLOEXEC));
+  if (!descriptor.valid()) return system_error(errno, "cannot open a segment", path);
   return descriptor;
+}
+
+}  // namespace
+
+Result<Descriptor> Segments::open_to_read(std::uint32_t segment) const {
+  RETURN_IF_ERROR(check_stays());
+  return open_anew(path(segment), O_RDONLY);
+}
+
+Result<Descriptor> Segments::open_to_write(std::uint32_t segment, uid_t user) {
+  RETURN_IF_ERROR(check_stays());
+  ASSIGN_OR_RETURN(auto descriptor, open_anew(path(segment), O_RDWR));
+  holders_[segment].insert(user);
+  return descriptor;
+}
+
+const Segments::Users& Segments::holders(std::uint32_t segment) const {
+  static const Users nobody;
+  const auto found = holders_.find(segment);
+  return found == holders_.end() ? nobody : found->second;
+}
+
+bool Segments::is_held_only_by(std::uint32_t segment, const Users& users) const {
+  return std::ranges::all_of(
+      holders(segment), [&](uid_t holder) { return holder == 0 || holder == ::geteuid() || users.contains(holder); });
+}
+
+bool Segments::nobody_writes(std::uint32_t segment) {
+  const auto unwritten = storage::nobody_writes(path(segment));
+  if (!unwritten) {
+    log::warning("cannot tell whether segment {} of {} is still written: {}", segment, reservation(),
+                 unwritten.error().message());
+  }
+  if (!unwritten || !*unwritten) return false;
+  holders_.erase(segment);
+  return true;
+}
+
+void Segments::set_damaged(std::uint32_t segment, std::string what) {
+  damaged_.insert_or_assign(segment, std::move(what));
+  if (!map_.is_closed(segment)) map_.close(segment);
+}
+
+void Segments::set_mended(std::uint32_t segment) {
+  damaged_.erase(segment);
+  map_.set_owner(segment, std::nullopt);
+  map_.reopen(segment);
+}
+
+const std::string* Segments::damage_of(std::uint32_t segment) const {
+  const auto found = damaged_.find(segment);
+  return found == damaged_.end() ? nullptr : &found->second;
 }
 
 Result<std::unique_ptr<File>> Segments::open_file(std::uint32_t segment, OpenMode mode) const {
@@ -63,13 +116,7 @@ bool Segments::adopt(const Owner& owner, std::uint64_t bytes) {
     if (!before || before->same_group(owner) || map_.free_bytes_in(segment) == 0) continue;
     if (is_living(*before)) continue;
     // An old incarnation's process, or a child that it forked, may still be writing.
-    auto unwritten = storage::nobody_writes(path(segment));
-    if (!unwritten) {
-      log::warning("cannot tell whether segment {} of {} is still written: {}", segment, reservation(),
-                   unwritten.error().message());
-      continue;
-    }
-    if (!*unwritten) continue;
+    if (!nobody_writes(segment)) continue;
     if (map_.is_whole_free(segment)) {
       map_.set_owner(segment, std::nullopt);
     } else {
@@ -84,6 +131,8 @@ bool Segments::adopt(const Owner& owner, std::uint64_t bytes) {
 bool Segments::take_emptied(const Owner& owner, std::uint64_t bytes) {
   std::uint64_t taken_bytes = 0;
   if (map_.free_bytes() < bytes) return false;
+  const auto asker = std::ranges::find_if(users_, [&](const SpaceUser* user) { return user->owns(owner); });
+  const Users writers = asker == users_.end() ? Users() : (*asker)->writing_users();
   for (SpaceUser* other : users_) {
     if (!other->all_grants_known()) continue;
     journal::SegmentsLeftT left;
@@ -91,6 +140,7 @@ bool Segments::take_emptied(const Owner& owner, std::uint64_t bytes) {
       const auto before = map_.owner(segment);
       if (!before || before->same_group(owner) || !other->owns(*before)) continue;
       if (!map_.is_whole_free(segment) || !other->state().owners.contains(segment)) continue;
+      if (asker != users_.end() && !is_held_only_by(segment, writers)) continue;
       left.segments.push_back(segment);
       taken_bytes += record_.segment_bytes;
     }

@@ -3,6 +3,8 @@
 // writer to another.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -32,8 +34,11 @@ class Segments {
   const SpaceMap& map() const noexcept { return map_; }
 
   std::string path(std::uint32_t segment) const;
-  /// Opens a segment anew, so that what others do with their descriptors does not meet in one file description.
-  Result<Descriptor> open(std::uint32_t segment, bool writable) const;
+  /// For a client that reads: opened anew, so that what others do with their descriptors does not meet in one file
+  /// description.
+  Result<Descriptor> open_to_read(std::uint32_t segment) const;
+  /// The same for a process of this user that writes: it may hold it from now on.
+  Result<Descriptor> open_to_write(std::uint32_t segment, uid_t user);
   /// The same, for the server's own use.
   Result<std::unique_ptr<File>> open_file(std::uint32_t segment, OpenMode mode) const;
 
@@ -46,8 +51,32 @@ class Segments {
 
   /// Makes segments of groups that are gone the owner's, until they hold that many free bytes; true if there were any.
   bool adopt(const Owner& owner, std::uint64_t bytes);
-  /// Takes emptied segments from groups that still write; true if there were any.
+  /// Takes emptied segments from groups that still write; true if there were any. For another writer only of the same
+  /// users: the first can still write there.
   bool take_emptied(const Owner& owner, std::uint64_t bytes);
+
+  // Who may have a segment open for writing
+  using Users = std::set<uid_t>;
+  /// Stands for whoever wrote before the server was restarted.
+  static constexpr uid_t unknown_user = static_cast<uid_t>(-1);
+  /// Those who got a descriptor and may still have it. By no means all of them do.
+  const Users& holders(std::uint32_t segment) const;
+  const std::map<std::uint32_t, Users>& held() const noexcept { return holders_; }
+  void set_holders(std::uint32_t segment, Users users) { holders_[segment] = std::move(users); }
+  /// Only these, root and the server's own user.
+  bool is_held_only_by(std::uint32_t segment, const Users& users) const;
+  /// The lease probe. False as well where it cannot tell.
+  bool nobody_writes(std::uint32_t segment);
+
+  /// Takes a segment out of use of which some is missing.
+  void set_damaged(std::uint32_t segment, std::string what);
+  /// It is whole again, and empty.
+  void set_mended(std::uint32_t segment);
+  const std::map<std::uint32_t, std::string>& damaged() const noexcept { return damaged_; }
+  /// Null for one that is whole, as far as is known.
+  const std::string* damage_of(std::uint32_t segment) const;
+  /// Closed for other reasons than to make room for journals.
+  bool is_unusable(std::uint32_t segment) const { return has_failed(segment) || damaged_.contains(segment); }
 
   /// Takes a segment out of use whose sync failed; false if it is already.
   bool set_failed(std::uint32_t segment);
@@ -72,7 +101,9 @@ class Segments {
   const SegmentLayout layout_;
   SpaceMap map_;
   std::vector<SpaceUser*> users_;
-  std::set<std::uint32_t> failed_;  ///< closed in map_, too
+  std::set<std::uint32_t> failed_;                ///< closed in map_, too
+  std::map<std::uint32_t, std::string> damaged_;  ///< likewise, with what is wrong
+  std::map<std::uint32_t, Users> holders_;
 };
 
 }  // namespace forebay::server

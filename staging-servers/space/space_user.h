@@ -2,8 +2,11 @@
 // What the space of a reservation asks of the streams that share it. Streams stand above and implement it.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <cstdint>
+#include <set>
 #include <string>
 
 #include <forebay/result.h>
@@ -57,6 +60,10 @@ class SpaceUser {
   virtual bool all_grants_known() const = 0;
   /// Space granted and not yet part of a step.
   virtual std::uint64_t granted_bytes() const = 0;
+  /// Whose processes its living incarnation's are.
+  virtual std::set<uid_t> writing_users() const = 0;
+  /// Its living incarnation has done what no writer may with a segment: it ends.
+  virtual void segment_misused(const std::string& what) = 0;
 
   // What it can give
   virtual void apply_retention() = 0;

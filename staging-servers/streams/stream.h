@@ -35,7 +35,8 @@ struct StreamServices {
   EventLoop& loop;
   Device& device;
   storage::ReservationStore& store;
-  Worker& sync_worker;  ///< syncs, in order
+  Worker& sync_worker;    ///< syncs, in order
+  Worker& errand_worker;  ///< what else takes long, in order
   ReaderRegistry& readers;
   std::uint64_t storage_incarnation = 0;  ///< of the server's root (daemon/root_files.h)
   std::int64_t flush_interval_ms = 0;  ///< how long a committed step may wait to be made durable; < 0: only on request
@@ -90,6 +91,8 @@ class Stream final : public WrittenStream, public FollowedStream {
   bool owns(const Owner& owner) const override { return group_.owns(owner); }
   bool all_grants_known() const override { return group_.is_complete(); }
   std::uint64_t granted_bytes() const override { return group_.granted_bytes(); }
+  std::set<uid_t> writing_users() const override { return group_.users(); }
+  void segment_misused(const std::string& what) override { group_.segment_misused(what); }
   std::uint64_t bytes_that_commits_free() const override;
   Result<void> note_owned(journal::SegmentsOwnedT owned) override;
   Result<void> note_left(journal::SegmentsLeftT left) override;

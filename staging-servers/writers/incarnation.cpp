@@ -81,6 +81,14 @@ bool Incarnation::holds_space_in(std::uint32_t segment) const {
   return std::ranges::any_of(ranks_, [segment](const WriterRank& rank) { return rank.holds_space_in(segment); });
 }
 
+std::set<uid_t> Incarnation::users() const {
+  std::set<uid_t> users;
+  for (const WriterRank& rank : ranks_) {
+    if (rank.session != nullptr) users.insert(rank.session->connection().peer().uid);
+  }
+  return users;
+}
+
 std::string Incarnation::describe_processes() const {
   std::vector<std::string> processes;
   for (const WriterRank& rank : ranks_) {

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -86,6 +87,8 @@ class Incarnation {
   bool has_any_part() const;
   std::uint64_t granted_bytes() const;
   bool holds_space_in(std::uint32_t segment) const;
+  /// Whose processes the ranks are that are here.
+  std::set<uid_t> users() const;
   /// Numbers of the ranks that have not sent their part of the step at hand, for people.
   std::string describe_late() const;
   /// Process numbers of the ranks that are here, for people.

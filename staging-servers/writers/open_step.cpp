@@ -85,8 +85,7 @@ journal::StepCommittedT OpenStep::take_parts() {
   return step;
 }
 
-void OpenStep::commit_if_whole() {
-  if (!incarnation_.has_all_parts()) return;
+void OpenStep::commit() {
   journal::StepCommittedT step = take_parts();
   const std::uint64_t number = step.step;
   grants_.step_over();

@@ -32,9 +32,9 @@ class OpenStep {
 
   /// Takes a part that a rank has sent. With an error, the rank still has the space that the part names.
   Result<void> add(WriterRank& rank, std::uint32_t request, const wire::PartT& part);
-  /// Commits the step if all parts are here; if that cannot be written down, the ranks have again what they had put
-  /// into it, and are told why.
-  void commit_if_whole();
+  /// Commits the step, of which all parts are here; if that cannot be written down, the ranks have again what they had
+  /// put into it, and are told why.
+  void commit();
   /// It has committed: tells the ranks, unless they wait for it to be durable. `ahead`:
   /// SpaceGrants::answer_committed().
   void answer_commit(bool ahead);

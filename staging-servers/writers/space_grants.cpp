@@ -31,7 +31,7 @@ void SpaceGrants::describe(WriterSession& session, const std::vector<Extent>& ex
     if (remote || session.connection().segments_sent.contains(extent.segment) ||
         descriptors.size() == protocol::descriptors_max)
       continue;
-    auto descriptor = space_.segments().open(extent.segment, true);
+    auto descriptor = space_.open_to_write(extent.segment, session.connection().peer().uid);
     if (!descriptor) {
       log::error("{}", descriptor.error().message());
       continue;  // the client asks for it when it needs it (SegmentsGet)

@@ -125,7 +125,21 @@ void WriterGroup::part(WriterSession& session, std::uint32_t request, const wire
     session.connection().answer_failure(request, {added.error().code, added.error().what, where});
     return;
   }
-  open_step_.commit_if_whole();
+  if (incarnation_.has_all_parts() && has_sound_segments()) open_step_.commit();
+}
+
+bool WriterGroup::has_sound_segments() {
+  std::set<std::uint32_t> segments;
+  for (const WriterRank& rank : incarnation_.ranks()) {
+    for (const journal::Extent& extent : rank.part->part.extents) segments.insert(extent.segment());
+  }
+  const auto fault = space_.fault_in(segments);
+  if (fault) segment_misused(*fault);
+  return !fault;
+}
+
+void WriterGroup::segment_misused(const std::string& what) {
+  if (active()) break_group(what + "; a process of the group wrote or changed it outside its space");
 }
 
 void WriterGroup::abort_step(WriterSession& session, std::uint32_t request, std::uint64_t step) {

@@ -85,6 +85,10 @@ class WriterGroup {
   std::uint32_t incarnation() const noexcept { return incarnation_.number(); }
   /// Space granted and not yet part of a step.
   std::uint64_t granted_bytes() const { return incarnation_.granted_bytes(); }
+  /// Whose processes the ranks are that are here.
+  std::set<uid_t> users() const { return incarnation_.users(); }
+  /// A process of the group has done what no writer may with a segment: the group ends.
+  void segment_misused(const std::string& what);
   /// The same, any of it in this segment.
   bool holds_space_in(std::uint32_t segment) const { return incarnation_.holds_space_in(segment); }
   /// Every rank is here or has closed, so that all space that one of them may write in is known as granted.
@@ -113,6 +117,8 @@ class WriterGroup {
 
   // writer_group_rejoin.cpp
   void finish_rejoin_if_whole();
+  /// All ranks are back: who may have their segments open for writing is known again.
+  void learn_holders();
   /// After a restart: a rank that the group had formed with, but that was not told so, has sent its Open again.
   bool take_place(WriterSession& session, std::uint32_t request, const wire::WriterOpenT& wish);
   /// Nobody waits for a group whose processes have all ended, as new ranks say which run on the nodes of the old ones.
@@ -126,6 +132,8 @@ class WriterGroup {
   /// May an answer bring space for the next step?
   bool grants_ahead() const noexcept { return incarnation_.active() && !rejoining(); }
   void give_back(WriterRank& rank);
+  /// False if a segment that the step at hand lies in is not as it was granted; then the group has ended.
+  bool has_sound_segments();
   void break_group(const std::string& reason);
   /// Once all ranks have closed. The error of an end that is not in the journal.
   Result<void> end_group();

@@ -75,6 +75,17 @@ void WriterGroup::restore_grants(WriterRank& rank, const std::vector<wire::Exten
   open_window(rank, space_.segments(), rank.granted.all());
 }
 
+void WriterGroup::learn_holders() {
+  // A group gets a segment when nobody can write to it any more, or from a group of the same users.
+  const std::set<uid_t> users = incarnation_.users();
+  Segments& segments = space_.segments();
+  for (std::uint32_t segment = 0; segment < space_.map().segment_count(); ++segment) {
+    const auto owner = space_.map().owner(segment);
+    if (owner && owns(*owner) && segments.holders(segment).contains(Segments::unknown_user))
+      segments.set_holders(segment, users);
+  }
+}
+
 bool WriterGroup::take_place(WriterSession& session, std::uint32_t request, const wire::WriterOpenT& wish) {
   const std::vector<WriterRank>& ranks = incarnation_.ranks();
   if (!rejoining() || wish.opening == 0 || wish.rank >= ranks.size()) return false;
@@ -117,6 +128,7 @@ void WriterGroup::finish_rejoin_if_whole() {
                        "another writer group writes this stream and has come back after the server was restarted",
                        "stream " + stream_.path()});
   }
+  learn_holders();
   return_.run_deferred();
   followers_.writer_came();
   space_.queue().changed(SpaceChange::more);

@@ -84,7 +84,7 @@ Result<void> WriterSession::send_segments(const protocol::Message& message) {
   for (std::uint32_t segment : *(*body)->segments()) {
     const auto owner = segment < space.segment_count() ? space.owner(segment) : std::nullopt;
     if (!owner || !group_->owns(*owner) || descriptors.size() == protocol::descriptors_max) continue;
-    ASSIGN_OR_RETURN(auto descriptor, group_->space().segments().open(segment, true));
+    ASSIGN_OR_RETURN(auto descriptor, group_->space().open_to_write(segment, connection_.peer().uid));
     connection_.segments_sent.insert(segment);
     answer.segments.push_back(segment);
     descriptors.push_back(std::move(descriptor));

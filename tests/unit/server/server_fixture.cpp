@@ -6,6 +6,7 @@
 #include <sys/un.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "base/checksum.h"
 #include "base/log.h"
@@ -115,20 +116,39 @@ void ServerTest::SetUp() {
   options_.root = directory_.path("root");
   options_.socket_path = directory_.path("socket");
   options_.capacity_bytes = 1024 * mib;
+  start();
+  create("res", 64 * mib);
+}
+
+void ServerTest::start() {
   auto server = server::Server::start(device(), options_);
   ASSERT_TRUE(server) << server.error().message();
   server_ = std::move(*server);
   socket_path_ = server_->socket_path();
   thread_ = std::thread([this] { server_->run(); });
-  create("res", 64 * mib);
 }
 
-void ServerTest::TearDown() {
-  if (!server_) return;
+void ServerTest::stop() {
   server_->loop().post([this] { server_->stop(); });
   thread_.join();
   EXPECT_TRUE(server_->flush_everything());
   server_.reset();
+}
+
+void ServerTest::restart(const std::function<void()>& meanwhile) {
+  stop();
+  meanwhile();
+  start();
+}
+
+void ServerTest::TearDown() {
+  if (server_) stop();
+}
+
+std::string ServerTest::segment_path(std::uint32_t segment) const {
+  const std::filesystem::path reservations = options_.root + "/reservations";
+  const std::filesystem::directory_iterator only(reservations);
+  return only->path() / "segments" / std::to_string(segment);
 }
 
 void ServerTest::create(const std::string& name, std::uint64_t capacity_bytes) {

@@ -3,6 +3,7 @@
 // never send can be sent here.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -79,6 +80,10 @@ class ServerTest : public ::testing::Test {
 
   RawClient connect(bool greet = true) { return RawClient(socket_path_, greet); }
   void create(const std::string& name, std::uint64_t capacity_bytes);
+  /// Ends the server and starts it again, in the same boot. `meanwhile` is done in between.
+  void restart(const std::function<void()>& meanwhile = [] {});
+  /// The file of a segment of res.
+  std::string segment_path(std::uint32_t segment) const;
   /// What an audit without reading data finds wrong.
   std::vector<std::string> problems();
   /// Fails the test if the server no longer answers.
@@ -104,6 +109,9 @@ class ServerTest : public ::testing::Test {
   std::string socket_path_;
 
  private:
+  void start();
+  void stop();
+
   std::unique_ptr<server::Server> server_;
   std::thread thread_;
 };

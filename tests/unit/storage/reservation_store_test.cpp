@@ -361,18 +361,22 @@ TEST_F(ReservationStoreTest, every_flipped_byte_of_the_identity_file_is_noticed)
   }
 }
 
-TEST_F(ReservationStoreTest, a_reservation_without_all_its_segments_is_damaged) {
+TEST_F(ReservationStoreTest, what_became_of_segments_puts_no_reservation_aside) {
   create(reservation_record());
-  fs::resize_file(store_->segment_path(reservation_id, 2), mebibyte - 1);
-  EXPECT_TRUE(load().empty());
-  ASSERT_EQ(problems_.size(), 1U);
-  EXPECT_NE(problems_[0].find("segments/2"), std::string::npos) << problems_[0];
+  fs::resize_file(store_->segment_path(reservation_id, 0), 3 * mebibyte);
+  fs::resize_file(store_->segment_path(reservation_id, 1), mebibyte - 1);
+  fs::remove(store_->segment_path(reservation_id, 2));
+  fs::remove(store_->segment_path(reservation_id, 3));
+  fs::create_symlink("nowhere", store_->segment_path(reservation_id, 3));
+  EXPECT_EQ(load().size(), 1U);
+  EXPECT_TRUE(problems_.empty());
+  EXPECT_EQ(names_in(reservations()), (Names{reservation_id}));
 }
 
 TEST_F(ReservationStoreTest, what_cannot_be_read_just_now_stays_where_it_is) {
   create(reservation_record());
   // A link to itself cannot be opened, and that is no sign of lasting damage.
-  const std::string path = store_->segment_path(reservation_id, 1);
+  const std::string path = store_->directory(reservation_id) + "/reservation";
   fs::remove(path);
   fs::create_symlink(path, path);
   EXPECT_TRUE(load().empty());

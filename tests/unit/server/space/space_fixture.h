@@ -3,8 +3,11 @@
 // says so.
 #pragma once
 
+#include <unistd.h>
+
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -60,6 +63,11 @@ class StatedStream final : public SpaceUser {
   bool owns(const Owner& owner) const override { return lives && owner.stream == number_; }
   bool all_grants_known() const override { return false; }
   std::uint64_t granted_bytes() const override { return granted; }
+  std::set<uid_t> writing_users() const override { return users; }
+  void segment_misused(const std::string& what) override {
+    misused.push_back(what);
+    lives = false;
+  }
   void apply_retention() override { ++retention_applied; }
   bool drop_oldest() override {
     if (steps.empty()) return false;
@@ -85,6 +93,8 @@ class StatedStream final : public SpaceUser {
 
   StatedJournal journal;
   bool lives = true;
+  std::set<uid_t> users = {::geteuid()};
+  std::vector<std::string> misused;
   bool syncs = false;
   bool may_free = false;
   std::uint64_t granted = 0;
