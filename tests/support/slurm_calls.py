@@ -27,6 +27,10 @@ _PROGRAM = """\
 #!{python}
 import pathlib, sys
 states = pathlib.Path({states!r})
+if sys.argv[1] in ("release", "update"):
+    with (states / "told").open("a") as told:
+        told.write(" ".join(sys.argv[1:]) + chr(10))
+    sys.exit()
 job = sys.argv[-1].removeprefix("--jobs=")
 with (states / "asked").open("a") as asked:
     asked.write(job + " ")
@@ -37,11 +41,15 @@ if not state:
     sys.exit("slurm_load_jobs error: Invalid job id specified")
 told = states / (job + ".account")
 account, comment = told.read_text().split("|") if told.exists() else ("(null)", "")
+held = states / (job + ".reason")
+reason = held.read_text() if held.exists() else "Priority"
 if sys.argv[0].endswith("squeue"):
+    if "--format=%A|%T|%r" in sys.argv:
+        sys.exit(print(f"{{job}}|{{state}}|{{reason}}"))
     assert "--format=%A|%T|%U|%N|%a" in sys.argv, sys.argv
     print(f"{{job}}|{{state}}|{uid}|n1|{{account}}")
 else:
-    told = f"JobState={{state}} Account={{account}} Reason=Priority EndTime=2030-01-02T03:04:05 WorkDir=/tmp"
+    told = f"JobState={{state}} Account={{account}} Reason={{reason.replace(' ', '_')}} EndTime=2030-01-02T03:04:05 WorkDir=/tmp"
     print(f"JobId={{job}} JobName=flow {{told}} Comment={{comment}}")
 """
 
@@ -79,6 +87,16 @@ class SlurmCalls:
     def say(self, token: str, state: str) -> None:
         """What Slurm says of the job from now on; "": it does not know it; "?": it cannot be reached."""
         (self._states / token).write_text(state)
+
+    def hold(self, token: str, reason: str) -> None:
+        """Slurm holds the job, for this reason."""
+        self.say(token, "PENDING")
+        (self._states / f"{token}.reason").write_text(reason)
+
+    def told(self) -> list[str]:
+        """What Slurm was told to do: `release JOB`, `update JobId=JOB …`."""
+        told = self._states / "told"
+        return told.read_text().splitlines() if told.exists() else []
 
     def set_account(self, token: str, account: str, comment: str = "") -> None:
         """The account that Slurm has for the job, and the comment that its user gave it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from forebay.errors import InvalidArgumentError, NoSpaceError
@@ -68,6 +69,32 @@ class Pools:
             server_free_bytes=server.pool_bytes - server.reserved_bytes,
             before=waiting[:before],
         )
+
+    def has_room(self, wish: ReservationRow, also: Iterable[Held]) -> bool:
+        """The reservation could be made now, beside what is held and what `also` will be."""
+        if self.drain_now() is not None:
+            return False
+        return self._would_admit(wish, [*self._database.held(), *also])
+
+    def check_ever(self, wish: ReservationRow) -> None:
+        """NoSpaceError if there never will be room for the reservation: it is larger than the pool or a quota."""
+        self._would_admit(wish, [])
+
+    def _would_admit(self, wish: ReservationRow, held: list[Held]) -> bool:
+        server = self._server()
+        size_bytes = wish.capacity_bytes + wish.files_bytes
+        try:
+            admit(
+                Ask(wish.pool, wish.account, size_bytes, Who.of(wish.owner_uid)),
+                settings=self.settings,
+                holdings=Holdings(self.settings, held),
+                server_bytes=server.pool_bytes,
+                server_free_bytes=server.pool_bytes - sum(alike.count * alike.size_bytes for alike in held),
+                before=[],
+            )
+        except FullError:
+            return False
+        return True
 
     def check_growth(self, known: ReservationRow, files_bytes: int) -> None:
         """Returns if a reservation may have that much for files/ now; raises as `check` does."""

@@ -28,12 +28,13 @@ class JobState(StrEnum):
     DATA_OUT = "data_out"  #: what it is to keep is staged out
     DRAINED = "drained"  #: all of that has its receipts
     GONE = "gone"  #: its reservation was destroyed
+    WAITING = "waiting"  #: there was no room for it; the scheduler is asked to set it up again when there is
     KEPT = "kept"  #: the scheduler is through with it, but its data could not be staged out and lies here still
 
     @property
     def is_final(self) -> bool:
         """The scheduler hears no more of it."""
-        return self in (JobState.GONE, JobState.KEPT)
+        return self in (JobState.GONE, JobState.KEPT, JobState.WAITING)
 
     @property
     def may_have_run(self) -> bool:

@@ -32,6 +32,7 @@ _JOB_WAITS = {
     JobState.DRAINED: "the scheduler's teardown: everything is staged out",
     JobState.GONE: "nothing: it is over, and its reservation is gone",
     JobState.KEPT: "its owner",
+    JobState.WAITING: "room",
 }
 _RESERVATION_WAITS = {
     ReservationState.CREATING: "the server, which is to make it",
@@ -102,9 +103,10 @@ class Why:
         if not what.isdecimal():
             return
         job = self._jobs.current(what)
-        if job is None:
-            yield from self.of_waiting_job(what, peer)
-        elif _may_see(job.owner_uid, peer):
+        # One whose setup or stage-in failed is over here, and may be held there.
+        waiting = self.of_waiting_job(what, peer) if job is None or job.state is JobState.GONE else []
+        yield from waiting
+        if not waiting and job is not None and _may_see(job.owner_uid, peer):
             yield self._of_job(job)
         for stage in self._database.stages():
             if stage.id == int(what) and _may_see(stage.owner_uid, peer):
@@ -159,6 +161,8 @@ class Why:
             ends += f", then `forebay destroy {job.reservation}`"
             if job.deadline_ns is not None:
                 ends += f"; it is deleted at {_clock(job.deadline_ns)}"
+        elif job.state is JobState.WAITING:
+            ends = "room: the manager then releases the job, and the scheduler sets it up again; or `scancel`"
         elif not job.state.is_final and (job.reason or not ends):
             ends = self.of_schedulers_turn(job) or f"the scheduler: see `scontrol show job {job.token}`"
         return Answer(f"job {job.token}, run {job.run}", job.state.value, job.changed_ns, waits_for, stages, ends)

@@ -66,7 +66,10 @@ class JobEnding:
                 return
         # With the job's own reservation its token is void; others go on using a persistent one.
         await in_thread(self._tokens.void, job, revoke=not job.reservation)
-        await self._records.change(job, state=JobState.GONE, reason="")
+        if job.state is JobState.WAITING:
+            await self._records.change(job, state=JobState.WAITING)
+        else:
+            await self._records.change(job, state=JobState.GONE, reason="" if job.state.may_have_run else job.reason)
         await self._end_late_setup(job)
         await self._records.forget_old()
 

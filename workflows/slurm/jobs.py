@@ -35,6 +35,7 @@ from forebay.workflows.slurm.job_making import JobMaking
 from forebay.workflows.slurm.job_records import JobRecords, in_thread
 from forebay.workflows.slurm.job_stages import JobStages
 from forebay.workflows.slurm.job_tokens import JobTokens
+from forebay.workflows.slurm.jobs_without_room import JobsWithoutRoom
 from forebay.workflows.slurm.node_names import parse_node_names
 from forebay.workflows.slurm.persistents import Persistents
 from forebay.workflows.slurm.processes import (
@@ -81,6 +82,7 @@ class SlurmJobs:
         self._stages = JobStages(self._records, supervisor, settings)
         self._tokens = JobTokens(root, settings, link)
         self._ending = JobEnding(database, self._records, reservations, attachments, slow_calls, settings, self._tokens)
+        self._without_room = JobsWithoutRoom(self._records, self._making, self._ending, reservations.pools, settings)
         environment = JobEnvironment(link, settings, self._tokens, instance_variables)
         self.books = Books(root, settings, database, link, reservations.pools, environment.of)
 
@@ -126,7 +128,8 @@ class SlurmJobs:
         async with self._turns.of(token):
             check_user(uid, gid, self.settings.uid_min)
             job = await self._records.current(token)
-            if job is None or job.state.is_final or job.state.may_have_run:
+            comes_again = job is not None and job.state is JobState.WAITING
+            if job is None or (job.state.is_final and not comes_again) or job.state.may_have_run:
                 if job is not None and not job.state.is_final:
                     if job.state is JobState.RUNNING and await is_running(self.settings.squeue, token):
                         # A call of a scheduler that has died since, which comes late.
@@ -141,8 +144,9 @@ class SlurmJobs:
                 await self._making.make(job, directives, pool)
                 await in_thread(self._tokens.make, job, home_of(job, directives))
             except ForebayError as error:
-                await self._records.note(job, f"setup: {error.what}")
-                raise
+                raise await self._without_room.note(job, pool, error) from None
+            finally:
+                self._without_room.is_set_up(token)
             await self._records.change(job, state=JobState.DATA_IN, reason="")
             await self.write_books()
             await self._tell_user(token, directives)
@@ -219,7 +223,7 @@ class SlurmJobs:
             await self._stages.cancel(job.stages)  # The call that waits for them has its turn still.
         async with self._turns.of(token):
             job = await self._records.current(token)
-            if job is None or job.state.is_final:
+            if job is None or (job.state.is_final and job.state is not JobState.WAITING):
                 return False
             # `scancel --hurry` of a running job comes here alone. A scheduler that lost its state sends the same call
             # for a job that still runs; to that one it is no cancelled job.
@@ -236,13 +240,15 @@ class SlurmJobs:
         return facts is not None and facts.state == "CANCELLED"
 
     async def sweep(self) -> None:
-        """Ends jobs that the scheduler has lost, and quarantines that are over."""
+        """Ends jobs that the scheduler has lost and quarantines that are over, releases jobs for which there is room."""
         now_ns = time.time_ns()
         for job in await self._records.not_gone():
             if self._turns.is_taken(job.token):
                 continue
             async with self._turns.of(job.token):
-                if job.state is JobState.KEPT:
+                if job.state is JobState.WAITING:
+                    await self._without_room.look_at(job)
+                elif job.state is JobState.KEPT:
                     await self._ending.look_at_kept(job, now_ns)
                 elif now_ns - job.changed_ns > self.settings.lost_seconds * 1e9 and await is_unknown(
                     self.settings.squeue, job.token

@@ -23,11 +23,13 @@ __all__ = [
     "JobFacts",
     "comment_on",
     "is_over",
+    "is_pending_for_us",
     "is_running",
     "is_unknown",
     "job_facts",
     "job_fields",
     "known_job",
+    "release",
     "wait_until_quiet",
 ]
 
@@ -102,6 +104,20 @@ async def is_unknown(squeue: str, token: str) -> bool:
     """True only if Slurm answers that it knows no such job."""
     job = await job_facts(squeue, token)
     return job is not None and job.is_unknown
+
+
+async def is_pending_for_us(squeue: str, token: str) -> bool:
+    """True only if Slurm says that the job is pending because of its burst buffer, and not held by somebody."""
+    answer = await _answer(squeue, "--noheader", "--all", "--states=all", "--format=%A|%T|%r", f"--jobs={token}")
+    lines = [] if answer is None or answer[0] != 0 else answer[1].splitlines()
+    # The reason is last, for the user may have written some of it.
+    return any(line.startswith(f"{token}|PENDING|burst_buffer") for line in lines)
+
+
+async def release(scontrol: str, token: str) -> bool:
+    """Lets a job that is held go on; False if Slurm does not."""
+    answer = await _answer(scontrol, "release", token)
+    return answer is not None and answer[0] == 0
 
 
 async def known_job(squeue: str, token: str, seconds_max: float = _KNOWN_SECONDS_MAX) -> JobFacts:

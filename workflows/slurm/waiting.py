@@ -12,7 +12,7 @@ from forebay.durations import format_duration
 from forebay.errors import InvalidArgumentError
 from forebay.workflows.manager.database import Database
 from forebay.workflows.manager.drains import DrainTable, server_name
-from forebay.workflows.manager.job_table import JobRow
+from forebay.workflows.manager.job_table import JobRow, JobTable
 from forebay.workflows.manager.peer import Peer
 from forebay.workflows.manager.states import JobState
 from forebay.workflows.manager.why import Answer
@@ -29,6 +29,7 @@ class WaitingJobs:
     def __init__(self, database: Database, settings: SlurmSettings) -> None:
         self._database = database
         self._drains = DrainTable(database)
+        self._jobs = JobTable(database)
         self._settings = settings
 
     def tell(self, token: str, peer: Peer) -> list[Answer]:
@@ -45,6 +46,11 @@ class WaitingJobs:
             ends = (
                 f"a job with `#BB create_persistent name={missing[0]}`, or `forebay create {missing[0]} --persistent`"
             )
+        elif fields.get("Reason", "").startswith("burst_buffer"):
+            row = self._jobs.current(token)
+            told = row.reason if row is not None and row.reason else fields["Reason"].replace("_", " ")
+            waits_for = f"its user: Slurm holds it, because of {told}"
+            ends = f"`scontrol release {token}` by an administrator, when the cause is mended; or `scancel {token}`"
         else:
             drain = self._drains.of(server_name())
             waits_for = f"Slurm, whose reason is {fields.get('Reason', 'None')}"

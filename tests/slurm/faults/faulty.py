@@ -119,7 +119,7 @@ class Fault:
         (info,) = [
             info for info in self.centre.instance.ask("ls")["reservations"] if info["name"] == row["reservation"]
         ]
-        return Path(info["files_path"])
+        return Path(info["files_path"]) / str(self.job)
 
     def rows(self) -> list[dict[str, str]]:
         """All runs of the job in the manager's books."""

@@ -70,3 +70,18 @@ def test_a_slow_stage_holds_up_no_other_job(fault: Fault) -> None:
     fault.wait_for_state("gone")
     assert fault.result("ended") == "ended\n"
     fault.must_have_settled()
+
+
+# crash-matrix: A Slurm job's setup | nobody, the server is drained | held with the reason, and released by the manager after `undrain`
+def test_a_job_that_is_set_up_while_the_server_is_drained_runs_by_itself(fault: Fault) -> None:
+    instance = fault.centre.instance
+    instance.ask("drain", "--reason", "new disks")
+    try:
+        fault.submit()
+        fault.wait_for_reason("new disks")
+        wait_for(lambda: fault.state() == "waiting", "the job to wait for room", 60)
+    finally:
+        instance.ask("undrain")
+    fault.wait_for_state("gone")
+    assert fault.result("ended") == "ended\n"
+    fault.must_have_settled()

@@ -63,7 +63,7 @@ def test_without_teardown_failure_a_failed_job_waits_and_loses_nothing(
         centre.cluster.run("scancel", "--hurry", str(job), user=PERSON)
         wait_for(lambda: centre.states().get(str(job)) == "kept", f"job {job} to be kept", 120)
         (reservation,) = centre.instance.ask("ls")["reservations"]
-        assert (Path(reservation["files_path"]) / "x").read_text() == "kept\n"
+        assert (Path(reservation["files_path"]) / str(job) / "x").read_text() == "kept\n"
         centre.instance.ask("destroy", reservation["name"], "--force")
         centre.must_be_clean()
 

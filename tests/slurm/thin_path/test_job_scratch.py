@@ -67,7 +67,7 @@ def test_a_job_whose_stage_out_fails_keeps_its_data(
     (reservation,) = instance.ask("ls")["reservations"]
     assert reservation["name"] == row["reservation"]
     assert reservation["files_bytes"] == 64 << 20
-    assert (Path(reservation["files_path"]) / "out" / "result.txt").read_text() == "WATER FLOWS\n"
+    assert (Path(reservation["files_path"]) / str(job) / "out" / "result.txt").read_text() == "WATER FLOWS\n"
     wait_for(lambda: f"JobID={job}" not in cluster.ask("scontrol", "show", "burst"), "Slurm to have let go of it")
     instance.ask("destroy", row["reservation"], "--force")
 
