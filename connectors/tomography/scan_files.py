@@ -16,12 +16,15 @@ from numpy.typing import NDArray
 from forebay import Address
 from forebay.connectors.tomography.scan_writer import ScanWriter
 from forebay.errors import InvalidArgumentError
+from forebay.hdf5_presence import check_present
 
 __all__ = ["ingest"]
 
 _Kind = Literal["projection", "white", "dark"]
 #: What NXtomo's image_key says of a frame; 3 is a frame that is to be left out.
 _IMAGE_KEYS: dict[int, _Kind] = {0: "projection", 1: "white", 2: "dark"}
+#: What image_key_control says of a frame that was taken to check the alignment; its image_key may say projection.
+_ALIGNMENT = -1
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,8 @@ def ingest(path: str | os.PathLike[str], address: str | Address, *, angles_per_s
         An HDF5 file; what it holds says its layout:
 
         - Data Exchange: ``/exchange/data`` (angles, rows, columns), ``data_white``, ``data_dark`` and ``theta``.
-        - NXtomo: a detector with ``data`` and ``image_key``, and ``rotation_angle`` of the sample.
+        - NXtomo: a detector with ``data`` and ``image_key``, and ``rotation_angle`` of the sample. Frames whose
+          ``image_key_control`` is -1 (alignment) are left out.
         - ALS 8.3.2: a group NAME with datasets ``NAME_0000_NNNN.tif``, ``NAMEbak_FFFF_NNNN.tif`` and
           ``NAMEdrk_FFFF_NNNN.tif``; its attribute ``arange`` is the range of angles in degrees, first and last
           included.
@@ -82,13 +86,15 @@ def ingest(path: str | os.PathLike[str], address: str | Address, *, angles_per_s
     Raises
     ------
     InvalidArgumentError
-        The file is no scan; the text names what is missing.
+        The file is no scan, or its frames are not all there; the text names what is missing.
     """
     with h5py.File(path, "r") as file:
         try:
             frames = _in_order(list(_frames(file)))
         except _NoScanError as error:
             raise InvalidArgumentError(str(error), os.fspath(path)) from None
+        for source in {frame.source for frame in frames}:
+            check_present(source)
         with ScanWriter(address, angles_per_step=angles_per_step, **options) as writer:
             for frame in frames:
                 if frame.kind == "projection":
@@ -164,10 +170,14 @@ def _nexus(detector: h5py.Group) -> Iterator[_Frame]:
             raise _NoScanError("no NXtomo scan: no group above the detector has sample/rotation_angle")
         entry = entry.parent
     theta = _degrees(data, entry["sample/rotation_angle"], data.name)
-    if keys.shape != theta.shape:
-        raise _NoScanError(f"there must be one image_key for each frame of {data.name}, not {keys.shape}")
-    for number, (key, angle) in enumerate(zip(keys.tolist(), theta.tolist(), strict=True)):
-        if key in _IMAGE_KEYS:
+    # Where there is image_key_control it tells frames that were taken to check the alignment (-1) from projections.
+    controls = np.asarray(detector["image_key_control"]) if "image_key_control" in detector else keys
+    if not keys.shape == controls.shape == theta.shape:
+        raise _NoScanError(
+            f"there must be one image_key for each frame of {data.name}, not {keys.shape}, and so of image_key_control"
+        )
+    for number, (key, control, angle) in enumerate(zip(keys.tolist(), controls.tolist(), theta.tolist(), strict=True)):
+        if key in _IMAGE_KEYS and control != _ALIGNMENT:
             yield _Frame(_IMAGE_KEYS[key], data, number, angle)
 
 

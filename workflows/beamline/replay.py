@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from forebay.errors import InvalidArgumentError
 from forebay.hdf5 import import_h5py
+from forebay.hdf5_presence import check_present
 from forebay.workflows.beamline.scan_streams import ImageKey
 
 if TYPE_CHECKING:
@@ -35,6 +36,9 @@ class ReplayedScan:
             if "exchange/data" not in file:
                 raise InvalidArgumentError("the file is no Data Exchange: it has no /exchange/data", str(path))
             exchange = file["exchange"]
+            for dataset in exchange.values():
+                if isinstance(dataset, h5py.Dataset):
+                    check_present(dataset)
             self._frames: dict[ImageKey, NDArray[Any]] = {ImageKey.PROJECTION: exchange["data"][...]}
             for key, name in ((ImageKey.WHITE, "data_white"), (ImageKey.DARK, "data_dark")):
                 self._frames[key] = exchange[name][...] if name in exchange else self._frames[ImageKey.PROJECTION][:0]
