@@ -171,7 +171,7 @@ def reconstruct(
     Raises
     ------
     InvalidArgumentError
-        The stream is no scan, or a row lies outside the detector.
+        The stream is no scan, a projection has no angle, or a row lies outside the detector.
     """
     live = LiveReconstruction(center=center, filter_name=filter_name, extended=extended)
     white: NDArray[Any] | None = None
@@ -193,8 +193,15 @@ def reconstruct(
                 raise InvalidArgumentError(
                     "the scan has no white and dark fields before its first projections", str(step.address)
                 )
+            theta = step["theta"][...]
+            if not np.isfinite(theta).all():
+                raise InvalidArgumentError(
+                    f"the scan cannot be reconstructed: {np.count_nonzero(~np.isfinite(theta))} of the step's "
+                    f"{len(theta)} projections have no angle (theta is not finite)",
+                    str(step.address),
+                )
             lines = minus_log(normalize(_taken(step, "projections", chosen), white, dark))
-            image = live.add(lines, step["theta"][...])
+            image = live.add(lines, theta)
             assert live.center is not None
             yield Slices(image, live.angles, live.center, step.number, chosen)
             last = step

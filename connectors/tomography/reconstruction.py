@@ -86,6 +86,10 @@ def recon(
     if not 0 <= axis <= columns - 1:
         raise InvalidArgumentError(f"the centre of rotation is a column from 0 to {columns - 1}, not {axis:g}")
     radians = np.asarray(theta, np.float64)
+    if not np.isfinite(radians).all():
+        raise InvalidArgumentError(
+            f"the angle of projection {np.flatnonzero(~np.isfinite(radians))[0]} is not finite: leave it out"
+        )
     if extended:
         if init_recon is not None:
             raise InvalidArgumentError("init_recon does not go with extended")

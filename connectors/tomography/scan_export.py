@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from forebay import Address, Stream
 from forebay.connectors.opening import followed_stream
+from forebay.datatypes import common_dtype
 from forebay.errors import AlreadyExistsError, InvalidArgumentError
 from forebay.instance import InstanceLike
 
@@ -40,7 +41,7 @@ class _Extents:
     white: int
     dark: int
     frame: tuple[int, int]
-    dtype: np.dtype[Any]
+    dtypes: dict[str, np.dtype[Any]]  # of projections, white and dark: holds all that the steps have, exactly
 
 
 def export(
@@ -78,7 +79,7 @@ def export(
     Raises
     ------
     InvalidArgumentError
-        The stream is no scan, or steps of it were dropped.
+        The stream is no scan, steps of it were dropped, or no type holds all of its frames exactly.
     AlreadyExistsError
         ``path`` exists.
     """
@@ -123,21 +124,23 @@ def _measure(stream: Stream) -> _Extents:
         )
     counts = {"projections": 0, "white": 0, "dark": 0}
     frame: tuple[int, int] | None = None
-    dtype = np.dtype(np.uint16)
+    found: dict[str, list[np.dtype[Any]]] = {name: [] for name in counts}
     for number in numbers:
         with stream[number] as step:
             for name in counts:
                 if name in step:
                     counts[name] += step[name].shape[0]
+                    found[name].append(step[name].dtype)
             # Fields after the last projections are a step of their own.
             if frame is not None and "projections" not in step and ("white" in step or "dark" in step):
                 continue
             if "projections" not in step or "theta" not in step:
                 raise InvalidArgumentError("the stream is no scan: it has no variables projections and theta", where)
             shape = step["projections"].shape
-            frame, dtype = (shape[1], shape[2]), step["projections"].dtype
+            frame = (shape[1], shape[2])
     assert frame is not None
-    return _Extents(counts["projections"], counts["white"], counts["dark"], frame, dtype)
+    dtypes = {name: common_dtype(of, f"{name} of {where}") for name, of in found.items() if of}
+    return _Extents(counts["projections"], counts["white"], counts["dark"], frame, dtypes)
 
 
 def _batches(stream: Stream) -> Iterator[_Batch]:
@@ -171,11 +174,13 @@ def _shapes(extents: _Extents) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]
     """Extents and types of the arrays."""
     degrees = np.dtype(np.float64)
     shapes: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {
-        "data": ((extents.projections, *extents.frame), extents.dtype),
+        "data": ((extents.projections, *extents.frame), extents.dtypes["projections"]),
         "theta": ((extents.projections,), degrees),
     }
     for name, count in (("white", extents.white), ("dark", extents.dark)):
-        shapes[f"data_{name}"] = ((count, *extents.frame), extents.dtype)
+        # Where there are none, the type says nothing.
+        dtype = extents.dtypes.get(name, extents.dtypes["projections"])
+        shapes[f"data_{name}"] = ((count, *extents.frame), dtype)
         shapes[f"theta_{name}"] = ((count,), degrees)
     return shapes
 

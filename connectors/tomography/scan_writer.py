@@ -11,6 +11,7 @@ So the sinogram of some rows is read without the others. A step has
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
 import numpy as np
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 import forebay
 from forebay import Address, StepBeingWritten
 from forebay.closing import ClosingOnSuccess
+from forebay.datatypes import common_dtype, plain_array
 from forebay.errors import InvalidArgumentError
 
 __all__ = ["ScanWriter"]
@@ -58,7 +60,18 @@ class ScanWriter(ClosingOnSuccess):
         self._stream.attributes["forebay/layout"] = "scan"
 
     def projection(self, frame: Array, theta: float) -> None:
-        """Adds a projection, (rows, columns), taken at ``theta`` degrees."""
+        """Adds a projection, (rows, columns), taken at ``theta`` degrees. The array may be used again at once.
+
+        Raises
+        ------
+        InvalidArgumentError
+            The frame has another shape than the first, or masked pixels; or the angle is not finite.
+        """
+        if not math.isfinite(theta):
+            raise InvalidArgumentError(
+                f"a projection has an angle in degrees, not {theta}: leave the frame out, or find its angle",
+                f"stream {self._stream.address}",
+            )
         self._frames.append(self._checked(frame))
         self._theta.append(float(theta))
         if len(self._frames) >= self._angles_per_step:
@@ -97,7 +110,8 @@ class ScanWriter(ClosingOnSuccess):
                 f"stream {self._stream.address}",
             )
         self._extents = (frame.shape[0], frame.shape[1])
-        return frame
+        # A camera may use its memory again at once.
+        return np.array(plain_array(frame, "frame"))
 
     def _write(self) -> None:
         with self._stream.step() as step:
@@ -110,7 +124,8 @@ class ScanWriter(ClosingOnSuccess):
         self._fields = {"white": [], "dark": []}
 
     def _write_bands(self, step: StepBeingWritten, name: str, frames: list[Array]) -> None:
-        stack = np.stack(frames)
+        what = f"{name} of stream {self._stream.address}"
+        stack = np.stack(frames, dtype=common_dtype((frame.dtype for frame in frames), what))
         for row in range(0, stack.shape[1], self._rows_per_block):
             band = stack[:, row : row + self._rows_per_block]
             step.write(name, band, shape=stack.shape, start=(0, row, 0))

@@ -7,6 +7,7 @@ extended in 16 bytes; strings, which are single values only, are NumPy's ``Strin
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import IntEnum, StrEnum
 from typing import Any
 
@@ -130,13 +131,52 @@ def _advice(dtype: np.dtype[Any]) -> str:
     return "convert it to one of int8 … int64, uint8 … uint64, float32, float64, longdouble, complex64, complex128, S1"
 
 
+def plain_array(value: Any, name: str) -> np.ndarray[Any, np.dtype[Any]]:
+    """A value as an array; ``name`` is the variable or attribute, for the error.
+
+    Raises
+    ------
+    InvalidArgumentError
+        A mask hides elements of it: a stream has no masks, so what is hidden would be read as data.
+    """
+    parts = value if isinstance(value, (list, tuple)) else (value,)
+    if any(isinstance(part, np.ma.MaskedArray) and np.ma.is_masked(part) for part in parts):
+        raise InvalidArgumentError(
+            "it has masked elements, and a stream has no mask: write .filled(VALUE), and VALUE as the attribute "
+            f"{name + '/_FillValue'!r}",
+            f"variable or attribute {name!r}",
+        )
+    return np.asarray(value)
+
+
+def common_dtype(dtypes: Iterable[np.dtype[Any]], what: str) -> np.dtype[Any]:
+    """The type that holds the elements of all these types exactly; ``what`` says whose they are, for the error.
+
+    Raises
+    ------
+    InvalidArgumentError
+        There is none.
+    """
+    given = list(dict.fromkeys(dtypes))
+    if len(given) == 1:
+        return given[0]
+    found = np.result_type(*given) if all(dtype.kind in "iufc" for dtype in given) else None
+    if found is not None and found.kind in "fc":
+        digits = np.finfo(found).nmant + 1
+        if any(dtype.kind in "iu" and 8 * dtype.itemsize - (dtype.kind == "i") > digits for dtype in given):
+            found = None
+    if found is None:
+        raise InvalidArgumentError(f"no type holds all of {', '.join(map(str, given))} exactly: write one type", what)
+    return found
+
+
 def attribute_to_native(name: str, value: AttributeValue) -> tuple[int, bool, bytes, list[str]]:
     """An attribute's value as (type, is it an array, bytes of the elements, texts)."""
     if isinstance(value, str):
         return DataType.STRING, False, b"", [str(value)]
     if isinstance(value, (list, tuple)) and value and all(isinstance(item, str) for item in value):
         return DataType.STRING, True, b"", [str(item) for item in value]
-    array = np.asarray(value)
+    array = plain_array(value, name)
     if array.dtype.kind in "UT":
         if array.ndim > 1:
             raise InvalidArgumentError(

@@ -21,6 +21,7 @@ from forebay.datatypes import (
     dtype_of,
     joined_dimension,
     kind_of,
+    plain_array,
 )
 from forebay.dimensions import attribute_of, checked_dims
 from forebay.errors import ArgumentTypeError, ForebayError, InvalidArgumentError
@@ -92,14 +93,15 @@ class StepBeingWritten:
         Raises
         ------
         InvalidArgumentError
-            This rank wrote the variable before in this step, or its type cannot be stored.
+            This rank wrote the variable before in this step, or its type cannot be stored, or it is a masked array with
+            masked elements.
         """
         self._check_open()
         text("the name of a variable", name)
         if isinstance(value, str):
             self._core.put_string(name, CODE_OF_KIND[ShapeKind.GLOBAL_VALUE], value)
             return
-        array = np.asarray(value)
+        array = plain_array(value, name)
         if array.ndim == 0:
             self._put(name, array, ShapeKind.GLOBAL_VALUE, (), ())
         else:
@@ -158,7 +160,7 @@ class StepBeingWritten:
             self._check_dims(name, dims, 0)
             self._core.put_string(name, CODE_OF_KIND[chosen], block)
             return
-        array = np.asarray(block)
+        array = plain_array(block, name)
         chosen, whole, place = placement(name, array.shape, shape, start, kind)
         names = self._check_dims(name, dims, array.ndim)
         self._put(name, array, chosen, whole, place)

@@ -193,3 +193,33 @@ def test_an_interrupted_scan_is_exported_with_the_frames_that_it_has(beamline: s
     assert (done.frames, done.projections) == (4, 4)
     with h5py.File(done.path) as file:
         assert np.array_equal(file["entry/data/data"], [image(number) for number in range(4)])
+
+
+def test_frames_of_several_types_keep_their_values(beamline: str, tmp_path: Path) -> None:
+    with ScanStreams(f"{beamline}/mixed", settings=ScanSettings(2)) as scan:
+        scan.frame(np.full((4, 8), 70000.5), key=ImageKey.WHITE)
+        scan.frame(np.full((4, 8), -3, np.int16), key=ImageKey.DARK)
+        scan.frame(np.full((4, 8), 65535, np.uint16), theta=0.0)
+        scan.frame(np.full((4, 8), 0.25, np.float32), theta=1.0)
+    done = export_nxtomo(f"{beamline}/mixed", tmp_path)
+    with h5py.File(done.path) as file:
+        assert file["entry/instrument/detector/data"][:, 0, 0].tolist() == [70000.5, -3, 65535, 0.25]
+
+
+def test_a_projection_without_an_angle_gets_none_from_its_neighbours(beamline: str, tmp_path: Path) -> None:
+    with ScanStreams(f"{beamline}/angles", settings=ScanSettings(2)) as scan:
+        scan.frame(image(0), key=ImageKey.WHITE)
+        scan.frame(image(1), theta=7.0)
+        scan.frame(image(2))
+        scan.frame(image(3))
+        scan.frame(image(4), key=ImageKey.WHITE)
+    done = export_nxtomo(f"{beamline}/angles", tmp_path)
+    with h5py.File(done.path) as file:
+        np.testing.assert_array_equal(file["entry/sample/rotation_angle"], [7.0, 7.0, np.nan, np.nan, 7.0])
+
+
+def test_a_masked_image_is_refused(beamline: str) -> None:
+    with ScanStreams(f"{beamline}/masked") as scan:
+        with pytest.raises(forebay.InvalidArgumentError, match="stream has no mask"):
+            scan.frame(np.ma.masked_equal(np.arange(8).reshape(2, 4), 3), theta=0.0)
+        scan.frame(np.zeros((2, 4)), theta=0.0)

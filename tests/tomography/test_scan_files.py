@@ -185,3 +185,139 @@ def test_export_refuses_what_it_cannot_do_whole(reservation: str, tmp_path: Path
     with pytest.raises(forebay.InvalidArgumentError, match="no scan"):
         tomography.export(f"{reservation}/flow", tmp_path / "flow.h5")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["scan.nxs", "there.h5"]
+
+
+def test_scan_writer_keeps_no_array_of_the_camera(reservation: str) -> None:
+    buffer = np.empty((2, 4), np.uint16)
+    with tomography.ScanWriter(f"{reservation}/scan", angles_per_step=10) as writer:
+        for number in range(3):
+            buffer[:] = 100 + number
+            writer.white(buffer)
+        for number in range(10):
+            buffer[:] = number
+            writer.projection(buffer, float(number))
+    with forebay.open(f"{reservation}/scan") as stream:
+        assert stream[0]["projections"][:, 0, 0].tolist() == list(range(10))
+        assert stream[0]["white"][:, 0, 0].tolist() == [100, 101, 102]
+
+
+@pytest.mark.parametrize("layout", ["data-exchange", "zarr"])
+def test_export_keeps_the_values_of_each_type(reservation: str, tmp_path: Path, layout: Any) -> None:
+    """Fields that are means, darks below zero, and projections whose type changes."""
+    with tomography.ScanWriter(f"{reservation}/scan", angles_per_step=2) as writer:
+        writer.white(np.full((2, 4), 70000.5))
+        writer.dark(np.full((2, 4), -3, np.int16))
+        for number in range(2):
+            writer.projection(np.full((2, 4), 65535 - number, np.uint16), float(number))
+        for number in range(2):
+            writer.projection(np.full((2, 4), 70000 + number, np.uint32), float(number))
+        writer.projection(np.full((2, 4), 0.25, np.float32), 4.0)
+    tomography.export(f"{reservation}/scan", tmp_path / "out", layout)
+    names = ("data", "data_white", "data_dark")
+    if layout == "zarr":
+        group = zarr.open_group(tmp_path / "out", mode="r")
+        data, white, dark = (group[name][...] for name in names)
+    else:
+        with h5py.File(tmp_path / "out") as file:
+            data, white, dark = (file["exchange"][name][...] for name in names)
+    assert data[:, 0, 0].tolist() == [65535, 65534, 70000, 70001, 0.25]
+    assert white[0, 0, 0] == 70000.5
+    assert dark[0, 0, 0] == -3
+
+
+def test_export_refuses_types_that_no_type_holds_exactly(reservation: str, tmp_path: Path) -> None:
+    with tomography.ScanWriter(f"{reservation}/scan", angles_per_step=1) as writer:
+        writer.projection(np.full((2, 4), 2**63, np.uint64), 0.0)
+        writer.projection(np.full((2, 4), -1, np.int64), 1.0)
+    with pytest.raises(forebay.InvalidArgumentError, match="no type holds all of uint64, int64 exactly"):
+        tomography.export(f"{reservation}/scan", tmp_path / "out.h5")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("angle", [float("nan"), float("inf")])
+def test_projection_without_an_angle_is_refused(reservation: str, tmp_path: Path, angle: float) -> None:
+    with (
+        pytest.raises(forebay.InvalidArgumentError, match="has an angle in degrees, not"),
+        tomography.ScanWriter(f"{reservation}/scan") as writer,
+    ):
+        writer.projection(np.zeros((2, 4)), angle)
+    with forebay.open(f"{reservation}/other", mode="w") as stream, stream.step() as step:
+        step["white"] = step["dark"] = np.zeros((1, 2, 4))
+        step["projections"] = np.zeros((3, 2, 4))
+        step["theta"] = np.array([0.0, angle, 2.0])
+    with pytest.raises(forebay.InvalidArgumentError, match=r"1 of the step's 3 projections have no angle"):
+        list(tomography.reconstruct(f"{reservation}/other", timeout=60))
+    with pytest.raises(forebay.InvalidArgumentError, match="angle of projection 1 is not finite"):
+        tomography.recon(np.zeros((3, 2, 4)), np.array([0.0, angle, 2.0]))
+
+
+def test_masked_frame_is_refused(reservation: str) -> None:
+    frame = np.ma.masked_equal(np.arange(8).reshape(2, 4), 3)
+    with tomography.ScanWriter(f"{reservation}/scan") as writer:
+        with pytest.raises(forebay.InvalidArgumentError, match="stream has no mask"):
+            writer.projection(frame, 0.0)
+        writer.projection(np.ma.array(np.ones((2, 4))), 0.0)  # nothing is hidden
+
+
+def virtual_scan(folder: Path) -> Path:
+    """An NXtomo file whose frames lie in another, ``frames.h5``; some tens of them only in ``more.h5``."""
+    write_nxtomo(folder / "scan.nxs")
+    path = "entry1/tomo_entry/instrument/detector/data"
+    with h5py.File(folder / "scan.nxs", "r+") as file:
+        frames = file[path][...]
+        del file[path]
+        layout = h5py.VirtualLayout(frames.shape, frames.dtype)
+        for name, first, last in (("frames.h5", 0, 40), ("more.h5", 40, len(frames))):
+            with h5py.File(folder / name, "w") as source:
+                source["data"] = frames[first:last]
+            layout[first:last] = h5py.VirtualSource(name, "data", frames[first:last].shape)
+        file.create_virtual_dataset(path, layout)
+    return folder / "scan.nxs"
+
+
+def test_virtual_frames_are_read_where_they_are_all_there(reservation: str, tmp_path: Path) -> None:
+    assert tomography.ingest(virtual_scan(tmp_path), f"{reservation}/scan") == ANGLES
+    with forebay.open(f"{reservation}/scan") as stream:
+        assert stream[-1]["projections"][...].min() > 0
+
+
+@pytest.mark.parametrize("what", ["file", "dataset", "frames"])
+def test_virtual_frames_that_are_away_are_not_read_as_zeros(reservation: str, tmp_path: Path, what: str) -> None:
+    scan_file = virtual_scan(tmp_path)
+    with h5py.File(tmp_path / "more.h5", "w") as source:
+        if what == "frames":
+            source["data"] = np.ones((3, 2, 4), np.uint16)
+    if what == "file":
+        (tmp_path / "more.h5").unlink()
+    expected = {"file": "no source file more.h5", "dataset": "more.h5 has no data", "frames": "smaller than"}[what]
+    with pytest.raises(forebay.InvalidArgumentError, match=expected):
+        tomography.ingest(scan_file, f"{reservation}/scan")
+    with forebay.Admin() as admin:
+        assert not [info for info in admin.streams(reservation) if info.name == "scan"]
+
+
+def test_frames_that_were_never_written_are_not_read_as_zeros(reservation: str, tmp_path: Path) -> None:
+    path = "entry1/tomo_entry/instrument/detector/data"
+    for chunks, expected in ((None, "never written"), ((1, 2, 4), "chunks were never written")):
+        write_nxtomo(tmp_path / "scan.nxs")
+        with h5py.File(tmp_path / "scan.nxs", "r+") as file:
+            shape = file[path].shape
+            del file[path]
+            made = file.create_dataset(path, (shape[0], 2, 4), np.uint16, chunks=chunks)
+            if chunks:
+                made[:10] = 1
+        with pytest.raises(forebay.InvalidArgumentError, match=expected):
+            tomography.ingest(tmp_path / "scan.nxs", f"{reservation}/scan")
+        (tmp_path / "scan.nxs").unlink()
+
+
+def test_frames_for_the_alignment_are_no_projections(reservation: str, tmp_path: Path) -> None:
+    write_nxtomo(tmp_path / "scan.nxs")
+    detector = "entry1/tomo_entry/instrument/detector"
+    with h5py.File(tmp_path / "scan.nxs", "r+") as file:
+        control = file[f"{detector}/image_key"][...].astype(np.int8)
+        control[-3:] = -1
+        file[f"{detector}/image_key_control"] = control
+    assert tomography.ingest(tmp_path / "scan.nxs", f"{reservation}/scan") == ANGLES - 3
+    with forebay.open(f"{reservation}/scan") as stream:
+        assert float(stream[-1]["theta"][-1]) == 3.0 * (ANGLES - 4)

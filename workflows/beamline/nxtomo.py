@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import forebay
+from forebay.datatypes import common_dtype
 from forebay.errors import CorruptError, InvalidArgumentError, PermissionDeniedError
 from forebay.hdf5 import new_file, write_attribute
 from forebay.instance import InstanceLike, instance_of
@@ -113,7 +114,7 @@ def export_nxtomo(
     Raises
     ------
     InvalidArgumentError
-        The stream is no scan, has not ended, or steps of it were dropped.
+        The stream is no scan, has not ended, or steps of it were dropped; or no type holds all of its frames exactly.
     AlreadyExistsError
         There is a file of that name that is not this scan's.
     CorruptError
@@ -152,6 +153,7 @@ def _measure(stream: forebay.Stream) -> _Scan:
     numbers = [summary.number for summary in stream.steps()]
     if not numbers or numbers != list(range(len(numbers))):
         raise InvalidArgumentError("only a whole scan can be exported, and steps of it were dropped", where)
+    dtypes: list[np.dtype[Any]] = []
     for number in numbers:
         with stream[number] as step:
             stacks = {key: step[name] for key, name in _VARIABLES.items() if name in step}
@@ -162,7 +164,8 @@ def _measure(stream: forebay.Stream) -> _Scan:
             for key, variable in stacks.items():
                 scan.frames += variable.shape[0]
                 scan.projections += variable.shape[0] if key is ImageKey.PROJECTION else 0
-                scan.frame, scan.dtype = (variable.shape[1], variable.shape[2]), variable.dtype
+                scan.frame = (variable.shape[1], variable.shape[2])
+                dtypes.append(variable.dtype)
             scan.steps.append((number, step.epoch))
             scan.complete = scan.complete and _KNOWN.issuperset(step)
             scan.checked = scan.checked and not any(unchecked_variables(step, list(step)))
@@ -175,6 +178,8 @@ def _measure(stream: forebay.Stream) -> _Scan:
                 for name in step
                 if name in _KNOWN
             )
+    # All frames are one stack.
+    scan.dtype = common_dtype(dtypes, where)
     return scan
 
 
@@ -201,7 +206,7 @@ def _batches(scan: _Scan) -> Iterator[_Batch]:
                     )
                 )
         joined = _Batch(
-            np.concatenate([part.stack for part in parts]),
+            np.concatenate([part.stack for part in parts], dtype=scan.dtype),
             np.concatenate([part.keys for part in parts]),
             np.concatenate([part.theta for part in parts]),
             np.concatenate([part.numbers for part in parts]),
@@ -277,8 +282,11 @@ def _write(path: Path, scan: _Scan) -> list[_Written]:
         end, last_angle, first_acquired = 0, np.nan, np.nan
         for batch in _batches(scan):
             begin, end = end, end + len(batch)
-            theta = np.where(np.isnan(batch.theta), last_angle, batch.theta)
-            last_angle = float(theta[-1])
+            # Only fields take the angle of a projection: one of which none is known says so.
+            lacking = np.isnan(batch.theta) & (batch.keys != ImageKey.PROJECTION.value)
+            theta = np.where(lacking, last_angle, batch.theta)
+            known = theta[~np.isnan(theta)]
+            last_angle = float(known[-1]) if len(known) else last_angle
             first_acquired = np.fmin(first_acquired, np.fmin.reduce(batch.acquired))
             for name, values in (
                 ("data", batch.stack),

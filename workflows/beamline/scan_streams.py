@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 import forebay
 from forebay.closing import ClosingOnSuccess
+from forebay.datatypes import common_dtype, plain_array
 from forebay.errors import ForebayError, InvalidArgumentError
 from forebay.instance import InstanceLike
 
@@ -182,7 +183,7 @@ class ScanStreams(ClosingOnSuccess):
         NoSpaceError, DeadlineExceededError
             The reservation is full, and was for ``block_timeout``. The frame is not in the archive.
         InvalidArgumentError
-            The frame has another shape than the first, or a number that was there.
+            The frame has another shape than the first, masked pixels, or a number that was there.
         """
         if image.ndim != 2 or (self._shape is not None and image.shape != self._shape):
             raise InvalidArgumentError(
@@ -196,10 +197,11 @@ class ScanStreams(ClosingOnSuccess):
                 f"frame {number} comes after frame {self._next_number - 1}", f"scan {self.address}"
             )
         self._shape = image.shape
+        # The detector may use its memory again at once.
+        image = np.array(plain_array(image, "image"))
         if key is ImageKey.PROJECTION:
             self._show(image, theta, number)
-            # The detector may use its memory again at once.
-            self._kept.append(np.array(image))
+            self._kept.append(image)
             self._of_kept.append((theta, number, time.time() if acquired is None else acquired))
             if len(self._kept) >= self._settings.frames_per_step:
                 self.flush()
@@ -207,7 +209,7 @@ class ScanStreams(ClosingOnSuccess):
             # A field counts from its step on, so projections from before it are in an earlier one.
             if self._kept:
                 self.flush()
-            self._fields[_FIELDS[key]].append((number, np.array(image)))
+            self._fields[_FIELDS[key]].append((number, image))
         room = _MISSING_NAMED_MAX - len(self._missing)
         self._missing += range(self._next_number, number)[:room]
         self._next_number = number + 1
@@ -261,6 +263,7 @@ class ScanStreams(ClosingOnSuccess):
             self.previews_lost += 1
 
     def _write_frames(self, step: forebay.StepBeingWritten, name: str, frames: list[NDArray[Any]]) -> None:
-        stack = np.stack(frames)
+        what = f"{name} of scan {self.address}"
+        stack = np.stack(frames, dtype=common_dtype((frame.dtype for frame in frames), what))
         for row in range(0, stack.shape[1], _ROWS_PER_BLOCK):
             step.write(name, stack[:, row : row + _ROWS_PER_BLOCK], shape=stack.shape, start=(0, row, 0))

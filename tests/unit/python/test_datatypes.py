@@ -9,7 +9,16 @@ import numpy as np
 import pytest
 
 import forebay
-from forebay.datatypes import CODE_OF_KIND, DataType, attribute_from_native, attribute_to_native, code_of, dtype_of
+from forebay.datatypes import (
+    CODE_OF_KIND,
+    DataType,
+    attribute_from_native,
+    attribute_to_native,
+    code_of,
+    common_dtype,
+    dtype_of,
+    plain_array,
+)
 
 DTYPES = {
     "S1": DataType.CHARACTER,
@@ -85,3 +94,32 @@ def test_attribute_comes_back_as_it_was(value: Any, expected: Any) -> None:
 def test_other_attribute_values_are_refused(value: Any) -> None:
     with pytest.raises(forebay.InvalidArgumentError, match="'units'"):
         attribute_to_native("units", value)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (("uint16", "uint16"), "uint16"),
+        (("uint16", "int16"), "int32"),
+        (("uint16", "float32"), "float32"),
+        (("uint32", "float32"), "float64"),
+        (("float32", "complex64"), "complex64"),
+    ],
+)
+def test_common_type_holds_all_exactly(given: tuple[str, ...], expected: str) -> None:
+    assert common_dtype(map(np.dtype, given), "x") == np.dtype(expected)
+
+
+@pytest.mark.parametrize("given", [("uint64", "int64"), ("int64", "float64"), ("S1", "uint8")])
+def test_types_without_a_common_one_are_refused(given: tuple[str, ...]) -> None:
+    with pytest.raises(forebay.InvalidArgumentError, match="no type holds all of"):
+        common_dtype(map(np.dtype, given), "x")
+
+
+@pytest.mark.parametrize("wrap", [lambda masked: masked, lambda masked: [masked, masked]])
+def test_masked_elements_are_refused_and_others_taken(wrap: Any) -> None:
+    with pytest.raises(forebay.InvalidArgumentError, match=r"no mask: write .filled\(VALUE\).*'speed/_FillValue'"):
+        plain_array(wrap(np.ma.masked_equal([1, 2, 3], 2)), "speed")
+    assert plain_array(wrap(np.ma.array([1, 2, 3])), "speed").tolist() == wrap([1, 2, 3])
+    with pytest.raises(forebay.InvalidArgumentError, match="no mask"):
+        attribute_to_native("speed", np.ma.masked_equal([1, 2, 3], 2))
