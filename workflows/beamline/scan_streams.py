@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
@@ -116,6 +117,7 @@ class ScanStreams(ClosingOnSuccess):
         self.frames_written = 0  #: in the archive, of all kinds
         self.projections_written = 0
         self.previews_lost = 0
+        self._failed = False  # a step could not be written, or the scan was given up
         last = self._settings.archive_last
         # Every step stays until it is staged out, and a full reservation makes the detector wait, and then fail.
         self._archive = forebay.open(
@@ -216,6 +218,13 @@ class ScanStreams(ClosingOnSuccess):
 
     def flush(self) -> None:
         """Writes the frames that are kept for the next step."""
+        try:
+            self._flush()
+        except BaseException:
+            self._failed = True
+            raise
+
+    def _flush(self) -> None:
         fields = sum(len(frames) for frames in self._fields.values())
         if not self._kept and not fields:
             return
@@ -242,7 +251,15 @@ class ScanStreams(ClosingOnSuccess):
         self._end_preview()
 
     def abandon(self) -> None:
-        """Leaves the archive interrupted, with the frames of its steps. Idempotent."""
+        """Leaves the archive interrupted, with the frames that were taken. Idempotent.
+
+        If a step could not be written, the frames of that step are lost.
+        """
+        if not self._failed:
+            # What ended the scan is the error to report.
+            with suppress(ForebayError):
+                self.flush()
+        self._failed = True
         self._archive.abandon()
         self._end_preview()
 
