@@ -16,6 +16,7 @@ from forebay.workflows.beamline import ImageKey, ScanLog, ScanSettings
 pytest.importorskip("bluesky")
 
 import bluesky.plan_stubs as bps
+import bluesky.plans as bp
 from bluesky import RunEngine
 from bluesky.utils import RequestAbort
 
@@ -51,11 +52,11 @@ def log(beamline: str) -> Iterator[ScanLog]:
         yield opened
 
 
-def engine_with(log: ScanLog, detector: ReplayDetector) -> tuple[RunEngine, Documents]:
+def engine_with(log: ScanLog, *detectors: ReplayDetector) -> tuple[RunEngine, Documents]:
     engine = RunEngine(context_managers=[])  # no signal handlers: tests run in threads
     documents: Documents = []
     engine.subscribe(lambda name, document: documents.append((name, document)))
-    engine.subscribe(DocumentRecorder(log, [detector]))
+    engine.subscribe(DocumentRecorder(log, detectors))
     return engine, documents
 
 
@@ -94,6 +95,48 @@ def test_scans_of_a_day_have_names_of_their_own(log: ScanLog) -> None:
         engine(tomography(detector, [0.0, 90.0]))
     assert [record.scan for record in ScanLog.records("beamline")] == [f"tooth-000{n}" for n in range(1, 6)]
     assert {record.exit_status for record in ScanLog.records("beamline")} == {"success"}
+
+
+def test_frames_that_are_triggered_one_by_one_are_all_kept(log: ScanLog) -> None:
+    detector = detector_of(Camera(), settings=ScanSettings(frames_per_step=2))
+    engine, documents = engine_with(log, detector)
+    engine(bp.count([detector], num=5))
+    [resource] = [document for name, document in documents if name == "stream_resource"]
+    data = [document for name, document in documents if name == "stream_datum"]
+    assert [document["indices"] for document in data] == [{"start": n, "stop": n + 1} for n in range(5)]
+    frames = np.concatenate([ScanHandler(resource)(document) for document in data])
+    assert list(frames[:, 0, 0]) == list(range(5))
+    [record] = ScanLog.records("beamline")
+    assert record.stop is not None
+    assert (record.exit_status, record.stop["frames_written"], record.stop["frames_missing"]) == ("success", 5, [])
+
+
+def test_each_detector_of_a_run_has_a_scan_in_the_record(log: ScanLog) -> None:
+    detectors = [ReplayDetector(Camera(), reservation="beamline", name=name) for name in ("front", "back")]
+    engine, documents = engine_with(log, *detectors)
+    engine(bp.count(detectors, num=3))
+    assert len([name for name, _ in documents if name == "stream_resource"]) == 2
+    records = ScanLog.records("beamline")
+    assert sorted(record.scan for record in records) == ["scan-0001", "scan-0002"]
+    assert len({record.uid for record in records}) == 1
+    for record in records:
+        assert record.stop is not None
+        assert (record.exit_status, record.stop["frames_written"]) == ("success", 3)
+        assert [kind for kind, _ in record.documents] == ["stream_resource"]
+        with forebay.open(f"beamline/{record.scan}", timeout=0) as stream:
+            assert [int(image[0, 0]) for step in stream for image in step["projections"][...]] == [0, 1, 2]
+
+
+def test_scans_of_a_run_that_was_lost_are_all_ended(beamline: str) -> None:
+    with ScanLog(beamline) as log:
+        for name in ("scan-0001", "scan-0002"):
+            log.begin(name, uid="run")
+        log.end("run", scan="scan-0002")
+    with ScanLog(beamline):
+        assert [(record.scan, record.exit_status) for record in ScanLog.records(beamline)] == [
+            ("scan-0001", "fail"),
+            ("scan-0002", "success"),
+        ]
 
 
 def test_a_lost_trigger_is_in_the_record(log: ScanLog) -> None:

@@ -111,6 +111,10 @@ class ReplayDetector(StandardDetector):  # type: ignore[misc]
         self.camera.attributes = dict(attributes or {})
 
 
+# Two detectors of a run are prepared at once, and each takes the first name that is free.
+_naming = threading.Lock()
+
+
 class _Camera:
     """What the three parts of the detector share."""
 
@@ -129,8 +133,9 @@ class _Camera:
         self.instance = instance
         self.exposures: list[Exposure] = []
         self.attributes: dict[str, Any] = {}
-        self.count = 0
+        self.count = 0  #: exposures of the next acquisition
         self.period = 0.0
+        self._exposed = 0  #: by the acquisitions of this scan
         self._turn = threading.Lock()  # of the scan, which the acquisition and the recorder write
         self._halted = False
         self.scan: ScanStreams | None = None
@@ -148,28 +153,38 @@ class _Camera:
         return f"{self.prefix}-{number:04d}"
 
     def open(self) -> str:
-        self.scan = ScanStreams(
-            f"{self.reservation}/{self.next_name()}",
-            expected=self.count,
-            attributes=self.attributes,
-            settings=self.settings,
-            instance=self.instance,
-        )
+        with _naming:
+            self.scan = ScanStreams(
+                f"{self.reservation}/{self.next_name()}",
+                # Triggered one by one, as many come as the plan likes.
+                expected=self.count if self.exposures or self.count > 1 else None,
+                attributes=self.attributes,
+                settings=self.settings,
+                instance=self.instance,
+            )
         self._halted = False
+        self._exposed = 0
         self._set_written(0)
         return str(self.scan.address)
 
     async def acquire(self) -> None:
-        """Exposes one frame after another; the streams' waits are not the event loop's."""
+        """Exposes one frame after another; the streams' waits are not the event loop's.
+
+        A scan may have several acquisitions, one for each trigger: their frames count on.
+        """
         assert self.scan is not None
-        exposures = self.exposures or [Exposure(ImageKey.PROJECTION, float(n)) for n in range(self.count)]
-        began = time.monotonic()
-        for number, exposure in enumerate(exposures[: self.count]):
-            await asyncio.sleep(began + number * self.period - time.monotonic())
+        first, began = self._exposed, time.monotonic()
+        numbers = range(first, first + self.count)
+        if self.exposures:
+            numbers = numbers[: max(0, len(self.exposures) - first)]
+        for number in numbers:
+            await asyncio.sleep(began + (number - first) * self.period - time.monotonic())
+            exposure = self.exposures[number] if self.exposures else Exposure(ImageKey.PROJECTION, float(number))
             await asyncio.to_thread(self._expose, exposure, number)
+            self._exposed = number + 1
             # Bluesky counts exposures; the log says which of them have no frame.
-            self._set_written(number + 1)
-        await asyncio.to_thread(self.halt)
+            self._set_written(self._exposed)
+        await asyncio.to_thread(self._flush)
 
     def _expose(self, exposure: Exposure, number: int) -> None:
         image = self.source.expose(exposure)
@@ -181,6 +196,12 @@ class _Camera:
             except ForebayError:
                 self._halted = True  # a scan without this frame is not gone on with
                 raise
+
+    def _flush(self) -> None:
+        """What was exposed is written."""
+        with self._turn:
+            if self.scan is not None and not self._halted:
+                self.scan.flush()
 
     def halt(self) -> None:
         """What was exposed is written, and nothing comes after it."""
@@ -274,7 +295,7 @@ class DocumentRecorder:
         self._log = log
         self._detectors = list(detectors)
         self._begun: dict[str, Mapping[str, Any]] = {}
-        self._scans: dict[str, str] = {}
+        self._scans: dict[str, list[str]] = {}  # the streams of each run
 
     def __call__(self, name: str, document: Mapping[str, Any]) -> None:
         if name == "start":
@@ -285,19 +306,21 @@ class DocumentRecorder:
                     self._write_start(document["run_start"], forebay.Address.parse(key["source"]).path)
         elif name == "stream_resource" and document.get("mimetype") == MIMETYPE:
             uid = document.get("run_start") or next(reversed(self._begun))
-            self._write_start(uid, forebay.Address.parse(document["uri"]).path)
-            self._log.document(name, {**document, "run_start": uid})
+            path = forebay.Address.parse(document["uri"]).path
+            self._write_start(uid, path)
+            self._log.document(name, {**document, "run_start": uid, "scan": forebay.Address.parse(path).stream})
         elif name == "stop" and document["run_start"] in self._scans:
-            self._write_stop(document)
+            for path in self._scans[document["run_start"]]:
+                self._write_stop(document, path)
 
     def _write_start(self, uid: str, path: str) -> None:
-        if uid not in self._scans:
-            self._scans[uid] = path
+        scans = self._scans.setdefault(uid, [])
+        if path not in scans:
+            scans.append(path)
             start = {key: value for key, value in self._begun[uid].items() if key not in ("uid", "scan")}
             self._log.begin(forebay.Address.parse(path).stream, uid=uid, **start)
 
-    def _write_stop(self, document: Mapping[str, Any]) -> None:
-        path = self._scans[document["run_start"]]
+    def _write_stop(self, document: Mapping[str, Any], path: str) -> None:
         told: dict[str, Any] = {}
         for detector in self._detectors:
             scan = detector.camera.scan or detector.camera.last
@@ -309,7 +332,8 @@ class DocumentRecorder:
                     "frames_missing": scan.missing,
                     "previews_lost": scan.previews_lost,
                 }
-        self._log.end(document["run_start"], document["exit_status"], document.get("reason", ""), **told)
+        name = forebay.Address.parse(path).stream
+        self._log.end(document["run_start"], document["exit_status"], document.get("reason", ""), scan=name, **told)
 
 
 class ScanHandler:

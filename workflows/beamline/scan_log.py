@@ -12,7 +12,7 @@ import json
 import time
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import forebay
@@ -80,7 +80,10 @@ class ScanLog(Closing):
         return uid
 
     def end(self, uid: str, exit_status: str = "success", reason: str = "", **what: Any) -> None:
-        """Writes the stop document of the scan that began with ``uid``."""
+        """Writes the stop document of the scan that began with ``uid``.
+
+        Where a run has several detectors each has a scan, and ``scan`` among ``what`` names which.
+        """
         self.document(
             "stop", {"run_start": uid, "time": time.time(), "exit_status": exit_status, "reason": reason, **what}
         )
@@ -103,14 +106,16 @@ class ScanLog(Closing):
                     record.uid,
                     "fail",
                     "the acquisition ended without a stop document; its process was killed or lost",
+                    scan=record.scan,
                     frames_written=_frames_of(self.reservation, record.scan, self._instance),
                 )
 
     @staticmethod
     def records(reservation: str, *, instance: InstanceLike | None = None) -> list[ScanRecord]:
         """What the log says, oldest first; nothing where there is no log."""
-        begun: dict[str, ScanRecord] = {}
-        between: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
+        # By run and scan: a run has a scan for each detector.
+        begun: dict[tuple[str, str], ScanRecord] = {}
+        runs: dict[str, dict[str, None]] = {}
         try:
             stream = forebay.open(f"{reservation}/{LOG}", instance=instance, timeout=0)
         except StreamNotFoundError:
@@ -120,15 +125,21 @@ class ScanLog(Closing):
                 kind, document = str(step["kind"][...]), json.loads(str(step["document"][...]))
                 uid = document["uid"] if kind == "start" else document.get("run_start", "")
                 if kind == "start":
-                    begun[uid] = ScanRecord(str(document["scan"]), uid, document)
-                elif uid in begun and kind == "stop":
-                    begun[uid] = ScanRecord(begun[uid].scan, uid, begun[uid].start, document)
-                else:
-                    between.setdefault(uid, []).append((kind, document))
-        return [
-            ScanRecord(record.scan, uid, record.start, record.stop, tuple(between.get(uid, ())))
-            for uid, record in begun.items()
-        ]
+                    scan = str(document["scan"])
+                    begun[uid, scan] = ScanRecord(scan, uid, document)
+                    runs.setdefault(uid, {})[scan] = None
+                    continue
+                # Without a name it is of all scans of the run.
+                for scan in [str(document["scan"])] if "scan" in document else runs.get(uid, ()):
+                    key = (uid, scan)
+                    record = begun.get(key)
+                    if record is None:
+                        continue
+                    if kind == "stop":
+                        begun[key] = replace(record, stop=document)
+                    else:
+                        begun[key] = replace(record, documents=(*record.documents, (kind, document)))
+        return list(begun.values())
 
     @staticmethod
     def retire(
