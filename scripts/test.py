@@ -24,6 +24,8 @@ from scripts.summarize_tests import Figures, summarize
 from scripts.sweeps_in_sources import native_sweeps
 
 RESULTS = ROOT / "build" / "test-results"
+# As in tests/support/time_limits.py, which needs no more than the standard library either.
+TIME_SCALE = float(os.environ.get("FOREBAY_TEST_TIME_SCALE") or 1)
 CORES = len(os.sched_getaffinity(0))
 
 
@@ -112,7 +114,7 @@ class Runner:
 
     def _within(self, report: str, suite: Suite, command: list[str], environment: dict[str, str] | None = None) -> None:
         """Runs a command within the suite's time. One that is interrupted still reports what it did."""
-        seconds_max = int(os.environ.get("FOREBAY_TEST_SECONDS_MAX") or suite.seconds_max)
+        seconds_max = int(os.environ.get("FOREBAY_TEST_SECONDS_MAX") or suite.seconds_max * TIME_SCALE)
         added = {"FOREBAY_TEST_SWEEPS_LOG": str(RESULTS / f"{report}.sweeps.jsonl")}
         if suite.all_points:
             added["FOREBAY_TEST_STRIDE_MAX"] = "1"

@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.randomness import TEST_SEED
 from tests.support.sweeps import Sweep, stride_max
+from tests.support.time_limits import TIME_SCALE, seconds
 
 
 def pytest_report_header() -> str:
@@ -27,10 +28,13 @@ def sweep(request: pytest.FixtureRequest) -> Iterator[Sweep]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks what sweeps, for `-m sweep`; and begins with what may take longest, so that all cores end together."""
+    """Marks what sweeps, for `-m sweep`; and begins with what may take longest, so that all cores end together. Scales
+    the time that each may take."""
     for item in items:
         if isinstance(item, pytest.Function) and "sweep" in item.fixturenames:
             item.add_marker(pytest.mark.sweep)
+        if TIME_SCALE != 1:
+            item.add_marker(pytest.mark.timeout(seconds(_seconds_max(item) or float(item.config.getini("timeout")))))
     if any(item.config.getoption("numprocesses", None) for item in items[:1]):
         items.sort(key=lambda item: -_seconds_max(item))
 

@@ -20,6 +20,7 @@ from forebay.manager.client import ManagerClient
 from forebay.manager.jobs import FilesJob, Job, StepsJob
 from tests.support.instance import CommandLineInstance
 from tests.support.staged_output import check_destination, receipt_entries, stray_names
+from tests.support.time_limits import seconds
 
 __all__ = ["Workday"]
 
@@ -27,7 +28,7 @@ Answer = TypeVar("Answer")
 Row = dict[str, Any]
 
 #: Longest wait for a stage; the machine may be busy.
-STAGE_SECONDS_MAX = 120.0
+STAGE_SECONDS_MAX = seconds(120)
 STEPS = 4
 MESH = b"mesh" * 1000
 

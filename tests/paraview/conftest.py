@@ -16,6 +16,7 @@ import pytest
 
 import forebay
 from tests.integration.conftest import reservation, server
+from tests.support.time_limits import seconds
 
 __all__ = ["ParaView", "display", "paraview", "paraview_environment", "reservation", "server"]
 
@@ -77,7 +78,7 @@ class ParaView:
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:
-            self._process.wait(30)
+            self._process.wait(seconds(30))
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Protocol, Self
 
 from forebay.workflows.cluster.network import Network, why_not
+from tests.support.time_limits import seconds
 
 __all__ = ["PORT", "Nodes", "RemoteProgram", "why_not"]
 
 PORT = 7460
-_COMMAND_SECONDS_MAX = 30
+_COMMAND_SECONDS_MAX = seconds(30)
 _NUMBERS = {"server": 1, "producer": 2, "consumer": 3}
 
 

@@ -17,12 +17,13 @@ from tests.remote.test_remote_faults import check_clean, committed
 from tests.support.load import until
 from tests.support.processes import is_stopped
 from tests.support.staging_server import StagingServer
+from tests.support.time_limits import seconds
 
 pytestmark = [pytest.mark.timeout(400), pytest.mark.xdist_group("nodes")]
 
 TokenMaker = Callable[..., Path]
 #: docs/operations/remote.md says about 25 s.
-_NOTICED_SECONDS_MAX = 60.0
+_NOTICED_SECONDS_MAX = seconds(60)
 _READERS = 100
 
 

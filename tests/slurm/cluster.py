@@ -18,11 +18,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tests.support.time_limits import seconds
+
 __all__ = ["PERSON", "SLURM", "Cluster", "make_person", "make_python", "python_is_usable", "wait_for"]
 
 PERSON = "forebay-person"
 SLURM = "slurm"
-_SECONDS_MAX = 60.0
+_SECONDS_MAX = seconds(60)
 _SITE = Path("/etc/slurm")
 
 _SLURM_CONF = """\

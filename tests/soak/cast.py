@@ -16,6 +16,7 @@ from tests.soak.history import HistoryLog
 from tests.soak.shape import StreamShape
 from tests.support.instance import CommandLineInstance
 from tests.support.load import LoadProcess, options
+from tests.support.time_limits import seconds
 
 __all__ = ["Cast"]
 
@@ -23,7 +24,7 @@ __all__ = ["Cast"]
 _UNTOLD = {"begun", "put"}
 _READERS_MAX = 5
 _READER_KINDS = ("oldest", "latest", "durable", "named", "named", "named", "holder", "checker", "adios2")
-_SECONDS_TO_END = 40.0
+_SECONDS_TO_END = seconds(40)
 #: So many times as long for who goes on telling something.
 _PATIENCE = 10
 

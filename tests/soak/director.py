@@ -26,13 +26,14 @@ from tests.soak.stages import StageOuts
 from tests.soak.timeline import Breach
 from tests.support.instance import CommandLineInstance
 from tests.support.load import until
+from tests.support.time_limits import seconds
 
 __all__ = ["Soak"]
 
 #: Of the time; rounds that begin in it are violent.
 _VIOLENT_PART = 0.25
 #: And twice its time: after this a soak ends, though it has done too little.
-_LATE_SECONDS = 60
+_LATE_SECONDS = seconds(60)
 _STANDING = "standing"
 #: Histories of rounds without a breach that are kept.
 _LOGS_KEPT_MAX = 20

@@ -20,6 +20,7 @@ from tests.soak.cast import Cast
 from tests.soak.content import wrong_in_step
 from tests.support.instance import CommandLineInstance
 from tests.support.staged_output import check_destination, recorded_entries, stray_names
+from tests.support.time_limits import seconds
 
 __all__ = ["StageOuts"]
 
@@ -29,7 +30,7 @@ _OUTPUTS_READ_MAX = 12
 #: In one round.
 _STAGES_MAX = 3
 #: Longest time without an output.
-_SECONDS_MAX = 90.0
+_SECONDS_MAX = seconds(90)
 
 
 @dataclass

@@ -14,6 +14,7 @@ import pytest
 
 import forebay
 from tests.support.plugin import plugin_library
+from tests.support.time_limits import seconds
 
 __all__ = ["FOREBAY_RUN", "built", "numbers_of", "python", "run", "run_environment"]
 
@@ -38,7 +39,7 @@ def run(
         env=run_environment(**(environment or {})),
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=seconds(100),
     )
 
 
@@ -57,5 +58,5 @@ def built(name: str) -> str:
 
 def numbers_of(stream: str, variable: str = "number") -> list[int]:
     """The single value of each step."""
-    with forebay.open(stream, mode="r", timeout=10) as reader:
+    with forebay.open(stream, mode="r", timeout=seconds(10)) as reader:
         return [int(reader[summary.number][variable][()]) for summary in reader.steps()]

@@ -12,10 +12,11 @@ from types import TracebackType
 from typing import Any, Self
 
 from tests.support.staging_server import forebayd
+from tests.support.time_limits import seconds
 
 __all__ = ["CommandLineCluster"]
 
-_COMMAND_SECONDS_MAX = 180
+_COMMAND_SECONDS_MAX = seconds(180)
 
 
 class CommandLineCluster:

@@ -12,6 +12,7 @@ import pytest
 
 import forebay
 from tests.support.staging_server import StagingServer
+from tests.support.time_limits import seconds
 
 __all__ = ["EXAMPLES", "demo_reservation", "lines_of"]
 
@@ -32,7 +33,11 @@ def demo_reservation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
 def lines_of(example: str, *arguments: str) -> list[str]:
     """What an example prints."""
     done = subprocess.run(
-        [sys.executable, EXAMPLES / example, *arguments], capture_output=True, text=True, timeout=200, check=False
+        [sys.executable, EXAMPLES / example, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=seconds(200),
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()

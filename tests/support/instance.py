@@ -17,10 +17,11 @@ from forebay.instance import Instance
 from forebay.manager.client import ManagerClient
 from tests.support.manager_database import configuration_line
 from tests.support.staging_server import forebayd
+from tests.support.time_limits import seconds
 
 __all__ = ["CommandLineInstance"]
 
-_COMMAND_SECONDS_MAX = 120
+_COMMAND_SECONDS_MAX = seconds(120)
 
 
 class CommandLineInstance:

@@ -17,12 +17,14 @@ from typing import Any, Self
 
 import pytest
 
+from tests.support.time_limits import seconds
+
 __all__ = ["Event", "LoadProcess", "check", "follow", "load_generator", "write"]
 
 Event = dict[str, Any]
 
 #: Longest wait for anything that a healthy system does at once; long, because test machines are busy.
-DEADLINE_SECONDS = 90.0
+DEADLINE_SECONDS = seconds(90)
 
 
 def load_generator() -> Path:

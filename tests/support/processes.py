@@ -11,6 +11,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tests.support.time_limits import seconds
+
 __all__ = ["PythonProcess", "is_stopped", "wait_until_asleep"]
 
 
@@ -73,12 +75,12 @@ class PythonProcess:
         """Sends it a signal."""
         self._process.send_signal(sent)
 
-    def finish(self, timeout: float = 60) -> tuple[int, str, str]:
+    def finish(self, timeout: float = seconds(60)) -> tuple[int, str, str]:
         """Waits for its end: exit status (negative: the signal), the rest of its output, its error output."""
         output, errors = self._process.communicate(timeout=timeout)
         return self._process.returncode, output, errors
 
-    def succeed(self, timeout: float = 60) -> str:
+    def succeed(self, timeout: float = seconds(60)) -> str:
         """Waits for its end, which must be a good one, and returns the rest of its output."""
         status, output, errors = self.finish(timeout)
         assert status == 0, f"exit status {status}:\n{output}\n{errors}"

@@ -17,10 +17,11 @@ from typing import Any
 
 from tests.support.instance import CommandLineInstance
 from tests.support.staging_server import forebayd
+from tests.support.time_limits import seconds
 
 __all__ = ["SlurmCalls", "Start", "job_of", "outside", "reservations", "run_to_its_end"]
 
-_SECONDS_MAX = 60
+_SECONDS_MAX = seconds(60)
 
 #: Either program, as squeue or scontrol.
 _PROGRAM = """\

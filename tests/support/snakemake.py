@@ -12,6 +12,7 @@ import pytest
 import forebay
 from forebay.errors import NotFoundError
 from tests.support.instance import CommandLineInstance
+from tests.support.time_limits import seconds
 
 __all__ = [
     "PROGRAMS",
@@ -30,7 +31,7 @@ PYTHON = Path(os.environ.get("FOREBAY_SNAKEMAKE") or "build/snakemake").absolute
 
 needs_snakemake = pytest.mark.skipif(not PYTHON.exists(), reason="needs Snakemake: ./run test workflows installs it")
 
-_SECONDS_MAX = 240
+_SECONDS_MAX = seconds(240)
 
 
 def command(*arguments: str, program: tuple[str, ...] = ("-m", "snakemake")) -> list[str]:

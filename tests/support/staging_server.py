@@ -13,6 +13,7 @@ from typing import Self
 
 from forebay import parse_size
 from forebay.instance import server_binary
+from tests.support.time_limits import seconds
 
 __all__ = ["StagingServer", "StartError", "forebayd"]
 
@@ -101,13 +102,13 @@ class StagingServer:
             return 0
         process.send_signal(sent)
         try:
-            return process.wait(60)
+            return process.wait(seconds(60))
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
             raise
 
-    def wait(self, timeout: float = 60) -> int:
+    def wait(self, timeout: float = seconds(60)) -> int:
         """Waits for its end by itself and returns its exit status (negative: the signal)."""
         assert self._process is not None
         status = self._process.wait(timeout)

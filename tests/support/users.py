@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, Any, Self
 
 from tests.support import other_user
+from tests.support.time_limits import seconds
 
 __all__ = ["BLOCK_IDS", "FIRST_ID", "User", "Users", "claimed_ids"]
 
@@ -23,7 +24,7 @@ FIRST_ID = 1_900_000_000
 #: So many ids belong to one test.
 BLOCK_IDS = 32
 _BLOCKS = 4096
-_COMMAND_SECONDS_MAX = 120
+_COMMAND_SECONDS_MAX = seconds(120)
 _LOCKS = Path(tempfile.gettempdir()) / "forebay-test-users"
 
 

@@ -6,10 +6,11 @@ from __future__ import annotations
 from tests.slurm.centre import Centre, needs_slurm
 from tests.slurm.cluster import wait_for
 from tests.slurm.faults.faulty import Fault
+from tests.support.time_limits import seconds
 
 pytestmark = needs_slurm
 
-_SECONDS_MAX = 420
+_SECONDS_MAX = seconds(420)
 
 
 # crash-matrix: 50 Slurm jobs in the queue | nobody, the pool holds ten of them | each has its scratch in turn, nothing is left

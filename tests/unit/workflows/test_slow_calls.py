@@ -17,9 +17,10 @@ from forebay.workflows.manager.name_turns import NameTurns
 from forebay.workflows.manager.reservations import Reservations
 from forebay.workflows.manager.server_link import ServerLink
 from forebay.workflows.manager.slow_calls import SlowCalls
+from tests.support.time_limits import seconds
 from tests.unit.workflows.test_manager_reservations import FakeServer, wish
 
-_SECONDS_MAX = 60
+_SECONDS_MAX = seconds(60)
 
 
 class SlowServer(FakeServer):
