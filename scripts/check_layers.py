@@ -19,6 +19,7 @@ ALLOWED = {
     "core/base": {"base", "public"},
     "core/protocol": {"protocol", "base", "public"},
     "core/storage": {"storage", "base", "public"},
+    "core/mover": {"mover", "base", "public"},
     "core/fabric": {"fabric", "base", "public"},
     "core/client": {"client", "protocol", "fabric", "base", "public"},
     "core/forebay": {"public"},
@@ -39,7 +40,7 @@ WITHIN = {
         "segments": set(),
     },
 }
-INTERNAL = {"base", "protocol", "storage", "fabric", "client", *SERVER_FOLDERS}
+INTERNAL = {"base", "protocol", "storage", "mover", "fabric", "client", *SERVER_FOLDERS}
 GENERATED = re.compile(r"forebay/(protocol|storage)/\w+_generated\.h")
 INCLUDE = re.compile(r'\s*#\s*include\s*(<[^>]+>|"[^"]+")')
 # Public headers may use the standard library and tl::expected, nothing else.

@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "mover/opening.h"
+
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <charconv>
+#include <climits>
+#include <optional>
+#include <utility>
+
+#include "base/return_error.h"
+#include "base/system_error.h"
+
+namespace forebay::mover {
+namespace {
+
+/// What is always asked for; openat2 refuses what has no meaning for O_PATH.
+constexpr int with_always(int flags) {
+  return flags | O_CLOEXEC | O_NOFOLLOW | ((flags & O_PATH) != 0 ? 0 : O_NONBLOCK | O_NOCTTY);
+}
+
+constexpr std::size_t path_bytes_max = PATH_MAX - 1;
+
+std::atomic<bool> openat2_refused = false;
+
+/// Which mount a descriptor lies on; nothing if it cannot be told.
+std::optional<std::uint64_t> mount_of(int descriptor) {
+#ifdef STATX_MNT_ID
+  struct statx status{};
+  if (::statx(descriptor, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_MNT_ID, &status) == 0 &&
+      (status.stx_mask & STATX_MNT_ID) != 0)
+    return status.stx_mnt_id;
+#endif
+  const Descriptor info(::open(("/proc/self/fdinfo/" + std::to_string(descriptor)).c_str(), O_RDONLY | O_CLOEXEC));
+  std::array<char, 4096> buffer{};
+  const ssize_t size = info.valid() ? ::read(info.get(), buffer.data(), buffer.size()) : -1;
+  if (size <= 0) return std::nullopt;
+  const std::string_view text(buffer.data(), static_cast<std::size_t>(size));
+  constexpr std::string_view key = "mnt_id:";
+  const std::size_t found = text.find(key);
+  if (found == std::string_view::npos) return std::nullopt;
+  const std::size_t begin = text.find_first_not_of(" \t", found + key.size());
+  if (begin == std::string_view::npos) return std::nullopt;
+  std::uint64_t mount = 0;
+  if (std::from_chars(text.data() + begin, text.data() + text.size(), mount).ec != std::errc()) return std::nullopt;
+  return mount;
+}
+
+/// True if both lie on the same mount of the same device.
+bool on_same_mount(int left, int right) {
+  struct stat first{};
+  struct stat second{};
+  if (::fstat(left, &first) != 0 || ::fstat(right, &second) != 0) return false;
+  if (first.st_dev != second.st_dev) return false;
+  const auto one = mount_of(left);
+  return one && one == mount_of(right);
+}
+
+Descriptor open_checked(int parent, const std::string& name, int flags, int top, Mounts mounts) {
+  Descriptor opened(::openat(parent, name.c_str(), with_always(flags)));
+  if (opened.valid() && mounts == Mounts::refused && !on_same_mount(opened.get(), top)) {
+    opened.reset();
+    errno = EXDEV;
+  }
+  return opened;
+}
+
+/// What openat2 does, one component at a time.
+Descriptor open_by_components(int directory, std::string_view path, int flags, Mounts mounts) {
+  Descriptor parent;
+  int at = directory;
+  while (true) {
+    const std::size_t slash = path.find('/');
+    const std::string name(path.substr(0, slash));
+    if (name.empty() || name == "..") {
+      errno = EXDEV;
+      return {};
+    }
+    if (slash == std::string_view::npos) return open_checked(at, name, flags, directory, mounts);
+    Descriptor next = open_checked(at, name, O_PATH | O_DIRECTORY, directory, mounts);
+    if (!next.valid()) return {};
+    parent = std::move(next);
+    at = parent.get();
+    path.remove_prefix(slash + 1);
+  }
+}
+
+Descriptor open_by_openat2(int directory, const char* path, int flags, Mounts mounts) {
+  open_how how{};
+  how.flags = static_cast<std::uint64_t>(with_always(flags));
+  how.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS;
+  if (mounts == Mounts::refused) how.resolve |= RESOLVE_NO_XDEV;
+  return Descriptor(static_cast<int>(::syscall(SYS_openat2, directory, path, &how, sizeof how)));
+}
+
+}  // namespace
+
+bool uses_openat2() noexcept {
+  return !openat2_refused.load(std::memory_order_relaxed);
+}
+
+Descriptor open_below(int directory, const std::string& path, int flags, Mounts mounts) {
+  if (path.size() > path_bytes_max) {
+    // The kernel takes no name as long as that: in pieces.
+    const std::size_t slash = path.rfind('/', path_bytes_max);
+    if (slash == std::string::npos) {
+      errno = ENAMETOOLONG;
+      return {};
+    }
+    const Descriptor middle = open_below(directory, path.substr(0, slash), O_PATH | O_DIRECTORY, mounts);
+    return middle.valid() ? open_below(middle.get(), path.substr(slash + 1), flags, mounts) : Descriptor();
+  }
+  if (!uses_openat2()) return open_by_components(directory, path, flags, mounts);
+  Descriptor opened = open_by_openat2(directory, path.c_str(), flags, mounts);
+  // EAGAIN also says that something was renamed while `..` was looked up, which is not in these paths; else a lease.
+  if (opened.valid() || (errno != ENOSYS && errno != EPERM)) return opened;
+  const int number = errno;
+  // A filter says EPERM to the call; to a name the kernel may say so, too.
+  opened = open_by_components(directory, path, flags, mounts);
+  if (opened.valid()) openat2_refused = true;
+  if (!opened.valid() && number == ENOSYS) openat2_refused = true;
+  return opened;
+}
+
+Result<NameWalk> NameWalk::from_top(LinkRule rule) {
+  NameWalk walk;
+  walk.rule_ = rule;
+  Descriptor top(::open("/", O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (!top.valid()) return system_error(errno, "cannot open directory", "/");
+  RETURN_IF_ERROR(walk.push(std::move(top), ""));
+  return walk;
+}
+
+void NameWalk::confine(LinkRule rule) {
+  rule_ = rule;
+  confined_ = true;
+  floor_ = levels_.size() - 1;
+}
+
+Result<void> NameWalk::enter(std::string_view path, bool make) {
+  if (path.size() > path_bytes_max)
+    return fail(ErrorCode::invalid_argument, "the name is longer than 4095 bytes", std::string(path.substr(0, 100)));
+  if (path.starts_with('/')) {
+    if (confined_)
+      return fail(ErrorCode::invalid_argument, "a path in a reservation is relative to its files", std::string(path));
+    levels_.resize(1);
+  }
+  std::vector<std::string> pending;  // the next component is the last one
+  while (!path.empty()) {
+    const std::size_t slash = path.rfind('/');
+    pending.emplace_back(slash == std::string_view::npos ? path : path.substr(slash + 1));
+    path = slash == std::string_view::npos ? std::string_view() : path.substr(0, slash);
+  }
+  while (!pending.empty()) {
+    std::string name = std::move(pending.back());
+    pending.pop_back();
+    RETURN_IF_ERROR(step(std::move(name), pending, make));
+  }
+  return {};
+}
+
+Result<void> NameWalk::step(std::string name, std::vector<std::string>& pending, bool make) {
+  if (name.empty() || name == ".") return {};
+  if (name == "..") {
+    if (levels_.size() - 1 > floor_) {
+      levels_.pop_back();
+      return {};
+    }
+    if (!confined_) return {};
+    return fail(ErrorCode::invalid_argument,
+                "a path in a reservation is relative to its files and does not lead out of them; write RES:folder/file",
+                place(name));
+  }
+  // First as a directory, which also mounts what is mounted at its first use.
+  while (true) {
+    Descriptor entered(::openat(directory(), name.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    if (entered.valid()) {
+      if (confined_ && !on_same_mount(entered.get(), levels_[floor_].descriptor.get()))
+        return fail(ErrorCode::permission_denied,
+                    "another file system is mounted there, inside the reservation's files", place(name));
+      return push(std::move(entered), std::move(name));
+    }
+    if (errno == ENOENT && make) {
+      if (::mkdirat(directory(), name.c_str(), 0777) != 0 && errno != EEXIST)
+        return system_error(errno, "cannot make the directory", place(name));
+      Descriptor holder(::openat(directory(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+      if (holder.valid()) made_.push_back(std::move(holder));
+      continue;
+    }
+    if (errno != ENOTDIR && errno != ELOOP) {
+      if (errno == ENOENT) return fail(ErrorCode::not_found, "there is no such directory", place(name));
+      return system_error(errno, "cannot open", place(name));
+    }
+    const Descriptor other(::openat(directory(), name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+    if (!other.valid()) {
+      if (errno == ENOENT) continue;
+      return system_error(errno, "cannot open", place(name));
+    }
+    struct stat status{};
+    if (::fstat(other.get(), &status) != 0) return system_error(errno, "cannot look at", place(name));
+    if (S_ISDIR(status.st_mode)) continue;  // made this very moment
+    if (!S_ISLNK(status.st_mode))
+      return fail(ErrorCode::invalid_argument, "this is a file, and a directory is needed there", place(name));
+    return pass_link(other.get(), status, name, pending);
+  }
+}
+
+Result<void> NameWalk::pass_link(int link, const struct stat& status, const std::string& name,
+                                 std::vector<std::string>& pending) {
+  if (rule_.none)
+    return fail(ErrorCode::invalid_argument,
+                "this is a link. A path in a reservation does not lead out of its files, and passes no link; write the "
+                "path that it stands for",
+                place(name));
+  if (!rule_.any && status.st_uid != 0 && status.st_uid != rule_.trusted)
+    return fail(ErrorCode::permission_denied,
+                "this link belongs to user " + std::to_string(status.st_uid) +
+                    ", who could change it meanwhile; write the path that it stands for",
+                place(name));
+  if (--links_left_ < 0) return fail(ErrorCode::invalid_argument, "too many links, one leads to the next", place(name));
+  std::array<char, PATH_MAX> buffer{};
+  const ssize_t size = ::readlinkat(link, "", buffer.data(), buffer.size());
+  if (size < 0) return system_error(errno, "cannot read the link", place(name));
+  std::string_view text(buffer.data(), static_cast<std::size_t>(size));
+  if (text.starts_with('/')) {
+    if (confined_)
+      return fail(ErrorCode::invalid_argument,
+                  "a path in a reservation does not lead out of its files, and this link does", place(name));
+    levels_.resize(1);
+  }
+  while (!text.empty()) {
+    const std::size_t slash = text.rfind('/');
+    pending.emplace_back(slash == std::string_view::npos ? text : text.substr(slash + 1));
+    text = slash == std::string_view::npos ? std::string_view() : text.substr(0, slash);
+  }
+  return {};
+}
+
+Result<void> NameWalk::push(Descriptor descriptor, std::string name) {
+  struct stat status{};
+  if (::fstat(descriptor.get(), &status) != 0) return system_error(errno, "cannot look at the directory", place(name));
+  levels_.push_back({std::move(descriptor), FileIdentity::of(status), std::move(name)});
+  return {};
+}
+
+std::vector<FileIdentity> NameWalk::identities() const {
+  std::vector<FileIdentity> found;
+  found.reserve(levels_.size());
+  for (const Level& level : levels_) found.push_back(level.identity);
+  return found;
+}
+
+std::string NameWalk::text() const {
+  std::string path;
+  for (const Level& level : levels_)
+    if (!level.name.empty()) path += "/" + level.name;
+  return path.empty() ? "/" : path;
+}
+
+std::string NameWalk::place(const std::string& name) const {
+  if (levels_.empty()) return name;
+  const std::string path = text();
+  return (path == "/" ? "" : path) + "/" + name;
+}
+
+SplitName split_name(std::string_view path) {
+  SplitName split;
+  while (path.size() > 1 && path.ends_with('/')) {
+    split.asks_for_content = true;
+    path.remove_suffix(1);
+  }
+  const std::size_t slash = path.rfind('/');
+  if (slash == std::string_view::npos) {
+    split.last = path;
+  } else {
+    split.parent = slash == 0 ? "/" : path.substr(0, slash);
+    split.last = path.substr(slash + 1);
+  }
+  if (split.last == "." || split.last == ".." || split.last.empty()) {
+    // These name a directory by where it is, not by an entry.
+    split.parent = path;
+    split.last.clear();
+  }
+  return split;
+}
+
+}  // namespace forebay::mover

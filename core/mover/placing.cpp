@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "mover/placing.h"
+
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "base/system_error.h"
+
+namespace forebay::mover {
+namespace {
+
+constexpr const char* action = "cannot give it its name";
+
+Result<void> told(int number, const std::string& where) {
+  if (number == EEXIST || number == ENOTEMPTY || number == ENOTDIR || number == EISDIR)
+    return fail(ErrorCode::already_exists,
+                "something came to have this name while the stage ran; run the same command again", where);
+  return system_error(number, action, where);
+}
+
+}  // namespace
+
+Result<void> place_new(int from_directory, const std::string& from, int to_directory, const std::string& to,
+                       EntryKind kind, const std::string& where) {
+  if (::syscall(SYS_renameat2, from_directory, from.c_str(), to_directory, to.c_str(), RENAME_NOREPLACE) == 0)
+    return {};
+  // Old kernels, file systems without the flag, and filters.
+  if (errno != EINVAL && errno != ENOSYS && errno != EPERM && errno != EOPNOTSUPP) return told(errno, where);
+  if (kind == EntryKind::directory) {
+    // It replaces at most an empty folder.
+    if (::renameat(from_directory, from.c_str(), to_directory, to.c_str()) == 0) return {};
+    return told(errno, where);
+  }
+  if (::linkat(from_directory, from.c_str(), to_directory, to.c_str(), 0) == 0) {
+    if (::unlinkat(from_directory, from.c_str(), 0) == 0) return {};
+    return system_error(errno, action, where);
+  }
+  if (errno != EPERM && errno != EOPNOTSUPP && errno != EMLINK && errno != ENOSYS) return told(errno, where);
+  // A file system without hard links and without the flag (VFAT on an old kernel): nothing else is left. What came
+  // there this moment would be replaced.
+  if (::faccessat(to_directory, to.c_str(), F_OK, AT_SYMLINK_NOFOLLOW) == 0) return told(EEXIST, where);
+  return place_over(from_directory, from, to_directory, to, where);
+}
+
+Result<void> place_over(int from_directory, const std::string& from, int to_directory, const std::string& to,
+                        const std::string& where) {
+  if (::renameat(from_directory, from.c_str(), to_directory, to.c_str()) != 0) return told(errno, where);
+  return {};
+}
+
+}  // namespace forebay::mover

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// One stage of a file or a tree: finds both ends, says what there is to do, brings the target up to date.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include <forebay/result.h>
+
+#include "mover/file_system_user.h"
+#include "mover/report.h"
+
+namespace forebay::mover {
+
+struct Request {
+  std::string inside;   ///< where the reservation's files lie
+  std::string path;     ///< relative to them; empty: all
+  std::string outside;  ///< absolute
+  std::string name;     ///< of a copy of all files
+  std::string secret;
+  bool inward = true;
+  bool carries_lists = false;
+  std::optional<FileSystemUser> inside_user;  ///< who works inside, if not the process's user
+  std::optional<uid_t> owner;                 ///< of what is made outside
+  std::optional<gid_t> group;
+
+  /// From `KEY=VALUE` texts that NUL bytes end.
+  static Result<Request> parse(std::string_view text);
+};
+
+/// Does it. `confirm` is asked once the plan is told, and may refuse. `stopping` ends it soon.
+Result<Summary> stage(const Request& request, Report& report, const std::function<Result<void>()>& confirm,
+                      const std::atomic<bool>& stopping);
+
+}  // namespace forebay::mover

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// What all parts of one stage share.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "base/descriptor.h"
+#include "mover/content.h"
+#include "mover/file_system_user.h"
+#include "mover/opening.h"
+#include "mover/report.h"
+#include "mover/status.h"
+#include "mover/worker_pool.h"
+
+namespace forebay::mover {
+
+/// One of the two ends: whose rights, and what its walks may cross.
+struct End {
+  const FileSystemUser* user = nullptr;  ///< null: the process's own
+  Mounts mounts = Mounts::crossed;
+  std::string text;  ///< what is staged, or where to, for messages
+};
+
+/// A directory at both ends. Whoever works in it holds it.
+struct DirectoryPair {
+  Descriptor source;
+  Descriptor target;
+};
+
+/// A file of several names that has been copied, or was kept.
+struct FirstName {
+  std::string path;        ///< below the folder that is built in, or below the target
+  bool published = false;  ///< below the target
+  FileIdentity target;
+  FileRow row;
+};
+
+/// Files of which the source has several names, by what they are there.
+class HardLinks {
+ public:
+  /// True for the first one who asks: who copies it. The others come later.
+  bool is_first(FileIdentity source) {
+    const std::lock_guard lock(mutex_);
+    return names_.try_emplace(source).second;
+  }
+  void put(FileIdentity source, FirstName name) {
+    const std::lock_guard lock(mutex_);
+    names_[source] = std::move(name);
+  }
+  std::optional<FirstName> find(FileIdentity source) const {
+    const std::lock_guard lock(mutex_);
+    const auto found = names_.find(source);
+    return found == names_.end() ? std::nullopt : found->second;
+  }
+  /// What was built as `path` in the folder, with all below it, has its name below the target now.
+  void published(const std::string& path, const std::string& shown) {
+    const std::lock_guard lock(mutex_);
+    for (auto& [source, name] : names_) {
+      if (!name || name->published || (name->path != path && !name->path.starts_with(path + "/"))) continue;
+      const std::string below = name->path.substr(path.size());
+      name->path = shown.empty() && !below.empty() ? below.substr(1) : shown + below;
+      name->published = true;
+    }
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<FileIdentity, std::optional<FirstName>> names_;
+};
+
+struct Work {
+  Report& report;
+  WorkerPool& pool;
+  const std::atomic<bool>& stopping;
+  End source;
+  End target;
+  Owner owner;  ///< of what is made at the target
+  bool carries_lists = false;
+  HardLinks links;
+
+  std::string source_name(const std::string& shown) const {
+    return shown.empty() ? source.text : source.text + "/" + shown;
+  }
+  std::string target_name(const std::string& shown) const {
+    return shown.empty() ? target.text : target.text + "/" + shown;
+  }
+  Result<void> check_not_stopped() const {
+    if (stopping || report.closed()) return fail(ErrorCode::cancelled, "the stage was told to stop");
+    return {};
+  }
+  /// Counts bytes, and ends the work if the stage is to stop.
+  Advance advance() {
+    return [this](std::uint64_t bytes) {
+      report.advance(bytes);
+      return check_not_stopped();
+    };
+  }
+  /// Ends it alone.
+  Advance silent_advance() {
+    return [this](std::uint64_t) { return check_not_stopped(); };
+  }
+};
+
+}  // namespace forebay::mover
