@@ -8,6 +8,7 @@ import os
 import random
 import select
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -112,6 +113,12 @@ def test_waiting_tells_where_the_receipt_is(instance: CommandLineInstance, tmp_p
     shown = instance.run("stages", "show", str(told["id"])).stdout
     assert "succeeded" in shown
     assert str(tmp_path / "out" / "receipt.json") in shown
+    # The manager's own names the files, also those that were there already.
+    rows = instance.ask("receipt", str(tmp_path / "out"))["files"]
+    assert {row["step"] for row in rows} == {0, 10, 20, 30}
+    for row in rows:
+        content = (tmp_path / "out" / row["path"]).read_bytes()
+        assert (row["size_bytes"], row["crc32c"]) == (len(content), f"{forebay.crc32c(content):08x}")
     assert told["id"] in {row["id"] for row in instance.ask("stages")["stages"]}
 
 
@@ -131,8 +138,36 @@ def test_files_go_in_and_out(instance: CommandLineInstance, tmp_path: Path) -> N
     instance.ask("stage-out", "forebay://run1/files/inputs", str(tmp_path / "tree"))
     for back in (tmp_path / "back" / "mesh", tmp_path / "tree" / "deep" / "mesh"):
         assert back.read_bytes() == (source / "deep" / "mesh").read_bytes()
-    receipt = json.loads((tmp_path / "back" / "mesh.receipt.json").read_text())
-    assert receipt["files"][0]["crc32c"] == f"{forebay.crc32c((source / 'deep' / 'mesh').read_bytes()):08x}"
+    assert [path.name for path in (tmp_path / "back").iterdir()] == ["mesh"]
+    assert subprocess.run(["diff", "-r", source, tmp_path / "tree"], check=False).returncode == 0
+
+
+def test_a_receipt_is_kept_beside_the_database_and_shown_by_number_and_by_path(
+    instance: CommandLineInstance, tmp_path: Path
+) -> None:
+    source = tmp_path / "\u202esource"
+    source.mkdir()
+    (source / "a\x1b[31m").write_bytes(b"a" * 1000)
+    (source / "b").write_bytes(b"b")
+    stage = instance.ask("stage-in", str(source), "run1:kept", "--receipt", str(tmp_path / "sidecar"))["stage"]
+    number = str(stage["id"])
+    lines = [json.loads(line) for line in (tmp_path / "sidecar").read_text().splitlines()]
+    assert [row["path"] for row in lines[1:-1]] == ["a\x1b[31m", "b"]
+    assert lines[1]["crc32c"] == f"{forebay.crc32c(b'a' * 1000):08x}"
+    assert (lines[-1]["files"], lines[-1]["size_bytes"]) == (2, 1001)
+    whole = b"".join((tmp_path / "sidecar").read_bytes().splitlines(keepends=True)[:-1])
+    assert lines[-1]["crc32c"] == f"{forebay.crc32c(whole):08x}"
+    shown = [instance.run("receipt", what).stdout for what in (number, "run1:kept", "run1:kept/b")]
+    assert shown[0] == shown[1] == shown[2]
+    assert "a\\x1b[31m" in shown[0]
+    assert "\\u202esource" in shown[0]
+    assert instance.ask("receipt", number)["files"] == lines[1:-1]
+    # What the manager remembers of stages is another thing.
+    with instance.manager() as manager:
+        assert manager.receipts("run1:kept")[0]["stage"] == stage["id"]
+    assert instance.ask("receipt", number, "--remove")["removed"]
+    gone = instance.run("receipt", number)
+    assert "there is no receipt of stage" in gone.stderr
 
 
 def test_a_following_stage_is_cancelled_and_taken_up_again(instance: CommandLineInstance, tmp_path: Path) -> None:

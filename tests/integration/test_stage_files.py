@@ -25,7 +25,7 @@ from forebay.errors import (
 )
 from forebay.manager.jobs import FilesJob
 from forebay.workflows.staging import file_copy
-from forebay.workflows.staging.files import TREE_RECEIPT_NAME, stage_files
+from forebay.workflows.staging.files import stage_files
 from forebay.workflows.staging.reporting import JsonReporter
 from tests.support.mounted import mounted
 
@@ -81,7 +81,8 @@ def test_what_is_kept_of_a_tree(reservation: str, files: Path, tmp_path: Path) -
     os.utime(source / "sub", ns=(1, 2_000_000_123))
     (source / "sub").chmod(0o555)
     for _ in range(2):
-        result = stage(FilesJob(reservation, "tree", str(source), inward=True))
+        told = StringIO()
+        result = stage_files(FilesJob(reservation, "tree", str(source), inward=True), JsonReporter(told))
     assert (result["copied"], result["kept"]) == (0, 3)
     target = files / "tree"
     assert (target / "run.sh").stat().st_mode & 0o777 == 0o754
@@ -90,8 +91,10 @@ def test_what_is_kept_of_a_tree(reservation: str, files: Path, tmp_path: Path) -
     assert (target / "sparse").stat().st_blocks * 512 < 8 << 20
     assert (target / "sub").stat().st_mtime_ns == 2_000_000_123
     assert (target / "sub").stat().st_mode & 0o777 == 0o555
-    document = json.loads((target / TREE_RECEIPT_NAME).read_text())
-    assert [entry["path"] for entry in document["files"]] == ["run.sh", "sparse", "sub/nëme with spaces"]
+    events = map(json.loads, told.getvalue().splitlines())
+    rows = [row for event in events if event["event"] == "files" for row in event["files"]]
+    assert [row["path"] for row in rows] == ["run.sh", "sparse", "sub/nëme with spaces"]
+    assert rows[1]["crc32c"] == f"{forebay.crc32c((source / 'sparse').read_bytes()):08x}"
 
 
 def test_extended_attributes_are_kept_where_possible(reservation: str, files: Path, tmp_path: Path) -> None:
@@ -249,23 +252,15 @@ def test_a_stage_in_learns_that_the_files_may_take_more_now(server: object, smal
     assert (files / "data").read_bytes() == (tmp_path / "data").read_bytes()
 
 
-def test_receipts_of_earlier_stages_are_not_copied(reservation: str, files: Path, tmp_path: Path) -> None:
-    (tmp_path / "mesh").write_text("mesh")
-    (tmp_path / "tree").mkdir()
-    (tmp_path / "tree" / "a").write_text("a")
-    stage(FilesJob(reservation, "all/mesh", str(tmp_path / "mesh"), inward=True))
-    stage(FilesJob(reservation, "all/tree", str(tmp_path / "tree"), inward=True))
-    # Named so by the user, who wants them.
-    for name, text in (("mine.receipt.json", "{}"), ("b.receipt.json", "no JSON"), ("c.receipt.json", "[]")):
-        (files / "all" / name).write_text(text)
-    (files / "all" / "tree" / "receipt.json").write_text("{}")
-    (files / "all" / "link.receipt.json").symlink_to("nowhere")
+def test_a_tree_that_is_staged_is_the_tree(reservation: str, files: Path, tmp_path: Path) -> None:
+    """Nothing of ours lies in it, and nothing is left out for its name."""
+    source = tmp_path / "source"
+    (source / "sub").mkdir(parents=True)
+    for name in ("mesh", "mesh.receipt.json", ".forebay-receipt.json", "sub/a.receipt.json", "sub/receipt.json"):
+        (source / name).write_text(f'{{\n "format": "forebay.receipt.files" {name}')
+    stage(FilesJob(reservation, "all", str(source), inward=True))
     stage(FilesJob(reservation, "all", str(tmp_path / "out"), inward=False))
-    copied = sorted(str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*"))
-    kept = ["b.receipt.json", "c.receipt.json", "link.receipt.json", "mesh", "mine.receipt.json"]
-    assert copied == [TREE_RECEIPT_NAME, *kept, "tree", "tree/a", "tree/receipt.json"]
-    document = json.loads((tmp_path / "out" / TREE_RECEIPT_NAME).read_text())
-    assert len(document["files"]) == 6
-    # A file that one names is staged all the same.
-    stage(FilesJob(reservation, "all/mesh.receipt.json", str(tmp_path / "single"), inward=False))
-    assert json.loads((tmp_path / "single").read_text())["target"] == "mesh"
+    stage(FilesJob(reservation, "all/mesh", str(tmp_path / "single" / "mesh"), inward=False))
+    compared = subprocess.run(["diff", "-r", source, tmp_path / "out"], capture_output=True, text=True, check=False)
+    assert compared.stdout == ""
+    assert [path.name for path in (tmp_path / "single").iterdir()] == ["mesh"]

@@ -27,6 +27,7 @@ from forebay.admin import Admin
 from forebay.errors import BusyError, DisconnectedError, ForebayError, NoSpaceError, StorageError
 from forebay.instance import Instance
 from forebay.program_environment import program_environment
+from forebay.visible_text import visible
 from forebay.workflows.manager.api import build_api
 from forebay.workflows.manager.attachment_routes import build_attachment_router
 from forebay.workflows.manager.attachments import Attachments
@@ -35,10 +36,12 @@ from forebay.workflows.manager.database import Database
 from forebay.workflows.manager.drain_routes import build_drain_router
 from forebay.workflows.manager.peer import PeerProtocol
 from forebay.workflows.manager.pool_settings import PoolSettings
+from forebay.workflows.manager.receipt_routes import build_receipt_router
 from forebay.workflows.manager.reservations import Reservations
 from forebay.workflows.manager.rule_routes import build_rule_router
 from forebay.workflows.manager.server_link import ServerLink
 from forebay.workflows.manager.slow_calls import SlowCalls
+from forebay.workflows.manager.stage_settings import StageSettings
 from forebay.workflows.manager.supervisor import StageSupervisor
 from forebay.workflows.manager.why import Why
 from forebay.workflows.slurm.calls import build_router
@@ -50,6 +53,13 @@ from forebay.workflows.staging.publication import write_whole
 _log = logging.getLogger("forebay.manager")
 
 _WATCH_INTERVAL_SECONDS = 1.0
+
+
+class _LogFormatter(logging.Formatter):
+    """A person reads the log in a terminal, and users have chosen texts in it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return visible(super().format(record), keep="\n")
 
 
 class _Server(uvicorn.Server):
@@ -69,7 +79,9 @@ def main() -> int:
     )
     parser.add_argument("--ready-fd", type=int, help="descriptor to write `ready` to")
     arguments = parser.parse_args()
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    log = logging.StreamHandler(sys.stderr)
+    log.setFormatter(_LogFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[log])
     os.umask(0o077)  # Stages set their own.
     instance = Instance.below(arguments.root)
     try:
@@ -87,7 +99,7 @@ async def _serve(instance: Instance, listener: socket.socket, ready_fd: int | No
     tables = read_configuration(configuration)
     database = Database(database_place(tables, instance, configuration), str(instance.root))
     link = ServerLink(lambda: Admin(instance))
-    supervisor = StageSupervisor(database, instance.root)
+    supervisor = StageSupervisor(database, instance.root, StageSettings.from_configuration(tables, configuration))
     reservations = Reservations(database, link, PoolSettings.from_configuration(tables, configuration))
     settings = uvicorn.Config(
         "", http=PeerProtocol, ws="none", log_config=None, access_log=False, timeout_graceful_shutdown=2
@@ -125,6 +137,7 @@ async def _serve(instance: Instance, listener: socket.socket, ready_fd: int | No
     settings.app.include_router(build_attachment_router(attachments, why))
     settings.app.include_router(build_drain_router(reservations.pools, changed))
     settings.app.include_router(build_rule_router(supervisor))
+    settings.app.include_router(build_receipt_router(supervisor.receipts))
     slurm = _serve_slurm(settings.app, database, link, supervisor, reservations, attachments, slow_calls, instance)
     if slurm is not None:
         waiting = WaitingJobs(database, slurm.settings)

@@ -23,11 +23,13 @@ from forebay.sizes import parse_size
 from forebay.workflows.manager.database import Database, ReservationRow, StageRow
 from forebay.workflows.manager.in_use import refuse_if_in_use
 from forebay.workflows.manager.job_table import JobTable
+from forebay.workflows.manager.numbers import StageNumber
 from forebay.workflows.manager.peer import CurrentPeer, check_may_stage
 from forebay.workflows.manager.pools import Place
 from forebay.workflows.manager.reservations import Reservations
 from forebay.workflows.manager.server_link import ServerLink
 from forebay.workflows.manager.slow_calls import SlowCalls
+from forebay.workflows.manager.stage_findings import stage_findings
 from forebay.workflows.manager.supervisor import StageSupervisor
 
 __all__ = ["build_api"]
@@ -134,7 +136,10 @@ def build_api(
     @api.get("/findings")
     def findings(peer: CurrentPeer) -> list[dict[str, Any]]:
         """What `forebay doctor` should know."""
-        return [finding.as_dict() for finding in reservations.findings()] if peer.is_administrator else []
+        if not peer.is_administrator:
+            return []
+        found = [*reservations.findings(), *stage_findings(supervisor.stuck)]
+        return [finding.as_dict() for finding in found]
 
     @api.get("/reservations")
     def list_reservations(peer: CurrentPeer) -> list[dict[str, Any]]:
@@ -232,15 +237,15 @@ def build_api(
         return {"destroyed": name, "existed": existed, "near": near}
 
     async def tell_whole(row: StageRow) -> dict[str, Any]:
-        receipt = await asyncio.to_thread(database.receipt, row.id)
-        return _tell(row, supervisor.version(row.id)) | {"receipt": receipt}
+        receipt = await asyncio.to_thread(supervisor.receipts.find, row.id, row.owner_uid)
+        told = None if receipt is None else {"path": str(receipt.path), "crc32c": receipt.end["crc32c"]}
+        return _tell(row, supervisor.version(row.id)) | {"receipt": told}
 
     @api.get("/stages")
     async def list_stages(peer: CurrentPeer) -> list[dict[str, Any]]:
         """The caller's stages; an administrator's request gives all."""
-        return [
-            _tell(row, 0) for row in await supervisor.stages() if peer.is_administrator or row.owner_uid == peer.uid
-        ]
+        rows = await supervisor.stages(None if peer.is_administrator else peer.uid)
+        return [_tell(row, 0) for row in rows]
 
     @api.post("/stages")
     async def submit_stage(request: StageRequest, peer: CurrentPeer) -> dict[str, Any]:
@@ -255,7 +260,7 @@ def build_api(
 
     @api.get("/stages/{stage_id}")
     async def show_stage(
-        stage_id: int,
+        stage_id: StageNumber,
         peer: CurrentPeer,
         seen: int = -1,
         wait_seconds: Annotated[float, Query(ge=0, le=_WAIT_SECONDS_MAX)] = 0.0,
@@ -267,7 +272,7 @@ def build_api(
         return await tell_whole(await supervisor.stage(stage_id))
 
     @api.post("/stages/{stage_id}/cancel")
-    async def cancel_stage(stage_id: int, peer: CurrentPeer) -> dict[str, Any]:
+    async def cancel_stage(stage_id: StageNumber, peer: CurrentPeer) -> dict[str, Any]:
         """Cancels a stage; idempotent."""
         peer.must_own((await supervisor.stage(stage_id)).owner_uid, f"stage {stage_id}")
         return await tell_whole(await supervisor.cancel(stage_id))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the manager remembers: reservations as they were asked for, stages, and their receipts. Jobs, attachments and
+"""What the manager remembers: reservations as they were asked for, and stages. Jobs, attachments and
 the queue have modules of their own, job_table.py, attachment_table.py and queue_table.py.
 
 It lies in SQLite, in a file below the root, or in PostgreSQL. Every change is one transaction, durable when the call
@@ -73,15 +73,6 @@ _stages = sql.Table(
     sql.Column("result", sql.JSON),
     sql.Column("failure", sql.JSON),
     sqlite_autoincrement=True,
-)
-
-_receipts = sql.Table(
-    "receipts",
-    metadata,
-    sql.Column("stage", sql.Integer, sql.ForeignKey("stages.id"), primary_key=True),
-    sql.Column("path", sql.String, nullable=False),
-    sql.Column("crc32c", sql.String, nullable=False),
-    sql.Column("written_ns", sql.BigInteger, nullable=False),
 )
 
 
@@ -255,9 +246,11 @@ class Database:
             raise NotFoundError(f"there is no stage {stage_id}; `forebay stages` lists them")
         return _stage_row(row)
 
-    def stages(self, states: Iterable[StageState] | None = None) -> list[StageRow]:
-        """Stages in the order in which they were asked for."""
+    def stages(self, states: Iterable[StageState] | None = None, owner_uid: int | None = None) -> list[StageRow]:
+        """Stages in the order in which they were asked for, of one user or of all."""
         query = _stages.select().order_by(_stages.c.id)
+        if owner_uid is not None:
+            query = query.where(_stages.c.owner_uid == owner_uid)
         if states is not None:
             query = query.where(_stages.c.state.in_(list(states)))
         with self.look() as connection:
@@ -272,13 +265,39 @@ class Database:
             connection.execute(_stages.update().where(_stages.c.id == stage_id).values(**values))
         return self.stage(stage_id)
 
-    def forget_old_stages(self, kept: int) -> None:
-        """Removes the stages that have ended, except the newest ones."""
+    def forget_old_stages(self, owner_uid: int, kept: int) -> None:
+        """Removes the stages of a user that have ended, except the newest ones."""
         final = [state for state in StageState if state.is_final]
-        old = sql.select(_stages.c.id).where(_stages.c.state.in_(final)).order_by(_stages.c.id.desc()).offset(kept)
+        ended = (_stages.c.state.in_(final)) & (_stages.c.owner_uid == owner_uid)
+        newest_old = sql.select(_stages.c.id).where(ended).order_by(_stages.c.id.desc()).offset(kept).limit(1)
         with self.change() as connection:
-            connection.execute(_receipts.delete().where(_receipts.c.stage.in_(old)))
-            connection.execute(_stages.delete().where(_stages.c.id.in_(old)))
+            last = connection.scalar(newest_old)
+            if last is not None:
+                connection.execute(_stages.delete().where(ended & (_stages.c.id <= last)))
+
+    def use_stage_numbers_above(self, number: int) -> None:
+        """Stages get higher numbers from now on: what is kept elsewhere of those below belongs to other stages."""
+        with self.look() as connection:
+            if number <= (connection.scalar(sql.select(sql.func.max(_stages.c.id))) or 0):
+                return
+        with self.change() as connection:
+            if connection.dialect.name == "postgresql":
+                sequence = "pg_get_serial_sequence('stages', 'id')"
+                connection.execute(
+                    sql.text(f"SELECT setval({sequence}, greatest(nextval({sequence}), :number))"),
+                    {"number": number},
+                )
+                return
+            # SQLite goes on above the highest number that was ever there.
+            known = connection.scalar(sql.text("SELECT seq FROM sqlite_sequence WHERE name = 'stages'"))
+            if known is None:
+                connection.execute(
+                    sql.text("INSERT INTO sqlite_sequence VALUES ('stages', :number)"), {"number": number}
+                )
+            elif known < number:
+                connection.execute(
+                    sql.text("UPDATE sqlite_sequence SET seq = :number WHERE name = 'stages'"), {"number": number}
+                )
 
     def requeue_running_stages(self) -> int:
         """After a start: stages that ran when the manager before this one ended begin again."""
@@ -287,22 +306,6 @@ class Database:
                 _stages.update().where(_stages.c.state == StageState.RUNNING).values(state=StageState.QUEUED)
             )
             return changed.rowcount
-
-    # Receipts
-
-    def put_receipt(self, stage_id: int, path: str, crc32c: str) -> None:
-        """Remembers where a finished stage left its receipt."""
-        with self.change() as connection:
-            connection.execute(_receipts.delete().where(_receipts.c.stage == stage_id))
-            connection.execute(
-                _receipts.insert().values(stage=stage_id, path=path, crc32c=crc32c, written_ns=time.time_ns())
-            )
-
-    def receipt(self, stage_id: int) -> dict[str, Any] | None:
-        """Path and checksum of a stage's receipt; None if it has left none."""
-        with self.look() as connection:
-            row = connection.execute(_receipts.select().where(_receipts.c.stage == stage_id)).mappings().first()
-        return None if row is None else {"path": row["path"], "crc32c": row["crc32c"]}
 
     def check_writable(self) -> None:
         """Tries a change that changes nothing.

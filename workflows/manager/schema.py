@@ -45,7 +45,16 @@ class _AddIndex:
             connection.execute(sql.text(f"CREATE INDEX IF NOT EXISTS {self.name} ON {self.table} ({self.columns})"))
 
 
-_UPGRADES: dict[int, tuple[_AddColumn | _AddIndex, ...]] = {
+@dataclass(frozen=True, slots=True)
+class _DropTable:
+    table: str
+
+    def apply(self, connection: sql.Connection) -> None:
+        """Removes it, if it is there."""
+        connection.execute(sql.text(f"DROP TABLE IF EXISTS {self.table}"))
+
+
+_UPGRADES: dict[int, tuple[_AddColumn | _AddIndex | _DropTable, ...]] = {
     2: (),
     3: (_AddColumn("reservations", "files_bytes", "BIGINT NOT NULL DEFAULT 0"),),
     4: (),
@@ -64,6 +73,8 @@ _UPGRADES: dict[int, tuple[_AddColumn | _AddIndex, ...]] = {
         _AddIndex("reservations", "ix_reservations_held", "pool, account, owner_uid, capacity_bytes, files_bytes"),
     ),
     9: (),
+    # Receipts are kept below ROOT/receipts.
+    10: (_DropTable("receipts"),),
 }
 _VERSION = max(_UPGRADES)
 _OLDEST_VERSION = 1

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -19,11 +20,16 @@ from forebay.manager.jobs import FilesJob, Job, StepsJob
 from forebay.records import Address
 from forebay.sizes import format_size
 from forebay.step_selection import StepSelection
+from forebay.workflows.manager.receipt_command import write_receipt
 from forebay.workflows.manager.stage_waiting import await_stage, stage_title
 from forebay.workflows.staging.formats import FORMAT_NAMES, format_of_name
 
 __all__ = ["stage_in", "stage_out"]
 
+_ReceiptOption = Annotated[
+    Path | None,
+    typer.Option("--receipt", metavar="FILE", help="Also write the receipt into FILE, which must not be there."),
+]
 _NoWaitOption = Annotated[bool, typer.Option("--no-wait", help="Do not wait: print the stage's number and return.")]
 
 stage_in_app = typer.Typer(add_completion=False)
@@ -41,6 +47,7 @@ def stage_in(
             help="Name of the copy in the reservation. With a slash at the end: the folder to copy into.",
         ),
     ],
+    receipt: _ReceiptOption = None,
     no_wait: _NoWaitOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -48,6 +55,7 @@ def stage_in(
     place = FileAddress.parse(destination)
     _run(
         FilesJob(place.reservation, place.path, outside=_absolute(source), inward=True),
+        receipt=receipt,
         no_wait=no_wait,
         as_json=as_json,
     )
@@ -117,6 +125,7 @@ def stage_out(
     replace: Annotated[
         bool, typer.Option("--replace", help="Replace outputs in DEST that come from another stream.")
     ] = False,
+    receipt: _ReceiptOption = None,
     no_wait: _NoWaitOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -185,7 +194,7 @@ def stage_out(
             replace=replace,
             into=into,
         )
-    _run(job, no_wait=no_wait, as_json=as_json)
+    _run(job, receipt=receipt, no_wait=no_wait, as_json=as_json)
 
 
 @stages_app.callback(epilog="Example: forebay stages; forebay stages show 7; forebay stages cancel 7")
@@ -225,7 +234,9 @@ def show_stage(stage: Annotated[int, typer.Argument(help="The stage's number.")]
     fields = [("stage", str(row["id"])), ("what", stage_title(row["job"])), ("state", row["state"])]
     fields += [("progress", _progress_text(row["progress"])), ("attempts", str(row["attempts"]))]
     if row["receipt"] is not None:
-        fields.append(("receipt", f"{row['receipt']['path']} (CRC-32C {row['receipt']['crc32c']})"))
+        fields.append(("receipt", f"forebay receipt {row['id']} (CRC-32C {row['receipt']['crc32c']})"))
+        if "receipt" in row["result"]:
+            fields.append(("receipt of steps", str(row["result"]["receipt"])))
     if row["failure"] is not None:
         fields.append(("failure", f"{row['failure']['what']} ({row['failure']['where']})"))
     fields += [("note", note) for note in row["notes"]]
@@ -246,7 +257,9 @@ def cancel_stage(
     console().print(f"stage {stage} {word}", markup=False)
 
 
-def _run(job: Job, *, no_wait: bool, as_json: bool) -> None:
+def _run(job: Job, *, receipt: Path | None, no_wait: bool, as_json: bool) -> None:
+    if no_wait and receipt is not None:
+        raise InvalidArgumentError("--receipt waits for the stage; leave out --no-wait, or use `forebay receipt` later")
     instance = chosen_or_current()
     with ManagerClient(instance) as manager:
         row = manager.submit(job)
@@ -259,6 +272,9 @@ def _run(job: Job, *, no_wait: bool, as_json: bool) -> None:
     status = await_stage(instance, row, as_json=as_json)
     if status is not ExitStatus.OK:
         raise typer.Exit(int(status))
+    if receipt is not None:
+        with ManagerClient(instance) as manager:
+            write_receipt(manager, row["id"], receipt)
 
 
 def _absolute(path: str) -> str:

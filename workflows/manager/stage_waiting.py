@@ -108,12 +108,19 @@ def _tell(row: Json, *, cancelled_here: bool, as_json: bool) -> ExitStatus:
 def _result_text(row: Json) -> str:
     result = row["result"]
     if row["job"]["kind"] == "steps":
-        kept = f", {len(result['kept'])} were there already" if result["kept"] else ""
-        lost = f", {len(result['lost'])} were gone" if result["lost"] else ""
-        count = len(result["staged"])
+        kept = f", {_length(result, 'kept')} were there already" if result["kept"] else ""
+        lost = f", {_length(result, 'lost')} were gone" if result["lost"] else ""
+        count = _length(result, "staged")
         return f"{count} step{'' if count == 1 else 's'} staged out{kept}{lost}; receipt: {result['receipt']}"
     kept = f", {result['kept']} were there already" if result["kept"] else ""
-    return f"{result['copied']} file{'' if result['copied'] == 1 else 's'} copied{kept}; receipt: {result['receipt']}"
+    copied = f"{result['copied']} file{'' if result['copied'] == 1 else 's'} copied"
+    return f"{copied}{kept}; receipt: forebay receipt {row['id']}"
+
+
+def _length(result: Json, name: str) -> int:
+    """Of a list, which may have been cut."""
+    length: int = result.get("cut", {}).get(name, len(result[name]))
+    return length
 
 
 def _done_text(progress: Json) -> str:

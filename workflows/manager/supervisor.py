@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs stages as child processes: watches their progress, begins interrupted ones again, cancels, and keeps the
+"""Runs stages as child processes: whose turn it is, which begin again after a failure or a restart, cancelling, and the
 outcome.
 
 A child ends with the manager, because its standard input does. What a run has to tell is written down when the disk
@@ -13,95 +13,122 @@ import asyncio
 import contextlib
 import json
 import logging
-import os
-import pwd
-import signal
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from forebay.errors import NoSpaceError, StorageError
+from forebay.errors import ForebayError, NoSpaceError, RefusedError, StorageError
 from forebay.fail_point import fail_point
-from forebay.manager.jobs import Job, StepsJob, job_from_json, job_to_json
+from forebay.manager.jobs import Job, job_to_json
 from forebay.manager.stage_state import StageState
 from forebay.workflows.manager.database import Database, StageRow
+from forebay.workflows.manager.reading_budget import ReadingBudgets
+from forebay.workflows.manager.receipts import Receipts, ReceiptWriter
 from forebay.workflows.manager.stage_changes import StageChanges
-from forebay.workflows.staging.checksum import file_checksum, format_checksum
+from forebay.workflows.manager.stage_environment import stage_environment
+from forebay.workflows.manager.stage_process import StageProcess
+from forebay.workflows.manager.stage_run import Outcome, StageRun, failure_of
+from forebay.workflows.manager.stage_settings import StageSettings
+from forebay.workflows.manager.stage_turns import StageTurns
 
-__all__ = ["StageSupervisor"]
+__all__ = ["StageSupervisor", "StuckProcess"]
 
 _log = logging.getLogger(__name__)
 
-_FINITE_STAGES_MAX = 4
-_FOLLOWING_STAGES_MAX = 64
-_FINISHED_STAGES_KEPT = 1000
+#: So many stages run at once, and so many more of users who have none.
+_FINITE_STAGES = (4, 12)
+_FOLLOWING_STAGES = (48, 16)
+_WAITING_STAGES_MAX = 10_000  # of each user
+_FINISHED_STAGES_KEPT = 1000  # of each user
 _ATTEMPTS_MAX = 5
 _RETRY_SECONDS_MAX = 30.0
 _STOP_SECONDS = 10.0
-_SAVE_INTERVAL_SECONDS = 1.0
 _WRITE_AGAIN_SECONDS = 1.0
-_NOTES_MAX = 100
-_LINE_BYTES_MAX = 1 << 20
-_ERROR_TEXT_MAX = 2000
 
 
 class _EndingError(Exception):
     """The manager ends before a change could be written down; the next one begins the stage again."""
 
 
+@dataclass(frozen=True, slots=True)
+class StuckProcess:
+    """A stage's process that does not end although it was killed."""
+
+    stage: int
+    uid: int
+    pid: int
+    since_ns: int
+
+
 class StageSupervisor:
     """The stages of one instance."""
 
-    def __init__(self, database: Database, root: Path) -> None:
+    def __init__(self, database: Database, root: Path, settings: StageSettings | None = None) -> None:
         self._database = database
         self._root = root
+        self._settings = settings or StageSettings()
+        self.receipts = Receipts(root / "receipts", self._settings.receipts_bytes_max)
+        self._turns = {False: StageTurns(*_FINITE_STAGES), True: StageTurns(*_FOLLOWING_STAGES)}  # True: that follow
+        self._budgets = ReadingBudgets()
         self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._processes: dict[int, asyncio.subprocess.Process] = {}
-        self._following: set[int] = set()
-        self._progress: dict[int, dict[str, Any]] = {}
+        self._runs: dict[int, StageRun] = {}
+        self._stuck: dict[int, StuckProcess] = {}  # by stage
+        self._stuck_waits: set[asyncio.Task[None]] = set()
         self._unwritten: dict[int, str] = {}  # notes for users on stages that cannot be written down
-        self._not_before: dict[int, float] = {}  # when those may begin that failed and are tried again
+        self._delayed: set[int] = set()  # those that failed and are tried again later
         self._wanted_again: set[int] = set()  # those that begin anew once they have succeeded
         self._ending = asyncio.Lock()  # a stage succeeds, or is wanted again
         self._changes = StageChanges(_FINISHED_STAGES_KEPT)
-        self._filling = asyncio.Lock()  # Who starts stages does so alone.
-        self._fillings: set[asyncio.Task[None]] = set()
         self._stopping = False
 
     async def start(self) -> None:
         """Begins what was queued or interrupted."""
+        highest = await asyncio.to_thread(self.receipts.start)
+        await asyncio.to_thread(self._database.use_stage_numbers_above, highest)
         interrupted = await asyncio.to_thread(self._database.requeue_running_stages)
         if interrupted:
             _log.info("beginning %d interrupted stages again", interrupted)
         for row in await asyncio.to_thread(self._database.stages, [StageState.QUEUED]):
             if row.cancel:
                 await self._change(row.id, state=StageState.CANCELLED, finished_ns=time.time_ns())
-        await self._fill_slots()
+            else:
+                self._turns[_follows(row)].add(row.owner_uid, row.id)
+        self._fill_slots()
 
     async def stop(self) -> None:
         """Ends all children; their stages begin again when the manager does."""
         self._stopping = True
-        for process in self._processes.values():
-            _signal(process, signal.SIGTERM)
+        for run in self._runs.values():
+            run.stop()
         if self._tasks:
-            _, late = await asyncio.wait(self._tasks.values(), timeout=_STOP_SECONDS)
-            for process in self._processes.values():
-                _signal(process, signal.SIGKILL)
-            if late:
-                await asyncio.wait(late, timeout=_STOP_SECONDS)
-        await asyncio.gather(*self._fillings)
+            # A run that does not end is given up by itself.
+            await asyncio.wait(self._tasks.values(), timeout=2 * _STOP_SECONDS)
+        for wait in self._stuck_waits:
+            wait.cancel()
         await self._changes.close()
 
     async def submit(self, job: Job, owner_uid: int, owner_gid: int, umask: int) -> StageRow:
-        """Queues a stage."""
-        await asyncio.to_thread(self._database.forget_old_stages, _FINISHED_STAGES_KEPT)
+        """Queues a stage.
+
+        Raises
+        ------
+        RefusedError
+            Too many of this user's wait.
+        """
+        waiting = sum(turns.waiting(owner_uid) for turns in self._turns.values())
+        if waiting >= _WAITING_STAGES_MAX:
+            raise RefusedError(
+                f"{waiting} stages of user {owner_uid} wait already; wait until some are done, or stage whole folders"
+            )
+        await asyncio.to_thread(self._database.forget_old_stages, owner_uid, _FINISHED_STAGES_KEPT)
         row = await asyncio.to_thread(self._database.add_stage, job_to_json(job), owner_uid, owner_gid, umask)
         _log.info("stage %d: %s", row.id, json.dumps(row.job))
-        await self._fill_slots()
+        self._turns[_follows(row)].add(row.owner_uid, row.id)
+        self._fill_slots()
         return await self.stage(row.id)
 
     async def submit_unless_there(self, job: Job, owner_uid: int, owner_gid: int, umask: int) -> StageRow:
@@ -112,25 +139,25 @@ class StageSupervisor:
         """
         document = json.loads(json.dumps(job_to_json(job)))  # as it comes out of the database
         async with self._ending:
-            for row in await self.stages():
-                if not row.state.is_final and row.owner_uid == owner_uid and row.job == document:
+            for row in await self.stages(owner_uid):
+                if not row.state.is_final and row.job == document:
                     if row.progress.get("stream_ended"):
                         self._wanted_again.add(row.id)
                     return row
         return await self.submit(job, owner_uid, owner_gid, umask)
 
     async def cancel(self, stage_id: int) -> StageRow:
-        """Cancels a stage that is not over; idempotent."""
+        """Cancels a stage that is not over; idempotent. Its place is free at once, whatever its process does."""
         row = await self.stage(stage_id)
         if row.state.is_final:
             return row
         await self._change(stage_id, cancel=True)
-        process = self._processes.get(stage_id)
-        if process is not None:
-            _signal(process, signal.SIGTERM)
-            asyncio.get_running_loop().call_later(_STOP_SECONDS, _signal, process, signal.SIGKILL)
+        run = self._runs.get(stage_id)
+        if run is not None:
+            self._stop(run)
         elif stage_id not in self._tasks:
-            self._not_before.pop(stage_id, None)
+            self._delayed.discard(stage_id)
+            self._turns[_follows(row)].remove(row.owner_uid, stage_id)
             await self._change(stage_id, state=StageState.CANCELLED, finished_ns=time.time_ns())
         return await self.stage(stage_id)
 
@@ -138,9 +165,10 @@ class StageSupervisor:
         """A stage with its newest progress; NotFoundError without it."""
         return self._with_progress(await asyncio.to_thread(self._database.stage, stage_id))
 
-    async def stages(self) -> list[StageRow]:
-        """All stages with their newest progress."""
-        return [self._with_progress(row) for row in await asyncio.to_thread(self._database.stages)]
+    async def stages(self, owner_uid: int | None = None) -> list[StageRow]:
+        """All stages of a user, or of all users, with their newest progress."""
+        rows = await asyncio.to_thread(self._database.stages, None, owner_uid)
+        return [self._with_progress(row) for row in rows]
 
     def version(self, stage_id: int) -> int:
         """Changes with every change of the stage."""
@@ -149,7 +177,12 @@ class StageSupervisor:
     @property
     def delayed(self) -> list[int]:
         """Stages that failed, and wait for their next attempt."""
-        return [*self._not_before]
+        return [*self._delayed]
+
+    @property
+    def stuck(self) -> list[StuckProcess]:
+        """Processes of stages that do not end although they were killed."""
+        return [*self._stuck.values()]
 
     async def wait_for_change(self, stage_id: int, seen: int, timeout_seconds: float) -> None:
         """Returns when the stage's version is not `seen`, or it is over, or the time is."""
@@ -158,171 +191,182 @@ class StageSupervisor:
         await self._changes.wait(stage_id, seen, timeout_seconds)
 
     def _with_progress(self, row: StageRow) -> StageRow:
-        notes = [*row.notes, self._unwritten[row.id]] if row.id in self._unwritten else row.notes
-        return replace(row, progress=self._progress.get(row.id, row.progress), notes=notes)
+        run = self._runs.get(row.id)
+        if run is not None:
+            row = replace(row, progress=run.progress, notes=run.notes)
+        unwritten = self._unwritten.get(row.id)
+        return row if unwritten is None else replace(row, notes=[*row.notes, unwritten])
 
-    async def _fill_slots(self) -> None:
-        """Starts queued stages as far as there is room, oldest first."""
-        async with self._filling:
-            if self._stopping:
-                return
-            queued = await asyncio.to_thread(self._database.stages, [StageState.QUEUED])
-            now = time.monotonic()
-            for row in queued:
-                if self._stopping or row.id in self._tasks or row.cancel or self._not_before.get(row.id, now) > now:
-                    continue
-                job = job_from_json(row.job)
-                follows = isinstance(job, StepsJob) and job.follow
-                running = len(self._following) if follows else len(self._tasks) - len(self._following)
-                if running >= (_FOLLOWING_STAGES_MAX if follows else _FINITE_STAGES_MAX):
-                    continue
-                self._not_before.pop(row.id, None)
-                if follows:
-                    self._following.add(row.id)
-                self._tasks[row.id] = asyncio.create_task(self._run(row), name=f"stage {row.id}")
+    def _fill_slots(self) -> None:
+        """Begins the stages whose turn it is."""
+        for turns in self._turns.values():
+            while not self._stopping and (stage_id := turns.begin()) is not None:
+                self._tasks[stage_id] = asyncio.create_task(self._run(stage_id, turns), name=f"stage {stage_id}")
 
-    def _fill_slots_soon(self) -> None:
-        filling = asyncio.create_task(self._fill_slots_or_tell())
-        self._fillings.add(filling)
-        filling.add_done_callback(self._fillings.discard)
+    def _stop(self, run: StageRun) -> None:
+        """Ends a run. Its place is free from now on; until it has ended, it counts against its user's share."""
+        if not run.is_stopping:
+            turns = self._turns[_follows(run.row)]
+            turns.end(run.row.id)
+            turns.hold(run.row.owner_uid)
+            run.stop()
+            self._fill_slots()
 
-    async def _fill_slots_or_tell(self) -> None:
+    async def _run(self, stage_id: int, turns: StageTurns) -> None:
+        pause_seconds: float | None = None
+        uid: int | None = None
         try:
-            await self._fill_slots()
-        except Exception as error:
-            # What is queued waits for the next stage that comes or ends.
-            _log.warning("queued stages cannot be started now: %s", error)
-
-    async def _run(self, row: StageRow) -> None:
-        try:
-            await self._run_once(row)
+            row = await self._when_readable(stage_id)
+            uid = row.owner_uid
+            pause_seconds = await self._run_once(row)
         except _EndingError:
-            _log.warning("stage %d is left to the next manager: %s", row.id, self._unwritten[row.id])
+            _log.warning("stage %d is left to the next manager: %s", stage_id, self._unwritten.get(stage_id))
         except Exception:
-            _log.exception("stage %d", row.id)
-            failure = _failure(
+            _log.exception("stage %d", stage_id)
+            failure = failure_of(
                 "internal", "the manager failed to run the stage; see its log, ROOT/log/manager.log", may_pass=False
             )
             with contextlib.suppress(_EndingError):
-                await self._write_down(row.id, state=StageState.FAILED, failure=failure, finished_ns=time.time_ns())
+                await self._write_down(stage_id, state=StageState.FAILED, failure=failure, finished_ns=time.time_ns())
         finally:
-            del self._tasks[row.id]
-            self._following.discard(row.id)
-            self._processes.pop(row.id, None)
-            self._progress.pop(row.id, None)
-            self._unwritten.pop(row.id, None)
-            self._fill_slots_soon()
+            del self._tasks[stage_id]
+            self._unwritten.pop(stage_id, None)
+            turns.end(stage_id)
+            if pause_seconds is not None and uid is not None:
+                self._delayed.add(stage_id)
+                asyncio.get_running_loop().call_later(pause_seconds, self._queue_again, turns, uid, stage_id)
+            self._fill_slots()
 
-    async def _run_once(self, row: StageRow) -> None:
-        # It may have been cancelled, or have run, since it was found in the queue.
-        row = await self.stage(row.id)
+    def _queue_again(self, turns: StageTurns, uid: int, stage_id: int) -> None:
+        """It was not cancelled meanwhile."""
+        if stage_id in self._delayed:
+            self._delayed.discard(stage_id)
+            turns.add(uid, stage_id)
+            self._fill_slots()
+
+    async def _run_once(self, row: StageRow) -> float | None:
+        """Runs it once; returns after how many seconds it is to run again, None: not."""
+        # It may have been cancelled, or have run, since it was queued.
         if row.state is not StageState.QUEUED:
-            return
+            return None
         if row.cancel:
             await self._write_down(row.id, state=StageState.CANCELLED, finished_ns=time.time_ns())
-            return
+            return None
         self._wanted_again.discard(row.id)
         await self._write_down(
             row.id, state=StageState.RUNNING, attempts=row.attempts + 1, started_ns=time.time_ns(), failure=None
         )
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "forebay.workflows.staging",
-            json.dumps(row.job),
-            "--root",
-            str(self._root),
-            "--lifeline",
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env=os.environ | {"FOREBAY_ROOT": str(self._root), "FOREBAY_SOCKET": ""},
-            cwd="/",
-            umask=row.umask,
-            start_new_session=True,
-            limit=_LINE_BYTES_MAX,
-            **_identity(row),
-        )
-        fail_point("manager.stage.spawned")
-        self._processes[row.id] = process
-        if self._stopping or (await self.stage(row.id)).cancel:
-            _signal(process, signal.SIGTERM)
-        assert process.stdout is not None
-        assert process.stderr is not None
-        outcome, error_text = await asyncio.gather(self._watch(row.id, process.stdout), process.stderr.read())
-        status = await process.wait()
-        fail_point("manager.stage.ended")
-        if error_text:
-            _log.warning("stage %d wrote: %s", row.id, error_text.decode(errors="replace")[-_ERROR_TEXT_MAX:])
-        await self._settle(row, outcome, status)
+        receipt = self.receipts.begin(row)
+        budget = self._budgets.begin(row.owner_uid)
+        run: StageRun | None = None
+        try:
+            run = StageRun(row, StageProcess(await asyncio.to_thread(self._spawn, row), budget), receipt, self)
+            fail_point("manager.stage.spawned")
+            self._runs[row.id] = run
+            if self._stopping or (await self.stage(row.id)).cancel:
+                self._stop(run)
+            outcome = await run.follow()
+            fail_point("manager.stage.ended")
+            if outcome.complaint:
+                _log.warning("stage %d wrote: %s", row.id, outcome.complaint)
+            return await self._settle(run, outcome)
+        finally:
+            self._budgets.end(row.owner_uid)
+            self._runs.pop(row.id, None)
+            await asyncio.to_thread(receipt.discard)
+            if run is not None:
+                self._let_go(run)
 
-    async def _watch(self, stage_id: int, events: asyncio.StreamReader) -> dict[str, Any]:
-        """Follows a child's events to their end; returns the last one, if it tells the outcome."""
-        outcome: dict[str, Any] = {}
-        saved_at = 0.0
-        while line := await events.readline():
-            event = json.loads(line)
-            kind = event.pop("event")
-            if kind == "progress":
-                self._progress[stage_id] = event
-                if time.monotonic() - saved_at > _SAVE_INTERVAL_SECONDS:
-                    saved_at = time.monotonic()
-                    with contextlib.suppress(NoSpaceError, StorageError):
-                        await asyncio.to_thread(self._database.change_stage, stage_id, progress=event)
-                await self._changes.announce(stage_id)
-            elif kind == "note":
-                notes = (await asyncio.to_thread(self._database.stage, stage_id)).notes
-                await self._write_down(stage_id, notes=[*notes, event["text"]][-_NOTES_MAX:])
-            else:
-                outcome = {"event": kind, **event}
-        return outcome
+    def _spawn(self, row: StageRow) -> Any:
+        command = [sys.executable, "-m", "forebay.workflows.staging", json.dumps(row.job)]
+        command += ["--root", str(self._root), "--lifeline"]
+        environment = stage_environment(row, self._root, self._settings.environment)
+        return StageProcess.spawn(command, environment, row.umask, row)
 
-    async def _settle(self, row: StageRow, outcome: dict[str, Any], status: int) -> None:
-        """Writes down how a run of the stage ended, or queues it again."""
-        now = await asyncio.to_thread(self._database.stage, row.id)
-        progress = self._progress.get(row.id, now.progress)
-        if outcome.get("event") == "done" and status == 0:
-            result = outcome["result"]
-            receipt = Path(result["receipt"])
-            _, checksum = await asyncio.to_thread(file_checksum, receipt)
-            put_receipt = partial(self._database.put_receipt, row.id, str(receipt), format_checksum(checksum))
-            await self._until_written(row.id, put_receipt)
-            async with self._ending:
-                if row.id in self._wanted_again and not now.cancel:
-                    await self._write_down(row.id, state=StageState.QUEUED, attempts=0, progress={})
-                    return
-                await self._write_down(
-                    row.id, state=StageState.SUCCEEDED, result=result, progress=progress, finished_ns=time.time_ns()
-                )
+    def _let_go(self, run: StageRun) -> None:
+        """The run is over; its process perhaps not."""
+        row, turns = run.row, self._turns[_follows(run.row)]
+        held = run.is_stopping and not turns.has(row.id)
+        if run.process.has_ended:
+            if held:
+                turns.release(row.owner_uid)
             return
+        if not held:
+            turns.end(row.id)
+            turns.hold(row.owner_uid)
+        run.kill()
+        self._stuck[row.id] = StuckProcess(row.id, row.owner_uid, run.process.pid, time.time_ns())
+        wait = asyncio.create_task(self._await_stuck(run, turns))
+        self._stuck_waits.add(wait)
+        wait.add_done_callback(self._stuck_waits.discard)
+
+    async def _await_stuck(self, run: StageRun, turns: StageTurns) -> None:
+        await run.process.wait()
+        run.process.close()
+        self._stuck.pop(run.row.id, None)
+        turns.release(run.row.owner_uid)
+        self._fill_slots()
+
+    async def _settle(self, run: StageRun, outcome: Outcome) -> float | None:
+        """Writes down how a run of the stage ended; returns after how many seconds it is to run again, None: not."""
+        row, told = run.row, {"progress": run.progress, "notes": run.notes}
+        now = await self._when_readable(row.id)
+        failure = outcome.failure
+        if outcome.result is not None and outcome.status == 0:
+            failure = await self._keep_receipt(run.receipt, row.id, outcome.result)
+            if failure is None:
+                async with self._ending:
+                    if row.id in self._wanted_again and not now.cancel:
+                        await self._write_down(row.id, state=StageState.QUEUED, attempts=0, progress={})
+                        return 0.0
+                    await self._write_down(
+                        row.id, state=StageState.SUCCEEDED, result=outcome.result, finished_ns=time.time_ns(), **told
+                    )
+                return None
+        await asyncio.to_thread(run.receipt.discard)
         if now.cancel:
-            await self._write_down(row.id, state=StageState.CANCELLED, progress=progress, finished_ns=time.time_ns())
-            return
+            await self._write_down(row.id, state=StageState.CANCELLED, finished_ns=time.time_ns(), **told)
+            return None
         if self._stopping:
-            await self._write_down(row.id, state=StageState.QUEUED, progress=progress)
-            return
-        failure = outcome.get("failure") or _failure(
-            "killed",
-            f"the stage's process died of signal {-status}"
-            if status < 0
-            else f"the stage's process ended with status {status}",
-            may_pass=status < 0,
-        )
+            await self._write_down(row.id, state=StageState.QUEUED, **told)
+            return None
+        if failure is None:
+            failure = _failure_of_process(outcome.status, run.process.pid)
         # Attempts that came further than the one before do not count.
-        advanced = progress.get("items_done", 0) > row.progress.get("items_done", 0)
+        advanced = run.progress.get("items_done", 0) > row.progress.get("items_done", 0)
         attempts = 1 if advanced else now.attempts
         if failure["may_pass"] and attempts < _ATTEMPTS_MAX:
             pause_seconds = min(2.0 ** (attempts - 1), _RETRY_SECONDS_MAX)
             _log.warning("stage %d is tried again in %g s: %s", row.id, pause_seconds, failure["what"])
-            self._not_before[row.id] = time.monotonic() + pause_seconds
-            await self._write_down(
-                row.id, state=StageState.QUEUED, attempts=attempts, failure=failure, progress=progress
-            )
-            asyncio.get_running_loop().call_later(pause_seconds, self._fill_slots_soon)
-            return
-        await self._write_down(
-            row.id, state=StageState.FAILED, failure=failure, progress=progress, finished_ns=time.time_ns()
-        )
+            await self._write_down(row.id, state=StageState.QUEUED, attempts=attempts, failure=failure, **told)
+            return pause_seconds
+        await self._write_down(row.id, state=StageState.FAILED, failure=failure, finished_ns=time.time_ns(), **told)
+        return None
+
+    async def _keep_receipt(self, receipt: ReceiptWriter, stage_id: int, result: dict[str, Any]) -> Any:
+        """Ends the receipt and makes it durable; the failure if that cannot be."""
+        try:
+            await self.until_written(stage_id, partial(receipt.end, result))
+            await asyncio.to_thread(receipt.publish)
+        except ForebayError as error:
+            return failure_of(error.code, error.what, may_pass=not isinstance(error, RefusedError))
+        return None
+
+    async def save_progress(self, run: StageRun) -> None:
+        """See `RunKeeper`."""
+        with contextlib.suppress(NoSpaceError, StorageError):
+            change = partial(self._database.change_stage, run.row.id, progress=run.progress, notes=run.notes)
+            await asyncio.to_thread(change)
+
+    async def announce(self, stage_id: int) -> None:
+        """See `RunKeeper`."""
+        await self._changes.announce(stage_id)
+
+    async def _when_readable(self, stage_id: int) -> StageRow:
+        """The stage as the database has it, as soon as that answers."""
+        found: list[StageRow] = []
+        await self.until_written(stage_id, lambda: found.append(self._database.stage(stage_id)))
+        return found[0]
 
     async def _change(self, stage_id: int, **values: Any) -> None:
         await asyncio.to_thread(self._database.change_stage, stage_id, **values)
@@ -330,11 +374,11 @@ class StageSupervisor:
 
     async def _write_down(self, stage_id: int, **values: Any) -> None:
         """What a run has to tell; nobody would ask for it again."""
-        await self._until_written(stage_id, partial(self._database.change_stage, stage_id, **values))
+        await self.until_written(stage_id, partial(self._database.change_stage, stage_id, **values))
         await self._changes.announce(stage_id, ended=_ends(values))
 
-    async def _until_written(self, stage_id: int, change: Callable[[], object]) -> None:
-        """Makes the change as soon as the disk takes it; _EndingError if the manager ends first."""
+    async def until_written(self, stage_id: int, change: Callable[[], object]) -> None:
+        """See `RunKeeper`; _EndingError if the manager ends first."""
         while True:
             try:
                 await asyncio.to_thread(change)
@@ -344,7 +388,7 @@ class StageSupervisor:
                     _log.warning("stage %d waits: %s", stage_id, error)
                     trouble = "is full" if isinstance(error, NoSpaceError) else "fails"
                     self._unwritten[stage_id] = (
-                        f"the disk of the manager's database {trouble} ({error.where}); the stage continues by itself "
+                        f"the disk of the manager {trouble} ({error.where}); the stage continues by itself "
                         "when that has passed"
                     )
                     await self._changes.announce(stage_id)
@@ -359,19 +403,16 @@ def _ends(values: dict[str, Any]) -> bool:
     return isinstance(state, StageState) and state.is_final
 
 
-def _identity(row: StageRow) -> dict[str, Any]:
-    """How the child becomes the user who asked for the stage."""
-    if row.owner_uid == os.geteuid():
-        return {}
-    name = pwd.getpwuid(row.owner_uid).pw_name
-    return {"user": row.owner_uid, "group": row.owner_gid, "extra_groups": os.getgrouplist(name, row.owner_gid)}
+def _follows(row: StageRow) -> bool:
+    return bool(row.job.get("follow"))
 
 
-def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
-    if process.returncode is None:
-        with contextlib.suppress(ProcessLookupError):
-            process.send_signal(number)
-
-
-def _failure(code: str, what: str, *, may_pass: bool) -> dict[str, Any]:
-    return {"code": code, "what": what, "where": "", "may_pass": may_pass, "stream_broken": False}
+def _failure_of_process(status: int | None, pid: int) -> dict[str, Any]:
+    """Of a process that has not told one."""
+    if status is None:
+        what = f"the stage's process {pid} does not end although it was killed; see `forebay doctor`"
+    elif status < 0:
+        what = f"the stage's process died of signal {-status}"
+    else:
+        what = f"the stage's process ended with status {status}"
+    return failure_of("killed", what, may_pass=status is not None and status < 0)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from fastapi import APIRouter, Request, Response
 
 from forebay.errors import ForebayError, InvalidArgumentError, PermissionDeniedError
+from forebay.visible_text import visible
 from forebay.workflows.manager.peer import CurrentPeer, Peer
 from forebay.workflows.slurm.directive_lines import parse_slurm_size
 from forebay.workflows.slurm.directives import NAME, parse_directives
@@ -162,7 +163,7 @@ def build_router(jobs: SlurmJobs, settings: SlurmSettings) -> APIRouter:
         except ForebayError as error:
             # Slurm shows a person the first line.
             where = f" ({error.where})" if error.where else ""
-            return _answer(f"{error.what}{where}\n".replace("\0", ""), 1)
+            return _answer(f"{visible(error.what + where)}\n", 1)
 
     return router
 

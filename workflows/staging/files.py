@@ -1,23 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Staging of files and trees: verified copies that appear whole, are taken up after a kill, and leave a receipt.
+"""Staging of files and trees: verified copies that appear whole and are taken up after a kill.
 
 A file is copied under a hidden name, synced, read back, and renamed. A tree that does not exist at the destination is
 built under a hidden name and renamed when it is whole; one that exists is brought up to date file by file, and nothing
-is removed from it. A file's receipt lies beside it, a tree's inside. Format: docs/formats/receipt.md.
+is removed from it. Each verified file is reported for the receipt, which the manager keeps.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import stat
-import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import forebay
 from forebay.errors import InvalidArgumentError, NotFoundError, UnsupportedError, readable_errors
@@ -25,18 +21,13 @@ from forebay.instance import InstanceLike
 from forebay.manager.jobs import FilesJob
 from forebay.workflows.staging import publication
 from forebay.workflows.staging.checksum import file_checksum, format_checksum
-from forebay.workflows.staging.file_copy import copy_file, copy_status, copy_times
+from forebay.workflows.staging.file_copy import copy_file, copy_status
 from forebay.workflows.staging.files_capacity import FilesCapacity, space_of
 from forebay.workflows.staging.reporting import Json, Reporter
 
-__all__ = ["TREE_RECEIPT_NAME", "stage_files"]
+__all__ = ["stage_files"]
 
-TREE_RECEIPT_NAME = ".forebay-receipt.json"
-
-_FORMAT = "forebay.receipt.files"
-_VERSION = 1
-_RECEIPT_SUFFIX = ".receipt.json"
-_RECEIPT_BEGINS = f'{{\n "format": "{_FORMAT}"'.encode()
+_ROWS_AT_ONCE = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +127,7 @@ class _TreeStager:
         self._reporter = reporter
         self._capacity = capacity
         self._is_tree = source.is_dir() and not source.is_symlink()
-        self._known = _load_receipt(self._receipt_path(target))
-        self._entries: list[_Entry] = []
+        self._rows: list[Json] = []  # verified, not reported yet
         self._copied = 0
 
     def run(self) -> Json:
@@ -146,17 +136,17 @@ class _TreeStager:
             self._copy_tree()
         else:
             # What else lies there is not ours to judge.
-            names = {self._target.name, self._receipt_path(self._target).name}
-            publication.remove_leftovers(self._target.parent, names)
+            publication.remove_leftovers(self._target.parent, {self._target.name})
             self._copy_leaf(self._source, self._target, "")
             publication.sync_directory(self._target.parent)
-            self._write_receipt(self._target)
+        self._report_rows()
+        files = self._reporter.progress.items_done
         return {
-            "receipt": str(self._receipt_path(self._target)),
+            "source": str(self._source),
             "target": str(self._target),
-            "files": len(self._entries),
+            "files": files,
             "copied": self._copied,
-            "kept": len(self._entries) - self._copied,
+            "kept": files - self._copied,
         }
 
     def _copy_tree(self) -> None:
@@ -164,16 +154,13 @@ class _TreeStager:
             if not self._target.is_dir():
                 raise InvalidArgumentError("the destination is a file, the source a directory", str(self._target))
             self._copy_directory(self._source, self._target, "")
-            self._write_receipt(self._target)
             # A run that gave it this name may have failed to make that durable.
             publication.sync_name(self._target)
             return
         # The same name in every run, so that a run after a kill finds what is there already.
         building = self._building
         building.mkdir(mode=0o700, exist_ok=True)
-        self._known = _load_receipt(self._receipt_path(building))
         self._copy_directory(self._source, building, "")
-        self._write_receipt(building)
         building.rename(self._target)
         publication.sync_directory(self._target.parent)
 
@@ -182,21 +169,10 @@ class _TreeStager:
         """Where a tree is built that is not there yet."""
         return self._target.with_name(f".{self._target.name}.incoming")
 
-    def _receipt_path(self, target: Path) -> Path:
-        return target / TREE_RECEIPT_NAME if self._is_tree else target.with_name(target.name + _RECEIPT_SUFFIX)
-
-    def _write_receipt(self, target: Path) -> None:
-        publication.write_whole(self._receipt_path(target), self._receipt_text())
-        if self._is_tree:
-            # The receipt is no reason for the directory to look changed.
-            copy_times(self._source, target)
-
     def _plan(self) -> None:
         items, size_bytes, missing_bytes = 0, 0, 0
         there = self._building if self._is_tree and not os.path.lexists(self._target) else self._target
         for path in _walk(self._source):
-            if self._is_left_out(path):
-                continue
             status = path.lstat()
             if stat.S_ISREG(status.st_mode):
                 items += 1
@@ -215,8 +191,6 @@ class _TreeStager:
     def _copy_directory(self, source: Path, target: Path, path: str) -> None:
         publication.remove_leftovers(target)
         for child in sorted(source.iterdir()):
-            if self._is_left_out(child):
-                continue
             child_target = target / child.name
             child_path = f"{path}/{child.name}" if path else child.name
             if child.is_dir() and not child.is_symlink():
@@ -233,12 +207,6 @@ class _TreeStager:
         copy_status(source, target)
         publication.sync_directory(target)
 
-    def _is_left_out(self, path: Path) -> bool:
-        """Receipts of earlier stages, which are about other targets, stay where they are."""
-        if path == self._source:
-            return False
-        return path == self._source / TREE_RECEIPT_NAME or _is_receipt(path)
-
     def _copy_leaf(self, source: Path, target: Path, path: str) -> None:
         if target.is_dir() and not target.is_symlink():
             raise InvalidArgumentError("the source has a file where the destination has a directory", str(target))
@@ -254,9 +222,15 @@ class _TreeStager:
             self._copied += 1
         else:
             self._reporter.progress.items_kept += 1
-        self._entries.append(entry)
+        self._rows.append(asdict(entry))
+        if len(self._rows) >= _ROWS_AT_ONCE:
+            self._report_rows()
         self._reporter.progress.items_done += 1
         self._reporter.update()
+
+    def _report_rows(self) -> None:
+        self._reporter.files(self._rows)
+        self._rows.clear()
 
     def _advance(self, count_bytes: int) -> None:
         if self._capacity is not None:
@@ -285,29 +259,13 @@ class _TreeStager:
         ):
             return None
         size_bytes, checksum = file_checksum(target)
-        known = self._known.get(path)
-        if known is not None and (known.size_bytes, known.mtime_ns) == (status.st_size, status.st_mtime_ns):
-            expected = known.crc32c
-        else:
-            # A run before this one was killed before its receipt: only the source can say what is right.
-            expected = format_checksum(file_checksum(source)[1])
+        # Only the source can say what is right.
+        expected = format_checksum(file_checksum(source)[1])
         if size_bytes != status.st_size or format_checksum(checksum) != expected:
             return None
         copy_status(source, target)
         self._reporter.progress.bytes_done += size_bytes
         return _Entry(path, size_bytes, status.st_mtime_ns, expected)
-
-    def _receipt_text(self) -> str:
-        document = {
-            "format": _FORMAT,
-            "version": _VERSION,
-            "forebay": version("forebay"),
-            "source": str(self._source),
-            "target": self._target.name,
-            "staged_ns": time.time_ns(),
-            "files": [asdict(entry) for entry in self._entries],
-        }
-        return json.dumps(document, indent=1) + "\n"
 
 
 def _missing_bytes(wanted: os.stat_result, target: Path) -> int:
@@ -325,24 +283,3 @@ def _walk(path: Path) -> Iterator[Path]:
     if path.is_dir() and not path.is_symlink():
         for child in path.iterdir():
             yield from _walk(child)
-
-
-def _is_receipt(path: Path) -> bool:
-    """Whether it is one of staged files. A user's own file of such a name is none."""
-    if not (path.name == TREE_RECEIPT_NAME or path.name.endswith(_RECEIPT_SUFFIX)):
-        return False
-    if path.is_symlink() or not path.is_file():
-        return False
-    with path.open("rb") as file:
-        return file.read(len(_RECEIPT_BEGINS)) == _RECEIPT_BEGINS
-
-
-def _load_receipt(path: Path) -> dict[str, _Entry]:
-    """The entries of an earlier receipt; without one that can be understood, everything is compared with the source."""
-    try:
-        document: Any = json.loads(path.read_text(encoding="utf-8"))
-        if (document["format"], document["version"]) != (_FORMAT, _VERSION):
-            return {}
-        return {entry["path"]: _Entry(**entry) for entry in document["files"]}
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
-        return {}

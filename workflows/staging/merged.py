@@ -104,6 +104,9 @@ class _OneOutput:
         for folder in self._destination.directory.glob(f".{self._job.into}.*.steps"):
             publication.discard(folder)
         self._destination.ensure_receipt()
+        entry = self._destination.entry(self._output)
+        if entry is not None:
+            self._reporter.files(entry.file_rows())
         return told | {"receipt": str(self._destination.receipt.path)}
 
     def _has(self, chosen: dict[int, int]) -> bool:

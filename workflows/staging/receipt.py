@@ -8,6 +8,7 @@ beside it has what came since; at the end the file gets it all.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -81,6 +82,11 @@ class StepEntry:
         if not self.steps:
             del document["steps"]
         return document
+
+    def file_rows(self) -> Iterator[dict[str, Any]]:
+        """Its files as a stage reports them; each says which step it holds, or the last of many."""
+        for entry in self.files:
+            yield asdict(entry) | {"step": self.step, "epoch": self.epoch}
 
 
 @dataclass(slots=True)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a stage reports while it runs: plan, progress, notes, and how it ended; one JSON document per line."""
+"""What a stage reports while it runs: plan, progress, notes, the files that it has verified, and how it ended; one JSON
+document per line. No line is longer than MESSAGE_BYTES_MAX: who reads it, the manager, takes no longer one.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +9,23 @@ import contextlib
 import json
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol, TextIO
 
 from forebay.errors import ForebayError, StreamFailedError, StreamInterruptedError, description_of
 
-__all__ = ["Json", "JsonReporter", "Progress", "Reporter", "describe_failure", "notes_of_waits"]
+__all__ = ["MESSAGE_BYTES_MAX", "Json", "JsonReporter", "Progress", "Reporter", "describe_failure", "notes_of_waits"]
 
 Json = dict[str, Any]
 
+#: Of one line with its line feed.
+MESSAGE_BYTES_MAX = 64 << 10
+
 _INTERVAL_SECONDS = 0.1
+_FILES_BYTES_MAX = MESSAGE_BYTES_MAX // 2
+_TEXT_CHARACTERS_MAX = 2000
+_LISTED_MAX = 1000  #: numbers of steps in a result that would be too long
 
 #: Failures that may pass by themselves: the manager tries such a stage again.
 _PASSING_CODES = frozenset({"disconnected", "timeout", "busy", "protocol"})
@@ -47,6 +55,11 @@ class Reporter(Protocol):
     def note(self, text: str) -> None:
         """Something that the user should know, but that is no failure."""
 
+    def files(self, rows: Iterable[Json]) -> None:
+        """These files lie at the destination, verified: `path`, `size_bytes`, `crc32c`, and what else the receipt is
+        to have of them. They count once the stage has succeeded.
+        """
+
 
 class JsonReporter:
     """Writes events to a text stream, progress at most ten times a second unless it is to be seen at once."""
@@ -63,17 +76,38 @@ class JsonReporter:
             self._write_progress()
 
     def note(self, text: str) -> None:
-        self._write({"event": "note", "text": text})
+        self._write({"event": "note", "text": text[:_TEXT_CHARACTERS_MAX]})
+
+    def files(self, rows: Iterable[Json]) -> None:
+        batch: list[Json] = []
+        size_bytes = 0
+        for row in rows:
+            length = len(json.dumps(row)) + 2
+            if batch and size_bytes + length > _FILES_BYTES_MAX:
+                self._write({"event": "files", "files": batch})
+                batch, size_bytes = [], 0
+            batch.append(row)
+            size_bytes += length
+        if batch:
+            self._write({"event": "files", "files": batch})
 
     def done(self, result: Json) -> None:
-        """The stage has succeeded."""
+        """The stage has succeeded. Of a result that is too long, the lists are cut, and `cut` has their lengths."""
         self._write_progress()
+        if len(json.dumps(result)) > _FILES_BYTES_MAX:
+            lists = {name: value for name, value in result.items() if isinstance(value, list)}
+            result = {
+                **result,
+                **{name: value[:_LISTED_MAX] for name, value in lists.items()},
+                "cut": {name: len(value) for name, value in lists.items() if len(value) > _LISTED_MAX},
+            }
         self._write({"event": "done", "result": result})
 
     def failed(self, failure: Json) -> None:
         """The stage has failed."""
         self._write_progress()
-        self._write({"event": "failed", "failure": failure})
+        cut = {name: value[:_TEXT_CHARACTERS_MAX] for name, value in failure.items() if isinstance(value, str)}
+        self._write({"event": "failed", "failure": failure | cut})
 
     def _write_progress(self) -> None:
         progress = self.progress
@@ -85,7 +119,7 @@ class JsonReporter:
                 "items_kept": progress.items_kept,
                 "bytes_done": progress.bytes_done,
                 "bytes_total": progress.bytes_total,
-                "item": progress.item,
+                "item": progress.item[:_TEXT_CHARACTERS_MAX],
                 "stream_ended": progress.stream_ended,
             }
         )

@@ -215,6 +215,7 @@ class _Stager:
                 self._finish(0)
                 self._kept.append(step.number)
                 self._reporter.progress.items_kept += 1
+                self._tell_files(entry)
                 self._settle(work, work.complete or entry.complete, already=True)
                 return
             self._note(f"{output} does not match its receipt any more; step {step.number} is staged out again")
@@ -273,8 +274,9 @@ class _Stager:
     def _finish_first(self) -> None:
         work, making = self._in_flight[0]
         try:
-            files = making.files()
-            self._destination.publish(making.partial, self._entry(work, files))
+            entry = self._entry(work, making.files())
+            self._destination.publish(making.partial, entry)
+            self._tell_files(entry)
         except DamagedStepError as error:
             making.discard()
             self._in_flight.popleft()
@@ -374,6 +376,12 @@ class _Stager:
     def _note(self, text: str) -> None:
         with self._reporting:
             self._reporter.note(text)
+
+    def _tell_files(self, entry: StepEntry) -> None:
+        """For the manager's receipt. What goes into one output with other steps is told by `merged.py`."""
+        if self._receipt == str(self._destination.receipt.path):
+            with self._reporting:
+                self._reporter.files(entry.file_rows())
 
     def _entry(self, work: _InFlight, files: tuple[FileEntry, ...]) -> StepEntry:
         step = work.step

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from forebay.cli.output import error_console, print_json
 from forebay.errors import ForebayError, description_of
+from forebay.visible_text import visible
 
 __all__ = ["ExitStatus", "fail_with"]
 
@@ -60,8 +61,8 @@ def fail_with(error: BaseException, *, as_json: bool) -> int:
     else:
         sys.stdout.flush()
         message = Text("error: ", style="bold red")
-        message.append(what, style="default not bold")
+        message.append(visible(what, keep="\n"), style="default not bold")
         if where:
-            message.append(f" ({where})", style="default not bold")
+            message.append(f" ({visible(where)})", style="default not bold")
         error_console().print(message, soft_wrap=True)
     return int(status)

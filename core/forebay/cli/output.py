@@ -4,15 +4,17 @@
 from __future__ import annotations
 
 import datetime
-import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
+
+from forebay.visible_text import visible, visible_json
 
 __all__ = [
     "JsonOption",
@@ -22,6 +24,7 @@ __all__ = [
     "make_table",
     "print_fields",
     "print_json",
+    "print_line",
     "print_table",
 ]
 
@@ -31,19 +34,33 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON documen
 _PLAIN_WIDTH = 100_000
 
 
+class _VisibleConsole(Console):
+    """Escapes what names and texts of others have of control characters, so that they do not steer the terminal."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=visible(segment.text, keep="\n"))
+
+
 def console() -> Console:
     """Standard output; plain and unfolded when it is not a terminal."""
-    return Console(highlight=False, soft_wrap=False, width=None if sys.stdout.isatty() else _PLAIN_WIDTH)
+    return _VisibleConsole(highlight=False, soft_wrap=False, width=None if sys.stdout.isatty() else _PLAIN_WIDTH)
 
 
 def error_console() -> Console:
     """Standard error, for progress and messages, so that standard output stays clean."""
-    return Console(stderr=True, highlight=False, width=None if sys.stderr.isatty() else _PLAIN_WIDTH)
+    return _VisibleConsole(stderr=True, highlight=False, width=None if sys.stderr.isatty() else _PLAIN_WIDTH)
 
 
 def print_json(value: Any) -> None:
     """Prints one JSON document."""
-    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    sys.stdout.write(visible_json(value, indent=2) + "\n")
+    sys.stdout.flush()
+
+
+def print_line(text: str) -> None:
+    """Prints one line to standard output, at once."""
+    sys.stdout.write(visible(text) + "\n")
     sys.stdout.flush()
 
 
@@ -58,7 +75,7 @@ def make_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, plain: 
             overflow="fold",
         )
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*(Text(visible(cell)) for cell in row))
     return table
 
 
@@ -67,7 +84,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, empty:
     out = console()
     cells = list(rows)
     if not cells:
-        out.print(Text(empty))
+        out.print(Text(visible(empty)))
         return
     _print_rows(out, make_table(columns, cells, plain=not out.is_terminal))
 
@@ -79,7 +96,7 @@ def print_fields(fields: Iterable[tuple[str, str]]) -> None:
     grid.add_column(style="bold" if out.is_terminal else "")
     grid.add_column(overflow="fold")
     for name, value in fields:
-        grid.add_row(name, Text(value))
+        grid.add_row(visible(name), Text(visible(value)))
     _print_rows(out, grid)
 
 

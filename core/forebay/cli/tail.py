@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -15,7 +13,7 @@ from forebay.cli.arguments import StreamArgument
 from forebay.cli.chosen import chosen
 from forebay.cli.elements import element_text, plain_value
 from forebay.cli.failures import ExitStatus, fail_with
-from forebay.cli.output import format_time
+from forebay.cli.output import format_time, print_line
 from forebay.datatypes import ShapeKind
 from forebay.errors import InvalidArgumentError, StreamFailedError, StreamInterruptedError
 from forebay.follower import StartText
@@ -23,6 +21,7 @@ from forebay.records import Address
 from forebay.sizes import format_size
 from forebay.step import Step
 from forebay.stream import Stream
+from forebay.visible_text import visible_json
 
 __all__ = ["register"]
 
@@ -100,13 +99,12 @@ def _print_step(step: Step, names: Sequence[str] | None, *, as_json: bool) -> No
             "size_bytes": step.size_bytes,
             "variables": {name: _as_dict(step, name) for name in (step.variables if names is None else names)},
         }
-        line = json.dumps(document, ensure_ascii=False)
+        line = visible_json(document)
     else:
         more = len(step.variables) - len(shown) if names is None else 0
         parts = [f"{name}={_text(step, name)}" for name in shown] + ([f"(+{more})"] if more > 0 else [])
         line = "  ".join([str(step.number), format_time(step.time_ns), format_size(step.size_bytes), *parts])
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
+    print_line(line)
 
 
 def _text(step: Step, name: str) -> str:

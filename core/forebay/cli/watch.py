@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ import forebay
 from forebay.cli.arguments import stream_names
 from forebay.cli.chosen import chosen
 from forebay.cli.live import reservation_view, stream_view, wait_text
-from forebay.cli.output import console
+from forebay.cli.output import console, print_line
 from forebay.cli.rates import Rates, StreamRate
 from forebay.cli.streams import step_text
 from forebay.records import Address, AwaitedStream, StreamInfo, StreamStatus, StreamWait, WaitKind
@@ -116,7 +115,7 @@ def _print_rates(name: str, found: _Look, shown: _Look | None, *, as_json: bool)
                 "streams": [rate.as_dict() for rate in found.rates],
                 "awaited": [stream.as_dict() for stream in found.awaited],
             }
-            sys.stdout.write(json.dumps(document) + "\n")
+            print_line(json.dumps(document))
     else:
         infos = shown.infos if shown else {}
         for rate in found.rates:
@@ -124,14 +123,13 @@ def _print_rates(name: str, found: _Look, shown: _Look | None, *, as_json: bool)
             before = infos.get(rate.info.name)
             line = _line(path, rate.info)
             if before is None or line != _line(path, before):
-                sys.stdout.write(f"{line}{_rate_text(rate)}\n")
+                print_line(f"{line}{_rate_text(rate)}")
             for wait in _new_waits(before.waits if before else (), rate.info.waits):
-                sys.stdout.write(f"{path}: {wait_text(wait)}\n")
+                print_line(f"{path}: {wait_text(wait)}")
         known = {stream.name: stream.waits for stream in (shown.awaited if shown else ())}
         for stream in found.awaited:
             for wait in _new_waits(known.get(stream.name, ()), stream.waits):
-                sys.stdout.write(f"{name}/{stream.name}: {wait_text(wait)}\n")
-    sys.stdout.flush()
+                print_line(f"{name}/{stream.name}: {wait_text(wait)}")
 
 
 def _new_waits(before: Sequence[StreamWait], now: Sequence[StreamWait]) -> list[StreamWait]:
@@ -172,12 +170,11 @@ def _print_changes(
     while True:
         if info != shown:
             if as_json:
-                sys.stdout.write(json.dumps(info.as_dict()) + "\n")
+                print_line(json.dumps(info.as_dict()))
             elif shown is None or _line(address, info) != _line(address, shown):
-                sys.stdout.write(_line(address, info) + "\n")
+                print_line(_line(address, info))
             for wait in () if as_json else _new_waits(shown.waits if shown else (), info.waits):
-                sys.stdout.write(f"{address}: {wait_text(wait)}\n")
-            sys.stdout.flush()
+                print_line(f"{address}: {wait_text(wait)}")
             shown = info
         if once or (info.status in _OVER and not _consumers_behind(info)):
             return

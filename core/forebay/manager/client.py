@@ -3,17 +3,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import quote, urlencode
 
 from forebay.closing import Closing
-from forebay.errors import DisconnectedError, NotFoundError, ProtocolError, error_of_code
+from forebay.errors import DisconnectedError, ForebayError, NotFoundError, ProtocolError, error_of_code
 from forebay.instance import Instance
 from forebay.manager.jobs import Job, job_to_json
 from forebay.manager.process_identity import process_identity
@@ -26,6 +27,8 @@ Json = dict[str, Any]
 _TIMEOUT_SECONDS = 60.0
 _RECONNECT_SECONDS = 60.0
 _WAIT_SECONDS = 10.0
+_REFUSAL_CHARACTERS_MAX = 200
+_OK = 200
 
 
 class ManagerClient(Closing):
@@ -138,6 +141,29 @@ class ManagerClient(Closing):
         """Cancels a stage."""
         return self._ask("POST", f"/stages/{stage_id}/cancel")
 
+    def receipts(self, place: str = "", *, count: int = 1000) -> list[Json]:
+        """The caller's newest receipts, without their rows; with `place`, a path or RES:PATH, of what lies there."""
+        return self._ask_list("GET", "/receipts", query={"place": place, "count": count})
+
+    def receipt(self, stage_id: int) -> Iterator[bytes]:
+        """The lines of a stage's receipt, one after another.
+
+        Raises
+        ------
+        NotFoundError
+            There is none.
+        """
+        with self._away_errors():
+            self._http.request("GET", f"/receipts/{stage_id}")
+            response = self._http.getresponse()
+            if response.status != _OK:
+                raise self._refusal(response.status, response.read(), f"/receipts/{stage_id}")
+        return self._lines(response)
+
+    def remove_receipt(self, stage_id: int) -> bool:
+        """Removes a stage's receipt; False if there is none."""
+        return bool(self._ask("DELETE", f"/receipts/{stage_id}")["removed"])
+
     def attach(
         self, reservation: str, holder: str, *, pid: int | None = None, ttl_seconds: float | None = None
     ) -> Json:
@@ -215,25 +241,45 @@ class ManagerClient(Closing):
     def _request(self, method: str, path: str, *, body: Json | None = None, query: dict[str, Any] | None = None) -> Any:
         target = f"{path}?{urlencode(query)}" if query else path
         headers = {} if body is None else {"Content-Type": "application/json"}
-        try:
+        with self._away_errors():
             self._http.request(method, target, None if body is None else json.dumps(body), headers)
             response = self._http.getresponse()
             text = response.read()
-        except (OSError, http.client.HTTPException) as error:
-            self._http.close()
-            raise self._away(getattr(error, "strerror", None) or str(error) or type(error).__name__) from None
+        if 200 <= response.status < 300:
+            try:
+                return json.loads(text)
+            except ValueError:
+                raise ProtocolError("the manager's answer is no JSON; see ROOT/log/manager.log", path) from None
+        raise self._refusal(response.status, text, path)
+
+    def _refusal(self, status: int, text: bytes, path: str) -> ForebayError:
         try:
             document = json.loads(text)
         except ValueError:
-            raise ProtocolError(
-                f"the manager failed with status {response.status}; see ROOT/log/manager.log", path
-            ) from None
-        if 200 <= response.status < 300:
-            return document
+            return ProtocolError(f"the manager failed with status {status}; see ROOT/log/manager.log", path)
         if "error" in document:
             told = document["error"]
-            raise error_of_code(told["code"], told["what"], told["where"])
-        raise ProtocolError(f"the manager refused the request: {document}", path)
+            return error_of_code(told["code"], told["what"], told["where"])
+        return ProtocolError(f"the manager refused the request: {str(document)[:_REFUSAL_CHARACTERS_MAX]}", path)
+
+    def _lines(self, response: http.client.HTTPResponse) -> Iterator[bytes]:
+        while True:
+            with self._away_errors():
+                line = response.readline()
+            if not line:
+                return
+            yield line
+
+    @contextlib.contextmanager
+    def _away_errors(self) -> Iterator[None]:
+        """What the connection raises, as an error that says what to do."""
+        try:
+            yield
+        except (OSError, http.client.HTTPException) as error:
+            if isinstance(error, ForebayError):
+                raise
+            self._http.close()
+            raise self._away(getattr(error, "strerror", None) or str(error) or type(error).__name__) from None
 
 
 def follow_stage(instance: Instance, stage_id: int, show: Callable[[Json], None] | None = None) -> Json:

@@ -23,6 +23,7 @@ import typer
 
 import forebay
 from forebay.adios2.plugin import environment, hook_library, plugin_library
+from forebay.visible_text import visible
 
 __all__ = ["EXIT_NONE_OPENED", "prepared_environment", "run", "run_app"]
 
@@ -199,4 +200,4 @@ def _run_child(command: Sequence[str], variables: Mapping[str, str]) -> int:
 
 
 def _tell(text: str) -> None:
-    sys.stderr.write(f"forebay run: {text}\n")
+    sys.stderr.write(f"forebay run: {visible(text)}\n")

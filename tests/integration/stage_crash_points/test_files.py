@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ import pytest
 
 import forebay
 from forebay.manager.jobs import FilesJob
-from forebay.workflows.staging.files import TREE_RECEIPT_NAME, stage_files
+from forebay.workflows.staging.files import stage_files
 from forebay.workflows.staging.reporting import JsonReporter
 from tests.support.crash_points import crash_points, failure_points
 from tests.support.file_changes import Change
@@ -52,7 +51,7 @@ def same_tree(left: Path, right: Path) -> bool:
                 found[name] = ("link", path.readlink())
             elif path.is_dir():
                 found[name] = ("directory", path.stat().st_mode)
-            elif name != TREE_RECEIPT_NAME:
+            else:
                 found[name] = (path.read_bytes(), path.stat().st_mode, path.stat().st_mtime_ns)
         return found
 
@@ -60,14 +59,10 @@ def same_tree(left: Path, right: Path) -> bool:
 
 
 def check_files(source: Path, target: Path, before: bytes) -> None:
-    """Each file that has its name is whole, or what was there before, and the receipt is true."""
+    """Each file that has its name is whole, or what was there before."""
     for path in target.rglob("*"):
-        if path.is_file() and not path.name.startswith(".") and path.name != TREE_RECEIPT_NAME:
+        if path.is_file() and not path.name.startswith("."):
             assert path.read_bytes() in ((source / path.relative_to(target)).read_bytes(), before)
-    if (target / TREE_RECEIPT_NAME).exists():
-        for entry in json.loads((target / TREE_RECEIPT_NAME).read_text())["files"]:
-            content = (target / entry["path"]).read_bytes()
-            assert (len(content), f"{forebay.crc32c(content):08x}") == (entry["size_bytes"], entry["crc32c"])
 
 
 def naming(changes: list[Change], place: str, path: Path) -> int:
@@ -121,20 +116,14 @@ class TreeStage:
         assert not [path for path in self.target.parent.iterdir() if path.name.startswith(".")]
 
     def check_order(self, changes: list[Change]) -> None:
-        """All that the receipt tells of was durable, names included, before the receipt or the tree got its name."""
+        """All that the tree holds was durable, names included, before a new tree got its name, or the stage ended."""
         top = f"./{self.target.name}" if self.was_there else f"./.{self.target.name}.incoming"
-        receipt = self.target / TREE_RECEIPT_NAME
-        told = naming(changes, top, receipt)
+        renamed = len(changes) if self.was_there else changes.index(Change("rename", top, 1))
         for path in self.target.rglob("*"):
             place = "/".join([top, *path.relative_to(self.target).parts[:-1]])
-            if path != receipt:
-                assert sync_behind(changes, naming(changes, place, path), place) < told
-        synced = sync_behind(changes, told, top)
+            assert sync_behind(changes, naming(changes, place, path), place) < renamed
         if not self.was_there:
-            renamed = changes.index(Change("rename", top, 1))
-            assert synced < renamed
-            synced = renamed
-        sync_behind(changes, synced, ".")
+            sync_behind(changes, renamed, ".")
 
     def check(self) -> None:
         self.check_visible()
@@ -190,16 +179,11 @@ class FileStage:
 
     def check_visible(self) -> None:
         assert self.target.read_bytes() in (OLD_CONTENT, self.source.read_bytes())
-        receipt = self.target.with_name("one.receipt.json")
-        if receipt.exists():
-            (entry,) = json.loads(receipt.read_text())["files"]
-            assert self.target.read_bytes() == self.source.read_bytes()
-            assert entry["crc32c"] == f"{forebay.crc32c(self.source.read_bytes()):08x}"
 
     def check_complete(self) -> None:
         self.check_visible()
         names = {path.name for path in self.target.parent.iterdir()}
-        assert names == {"one", "one.receipt.json", ".other.partial-00000000"}
+        assert names == {"one", ".other.partial-00000000"}
 
     def check(self) -> None:
         self.check_visible()
@@ -218,10 +202,8 @@ def older_file(reservation: str, tree: Path) -> FileStage:
 def test_a_file(stager: WatchedStager, older_file: FileStage, sweep: Sweep) -> None:
     folder = older_file.target.parent
     changes = crash_points(stager, older_file.job, folder, older_file.prepare, older_file.check, sweep)
-    # It is durable before its receipt is.
-    told = naming(changes, ".", folder / "one.receipt.json")
-    assert sync_behind(changes, naming(changes, ".", older_file.target), ".") < told
-    sync_behind(changes, told, ".")
+    # It is durable before the stage says that it has succeeded.
+    sync_behind(changes, naming(changes, ".", older_file.target), ".")
 
 
 # crash-matrix: stages | destination of one file, at each change that the stager makes there: this one fails, or the disk is full from then on, with room for half of a write | the stage fails and says why, or has done everything; the old file or the new one, whole; the next run completes it

@@ -67,16 +67,22 @@ def test_running_stages_are_queued_again_after_a_start(database: Database) -> No
 def test_numbers_are_not_used_again_and_old_stages_are_forgotten(database: Database) -> None:
     rows = [add(database, StageState.SUCCEEDED) for _ in range(6)]
     waiting = add(database)
-    for row in rows:
-        database.put_receipt(row.id, f"/receipt{row.id}", "00000000")
-    database.forget_old_stages(kept=2)
+    database.forget_old_stages(waiting.owner_uid + 1, kept=0)  # another user's are not touched
+    database.forget_old_stages(waiting.owner_uid, kept=2)
     assert [row.id for row in database.stages()] == [rows[4].id, rows[5].id, waiting.id]
-    assert database.receipt(rows[0].id) is None
-    assert database.receipt(rows[5].id) == {"path": f"/receipt{rows[5].id}", "crc32c": "00000000"}
     with pytest.raises(NotFoundError, match="no stage"):
         database.stage(rows[0].id)
-    database.forget_old_stages(kept=0)
+    database.forget_old_stages(waiting.owner_uid, kept=0)
     assert add(database).id > waiting.id
+
+
+def test_a_new_database_takes_no_number_that_a_receipt_has(database: Database) -> None:
+    database.use_stage_numbers_above(17)
+    assert add(database).id == 18
+    database.use_stage_numbers_above(5)
+    assert add(database).id == 19
+    database.use_stage_numbers_above(99)
+    assert add(database).id == 100
 
 
 def test_a_database_of_a_newer_forebay_is_refused(database: Database, path: Path) -> None:
@@ -132,7 +138,7 @@ def check_rows(database: Database, version: int) -> list[str]:
         ),
         "job17": job17 is not None and job17.state is ReservationState.PRESENT,
         "stages": [stage.state for stage in database.stages()] == [StageState.SUCCEEDED, StageState.QUEUED],
-        "receipt": database.receipt(1) == {"path": "/pfs/r", "crc32c": "0a0b0c0d"},
+        "result": database.stage(1).result == {"receipt": "/pfs/r"},
         "job": job is not None and (job.state, job.stages, job.deadline_ns) == (JobState.RUNNING, {"in 1": 1}, None),
         "nodes": job is not None and job.node_count == (2 if version >= 6 else 0),
         "attachment": [row.holder for row in attachments.of("job17")] == ["job 17"],

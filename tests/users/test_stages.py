@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stages of real users: what root does for them, and what their processes have."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from tests.support.instance import CommandLineInstance
+from tests.support.users import Users
+from tests.users.conftest import AsUser
+
+# A stage that waits: it follows a stream that is not there yet.
+FOLLOW = ("stage-out", "adas/later", "--follow", "--no-wait")
+
+
+def test_a_stages_environment_is_made_for_its_user_and_its_process_is_closed_to_others_of_the_user(
+    users: Users, instance: CommandLineInstance, as_user: AsUser, forebay_command: list[str], place: Path
+) -> None:
+    """With the environment of whoever ran `forebay up` came passwords of databases and keys."""
+    instance.run("down", "--keep")
+    instance.environment["DATABASE_PASSWORD"] = "of root"  # noqa: S105 - of nothing
+    instance.run("up")
+    ada = users("ada")
+    assert as_user(ada, [*forebay_command, "create", "adas", "--capacity", "16MiB"]).returncode == 0
+    asked = as_user(ada, [*forebay_command, *FOLLOW[:2], ada.home / "out", *FOLLOW[2:], "--json"])
+    number = json.loads(asked.stdout)["stage"]["id"]
+    with instance.manager() as manager:
+        row = manager.stage(number)
+        while not row["progress"] and not row["notes"] and row["state"] != "running":
+            row = manager.stage(number, seen=row["version"], wait_seconds=10)
+    pid = process_of(ada.uid)
+    variables = dict(
+        entry.split("=", 1) for entry in Path(f"/proc/{pid}/environ").read_text().split("\0") if "=" in entry
+    )
+    assert "DATABASE_PASSWORD" not in variables
+    assert (variables["HOME"], variables["USER"]) == (str(ada.home), ada.name)
+    # Once it has taken its first steps, nobody of the user's own gets at it.
+    script = f"while cat /proc/{pid}/environ > /dev/null 2>&1; do :; done; ls /proc/{pid}/fd"
+    denied = as_user(ada, ["sh", "-c", script])
+    assert "Permission denied" in denied.stderr
+    assert os.getsid(pid) == pid
+    assert as_user(ada, [*forebay_command, "stages", "cancel", str(number)]).returncode == 0
+
+
+def process_of(uid: int) -> int:
+    """The process of the user's stage."""
+    found = [
+        int(path.name)
+        for path in Path("/proc").iterdir()
+        if path.name.isdecimal()
+        and path.stat().st_uid in (uid, 0)
+        and b"forebay.workflows.staging" in (path / "cmdline").read_bytes()
+        and f"Uid:\t{uid}\t" in (path / "status").read_text()
+    ]
+    assert len(found) == 1
+    return found[0]
+
+
+def test_receipts_of_a_user_are_that_users_and_lie_where_only_root_looks(
+    users: Users, instance: CommandLineInstance, as_user: AsUser, forebay_command: list[str], place: Path
+) -> None:
+    ada, bob = users("ada"), users("bob")
+    assert as_user(ada, [*forebay_command, "create", "adas", "--capacity", "16MiB", "--files", "1MiB"]).returncode == 0
+    as_user(ada, ["sh", "-c", "mkdir in && echo content > in/file"])
+    done = as_user(ada, [*forebay_command, "stage-in", "in", "adas:in", "--receipt", "copy", "--json"])
+    assert done.returncode == 0, done.stderr
+    number = str(json.loads(done.stdout)["stage"]["id"])
+    kept = place / "root" / "receipts" / str(ada.uid) / number
+    assert (kept.stat().st_uid, kept.stat().st_mode & 0o777) == (0, 0o600)
+    assert (ada.home / "copy").read_bytes() == kept.read_bytes()
+    assert as_user(ada, ["ls", place / "root" / "receipts"]).returncode != 0
+    assert "file" in as_user(ada, [*forebay_command, "receipt", "adas:in"]).stdout
+    for what in (number, "adas:in"):
+        refused = as_user(bob, [*forebay_command, "receipt", what])
+        assert "there is no receipt" in refused.stderr
+    assert as_user(bob, [*forebay_command, "receipt", number, "--remove"]).returncode == 0
+    assert kept.exists()
