@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/revoked_tokens.h"
 
+#include <algorithm>
 #include <charconv>
+#include <cstddef>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -14,8 +16,9 @@ namespace forebay::server {
 namespace {
 
 constexpr const char* file_name = "revoked-tokens";
-constexpr std::string_view heading = "forebay-revoked-tokens-1\n";
+constexpr std::string_view heading = "forebay-revoked-tokens-2\n";
 constexpr std::size_t tokens_max = 65'536;
+constexpr std::ptrdiff_t tokens_of_user_max = 1024;
 constexpr std::uint64_t revoked_bytes_max = std::uint64_t{4} << 20;
 constexpr int hexadecimal = 16;
 
@@ -47,33 +50,42 @@ Result<RevokedTokens> RevokedTokens::load(Device& device, std::string root) {
     const std::string_view line = text.substr(0, end);
     text.remove_prefix(end + 1);
     const std::size_t space = line.find(' ');
+    const std::size_t second = space == std::string_view::npos ? space : line.find(' ', space + 1);
     std::uint64_t serial = 0;
-    std::int64_t expires_ns = 0;
-    if (space == std::string_view::npos || !take(line.substr(0, space), serial, hexadecimal) ||
-        !take(line.substr(space + 1), expires_ns, 10))
+    Token token;
+    if (second == std::string_view::npos || !take(line.substr(0, space), serial, hexadecimal) ||
+        !take(line.substr(space + 1, second - space - 1), token.expires_ns, 10) ||
+        !take(line.substr(second + 1), token.user, 10))
       return refuse();
-    tokens.expiries_[serial] = expires_ns;
+    tokens.tokens_[serial] = token;
   }
   return tokens;
 }
 
-Result<void> RevokedTokens::add(std::uint64_t serial, std::int64_t expires_ns, std::int64_t now_ns) {
-  if (expires_ns <= now_ns || contains(serial)) return {};
-  std::erase_if(expiries_, [now_ns](const auto& token) { return token.second <= now_ns; });
-  if (expiries_.size() >= tokens_max) {
+Result<void> RevokedTokens::add(std::uint64_t serial, const Token& token, std::int64_t now_ns) {
+  if (token.expires_ns <= now_ns || contains(serial)) return {};
+  std::erase_if(tokens_, [now_ns](const auto& entry) { return entry.second.expires_ns <= now_ns; });
+  const auto is_users = [&token](const auto& entry) { return entry.second.user == token.user; };
+  if (token.user != 0 && std::ranges::count_if(tokens_, is_users) >= tokens_of_user_max) {
+    return fail(ErrorCode::busy, fmt::format("user {} has revoked {} tokens that have not expired, as many as one may; "
+                                             "make tokens with a shorter --lifetime",
+                                             token.user, tokens_of_user_max));
+  }
+  if (tokens_.size() >= tokens_max) {
     return fail(ErrorCode::busy, fmt::format("{} tokens are revoked and have not expired, as many as may be; remove "
                                              "ROOT/token-key and restart the server, which voids all tokens",
                                              tokens_max));
   }
-  expiries_[serial] = expires_ns;
+  tokens_[serial] = token;
   auto written = write();
-  if (!written) expiries_.erase(serial);
+  if (!written) tokens_.erase(serial);
   return written;
 }
 
 Result<void> RevokedTokens::write() const {
   std::string text(heading);
-  for (const auto& [serial, expires_ns] : expiries_) text += fmt::format("{:016x} {}\n", serial, expires_ns);
+  for (const auto& [serial, token] : tokens_)
+    text += fmt::format("{:016x} {} {}\n", serial, token.expires_ns, token.user);
   return write_whole(*device_, root_, file_name, std::as_bytes(std::span(text)));
 }
 

@@ -3,6 +3,8 @@
 // void then anyway. docs/formats/remote.md has the file.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <map>
 #include <string>
@@ -18,9 +20,14 @@ class RevokedTokens {
   /// Reads the file; there need not be one. corrupt if it is no such file.
   static Result<RevokedTokens> load(Device& device, std::string root);
 
-  bool contains(std::uint64_t serial) const { return expiries_.contains(serial); }
-  /// On disk when this returns. Idempotent. busy if there are too many.
-  Result<void> add(std::uint64_t serial, std::int64_t expires_ns, std::int64_t now_ns);
+  bool contains(std::uint64_t serial) const { return tokens_.contains(serial); }
+  struct Token {
+    uid_t user = 0;               ///< for whom it was made
+    std::int64_t expires_ns = 0;  ///< since 1970
+  };
+  /// On disk when this returns. Idempotent. busy if there are too many, or too many of this user's; of root's there may
+  /// be as many as there is room for.
+  Result<void> add(std::uint64_t serial, const Token& token, std::int64_t now_ns);
 
  private:
   RevokedTokens(Device& device, std::string root) : device_(&device), root_(std::move(root)) {}
@@ -28,7 +35,7 @@ class RevokedTokens {
 
   Device* device_;
   std::string root_;
-  std::map<std::uint64_t, std::int64_t> expiries_;  ///< nanoseconds since 1970, by serial number
+  std::map<std::uint64_t, Token> tokens_;  ///< by serial number
 };
 
 }  // namespace forebay::server

@@ -50,7 +50,29 @@ void ConsumerCursors::let_go(const ReaderSession& session) {
     holders_.erase(holder);
 }
 
+Result<void> ConsumerCursors::check_room(const std::string& consumer) const {
+  if (state_.cursors.contains(consumer)) return {};
+  const auto refuse = [&](std::ptrdiff_t count, const std::string& whose) {
+    return fail(ErrorCode::no_space,
+                fmt::format("the stream has {} consumers{}, as many as may be; remove some with `forebay consumer "
+                            "remove {} NAME`, or read without a name",
+                            count, whose, stream_.path()),
+                fmt::format("consumer \"{}\"", consumer));
+  };
+  if (static_cast<std::ptrdiff_t>(state_.cursors.size()) >= consumers_max) return refuse(consumers_max, "");
+  if (!is_of_reader_only(consumer)) return {};
+  const std::string whose = consumer.substr(0, consumer.find('.') + 1);
+  const auto own =
+      std::ranges::count_if(state_.cursors, [&](const auto& entry) { return entry.first.starts_with(whose); });
+  if (own >= guest_consumers_max) return refuse(own, " of user " + whose.substr(1, whose.size() - 2));
+  const auto guests =
+      std::ranges::count_if(state_.cursors, [](const auto& entry) { return is_of_reader_only(entry.first); });
+  if (guests >= guests_consumers_max) return refuse(guests, " of users who may only read");
+  return {};
+}
+
 Result<void> ConsumerCursors::set(const std::string& consumer, std::uint64_t position) {
+  RETURN_IF_ERROR(check_room(consumer));
   journal::CursorMovedT moved;
   moved.consumer = consumer;
   moved.epoch = state_.epoch;

@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -33,7 +34,8 @@ class ConsumerCursors {
   void hold(ReaderSession& session);
   void let_go(const ReaderSession& session);
 
-  /// Puts the cursor there. The caller says that what may go has changed.
+  /// Puts the cursor there. The caller says that what may go has changed. no_space for another consumer than the
+  /// stream may have.
   Result<void> set(const std::string& consumer, std::uint64_t position);
   /// The consumer has done with the steps before `position`. A cursor never goes back by that.
   Result<void> acknowledge(const std::string& consumer, std::uint32_t epoch, std::uint64_t position);
@@ -45,6 +47,12 @@ class ConsumerCursors {
   std::vector<ConsumerInfo> list() const;
 
  private:
+  /// How many consumers a stream may have: each takes room in its journal until it is removed.
+  static constexpr std::ptrdiff_t consumers_max = 1024;
+  static constexpr std::ptrdiff_t guests_consumers_max = 256;  ///< of them, those of users who may only read
+  static constexpr std::ptrdiff_t guest_consumers_max = 64;    ///< of these, each user's
+  Result<void> check_room(const std::string& consumer) const;
+
   FollowedStream& stream_;
   const storage::StreamState& state_;
   std::map<std::string, ReaderSession*> holders_;  ///< by consumer; readers that share a name do not hold it
