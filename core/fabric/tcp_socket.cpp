@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fabric/tcp_socket.h"
 
+#include <arpa/inet.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -117,6 +118,22 @@ std::string peer_text(int socket) {
     return "unknown";
   }
   return std::string(host) + ":" + port;
+}
+
+std::string peer_network(int socket) {
+  sockaddr_storage address{};
+  socklen_t length = sizeof address;
+  if (::getpeername(socket, reinterpret_cast<sockaddr*>(&address), &length) != 0) return "unknown";
+  if (address.ss_family == AF_INET6) {
+    in6_addr network = reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
+    if (!IN6_IS_ADDR_V4MAPPED(&network)) std::fill(network.s6_addr + 8, network.s6_addr + 16, std::uint8_t{0});
+    char text[INET6_ADDRSTRLEN];
+    return ::inet_ntop(AF_INET6, &network, text, sizeof text) != nullptr ? text : "unknown";
+  }
+  char host[NI_MAXHOST];
+  const bool named =
+      ::getnameinfo(reinterpret_cast<sockaddr*>(&address), length, host, sizeof host, nullptr, 0, NI_NUMERICHOST) == 0;
+  return named ? host : "unknown";
 }
 
 }  // namespace forebay::fabric

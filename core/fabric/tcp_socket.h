@@ -26,5 +26,7 @@ Result<Descriptor> listen_tcp(const std::string& host, const std::string& port);
 void prepare_tcp(int socket) noexcept;
 /// "192.0.2.1:41234" of the other end; "unknown" if it is gone.
 std::string peer_text(int socket);
+/// What of the peer's address one client cannot choose: all of IPv4's, the first 64 bits of IPv6's; without the port.
+std::string peer_network(int socket);
 
 }  // namespace forebay::fabric

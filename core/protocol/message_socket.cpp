@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -19,6 +20,8 @@ constexpr std::size_t compact_bytes = std::size_t{1} << 20;
 constexpr std::size_t receive_bytes = std::size_t{64} << 10;
 // After this much the others of the loop get their turn; what is left is announced again.
 constexpr std::size_t receive_bytes_at_once_max = std::size_t{4} << 20;
+// A buffer that had to hold a longer message is given back when it is empty.
+constexpr std::size_t kept_buffer_bytes_max = std::size_t{256} << 10;
 
 }  // namespace
 
@@ -125,9 +128,10 @@ Result<bool> MessageSocket::flush() {
 
 Result<void> MessageSocket::receive() {
   std::size_t taken = 0;
-  while (true) {
+  while (unfinished_bytes() < unfinished_bytes_max()) {
     std::byte chunk[receive_bytes];
-    iovec part{chunk, receive_bytes};
+    const std::size_t wanted = std::min(receive_bytes, unfinished_bytes_max() - unfinished_bytes());
+    iovec part{chunk, wanted};
     alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * descriptors_max)];
     msghdr header{};
     header.msg_iov = &part;
@@ -154,8 +158,14 @@ Result<void> MessageSocket::receive() {
       return fail(ErrorCode::protocol, "descriptors were lost; is the limit of open files too low (ulimit -n)?");
     if (count == 0) return fail(ErrorCode::disconnected, "the peer closed the connection");
     taken += static_cast<std::size_t>(count);
-    if (static_cast<std::size_t>(count) < receive_bytes || taken >= receive_bytes_at_once_max) return {};
+    if (static_cast<std::size_t>(count) < wanted || taken >= receive_bytes_at_once_max) return {};
   }
+  return {};
+}
+
+std::size_t MessageSocket::unfinished_bytes_max() const noexcept {
+  const std::size_t around = cipher_ ? sizeof(std::uint32_t) + RecordCipher::overhead_bytes_max : 0;
+  return sizeof(Header) + received_body_bytes_max_ + around;
 }
 
 void MessageSocket::advance(std::size_t bytes) {
@@ -163,6 +173,7 @@ void MessageSocket::advance(std::size_t bytes) {
   if (received_start_ == received_.size()) {
     received_.clear();
     received_start_ = 0;
+    if (received_.capacity() > kept_buffer_bytes_max) received_.shrink_to_fit();
   } else if (received_start_ > compact_bytes) {
     received_.erase(received_.begin(), received_.begin() + static_cast<std::ptrdiff_t>(received_start_));
     received_start_ = 0;

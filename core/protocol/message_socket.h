@@ -40,9 +40,11 @@ class MessageSocket {
   bool has_unsent() const noexcept { return !unsent_.empty(); }
   std::size_t unsent_bytes() const noexcept { return unsent_bytes_; }
   std::size_t unsent_descriptors() const noexcept { return unsent_descriptors_; }
+  /// What has arrived of messages that are not whole yet.
+  std::size_t unfinished_bytes() const noexcept { return received_.size() - received_start_; }
 
-  /// Reads what has arrived, without waiting, and not so much at once that others would wait for it. disconnected once
-  /// the peer has closed, protocol for a malformed header.
+  /// Reads what has arrived, without waiting, not so much at once that others would wait for it, and no more than the
+  /// longest message that may come. disconnected once the peer has closed, protocol for a malformed header.
   Result<void> receive();
 
   /// The next whole message that has been received; one of type none, which no peer sends, where what was received
@@ -56,6 +58,8 @@ class MessageSocket {
     std::size_t sent = 0;
     std::vector<Descriptor> descriptors;
   };
+  /// What may be in received_ before it must hold a whole message, or what cannot be one.
+  std::size_t unfinished_bytes_max() const noexcept;
   void keep_unsent(std::vector<std::byte> bytes, std::size_t sent, std::vector<Descriptor> descriptors);
   Result<void> send_record(std::span<const std::byte> header, std::span<const std::byte> body);
   /// A whole record that has arrived, taken off; nothing if there is none yet. protocol if it cannot be one.

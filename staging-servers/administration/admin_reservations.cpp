@@ -210,8 +210,9 @@ Result<void> AdminSession::query_reservations(const protocol::Message& message, 
         infos.push_back(reservation->info());
     }
   }
-  // Files are counted by walking their trees, which may take long.
-  server.side_worker().add(
+  // Files are counted by walking their trees, which may take long: nothing for who has left.
+  const bool taken = server.side_worker().add_for(
+      connection_.peer().uid, connection_.alive(),
       [&server, this, alive = connection_.alive(), infos = std::move(infos), request = message.request]() mutable {
         for (ReservationInfo& info : infos) {
           const auto measured = server.stream_services().store.files_bytes(info.id);
@@ -223,7 +224,10 @@ Result<void> AdminSession::query_reservations(const protocol::Message& message, 
           connection_.answer(protocol::MessageType::reservations_answer, request, answer_with(infos));
         });
       });
-  return {};
+  if (taken) return {};
+  return fail(ErrorCode::busy, fmt::format("user {} has {} requests that wait for files to be counted, as many as may "
+                                           "be; wait for their answers first",
+                                           connection_.peer().uid, Worker::waiting_of_user_max));
 }
 
 }  // namespace forebay::server

@@ -68,7 +68,7 @@ Descriptor RemoteAccess::accept() {
     if (socket.valid()) return socket;
     if (errno == EINTR || errno == ECONNABORTED) continue;
     if (errno != EAGAIN && errno != EWOULDBLOCK) {
-      log::error("cannot accept a client of another node: {}", std::generic_category().message(errno));
+      accept_failures_.error("cannot accept a client of another node: {}", std::generic_category().message(errno));
       // Out of descriptors, most likely; the client that waits would wake the loop again at once.
       constexpr std::int64_t pause_ns = 200'000'000;
       loop_.change(listener_.get(), 0);
@@ -124,7 +124,7 @@ Result<std::string> RemoteAccess::create_token(const Peer& peer, const wire::Tok
   fabric::Token token;
   token.claims = fabric::encode(claims);
   token.secret = made_with->secret_of(token.claims);
-  log::info("token {:016x} made for user {}, reservation {}", claims.serial, peer.uid, wish.reservation);
+  token_lines_.info("token {:016x} made for user {}, reservation {}", claims.serial, peer.uid, wish.reservation);
   return fabric::to_text(token);
 }
 
@@ -142,8 +142,8 @@ Result<std::uint64_t> RemoteAccess::revoke_token(const std::string& text) {
   if (!secret || !fabric::is_same(*secret, token.secret))
     return fail(ErrorCode::permission_denied, "the token was not made by this server, or is void already");
   ASSIGN_OR_RETURN(RevokedTokens* const list, revoked());
-  RETURN_IF_ERROR(list->add(claims.serial, claims.expires_ns, wall_clock_ns()));
-  log::info("token {:016x} revoked", claims.serial);
+  RETURN_IF_ERROR(list->add(claims.serial, {claims.uid, claims.expires_ns}, wall_clock_ns()));
+  token_lines_.info("token {:016x} revoked", claims.serial);
   return claims.serial;
 }
 
@@ -250,11 +250,11 @@ void RemoteAccess::begin_data(std::span<const std::uint8_t> wish, Descriptor soc
     // Segments that it could write to may be others' now.
     loop_.post([this, why] {
       if (why.code == ErrorCode::unsupported) {
-        log::warning("no data path by libfabric: {}", why.message());
+        path_lines_.warning("no data path by libfabric: {}", why.message());
       } else if (why.code == ErrorCode::io_error) {
-        log::error("a data path ended, its client connects again: {}", why.message());
+        path_lines_.error("a data path ended, its client connects again: {}", why.message());
       } else {
-        log::info("a data path ended: {}", why.message());
+        path_lines_.info("a data path ended: {}", why.message());
       }
       reservations_.space_may_be_free();
     });

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/device.h"
+#include "base/limited_log.h"
 #include "daemon/revoked_tokens.h"
 #include "fabric/data_server.h"
 #include "loop/remote_door.h"
@@ -92,6 +93,9 @@ class RemoteAccess final : public RemoteDoor {
   ReservationTable& reservations_;
   std::optional<fabric::TokenKey> key_;
   std::optional<RevokedTokens> revoked_;
+  log::Limited token_lines_;
+  log::Limited path_lines_;
+  log::Limited accept_failures_;
   Descriptor listener_;
   std::map<std::vector<std::uint8_t>, Offer> offers_;                              ///< by ticket
   std::map<std::uint64_t, std::vector<std::weak_ptr<const bool>>> connections_;    ///< by token, while they last

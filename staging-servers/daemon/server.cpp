@@ -4,12 +4,16 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
+
+#include <fmt/format.h>
 
 #include <forebay/address.h>
 
 #include "administration/admin_session.h"
 #include "base/clock.h"
+#include "base/descriptor_reserve.h"
 #include "base/log.h"
 #include "base/name_rule.h"
 #include "base/return_error.h"
@@ -22,6 +26,25 @@ namespace forebay::server {
 namespace {
 
 constexpr std::int64_t accept_pause_ms = 200;
+constexpr int accepted_at_once_max = 64;
+
+/// Of the descriptors that are not in reserve, an eighth is for those who have not said hello. Of the rest each client
+/// takes two at most: its connection, and its process.
+std::size_t places_for_clients(const DoorLimits& limits) {
+  if (limits.connections > 0) return limits.connections;
+  const std::size_t all = descriptors_max() - descriptors_in_reserve();
+  return (all - std::min(limits.strangers, all / 8)) / 2;
+}
+
+std::size_t places_for_strangers(const DoorLimits& limits) {
+  return std::min(limits.strangers, (descriptors_max() - descriptors_in_reserve()) / 8);
+}
+
+/// Descriptors that wait to be sent count as well: they take no more than a half of those for clients.
+std::uint64_t bytes_for_clients(const DoorLimits& limits) {
+  const std::uint64_t descriptors = descriptors_max() - descriptors_in_reserve();
+  return std::min(limits.unread_bytes, descriptors / 2 * Connection::descriptor_bytes);
+}
 
 /// Why a server does not start, and what its operator can do about what the system said.
 tl::unexpected<Error> refusal(Error error) {
@@ -33,7 +56,15 @@ tl::unexpected<Error> refusal(Error error) {
 }  // namespace
 
 Server::Server(Device& device, ServerOptions options)
-    : device_(device), options_(std::move(options)), run_number_(random_number()), started_ns_(wall_clock_ns()) {}
+    : device_(device),
+      options_(std::move(options)),
+      run_number_(random_number()),
+      started_ns_(wall_clock_ns()),
+      places_(places_for_clients(options_.door_limits)),
+      remote_places_(options_.remote_limits.clients),
+      unread_bytes_(bytes_for_clients(options_.door_limits)),
+      strangers_(places_for_strangers(options_.door_limits)),
+      remote_strangers_(options_.remote_limits.strangers) {}
 
 Server::~Server() {
   // Jobs end first; what they posted runs while everything is still there, and may post once more.
@@ -78,52 +109,85 @@ void Server::guard_segments() {
 }
 
 void Server::accept_clients() {
-  while (true) {
+  // What those have sent that are here comes before more of them.
+  for (int accepted = 0; accepted < accepted_at_once_max; ++accepted) {
     Descriptor socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket.valid()) {
       if (errno == EINTR) continue;
       if (errno != EAGAIN && errno != EWOULDBLOCK && errno != ECONNABORTED) {
-        log::error("cannot accept a client: {}", std::generic_category().message(errno));
+        accept_failures_.error("cannot accept a client: {}", std::generic_category().message(errno));
         pause_accepting();
       }
       return;
     }
-    auto connection = Connection::accept(*loop_, *this, std::move(socket));
-    if (!connection) {
-      log::error("{}", connection.error().message());
+    if (is_in_reserve(socket.get())) {
+      accept_failures_.error("a client is turned away: {} files are open, as many as may be for clients",
+                             descriptors_max() - descriptors_in_reserve());
       continue;
     }
-    keep(std::move(*connection));
+    auto connection = Connection::accept(*loop_, *this, std::move(socket));
+    if (!connection) {
+      accept_failures_.error("{}", connection.error().message());
+      continue;
+    }
+    const std::string whose = std::to_string((*connection)->peer().uid);
+    keep(std::move(*connection), strangers_, whose);
   }
 }
 
 void Server::accept_remote_clients() {
-  while (true) {
+  for (int accepted = 0; accepted < accepted_at_once_max; ++accepted) {
     Descriptor socket = remote_->accept();
     if (!socket.valid()) return;
-    std::size_t clients = 0;
-    std::size_t strangers = 0;
-    for (const auto& [number, connection] : connections_) {
-      if (!connection->is_remote()) continue;
-      ++clients;
-      if (!connection->greeted()) ++strangers;
-    }
-    if (clients >= options_.remote_limits.clients || strangers >= options_.remote_limits.strangers) {
-      log::warning("a client of another node is turned away: {} are connected, {} of them unproved", clients,
-                   strangers);
+    if (is_in_reserve(socket.get())) {
+      accept_failures_.error(
+          "a client of another node is turned away: {} files are open, as many as may be for clients",
+          descriptors_max() - descriptors_in_reserve());
       continue;
     }
     auto connection = Connection::accept_remote(*loop_, *this, std::move(socket));
     if (!connection) {
-      log::error("{}", connection.error().message());
+      accept_failures_.error("{}", connection.error().message());
       continue;
     }
-    keep(std::move(*connection));
+    const std::string whose = (*connection)->peer().remote->network;
+    keep(std::move(*connection), remote_strangers_, whose);
   }
 }
 
-void Server::keep(std::unique_ptr<Connection> connection) {
+void Server::keep(std::unique_ptr<Connection> connection, Strangers& strangers, const std::string& whose) {
+  Connection& kept = *connection;
   connections_.emplace(++connection_numbers_, std::move(connection));
+  strangers.add(kept, whose);
+  while (Connection* const surplus = strangers.surplus()) {
+    // Who has said by now who it is stays.
+    surplus->receive();
+    if (strangers.surplus() != surplus) continue;
+    strangers.remove(*surplus);
+    surplus->close("others wait to say who they are");
+  }
+}
+
+Strangers& Server::strangers_like(const Connection& connection) {
+  return connection.is_remote() ? remote_strangers_ : strangers_;
+}
+
+Result<void> Server::admit(Connection& connection) {
+  const Peer& peer = connection.peer();
+  PlaceShares& places = peer.remote ? remote_places_ : places_;
+  if (peer.administrator) {
+    places.take_anyway(peer.uid);
+    return {};
+  }
+  if (places.take(peer.uid)) return {};
+  return fail(ErrorCode::busy,
+              fmt::format("user {} has {} connections of the {} that this server takes, and the rest is kept for "
+                          "others; close some, then try again",
+                          peer.uid, places.taken_by(peer.uid), places.places()));
+}
+
+void Server::no_stranger(Connection& connection) {
+  strangers_like(connection).remove(connection);
 }
 
 void Server::pause_accepting() {
@@ -137,6 +201,8 @@ void Server::pause_accepting() {
 
 void Server::remove(Connection& connection) {
   readers_->pins().forget_process(connection.peer().pid);
+  strangers_like(connection).remove(connection);
+  if (connection.has_place()) (connection.is_remote() ? remote_places_ : places_).give_back(connection.peer().uid);
   std::erase_if(connections_, [&](const auto& entry) { return entry.second.get() == &connection; });
   // It may have been the last that could write to a segment.
   reservations_->space_may_be_free();

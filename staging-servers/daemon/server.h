@@ -14,10 +14,13 @@
 
 #include "administration/administered_server.h"
 #include "base/device.h"
+#include "base/limited_log.h"
 #include "daemon/remote_access.h"
 #include "daemon/root_files.h"
 #include "loop/connection.h"
 #include "loop/event_loop.h"
+#include "loop/strangers.h"
+#include "loop/user_shares.h"
 #include "loop/worker.h"
 #include "readers/reader_registry.h"
 #include "reservations/reservation_table.h"
@@ -26,6 +29,14 @@
 
 namespace forebay::server {
 
+/// What clients may take together. Tests make them smaller.
+struct DoorLimits {
+  std::size_t connections = 0;                          ///< of this node; 0: as many as there are descriptors for
+  std::size_t strangers = 1024;                         ///< of this node, that have not said hello
+  std::int64_t hello_ms = 10'000;                       ///< until they must have said it
+  std::uint64_t unread_bytes = std::uint64_t{1} << 30;  ///< of unfinished messages and unread answers
+};
+
 struct ServerOptions {
   std::string root;
   std::string socket_path;       ///< empty: a short path made from the root
@@ -33,6 +44,7 @@ struct ServerOptions {
   std::string fabric;            ///< libfabric's provider for their data; empty: TCP alone
   bool encrypts_control = true;  ///< messages of such clients; the bytes of large steps never are
   RemoteLimits remote_limits;
+  DoorLimits door_limits;
   std::string files_image;  ///< "xfs": files/ is an image of its own, as large as granted; empty: a folder
   std::optional<std::uint64_t> capacity_bytes;  ///< of the pool; unset: 80 % of what is free at the first start
   std::int64_t flush_interval_ms =
@@ -91,6 +103,10 @@ class Server final : public ConnectionHost,
   std::unique_ptr<Session> make_session(Connection& connection, protocol::MessageType first) override;
   wire::WelcomeT welcome() const override;
   wire::WelcomeT remote_welcome() const override;
+  std::int64_t hello_ms() const override { return options_.door_limits.hello_ms; }
+  Result<void> admit(Connection& connection) override;
+  void no_stranger(Connection& connection) override;
+  ByteShares& unread_bytes() override { return unread_bytes_; }
   void remove(Connection& connection) override;
   RemoteDoor* remote_door() override { return &*remote_; }
 
@@ -113,7 +129,8 @@ class Server final : public ConnectionHost,
   Result<void> listen();
   void guard_segments();
   void accept_clients();
-  void keep(std::unique_ptr<Connection> connection);
+  void keep(std::unique_ptr<Connection> connection, Strangers& strangers, const std::string& whose);
+  Strangers& strangers_like(const Connection& connection);
   void accept_remote_clients();
   void pause_accepting();
 
@@ -140,6 +157,12 @@ class Server final : public ConnectionHost,
   std::optional<StreamServices> services_;
   std::optional<ReservationTable> reservations_;
   std::optional<RemoteAccess> remote_;
+  PlaceShares places_;         ///< connections of this node
+  PlaceShares remote_places_;  ///< of other nodes
+  ByteShares unread_bytes_;
+  log::Limited accept_failures_;
+  Strangers strangers_;
+  Strangers remote_strangers_;
   std::map<std::uint64_t, std::unique_ptr<Connection>> connections_;  ///< in the order in which they came
   // Last, so that their threads end before what their jobs touch.
   std::unique_ptr<Worker> sync_worker_;

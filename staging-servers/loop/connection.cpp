@@ -9,7 +9,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
+#include "base/clock.h"
 #include "base/fail_point.h"
 #include "base/return_error.h"
 #include "base/system_error.h"
@@ -26,6 +28,8 @@ constexpr std::uint32_t requests_under_way_max = 256;
 constexpr std::size_t unsent_descriptors_max = 1024;
 // No message of a client carries any.
 constexpr std::size_t received_descriptors_max = 0;
+// Before a client of this node has said hello.
+constexpr std::size_t hello_bytes_max = 4096;
 
 }  // namespace
 
@@ -53,7 +57,9 @@ Result<std::unique_ptr<Connection>> Connection::accept(EventLoop& loop, Connecti
     if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERGROUPS, peer.groups.data(), &length) != 0) peer.groups.clear();
   }
   std::unique_ptr<Connection> connection(new Connection(loop, host, std::move(socket), std::move(peer)));
+  connection->socket_.set_body_bytes_max(hello_bytes_max);
   RETURN_IF_ERROR(connection->watch());
+  connection->close_at(monotonic_ns() + host.hello_ms() * ns_per_ms, "it did not say hello in time");
   return connection;
 }
 
@@ -66,6 +72,7 @@ Connection::Connection(EventLoop& loop, ConnectionHost& host, Descriptor socket,
 
 Connection::~Connection() {
   end_remote();
+  host_.unread_bytes().change(peer_.uid, unread_bytes_, 0);
   loop_.forget(socket_.descriptor());
   if (process_.valid()) loop_.forget(process_.get());
 }
@@ -86,10 +93,20 @@ void Connection::send(protocol::MessageType type, std::uint32_t request, std::sp
     close("the client does not read its answers");
     return;
   }
-  if (socket_.has_unsent() && !watching_writable_) {
+  count_unread();
+  if (socket_.has_unsent() && !watching_writable_ && !closing_) {
     watching_writable_ = true;
     loop_.change(socket_.descriptor(), EPOLLIN | EPOLLRDHUP | EPOLLOUT);
   }
+}
+
+void Connection::count_unread() {
+  if (closing_) return;
+  const std::uint64_t now =
+      socket_.unfinished_bytes() + socket_.unsent_bytes() + socket_.unsent_descriptors() * descriptor_bytes;
+  const std::uint64_t before = std::exchange(unread_bytes_, now);
+  if (host_.unread_bytes().change(peer_.uid, before, now)) return;
+  close("its user has as many bytes of unfinished messages and unread answers as it may");
 }
 
 void Connection::answer_done(std::uint32_t request) {
@@ -155,6 +172,7 @@ void Connection::on_events(std::uint32_t events) {
       close(flushed.error().message());
       return;
     }
+    count_unread();
     if (*flushed && watching_writable_) {
       watching_writable_ = false;
       loop_.change(socket_.descriptor(), EPOLLIN | EPOLLRDHUP);
@@ -173,6 +191,7 @@ void Connection::receive() {
     fail_point("server.message.received");
     dispatch(std::move(*message));
   }
+  count_unread();
   if (received || closing_) return;
   ended_by_peer_ = received.error().code != ErrorCode::protocol;
   close(received.error().message());
@@ -193,7 +212,16 @@ void Connection::greet(const protocol::Message& message) {
     close("another protocol version");
     return;
   }
+  if (auto admitted = host_.admit(*this); !admitted) {
+    answer_failure(message.request, admitted.error());
+    close("no place for another connection of its user");
+    return;
+  }
+  has_place_ = true;
   greeted_ = true;
+  loop_.cancel(*std::exchange(end_timer_, std::nullopt));
+  socket_.set_body_bytes_max(protocol::body_bytes_max);
+  host_.no_stranger(*this);
   answer(protocol::MessageType::welcome, message.request, host_.welcome());
 }
 
@@ -210,7 +238,7 @@ void Connection::dispatch(protocol::Message message) {
     close("malformed header");
     return;
   }
-  if (is_remote() && message.request != 0 && ++under_way_ > requests_under_way_max) {
+  if (message.request != 0 && ++under_way_ > requests_under_way_max) {
     answer_failure(message.request, {ErrorCode::busy,
                                      "this client has " + std::to_string(requests_under_way_max) +
                                          " requests under way, as many as it may; wait for answers first",

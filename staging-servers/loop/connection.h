@@ -15,6 +15,7 @@
 #include "fabric/data_path.h"
 #include "fabric/write_window.h"
 #include "loop/event_loop.h"
+#include "loop/user_shares.h"
 #include "protocol/message_socket.h"
 
 namespace forebay::server {
@@ -26,6 +27,7 @@ class RemoteGreeting;
 /// What the token of a client on another node says.
 struct RemotePeer {
   std::string address;         ///< where it comes from
+  std::string network;         ///< what counts as one before the proof: the address without its port
   std::string reservation_id;  ///< the only one that it may use
   std::uint64_t access_generation = 0;
   uid_t uid = 0;             ///< for whom it was made
@@ -69,6 +71,14 @@ class ConnectionHost {
   virtual wire::WelcomeT welcome() const = 0;
   /// The same for those that came by TCP, once they have proved who they are: also where the server is on its node.
   virtual wire::WelcomeT remote_welcome() const { return welcome(); }
+  /// How long a client of this node has until it must have said hello.
+  virtual std::int64_t hello_ms() const = 0;
+  /// Lets a client of this node in, which has said hello. busy if its user has as many connections as it may.
+  virtual Result<void> admit(Connection& connection) = 0;
+  /// The client has proved who it is, or has said hello, or will not any more.
+  virtual void no_stranger(Connection& connection) = 0;
+  /// What of messages is unfinished, and what of answers is unread, by user.
+  virtual ByteShares& unread_bytes() = 0;
   /// Destroys the connection.
   virtual void remove(Connection& connection) = 0;
   /// What clients on other nodes have to pass; null where there are none.
@@ -77,6 +87,9 @@ class ConnectionHost {
 
 class Connection {
  public:
+  /// What a descriptor that waits to be sent counts among the bytes that its user has not read.
+  static constexpr std::uint64_t descriptor_bytes = std::uint64_t{64} << 10;
+
   static Result<std::unique_ptr<Connection>> accept(EventLoop& loop, ConnectionHost& host, Descriptor socket);
   /// Of a client on another node, which has to prove what it may do.
   static Result<std::unique_ptr<Connection>> accept_remote(EventLoop& loop, ConnectionHost& host, Descriptor socket);
@@ -120,6 +133,8 @@ class Connection {
   // connection_remote.cpp: of remote peers only
   bool is_remote() const noexcept { return peer_.remote.has_value(); }
   bool greeted() const noexcept { return greeted_; }
+  /// It counts among its user's connections.
+  bool has_place() const noexcept { return has_place_; }
   /// Where it may write; made when it first asks for a data path or is granted space.
   const std::shared_ptr<fabric::WriteWindow>& window();
   /// Bytes of steps go this way from now on; an earlier one is closed.
@@ -132,6 +147,8 @@ class Connection {
   void send(protocol::MessageType type, std::uint32_t request, std::span<const std::uint8_t> body,
             std::vector<Descriptor> descriptors);
   void on_events(std::uint32_t events);
+  /// Tells what it holds in memory for the peer; ends the connection if that is too much.
+  void count_unread();
   void dispatch(protocol::Message message);
   void greet(const protocol::Message& message);
   Result<void> watch();
@@ -152,8 +169,10 @@ class Connection {
   Descriptor process_;  ///< pidfd, once the connection is to end with the process
   std::unique_ptr<Session> session_;
   std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
-  std::uint32_t under_way_ = 0;  ///< requests that were not answered yet
+  std::uint32_t under_way_ = 0;     ///< requests that were not answered yet
+  std::uint64_t unread_bytes_ = 0;  ///< as counted
   bool greeted_ = false;
+  bool has_place_ = false;
   bool closing_ = false;
   bool ended_by_peer_ = false;
   bool watching_writable_ = false;

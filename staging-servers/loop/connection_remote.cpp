@@ -2,8 +2,10 @@
 // A connection of a client on another node: its greeting, what it may say, its data path, its end.
 #include <sys/epoll.h>
 
+#include <utility>
+
 #include "base/clock.h"
-#include "base/log.h"
+#include "base/limited_log.h"
 #include "base/return_error.h"
 #include "fabric/probe_file.h"
 #include "fabric/tcp_socket.h"
@@ -17,6 +19,10 @@ constexpr std::size_t greeting_bytes_max = 4096;
 // A writer that returns names the space that it holds, a reader its pins.
 constexpr std::size_t proved_bytes_max = std::size_t{4} << 20;
 
+// Of the loop's thread.
+log::Limited refused_clients;
+log::Limited admitted_clients;
+
 }  // namespace
 
 Result<std::unique_ptr<Connection>> Connection::accept_remote(EventLoop& loop, ConnectionHost& host,
@@ -27,6 +33,7 @@ Result<std::unique_ptr<Connection>> Connection::accept_remote(EventLoop& loop, C
   peer.gid = static_cast<gid_t>(-1);
   peer.remote.emplace();
   peer.remote->address = fabric::peer_text(socket.get());
+  peer.remote->network = fabric::peer_network(socket.get());
   std::unique_ptr<Connection> connection(new Connection(loop, host, std::move(socket), std::move(peer)));
   connection->socket_.set_body_bytes_max(greeting_bytes_max);
   connection->greeting_ = std::make_unique<RemoteGreeting>(*host.remote_door(), connection->peer_.remote->address);
@@ -59,7 +66,7 @@ void Connection::greet_remote(const protocol::Message& message) {
   using protocol::MessageType;
   const auto refuse = [&](const Error& error) {
     answer_failure(message.request, error);
-    log::info("client at {} refused: {}", peer_.remote->address, error.message());
+    refused_clients.info("client at {} refused: {}", peer_.remote->address, error.message());
     close("refused");
   };
   if (message.type == MessageType::data_hello && !greeting_->is_challenged()) {
@@ -91,16 +98,24 @@ void Connection::greet_remote(const protocol::Message& message) {
     refuse(admitted.error());
     return;
   }
+  // What it holds counts for its user from now on.
+  host_.unread_bytes().change(peer_.uid, std::exchange(unread_bytes_, 0), 0);
+  peer_.uid = peer->uid;
+  if (auto placed = host_.admit(*this); !placed) {
+    refuse(placed.error());
+    return;
+  }
   admitted(std::move(*peer));
   answer(MessageType::welcome, message.request, host_.remote_welcome());
 }
 
 void Connection::admitted(RemotePeer peer) {
   greeted_ = true;
+  has_place_ = true;
+  host_.no_stranger(*this);
   greeting_.reset();
   close_at(monotonic_ns() + (peer.expires_ns - wall_clock_ns()), "its token has expired");
-  log::info("client at {} admitted to reservation {}", peer.address, peer.reservation_id);
-  peer_.uid = peer.uid;
+  admitted_clients.info("client at {} admitted to reservation {}", peer.address, peer.reservation_id);
   peer_.remote = std::move(peer);
 }
 

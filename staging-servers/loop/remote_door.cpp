@@ -83,8 +83,14 @@ Result<RemotePeer> RemoteGreeting::admit(const protocol::Message& proof) {
                                               : std::span(body->proof()->data(), body->proof()->size());
   if (!fabric::is_same(agreement_->client_proof(), given))
     return fail(ErrorCode::permission_denied, "the client does not have the token that it named");
-  return RemotePeer{address_,       claims_.reservation_id, claims_.access_generation, claims_.uid,
-                    claims_.rights, claims_.serial,         claims_.expires_ns};
+  return RemotePeer{address_,
+                    {},
+                    claims_.reservation_id,
+                    claims_.access_generation,
+                    claims_.uid,
+                    claims_.rights,
+                    claims_.serial,
+                    claims_.expires_ns};
 }
 
 }  // namespace forebay::server

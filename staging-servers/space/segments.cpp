@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <optional>
 
+#include "base/descriptor_reserve.h"
 #include "base/log.h"
 #include "base/return_error.h"
 #include "base/system_error.h"
@@ -35,6 +36,7 @@ namespace {
 Result<Descriptor> open_anew(const std::string& path, int flags) {
   Descriptor descriptor(::open(path.c_str(), flags | O_CLOEXEC));
   if (!descriptor.valid()) return system_error(errno, "cannot open a segment", path);
+  if (is_in_reserve(descriptor.get())) return system_error(EMFILE, "cannot open a segment for a client", path);
   return descriptor;
 }
 

@@ -27,9 +27,10 @@ class Instance(StagingServer):
         restart_grace_ms: int = 60_000,
         flush_interval_ms: int = 500,
         user: int | None = None,
+        prefix: tuple[str, ...] = (),
     ) -> None:
         options = ("--restart-grace-ms", str(restart_grace_ms), "--flush-interval-ms", str(flush_interval_ms))
-        super().__init__(root, capacity=capacity, options=options, user=user)
+        super().__init__(root, capacity=capacity, options=options, user=user, prefix=prefix)
         self._processes = ExitStack()
 
     def admin(self) -> Admin:

@@ -40,13 +40,15 @@ class Gate {
 
 class SteppedServer {
  public:
-  explicit SteppedServer(std::int64_t flush_interval_ms) {
+  /// `port`: for clients of other nodes; 0: there are none.
+  explicit SteppedServer(std::int64_t flush_interval_ms, std::uint16_t port = 0) {
     log::set_level(log::Level::error);
     options_.root = directory_.path("root");
     options_.socket_path = directory_.path("socket");
     options_.capacity_bytes = std::uint64_t{64} << 20;
     options_.flush_interval_ms = flush_interval_ms;
     options_.restart_grace_ms = 3'600'000;
+    if (port != 0) options_.listen = "127.0.0.1:" + std::to_string(port);
   }
   ~SteppedServer() { crash(); }
   SteppedServer(const SteppedServer&) = delete;

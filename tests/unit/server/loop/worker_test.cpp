@@ -3,6 +3,9 @@
 
 #include <atomic>
 #include <latch>
+#include <memory>
+#include <thread>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -38,6 +41,84 @@ TEST(Worker, with_several_threads_a_slow_job_keeps_no_other_waiting) {
   let_go.count_down();
   worker.finish();
   EXPECT_EQ(done, 2);
+}
+
+/// Jobs of a user that wait until they are let go.
+class Walks {
+ public:
+  Walks(Worker& worker, uid_t user, int count, std::shared_ptr<const bool> wanted) : wanted_(std::move(wanted)) {
+    for (int i = 0; i < count; ++i) {
+      worker.add_for(user, wanted_, [this] {
+        ++begun;
+        let_go.wait();
+        ++done;
+      });
+    }
+  }
+  /// Nobody waits for them any more.
+  void leave() { wanted_.reset(); }
+
+  std::atomic<int> begun = 0;
+  std::atomic<int> done = 0;
+  std::latch let_go{1};
+
+ private:
+  std::shared_ptr<const bool> wanted_;
+};
+
+TEST(Worker, what_one_user_asks_for_leaves_threads_to_others_and_to_the_server) {
+  Worker worker(4);
+  const auto wanted = std::make_shared<const bool>(true);
+  Walks many(worker, 1001, 100, wanted);
+  while (many.begun < 2) std::this_thread::yield();
+  std::latch others(2);
+  EXPECT_TRUE(worker.add_for(1002, wanted, [&] { others.count_down(); }));
+  worker.add([&] { others.count_down(); });
+  others.wait();
+  EXPECT_EQ(many.begun, 2);
+  many.let_go.count_down();
+  worker.finish();
+  EXPECT_EQ(many.done, 100);
+}
+
+TEST(Worker, turns_go_round_by_user) {
+  Worker worker(1);
+  std::latch begin(1);
+  worker.add([&] { begin.wait(); });
+  const auto wanted = std::make_shared<const bool>(true);
+  std::vector<uid_t> order;
+  for (int i = 0; i < 3; ++i) worker.add_for(1001, wanted, [&] { order.push_back(1001); });
+  for (int i = 0; i < 2; ++i) worker.add_for(1002, wanted, [&] { order.push_back(1002); });
+  worker.add_for(1003, wanted, [&] { order.push_back(1003); });
+  begin.count_down();
+  worker.finish();
+  EXPECT_EQ(order, (std::vector<uid_t>{1001, 1002, 1003, 1001, 1002, 1001}));
+}
+
+TEST(Worker, does_nothing_for_who_has_left) {
+  Worker worker(1);
+  std::latch begin(1);
+  worker.add([&] { begin.wait(); });
+  Walks left(worker, 1001, 50, std::make_shared<const bool>(true));
+  left.leave();
+  int done = 0;
+  const auto wanted = std::make_shared<const bool>(true);
+  worker.add_for(1001, wanted, [&] { ++done; });
+  begin.count_down();
+  worker.finish();
+  EXPECT_EQ(left.begun, 0);
+  EXPECT_EQ(done, 1);
+}
+
+TEST(Worker, takes_a_bounded_number_of_one_users_jobs) {
+  Worker worker(1);
+  std::latch begin(1);
+  worker.add([&] { begin.wait(); });
+  const auto wanted = std::make_shared<const bool>(true);
+  for (std::size_t i = 0; i < Worker::waiting_of_user_max; ++i) ASSERT_TRUE(worker.add_for(1001, wanted, [] {}));
+  EXPECT_FALSE(worker.add_for(1001, wanted, [] {}));
+  EXPECT_TRUE(worker.add_for(1002, wanted, [] {}));
+  begin.count_down();
 }
 
 }  // namespace

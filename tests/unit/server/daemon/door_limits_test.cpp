@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// What clients of the server's own node may take of it, and what they can make it keep.
+#include <vector>
+
+#include "protocol/message.h"
+#include "tests/unit/server/server_fixture.h"
+
+namespace forebay::testing {
+namespace {
+
+using protocol::MessageType;
+
+/// The beginning of a message whose body is so long.
+std::vector<std::byte> header_of(MessageType type, std::uint32_t body_bytes) {
+  protocol::Header header;
+  header.type = static_cast<std::uint16_t>(type);
+  header.body_bytes = body_bytes;
+  header.request = 1;
+  const auto bytes = std::as_bytes(std::span(&header, 1));
+  return {bytes.begin(), bytes.end()};
+}
+
+class DoorLimitsTest : public ServerTest {
+ protected:
+  DoorLimitsTest() {
+    options_.door_limits.strangers = 4;
+    options_.door_limits.unread_bytes = 8 * mib;
+  }
+};
+
+TEST_F(DoorLimitsTest, before_the_hello_a_client_may_send_a_few_kilobytes) {
+  RawClient client = connect(false);
+  client.send_bytes(header_of(MessageType::hello, 8192));
+  EXPECT_TRUE(client.ended());
+  expect_alive();
+}
+
+TEST_F(DoorLimitsTest, who_says_no_hello_makes_place_for_who_does) {
+  std::vector<RawClient> silent;
+  for (int count = 0; count < 5; ++count) silent.push_back(connect(false));
+  EXPECT_TRUE(silent.front().ended());
+  expect_alive();
+}
+
+TEST_F(DoorLimitsTest, unfinished_messages_are_bounded_in_all) {
+  std::vector<RawClient> clients;
+  const std::vector<std::byte> bytes(2 * mib);
+  for (int count = 0; count < 4; ++count) {
+    clients.push_back(connect());
+    clients.back().send_bytes(header_of(MessageType::server_query, 60 * mib));
+    if (count < 2) clients.back().send_bytes(bytes);
+  }
+  // As much is to stay free for others as its user has.
+  clients[2].send_bytes(bytes);
+  EXPECT_TRUE(clients[2].ended());
+  clients.erase(clients.begin() + 2);
+  clients.erase(clients.begin());
+  expect_alive();
+}
+
+TEST_F(DoorLimitsTest, requests_under_way_are_bounded) {
+  RawClient client = writer();
+  write_step(client, 0);
+  RawClient behind = reader(reader_open());
+  write_step(client, 1);
+  wire::StepBeginT begin;
+  begin.step = 2;
+  begin.lag_limit = 1;
+  begin.timeout_ms = 3'600'000;
+  constexpr int requests_max = 256;
+  for (int i = 0; i < requests_max; ++i) client.send(MessageType::step_begin, begin);
+  EXPECT_EQ(RawClient::failure(client.call(MessageType::step_begin, begin)), ErrorCode::busy);
+  EXPECT_TRUE(client.ended());
+  expect_alive();
+}
+
+TEST_F(DoorLimitsTest, consumers_of_a_stream_are_bounded_for_each_user_who_may_only_read_and_in_all) {
+  RawClient client = writer();
+  write_step(client, 0);
+  const auto open_as = [&](const std::string& consumer) {
+    RawClient follower = connect();
+    return RawClient::failure(follower.call(MessageType::reader_open, reader_open(consumer)));
+  };
+  for (int number = 0; number < 64; ++number) ASSERT_EQ(open_as("u1001.c" + std::to_string(number)), std::nullopt);
+  EXPECT_EQ(open_as("u1001.more"), ErrorCode::no_space);
+  EXPECT_EQ(open_as("u1001.c7"), std::nullopt);
+  for (const char* user : {"u1002.c", "u1003.c", "u1004.c"}) {
+    for (int number = 0; number < 64; ++number) ASSERT_EQ(open_as(user + std::to_string(number)), std::nullopt);
+  }
+  EXPECT_EQ(open_as("u1005.one"), ErrorCode::no_space);
+  for (int number = 0; number < 1024 - 256; ++number) ASSERT_EQ(open_as("c" + std::to_string(number)), std::nullopt);
+  EXPECT_EQ(open_as("more"), ErrorCode::no_space);
+  // One that goes makes room.
+  wire::ConsumerRemoveT remove;
+  remove.reservation = "res";
+  remove.stream = "flow";
+  remove.consumer = "c5";
+  EXPECT_EQ(connect().call(MessageType::consumer_remove, remove).type, MessageType::done);
+  EXPECT_EQ(open_as("more"), std::nullopt);
+  write_step(client, 1);
+}
+
+class HastyDoorTest : public ServerTest {
+ protected:
+  HastyDoorTest() { options_.door_limits.hello_ms = 500; }
+};
+
+TEST_F(HastyDoorTest, who_says_no_hello_in_time_is_sent_away) {
+  RawClient greeted = connect();
+  RawClient silent = connect(false);
+  EXPECT_TRUE(silent.ended());
+  EXPECT_EQ(greeted.call(MessageType::server_query, wire::ServerQueryT()).type, MessageType::server_answer);
+}
+
+}  // namespace
+}  // namespace forebay::testing

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a user takes of the server's doors is no other user's loss: connections, memory, turns, consumers."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import forebay
+from forebay import Admin, NoSpaceError, Rights
+from tests.fault.instance import Instance
+from tests.support.raw_client import HELLO, RawClient, header, recorded
+from tests.support.users import Users
+
+Tell = Callable[[Any], None]
+MIB = 1 << 20
+
+
+def peak_bytes(pid: int) -> int:
+    """The most memory that the process has had."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) << 10
+
+
+def test_unfinished_messages_of_who_has_said_nothing_take_no_memory(users: Users, server: Instance) -> None:
+    eve = users("eve")
+    before, socket = peak_bytes(server.pid), server.socket()
+
+    def attack() -> int:
+        message = header(HELLO, 64 * MIB) + bytes(8 * MIB)
+        clients = [RawClient(socket) for _ in range(40)]
+        return sum(client.send(message) for client in clients)
+
+    eve.call(attack)
+    assert peak_bytes(server.pid) - before < 64 * MIB
+
+
+def test_unfinished_messages_of_one_user_are_bounded(users: Users, server: Instance) -> None:
+    eve, bob = users("eve"), users("bob")
+    socket = server.socket()
+    hello = recorded(socket, lambda admin: admin.reservations())[0]
+    before = peak_bytes(server.pid)
+
+    def attack(tell: Tell) -> None:
+        # Each half of the longest message that there may be.
+        clients = [RawClient(socket) for _ in range(24)]
+        tell(sum(client.send(hello + header(HELLO, 64 * MIB) + bytes(32 * MIB)) for client in clients))
+        tell([client.ended() for client in clients[-1:]])
+
+    with eve.child(attack) as attacker:
+        attacker.next()
+        assert peak_bytes(server.pid) - before < 600 * MIB
+        assert bob.call(lambda: Admin(socket).reservations()) == []
+
+
+@pytest.fixture
+def small_server(place: Path, users: Users) -> Iterator[Instance]:
+    """A server that may have few files open."""
+    root = place / "small"
+    root.mkdir(mode=0o711)
+    with Instance(root, capacity="512MiB", flush_interval_ms=20, prefix=("prlimit", "--nofile=700:700")) as running:
+        yield running
+
+
+def test_who_takes_all_connections_keeps_nobody_out_and_ends_no_stream(users: Users, small_server: Instance) -> None:
+    eve, bob, ada = users("eve"), users("bob"), users("ada")
+    small_server.create("bobs", "64MiB", owner_uid=bob.uid, owner_gid=bob.gid)
+    socket = small_server.socket()
+    hello = recorded(socket, lambda admin: admin.reservations())[0]
+
+    def write(tell: Tell) -> None:
+        with forebay.open("bobs/flow", "w", instance=socket, rank=0, ranks=1, durability="durable") as stream:
+            for number in range(20):
+                with stream.step() as step:
+                    step["T"] = np.full(1000, number)
+                tell(number)
+                if number == 4:
+                    os.read(go_on, 1)
+
+    def attack(tell: Tell) -> None:
+        clients, let_in = [], 0
+        for _ in range(900):
+            try:
+                client = RawClient(socket)
+            except OSError:
+                break
+            clients.append(client)
+            client.send(hello)
+            let_in += len(client.answers(1))
+        tell(len(clients))
+        tell(let_in)
+        os.read(stay, 1)
+
+    go_on, let_go_on = os.pipe()
+    stay, let_go = os.pipe()
+    with bob.child(write) as writer, eve.child(attack) as attacker:
+        for _ in range(5):
+            writer.next()
+        assert attacker.next() == 900
+        os.write(let_go_on, b"x")
+        for number in range(5, 20):
+            assert writer.next() == number
+        assert ada.call(lambda: Admin(socket).reservations()) == []
+        os.write(let_go, b"x")
+    with small_server.admin() as admin:
+        assert admin.stream("bobs/flow").status == forebay.StreamStatus.ENDED
+        assert admin.stream("bobs/flow").durable == 19
+
+
+def test_a_packet_of_queries_over_many_files_holds_nobody_up(users: Users, server: Instance) -> None:
+    eve, bob = users("eve"), users("bob")
+    server.create("eves", "16MiB", files="16MiB", owner_uid=eve.uid, owner_gid=eve.gid)
+    server.create("bobs", "16MiB", owner_uid=bob.uid, owner_gid=bob.gid)
+    with server.admin() as admin:
+        files = Path(admin.reservation("eves").files_path)
+    socket = server.socket()
+    hello, query = recorded(socket, lambda admin: admin.reservation("eves"))[:2]
+    queries = 250
+
+    def fill() -> None:
+        for number in range(2_000):
+            (files / str(number)).touch()
+
+    def attack(tell: Tell) -> None:
+        with RawClient(socket) as client:
+            client.send(hello)
+            client.answers(1)
+            packet = bytearray()
+            for request in range(2, queries + 2):
+                one = bytearray(query)
+                struct.pack_into("<I", one, 12, request)
+                packet += one
+            client.send(bytes(packet))
+            client.answers(1)
+            tell("asked")
+            os.read(look, 1)
+            tell(client.answers_so_far())
+
+    eve.call(fill)
+    look, let_look = os.pipe()
+    with eve.child(attack) as attacker:
+        assert attacker.next() == "asked"
+        assert [found.name for found in bob.call(lambda: Admin(socket).reservations())] == ["bobs"]
+        server.create("more", "16MiB")
+        os.write(let_look, b"x")
+        # Others do not wait for all of them.
+        assert attacker.next() < queries / 5
+
+
+def test_a_reader_cannot_fill_the_owners_journal_with_names(users: Users, server: Instance) -> None:
+    bob, eve = users("bob"), users("eve")
+    server.create("bobs", "16MiB", owner_uid=bob.uid, owner_gid=bob.gid)
+    socket = server.socket()
+    with server.admin() as admin:
+        admin.share("bobs", Rights.READ, user=eve.uid)
+    writer = forebay.open("bobs/flow", "w", instance=socket, rank=0, ranks=1)
+    with writer.step() as step:
+        step["T"] = np.zeros(10)
+
+    def attack() -> int:
+        stream = forebay.open("bobs/flow", instance=socket)
+        for number in range(1000):
+            try:
+                next(iter(stream.follow(consumer=f"n{number}", timeout=60)))
+            except NoSpaceError:
+                return number
+        return 1000
+
+    assert eve.call(attack) == 64
+    with writer.step() as step:
+        step["T"] = np.ones(10)
+    writer.close()
