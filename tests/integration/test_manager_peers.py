@@ -64,20 +64,54 @@ def test_only_administrators_drain_the_server(instance: CommandLineInstance) -> 
 
 def test_what_belongs_to_another_user_is_refused(instance: CommandLineInstance, tmp_path: Path) -> None:
     number = instance.ask("stage-in", "/etc/hostname", "roots:file", "--no-wait")["stage"]["id"]
-    assert ask(instance, "destroy", "roots", force=False) == "permission_denied"
-    assert ask(instance, "destroy", "roots", force=True) == "permission_denied"
-    assert ask(instance, "stage", number) == "permission_denied"
-    assert ask(instance, "cancel", number) == "permission_denied"
+    for force in (False, True):
+        assert ask(instance, "destroy", "roots", force=force) == {"destroyed": "roots", "existed": False, "near": []}
+    assert ask(instance, "stage", number) == "not_found"
+    assert ask(instance, "cancel", number) == "not_found"
     assert ask(instance, "shut_down", force=True) == "permission_denied"
     assert ask(instance, "stages") == []
     assert ask(instance, "findings") == []
     assert instance.ask("show", "roots")["reservation"]["name"] == "roots"
 
 
+def test_answers_do_not_tell_whether_another_users_reservation_exists(instance: CommandLineInstance) -> None:
+    """Where the asker has no right to see it: the same answer, word by word, as for one that there is not."""
+    instance.ask("create", "hidden", "--capacity", "16MiB", "--persistent")
+    uid = pwd.getpwnam(USER).pw_uid
+
+    def told(name: str) -> list[str]:
+        def call() -> list[str]:
+            answers = []
+            with ManagerClient(Instance(instance.root)) as manager:
+                for request in (
+                    lambda: manager.destroy(name, force=True),
+                    lambda: manager.change(name, persistent=True),
+                    lambda: manager.attach(name, "me", ttl_seconds=60),
+                    lambda: manager.detach(name, "me"),
+                    lambda: manager.why(name),
+                    lambda: manager.leave_queue(name),
+                ):
+                    try:
+                        answers.append(str(request()))
+                    except forebay.ForebayError as error:
+                        answers.append(f"{error.code}: {error.what} ({error.where})")
+            return answers
+
+        return [answer.replace(name, "NAME") for answer in as_user(uid, call)]
+
+    assert told("hidden") == told("hiding")
+    # Who may read it is told whose it is.
+    instance.ask("share", "hidden", "--group", str(uid), "--rights", "read")
+    shared = told("hidden")
+    assert "belongs to user 0" in shared[0]
+    assert "belongs to user 0" in shared[1]
+    instance.ask("destroy", "hidden")
+
+
 def test_who_may_read_a_reservation_attaches_to_it(instance: CommandLineInstance) -> None:
     instance.ask("create", "shared", "--capacity", "16MiB", "--persistent")
     account = pwd.getpwnam(USER)
-    assert ask(instance, "attach", "shared", "analysis") == "permission_denied"
+    assert ask(instance, "attach", "shared", "analysis") == "not_found"
     assert ask(instance, "attach", "missing", "analysis") == "not_found"
     instance.ask("share", "shared", "--group", str(account.pw_uid), "--rights", "read")  # as_user's only group
     assert ask(instance, "attach", "shared", "analysis")["owner_uid"] == account.pw_uid
@@ -86,7 +120,7 @@ def test_who_may_read_a_reservation_attaches_to_it(instance: CommandLineInstance
     assert ask(instance, "detach", "shared", "analysis") is True
     # A share of one's own counts alone.
     instance.ask("share", "shared", "--user", USER, "--rights", "none")
-    assert ask(instance, "attach", "shared", "analysis") == "permission_denied"
+    assert ask(instance, "attach", "shared", "analysis") == "not_found"
     instance.ask("destroy", "shared")
 
 

@@ -196,7 +196,7 @@ def test_a_job_uses_what_is_shared_with_its_user_or_group(slurm: SlurmCalls, ins
     script = slurm.script("#DW persistentdw name=others")
     refused = slurm.call("setup", *slurm.setup_arguments("17", script, "forebay:0"))
     assert refused.returncode == 1
-    assert f"reservation others belongs to user 0 and is not shared with user {slurm.uid}" in refused.stdout
+    assert "there is no persistent reservation others of yours or shared with you" in refused.stdout
     instance.ask("share", "others", "--group", str(slurm.gid), "--rights", "read")
     slurm.set_up("17", script, "forebay:0")
     assert [row["reservation"] for row in instance.ask("status")["attachments"]] == ["others"]

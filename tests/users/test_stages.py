@@ -5,8 +5,12 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 from pathlib import Path
 
+import forebay
+from forebay.instance import Instance
+from forebay.manager.client import ManagerClient
 from tests.support.instance import CommandLineInstance
 from tests.support.users import Users
 from tests.users.conftest import AsUser
@@ -20,7 +24,7 @@ def test_a_stages_environment_is_made_for_its_user_and_its_process_is_closed_to_
 ) -> None:
     """With the environment of whoever ran `forebay up` came passwords of databases and keys."""
     instance.run("down", "--keep")
-    instance.environment["DATABASE_PASSWORD"] = "of root"  # noqa: S105 - of nothing
+    instance.environment["DATABASE_PASSWORD"] = "of root"
     instance.run("up")
     ada = users("ada")
     assert as_user(ada, [*forebay_command, "create", "adas", "--capacity", "16MiB"]).returncode == 0
@@ -77,3 +81,59 @@ def test_receipts_of_a_user_are_that_users_and_lie_where_only_root_looks(
         assert "there is no receipt" in refused.stderr
     assert as_user(bob, [*forebay_command, "receipt", number, "--remove"]).returncode == 0
     assert kept.exists()
+
+
+def test_a_stranger_gets_no_memory_of_the_manager_and_no_traceback(
+    users: Users, instance: CommandLineInstance, place: Path
+) -> None:
+    """By a body without end, by numbers of 23 digits, and by texts that are no UTF-8."""
+    eve = users("eve")
+    root = Instance(place / "root")
+    path = root.manager_endpoint.read_text().strip()
+
+    def body_without_end() -> tuple[int, str]:
+        sent = 0
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(path)
+            connection.sendall(b"POST /stages HTTP/1.1\r\nhost: m\r\ntransfer-encoding: chunked\r\n\r\n")
+            try:
+                while sent < 1 << 30:
+                    sent += connection.send(b"10000\r\n" + b" " * 65536 + b"\r\n")
+            except ConnectionError:
+                pass
+        return sent, ""
+
+    def ask(*arguments: object, **options: object) -> str:
+        try:
+            with ManagerClient(root) as manager:
+                return str(getattr(manager, str(arguments[0]))(*arguments[1:], **options))
+        except forebay.ForebayError as error:
+            return f"{error.code}: {error.what}"
+
+    assert eve.call(body_without_end)[0] < 4 << 20
+    big = 99999999999999999999999
+    for told in (
+        eve.call(lambda: ask("stage", big)),
+        eve.call(lambda: ask("cancel", big)),
+        eve.call(lambda: ask("remove_receipt", big)),
+        eve.call(lambda: ask("attach", "none", "me", ttl_seconds=1e300)),
+        eve.call(lambda: ask("change", "none", files=big)),
+        eve.call(lambda: ask("why", str(big))),
+    ):
+        assert told.startswith(("invalid_argument", "not_found")), told
+    log = (place / "root" / "log" / "manager.log").read_text()
+    assert "Traceback" not in log
+
+
+def test_the_logs_are_closed_to_others(
+    users: Users, instance: CommandLineInstance, as_user: AsUser, place: Path
+) -> None:
+    eve, log = users("eve"), place / "root" / "log"
+    assert log.stat().st_mode & 0o777 == 0o700
+    for path in (log, log / "manager.log", log / "forebayd.log"):
+        assert "Permission denied" in as_user(eve, ["cat", path]).stderr
+    # Also one of an older Forebay, at the next `up`.
+    instance.run("down", "--keep")
+    log.chmod(0o755)
+    instance.run("up")
+    assert log.stat().st_mode & 0o777 == 0o700

@@ -18,9 +18,11 @@ import socket
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import uvicorn
+from anyio.to_thread import current_default_thread_limiter
 from fastapi import FastAPI
 
 from forebay.admin import Admin
@@ -37,6 +39,7 @@ from forebay.workflows.manager.drain_routes import build_drain_router
 from forebay.workflows.manager.peer import PeerProtocol
 from forebay.workflows.manager.pool_settings import PoolSettings
 from forebay.workflows.manager.receipt_routes import build_receipt_router
+from forebay.workflows.manager.request_limits import RequestLimits
 from forebay.workflows.manager.reservations import Reservations
 from forebay.workflows.manager.rule_routes import build_rule_router
 from forebay.workflows.manager.server_link import ServerLink
@@ -53,6 +56,8 @@ from forebay.workflows.staging.publication import write_whole
 _log = logging.getLogger("forebay.manager")
 
 _WATCH_INTERVAL_SECONDS = 1.0
+#: More than requests have places, so that none waits for a thread.
+_THREADS = 128
 
 
 class _LogFormatter(logging.Formatter):
@@ -95,6 +100,8 @@ def main() -> int:
 
 
 async def _serve(instance: Instance, listener: socket.socket, ready_fd: int | None, *, shared: bool) -> None:
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS, thread_name_prefix="call"))
+    current_default_thread_limiter().total_tokens = _THREADS
     configuration = configuration_file()
     tables = read_configuration(configuration)
     database = Database(database_place(tables, instance, configuration), str(instance.root))
@@ -121,7 +128,7 @@ async def _serve(instance: Instance, listener: socket.socket, ready_fd: int | No
                 _log.warning("what Slurm is told is not up to date: %s", error)
 
     slurm: SlurmJobs | None = None
-    settings.app = build_api(
+    api = build_api(
         database,
         link,
         reservations,
@@ -134,11 +141,13 @@ async def _serve(instance: Instance, listener: socket.socket, ready_fd: int | No
     )
     attachments = Attachments(database, reservations)
     why = Why(database)
-    settings.app.include_router(build_attachment_router(attachments, why))
-    settings.app.include_router(build_drain_router(reservations.pools, changed))
-    settings.app.include_router(build_rule_router(supervisor))
-    settings.app.include_router(build_receipt_router(supervisor.receipts))
-    slurm = _serve_slurm(settings.app, database, link, supervisor, reservations, attachments, slow_calls, instance)
+    api.include_router(build_attachment_router(attachments, why))
+    api.include_router(build_drain_router(reservations.pools, changed))
+    api.include_router(build_rule_router(supervisor))
+    api.include_router(build_receipt_router(supervisor.receipts))
+    slurm = _serve_slurm(api, database, link, supervisor, reservations, attachments, slow_calls, instance)
+    scheduler_uid = None if slurm is None else slurm.settings.scheduler_uid
+    settings.app = RequestLimits(api, lambda peer: peer.is_administrator or peer.uid == scheduler_uid)
     if slurm is not None:
         waiting = WaitingJobs(database, slurm.settings)
         why.of_waiting_job, why.of_schedulers_turn, why.note_on = waiting.tell, waiting.end_of, waiting.note_on

@@ -6,11 +6,11 @@ manager decides itself. The server has the shares, and asks again whenever somet
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 
-from forebay.errors import PermissionDeniedError
 from forebay.records import ReservationInfo, Rights, ShareKind
 
-__all__ = ["check_may_use", "rights_of"]
+__all__ = ["Asker", "may_use", "rights_of"]
 
 _ORDER = (Rights.NONE, Rights.READ, Rights.WRITE)
 
@@ -32,11 +32,14 @@ def rights_of(info: ReservationInfo, uid: int, groups: Collection[int]) -> Right
     )
 
 
-def check_may_use(info: ReservationInfo, uid: int, groups: Collection[int]) -> None:
-    """PermissionDeniedError unless the user may read it at least."""
-    if rights_of(info, uid, groups) is Rights.NONE:
-        raise PermissionDeniedError(
-            f"reservation {info.name} belongs to user {info.owner_uid} and is not shared with user {uid}; the owner "
-            f"shares it with `forebay share {info.name} --user {uid} --rights read`",
-            info.name,
-        )
+def may_use(info: ReservationInfo, asker: Asker) -> bool:
+    """The user may read it at least. To others it does not exist."""
+    return rights_of(info, asker.uid, asker.groups) is not Rights.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """A user who asks for something that may be another's."""
+
+    uid: int
+    groups: Collection[int]

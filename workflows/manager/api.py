@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import time
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from fastapi import FastAPI, Query, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
@@ -20,12 +22,14 @@ from forebay.errors import ErrorCode, ForebayError, InvalidArgumentError, Permis
 from forebay.manager.jobs import job_from_json
 from forebay.near_names import near_names
 from forebay.sizes import parse_size
-from forebay.workflows.manager.database import Database, ReservationRow, StageRow
+from forebay.workflows.manager.access import Asker
+from forebay.workflows.manager.database import Database, ReservationRow, StageRow, no_stage
 from forebay.workflows.manager.in_use import refuse_if_in_use
 from forebay.workflows.manager.job_table import JobTable
 from forebay.workflows.manager.numbers import StageNumber
-from forebay.workflows.manager.peer import CurrentPeer, check_may_stage
+from forebay.workflows.manager.peer import CurrentPeer, Peer, check_may_stage
 from forebay.workflows.manager.pools import Place
+from forebay.workflows.manager.request_limits import turn_of
 from forebay.workflows.manager.reservations import Reservations
 from forebay.workflows.manager.server_link import ServerLink
 from forebay.workflows.manager.slow_calls import SlowCalls
@@ -46,6 +50,13 @@ _HTTP_STATUS = {
 }
 _WAIT_SECONDS_MAX = 30.0
 _JOB_CHARACTERS_MAX = 65536
+
+
+class _AsciiResponse(JSONResponse):
+    """Texts may have bytes that are no UTF-8, such as names of files."""
+
+    def render(self, content: Any) -> bytes:
+        return json.dumps(content, separators=(",", ":")).encode()
 
 
 class ReservationRequest(BaseModel):
@@ -113,13 +124,19 @@ def build_api(
     changed : callable
         Called when reservations were made or destroyed, before that is answered.
     """
-    api = FastAPI(title="Forebay manager", version=version("forebay"))
+    api = FastAPI(title="Forebay manager", version=version("forebay"), default_response_class=_AsciiResponse)
     started_ns = time.time_ns()
 
     @api.exception_handler(ForebayError)
     async def tell_error(_request: Request, error: ForebayError) -> JSONResponse:
         content = {"error": {"code": error.code.value, "what": error.what, "where": error.where}}
-        return JSONResponse(content, status_code=_HTTP_STATUS.get(error.code, 500))
+        return _AsciiResponse(content, status_code=_HTTP_STATUS.get(error.code, 500))
+
+    @api.exception_handler(RequestValidationError)
+    async def tell_mistake(_request: Request, error: RequestValidationError) -> JSONResponse:
+        mistakes = [f"{'.'.join(map(str, found['loc']))[-80:]}: {found['msg'][:120]}" for found in error.errors()[:3]]
+        content = {"error": {"code": ErrorCode.INVALID_ARGUMENT, "what": "; ".join(mistakes), "where": ""}}
+        return _AsciiResponse(content, status_code=400)
 
     @api.get("/health")
     def health() -> dict[str, Any]:
@@ -188,7 +205,7 @@ def build_api(
             name,
             persistent=request.persistent,
             files_bytes=None if request.files is None else parse_size(request.files),
-            by_uid=None if peer.is_administrator else peer.uid,
+            by=_asker(peer),
         )
         await asyncio.to_thread(changed)
         return info.as_dict()
@@ -230,10 +247,10 @@ def build_api(
     @api.delete("/reservations/{name:path}")
     async def destroy_reservation(name: str, peer: CurrentPeer, force: bool = False) -> dict[str, Any]:
         """Destroys a reservation; idempotent. Where there was none, `near` has names that may have been meant."""
-        by_uid = None if peer.is_administrator else peer.uid
-        existed = await slow_calls.run(peer.uid, reservations.destroy, name, force=force, by_uid=by_uid)
+        existed = await slow_calls.run(peer.uid, reservations.destroy, name, force=force, by=_asker(peer))
         await asyncio.to_thread(changed)
-        near = [] if existed else near_names(name, await asyncio.to_thread(reservations.names_of, by_uid))
+        own = None if peer.is_administrator else peer.uid
+        near = [] if existed else near_names(name, await asyncio.to_thread(reservations.names_of, own))
         return {"destroyed": name, "existed": existed, "near": near}
 
     async def tell_whole(row: StageRow) -> dict[str, Any]:
@@ -262,19 +279,21 @@ def build_api(
     async def show_stage(
         stage_id: StageNumber,
         peer: CurrentPeer,
+        request: Request,
         seen: int = -1,
         wait_seconds: Annotated[float, Query(ge=0, le=_WAIT_SECONDS_MAX)] = 0.0,
     ) -> dict[str, Any]:
         """One stage; with `seen`, the version that the caller has, waits for a newer one."""
-        peer.must_own((await supervisor.stage(stage_id)).owner_uid, f"stage {stage_id}")
+        _check_may_see(await supervisor.stage(stage_id), peer)
         if wait_seconds:
-            await supervisor.wait_for_change(stage_id, seen, wait_seconds)
+            async with turn_of(request).given_back():
+                await supervisor.wait_for_change(stage_id, seen, wait_seconds)
         return await tell_whole(await supervisor.stage(stage_id))
 
     @api.post("/stages/{stage_id}/cancel")
     async def cancel_stage(stage_id: StageNumber, peer: CurrentPeer) -> dict[str, Any]:
         """Cancels a stage; idempotent."""
-        peer.must_own((await supervisor.stage(stage_id)).owner_uid, f"stage {stage_id}")
+        _check_may_see(await supervisor.stage(stage_id), peer)
         return await tell_whole(await supervisor.cancel(stage_id))
 
     @api.post("/shutdown")
@@ -291,6 +310,17 @@ def build_api(
         return {"destroyed": destroyed}
 
     return api
+
+
+def _asker(peer: Peer) -> Asker | None:
+    """Who must own what is asked for; None: an administrator."""
+    return None if peer.is_administrator else Asker(peer.uid, peer.groups)
+
+
+def _check_may_see(row: StageRow, peer: Peer) -> None:
+    """To others there is no such stage."""
+    if not peer.may_see(row.owner_uid):
+        raise no_stage(row.id)
 
 
 def _tell(row: StageRow, version_number: int) -> dict[str, Any]:

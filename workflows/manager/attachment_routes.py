@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
 from forebay.workflows.manager.attachments import Attachments, Hold
@@ -64,7 +64,7 @@ def build_attachment_router(attachments: Attachments, why: Why) -> APIRouter:
         return {"detached": attachments.detach(request.reservation, request.holder, peer)}
 
     @router.get("/why")
-    def tell_why(what: str, peer: CurrentPeer) -> list[dict[str, Any]]:
+    def tell_why(what: Annotated[str, Query(max_length=200)], peer: CurrentPeer) -> list[dict[str, Any]]:
         """What a reservation, a job or a stage waits for, since when, who holds it, and what ends it."""
         return [asdict(answer) for answer in why.tell(what, peer)]
 

@@ -22,12 +22,12 @@ from forebay.errors import (
 from forebay.fail_point import fail_point
 from forebay.manager.process_identity import process_identity
 from forebay.manager.stage_state import StageState
-from forebay.workflows.manager.access import check_may_use
+from forebay.workflows.manager.access import Asker, may_use
 from forebay.workflows.manager.attachment_table import AttachmentKind, AttachmentRow, AttachmentTable, UnattachedRow
 from forebay.workflows.manager.database import Database, StageRow
 from forebay.workflows.manager.in_use import why_over
 from forebay.workflows.manager.peer import Peer
-from forebay.workflows.manager.reservations import Reservations
+from forebay.workflows.manager.reservations import Reservations, no_reservation
 
 __all__ = ["Attachments", "Hold", "reservation_of_stage"]
 
@@ -71,9 +71,8 @@ class Attachments:
         Raises
         ------
         NotFoundError, BusyError
-            There is no such reservation, or it is being destroyed; or the process has ended.
-        PermissionDeniedError
-            It belongs to another user, who does not share it.
+            There is no such reservation, or it belongs to another user, who does not share it, or it is being
+            destroyed; or the process has ended.
         DisconnectedError
             It belongs to another user, and the server, which knows the shares, is away.
         """
@@ -85,7 +84,12 @@ class Attachments:
             )
         known = self._reservations.find(hold.reservation)
         if known.owner_uid != peer.uid and not peer.is_administrator:
-            check_may_use(self._reservations.info(known.name), peer.uid, peer.groups)
+            try:
+                is_seen = may_use(self._reservations.info(known.name), Asker(peer.uid, peer.groups))
+            except NotFoundError:  # the server does not have it
+                is_seen = False
+            if not is_seen:
+                raise no_reservation(hold.reservation)
         return self.table.put(_row(hold, peer.uid))
 
     def extend(self, hold: Hold, peer: Peer) -> AttachmentRow:

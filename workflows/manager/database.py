@@ -20,7 +20,7 @@ from typing import Any
 
 import sqlalchemy as sql
 
-from forebay.errors import NotFoundError
+from forebay.errors import InvalidArgumentError, NotFoundError
 from forebay.fail_point import fail_point
 from forebay.manager.stage_state import StageState
 from forebay.workflows.manager.database_engine import DatabasePlace, connect_to, readable_error
@@ -28,7 +28,7 @@ from forebay.workflows.manager.schema import bring_up_to_date, metadata, try_cha
 from forebay.workflows.manager.states import ReservationState
 from forebay.workflows.manager.touched_rows import TouchedRows
 
-__all__ = ["Database", "Held", "ReservationRow", "StageRow", "metadata", "reservations_table"]
+__all__ = ["Database", "Held", "ReservationRow", "StageRow", "metadata", "no_stage", "reservations_table"]
 
 _reservations = sql.Table(
     "reservations",
@@ -243,7 +243,7 @@ class Database:
         with self.look() as connection:
             row = connection.execute(_stages.select().where(_stages.c.id == stage_id)).mappings().first()
         if row is None:
-            raise NotFoundError(f"there is no stage {stage_id}; `forebay stages` lists them")
+            raise no_stage(stage_id)
         return _stage_row(row)
 
     def stages(self, states: Iterable[StageState] | None = None, owner_uid: int | None = None) -> list[StageRow]:
@@ -341,6 +341,13 @@ class Database:
             yield
         except (sql.exc.DBAPIError, sql.exc.TimeoutError) as error:
             raise readable_error(error, self._where) from error
+        except OverflowError as error:
+            raise InvalidArgumentError("a number is larger than any that the manager knows") from error
+
+
+def no_stage(stage_id: int) -> NotFoundError:
+    """Also what somebody else's stage looks like."""
+    return NotFoundError(f"there is no stage {stage_id}; `forebay stages` lists them")
 
 
 def _reservation_row(row: Any) -> ReservationRow:

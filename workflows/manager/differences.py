@@ -15,9 +15,7 @@ __all__ = ["another_exists"]
 def another_exists(wish: ReservationRow, have: ReservationRow, granularity_bytes: int) -> AlreadyExistsError | None:
     """What to tell who asks for a reservation whose name is taken; None if it is the one that they ask for."""
     if have.owner_uid != wish.owner_uid:
-        return AlreadyExistsError(
-            f"the name is taken by a reservation of user {have.owner_uid}; choose another", wish.name
-        )
+        return AlreadyExistsError("the name is taken by a reservation of another user; choose another", wish.name)
 
     def rounded(size_bytes: int) -> int:
         return -(-size_bytes // granularity_bytes) * granularity_bytes

@@ -208,6 +208,10 @@ class InstanceControl:
         try:
             # Others may reach the files of their own reservations, but not look around.
             self._instance.root.mkdir(mode=0o711, parents=True, exist_ok=True)
+            # The logs name what others have, and who they are.
+            log = self._instance.server_log.parent
+            log.mkdir(mode=0o700, exist_ok=True)
+            log.chmod(0o700)
         except OSError as error:
             raise PermissionDeniedError(
                 f"the root cannot be made ({error.strerror}); choose another with --root or FOREBAY_ROOT",

@@ -12,16 +12,28 @@ import struct
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
+import h11
 from fastapi import Depends, Request
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from forebay.errors import NotFoundError, PermissionDeniedError
+from forebay.workflows.manager.connection_shares import ConnectionShares
 
-__all__ = ["CurrentPeer", "Peer", "PeerProtocol", "check_may_stage"]
+__all__ = ["REQUEST_SECONDS_MAX", "CurrentPeer", "Peer", "PeerProtocol", "check_may_stage"]
 
 _CREDENTIALS = struct.Struct("iII")
 _SO_PEERGROUPS = 59  # Linux's; the module socket has no name for it
 _GROUPS_BYTES_MAX = 1024
+#: How long a whole request, or the next one on the same connection, may take to come.
+REQUEST_SECONDS_MAX = 30.0
+_TOO_MANY_BODY = (
+    b'{"error": {"code": "busy", "what": "you have too many connections to the manager; close some, then try again", '
+    b'"where": ""}}'
+)
+_TOO_MANY = (
+    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nconnection: close\r\n"
+    b"content-length: %d\r\n\r\n%b" % (len(_TOO_MANY_BODY), _TOO_MANY_BODY)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +50,9 @@ class Peer:
         """Root and the manager's own user may do everything."""
         return self.uid in (0, os.geteuid())
 
-    def must_own(self, uid: int, what: str) -> None:
-        """PermissionDeniedError unless the peer is that user or an administrator."""
-        if self.uid != uid and not self.is_administrator:
-            raise PermissionDeniedError(f"{what} belongs to user {uid}, and you are user {self.uid}; ask them")
+    def may_see(self, uid: int) -> bool:
+        """The peer is that user, or an administrator."""
+        return self.uid == uid or self.is_administrator
 
 
 def check_may_stage(peer: Peer) -> None:
@@ -58,7 +69,11 @@ def check_may_stage(peer: Peer) -> None:
 
 
 class PeerProtocol(H11Protocol):
-    """HTTP over a Unix socket that knows its peer."""
+    """HTTP over a Unix socket that knows its peer. Connections are shared out between users, and one on which no whole
+    request comes for a time is cut.
+    """
+
+    shares = ConnectionShares()  #: of the process
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -66,6 +81,54 @@ class PeerProtocol(H11Protocol):
         credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         peer = Peer(*_CREDENTIALS.unpack(credentials))
         self.app_state = {**self.app_state, "peer": replace(peer, groups=_groups(connection, peer))}
+        self._uid = peer.uid
+        self._cut_timer: asyncio.TimerHandle | None = None
+        self._expect_request()
+        if not peer.is_administrator and not self.shares.enter(peer.uid, self):
+            transport.write(_TOO_MANY)
+            transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.shares.leave(self._uid, self)
+        self._expect_no_request()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
+            self._expect_no_request()
+        elif self.conn.their_state is h11.SEND_BODY:
+            self._expect_request()
+
+    def on_response_complete(self) -> None:
+        answered = self.cycle
+        super().on_response_complete()
+        if answered is self.cycle and self.conn.their_state is h11.SEND_BODY:
+            # It was answered before it was whole, and would have to be read to its end.
+            self.transport.close()
+        if self.transport.is_closing() or self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
+            return
+        self._expect_no_request()
+        self._expect_request()
+
+    @property
+    def is_idle(self) -> bool:
+        """No request is being answered."""
+        return self.cycle is None or self.cycle.response_complete
+
+    def cut(self) -> None:
+        """Ends the connection at once."""
+        self.transport.abort()
+
+    def _expect_request(self) -> None:
+        """From the first byte on, the time for a whole request runs."""
+        if self._cut_timer is None:
+            self._cut_timer = self.loop.call_later(REQUEST_SECONDS_MAX, self.cut)
+
+    def _expect_no_request(self) -> None:
+        if self._cut_timer is not None:
+            self._cut_timer.cancel()
+            self._cut_timer = None
 
 
 def _groups(connection: Any, peer: Peer) -> frozenset[int]:

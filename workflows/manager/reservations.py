@@ -21,6 +21,7 @@ from forebay.errors import (
 )
 from forebay.near_names import near_text
 from forebay.records import Finding, Lifetime, ReservationInfo
+from forebay.workflows.manager.access import Asker, may_use
 from forebay.workflows.manager.admission import FullError
 from forebay.workflows.manager.attachment_table import AttachmentTable
 from forebay.workflows.manager.both_sides import BothSides
@@ -34,7 +35,7 @@ from forebay.workflows.manager.reconciliation import Reconciliation
 from forebay.workflows.manager.server_link import ServerLink
 from forebay.workflows.manager.states import ReservationState
 
-__all__ = ["Reservations"]
+__all__ = ["Reservations", "no_reservation"]
 
 _log = logging.getLogger(__name__)
 
@@ -94,21 +95,21 @@ class Reservations:
             return info
 
     def change(
-        self, name: str, *, persistent: bool | None, files_bytes: int | None, by_uid: int | None
+        self, name: str, *, persistent: bool | None, files_bytes: int | None, by: Asker | None
     ) -> ReservationInfo:
         """Changes lifetime and capacity for files of a reservation; None: as it is. Idempotent.
 
         Parameters
         ----------
-        by_uid : int, optional
+        by : Asker, optional
             Who asks, if it must be the owner.
 
         Raises
         ------
         NotFoundError
-            There is none.
+            There is none, or it belongs to another user, who does not share it.
         PermissionDeniedError
-            It belongs to another user.
+            It belongs to another user, who shares it.
         NoSpaceError
             Pool or quota have too little left, or the manager's disk is full.
         RefusedError
@@ -120,13 +121,9 @@ class Reservations:
         """
         with self._turns.of(name):
             known = self._database.reservation(name) or self._both.adopt_from_server(name)
-            if known is None:
-                near = near_text(name, self.names_of(by_uid))
+            if known is None or not self._is_seen(known, by):
+                near = near_text(name, self.names_of(None if by is None else by.uid))
                 raise NotFoundError(f"there is no reservation of this name{near}", name)
-            if by_uid is not None and known.owner_uid != by_uid:
-                raise PermissionDeniedError(
-                    f"reservation {name} belongs to user {known.owner_uid}; ask them, or the administrator", name
-                )
             if known.state in (ReservationState.CREATING, ReservationState.DESTROYING):
                 doing = "made" if known.state is ReservationState.CREATING else "destroyed"
                 raise BusyError(f"reservation {name} is being {doing}; ask again when that is over", name)
@@ -172,18 +169,19 @@ class Reservations:
         self.pools.leave(wish.name)
         return info
 
-    def destroy(self, name: str, *, force: bool, by_uid: int | None) -> bool:
-        """Destroys the reservation; idempotent. False if there was none.
+    def destroy(self, name: str, *, force: bool, by: Asker | None) -> bool:
+        """Destroys the reservation; idempotent. False if there was none, or it belongs to another user, who does not
+        share it.
 
         Parameters
         ----------
-        by_uid : int, optional
+        by : Asker, optional
             Who asks, if it must be the owner.
 
         Raises
         ------
         PermissionDeniedError
-            It belongs to another user.
+            It belongs to another user, who shares it.
         RefusedError
             Somebody is attached, or the server refuses, without `force`; the reservation stays.
         DisconnectedError
@@ -193,12 +191,8 @@ class Reservations:
         """
         with self._turns.of(name):
             known = self._database.reservation(name) or self._both.adopt_from_server(name)
-            if known is None:
+            if known is None or not self._is_seen(known, by):
                 return False
-            if by_uid is not None and known.owner_uid != by_uid:
-                raise PermissionDeniedError(
-                    f"reservation {name} belongs to user {known.owner_uid}; ask them, or the administrator", name
-                )
             self._both.destroy(known, force=force)
             return True
 
@@ -209,8 +203,21 @@ class Reservations:
             with self._turns.of(name):
                 known = self._database.reservation(name) or self._both.adopt_from_server(name)
         if known is None:
-            raise NotFoundError(f"there is no reservation {name}; `forebay create {name} …` makes it", name)
+            raise no_reservation(name)
         return known
+
+    def _is_seen(self, known: ReservationRow, by: Asker | None) -> bool:
+        """Whether it exists for who asks; PermissionDeniedError if it does, and is another's."""
+        if by is None or known.owner_uid == by.uid:
+            return True
+        try:
+            if not may_use(self.info(known.name), by):
+                return False
+        except NotFoundError:  # the server does not have it
+            return False
+        raise PermissionDeniedError(
+            f"reservation {known.name} belongs to user {known.owner_uid}; ask them, or the administrator", known.name
+        )
 
     def info(self, name: str) -> ReservationInfo:
         """As the server knows it; NotFoundError if it has none, DisconnectedError if it is away."""
@@ -287,3 +294,8 @@ class Reservations:
             The server cannot be reached.
         """
         return self._reconciliation.findings()
+
+
+def no_reservation(name: str) -> NotFoundError:
+    """Also what a reservation looks like to whom it is not shared with."""
+    return NotFoundError(f"there is no reservation {name}; `forebay create {name} …` makes it", name)

@@ -33,7 +33,7 @@ from forebay.workflows.manager.stage_environment import stage_environment
 from forebay.workflows.manager.stage_process import StageProcess
 from forebay.workflows.manager.stage_run import Outcome, StageRun, failure_of
 from forebay.workflows.manager.stage_settings import StageSettings
-from forebay.workflows.manager.stage_turns import StageTurns
+from forebay.workflows.manager.user_turns import UserTurns
 
 __all__ = ["StageSupervisor", "StuckProcess"]
 
@@ -72,7 +72,7 @@ class StageSupervisor:
         self._root = root
         self._settings = settings or StageSettings()
         self.receipts = Receipts(root / "receipts", self._settings.receipts_bytes_max)
-        self._turns = {False: StageTurns(*_FINITE_STAGES), True: StageTurns(*_FOLLOWING_STAGES)}  # True: that follow
+        self._turns = {False: UserTurns(*_FINITE_STAGES), True: UserTurns(*_FOLLOWING_STAGES)}  # True: that follow
         self._budgets = ReadingBudgets()
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._runs: dict[int, StageRun] = {}
@@ -212,7 +212,7 @@ class StageSupervisor:
             run.stop()
             self._fill_slots()
 
-    async def _run(self, stage_id: int, turns: StageTurns) -> None:
+    async def _run(self, stage_id: int, turns: UserTurns) -> None:
         pause_seconds: float | None = None
         uid: int | None = None
         try:
@@ -237,7 +237,7 @@ class StageSupervisor:
                 asyncio.get_running_loop().call_later(pause_seconds, self._queue_again, turns, uid, stage_id)
             self._fill_slots()
 
-    def _queue_again(self, turns: StageTurns, uid: int, stage_id: int) -> None:
+    def _queue_again(self, turns: UserTurns, uid: int, stage_id: int) -> None:
         """It was not cancelled meanwhile."""
         if stage_id in self._delayed:
             self._delayed.discard(stage_id)
@@ -300,7 +300,7 @@ class StageSupervisor:
         self._stuck_waits.add(wait)
         wait.add_done_callback(self._stuck_waits.discard)
 
-    async def _await_stuck(self, run: StageRun, turns: StageTurns) -> None:
+    async def _await_stuck(self, run: StageRun, turns: UserTurns) -> None:
         await run.process.wait()
         run.process.close()
         self._stuck.pop(run.row.id, None)

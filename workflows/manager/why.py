@@ -100,7 +100,7 @@ class Why:
         reservation = self._database.reservation(what)
         if reservation is not None and _may_see(reservation.owner_uid, peer):
             yield self._of_reservation(reservation)
-        if not what.isdecimal():
+        if not (what.isascii() and what.isdecimal()):
             return
         job = self._jobs.current(what)
         # One whose setup or stage-in failed is over here, and may be held there.
@@ -108,8 +108,8 @@ class Why:
         yield from waiting
         if not waiting and job is not None and _may_see(job.owner_uid, peer):
             yield self._of_job(job)
-        for stage in self._database.stages():
-            if stage.id == int(what) and _may_see(stage.owner_uid, peer):
+        for stage in self._database.stages(None, None if peer.is_administrator else peer.uid):
+            if str(stage.id) == what:
                 yield _of_stage(stage)
 
     def _of_reservation(self, row: ReservationRow) -> Answer:

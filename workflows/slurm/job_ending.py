@@ -56,7 +56,7 @@ class JobEnding:
                 try:
                     force = discard or not job.state.may_have_run
                     destroy = self._reservations.destroy
-                    await self._slow_calls.run(job.owner_uid, destroy, job.reservation, force=force, by_uid=None)
+                    await self._slow_calls.run(job.owner_uid, destroy, job.reservation, force=force, by=None)
                 except RefusedError as error:
                     reason = error.what
             if reason:
@@ -78,7 +78,7 @@ class JobEnding:
         await in_thread(self._attachments.detach_job, job.holder)
         if job.reservation and await in_thread(self._database.reservation, job.reservation) is not None:
             destroy = self._reservations.destroy
-            await self._slow_calls.run(job.owner_uid, destroy, job.reservation, force=True, by_uid=None)
+            await self._slow_calls.run(job.owner_uid, destroy, job.reservation, force=True, by=None)
 
     async def look_at_kept(self, job: JobRow, now_ns: int) -> None:
         """Deletes what has been in quarantine for its time, or was there only because processes might still write."""
@@ -89,7 +89,7 @@ class JobEnding:
         if not gone and (due or (not keeps and await is_over(self._settings.squeue, job.token))):
             try:
                 await in_thread(self._attachments.table.must_be_free, job.reservation)
-                await in_thread(self._reservations.destroy, job.reservation, force=due, by_uid=None)
+                await in_thread(self._reservations.destroy, job.reservation, force=due, by=None)
             except RefusedError as error:
                 _log.info("job %s: reservation %s stays: %s", job.token, job.reservation, error.what)
                 return

@@ -98,7 +98,7 @@ class JobMaking:
             return
         self._attachments.detach_job(job.holder)
         if job.reservation:
-            self._reservations.destroy(job.reservation, force=True, by_uid=None)
+            self._reservations.destroy(job.reservation, force=True, by=None)
         raise RefusedError(f"job {job.token} is over: what its setup made is gone again")
 
     def _is_wanted(self, job: JobRow) -> bool:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 
 from forebay.errors import NotFoundError
-from forebay.workflows.manager.access import check_may_use
+from forebay.workflows.manager.access import Asker, may_use
 from forebay.workflows.manager.attachments import Attachments
 from forebay.workflows.manager.database import Database, ReservationRow
 from forebay.workflows.manager.job_table import JobTable
@@ -76,7 +76,7 @@ class Persistents:
         if self._jobs.uses_as_own(name):
             return False
         self._attachments.table.must_be_free(name)
-        self._reservations.destroy(name, force=hurry, by_uid=None)
+        self._reservations.destroy(name, force=hurry, by=None)
         return True
 
     def attach(self, name: str, holder: str, uid: int) -> None:
@@ -85,13 +85,19 @@ class Persistents:
         Raises
         ------
         NotFoundError
-            There is none of that name (yet).
-        PermissionDeniedError
-            It belongs to another user, who shares it neither with this one nor with a group of theirs.
+            There is none of that name (yet), or it belongs to another user, who shares it neither with this one nor
+            with a group of theirs.
         """
         row = self._database.reservation(name)
-        if row is None or not row.persistent:
-            raise NotFoundError(f"there is no persistent reservation {name}; its creating job may not have run yet")
-        if row.owner_uid != uid:
-            check_may_use(self._reservations.info(name), uid, groups_of(uid))
+        if row is None or not row.persistent or not self._is_seen(name, row.owner_uid, uid):
+            raise NotFoundError(
+                f"there is no persistent reservation {name} of yours or shared with you; its creating job may not have "
+                "run yet"
+            )
         self._attachments.attach_job(name, holder, uid)
+
+    def _is_seen(self, name: str, owner_uid: int, uid: int) -> bool:
+        try:
+            return owner_uid == uid or may_use(self._reservations.info(name), Asker(uid, groups_of(uid)))
+        except NotFoundError:  # the server does not have it
+            return False

@@ -50,4 +50,4 @@ def test_pool_and_account_are_differences_that_stay() -> None:
 def test_of_anothers_reservation_only_the_name_is_told() -> None:
     error = another_exists(replace(HAVE, owner_uid=1001, persistent=True), HAVE, MIB)
     assert error is not None
-    assert error.what == "the name is taken by a reservation of user 1000; choose another"
+    assert error.what == "the name is taken by a reservation of another user; choose another"

@@ -28,6 +28,7 @@ from forebay.errors import (
     RefusedError,
 )
 from forebay.records import AccessMode, Lifetime, ReservationInfo, ReservationType, ServerInfo, StreamStatus
+from forebay.workflows.manager.access import Asker
 from forebay.workflows.manager.database import Database, ReservationRow
 from forebay.workflows.manager.reservations import Reservations
 from forebay.workflows.manager.server_link import ServerLink
@@ -39,6 +40,9 @@ POOL_BYTES = 100
 
 class Crashed(BaseException):
     """The manager dies here."""
+
+
+OWNER = Asker(7, ())
 
 
 class FakeServer:
@@ -200,7 +204,7 @@ def test_a_change_that_a_lost_server_left_undone_is_done_before_findings_are_tol
     reservations.create(wish("one"))
     server.away = True
     with pytest.raises(DisconnectedError):
-        reservations.destroy("one", force=False, by_uid=None)
+        reservations.destroy("one", force=False, by=None)
     server.away = False
     assert reservations.findings() == []
     assert (states(database), server.existing) == ({}, {})
@@ -214,10 +218,10 @@ def test_a_refused_change_of_an_existing_one_leaves_it(
         reservations.create(wish("one", 20))
     server.busy.add("one")
     with pytest.raises(RefusedError):
-        reservations.destroy("one", force=False, by_uid=7)
+        reservations.destroy("one", force=False, by=OWNER)
     assert states(database) == {"one": ReservationState.PRESENT}
     assert database.reservation("one") == replace(wish("one"), state=ReservationState.PRESENT, id="id-1", created_ns=1)
-    reservations.destroy("one", force=True, by_uid=7)
+    reservations.destroy("one", force=True, by=OWNER)
     assert states(database) == {}
 
 
@@ -225,11 +229,11 @@ def test_one_that_was_made_persistent_stays_when_its_last_holder_has_left(
     reservations: Reservations, server: FakeServer, database: Database
 ) -> None:
     reservations.create(replace(wish("one"), persistent=False))
-    reservations.change("one", persistent=True, files_bytes=None, by_uid=7)
+    reservations.change("one", persistent=True, files_bytes=None, by=OWNER)
     reservations.end_unattached("one")
     assert reservations.destroy_non_persistent(force=True) == []
     assert states(database) == {"one": ReservationState.PRESENT}
-    reservations.change("one", persistent=False, files_bytes=None, by_uid=7)
+    reservations.change("one", persistent=False, files_bytes=None, by=OWNER)
     reservations.end_unattached("one")
     assert (states(database), server.existing) == ({}, {})
 
@@ -240,19 +244,29 @@ def test_one_that_is_to_be_destroyed_is_not_changed(
     reservations.create(wish("one"))
     server.away = True
     with pytest.raises(DisconnectedError):
-        reservations.destroy("one", force=False, by_uid=None)
+        reservations.destroy("one", force=False, by=None)
     server.away = False
     with pytest.raises(BusyError, match="is being destroyed; ask again"):
-        reservations.change("one", persistent=True, files_bytes=None, by_uid=7)
+        reservations.change("one", persistent=True, files_bytes=None, by=OWNER)
     reservations.reconcile()
     assert (states(database), server.existing) == ({}, {})
 
 
-def test_only_the_owner_destroys(reservations: Reservations, server: FakeServer) -> None:
+def test_only_the_owner_destroys_and_for_strangers_there_is_no_such_reservation(
+    reservations: Reservations, server: FakeServer
+) -> None:
     reservations.create(wish("one"))
+    stranger = Asker(8, ())
+    assert reservations.destroy("one", force=True, by=stranger) is False
+    with pytest.raises(NotFoundError) as unseen:
+        reservations.change("one", persistent=True, files_bytes=None, by=stranger)
+    with pytest.raises(NotFoundError) as missing:
+        reservations.change("two", persistent=True, files_bytes=None, by=stranger)
+    assert unseen.value.what == missing.value.what
+    # A member of the owner's group may write there, and so may see it.
     with pytest.raises(PermissionDeniedError, match="belongs to user 7"):
-        reservations.destroy("one", force=True, by_uid=8)
-    reservations.destroy("one", force=False, by_uid=None)
+        reservations.destroy("one", force=True, by=Asker(8, (7,)))
+    reservations.destroy("one", force=False, by=None)
     assert server.existing == {}
 
 
@@ -264,7 +278,7 @@ def test_a_wish_that_the_server_did_not_hear_is_carried_out_when_it_is_back(
     with pytest.raises(DisconnectedError):
         reservations.create(wish("new"))
     with pytest.raises(DisconnectedError):
-        reservations.destroy("old", force=False, by_uid=7)
+        reservations.destroy("old", force=False, by=OWNER)
     with pytest.raises(DisconnectedError):
         reservations.reconcile()
     server.away = False
@@ -293,7 +307,7 @@ def test_what_vanished_is_told_and_not_made_anew(
     assert server.existing == {}
     (finding,) = reservations.findings()
     assert "forebay destroy one" in finding.what
-    reservations.destroy("one", force=False, by_uid=7)
+    reservations.destroy("one", force=False, by=OWNER)
     assert reservations.findings() == []
 
 
@@ -380,12 +394,12 @@ def test_a_destroy_on_a_full_disk_makes_room_or_is_asked_again(
     reservations.create(wish("one"))
     full.refuse(*changes)
     if 1 in changes:
-        reservations.destroy("one", force=False, by_uid=7)
+        reservations.destroy("one", force=False, by=OWNER)
     else:
         with pytest.raises(NoSpaceError, match="the disk is full"):
-            reservations.destroy("one", force=False, by_uid=7)
+            reservations.destroy("one", force=False, by=OWNER)
         assert server.existing == {}
-        reservations.destroy("one", force=False, by_uid=7)
+        reservations.destroy("one", force=False, by=OWNER)
     assert (states(full), reservations.findings()) == ({}, [])
 
 
@@ -397,7 +411,7 @@ def test_a_destroy_that_is_refused_on_a_full_disk_leaves_the_reservation(
     server.busy.add("one")
     full.refuse(1, 2)
     with pytest.raises(RefusedError):
-        reservations.destroy("one", force=False, by_uid=7)
+        reservations.destroy("one", force=False, by=OWNER)
     assert states(full) == {"one": ReservationState.PRESENT}
 
 
@@ -440,7 +454,7 @@ class ManagerWithCrashes(RuleBasedStateMachine):
     @rule(name=NAMES, force=st.booleans())
     def destroy(self, name: str, force: bool) -> None:
         was_busy = name in self.server.busy
-        outcome = self.attempt(lambda: self.reservations.destroy(name, force=force, by_uid=7))
+        outcome = self.attempt(lambda: self.reservations.destroy(name, force=force, by=OWNER))
         if outcome == "done":
             assert name not in self.server.existing
         if was_busy and not force:

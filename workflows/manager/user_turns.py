@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose stage runs next: turns go round by user, so that nobody waits behind all that another has asked for.
+"""Whose turn it is, of stages or of requests: turns go round by user, so that nobody waits behind all that another has
+asked for.
 
-There are places for everybody, which one user may have all of, and a reserve for users who have no stage running. A
-process that does not end although it was killed takes no place, but a part of what its user may have. Belongs to the
-event loop's thread.
+There are places for everybody, which one user may have all of, and a reserve for users who have none. What has given
+its place back and still goes on, such as a process that does not end although it was killed, counts against its user
+alone. Belongs to the event loop's thread.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ from __future__ import annotations
 import itertools
 from collections import Counter, OrderedDict
 
-__all__ = ["StageTurns"]
+__all__ = ["UserTurns"]
 
 
-class StageTurns:
-    """Stages that wait, in the order of each user, and how many of each run."""
+class UserTurns:
+    """What waits, in the order of each user, and how much of each runs."""
 
     def __init__(self, places: int, reserve: int) -> None:
         self._places = places
@@ -26,15 +27,15 @@ class StageTurns:
         self._served: dict[int, int] = {}  # when a user who waits had the last turn
         self._turn = itertools.count(1)
 
-    def add(self, uid: int, stage_id: int) -> None:
-        """The stage waits, behind the others of its user; idempotent."""
-        if stage_id not in self._running:
-            self._waiting.setdefault(uid, OrderedDict())[stage_id] = None
+    def add(self, uid: int, work: int) -> None:
+        """The work waits, behind the others of its user; idempotent."""
+        if work not in self._running:
+            self._waiting.setdefault(uid, OrderedDict())[work] = None
 
-    def remove(self, uid: int, stage_id: int) -> None:
+    def remove(self, uid: int, work: int) -> None:
         """It does not wait any more."""
         waiting = self._waiting.get(uid, OrderedDict())
-        waiting.pop(stage_id, None)
+        waiting.pop(work, None)
         if not waiting:
             self._waiting.pop(uid, None)
 
@@ -43,29 +44,29 @@ class StageTurns:
         return len(self._waiting.get(uid, ()))
 
     def begin(self) -> int | None:
-        """The stage whose turn it is; it takes its place. None: there is none, or no place."""
+        """The work whose turn it is; it takes its place. None: there is none, or no place."""
         for uid in sorted(self._waiting, key=lambda uid: (self._count_of[uid], self._served.get(uid, 0))):
             if self._may_begin(uid):
-                stage_id = next(iter(self._waiting[uid]))
+                work = next(iter(self._waiting[uid]))
                 self._served[uid] = next(self._turn)
-                self.remove(uid, stage_id)
-                self._running[stage_id] = uid
+                self.remove(uid, work)
+                self._running[work] = uid
                 self._count_of[uid] += 1
-                return stage_id
+                return work
         return None
 
-    def has(self, stage_id: int) -> bool:
-        """The stage has a place."""
-        return stage_id in self._running
+    def has(self, work: int) -> bool:
+        """The work has a place."""
+        return work in self._running
 
-    def end(self, stage_id: int) -> None:
+    def end(self, work: int) -> None:
         """It gives its place back; idempotent."""
-        uid = self._running.pop(stage_id, None)
+        uid = self._running.pop(work, None)
         if uid is not None:
             self._forget_one(uid)
 
     def hold(self, uid: int) -> None:
-        """A process of this user does not end: from now on it counts."""
+        """Something of this user goes on without a place: from now on it counts."""
         self._count_of[uid] += 1
 
     def release(self, uid: int) -> None:

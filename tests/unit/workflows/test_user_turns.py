@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from forebay.workflows.manager.stage_turns import StageTurns
+from forebay.workflows.manager.user_turns import UserTurns
 
 ADA, BOB, EVE = 1, 2, 3
 
 
-def begun(turns: StageTurns) -> list[int]:
+def begun(turns: UserTurns) -> list[int]:
     found = []
     while (stage := turns.begin()) is not None:
         found.append(stage)
@@ -16,7 +16,7 @@ def begun(turns: StageTurns) -> list[int]:
 
 
 def test_stages_of_others_do_not_wait_behind_hundreds_of_one_user() -> None:
-    turns = StageTurns(places=4, reserve=2)
+    turns = UserTurns(places=4, reserve=2)
     for stage in range(776):
         turns.add(ADA, stage)
     assert begun(turns) == [0, 1, 2, 3]  # one alone has all places
@@ -34,7 +34,7 @@ def test_stages_of_others_do_not_wait_behind_hundreds_of_one_user() -> None:
 
 
 def test_a_process_that_does_not_end_counts_for_its_user_alone() -> None:
-    turns = StageTurns(places=2, reserve=1)
+    turns = UserTurns(places=2, reserve=1)
     for stage in range(10):
         turns.add(ADA, stage)
     assert begun(turns) == [0, 1]
@@ -52,7 +52,7 @@ def test_a_process_that_does_not_end_counts_for_its_user_alone() -> None:
 
 
 def test_what_is_removed_does_not_begin_and_an_end_counts_once() -> None:
-    turns = StageTurns(places=1, reserve=0)
+    turns = UserTurns(places=1, reserve=0)
     for stage in range(3):
         turns.add(ADA, stage)
     turns.remove(ADA, 0)
