@@ -3,7 +3,9 @@
 theirs.
 
 Global and joined arrays are datasets of the whole, with zeros where no block lies. A local array is a group with a
-dataset for each block. Texts are variable-length UTF-8.
+dataset for each block. Of a single value that several ranks put the file has that of the first, as readers of the
+stream have. Texts are variable-length UTF-8. Dimensions that have names are scales, as netCDF-4 has them, and the
+root's attribute ``forebay_step`` is the step's number.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import numpy as np
 
 from forebay.datatypes import STRING_DTYPE, AttributeValue, ShapeKind
 from forebay.errors import UnsupportedError
+from forebay.mesh_attributes import mesh_attributes
 from forebay.step import Step
 from forebay.variable import Block, Variable
 
@@ -24,14 +27,26 @@ if TYPE_CHECKING:
     import h5py
 
 __all__ = [
+    "STEP_ATTRIBUTE",
+    "add_dimension",
     "block_name",
     "block_place",
     "import_h5py",
+    "is_dimension_only",
     "new_file",
+    "own_attributes",
     "placed_attributes",
     "write_attribute",
     "write_step",
 ]
+
+#: The root's attribute with the step's number, unless the stream has an attribute of that name.
+STEP_ATTRIBUTE = "forebay_step"
+
+# Attributes by which HDF5 itself remembers scales.
+_ATTRIBUTES_OF_SCALES = ("CLASS", "NAME", "REFERENCE_LIST", "DIMENSION_LIST", "DIMENSION_LABELS")
+# So netCDF-4 knows a dimension that has no coordinate.
+_NO_COORDINATE = "This is a netCDF dimension but not a netCDF variable."
 
 
 def import_h5py() -> Any:
@@ -60,7 +75,8 @@ def write_step(
     Raises
     ------
     UnsupportedError
-        h5py is not installed, or one variable's name is a folder of another's: ``a`` and ``a/b``.
+        h5py is not installed; or HDF5 cannot hold a name or a text: one variable's name is a folder of another's
+        (``a`` and ``a/b``), or a text has a zero character.
     """
     h5py = import_h5py()
     chosen = list(step) if names is None else names
@@ -69,16 +85,21 @@ def write_step(
     with new_file(path) as file:
         for name in chosen:
             _write_variable(file, h5py.string_dtype(), step[name], told)
+        _add_scales(file, step, chosen)
         for holder, key, value in placed_attributes(file, step, chosen):
             write_attribute(holder, key, value)
+        if STEP_ATTRIBUTE not in step.attributes:
+            file.attrs[STEP_ATTRIBUTE] = np.uint64(step.number)
 
 
 def write_attribute(holder: h5py.HLObject, key: str, value: Any) -> None:
     """One attribute of a file, group or dataset: a text, a tuple of texts, or numbers."""
     text_dtype = import_h5py().string_dtype()
     if isinstance(value, str):
+        _check_texts((value,), f"attribute {key!r}")
         holder.attrs.create(key, value, dtype=text_dtype)
     elif isinstance(value, tuple):
+        _check_texts(value, f"attribute {key!r}")
         holder.attrs.create(key, np.array(value, object), shape=(len(value),), dtype=text_dtype)
     else:
         holder.attrs.create(key, value)
@@ -102,11 +123,19 @@ def _write_variable(
 ) -> None:
     name = variable.name
     if variable.dtype is STRING_DTYPE:
-        texts = [str(variable.block(number).item()) for number in range(len(variable.blocks))]
-        if variable.kind is ShapeKind.GLOBAL_VALUE:
+        is_single = variable.kind is ShapeKind.GLOBAL_VALUE
+        numbers = range(1 if is_single else len(variable.blocks))
+        texts = [str(variable.block(number).item()) for number in numbers]
+        _check_texts(texts, f"variable {name!r}")
+        if is_single:
             file.create_dataset(name, data=texts[0], dtype=text_dtype)
         else:
             file.create_dataset(name, data=np.array(texts, object), shape=(len(texts),), dtype=text_dtype)
+        return
+    if variable.kind is ShapeKind.GLOBAL_VALUE:
+        array = np.asarray(variable.block(0))
+        file.create_dataset(name, data=array)
+        advance(array.nbytes)
         return
     if variable.kind is ShapeKind.LOCAL_ARRAY:
         group = file.create_group(name)
@@ -123,6 +152,70 @@ def _write_variable(
         advance(array.nbytes)
 
 
+def _check_texts(texts: Sequence[str], what: str) -> None:
+    if any("\0" in text for text in texts):
+        raise UnsupportedError(f"HDF5 cannot hold a text with a zero character, which {what} has: use --format bp5")
+
+
+def is_dimension_only(dataset: h5py.Dataset) -> bool:
+    """Whether a dataset is no variable, but stands for a dimension that has a name and no coordinate."""
+    # What other programs call NAME need be no text.
+    name = dataset.attrs.get("NAME") if "CLASS" in dataset.attrs else None
+    return isinstance(name, bytes) and name.startswith(_NO_COORDINATE.encode())
+
+
+def add_dimension(file: h5py.File, name: str, extent: int) -> h5py.Dataset:
+    """A scale for a dimension without a coordinate, as netCDF-4 has it."""
+    scale = file.create_dataset(name, (extent,), ">f4")
+    scale.make_scale(f"{_NO_COORDINATE}{extent:10d}")
+    return scale
+
+
+def own_attributes(holder: h5py.HLObject) -> dict[str, Any]:
+    """The attributes of a file, group or dataset without those that HDF5 keeps for scales, and the step's number."""
+    hidden = {STEP_ATTRIBUTE} if holder.name == "/" else set(_ATTRIBUTES_OF_SCALES)
+    return {key: value for key, value in holder.attrs.items() if key not in hidden}
+
+
+def _add_scales(file: h5py.File, step: Step, names: Sequence[str]) -> None:
+    """Gives the dimensions that have names their scales: coordinates, or datasets that only stand for the dimension."""
+    attributes = step.attributes
+    mesh = mesh_attributes(attributes)
+    of_variables: dict[str, tuple[str, ...]] = {}
+    extents: dict[str, int] = {}
+    for name in names:
+        variable = step[name]
+        dims = variable.dims or mesh.dimension_names(name, variable.ndim)
+        if dims is None or len(dims) != variable.ndim or variable.dtype is STRING_DTYPE or 0 in variable.shape:
+            continue
+        if any(f"{name}/{key}" in attributes for key in _ATTRIBUTES_OF_SCALES):
+            continue
+        of_variables[name] = dims
+        for dimension, extent in zip(dims, variable.shape, strict=True):
+            # A dimension has one extent.
+            extents[dimension] = extent if extents.get(dimension, extent) == extent else -1
+    scales: dict[str, h5py.Dataset] = {}
+    for dimension, extent in extents.items():
+        if extent < 0 or not _is_plain_name(dimension):
+            continue
+        if of_variables.get(dimension) == (dimension,):
+            scales[dimension] = file[dimension]
+            scales[dimension].make_scale(dimension)
+        elif dimension not in file:
+            scales[dimension] = add_dimension(file, dimension, extent)
+    for name, dims in of_variables.items():
+        # A scale has no scale of its own; and readers of netCDF-4 take no dataset of which some dimensions have none.
+        attached = name not in scales and scales.keys() >= set(dims)
+        for axis, dimension in enumerate(dims):
+            file[name].dims[axis].label = dimension
+            if attached:
+                file[name].dims[axis].attach_scale(scales[dimension])
+
+
+def _is_plain_name(name: str) -> bool:
+    return name not in (".", "..") and not {"/", "\0"} & set(name)
+
+
 def block_place(variable: Variable, number: int, block: Block) -> tuple[slice, ...]:
     """Where a block lies in its dataset."""
     if variable.kind is ShapeKind.LOCAL_VALUE:
@@ -137,14 +230,25 @@ def block_name(number: int) -> str:
 
 def _refuse_clashes(step: Step, names: Sequence[str]) -> None:
     """HDF5 has one tree of names: "a" cannot be an array where "a/b" is one too."""
-    paths = {name.strip("/") for name in names}
-    for path in paths:
-        parts = path.split("/")
-        for length in range(1, len(parts)):
-            parent = "/".join(parts[:length])
-            if parent in paths:
+    paths: dict[tuple[str, ...], str] = {}
+    for name in names:
+        path = tuple(part for part in name.split("/") if part not in ("", "."))
+        if not path or "\0" in name:
+            raise UnsupportedError(
+                f"HDF5 has no dataset that is called {name!r}; choose variables, or another format", str(step.address)
+            )
+        if path in paths:
+            raise UnsupportedError(
+                f"variables {paths[path]!r} and {name!r} have one name in HDF5; choose variables, or another format",
+                str(step.address),
+            )
+        paths[path] = name
+    for path, name in paths.items():
+        for length in range(1, len(path)):
+            parent = paths.get(path[:length])
+            if parent is not None:
                 raise UnsupportedError(
-                    f"HDF5 cannot hold both variables {parent!r} and {path!r}, as the one's name is a folder of the "
+                    f"HDF5 cannot hold both variables {parent!r} and {name!r}, as the one's name is a folder of the "
                     "other's; choose variables, or another format",
                     str(step.address),
                 )

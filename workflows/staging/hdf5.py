@@ -11,7 +11,7 @@ import numpy as np
 
 from forebay.datatypes import ShapeKind
 from forebay.errors import CorruptError
-from forebay.hdf5 import block_name, block_place, import_h5py, placed_attributes, write_step
+from forebay.hdf5 import STEP_ATTRIBUTE, block_name, block_place, import_h5py, placed_attributes, write_step
 from forebay.step import Step
 from forebay.workflows.staging.array_checksum import array_checksum
 from forebay.workflows.staging.checksum import text_checksum
@@ -49,16 +49,19 @@ class Hdf5Format:
             for holder, key, value in placed_attributes(file, step, list(checksums)):
                 if key not in holder.attrs or not same_attribute(attribute_value(holder.attrs[key]), value):
                     raise CorruptError(f"attribute {key!r} of {holder.name!r} reads back as something else", str(path))
+            if STEP_ATTRIBUTE not in step.attributes and file.attrs.get(STEP_ATTRIBUTE) != step.number:
+                raise CorruptError("the output does not have the number of the step", str(path))
 
 
 def _compare_variable(
     node: h5py.Dataset | h5py.Group, step: Step, name: str, checksums: Sequence[int], path: Path, advance: Advance
 ) -> None:
     variable = step[name]
+    is_single = variable.kind is ShapeKind.GLOBAL_VALUE
     if is_text(variable):
-        texts = [node.asstr()[()]] if variable.kind is ShapeKind.GLOBAL_VALUE else list(node.asstr()[:])
-        for number, expected in enumerate(checksums):
-            check_block(text_checksum(texts[number]), expected, path, name, number)
+        texts = [node.asstr()[()]] if is_single else list(node.asstr()[:])
+        for number, text in enumerate(texts):
+            check_block(text_checksum(text), checksums[number], path, name, number)
         return
     if variable.kind is ShapeKind.LOCAL_ARRAY:
         for number, expected in enumerate(checksums):
@@ -68,6 +71,10 @@ def _compare_variable(
         return
     if node.shape != variable.shape or node.dtype != variable.dtype:
         raise CorruptError(f"variable {name!r} reads back with another type or shape", str(path))
+    if is_single:
+        check_block(block_checksum(variable, np.asarray(node[()])), checksums[0], path, name, 0)
+        advance(node.nbytes)
+        return
     stream_checked = False
     for number, block in enumerate(variable.blocks):
         place = block_place(variable, number, block)
