@@ -12,6 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Self
@@ -73,6 +74,15 @@ class _Member:
     info: StreamInfo
     follower: Follower
     asked: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(1))
+    done: bool = False  #: the loop has done its last step, which may not be acknowledged yet
+    acknowledging: threading.Lock = field(default_factory=threading.Lock)
+
+    def acknowledge_done(self) -> None:
+        """Acknowledges the step that is done; whoever comes first does it, its thread or the end."""
+        with self.acknowledging:
+            if self.done:
+                self.done = False
+                self.follower._acknowledge_previous()
 
 
 class EnsembleFollower(Closing, Iterator[Step]):
@@ -190,6 +200,9 @@ class EnsembleFollower(Closing, Iterator[Step]):
             self._changed.notify_all()
             self._wake()
         for member in members:
+            # What the loop has done is not given again. If that fails it is: steps may come twice.
+            with suppress(ForebayError):
+                member.acknowledge_done()
             member.follower.close()
             member.asked.release()
         self._admin.close()
@@ -214,6 +227,7 @@ class EnsembleFollower(Closing, Iterator[Step]):
         with self._changed:
             member, self._in_hand = self._in_hand, None
         if member is not None:
+            member.done = True
             member.asked.release()
 
     def _take(self) -> tuple[_Member, Step | Notice] | None:
@@ -301,6 +315,7 @@ class EnsembleFollower(Closing, Iterator[Step]):
         try:
             while True:
                 member.asked.acquire()
+                member.acknowledge_done()
                 step = member.follower._next(lambda notice: self._arrive(member, notice))
                 self._arrive(member, step)
         except StopIteration:

@@ -9,10 +9,12 @@ import subprocess
 import sys
 import threading
 from collections import defaultdict
+from typing import Any
 
 import pytest
 
 import forebay
+from forebay.follower import Follower
 from tests.support.load import until
 
 
@@ -86,6 +88,33 @@ def test_each_stream_keeps_the_position_of_the_consumer(reservation: str) -> Non
     assert sorted(seen[:2] + again) == [(f"member-{m}", n) for m in range(2) for n in range(3)]
     with forebay.follow_all(pattern, "mean", timeout=60) as steps:
         assert list(steps) == []
+
+
+def test_what_the_loop_has_done_is_not_given_again_however_slow_the_threads_are(
+    reservation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loop that ends early: its last step comes again, those before it do not."""
+    for member in range(2):
+        write(f"{reservation}/member-{member}", 3)
+    ended, wait = threading.Event(), Follower._next
+    begun: set[int] = set()
+
+    def after_the_end(follower: Follower, on_notice: Any) -> forebay.Step:
+        if id(follower) in begun:
+            ended.wait(60)
+        begun.add(id(follower))
+        return wait(follower, on_notice)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Follower, "_next", after_the_end)
+        with forebay.follow_all(f"{reservation}/member-*", "mean", timeout=60) as steps:
+            done, in_hand = ((step.address.stream, step.number) for step in (next(steps), next(steps)))
+        ended.set()
+    with forebay.follow_all(f"{reservation}/member-*", "mean", timeout=60) as steps:
+        again = [(step.address.stream, step.number) for step in steps]
+    assert done not in again
+    assert in_hand in again
+    assert len(again) == 5
 
 
 def test_a_lost_stream_is_told_after_the_steps_of_all_others(reservation: str) -> None:
