@@ -84,7 +84,11 @@ def particles(step: Step, names: Sequence[str] | None = None) -> pa.RecordBatch:
 
 
 def particle_reader(
-    address: str | Address | Stream, names: Sequence[str] | None = None, *, instance: InstanceLike | None = None
+    address: str | Address | Stream,
+    names: Sequence[str] | None = None,
+    *,
+    instance: InstanceLike | None = None,
+    **opening: Any,
 ) -> pa.RecordBatchReader:
     """The particles of all steps that a stream has now, one batch per step, read as the reader is asked for them.
 
@@ -96,12 +100,14 @@ def particle_reader(
         As in :func:`particles`.
     instance : Instance or path, optional
         The instance that has the stream, as in :func:`forebay.open`.
+    **opening
+        Other options of :func:`forebay.open`, for example ``run`` and ``wait_for_writer``.
 
     Raises
     ------
     StreamNotFoundError, StepNotFoundError
     """
-    stream = kept_stream(address, instance)
+    stream = kept_stream(address, instance, opening)
     numbers = stream.steps().numbers
     if not numbers:
         raise forebay.StepNotFoundError(
@@ -116,15 +122,17 @@ def particle_reader(
     return pa.RecordBatchReader.from_batches(first.schema, batches())
 
 
-def steps(address: str | Address | Stream, *, instance: InstanceLike | None = None) -> pa.Table:
+def steps(address: str | Address | Stream, *, instance: InstanceLike | None = None, **opening: Any) -> pa.Table:
     """The kept steps as a table: number, epoch, commit time, size, watermarks, pins.
 
     Parameters
     ----------
     instance : Instance or path, optional
         The instance that has the stream, as in :func:`forebay.open`.
+    **opening
+        Other options of :func:`forebay.open`, for example ``run`` and ``wait_for_writer``.
     """
-    stream = kept_stream(address, instance)
+    stream = kept_stream(address, instance, opening)
     summaries = list(stream.steps())
     columns: dict[str, tuple[str, Any]] = {
         "step": ("number", pa.int64()),
@@ -144,15 +152,19 @@ def steps(address: str | Address | Stream, *, instance: InstanceLike | None = No
     )
 
 
-def blocks(address: str | Address | Stream, variable: str, *, instance: InstanceLike | None = None) -> pa.Table:
+def blocks(
+    address: str | Address | Stream, variable: str, *, instance: InstanceLike | None = None, **opening: Any
+) -> pa.Table:
     """The blocks of a variable in all kept steps that have it: place, size, and the statistics taken at writing.
 
     Parameters
     ----------
     instance : Instance or path, optional
         The instance that has the stream, as in :func:`forebay.open`.
+    **opening
+        Other options of :func:`forebay.open`, for example ``run`` and ``wait_for_writer``.
     """
-    stream = kept_stream(address, instance)
+    stream = kept_stream(address, instance, opening)
     rows: list[dict[str, Any]] = []
     for summary in stream.steps():
         try:

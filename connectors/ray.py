@@ -15,6 +15,7 @@ from ray.data.block import Block, BlockAccessor, BlockMetadata
 from ray.data.datasource import Datasource, ReadTask
 
 from forebay import Address, Stream
+from forebay.connectors.opening import opening_options
 from forebay.connectors.stream_table import ArrayOverSteps, StepTable, StreamTable
 from forebay.errors import InvalidArgumentError
 from forebay.instance import InstanceLike
@@ -43,7 +44,8 @@ def read_stream(
     instance : Instance or path, optional
         The instance that has the stream, as in :func:`forebay.open`.
     **options
-        Of :func:`ray.data.read_datasource`, for example ``concurrency``.
+        Of :func:`ray.data.read_datasource`, for example ``concurrency``, and of :func:`forebay.open`, for example
+        ``run``.
 
     Raises
     ------
@@ -52,7 +54,7 @@ def read_stream(
     InvalidArgumentError
         A named variable is no column; the text says why.
     """
-    source = StreamDatasource(address, variables, instance)
+    source = StreamDatasource(address, variables, instance, **opening_options(options))
     # A block is one step: with fewer blocks than tasks Ray would split or merge them.
     return ray.data.read_datasource(source, **{"override_num_blocks": len(source.steps), **options})
 
@@ -73,9 +75,10 @@ class StreamDatasource(Datasource):  # type: ignore[misc]
         address: str | Address | Stream,
         variables: Sequence[str] | None = None,
         instance: InstanceLike | None = None,
+        **opening: Any,
     ) -> None:
         super().__init__()
-        table = StreamTable.read(address, instance)
+        table = StreamTable.read(address, instance, opening)
         self.steps: StepTable = table.steps
         self.left_out = dict(table.left_out)
         self._arrays: dict[str, ArrayOverSteps] = {}

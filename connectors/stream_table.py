@@ -23,11 +23,21 @@ from forebay import (
     VariableMetadata,
 )
 from forebay.connectors.opening import kept_stream
+from forebay.datatypes import attribute_to_native
 from forebay.instance import InstanceLike
 from forebay.mesh_attributes import mesh_attributes
 from forebay.step_table import StepTable
 
-__all__ = ["OWN_NAMES", "ArrayOverSteps", "StepTable", "StreamTable", "block_grid", "dimension_names", "group_of"]
+__all__ = [
+    "COMMIT_TIME_ATTRIBUTES",
+    "OWN_NAMES",
+    "ArrayOverSteps",
+    "StepTable",
+    "StreamTable",
+    "block_grid",
+    "dimension_names",
+    "group_of",
+]
 
 Array = NDArray[Any]
 
@@ -36,6 +46,13 @@ OWN_NAMES = {
     "step": "the numbers of the steps are called so: read the variable step by step",
     "commit_time": "the times of the commits are called so: read the variable step by step",
 }
+
+#: Of times of commits, as CF says it; the values are nanoseconds.
+COMMIT_TIME_ATTRIBUTES = {"units": "nanoseconds since 1970-01-01", "calendar": "proleptic_gregorian"}
+
+# Attributes that say what elements are. Without those of the first line nothing contradicts the ones that are there.
+_NAMING = ("dims", "units", "calendar")
+_DECODING = ("scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned")
 
 
 @dataclass(frozen=True)
@@ -120,6 +137,7 @@ class StreamTable:
         value_attributes: dict[str, dict[str, Any]],
         left_out: dict[str, str],
         attributes: dict[str, Any],
+        found: StepsMetadata,
     ) -> None:
         self.steps = steps
         self.arrays = arrays
@@ -127,10 +145,38 @@ class StreamTable:
         self.value_attributes = value_attributes
         self.left_out = left_out
         self.attributes = attributes
+        self._found = found
+
+    def constant(self, array: ArrayOverSteps) -> Array | None:
+        """The elements of a variable that are the same in all steps; None where they are not.
+
+        Steps whose blocks have the checksums of the first step's are not read.
+        """
+        whole = (slice(None),) * len(array.extents)
+        first: Array = array.read([0], whole)[0]
+        blocks = self._found[0][array.name].blocks
+        known = all(block.checksum is not None for block in blocks)
+        for place in range(1, len(self.steps)):
+            if known and self._found[place][array.name].blocks == blocks:
+                continue
+            other = array.read([place], whole)[0]
+            if not np.array_equal(first, other, equal_nan=array.dtype.kind in "fc"):
+                return None
+        return first
 
     @classmethod
-    def read(cls, address: str | Address | Stream, instance: InstanceLike | None = None) -> StreamTable:
+    def read(
+        cls,
+        address: str | Address | Stream,
+        instance: InstanceLike | None = None,
+        opening: dict[str, Any] | None = None,
+    ) -> StreamTable:
         """Looks at every step that a stream has now.
+
+        Parameters
+        ----------
+        opening : dict
+            Options of :func:`forebay.open`.
 
         Raises
         ------
@@ -139,7 +185,7 @@ class StreamTable:
         StepNotFoundError
             It has no steps yet.
         """
-        stream = kept_stream(address, instance)
+        stream = kept_stream(address, instance, opening)
         found = stream.steps_at()
         if not found:
             raise StepNotFoundError(
@@ -170,8 +216,9 @@ class StreamTable:
         arrays: dict[str, ArrayOverSteps] = {}
         values: dict[str, Array] = {}
         left_out: dict[str, str] = {}
+        changing = _changing_attributes(found, of_variable)
         for name in names:
-            reason = _reason_to_leave_out(name, found)
+            reason = _reason_to_leave_out(name, found) or changing.get(name)
             if reason:
                 left_out[name] = reason
             elif last[name].shape:
@@ -189,7 +236,7 @@ class StreamTable:
                 column = found.values(name)
                 values[name] = column.astype(object) if column.dtype.kind == "T" else column
         value_attributes = {name: of_variable[name] for name in values}
-        return cls(steps, arrays, values, value_attributes, left_out, attributes)
+        return cls(steps, arrays, values, value_attributes, left_out, attributes, found)
 
 
 def _reason_to_leave_out(name: str, steps: StepsMetadata) -> str:
@@ -215,6 +262,36 @@ def _reason_to_leave_out(name: str, steps: StepsMetadata) -> str:
     if expected.dtype.kind == "T" and expected.shape:
         return "it is an array of texts, one per rank: read it step by step"
     return ""
+
+
+def _changing_attributes(steps: StepsMetadata, variables: Mapping[str, Any]) -> dict[str, str]:
+    """The variables whose elements mean another thing in other steps, with the reason: one table has one meaning."""
+    numbers, newest = steps.numbers, len(steps) - 1
+    expected = _meanings(steps[newest].attributes)
+    changing: dict[str, str] = {}
+    for place in np.unique(steps.attribute_numbers, return_index=True)[1].tolist():
+        found = _meanings(steps[place].attributes)
+        for attribute in found.keys() | expected.keys():
+            here, there = found.get(attribute), expected.get(attribute)
+            missing = here is None or there is None
+            owner = _owner(attribute, variables)
+            if here == there or owner is None or (missing and attribute.rpartition("/")[2] in _NAMING):
+                continue
+            changing.setdefault(
+                owner,
+                f"its attribute {attribute!r} is another one in step {numbers[place]} than in step {numbers[newest]}: "
+                "read it step by step",
+            )
+    return changing
+
+
+def _meanings(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes that say what elements are, in a form that can be compared."""
+    return {
+        name: attribute_to_native(name, value)
+        for name, value in attributes.items()
+        if name.rpartition("/")[2] in _NAMING + _DECODING
+    }
 
 
 def _owner(attribute: str, variables: Mapping[str, Any]) -> str | None:

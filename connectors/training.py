@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import forebay
-from forebay import Address, Step
+from forebay import Address, Step, Stream, Variable
+from forebay.connectors.opening import followed_stream, opening_options
 from forebay.errors import InvalidArgumentError, VariableNotFoundError
 from forebay.instance import InstanceLike, instance_path
 
@@ -32,17 +33,18 @@ __all__ = ["StreamSamples"]
 class StreamSamples(_Dataset):
     """A sample for each step of a stream as it commits: ``for sample in StreamSamples("RES/STREAM", ["T"])``.
 
-    A sample is a dict: ``step`` (number), ``commit_time`` (nanoseconds since 1970) and the variables as NumPy arrays,
-    or what ``transform`` makes of it. Arrays are copies that belong to the caller, because a training loop keeps and
-    changes them. Each ``iter()`` opens the stream; pickles by address, so loaders with worker processes open it there.
+    A sample is a dict: ``step`` (number), ``commit_time`` (nanoseconds since 1970), the variables as NumPy arrays, and
+    texts as ``str``; or it is what ``transform`` makes of that. Arrays are copies that belong to the caller, because a
+    training loop keeps and changes them. Each ``iter()`` opens the stream; pickles by address, so loaders with worker
+    processes open it there.
 
     Several loaders with one ``consumer`` name share the steps if ``distribution`` is ``"on_demand"`` or
     ``"round_robin"``; each step then goes to one of them. Without it each of PyTorch's workers sees every step.
 
     Parameters
     ----------
-    address : str or Address
-        The stream.
+    address : str, Address or Stream
+        The stream. One that is given open is followed through its handle.
     variables : sequence of str, optional
         Which ones; None: all of each step but local arrays, which have no shape.
     transform : callable, optional
@@ -57,7 +59,8 @@ class StreamSamples(_Dataset):
     start : {"cursor", "oldest", "latest", "next"} or int
         Where to begin, as in :meth:`forebay.Stream.follow`.
     **options
-        Of :meth:`forebay.Stream.follow`, for example ``distribution="on_demand"`` or ``latest_only=True``.
+        Of :meth:`forebay.Stream.follow`, for example ``distribution="on_demand"`` or ``latest_only=True``, and of
+        :func:`forebay.open`, for example ``run`` and ``wait_for_writer``.
 
     Raises
     ------
@@ -67,7 +70,7 @@ class StreamSamples(_Dataset):
 
     def __init__(
         self,
-        address: str | Address,
+        address: str | Address | Stream,
         variables: Sequence[str] | None = None,
         *,
         transform: Callable[[dict[str, Any]], Any] | None = None,
@@ -80,16 +83,22 @@ class StreamSamples(_Dataset):
         super().__init__()
         if isinstance(variables, str):
             raise InvalidArgumentError(f"variables is a sequence of names, not one text: write [{variables!r}]")
-        self.address = address if isinstance(address, Address) else Address.parse(address)
+        self._source = Address.parse(address) if isinstance(address, str) else address
         self.variables = None if variables is None else list(variables)
         self._transform = transform
         self._instance = instance_path(instance)
+        self._opening = opening_options(options)
         self._options: dict[str, Any] = {"consumer": consumer, "timeout": timeout, "start": start, **options}
+
+    @property
+    def address(self) -> Address:
+        """The stream's."""
+        return self._source.address if isinstance(self._source, Stream) else self._source
 
     def __iter__(self) -> Iterator[Any]:
         """The samples, until the stream has ended."""
         with (
-            forebay.open(self.address, instance=self._instance) as stream,
+            followed_stream(self._source, self._instance, self._opening, timeout=self._options["timeout"]) as stream,
             stream.follow(**self._options) as follower,
         ):
             for step in follower:
@@ -108,7 +117,14 @@ class StreamSamples(_Dataset):
                     str(step.address),
                 )
             try:
-                sample[name] = step[name].read()
+                sample[name] = _plain(step[name])
             except VariableNotFoundError as error:
                 raise VariableNotFoundError(f"{error.what}; samples take {names}", error.where) from None
         return sample
+
+
+def _plain(variable: Variable) -> Any:
+    """An array that belongs to the caller; texts as what loaders make batches of."""
+    if variable.dtype.kind != "T":
+        return variable.read()
+    return str(variable[()]) if not variable.shape else [str(text) for text in variable[...]]

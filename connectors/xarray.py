@@ -16,13 +16,29 @@ from xarray.backends import BackendArray, BackendEntrypoint
 from xarray.core import indexing
 
 from forebay import Address, ShapeKind, Step, Stream
-from forebay.connectors.opening import followed_stream
-from forebay.connectors.stream_table import OWN_NAMES, ArrayOverSteps, StreamTable, dimension_names, group_of
+from forebay.connectors.opening import followed_stream, opening_options
+from forebay.connectors.stream_table import (
+    COMMIT_TIME_ATTRIBUTES,
+    OWN_NAMES,
+    ArrayOverSteps,
+    StreamTable,
+    dimension_names,
+    group_of,
+)
 from forebay.instance import InstanceLike
 
 __all__ = ["ForebayBackend", "follow"]
 
 _SCHEME = "forebay://"
+# Options of xarray.conventions.decode_cf_variables.
+_DECODERS = (
+    "mask_and_scale",
+    "decode_times",
+    "decode_timedelta",
+    "use_cftime",
+    "concat_characters",
+    "decode_coords",
+)
 
 
 class ForebayBackend(BackendEntrypoint):
@@ -32,6 +48,7 @@ class ForebayBackend(BackendEntrypoint):
     url: ClassVar[str] = "docs/consumers/xarray.md"
     open_dataset_parameters: ClassVar[tuple[str, ...]] = (
         "filename_or_obj",
+        *_DECODERS,
         "drop_variables",
         "group",
         "instance",
@@ -45,6 +62,7 @@ class ForebayBackend(BackendEntrypoint):
         drop_variables: str | Iterable[str] | None = None,
         group: str | None = None,
         instance: InstanceLike | None = None,
+        **options: Any,
     ) -> xr.Dataset:
         """The steps that a stream has now, read when they are computed with.
 
@@ -58,6 +76,10 @@ class ForebayBackend(BackendEntrypoint):
             Only the variables ``GROUP/NAME``, called ``NAME``.
         instance : Instance or path, optional
             The instance that has the stream, as in :func:`forebay.open`.
+        **options
+            How attributes of the CF conventions count, as for any engine: ``mask_and_scale``, ``decode_times``,
+            ``decode_timedelta``, ``use_cftime``, ``concat_characters`` and ``decode_coords``. And those of
+            :func:`forebay.open`, for example ``run`` and ``wait_for_writer``.
 
         Returns
         -------
@@ -66,8 +88,9 @@ class ForebayBackend(BackendEntrypoint):
             the commit) and ``commit_time``. Variables that are no array over all steps are listed in
             ``attrs["forebay_left_out"]``.
         """
-        table = StreamTable.read(filename_or_obj, instance)
-        dataset = _dataset(table, _names(drop_variables), group)
+        decoders, opening = _split(options)
+        table = StreamTable.read(filename_or_obj, instance, opening)
+        dataset = _dataset(table, _names(drop_variables), group, decoders)
         dataset.set_close(table.steps.close)
         return dataset
 
@@ -77,12 +100,14 @@ class ForebayBackend(BackendEntrypoint):
         *,
         drop_variables: str | Iterable[str] | None = None,
         instance: InstanceLike | None = None,
+        **options: Any,
     ) -> dict[str, xr.Dataset]:
         """One Dataset for each part of the variables' names before the last ``/``."""
-        table = StreamTable.read(filename_or_obj, instance)
+        decoders, opening = _split(options)
+        table = StreamTable.read(filename_or_obj, instance, opening)
         dropped = _names(drop_variables)
         groups = {""} | {group_of(name)[0] for name in (*table.arrays, *table.values)}
-        return {f"/{group}": _dataset(table, dropped, group) for group in sorted(groups)}
+        return {f"/{group}": _dataset(table, dropped, group, decoders) for group in sorted(groups)}
 
     def open_datatree(
         self,
@@ -90,9 +115,10 @@ class ForebayBackend(BackendEntrypoint):
         *,
         drop_variables: str | Iterable[str] | None = None,
         instance: InstanceLike | None = None,
+        **options: Any,
     ) -> xr.DataTree:
         """The groups as a tree."""
-        groups = self.open_groups_as_dict(filename_or_obj, drop_variables=drop_variables, instance=instance)
+        groups = self.open_groups_as_dict(filename_or_obj, drop_variables=drop_variables, instance=instance, **options)
         return xr.DataTree.from_dict(groups)
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
@@ -117,14 +143,17 @@ def follow(
     instance : Instance or path, optional
         The instance that has the stream, as in :func:`forebay.open`.
     **options
-        Of :meth:`forebay.Stream.follow`.
+        Of :meth:`forebay.Stream.follow` and of :func:`forebay.open`, for example ``wait_for_writer``; and how
+        attributes of the CF conventions count, as in :meth:`ForebayBackend.open_dataset`.
     """
-    with followed_stream(address, instance) as stream:
+    decoders = {name: options.pop(name) for name in _DECODERS if name in options}
+    opening = opening_options(options)
+    with followed_stream(address, instance, opening, timeout=options.get("timeout")) as stream:
         for step in stream.follow(consumer, **options):
-            yield dataset_of_step(step)
+            yield dataset_of_step(step, **decoders)
 
 
-def dataset_of_step(step: Step) -> xr.Dataset:
+def dataset_of_step(step: Step, **decoders: Any) -> xr.Dataset:
     """One step as a Dataset, without the dimension ``step``."""
     variables: dict[Hashable, Any] = {}
     left_out: list[str] = []
@@ -151,6 +180,11 @@ def dataset_of_step(step: Step) -> xr.Dataset:
             attributes.pop("dims", None)
         data = variable[...]
         variables[name] = xr.Variable(dims, data.astype(object) if data.dtype.kind == "T" else data, attributes)
+    decoded, _, coordinate_names = xr.conventions.decode_cf_variables(variables, {}, **decoders)
+    for name, variable in decoded.items():
+        # What needs no decoding stays a view of the step.
+        if variable.dtype != variables[name].dtype or variable.attrs.keys() != variables[name].attrs.keys():
+            variables[name] = variable
     time = variables.pop("time", None)
     commit_time = np.datetime64(step.time_ns, "ns")
     return xr.Dataset(
@@ -161,7 +195,7 @@ def dataset_of_step(step: Step) -> xr.Dataset:
             "commit_time": commit_time,
         },
         {"forebay_address": str(step.address), "forebay_left_out": left_out},
-    )
+    ).set_coords(coordinate_names & variables.keys())
 
 
 class _LazyArray(BackendArray):
@@ -220,7 +254,7 @@ class _StreamVariable(xr.Variable):
         return super().chunk(*arguments, **options)
 
 
-def _dataset(table: StreamTable, dropped: set[str], group: str | None) -> xr.Dataset:
+def _dataset(table: StreamTable, dropped: set[str], group: str | None, decoders: Mapping[str, Any]) -> xr.Dataset:
     wanted = None if group is None else group.strip("/")
     variables: dict[Hashable, Any] = {}
     coordinates: dict[Hashable, Any] = {}
@@ -233,8 +267,8 @@ def _dataset(table: StreamTable, dropped: set[str], group: str | None) -> xr.Dat
         reason = OWN_NAMES.get(own) or _reason_not_beside(array.dims, array.extents, sizes)
         if not reason and own in array.dims:
             # The places along a dimension: one coordinate for all steps.
-            places, last = (array.read([index], (slice(None),) * len(array.extents))[0] for index in (0, -1))
-            if places.ndim == 1 and np.array_equal(places, last, equal_nan=places.dtype.kind in "fc"):
+            places = table.constant(array) if len(array.dims) == 1 else None
+            if places is not None:
                 coordinates[own] = xr.Variable(array.dims, places, dict(array.attributes))
                 continue
             reason = "it has the name of a dimension, but it is no coordinate that stays the same in all steps"
@@ -257,18 +291,31 @@ def _dataset(table: StreamTable, dropped: set[str], group: str | None) -> xr.Dat
         elif own is not None and own not in dropped:
             variables[own] = xr.Variable(("step",), values, table.value_attributes[name])
     steps = table.steps
-    commit_time = ("step", steps.times_ns.astype("datetime64[ns]"))
+    commit_time = xr.Variable(("step",), steps.times_ns, COMMIT_TIME_ATTRIBUTES)
     time = variables.pop("time", None)
     if time is not None and time.dims != ("step",):
         variables["time"], time = time, None
-    coordinates |= {"step": ("step", steps.numbers), "commit_time": commit_time}
+    coordinates |= {"step": xr.Variable(("step",), steps.numbers), "commit_time": commit_time}
     if "time" not in variables:
         coordinates["time"] = commit_time if time is None else time
     attributes: dict[str, Any] = {} if wanted else dict(table.attributes)
     attributes["forebay_address"] = steps.stream.address.path
     attributes["forebay_uuid"] = steps.uuid
     attributes["forebay_left_out"] = [f"{name}: {reason}" for name, reason in left_out.items()]
-    return xr.Dataset(variables, coordinates, attributes)
+    decoded, attributes, named = xr.conventions.decode_cf_variables(
+        {**variables, **coordinates}, attributes, **decoders
+    )
+    for shown, variable in variables.items():
+        if isinstance(variable, _StreamVariable):
+            found = decoded[shown]
+            decoded[shown] = _StreamVariable(found.dims, found._data, found.attrs, found.encoding, fastpath=True)
+    return xr.Dataset(decoded, attrs=attributes).set_coords(named.union(coordinates) & decoded.keys())
+
+
+def _split(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Options of decoding, and of opening; another one is an error of forebay.open, which names it."""
+    decoders = {name: value for name, value in options.items() if name in _DECODERS}
+    return decoders, {name: value for name, value in options.items() if name not in _DECODERS}
 
 
 def _reason_not_beside(dims: tuple[str, ...], extents: tuple[int, ...], sizes: Mapping[str, int]) -> str:

@@ -7,8 +7,10 @@ No file is written: a chunk is the block that a rank wrote. Needs the extra ``fo
 from __future__ import annotations
 
 import asyncio
+import base64
 import itertools
 import json
+import struct
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -25,7 +27,7 @@ from zarr.abc.store import (
 from zarr.core.buffer import Buffer, BufferPrototype
 
 from forebay import Address, Stream
-from forebay.connectors.stream_table import ArrayOverSteps, StreamTable, group_of
+from forebay.connectors.stream_table import COMMIT_TIME_ATTRIBUTES, ArrayOverSteps, StreamTable, group_of
 from forebay.errors import UnsupportedError
 from forebay.instance import InstanceLike
 
@@ -65,9 +67,18 @@ class _Node:
             "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
             "fill_value": zero,
             "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}],
-            "attributes": _json_attributes(self.attributes),
+            "attributes": _json_attributes(self._attributes()),
             "dimension_names": list(self.dims),
         }
+
+    def _attributes(self) -> dict[str, Any]:
+        """With ``_FillValue`` in the form that xarray writes and expects: numbers with a point in base64."""
+        attributes = dict(self.attributes)
+        if "_FillValue" in attributes:
+            fill = _fill_value(attributes.pop("_FillValue"), self.dtype)
+            if fill is not None:
+                attributes["_FillValue"] = fill
+        return attributes
 
     def chunk_counts(self) -> tuple[int, ...]:
         """How many chunks there are along each dimension."""
@@ -106,6 +117,8 @@ class StreamStore(Store):
     whole_steps : bool
         A chunk is a whole step of a variable, whatever its blocks: nothing is left out for its blocks, and each chunk
         is a copy.
+    **opening
+        Of :func:`forebay.open`, for example ``run`` and ``wait_for_writer``.
 
     Raises
     ------
@@ -118,10 +131,15 @@ class StreamStore(Store):
     supports_listing: ClassVar[bool] = True
 
     def __init__(
-        self, address: str | Address | Stream, *, instance: InstanceLike | None = None, whole_steps: bool = False
+        self,
+        address: str | Address | Stream,
+        *,
+        instance: InstanceLike | None = None,
+        whole_steps: bool = False,
+        **opening: Any,
     ) -> None:
         super().__init__(read_only=True)
-        table = StreamTable.read(address, instance)
+        table = StreamTable.read(address, instance, opening)
         self._steps = table.steps
         self._nodes, left_out = _nodes_of(table, whole_steps)
         attributes = dict(table.attributes)
@@ -248,6 +266,12 @@ def _nodes_of(table: StreamTable, whole_steps: bool) -> tuple[dict[str, _Node], 
     nodes: dict[str, _Node] = {}
     left_out = dict(table.left_out)
     for name, array in table.arrays.items():
+        if array.dims == (group_of(name)[1],) and array.dtype.kind in "iufc" and array.dtype != np.longdouble:
+            # The places along a dimension: one coordinate for all steps.
+            places = table.constant(array)
+            if places is not None and places.size:
+                nodes[name] = _in_memory(places, dict(array.attributes), array.dims)
+                continue
         chunk = array.extents if whole_steps else _regular_chunk(array)
         if array.dtype.kind not in "iufc" or array.dtype == np.longdouble:
             left_out[name] = f"Zarr has no elements of type {array.dtype}"
@@ -272,10 +296,9 @@ def _nodes_of(table: StreamTable, whole_steps: bool) -> tuple[dict[str, _Node], 
             left_out[name] = f"it is a single value of type {'text' if values.dtype.kind == 'O' else values.dtype}"
         else:
             nodes[name] = _in_memory(values, dict(table.value_attributes[name]))
-    times = {"units": "nanoseconds since 1970-01-01", "calendar": "proleptic_gregorian"}
     nodes["step"] = _in_memory(table.steps.numbers, {})
-    nodes["commit_time"] = _in_memory(table.steps.times_ns, times)
-    nodes.setdefault("time", _in_memory(table.steps.times_ns, times))
+    nodes["commit_time"] = _in_memory(table.steps.times_ns, dict(COMMIT_TIME_ATTRIBUTES))
+    nodes.setdefault("time", _in_memory(table.steps.times_ns, dict(COMMIT_TIME_ATTRIBUTES)))
     # A node of the hierarchy is an array or a group.
     for name in list(nodes):
         group = group_of(name)[0]
@@ -287,8 +310,8 @@ def _nodes_of(table: StreamTable, whole_steps: bool) -> tuple[dict[str, _Node], 
     return nodes, left_out
 
 
-def _in_memory(values: NDArray[Any], attributes: dict[str, Any]) -> _Node:
-    return _Node(values.shape, values.shape, values.dtype.newbyteorder("<"), ("step",), attributes, values)
+def _in_memory(values: NDArray[Any], attributes: dict[str, Any], dims: tuple[str, ...] = ("step",)) -> _Node:
+    return _Node(values.shape, values.shape, values.dtype.newbyteorder("<"), dims, attributes, values)
 
 
 def _regular_chunk(array: ArrayOverSteps) -> tuple[int, ...] | None:
@@ -299,6 +322,19 @@ def _regular_chunk(array: ArrayOverSteps) -> tuple[int, ...] | None:
         if len(set(along[:-1])) > 1 or along[-1] > along[0]:
             return None
     return tuple(along[0] for along in array.grid)
+
+
+def _fill_value(value: Any, dtype: np.dtype[Any]) -> Any:
+    """None where no element can have this value."""
+    try:
+        number = np.asarray(value).reshape(-1)[0].astype(dtype if dtype.kind == "c" else np.float64)
+        if dtype.kind in "iu":
+            return int(number) if number == int(number) else None
+    except (ValueError, OverflowError, IndexError):
+        return None
+    parts = [number.real, number.imag] if dtype.kind == "c" else [number]
+    encoded = [base64.standard_b64encode(struct.pack("<d", float(part))).decode() for part in parts]
+    return encoded if dtype.kind == "c" else encoded[0]
 
 
 def _slice_of(part: ByteRequest | None, size: int) -> slice:

@@ -143,6 +143,7 @@ def reconstruct(
     filter_name: str = "ramp",
     extended: bool = False,
     without_rings: bool = False,
+    **opening: Any,
 ) -> Iterator[Slices]:
     """Follows a scan and yields its slices after each batch of angles, until the scan has ended.
 
@@ -167,6 +168,8 @@ def reconstruct(
         A scan of 360 degrees about an axis near an edge of the detector: slices reach as far as the longer side.
     without_rings : bool
         When the scan has ended, its slices come once more, with rings removed by :func:`remove_rings`.
+    **opening
+        Other options of :func:`forebay.open`, for example ``run`` and ``wait_for_writer``.
 
     Raises
     ------
@@ -177,7 +180,7 @@ def reconstruct(
     white: NDArray[Any] | None = None
     dark: NDArray[Any] | None = None
     with (
-        followed_stream(address, instance) as stream,
+        followed_stream(address, instance, opening, timeout=timeout) as stream,
         stream.follow(consumer, timeout=timeout, start="oldest", ack="manual") as follower,
     ):
         last: Step | None = None

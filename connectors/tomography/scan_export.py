@@ -50,6 +50,7 @@ def export(
     layout: Layout = "data-exchange",
     *,
     instance: InstanceLike | None = None,
+    **opening: Any,
 ) -> int:
     """Writes all frames of a scan that has ended, as the detector gave them.
 
@@ -70,6 +71,8 @@ def export(
         the projections that came next, also in Zarr.
     instance : Instance or path, optional
         The instance that has the stream, as in :func:`forebay.open`.
+    **opening
+        Other options of :func:`forebay.open`.
 
     Returns
     -------
@@ -93,7 +96,7 @@ def export(
     target = Path(path)
     if target.exists():
         raise AlreadyExistsError("it exists: export to another path, or remove it", str(target))
-    with followed_stream(address, instance) as stream:
+    with followed_stream(address, instance, opening) as stream:
         extents = _measure(stream)
         temporary = target.with_name(f".{target.name}.part")
         _remove(temporary)

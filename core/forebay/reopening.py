@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -28,7 +29,8 @@ def stream_of_pickle(path: str, reader_options: dict[str, Any], instance: str | 
         It was removed, also if there is another one at its address now.
     """
     server = server_place(instance)
-    key = (server.text, path, uuid, *sorted(reader_options.items()))
+    # A forked child inherits its parent's streams, which do not work there.
+    key = (os.getpid(), server.text, path, uuid, *sorted(reader_options.items()))
     stream = _reopened.get(key)
     if stream is None or stream._closed:
         try:

@@ -355,6 +355,11 @@ class StepsMetadata(Sequence[StepMetadata]):
         """Position in :attr:`layouts` of each step's layout."""
         return self._tables.layout_numbers[self._rows]
 
+    @property
+    def attribute_numbers(self) -> NDArray[np.uint32]:
+        """A number for each step that is the same for steps whose attributes are all the same."""
+        return self._tables.attribute_numbers[self._rows]
+
     def values(self, name: str, *, missing: Any = _REQUIRED) -> NDArray[Any]:
         """The single value ``name`` of each step, as one array.
 

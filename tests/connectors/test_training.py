@@ -6,6 +6,7 @@ from __future__ import annotations
 import multiprocessing
 import pickle
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -25,10 +26,41 @@ def test_samples_are_the_steps(flow: str) -> None:
     assert list(samples[0]) == ["step", "commit_time", "T", "time", "label"]
     for number, sample in enumerate(samples):
         np.testing.assert_array_equal(sample["T"], temperature(number))
-        assert (float(sample["time"]), sample["label"].item()) == (0.5 * number, f"step {number}")
+        assert (float(sample["time"]), sample["label"]) == (0.5 * number, f"step {number}")
         sample["T"] += 1  # it belongs to the caller
     everything = next(iter(StreamSamples(flow)))
     assert set(everything) == {"step", "commit_time", "T", "time", "label", "mesh/level", "grows", "sometimes"}
+
+
+def test_texts_of_a_sample_are_what_loaders_make_batches_of(reservation: str) -> None:
+    def produce(rank: int) -> None:
+        with forebay.open(f"{reservation}/texts", "w", rank=rank, ranks=2, group="ranks") as stream:
+            for number in range(2):
+                with stream.step() as step:
+                    step.write("label", f"step {number}")
+                    step.write("hosts", f"n{rank}", kind="local_value")
+                    if rank == 0:
+                        step["T"] = np.zeros(3)
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(produce, range(2)))
+    samples = list(StreamSamples(f"{reservation}/texts"))
+    for number, sample in enumerate(samples):
+        assert type(sample["label"]) is str
+        assert (sample["label"], sample["hosts"]) == (f"step {number}", ["n0", "n1"])
+        assert {type(host) for host in sample["hosts"]} == {str}
+    data = pytest.importorskip("torch.utils.data")
+    batch = data.default_collate(samples)
+    assert batch["label"] == ["step 0", "step 1"]
+    assert batch["T"].shape == (2, 3)
+
+
+def test_samples_of_an_open_stream_and_of_a_run(flow: str) -> None:
+    with forebay.open(flow) as stream:
+        assert numbers_of(StreamSamples(stream, ["T"])) == [0, 1, 2, 3, 4, 5]
+        assert numbers_of(pickle.loads(pickle.dumps(StreamSamples(stream, ["T"])))) == [0, 1, 2, 3, 4, 5]
+    with pytest.raises(forebay.DeadlineExceededError):
+        numbers_of(StreamSamples(flow, ["T"], run="another", timeout=0.2))
 
 
 def test_samples_come_while_the_stream_runs(reservation: str) -> None:

@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import logging
+import multiprocessing
 import pickle
+import threading
 
 import numpy as np
 import pytest
@@ -233,3 +236,163 @@ def test_variables_named_as_the_steps_own_coordinates_are_left_out_by_name(reser
         "step: the numbers of the steps are called so: read the variable step by step"
     ]
     assert zarr.open_group(StreamStore(f"{reservation}/named"), mode="r")["step"][:].tolist() == [0]
+
+
+@pytest.mark.parametrize("checksums", [True, False])
+def test_coordinate_that_moves_and_comes_back_is_none(reservation: str, checksums: bool) -> None:
+    address = f"{reservation}/moving"
+    with forebay.open(address, mode="w", checksums=checksums) as stream:
+        for shift in (0, 10, 0):
+            with stream.step() as step:
+                step.write("T", np.arange(3.0), dims=("x",))
+                step.write("x", np.arange(3) + shift, dims=("x",))
+                step.write("w", np.array([np.nan, 1.0]), dims=("w",))
+    with xr.open_dataset(f"forebay://{address}", engine="forebay") as dataset:
+        assert "x" not in dataset.coords
+        assert dataset["w"].dims == ("w",)  # the same in all steps, NaN included
+        assert any(text.startswith("x: it has the name of a dimension") for text in dataset.attrs["forebay_left_out"])
+    group = zarr.open_group(StreamStore(address), mode="r")
+    assert group["x"][:].tolist() == [[0, 1, 2], [10, 11, 12], [0, 1, 2]]
+    assert group["w"].shape == (2,)
+
+
+@pytest.fixture
+def conventional(reservation: str) -> str:
+    """Two steps with attributes of the CF conventions: packed, filled, unsigned, and times."""
+    address = f"{reservation}/conventional"
+    with forebay.open(address, mode="w") as stream:
+        stream.attributes["packed/scale_factor"] = 0.5
+        stream.attributes["packed/add_offset"] = 10.0
+        stream.attributes["packed/_FillValue"] = np.int16(-1)
+        stream.attributes["real/_FillValue"] = -999.0
+        stream.attributes["whole/_FillValue"] = -999.0  # a type of its own
+        stream.attributes["array/_FillValue"] = np.array([-999.0])
+        stream.attributes["never/_FillValue"] = float("nan")  # no whole number is it
+        stream.attributes["when/units"] = "hours since 2026-01-01"
+        stream.attributes["time/units"] = "seconds since 2026-01-01"
+        stream.attributes["real/units"] = "K"
+        for number in range(2):
+            with stream.step() as step:
+                step.write("packed", np.array([number, -1, 4], np.int16), dims=("x",))
+                step.write("real", np.array([1.0, -999.0, number]), dims=("x",))
+                step.write("whole", np.array([1, -999, number], np.int32), dims=("x",))
+                step.write("array", np.array([1.0, -999.0, number], np.float32), dims=("x",))
+                step.write("never", np.array([1, 2, number], np.int32), dims=("x",))
+                step.write("when", np.arange(3) + number, dims=("x",))
+                step["time"] = 60.0 * number
+    return address
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"mask_and_scale": False},
+        {"decode_times": False},
+        {"decode_cf": False},
+        {"decode_times": xr.coders.CFDatetimeCoder(time_unit="s")},
+    ],
+)
+@pytest.mark.parametrize("chunks", [None, {}])
+def test_engine_and_store_decode_alike(conventional: str, options: dict[str, object], chunks: object) -> None:
+    with (
+        xr.open_dataset(f"forebay://{conventional}", engine="forebay", chunks=chunks, **options) as dataset,
+        xr.open_zarr(StreamStore(conventional), consolidated=False, chunks=chunks, **options) as stored,
+    ):
+        assert set(dataset.variables) == set(stored.variables)
+        for name in dataset.variables:
+            assert dataset[name].dtype == stored[name].dtype, name
+            np.testing.assert_array_equal(dataset[name].values, stored[name].values, name)
+        if not options:
+            np.testing.assert_array_equal(dataset["packed"].values, [[10.0, np.nan, 12.0], [10.5, np.nan, 12.0]])
+            assert np.isnan(dataset["real"].values[:, 1]).all()
+            assert dataset["when"].values[1, 0] == np.datetime64("2026-01-01T01:00:00")
+            assert dataset["time"].values[1] == np.datetime64("2026-01-01T00:01:00")
+            followed = list(forebay.connectors.xarray.follow(conventional, timeout=60))
+            np.testing.assert_array_equal(followed[1]["packed"].values, dataset["packed"].values[1])
+            assert followed[1]["time"].values == dataset["time"].values[1]
+
+
+def test_followed_steps_are_decoded_as_asked(conventional: str) -> None:
+    first, _ = forebay.connectors.xarray.follow(conventional, timeout=60, mask_and_scale=False, decode_times=False)
+    assert first["packed"].values.tolist() == [0, -1, 4]
+    assert first["when"].values.tolist() == [0, 1, 2]
+    with forebay.Admin() as admin:
+        assert admin.steps(conventional)[0].pins == 1  # what is not decoded is a view
+
+
+def test_decoded_chunks_are_named_by_the_steps(conventional: str) -> None:
+    names = []
+    for _ in range(2):
+        with xr.open_dataset(f"forebay://{conventional}", engine="forebay", chunks={}) as dataset:
+            names.append(dataset["packed"].data.name)
+    with forebay.open(conventional, mode="w") as stream, stream.step() as step:
+        step["packed"] = np.zeros(3)
+    with xr.open_dataset(f"forebay://{conventional}", engine="forebay", chunks={}) as dataset:
+        names.append(dataset["packed"].data.name)
+    assert names[0] == names[1] != names[2]
+
+
+@pytest.mark.parametrize(
+    ("name", "values"), [("units", ("K", "C")), ("scale_factor", (1.0, 2.0)), ("add_offset", (None, 2.0))]
+)
+def test_variable_whose_meaning_changes_is_left_out(reservation: str, name: str, values: tuple[object, ...]) -> None:
+    address = f"{reservation}/changing"
+    with forebay.open(address, mode="w") as stream:
+        for value in values:
+            if value is not None:
+                stream.attributes[f"T/{name}"] = value
+            with stream.step() as step:
+                step["T"], step["p"] = np.zeros(3), np.ones(3)
+    with xr.open_dataset(f"forebay://{address}", engine="forebay") as dataset:
+        assert "p" in dataset
+        [reason] = dataset.attrs["forebay_left_out"]
+    assert reason.startswith(f"T: its attribute 'T/{name}' is another one in step 0 than in step 1")
+
+
+def in_child(dataset: xr.Dataset) -> float:
+    return float(dataset["T"].isel(step=3).mean())
+
+
+def test_pickle_that_the_parent_holds_too_is_read_in_a_forked_pool(flow: str) -> None:
+    expected = temperature(3).mean()
+    with xr.open_dataset(f"forebay://{flow}", engine="forebay", cache=False) as opened:
+        dataset = pickle.loads(pickle.dumps(opened))
+        assert in_child(dataset) == pytest.approx(expected)  # so the parent holds an open stream of the pickle
+        with multiprocessing.get_context("fork").Pool(2) as pool:
+            found = pool.map_async(in_child, [dataset] * 4).get(60)
+    assert found == [pytest.approx(expected)] * 4
+
+
+def test_opening_takes_what_forebay_open_takes(reservation: str) -> None:
+    address = f"{reservation}/later"
+
+    def produce() -> None:
+        with forebay.open(address, mode="w", run="second") as stream, stream.step() as step:
+            step["T"] = np.full(3, 2.0)
+
+    with forebay.open(address, mode="w", run="first") as stream, stream.step() as step:
+        step["T"] = np.full(3, 1.0)
+    writer = threading.Timer(0.2, produce)
+    writer.start()
+    [followed] = forebay.connectors.xarray.follow(address, run="second", timeout=60)
+    writer.join()
+    assert float(followed["T"][0]) == 2.0
+    with xr.open_dataset(f"forebay://{address}", engine="forebay", run="second") as dataset:
+        assert float(dataset["T"].max()) == 2.0
+    assert zarr.open_group(StreamStore(address, run="second"), mode="r")["T"][0, 0] == 2.0
+    with pytest.raises(forebay.ArgumentTypeError, match="wait_for_writer"):
+        xr.open_dataset(f"forebay://{address}", engine="forebay", wait_for_writter=True)
+    with (
+        forebay.open(address) as opened,
+        pytest.raises(forebay.InvalidArgumentError, match="has its run already"),
+    ):
+        StreamStore(opened, run="second")
+
+
+def test_who_follows_an_ended_run_is_told(flow: str, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "forebay.waiting"):
+        list(forebay.connectors.xarray.follow(flow, timeout=60))
+    [told] = [record.getMessage() for record in caplog.records]
+    assert "its writer has gone (ended); reading the last run, steps 0 to 5" in told
+    assert "wait_for_writer=True, or with run=NAME" in told
