@@ -14,6 +14,7 @@ from threading import Condition, Thread
 from forebay import Follower, Step, Stream
 from forebay.closing import Closing
 from forebay.errors import StepGoneError, StepNotFoundError
+from forebay.withdrawal import was_withdrawn
 
 __all__ = ["ComingSteps"]
 
@@ -90,6 +91,9 @@ class ComingSteps(Closing):
                     self._on_withdrawn(withdrawn)
                 continue
             if known is None:
+                first = self._withdrawn_at_the_end()
+                if first is not None and self._on_withdrawn is not None:
+                    self._on_withdrawn(first)
                 if ending is None or isinstance(ending, StopIteration):
                     return None
                 raise ending
@@ -97,6 +101,17 @@ class ComingSteps(Closing):
                 step = self._open(known)
             if step is not None:
                 return step
+
+    def gone(self, step: Step, reason: str) -> None:
+        """The step in hand cannot be drawn, as it is not there any more: instead of :meth:`done`.
+
+        Where a restart of the writer withdrew it, another one takes its place, perhaps much later; where it was dropped
+        ``on_gone`` is called.
+        """
+        with self._changed:
+            known, self._in_hand = self._in_hand, None
+        if known is not None:
+            self._lose(known, reason)
 
     def done(self, step: Step) -> bool:
         """The step is drawn, and its handle not needed any more; False if it was withdrawn meanwhile."""
@@ -188,9 +203,23 @@ class ComingSteps(Closing):
             reason = str(error)
         with self._changed:
             self._in_hand = None
+        self._lose(known, reason)
+        return None
+
+    def _lose(self, known: _Known, reason: str) -> None:
+        with self._changed:
             still_wanted = self._waiting.get(known.number) is known
             if still_wanted:
                 del self._waiting[known.number]
-        if still_wanted and self._on_gone is not None:
+        if still_wanted and not was_withdrawn(self._stream, known.number, known.epoch) and self._on_gone is not None:
             self._on_gone(reason)
-        return None
+
+    def _withdrawn_at_the_end(self) -> int | None:
+        """The first step that was withdrawn without another in its place, when the stream has ended; None: none was."""
+        with self._changed:
+            last, self._last = self._last, None
+        if last is None:
+            return None
+        committed = self._stream.info.committed
+        first = 0 if committed is None else committed + 1
+        return first if first <= last else None

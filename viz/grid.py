@@ -18,6 +18,8 @@ from forebay.mesh_attributes import mesh_attributes
 __all__ = ["Grid"]
 
 _REAL = "iuf"
+# Of numbers of dimensions, which says what the grid is.
+_PREFERENCE = {3: 0, 4: 1, 2: 2}
 Coordinates: TypeAlias = NDArray[np.float64]
 
 
@@ -28,7 +30,7 @@ class Grid:
     Attributes
     ----------
     shape : tuple of int
-        Cells in z, y and x.
+        Cells in z, y and x; of a field of two dimensions one in z.
     spacing, origin : tuple of float
         Side of a cell, and the lower corner, in x, y and z: the stream's attributes ``spacing`` and ``origin`` (one
         number, or one for each), else those that ``vtk.xml`` or Fides' attributes name.
@@ -53,23 +55,22 @@ class Grid:
 
     @classmethod
     def of_step(cls, step: Step, names: Sequence[str] | None = None) -> Grid:
-        """Takes the named variables, or all that lie on the grid of the first one of three dimensions.
+        """Takes the named variables, or all that lie on the grid of the first one of three dimensions, else of two.
 
         Raises
         ------
         InvalidArgumentError
-            No variable has three dimensions, or a named one does not lie on the grid.
+            No variable has two or three dimensions, or a named one does not lie on the grid.
         """
         chosen = [name for name in step if names is None or name in names]
         if names is not None and len(chosen) < len(set(names)):
             missing = sorted(set(names) - set(chosen))
             raise InvalidArgumentError(f"the step has no variable {', '.join(missing)}", str(step.address))
-        shape = next((_cells(step[name].shape) for name in chosen if len(step[name].shape) == 3), None) or next(
-            (_cells(step[name].shape) for name in chosen if _cells(step[name].shape) is not None), None
-        )
+        by_preference = sorted((step[name].shape for name in chosen), key=lambda found: _PREFERENCE.get(len(found), 9))
+        shape = next((cells for cells in map(_cells, by_preference) if cells is not None), None)
         if shape is None:
             raise InvalidArgumentError(
-                "no variable has the shape (z, y, x) or (z, y, x, components), so there is no grid to publish; the "
+                "no variable has the shape (y, x), (z, y, x) or (z, y, x, components), so there is no grid; the "
                 f"step has {', '.join(f'{name} {step[name].shape}' for name in list(step)[:5]) or 'no variables'}",
                 str(step.address),
             )
@@ -84,15 +85,16 @@ class Grid:
             elif variable.dtype.kind not in _REAL or variable.dtype.itemsize > 8:
                 left_out[name] = f"{variable.dtype} is no type of these files"
             else:
-                fields[name] = variable[...]
+                field = variable[...]
+                fields[name] = field.reshape(shape) if field.ndim == 2 else field
         if names is not None and left_out:
             name, reason = next(iter(left_out.items()))
             raise InvalidArgumentError(f"{name} cannot be published: {reason}", str(step.address))
         time = float(step["time"]) if "time" in step and not step["time"].shape else float(step.number)
         attributes = step.attributes
         mesh = mesh_attributes(attributes)
-        spacing = _three(attributes, "spacing", mesh.spacing or 1.0, step)
-        origin = _three(attributes, "origin", mesh.origin or 0.0, step)
+        spacing = _three(attributes, "spacing", mesh.spacing or 1.0, step, shape[0] == 1)
+        origin = _three(attributes, "origin", mesh.origin or 0.0, step, shape[0] == 1)
         edges = None
         if "spacing" not in attributes and mesh.spacing is None:
             edges = _edges(step, next((step[name].dims for name in fields if step[name].dims), None), shape)
@@ -102,6 +104,11 @@ class Grid:
             if all(_is_even(along) for along in edges):
                 edges = None
         return cls(shape, spacing, origin, time, fields, left_out, edges)
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether it is one layer of cells, as that of fields of two dimensions."""
+        return self.shape[0] == 1
 
     def regular(self, cells_max: int = 256) -> Grid:
         """The same with cells of equal size: each takes the value of the cell that its middle lies in.
@@ -125,7 +132,9 @@ class Grid:
 
 
 def _cells(shape: tuple[int, ...]) -> tuple[int, int, int] | None:
-    """Cells of an array of (z, y, x) or, with up to 9 components, (z, y, x, components)."""
+    """Cells of an array of (y, x), (z, y, x) or, with up to 9 components, (z, y, x, components)."""
+    if len(shape) == 2:
+        return (1, *shape) if min(shape) > 0 else None
     if len(shape) == 3 or (len(shape) == 4 and shape[3] <= 9):
         return (shape[0], shape[1], shape[2]) if min(shape) > 0 else None
     return None
@@ -136,10 +145,12 @@ def _edges(
 ) -> tuple[Coordinates, Coordinates, Coordinates] | None:
     """Where cells begin and end along x, y and z, by the variables that are called as the dimensions are.
 
-    They hold a number for each cell (its middle) or one more (its edges). None: not all three are there.
+    They hold a number for each cell (its middle) or one more (its edges). None: not all are there. Fields of two
+    dimensions lie in one layer of cells, as thick as these are wide.
     """
     found: list[Coordinates] = []
-    for name, cells in zip(dims or (), shape, strict=False):
+    names = (dims or ())[:3]
+    for name, cells in zip(names, shape[-len(names) :] if len(names) == 2 else shape, strict=False):
         if name not in step or step[name].shape not in ((cells,), (cells + 1,)) or step[name].dtype.kind not in _REAL:
             return None
         places = np.asarray(step[name][...], np.float64)
@@ -149,6 +160,8 @@ def _edges(
             half = np.diff(places) / 2 if cells > 1 else np.array([0.5])
             places = np.concatenate(([places[0] - half[0]], places[:-1] + half[: cells - 1], [places[-1] + half[-1]]))
         found.append(places)
+    if len(found) == len(names) == 2:
+        found.insert(0, np.array([0.0, (found[1][-1] - found[1][0]) / (len(found[1]) - 1)]))
     return (found[2], found[1], found[0]) if len(found) == 3 else None
 
 
@@ -159,9 +172,16 @@ def _is_even(edges: Coordinates) -> bool:
 
 
 def _three(
-    attributes: Mapping[str, Any], name: str, default: float | tuple[float, float, float], step: Step
+    attributes: Mapping[str, Any],
+    name: str,
+    default: float | tuple[float, float, float],
+    step: Step,
+    is_flat: bool,
 ) -> tuple[float, float, float]:
     value = np.asarray(attributes.get(name, default))
+    if is_flat and value.shape == (2,):
+        # Of x and y: the only layer is as thick as cells are wide, and begins at 0.
+        value = np.append(value, value[0] if name == "spacing" else 0)
     if value.dtype.kind not in _REAL or value.size not in (1, 3) or not np.isfinite(value).all():
         raise InvalidArgumentError(
             f"the attribute {name!r} is one number or three (x, y, z), not {attributes.get(name)!r}", str(step.address)

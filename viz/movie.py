@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from forebay.closing import Closing
 from forebay.viz.fragments import Box, FormatError, Fragment, read_box, renumber, timescale, walk_file
+from forebay.viz.made_folders import MadeFolders
 
 __all__ = ["Movie", "MovieError", "find_ffmpeg"]
 
@@ -110,14 +111,17 @@ class Movie(Closing):
         self._last = kept[-1].number - 1 if kept else None
 
     def close(self) -> None:
-        """Writes what the encoder still holds. Idempotent."""
+        """Writes what the encoder still holds. A movie without a frame is left behind by nobody. Idempotent."""
         try:
             self._finish_encoder()
         finally:
+            if not self._file.closed and not self._fragments:
+                self._path.unlink(missing_ok=True)
+                self._made.remove_empty()
             self._file.close()
 
     def _open(self) -> BinaryIO:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._made = MadeFolders(self._path.parent)
         # Not append mode: that would ignore the place where the tail was cut.
         return cast(BinaryIO, os.fdopen(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644), "r+b"))
 

@@ -19,6 +19,7 @@ from forebay.closing import Closing
 from forebay.errors import InvalidArgumentError, StepGoneError, StepNotFoundError
 from forebay.viz.coming_steps import ComingSteps
 from forebay.viz.contact_sheet import ContactSheet
+from forebay.viz.made_folders import MadeFolders
 from forebay.viz.movie import Movie
 from forebay.viz.painter import Painter
 
@@ -56,7 +57,7 @@ class Recorder(Closing):
     ) -> None:
         self._folder, self._frames_folder = folder, frames or folder / "frames"
         self._painter, self._sheet = painter, sheet
-        self._frames_folder.mkdir(parents=True, exist_ok=True)
+        self._made = MadeFolders(self._frames_folder)
         for part in (*self._frames_folder.glob(".*.part"), *folder.glob(".latest.*.part")):
             part.unlink()  # of a process that was killed while it wrote
         self._waiting: list[int] = []  # frames on disk that come after a missing one, in order
@@ -84,14 +85,14 @@ class Recorder(Closing):
         Returns
         -------
         bool
-            False if the step was withdrawn while it was drawn.
+            False if the step was withdrawn or dropped while it was drawn.
         """
         try:
             picture = self._painter.paint(step, self.frame_path(step.number))
-        except (StepGoneError, StepNotFoundError):
-            if coming.done(step):
-                raise
-            return False  # withdrawn: its successor comes
+        except (StepGoneError, StepNotFoundError) as error:
+            # Whoever draws opens the step anew: it may be withdrawn, or dropped where it could not be pinned.
+            coming.gone(step, str(error))
+            return False
         if not coming.done(step):
             self.frame_path(step.number).unlink(missing_ok=True)
             return False
@@ -119,8 +120,9 @@ class Recorder(Closing):
             self._sheet.withdraw(first)
 
     def close(self) -> None:
-        """Writes the end of the movie, and the contact sheet. Idempotent."""
+        """Writes the end of the movie, and the contact sheet. Without a frame nothing is left behind. Idempotent."""
         self._movie.close()
+        self._made.remove_empty()
         if self._sheet is not None:
             self._sheet.close()
 

@@ -215,6 +215,49 @@ def test_a_step_withdrawn_while_it_is_drawn_leaves_no_frame(tmp_path: Path, pain
             assert frame_files(tmp_path) == names(2)
 
 
+# crash-matrix: forebay render | the producer restarts and withdraws the step in hand, and writes nothing yet | rendering waits, and goes on with the step that takes its place
+def test_a_step_withdrawn_before_another_one_comes_is_no_error(tmp_path: Path, painter: Painter) -> None:
+    lost = subprocess.run([sys.executable, "-c", LOST_WRITER, ADDRESS], check=False)
+    assert lost.returncode == 9
+    with Recording(tmp_path, painter) as recording:
+        recording.wait_for(3)
+        step = recording.coming.take()
+        assert step is not None
+        with forebay.open(ADDRESS, mode="a", append_after=1) as stream:
+            with step:
+                assert not recording.recorder.record(recording.coming, step)
+            write(stream, 30, 31)
+            recording.wait_for(3)
+            while set(recording.drawn) != {0, 1, 2, 3}:
+                recording.draw()
+        assert recording.gone == []
+    assert frame_files(tmp_path) == names(0, 1, 2, 3)
+    assert movie_steps(tmp_path) == [0, 1, 2, 3]
+
+
+def test_steps_withdrawn_for_good_leave_no_frames(tmp_path: Path, painter: Painter) -> None:
+    """A writer that comes back, takes steps back and ends."""
+    lost = subprocess.run([sys.executable, "-c", LOST_WRITER, ADDRESS], check=False)
+    assert lost.returncode == 9
+    with Recording(tmp_path, painter, latest=False) as recording:
+        while recording.drawn != [0, 1, 2, 3]:
+            recording.draw()
+        with forebay.open(ADDRESS, mode="a", append_after=1):
+            pass
+        assert recording.draw() is None
+    assert frame_files(tmp_path) == names(0, 1)
+    assert movie_steps(tmp_path) == [0, 1]
+
+
+def test_a_recording_without_a_frame_leaves_nothing_behind(tmp_path: Path, painter: Painter) -> None:
+    with forebay.open(ADDRESS, mode="w") as stream, stream.step() as step:
+        step["profile"] = np.zeros(4)
+    folder = tmp_path / "new" / "pictures"
+    with Recording(folder, painter) as recording, pytest.raises(InvalidArgumentError):
+        recording.draw()
+    assert not (tmp_path / "new").exists()
+
+
 def test_a_step_given_again_after_a_restart_of_the_consumer_is_shown_once(tmp_path: Path, painter: Painter) -> None:
     with forebay.open(ADDRESS, mode="w") as stream:
         with Recording(tmp_path, painter) as recording:
@@ -343,7 +386,7 @@ def test_a_child_that_always_crashes_is_given_up_and_the_step_not_acknowledged(t
             recording.draw()
         assert recording.position == 0
     assert len(notes) == 2
-    assert frame_files(tmp_path / "out") == []
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_picture_that_cannot_be_written_is_no_crash(tmp_path: Path, painter: Painter) -> None:

@@ -227,13 +227,42 @@ def test_step_that_is_not_in_the_index_is_published_again(flow: str, tmp_path: P
     assert told(publish(flow, tmp_path, "--for", "paraview", "--json"))["steps"] == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize("repeated", [0.0, 1.0, 1e-12, -3.5, float("nan")])
+def test_each_step_has_a_time_of_its_own(reservation: str, tmp_path: Path, repeated: float) -> None:
+    """Viewers show one step for each time."""
+    with forebay.open(f"{reservation}/flow", mode="w") as stream:
+        for _ in range(4):
+            with stream.step() as step:
+                step["T"], step["time"] = np.zeros((2, 3, 4)), repeated
+    assert told(publish(f"{reservation}/flow", tmp_path, "--for", "paraview", "--json"))["published"] == 4
+    found = series(tmp_path / "flow.pvd")
+    assert sorted(found.values()) == [f"flow.{number:06d}.vti" for number in range(4)]
+    assert list(found.values()) == [found[time] for time in sorted(found)]
+    if np.isfinite(repeated):
+        assert max(found) == pytest.approx(repeated, rel=1e-14, abs=1e-14)
+
+
+def test_a_field_of_two_dimensions_is_published_as_one_layer(reservation: str, tmp_path: Path) -> None:
+    with forebay.open(f"{reservation}/flat", mode="w") as stream:
+        stream.attributes["spacing"] = np.array([0.5, 0.25])
+        with stream.step() as step:
+            step["T"] = np.arange(12.0).reshape(3, 4)
+    told(publish(f"{reservation}/flat", tmp_path, "--for", "paraview", "--json"))
+    reader = vtkXMLImageDataReader()
+    reader.SetFileName(str(tmp_path / "flat.000000.vti"))
+    reader.Update()
+    assert reader.GetOutput().GetDimensions() == (5, 4, 2)
+    assert reader.GetOutput().GetSpacing() == (0.5, 0.25, 0.5)
+    np.testing.assert_array_equal(vtk_to_numpy(reader.GetOutput().GetCellData().GetArray("T")), np.arange(12.0))
+
+
 def test_what_cannot_be_published_says_why(reservation: str, tmp_path: Path) -> None:
     address = f"{reservation}/lines"
     with forebay.open(address, mode="w") as stream, stream.step() as step:
         step["profile"] = np.zeros(5)
     done = publish(address, tmp_path, "--for", "paraview")
     assert done.returncode == 1
-    assert "there is no grid to publish" in done.stderr
+    assert "so there is no grid" in done.stderr
     write_flow(f"{reservation}/flow", 0, 1)
     done = publish(f"{reservation}/flow", tmp_path, "--for", "yt", "--variables", "T,p")
     assert done.returncode == 1

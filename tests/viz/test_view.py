@@ -398,3 +398,53 @@ def test_camera_goes_along_its_path(reservation: str, tmp_path: Path) -> None:
             pixels = np.asarray(image.convert("RGB")).astype(int)[60:190]
         seen.append(int((pixels.max(2) > 60).sum()))
     assert seen[0] > seen[1] > 10 * seen[2]
+
+
+@pytest.mark.parametrize("command", ["view --out", "view --movie", "render --out"])
+def test_a_field_of_two_dimensions_is_drawn_as_an_image(reservation: str, tmp_path: Path, command: str) -> None:
+    """As in the README: bright where the field is, in the corner of large y and x."""
+    address = f"{reservation}/flat"
+    with forebay.open(address, mode="w") as stream:
+        for number in range(2):
+            field = np.zeros((64, 64))
+            field[40:, 40:] = 1.0 + number
+            with stream.step() as step:
+                step["T"] = field
+    name, option = command.split()
+    target = tmp_path / {"view --out": "picture.png", "view --movie": "movie.mp4", "render --out": "pictures"}[command]
+    done = subprocess.run(
+        [sys.executable, "-m", "forebay", name, address, option, str(target), "--size", "320x240", "--timeout", "60"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    if option == "--movie":
+        with target.open("rb") as file:
+            assert len(walk_file(file)[1]) == 2
+        return
+    picture = target if name == "view" else target / "frames/000001.png"
+    with Image.open(picture) as image:
+        pixels = np.asarray(image.convert("RGB"), np.int64)
+    # viridis goes from dark blue to yellow.
+    yellow = pixels[..., 0] + pixels[..., 1] - pixels[..., 2] > 250
+    rows, columns = np.nonzero(yellow[40:200, 60:260])
+    assert len(rows) > 500
+    assert rows.mean() < 80
+    assert columns.mean() > 100
+
+
+def test_what_cannot_be_drawn_leaves_nothing_behind(reservation: str, tmp_path: Path) -> None:
+    with forebay.open(f"{reservation}/lines", mode="w") as stream, stream.step() as step:
+        step["profile"] = np.zeros(5)
+    for name, option, target in (("view", "--movie", "new/movie.mp4"), ("render", "--out", "new/pictures")):
+        done = subprocess.run(
+            [sys.executable, "-m", "forebay", name, f"{reservation}/lines", option, target, "--timeout", "60"],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=tmp_path,
+        )
+        assert done.returncode == 1
+        assert "no grid" in done.stderr
+        assert list(tmp_path.iterdir()) == []

@@ -7,6 +7,8 @@ that are published again.
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -16,6 +18,8 @@ from pathlib import Path
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 from xml.sax.saxutils import quoteattr
+
+import numpy as np
 
 from forebay import Step
 from forebay.errors import InvalidArgumentError, UnsupportedError
@@ -102,6 +106,7 @@ class Publication:
         """Publishes a step; when this returns, its file and the index are on disk.
 
         A step that does not come after all others takes their place: they were withdrawn, or this one is given again.
+        A step whose ``time`` an earlier one has gets a time that is larger by less than 1e-15, or the least possible.
         """
         grid = Grid.of_step(step, self._variables)
         if not grid.fields:
@@ -112,6 +117,7 @@ class Publication:
                 "--format xdmf",
                 str(step.address),
             )
+        grid = dataclasses.replace(grid, time=self._own_time(step.number, grid.time))
         withdrawn = [number for number in self._times if number >= step.number]
         if withdrawn:
             self._times = {number: time for number, time in self._times.items() if number < step.number}
@@ -140,6 +146,18 @@ class Publication:
         self._times[step.number] = grid.time
         self._write_index()
         return grid
+
+    def _own_time(self, step: int, time: float) -> float:
+        """The time of a step, or the next one that no other step has: viewers show one step for each time.
+
+        Where the stream's time is no finite number it is the step's number.
+        """
+        taken = {known for number, known in self._times.items() if number < step}
+        time = time if math.isfinite(time) else float(step)
+        while time in taken:
+            # Far below what a solver's time steps are, and not lost in files that keep doubles.
+            time += max(float(np.spacing(abs(time))), 2.0**-50)
+        return time
 
     def _write_index(self) -> None:
         if self._viewer is Viewer.YT:

@@ -30,6 +30,7 @@ from forebay.viz.drawing_options import (
 )
 from forebay.viz.progress import Progress, ProgressOption
 from forebay.viz.scenes.description import Quality
+from forebay.withdrawal import was_withdrawn
 
 if TYPE_CHECKING:
     from forebay.viz.painter import Painter
@@ -198,7 +199,12 @@ def _draw_movie(
                     drawn[:] = [number for number in drawn if number < step.number]
                     if sheet is not None:
                         sheet.withdraw(step.number)
-                picture = painter.paint(step)
+                try:
+                    picture = painter.paint(step)
+                except (StepGoneError, StepNotFoundError):
+                    if was_withdrawn(source, step.number, step.epoch):
+                        continue  # another one takes its place
+                    raise
                 movie.append(step.number, picture)
                 drawn.append(step.number)
             if sheet is not None:

@@ -26,7 +26,7 @@ from vtkmodules.vtkRenderingCore import (
 from forebay import Step
 from forebay.viz.grid import Grid
 from forebay.viz.scenes.colors import ColorScale
-from forebay.viz.scenes.description import OutlineLayer, Quality, SceneDescription, SliceLayer
+from forebay.viz.scenes.description import Camera, OutlineLayer, Quality, SceneDescription, SliceLayer
 from forebay.viz.scenes.layers import DrawnLayer, drawn
 from forebay.viz.scenes.marks import TEXT_HEIGHT, CornerAxes
 from forebay.viz.scenes.step_fields import StepFields
@@ -122,6 +122,9 @@ class ScenePicture:
         """The layers, when the first step says what there is."""
         if not self._scene.layers:
             self._scene = _with_default_layers(self._scene, step)
+        if self._scene.camera == Camera() and self._scene.needs_grid and Grid.of_step(step).is_flat:
+            # An image is seen from above.
+            self._scene = dataclasses.replace(self._scene, camera=Camera((0.0, 0.0, 1.0), (0.0, 1.0, 0.0)))
         self._title.SetInput(self._scene.title)
         self._caption.SetPosition(0.03, 0.935 - (0.046 if self._scene.title else 0.0))
         self._layers = [drawn(layer, self._scene) for layer in self._scene.layers]

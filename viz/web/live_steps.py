@@ -25,6 +25,7 @@ class LiveSteps:
 
     def __init__(self, stream: Stream, changed: Callable[[], object]) -> None:
         self.newest: int | None = None
+        self.epoch = 0  #: of the newest step: another step of the same number has another epoch
         #: Why there are no newer steps; empty while the stream runs.
         self.ended = ""
         self._changed = changed
@@ -41,7 +42,7 @@ class LiveSteps:
         try:
             for step in self._follower:
                 with step:
-                    self.newest = step.number
+                    self.newest, self.epoch = step.number, step.epoch
                 self._changed()
             self.ended = "the stream has ended"
         except (ForebayError, ValueError) as error:

@@ -85,7 +85,7 @@ class _Viewer:
         self._live: LiveSteps | None = None
         # The loop keeps weak references only, and a task that nobody holds may vanish.
         self._tasks: list[asyncio.Task[None]] = []
-        self._shown: int | None = None
+        self._shown: tuple[int, int] | None = None  # number, and epoch of the newest step then
         info = stream.info
         if info.oldest is None or info.committed is None:
             raise StepNotFoundError("the stream has no steps yet", f"stream {stream.address}")
@@ -169,7 +169,7 @@ class _Viewer:
                     state.newest = self._live.newest
                 if state.live:
                     state.step = state.newest
-                if int(state.step) != self._shown:
+                if (int(state.step), self._live.epoch) != self._shown:
                     self._show(int(state.step))
                     self._view.update()
 
@@ -189,5 +189,5 @@ class _Viewer:
             state.message = ""
         except ForebayError as error:
             state.message = str(error)
-        self._shown = number
+        self._shown = (number, 0 if self._live is None else self._live.epoch)
         state.now = f"step {number}"
