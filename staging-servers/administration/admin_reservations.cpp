@@ -22,6 +22,14 @@ bool AdminSession::postpone_if_in_work(const std::string& name, const protocol::
   auto& in_work = server_.reservations().names_in_work;
   const auto found = in_work.find(name);
   if (found == in_work.end()) return false;
+  constexpr std::size_t waiting_max = 1024;
+  if (found->second.size() >= waiting_max) {
+    connection_.answer_failure(
+        message.request,
+        {ErrorCode::busy, fmt::format("{} requests about this reservation wait already; try again later", waiting_max),
+         "reservation " + name});
+    return true;
+  }
   found->second.emplace_back([this, alive = connection_.alive(), name, destroys, type = message.type,
                               request = message.request, body = message.body] {
     // What was asked for before may have taken the name up again.

@@ -18,6 +18,8 @@ namespace forebay::server {
 namespace {
 
 constexpr std::size_t refusal_bytes_max = 600;
+/// Of requests that may have to wait for another one about the same reservation.
+constexpr std::size_t waiting_bytes_max = std::size_t{16} << 10;
 
 }  // namespace
 
@@ -59,6 +61,11 @@ Result<void> AdminSession::on_stream(const protocol::Message& message, Rights ne
 
 Result<void> AdminSession::answer(const protocol::Message& message) {
   using protocol::MessageType;
+  const bool may_wait =
+      message.type == MessageType::reservation_create || message.type == MessageType::reservation_destroy ||
+      message.type == MessageType::reservation_change || message.type == MessageType::reservation_share;
+  if (may_wait && message.body.size() > waiting_bytes_max)
+    return fail(ErrorCode::protocol, "the request is longer than any of its kind");
   switch (message.type) {
     case MessageType::server_query:
       return server_query(message);
@@ -252,7 +259,7 @@ Result<void> AdminSession::audit(const protocol::Message& message, const wire::A
   AdministeredServer& server = server_;
   const auto answer = [this](std::uint32_t request, const std::vector<Finding>& findings) {
     wire::AuditAnswerT found;
-    for (const Finding& finding : findings)
+    for (const Finding& finding : few_of_each(findings))
       found.findings.push_back(std::make_unique<wire::FindingT>(protocol::to_wire<wire::FindingT>(finding)));
     connection_.answer(protocol::MessageType::audit_answer, request, found);
   };

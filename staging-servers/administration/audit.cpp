@@ -101,6 +101,16 @@ void audit_segments(AdministeredServer& server, Reservation& reservation, std::v
 
 }  // namespace
 
+std::vector<Finding> few_of_each(std::vector<Finding> findings) {
+  constexpr std::size_t shown_max = 16;
+  std::map<std::string, std::size_t> counts;
+  std::erase_if(findings, [&](const Finding& finding) { return ++counts[finding.where] > shown_max; });
+  for (const auto& [where, count] : counts) {
+    if (count > shown_max) add_problem(findings, where, fmt::format("{} more findings like these", count - shown_max));
+  }
+  return findings;
+}
+
 std::vector<Finding> audit_accounting(AdministeredServer& server) {
   std::vector<Finding> findings;
   for (const std::string& problem : server.start_problems()) add_problem(findings, server.info().root, problem);

@@ -14,6 +14,9 @@ namespace forebay::server {
 
 class AdministeredServer;
 
+/// Of findings about one place the first, and how many more there are: users may make as many as they like.
+std::vector<Finding> few_of_each(std::vector<Finding> findings);
+
 /// Without reading data: streams' states, the accounting of space, segments' sizes, leftovers.
 std::vector<Finding> audit_accounting(AdministeredServer& server);
 

@@ -19,6 +19,7 @@
 #include "fabric/data_ticket.h"
 #include "fabric/libfabric.h"
 #include "fabric/tcp_socket.h"
+#include "loop/user_shares.h"
 #include "reservations/shares.h"
 
 namespace forebay::server {
@@ -203,11 +204,33 @@ Result<std::vector<std::uint8_t>> RemoteAccess::offer_data(Connection& connectio
                             "token with `forebay token create`",
                             options_.limits.token_data_paths));
   }
+  if (!has_path_for(connection.peer().uid)) {
+    return fail(ErrorCode::busy,
+                fmt::format("user {} has nearly all data paths, and the rest is kept for others; close "
+                            "readers, then try again",
+                            connection.peer().uid));
+  }
   const fabric::Nonce drawn = fabric::draw_nonce();
   std::vector<std::uint8_t> ticket(drawn.begin(), drawn.end());
-  offers_[ticket] = {&connection, connection.alive(), connection.peer().remote->token, writes,
+  offers_[ticket] = {&connection,
+                     connection.alive(),
+                     connection.peer().remote->token,
+                     connection.peer().uid,
+                     writes,
                      now + options_.limits.ticket_ms * ns_per_ms};
   return ticket;
+}
+
+bool RemoteAccess::has_path_for(uid_t user) {
+  forget_expired(users_paths_);
+  std::size_t taken = offers_.size();
+  for (const auto& [owner, paths] : users_paths_) taken += paths.size();
+  auto own = std::ranges::count_if(offers_, [user](const auto& offer) { return offer.second.user == user; });
+  if (const auto found = users_paths_.find(user); found != users_paths_.end())
+    own += static_cast<std::ptrdiff_t>(found->second.size());
+  // How many there may be at all is asked of the paths themselves.
+  const std::size_t places = options_.limits.data_paths;
+  return taken >= places || PlaceShares::may_take(places, taken, static_cast<std::size_t>(own));
 }
 
 std::size_t RemoteAccess::paths_of_others(const Connection& connection) {
@@ -265,6 +288,7 @@ void RemoteAccess::begin_data(std::span<const std::uint8_t> wish, Descriptor soc
       data_.serve(std::move(socket), taken.mapped().writes ? connection.window() : nullptr, std::move(choice), ended);
   if (path) {
     paths_[connection.peer().remote->token].push_back(*path);
+    users_paths_[connection.peer().uid].push_back(*path);
     connection.use_data_path(std::move(*path));
   } else {
     connection.close(path.error().message());

@@ -2,6 +2,8 @@
 // Access for clients on other nodes: the port, the key that tokens are made with, and the data paths.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -75,6 +77,7 @@ class RemoteAccess final : public RemoteDoor {
     Connection* connection = nullptr;
     std::weak_ptr<const bool> alive;
     std::uint64_t token = 0;
+    uid_t user = 0;
     bool writes = false;
     std::int64_t until_ns = 0;
   };
@@ -85,6 +88,8 @@ class RemoteAccess final : public RemoteDoor {
   Result<void> check_reservation(const RemotePeer& peer) const;
   /// Data paths with this token, and tickets for some, of all connections but this one.
   std::size_t paths_of_others(const Connection& connection);
+  /// May the connection's user have one more of all data paths and tickets?
+  bool has_path_for(uid_t user);
 
   Device& device_;
   const std::string root_;
@@ -100,6 +105,7 @@ class RemoteAccess final : public RemoteDoor {
   std::map<std::vector<std::uint8_t>, Offer> offers_;                              ///< by ticket
   std::map<std::uint64_t, std::vector<std::weak_ptr<const bool>>> connections_;    ///< by token, while they last
   std::map<std::uint64_t, std::vector<std::weak_ptr<fabric::ServerPath>>> paths_;  ///< likewise
+  std::map<uid_t, std::vector<std::weak_ptr<fabric::ServerPath>>> users_paths_;    ///< the same, by user
   fabric::DataServer data_;
 };
 

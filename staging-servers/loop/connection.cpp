@@ -28,6 +28,8 @@ constexpr std::uint32_t requests_under_way_max = 256;
 constexpr std::size_t unsent_descriptors_max = 1024;
 // No message of a client carries any.
 constexpr std::size_t received_descriptors_max = 0;
+// A writer that returns names the space that it holds, a reader its pins.
+constexpr std::size_t greeted_bytes_max = std::size_t{4} << 20;
 // Before a client of this node has said hello.
 constexpr std::size_t hello_bytes_max = 4096;
 
@@ -220,7 +222,7 @@ void Connection::greet(const protocol::Message& message) {
   has_place_ = true;
   greeted_ = true;
   loop_.cancel(*std::exchange(end_timer_, std::nullopt));
-  socket_.set_body_bytes_max(protocol::body_bytes_max);
+  socket_.set_body_bytes_max(greeted_bytes_max);
   host_.no_stranger(*this);
   answer(protocol::MessageType::welcome, message.request, host_.welcome());
 }

@@ -8,10 +8,14 @@ std::size_t PlaceShares::taken_by(uid_t user) const noexcept {
   return found == by_user_.end() ? 0 : found->second;
 }
 
+bool PlaceShares::may_take(std::size_t places, std::size_t taken, std::size_t own) noexcept {
+  if (taken >= places) return false;
+  const bool in_reserve = places - taken <= places / reserve_share;
+  return !in_reserve || own < few;
+}
+
 bool PlaceShares::take(uid_t user) {
-  if (taken_ >= places_) return false;
-  const bool in_reserve = places_ - taken_ <= places_ / reserve_share;
-  if (in_reserve && taken_by(user) >= few) return false;
+  if (!may_take(places_, taken_, taken_by(user))) return false;
   take_anyway(user);
   return true;
 }

@@ -19,6 +19,9 @@ class PlaceShares {
 
   explicit PlaceShares(std::size_t places) noexcept : places_(places) {}
 
+  /// May somebody who has `own` have one more of so many places, of which so many are taken?
+  static bool may_take(std::size_t places, std::size_t taken, std::size_t own) noexcept;
+
   /// False, and nothing changes, if the user may have no more of them now.
   bool take(uid_t user);
   /// Also where there is none: for those who repair the server.

@@ -48,9 +48,9 @@ def test_unfinished_messages_of_one_user_are_bounded(users: Users, server: Insta
     before = peak_bytes(server.pid)
 
     def attack(tell: Tell) -> None:
-        # Each half of the longest message that there may be.
-        clients = [RawClient(socket) for _ in range(24)]
-        tell(sum(client.send(hello + header(HELLO, 64 * MIB) + bytes(32 * MIB)) for client in clients))
+        # Each nearly the longest message that there may be.
+        clients = [RawClient(socket) for _ in range(170)]
+        tell(sum(client.send(hello + header(HELLO, 4 * MIB) + bytes(4 * MIB - 1)) for client in clients))
         tell([client.ended() for client in clients[-1:]])
 
     with eve.child(attack) as attacker:

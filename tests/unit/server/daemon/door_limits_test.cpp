@@ -35,6 +35,17 @@ TEST_F(DoorLimitsTest, before_the_hello_a_client_may_send_a_few_kilobytes) {
   expect_alive();
 }
 
+TEST_F(DoorLimitsTest, after_the_hello_a_message_has_a_longest_length_too) {
+  RawClient client = connect();
+  client.send_bytes(header_of(MessageType::server_query, 4 * mib + 1));
+  EXPECT_TRUE(client.ended());
+  RawClient other = connect();
+  wire::ReservationDestroyT wish;
+  wish.name.assign(20'000, 'x');
+  EXPECT_EQ(RawClient::failure(other.call(MessageType::reservation_destroy, wish)), ErrorCode::protocol);
+  expect_alive();
+}
+
 TEST_F(DoorLimitsTest, who_says_no_hello_makes_place_for_who_does) {
   std::vector<RawClient> silent;
   for (int count = 0; count < 5; ++count) silent.push_back(connect(false));
@@ -47,7 +58,7 @@ TEST_F(DoorLimitsTest, unfinished_messages_are_bounded_in_all) {
   const std::vector<std::byte> bytes(2 * mib);
   for (int count = 0; count < 4; ++count) {
     clients.push_back(connect());
-    clients.back().send_bytes(header_of(MessageType::server_query, 60 * mib));
+    clients.back().send_bytes(header_of(MessageType::server_query, 4 * mib));
     if (count < 2) clients.back().send_bytes(bytes);
   }
   // As much is to stay free for others as its user has.
@@ -98,6 +109,16 @@ TEST_F(DoorLimitsTest, consumers_of_a_stream_are_bounded_for_each_user_who_may_o
   EXPECT_EQ(connect().call(MessageType::consumer_remove, remove).type, MessageType::done);
   EXPECT_EQ(open_as("more"), std::nullopt);
   write_step(client, 1);
+}
+
+TEST_F(DoorLimitsTest, an_audit_names_a_few_of_many_damaged_steps_and_counts_the_rest) {
+  RawClient client = writer();
+  for (std::uint64_t step = 0; step < 20; ++step) write_step(client, step);  // what it says of their metadata is wrong
+  wire::AuditQueryT wish;
+  wish.read_data = true;
+  const auto answer = RawClient::unpack<wire::AuditAnswer>(connect().call(MessageType::audit_query, wish));
+  ASSERT_EQ(answer->findings.size(), 17U);
+  EXPECT_EQ(answer->findings.back()->what, "4 more findings like these");
 }
 
 class HastyDoorTest : public ServerTest {

@@ -236,7 +236,7 @@ TEST_F(MalformedTest, descriptors_that_do_not_come_are_not_waited_for) {
 TEST_F(MalformedTest, a_message_that_never_becomes_whole_holds_nobody_up) {
   Header header;
   header.type = static_cast<std::uint16_t>(MessageType::server_query);
-  header.body_bytes = protocol::body_bytes_max;
+  header.body_bytes = std::uint32_t{4} << 20;
   RawClient client = connect();
   client.send_bytes(framed(header));
   expect_unharmed();

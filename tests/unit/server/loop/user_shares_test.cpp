@@ -20,6 +20,13 @@ TEST(PlaceShares, one_may_have_nearly_all_and_the_rest_is_for_users_who_have_few
   EXPECT_TRUE(places.take(1001));
 }
 
+TEST(PlaceShares, of_very_few_places_none_is_kept_back) {
+  EXPECT_TRUE(PlaceShares::may_take(3, 2, 2));
+  EXPECT_FALSE(PlaceShares::may_take(3, 3, 0));
+  EXPECT_TRUE(PlaceShares::may_take(512, 448, 7));
+  EXPECT_FALSE(PlaceShares::may_take(512, 448, 256));
+}
+
 TEST(PlaceShares, there_are_no_more_than_all_but_for_those_who_repair) {
   PlaceShares places(2);
   EXPECT_TRUE(places.take(1001));
