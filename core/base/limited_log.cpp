@@ -14,9 +14,9 @@ bool Limited::has_turn() {
 
 bool Limited::has_turn(std::int64_t now_ns) {
   if (last_token_ns_ == 0) last_token_ns_ = now_ns;
-  const std::int64_t came = std::min<std::int64_t>((now_ns - last_token_ns_) / pause_ns, at_once_max);
+  const std::int64_t came = std::min<std::int64_t>((now_ns - last_token_ns_) / pause_ns_, at_once_max_);
   if (came > 0) {
-    tokens_ = std::min(at_once_max, tokens_ + static_cast<std::uint32_t>(came));
+    tokens_ = std::min(at_once_max_, tokens_ + static_cast<std::uint32_t>(came));
     last_token_ns_ = now_ns;
   }
   if (tokens_ == 0) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lines that somebody outside can cause again and again: some at once, then one a minute, so that nobody fills the disk
-// with a log. The next line says how many were left out.
+// Lines that somebody outside can cause again and again: some at once, then one after each pause, so that nobody fills
+// the disk with a log. The next line says how many were left out.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,11 @@ namespace forebay::log {
 /// One kind of line. Of one thread at a time.
 class Limited {
  public:
-  static constexpr std::uint32_t at_once_max = 20;
-  static constexpr std::int64_t pause_ns = 60'000'000'000;
+  static constexpr std::uint32_t at_once_default = 20;
+  static constexpr std::int64_t pause_default_ns = 60'000'000'000;
+
+  explicit Limited(std::uint32_t at_once_max = at_once_default, std::int64_t pause_ns = pause_default_ns) noexcept
+      : at_once_max_(at_once_max), pause_ns_(pause_ns), tokens_(at_once_max) {}
 
   template <class... Arguments>
   void info(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
@@ -37,7 +40,9 @@ class Limited {
  private:
   bool has_turn();
 
-  std::uint32_t tokens_ = at_once_max;
+  const std::uint32_t at_once_max_;
+  const std::int64_t pause_ns_;
+  std::uint32_t tokens_;
   std::int64_t last_token_ns_ = 0;
   std::uint64_t left_out_ = 0;
 };

@@ -139,6 +139,7 @@ class Reader:
         wait_for_writer: bool = ...,
         first_step: int = ...,
         first_step_epoch: int = ...,
+        trust_writer: bool = ...,
         server: ServerPlace,
     ) -> Reader: ...
     # Of the stream that was opened: one made anew under its address has another.

@@ -62,6 +62,7 @@ def open(  # noqa: A001
     reconnect_timeout: float | None = 60.0,
     run: str | None = None,
     wait_for_writer: bool = False,
+    trust_writer: bool = False,
 ) -> Stream: ...
 @overload
 def open(  # noqa: A001
@@ -85,6 +86,7 @@ def open(  # noqa: A001 - forebay.open is meant to read like the builtin
     reconnect_timeout: float | None = 60.0,
     run: str | None = None,
     wait_for_writer: bool = False,
+    trust_writer: bool = False,
     **options: Any,
 ) -> Stream:
     """Opens a stream.
@@ -119,6 +121,10 @@ def open(  # noqa: A001 - forebay.open is meant to read like the builtin
         run. Not given: steps belong to no run, and a reader takes those of any.
     wait_for_writer : bool
         Mode ``"r"``: wait until a writer group writes the stream, and take no step before its first.
+    trust_writer : bool
+        Mode ``"r"``: map views of steps without a copy although another user may write the stream. Not set: a view is
+        a copy while a user who is neither you, nor root, nor the server's has the step's segments open for writing. If
+        that user truncates a segment, a process that has it mapped dies of SIGBUS.
 
     Other Parameters
     ----------------
@@ -178,6 +184,9 @@ def open(  # noqa: A001 - forebay.open is meant to read like the builtin
     wait_for_writer = flag("wait_for_writer", wait_for_writer)
     if wait_for_writer and mode != "r":
         raise InvalidArgumentError("option 'wait_for_writer' is for reading: only mode 'r' takes it")
+    trust_writer = flag("trust_writer", trust_writer)
+    if trust_writer and mode != "r":
+        raise InvalidArgumentError("option 'trust_writer' is for reading: only mode 'r' takes it")
     place = address if isinstance(address, Address) else Address.parse(address)
     uuid = _uuid_of_ticket(address) if mode == "r" else ""
     if place.step is not None:
@@ -191,6 +200,7 @@ def open(  # noqa: A001 - forebay.open is meant to read like the builtin
         "verify": verify,
         "open_timeout_ms": milliseconds(timeout),
         "reconnect_timeout_ms": milliseconds(reconnect_timeout, "reconnect_timeout"),
+        "trust_writer": trust_writer,
     }
     try:
         if mode == "r":

@@ -288,6 +288,7 @@ void Followers::deliver(ReaderSession& session, std::uint32_t request, const sto
   event.step->summary = std::make_unique<wire::StepSummary>(protocol::to_wire(stream_.summary(step)));
   event.step->fresh = stream_.committed_lately({step.committed.epoch, step.committed.step});
   std::vector<std::uint32_t> wanted;
+  event.step->may_map = event.step->pinned && !session.connection().is_remote();
   for (const auto& part : step.committed.parts) {
     auto reference = std::make_unique<wire::PartReferenceT>();
     reference->rank = part->rank;
@@ -295,7 +296,11 @@ void Followers::deliver(ReaderSession& session, std::uint32_t request, const sto
     reference->metadata_crc = part->metadata_crc;
     for (const auto& extent : part->metadata)
       reference->metadata.emplace_back(extent.segment(), extent.member(), 0, extent.offset(), extent.length());
-    for (const auto& extent : part->extents) wanted.push_back(extent.segment());
+    for (const auto& extent : part->extents) {
+      wanted.push_back(extent.segment());
+      event.step->may_map =
+          event.step->may_map && space_.segments().may_map(extent.segment(), session.connection().peer().uid);
+    }
     event.step->parts.push_back(std::move(reference));
   }
   if (in_turn) {
@@ -404,6 +409,14 @@ void Followers::revoke(const StepKey& key) {
     // When it comes back it is told that the pin is lost.
     if (session->pins.contains(key)) session->connection().close("a step that it holds had been dropped");
   }
+}
+
+bool Followers::is_held_only_by(const StepKey& key, const std::set<uid_t>& users) const {
+  const auto theirs = std::ranges::count_if(sessions_, [&](const auto& entry) {
+    const ReaderSession& session = *entry.second;
+    return session.pins.contains(key) && users.contains(session.connection().peer().uid);
+  });
+  return static_cast<std::uint32_t>(theirs) == pins_.count(key);
 }
 
 std::uint32_t Followers::readers_for(const std::string& run) const {

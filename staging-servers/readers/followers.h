@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -96,6 +97,8 @@ class Followers {
   /// StepPins::pin_for_writer() for the reader with this number.
   Result<void> pin_for_writer(std::uint64_t session, pid_t process, const StepKey& key);
   void unpin_for_writer(std::uint64_t session, const StepKey& key);
+  /// All that hold this step are here, and processes of these users.
+  bool is_held_only_by(const StepKey& key, const std::set<uid_t>& users) const;
   /// Whoever has pinned this step holds it no longer: what it goes on to read may be another's.
   void revoke(const StepKey& key);
 

@@ -246,7 +246,7 @@ std::vector<Descriptor> ReaderSession::descriptors_for(const std::vector<std::ui
     if (connection_.segments_sent.contains(segment)) continue;
     auto descriptor = followers_->space().segments().open_to_read(segment);
     if (!descriptor) {
-      log::error("{}", descriptor.error().message());
+      followers_->space().segments().lines.error("{}", descriptor.error().message());
       break;
     }
     connection_.segments_sent.insert(segment);

@@ -86,6 +86,12 @@ void StepPins::release(ReaderSession& session, const StepKey& key) {
   if (let_go(session, key)) stream_.what_may_go_changed();
 }
 
+std::vector<StepKey> StepPins::pinned() const {
+  std::vector<StepKey> keys;
+  for (const auto& [key, pin] : pins_) keys.push_back(key);
+  return keys;
+}
+
 Result<void> StepPins::pin_for_writer(ReaderSession* holder, pid_t process, const StepKey& key) {
   if (holder == nullptr || holder->connection().peer().pid != process || holder->consumer.empty())
     return fail(ErrorCode::protocol, "the part names a holder that is not a named reader of this process");

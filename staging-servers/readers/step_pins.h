@@ -59,6 +59,8 @@ class StepPins {
   bool is_empty() const noexcept { return pins_.empty(); }
   bool is_pinned(const StepKey& key) const { return pins_.contains(key); }
   std::uint32_t count(const StepKey& key) const;
+  /// All steps that somebody holds.
+  std::vector<StepKey> pinned() const;
 
  private:
   struct Pin {

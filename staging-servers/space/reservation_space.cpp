@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "base/clock.h"
 #include "base/size_text.h"
 
 namespace forebay::server {
@@ -14,6 +15,8 @@ namespace {
 
 /// Grants of more have a longer record than their step was checked for.
 constexpr std::size_t extents_usual = 4;
+/// Before commits, a segment is looked at no more often.
+constexpr std::int64_t look_pause_ns = ns_per_ms;
 /// A message names the largest.
 constexpr std::size_t holders_shown_max = 3;
 
@@ -155,6 +158,10 @@ void ReservationSpace::guard_segments(std::size_t& probes) {
 std::optional<std::string> ReservationSpace::fault_in(const std::set<std::uint32_t>& segments) {
   for (const std::uint32_t segment : segments) {
     if (segments_.holders(segment).empty()) continue;
+    std::int64_t& looked_ns = looked_before_commit_ns_[segment];
+    const std::int64_t now_ns = monotonic_ns();
+    if (now_ns - looked_ns < look_pause_ns) continue;
+    looked_ns = now_ns;
     if (const auto fault = guard_.look(segment)) return fmt::format("segment {} of its space {}", segment, *fault);
   }
   return std::nullopt;

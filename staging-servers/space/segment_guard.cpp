@@ -33,8 +33,8 @@ Result<void> cut_file(const std::string& path, std::uint64_t bytes) {
 
 Result<SegmentGuard::Size> SegmentGuard::size_of(const std::string& path) {
   struct stat status{};
-  if (::lstat(path.c_str(), &status) != 0) return system_error(errno, "it cannot be looked at", path);
-  if (!S_ISREG(status.st_mode)) return fail(ErrorCode::corrupt, "it is not a file", path);
+  if (::lstat(path.c_str(), &status) != 0) return system_error(errno, "cannot be looked at", path);
+  if (!S_ISREG(status.st_mode)) return fail(ErrorCode::corrupt, "is not a file", path);
   return Size{static_cast<std::uint64_t>(status.st_size),
               static_cast<std::uint64_t>(status.st_blocks) * device_block_bytes};
 }
@@ -45,7 +45,8 @@ std::uint64_t SegmentGuard::tolerance_bytes() const noexcept {
 
 std::string SegmentGuard::damaged(std::uint32_t segment, std::string what) {
   segments_.set_damaged(segment, what);
-  log::error("reservation {}: segment {} {}; steps that lie in it are damaged", segments_.reservation(), segment, what);
+  segments_.lines.error("reservation {}: segment {} {}; steps that lie in it are damaged", segments_.reservation(),
+                        segment, what);
   return what;
 }
 
@@ -84,7 +85,7 @@ std::optional<std::string> SegmentGuard::look(std::uint32_t segment) {
           ? fmt::format("had {} bytes beyond the {} that were granted", size->bytes - granted, granted)
           : fmt::format("took {} bytes on the device beyond the {} that were granted", size->taken_bytes - granted,
                         granted);
-  log::warning("reservation {}: segment {} {}; they are cut off", segments_.reservation(), segment, what);
+  segments_.lines.warning("reservation {}: segment {} {}; they are cut off", segments_.reservation(), segment, what);
   being_cut_.insert(segment);
   cut(segment);
   return what;
@@ -107,7 +108,7 @@ void SegmentGuard::cut(std::uint32_t segment) {
 
 void SegmentGuard::cut_done(std::uint32_t segment, const Result<void>& done) {
   being_cut_.erase(segment);
-  if (!done && !segments_.retiring) log::error("{}", done.error().message());
+  if (!done && !segments_.retiring) segments_.lines.error("{}", done.error().message());
   if (done) note_taken(segment);
 }
 
@@ -127,12 +128,13 @@ bool SegmentGuard::mend() {
     auto mended = file ? (*file)->allocate(bytes) : fail(std::move(file.error()));
     if (mended) mended = cut_file(path, bytes);
     if (!mended) {
-      log::warning("segment {} of {} cannot be mended: {}", segment, segments_.reservation(), mended.error().message());
+      segments_.lines.warning("segment {} of {} cannot be mended: {}", segment, segments_.reservation(),
+                              mended.error().message());
       continue;
     }
     segments_.set_mended(segment);
     note_taken(segment);
-    log::info("reservation {}: segment {} is whole again", segments_.reservation(), segment);
+    segments_.lines.info("reservation {}: segment {} is whole again", segments_.reservation(), segment);
     any = true;
   }
   return any;

@@ -33,6 +33,11 @@ Result<void> Segments::check_stays() const {
 
 namespace {
 
+bool is_trusted_by_all(uid_t user) {
+  static const uid_t own = ::geteuid();
+  return user == 0 || user == own;
+}
+
 Result<Descriptor> open_anew(const std::string& path, int flags) {
   Descriptor descriptor(::open(path.c_str(), flags | O_CLOEXEC));
   if (!descriptor.valid()) return system_error(errno, "cannot open a segment", path);
@@ -61,8 +66,19 @@ const Segments::Users& Segments::holders(std::uint32_t segment) const {
 }
 
 bool Segments::is_held_only_by(std::uint32_t segment, const Users& users) const {
-  return std::ranges::all_of(
-      holders(segment), [&](uid_t holder) { return holder == 0 || holder == ::geteuid() || users.contains(holder); });
+  return std::ranges::all_of(holders(segment),
+                             [&](uid_t holder) { return is_trusted_by_all(holder) || users.contains(holder); });
+}
+
+bool Segments::is_held_only_by(std::uint32_t segment, uid_t user) const {
+  return std::ranges::all_of(holders(segment),
+                             [user](uid_t holder) { return is_trusted_by_all(holder) || holder == user; });
+}
+
+bool Segments::may_map(std::uint32_t segment, uid_t user) {
+  if (is_held_only_by(segment, user)) return true;
+  const auto owner = map_.owner(segment);
+  return !(owner && is_living(*owner)) && nobody_writes(segment);
 }
 
 bool Segments::nobody_writes(std::uint32_t segment) {
@@ -110,6 +126,9 @@ bool Segments::is_living(const Owner& owner) const {
 }
 
 bool Segments::adopt(const Owner& owner, std::uint64_t bytes) {
+  const auto asker = std::ranges::find_if(users_, [&](const SpaceUser* user) { return user->owns(owner); });
+  const Users writers = asker == users_.end() ? Users() : (*asker)->writing_users();
+  const bool all_trusted = std::ranges::all_of(writers, is_trusted_by_all);
   // No more than is needed: what one writer takes, no other living one can have.
   std::uint64_t adopted_bytes = 0;
   for (std::uint32_t segment = 0; segment < map_.segment_count() && adopted_bytes < std::max(bytes, space_unit_bytes);
@@ -117,6 +136,10 @@ bool Segments::adopt(const Owner& owner, std::uint64_t bytes) {
     const auto before = map_.owner(segment);
     if (!before || before->same_group(owner) || map_.free_bytes_in(segment) == 0) continue;
     if (is_living(*before)) continue;
+    if (!all_trusted && std::ranges::any_of(users_, [&](const SpaceUser* user) {
+          return user->is_read_by_others_in(segment, writers);
+        }))
+      continue;
     // An old incarnation's process, or a child that it forked, may still be writing.
     if (!nobody_writes(segment)) continue;
     if (map_.is_whole_free(segment)) {

@@ -16,6 +16,7 @@
 
 #include "base/descriptor.h"
 #include "base/device.h"
+#include "base/limited_log.h"
 #include "base/segment_layout.h"
 #include "space/space_map.h"
 #include "space/space_user.h"
@@ -50,6 +51,7 @@ class Segments {
   bool is_living(const Owner& owner) const;
 
   /// Makes segments of groups that are gone the owner's, until they hold that many free bytes; true if there were any.
+  /// None in which readers of other users hold steps, which they may have mapped.
   bool adopt(const Owner& owner, std::uint64_t bytes);
   /// Takes emptied segments from groups that still write; true if there were any. For another writer only of the same
   /// users: the first can still write there.
@@ -65,6 +67,10 @@ class Segments {
   void set_holders(std::uint32_t segment, Users users) { holders_[segment] = std::move(users); }
   /// Only these, root and the server's own user.
   bool is_held_only_by(std::uint32_t segment, const Users& users) const;
+  bool is_held_only_by(std::uint32_t segment, uid_t user) const;
+  /// The same, after the lease probe where that may help: for what is to be mapped, and would fault if it were
+  /// truncated.
+  bool may_map(std::uint32_t segment, uid_t user);
   /// The lease probe. False as well where it cannot tell.
   bool nobody_writes(std::uint32_t segment);
 
@@ -89,12 +95,18 @@ class Segments {
   std::map<std::string, std::string> unreadable_streams;
   bool all_known() const noexcept { return unreadable_streams.empty(); }
 
+  /// What its users do, for the log.
+  log::Limited lines{lines_at_once_max, lines_pause_ns};
+
   /// True once the reservation is being destroyed: nothing new is let in, and its files may not be where they were.
   bool retiring = false;
   /// not_found from then on.
   Result<void> check_stays() const;
 
  private:
+  static constexpr std::uint32_t lines_at_once_max = 200;
+  static constexpr std::int64_t lines_pause_ns = 6'000'000'000;
+
   Device& device_;
   storage::ReservationStore& store_;
   const reservation::ReservationT& record_;

@@ -65,6 +65,10 @@ class SpaceUser {
   /// Its living incarnation has done what no writer may with a segment: it ends.
   virtual void segment_misused(const std::string& what) = 0;
 
+  // Its readers
+  /// Somebody who is none of these users holds a step in this segment, and may have mapped it.
+  virtual bool is_read_by_others_in(std::uint32_t segment, const std::set<uid_t>& users) const = 0;
+
   // What it can give
   virtual void apply_retention() = 0;
   /// Drops the oldest step that is neither precious nor needed; false if there is none, or it cannot be dropped now.

@@ -189,7 +189,7 @@ void Flusher::could_not_begin(const Error& error) {
     stream_.fail_stream("a segment cannot be synced: " + error.message());
     return;
   }
-  log::warning("stream {}: a sync waits: {}", stream_.path(), error.message());
+  stream_.space().segments().lines.warning("stream {}: a sync waits: {}", stream_.path(), error.message());
   retry_later();
 }
 

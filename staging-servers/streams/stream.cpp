@@ -81,7 +81,7 @@ Result<void> Stream::record_withdrawal(storage::RecordType type, Record change, 
     state_.retire_done(key.first, key.second);
   }
   followers_.rewound(first);
-  log::info("stream {}: steps from {} on withdrawn, epoch {}", path(), first, state_.epoch);
+  space_.segments().lines.info("stream {}: steps from {} on withdrawn, epoch {}", path(), first, state_.epoch);
   // Before anybody is told of the new epoch: lost with the power and begun again, it would name other steps.
   if (auto synced = journal_.sync(); !synced) {
     fail_stream("the journal could not be synced: " + synced.error().message());
@@ -138,9 +138,9 @@ Result<void> Stream::group_ended(std::uint32_t incarnation, StreamStatus status,
     (void)applied(state_.apply(ended));
   }
   if (status == StreamStatus::interrupted) {
-    log::warning("stream {}: {}: {}; {}", path(), to_string(status), text, describe_grace());
+    space_.segments().lines.warning("stream {}: {}: {}; {}", path(), to_string(status), text, describe_grace());
   } else {
-    log::info("stream {}: {}", path(), to_string(status));
+    space_.segments().lines.info("stream {}: {}", path(), to_string(status));
   }
   flusher_.request(true);
   // Its segments are others' to take, too.
@@ -150,7 +150,7 @@ Result<void> Stream::group_ended(std::uint32_t incarnation, StreamStatus status,
 }
 
 void Stream::writer_refused(const std::string& run, const std::string& why) {
-  log::info("stream {}: a writer was refused: {}", path(), why);
+  space_.segments().lines.info("stream {}: a writer was refused: {}", path(), why);
   // Readers that waited for the stream to be made are let in first.
   post([this, run, why] {
     if (!group_.is_expected()) followers_.writer_refused(run, why);
@@ -198,6 +198,15 @@ bool Stream::writes_unsynced_in(std::uint32_t segment) const {
     if (std::ranges::find(extents, segment, &Extent::segment) != extents.end()) return true;
   }
   return false;
+}
+
+bool Stream::is_read_by_others_in(std::uint32_t segment, const std::set<uid_t>& users) const {
+  return std::ranges::any_of(followers_.pins().pinned(), [&](const StepKey& key) {
+    const storage::StepState* const step = followers_.find_step(key);
+    if (step == nullptr || followers_.is_held_only_by(key, users)) return false;
+    const auto extents = extents_of(step->committed);
+    return std::ranges::find(extents, segment, &Extent::segment) != extents.end();
+  });
 }
 
 void Stream::begin_grace(std::int64_t grace_ms) {

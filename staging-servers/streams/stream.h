@@ -93,6 +93,7 @@ class Stream final : public WrittenStream, public FollowedStream {
   std::uint64_t granted_bytes() const override { return group_.granted_bytes(); }
   std::set<uid_t> writing_users() const override { return group_.users(); }
   void segment_misused(const std::string& what) override { group_.segment_misused(what); }
+  bool is_read_by_others_in(std::uint32_t segment, const std::set<uid_t>& users) const override;
   std::uint64_t bytes_that_commits_free() const override;
   Result<void> note_owned(journal::SegmentsOwnedT owned) override;
   Result<void> note_left(journal::SegmentsLeftT left) override;

@@ -33,7 +33,7 @@ void SpaceGrants::describe(WriterSession& session, const std::vector<Extent>& ex
       continue;
     auto descriptor = space_.open_to_write(extent.segment, session.connection().peer().uid);
     if (!descriptor) {
-      log::error("{}", descriptor.error().message());
+      space_.segments().lines.error("{}", descriptor.error().message());
       continue;  // the client asks for it when it needs it (SegmentsGet)
     }
     session.connection().segments_sent.insert(extent.segment);

@@ -195,9 +195,9 @@ Result<void> WriterGroup::begin_incarnation(const wire::WriterOpenT& wish) {
   lag_waits_.begin_group();
   if (wish.distribution != 0)
     followers_.sharing().set_stream_distribution(static_cast<StepDistribution>(wish.distribution));
-  log::info("stream {}: incarnation {} of {} ranks writes from step {}{}{}", stream_.path(), incarnation_.number(),
-            wish.ranks, state_.next_step,
-            interruption_.empty() ? "" : "; the group before it was interrupted: ", interruption_);
+  space_.segments().lines.info("stream {}: incarnation {} of {} ranks writes from step {}{}{}", stream_.path(),
+                               incarnation_.number(), wish.ranks, state_.next_step,
+                               interruption_.empty() ? "" : "; the group before it was interrupted: ", interruption_);
   return {};
 }
 

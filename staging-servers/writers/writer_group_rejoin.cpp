@@ -121,8 +121,8 @@ void WriterGroup::give_up_return_if_gone(const std::vector<std::string>& gone) {
 void WriterGroup::finish_rejoin_if_whole() {
   if (!incarnation_.is_complete()) return;
   return_.end();
-  log::info("stream {}: all {} ranks of incarnation {} are back", stream_.path(), incarnation_.ranks().size(),
-            incarnation_.number());
+  space_.segments().lines.info("stream {}: all {} ranks of incarnation {} are back", stream_.path(),
+                               incarnation_.ranks().size(), incarnation_.number());
   if (!forming_.is_empty()) {
     forming_.fail_all({ErrorCode::busy,
                        "another writer group writes this stream and has come back after the server was restarted",

@@ -95,7 +95,8 @@ Result<std::shared_ptr<const StepState>> StepState::load(std::shared_ptr<Pin> pi
                                                          const wire::StepDescriptor& descriptor) {
   StepSummary summary;
   if (descriptor.summary() != nullptr) summary = protocol::from_wire(*descriptor.summary());
-  std::shared_ptr<StepState> state(new StepState(std::move(pin), std::move(summary), descriptor.fresh()));
+  std::shared_ptr<StepState> state(
+      new StepState(std::move(pin), std::move(summary), descriptor.fresh(), descriptor.may_map()));
   if (descriptor.parts() != nullptr) {
     state->parts_.reserve(descriptor.parts()->size());
     for (const wire::PartReference* reference : *descriptor.parts()) {

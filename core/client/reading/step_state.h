@@ -69,6 +69,8 @@ class StepState {
 
   /// The server had committed it just before it gave it out.
   bool is_fresh() const noexcept { return fresh_; }
+  /// A view of it does not fault unless the reader's own user, root or the server's user truncates a segment.
+  bool may_map() const noexcept { return may_map_; }
 
   /// True if the block has been found whole already (Verify::first and automatic).
   bool is_verified(const BlockReference& block) const;
@@ -94,8 +96,8 @@ class StepState {
     std::unordered_map<std::uint32_t, std::string> conflicts;  ///< why a variable cannot be read
   };
 
-  StepState(std::shared_ptr<Pin> pin, StepSummary summary, bool fresh) noexcept
-      : pin_(std::move(pin)), summary_(std::move(summary)), fresh_(fresh) {}
+  StepState(std::shared_ptr<Pin> pin, StepSummary summary, bool fresh, bool may_map) noexcept
+      : pin_(std::move(pin)), summary_(std::move(summary)), fresh_(fresh), may_map_(may_map) {}
   Result<Part> load_part(const wire::PartReference& reference) const;
   const Index& index() const;
   Index build_index() const;
@@ -106,6 +108,7 @@ class StepState {
   const std::shared_ptr<Pin> pin_;
   const StepSummary summary_;
   const bool fresh_;
+  const bool may_map_;
   std::vector<Part> parts_;
 
   mutable MadeOnce<Index> index_;

@@ -13,7 +13,8 @@ using client::StepState;
 
 namespace {
 
-/// `bytes` of a block in memory of this process, from a server on another node: all of it, or the box.
+/// `bytes` of a block in memory of this process, from a server on another node or from what another user writes: all of
+/// it, or the box.
 Result<std::shared_ptr<const client::Mapping>> fetched(const StepState& state, const StepState::BlockReference& block,
                                                        std::uint64_t bytes, const client::BoxPair* box) {
   ASSIGN_OR_RETURN(auto memory, client::Mapping::of_memory(bytes));
@@ -56,6 +57,7 @@ Result<const std::byte*> mapped_in_place(std::span<const format::Piece> pieces,
 Result<Step::View> Step::Impl::view(std::size_t variable, std::size_t block, const Box& box) const {
   const VariableInfo& info = state->variables()[variable];
   const bool remote = state->link().is_remote();
+  const bool copied = remote || !(state->may_map() || state->link().options().trust_writer);
   if (!state->pin().pinned() && !remote) {
     return fail(ErrorCode::unsupported,
                 "the step is not pinned (readers without a name hold too much of the reservation), so only copies are "
@@ -67,7 +69,7 @@ Result<Step::View> Step::Impl::view(std::size_t variable, std::size_t block, con
   const auto place = protocol::block_place(*reference.variable, reference.block);
   if (place.bytes == 0 || element_count(box.count) == 0)
     return fail(ErrorCode::unsupported, "a box without elements has no bytes to view; use read", state->where());
-  if (!remote && state->link().options().verify == Verify::first && !state->is_verified(reference)) {
+  if (!copied && state->link().options().verify == Verify::first && !state->is_verified(reference)) {
     client::BlockReader reader(*state);
     if (auto verified = reader.verify(reference); !verified) {
       verified.error().where = state->where() + ", variable " + info.name + ", block " + std::to_string(block) + ", " +
@@ -83,8 +85,8 @@ Result<Step::View> Step::Impl::view(std::size_t variable, std::size_t block, con
   // A checksum is of the whole block.
   const Verify verify = state->link().options().verify;
   const bool checks = verify == Verify::read || (verify == Verify::first && !state->is_verified(reference));
-  const bool box_only = remote && !checks && box.count != info.blocks[block].count;
-  if (remote) {
+  const bool box_only = copied && !checks && box.count != info.blocks[block].count;
+  if (copied) {
     const Dimensions origin(box.count.size(), 0);
     const client::BoxPair pair{box.count, info.blocks[block].count, box.start, box.count, origin};
     const std::uint64_t bytes = box_only ? element_count(box.count) * element_size(info.type) : place.bytes;
@@ -97,7 +99,7 @@ Result<Step::View> Step::Impl::view(std::size_t variable, std::size_t block, con
     owner->mapping = std::move(*memory);
     view.data = owner->mapping->bytes().data();
   }
-  for (std::uint32_t i = 0; i < place.piece_count && !remote; ++i) {
+  for (std::uint32_t i = 0; i < place.piece_count && !copied; ++i) {
     pieces.push_back(protocol::piece_of(*reference.variable, place.first_piece + i));
     ASSIGN_OR_RETURN(auto segment, state->pin().segment(pieces.back().segment()));
     const format::Piece& piece = pieces.back();
@@ -109,7 +111,7 @@ Result<Step::View> Step::Impl::view(std::size_t variable, std::size_t block, con
     }
     owner->segments.push_back(std::move(segment));
   }
-  if (!remote) {
+  if (!copied) {
     ASSIGN_OR_RETURN(view.data, mapped_in_place(pieces, owner->segments));
   }
   if (view.data == nullptr) {

@@ -140,7 +140,7 @@ PythonReader* open_reader(const std::string& address, const std::string& verify,
                           std::int64_t reconnect_timeout_ms, std::string consumer, const std::string& start,
                           const std::string& min_watermark, bool latest_only, const std::string& distribution,
                           bool follow, std::string run, bool wait_for_writer, std::uint64_t first_step,
-                          std::uint32_t first_step_epoch, ServerPlace server) {
+                          std::uint32_t first_step_epoch, bool trust_writer, ServerPlace server) {
   const Address place = unwrap(parse_address(address));
   auto attention = std::make_shared<Attention>();
   ReaderOptions options;
@@ -158,6 +158,7 @@ PythonReader* open_reader(const std::string& address, const std::string& verify,
   options.wait_for_writer = wait_for_writer;
   options.first_step = first_step;
   options.first_step_epoch = first_step_epoch;
+  options.trust_writer = trust_writer;
   options.open_timeout_ms = open_timeout_ms;
   options.reconnect_timeout_ms = reconnect_timeout_ms;
   options.server = std::move(server);
@@ -190,7 +191,8 @@ void bind_reader(nb::module_& module) {
       .def_static("open", &open_reader, "address"_a, nb::kw_only(), "verify"_a, "open_timeout_ms"_a,
                   "reconnect_timeout_ms"_a, "consumer"_a = "", "start"_a = "cursor", "min_watermark"_a = "committed",
                   "latest_only"_a = false, "distribution"_a = "stream_default", "follow"_a = false, "run"_a = "",
-                  "wait_for_writer"_a = false, "first_step"_a = 0, "first_step_epoch"_a = 0, "server"_a)
+                  "wait_for_writer"_a = false, "first_step"_a = 0, "first_step_epoch"_a = 0, "trust_writer"_a = false,
+                  "server"_a)
       .def_prop_ro("stream_uuid", &PythonReader::stream_uuid)
       .def_prop_ro("first_step", &PythonReader::first_step)
       .def_prop_ro("first_step_epoch", &PythonReader::first_step_epoch)

@@ -62,6 +62,10 @@ struct ReaderOptions {
   std::string consumer;  ///< empty: leaves no trace
   Start start;
   Watermark min_watermark = Watermark::committed;  ///< committed or durable
+  /// Maps views of steps whatever the writer may do. Not set: a view is a copy where another user, who is neither root
+  /// nor the server's, may have the step's segments open for writing. If that user truncates one, a mapped view faults
+  /// (SIGBUS).
+  bool trust_writer = false;
   Verify verify = Verify::automatic;
   bool latest_only = false;  ///< each wait gives the newest step, skipping what lies between
   StepDistribution distribution = StepDistribution::stream_default;
@@ -269,7 +273,8 @@ class Step {
   Result<void> read_value(const VariableInfo& variable, std::size_t block, void* out) const;
   Result<std::string> read_string(const VariableInfo& variable, std::size_t block) const;
 
-  /// Read-only bytes of the box without a copy, if one block covers it; strides in bytes per dimension of the box.
+  /// Read-only bytes of the box, if one block covers it; strides in bytes per dimension of the box. Mapped without a
+  /// copy, or copied from a server on another node and where another user may write (ReaderOptions::trust_writer).
   /// unsupported if blocks must be merged or the step is not pinned (then use read). The owner keeps step and mapping.
   struct View {
     const std::byte* data = nullptr;

@@ -68,6 +68,7 @@ class StatedStream final : public SpaceUser {
     misused.push_back(what);
     lives = false;
   }
+  bool is_read_by_others_in(std::uint32_t, const std::set<uid_t>&) const override { return read_by_others; }
   void apply_retention() override { ++retention_applied; }
   bool drop_oldest() override {
     if (steps.empty()) return false;
@@ -93,6 +94,7 @@ class StatedStream final : public SpaceUser {
 
   StatedJournal journal;
   bool lives = true;
+  bool read_by_others = false;
   std::set<uid_t> users = {::geteuid()};
   std::vector<std::string> misused;
   bool syncs = false;
