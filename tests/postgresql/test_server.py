@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import re
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from forebay.workflows.manager.database import Database, ReservationRow
 from forebay.workflows.manager.job_table import JobTable
 from forebay.workflows.manager.states import JobState, ReservationState
 from tests.support.instance import CommandLineInstance
+from tests.support.load import until
 from tests.support.manager_database import new_database
 from tests.support.postgresql import PostgreSQL
 
@@ -114,3 +117,38 @@ def test_a_password_is_in_no_message() -> None:
         Database("postgresql+psycopg://forebay:hunter2@/forebay?host=/nowhere")
     assert "hunter2" not in str(caught.value)
     assert "see to its server" in caught.value.what
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="it is about a manager that runs as root")
+def test_the_guides_lines_let_roots_manager_in_where_users_have_their_own_name_only(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "operations" / "database.md").read_text(encoding="utf-8")
+    (ident,) = re.findall(r"^ +(forebay +root +forebay)$", page, re.MULTILINE)
+    (hba,) = re.findall(r"^ +(local +forebay .*)$", page, re.MULTILINE)
+    stock = "local all postgres peer\nlocal all all peer\n"
+    with PostgreSQL() as server:
+        engine = sql.create_engine(server.url, isolation_level="AUTOCOMMIT")
+        with engine.connect() as connection:
+            connection.execute(sql.text("CREATE USER forebay"))
+            connection.execute(sql.text("CREATE DATABASE forebay OWNER forebay"))
+        engine.dispose()
+        url = server.url.replace("postgres@/postgres", "forebay@/forebay")
+        server.admit(stock, "")
+        until(lambda: is_refused(url), "PostgreSQL to take its new rules")
+        server.admit(f"{hba}\n{stock}", f"{ident}\n")
+        until(lambda: not is_refused(url), "PostgreSQL to let the manager in")
+        database = Database(url, str(tmp_path))
+        assert database.reservations() == []
+        database.close()
+
+
+def is_refused(url: str) -> bool:
+    """PostgreSQL does not know this process as that user."""
+    engine = sql.create_engine(url)
+    try:
+        with engine.connect():
+            return False
+    except sql.exc.OperationalError as error:
+        assert "authentication failed" in str(error)
+        return True
+    finally:
+        engine.dispose()

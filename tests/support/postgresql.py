@@ -46,6 +46,12 @@ class PostgreSQL:
         log = str(self._folder / "log")
         self._run("pg_ctl", "start", "-w", "-t", _SECONDS_MAX, "-D", str(self._data), "-l", log, "-o", options)
 
+    def admit(self, hba: str, ident: str) -> None:
+        """Lets in by these lines of pg_hba.conf, and nobody else, with these of pg_ident.conf."""
+        (self._data / "pg_hba.conf").write_text(hba)
+        (self._data / "pg_ident.conf").write_text(ident)
+        self._run("pg_ctl", "reload", "-D", str(self._data))
+
     def stop(self) -> None:
         """Ends at once, whoever is connected."""
         self._run("pg_ctl", "stop", "-w", "-t", _SECONDS_MAX, "-m", "immediate", "-D", str(self._data))
