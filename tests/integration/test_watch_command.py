@@ -14,6 +14,7 @@ import pytest
 
 import forebay
 from tests.support.instance import CommandLineInstance
+from tests.support.load import until
 from tests.support.processes import PythonProcess
 
 BLOCKED = """
@@ -142,3 +143,22 @@ def test_a_name_that_is_no_reservation_is_told(instance: CommandLineInstance) ->
     done = instance.run("watch", "run2", "--once")
     assert done.returncode == 1
     assert "did you mean run1?" in done.stderr
+
+
+def test_why_tells_what_the_writers_of_a_stream_wait_for(instance: CommandLineInstance) -> None:
+    until(lambda: "space" in instance.ask("why", "run1/full")["answers"][0]["ends"], "the writer to wait")
+    (answer,) = instance.ask("why", "run1/full")["answers"]
+    assert answer["subject"] == "stream run1/full"
+    assert answer["state"].startswith("rank 0, process ")
+    assert "of space" in answer["waits_for"]
+    assert "viz" in answer["waits_for"]
+    own, of_writer = instance.ask("why", "run1")["answers"]
+    assert (own["subject"], own["waits_for"]) == ("reservation run1", "nothing itself; its streams do")
+    assert of_writer == answer
+    (idle,) = instance.ask("why", "run1/done")["answers"]
+    assert (idle["state"], idle["waits_for"], idle["since_ns"]) == ("ended", "nothing", None)
+    for name in ("run1/full", "run1", "run1/done"):
+        assert "waits for" in instance.run("why", name).stdout
+    refused = instance.run("why", "run1/fool")
+    assert refused.returncode == 1
+    assert "no such stream" in refused.stderr

@@ -9,10 +9,10 @@ import time
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from forebay.cli.chosen import chosen_or_current
-from forebay.cli.output import JsonOption, console, print_json
+from forebay.cli.output import JsonOption, console, print_json, print_table
+from forebay.cli.shares import user_name
 from forebay.manager.client import ManagerClient
 from forebay.sizes import format_size
 
@@ -67,58 +67,59 @@ def status(
     for row in queue:
         console().print(
             f"waits for space since {_time(row['created_ns'])}: {row['name']}, {format_size(row['size_bytes'])} for "
-            f"user {row['owner_uid']}, {row['ahead']} before it",
+            f"user {user_name(row['owner_uid'])}, {row['ahead']} before it",
             markup=False,
             soft_wrap=True,
         )
-    console().print(_reservations_table(reservations) if reservations else "no reservations")
-    console().print(_jobs_table(jobs) if jobs else "no jobs")
-    console().print(_attachments_table(attachments) if attachments else "no attachments")
+    print_table(
+        ("RESERVATION", "OWNER", "STATE", ">STREAMS", ">FILES", "LIFETIME", "POOL", "SINCE"),
+        map(_reservation_row, reservations),
+        empty="no reservations",
+    )
+    print_table(
+        ("JOB", ">RUN", "OWNER", "STATE", ">CAPACITY", "RESERVATION", "SINCE", "REASON"),
+        map(_job_row, jobs),
+        empty="no jobs",
+    )
+    print_table(
+        ("RESERVATION", "HOLDER", "OWNER", "SINCE", "UNTIL"), map(_attachment_row, attachments), empty="no attachments"
+    )
 
 
-def _reservations_table(reservations: list[dict[str, Any]]) -> Table:
-    table = Table("reservation", "user", "state", "streams", "files", "lifetime", "pool", "since")
-    for row in reservations:
-        table.add_row(
-            row["name"],
-            str(row["owner_uid"]),
-            row["state"],
-            format_size(row["capacity_bytes"]),
-            format_size(row["files_bytes"]),
-            "persistent" if row["persistent"] else "job",
-            row["pool"] or "default",
-            _time(row["created_ns"]),
-        )
-    return table
+def _reservation_row(row: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        row["name"],
+        user_name(row["owner_uid"]),
+        row["state"],
+        format_size(row["capacity_bytes"]),
+        format_size(row["files_bytes"]),
+        "persistent" if row["persistent"] else "job",
+        row["pool"] or "default",
+        _time(row["created_ns"]),
+    )
 
 
-def _jobs_table(jobs: list[dict[str, Any]]) -> Table:
-    table = Table("job", "run", "user", "state", "capacity", "reservation", "since", "reason")
-    for job in jobs:
-        table.add_row(
-            job["token"],
-            str(job["run"]),
-            str(job["owner_uid"]),
-            job["state"],
-            format_size(job["capacity_bytes"]),
-            job["reservation"],
-            _time(job["changed_ns"]),
-            job["reason"],
-        )
-    return table
+def _job_row(job: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        job["token"],
+        str(job["run"]),
+        user_name(job["owner_uid"]),
+        job["state"],
+        format_size(job["capacity_bytes"]),
+        job["reservation"],
+        _time(job["changed_ns"]),
+        job["reason"],
+    )
 
 
-def _attachments_table(attachments: list[dict[str, Any]]) -> Table:
-    table = Table("reservation", "holder", "user", "since", "until")
-    for row in attachments:
-        if row["pid"] is not None:
-            until = f"process {row['pid']} ends"
-        elif row["expires_ns"] is not None:
-            until = _time(row["expires_ns"])
-        else:
-            until = "the job is over" if row["kind"] == "job" else "it is detached"
-        table.add_row(row["reservation"], row["holder"], str(row["owner_uid"]), _time(row["created_ns"]), until)
-    return table
+def _attachment_row(row: dict[str, Any]) -> tuple[str, ...]:
+    if row["pid"] is not None:
+        until = f"process {row['pid']} ends"
+    elif row["expires_ns"] is not None:
+        until = _time(row["expires_ns"])
+    else:
+        until = "the job is over" if row["kind"] == "job" else "it is detached"
+    return row["reservation"], row["holder"], user_name(row["owner_uid"]), _time(row["created_ns"]), until
 
 
 def _time(since_ns: int) -> str:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from forebay.cli.chosen import chosen
+from forebay.cli.chosen import named
 from forebay.cli.output import JsonOption, console, print_json
 from forebay.workflows.manager.configuration import configuration_file, read_configuration
 from forebay.workflows.slurm.node_folders import begin_on_node, end_on_node
@@ -56,7 +56,7 @@ def _settings() -> SlurmSettings | None:
 
 def _root() -> Path:
     """What --root names, else the configuration: the environment of a prolog says nothing."""
-    if (instance := chosen()) is not None:
+    if (instance := named()) is not None:
         return instance.root
     return Path(read_configuration(configuration_file()).get("root", "/var/lib/forebay"))
 

@@ -16,7 +16,10 @@ def element_text(value: Any) -> str:
     """A number with six digits, or a text that is cut; None is nothing."""
     if value is None:
         return ""
-    return cut(str(value)) if isinstance(value, (str, bytes)) else f"{value:.6g}"
+    if isinstance(value, (str, bytes)):
+        return cut(str(value))
+    text = f"{value:.6g}"
+    return "0" if text == "-0" else text  # the sign says nothing to a person
 
 
 def cut(text: str) -> str:

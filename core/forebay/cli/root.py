@@ -20,13 +20,23 @@ import typer.main
 
 import forebay
 from forebay.cli.chosen import one_command_line
+from forebay.cli.command_groups import group_of, grouped
 from forebay.cli.failures import ExitStatus, UsageError, fail_with
-from forebay.cli.shared_options import HELP_NAMES, RootOption, flags_without_values, with_shared_options
+from forebay.cli.shared_options import (
+    HELP_NAMES,
+    RootOption,
+    flags_without_values,
+    with_plain_help,
+    with_shared_options,
+)
 from forebay.errors import UnsupportedError
 
 __all__ = ["COMMAND_GROUP", "OWN_COMMANDS", "main"]
 
 COMMAND_GROUP = "forebay.commands"
+
+#: Characters of a command's description, where the list is plain.
+_HELP_WIDTH = 100
 
 #: Of this package: which module's ``register`` adds which command.
 OWN_COMMANDS = {
@@ -51,10 +61,22 @@ OWN_COMMANDS = {
 
 
 class _CommandGroup(typer.core.TyperGroup):
-    """Own commands and those of the entry-point group, in alphabetical order."""
+    """Own commands and those of the entry-point group."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return sorted({*OWN_COMMANDS, *(point.name for point in entry_points(group=COMMAND_GROUP))})
+        """In the order of their groups."""
+        names = {*OWN_COMMANDS, *(point.name for point in entry_points(group=COMMAND_GROUP))}
+        return [name for group in grouped(names).values() for name in group]
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        with_plain_help(self)
+        super().format_help(ctx, formatter)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        for group, names in grouped(self.list_commands(ctx)).items():
+            with formatter.section(group):
+                texts = [(name, self.get_command(ctx, name).get_short_help_str(_HELP_WIDTH)) for name in names]
+                formatter.write_dl(texts)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         try:
@@ -72,9 +94,14 @@ class _CommandGroup(typer.core.TyperGroup):
         if module := OWN_COMMANDS.get(cmd_name):
             commands = typer.Typer(add_completion=False)
             importlib.import_module(f"forebay.cli.{module}").register(commands)
-            return with_shared_options(typer.main.get_group(commands).get_command(ctx, cmd_name))
-        points = entry_points(group=COMMAND_GROUP, name=cmd_name)
-        return with_shared_options(_load_command(next(iter(points)))) if points else None
+            command: Any = typer.main.get_group(commands).get_command(ctx, cmd_name)
+        else:
+            points = entry_points(group=COMMAND_GROUP, name=cmd_name)
+            if not points:
+                return None
+            command = _load_command(next(iter(points)))
+        command.rich_help_panel = group_of(cmd_name)
+        return with_plain_help(with_shared_options(command))
 
 
 def _load_command(point: EntryPoint) -> Any:
@@ -134,6 +161,7 @@ def run(arguments: Sequence[str]) -> int:
     try:
         with one_command_line():
             status = app(args=list(arguments), prog_name="forebay", standalone_mode=False)
+        sys.stdout.flush()  # Here somebody hears of a reader that has left; at the end of Python nobody would.
     except KeyboardInterrupt:
         return int(ExitStatus.CTRL_C)
     except BrokenPipeError:

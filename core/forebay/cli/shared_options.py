@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated, Any
 
 import typer
@@ -10,7 +11,7 @@ import typer.main
 
 from forebay.cli.chosen import choose
 
-__all__ = ["HELP_NAMES", "ROOT_OPTION", "RootOption", "flags_without_values", "with_shared_options"]
+__all__ = ["HELP_NAMES", "ROOT_OPTION", "RootOption", "flags_without_values", "with_plain_help", "with_shared_options"]
 
 HELP_NAMES = ("-h", "--help")
 
@@ -43,6 +44,15 @@ def with_shared_options(command: Any) -> Any:
     flags_without_values(command.get_params(typer.Context(command, help_option_names=list(HELP_NAMES))))
     for child in getattr(command, "commands", {}).values():
         with_shared_options(child)
+    return command
+
+
+def with_plain_help(command: Any) -> Any:
+    """The command, whose help has boxes and colours at a terminal only; and those below it."""
+    if not sys.stdout.isatty():
+        command.rich_markup_mode = None
+        for child in getattr(command, "commands", {}).values():
+            with_plain_help(child)
     return command
 
 

@@ -84,10 +84,9 @@ def check_reservation(name: str) -> None:
 
 def stream_row(info: StreamInfo) -> tuple[str, ...]:
     """The cells of `STREAM_COLUMNS`."""
-    status = f"{info.status.value}: {info.status_text}" if info.status_text else info.status.value
     return (
         info.name,
-        status,
+        info.status.value,  # `forebay why` and `forebay show` have the reason, which is a sentence or two
         str(info.ranks),
         str(info.steps),
         step_text(info.oldest),
