@@ -3,7 +3,6 @@
 
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <array>
@@ -14,6 +13,8 @@
 #include <fstream>
 #include <optional>
 #include <string_view>
+
+#include <forebay/unix_socket.h>
 
 namespace forebay::engine {
 namespace {
@@ -83,14 +84,11 @@ Result<std::optional<std::string>> asked(const std::string& root, const std::str
                                          const InterruptHook& interrupt) {
   std::ifstream file(root + "/manager-endpoint");
   std::string path;
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (!std::getline(file, path) || path.size() >= sizeof address.sun_path) return std::nullopt;
-  std::memcpy(address.sun_path, path.data(), path.size());
+  if (!std::getline(file, path)) return std::nullopt;
   const Socket socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (socket.get() < 0) return std::nullopt;
   // A manager that cannot take it now is asked again, as one that is not there.
-  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) return std::nullopt;
+  if (connect_unix(socket.get(), path) != 0) return std::nullopt;
   for (std::string_view left = request; !left.empty();) {
     const auto in_time = ready(socket.get(), POLLOUT, interrupt);
     if (!in_time) return fail(in_time.error());

@@ -107,7 +107,7 @@ Result<void> AdminSession::create_reservation(const protocol::Message& message,
   if (granted_bytes > pool.pool_bytes - std::min(pool.pool_bytes, pool.reserved_bytes)) {
     return fail(ErrorCode::no_space,
                 fmt::format("the pool has {}, of which {} are reserved: {} more do not fit; destroy a reservation, or "
-                            "run `forebay down`, then `forebay up` with a larger --capacity",
+                            "run `forebay down --keep`, then `forebay up` with a larger --capacity",
                             size_text(pool.pool_bytes), size_text(pool.reserved_bytes), size_text(granted_bytes)),
                 where);
   }

@@ -142,7 +142,7 @@ int main(int argc, char** argv) {
       "forebayd - Forebay's staging server of one node.\nExample: forebayd --root /ssd/forebay --capacity 2147483648");
   app.add_option("--root", line.options.root,
                  "Where reservations lie; default $FOREBAY_ROOT or the user's state directory");
-  app.add_option("--socket", line.options.socket_path, "Path of the socket; default a short one made from the root");
+  app.add_option("--socket", line.options.socket_path, "Path of the socket; default ROOT/forebayd.sock");
   app.add_option("--listen", line.options.listen,
                  "HOST:PORT, an address of this node, for clients on other nodes; without it no port is open");
   app.add_option("--fabric", line.options.fabric,

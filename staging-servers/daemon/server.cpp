@@ -214,7 +214,7 @@ void Server::run() {
 
 void Server::stop() {
   remote_->stop_listening();
-  listener_.reset();
+  listener_.close();
   loop_->stop();
 }
 

@@ -15,6 +15,7 @@
 #include "administration/administered_server.h"
 #include "base/device.h"
 #include "base/limited_log.h"
+#include "daemon/listening_socket.h"
 #include "daemon/remote_access.h"
 #include "daemon/root_files.h"
 #include "loop/connection.h"
@@ -127,6 +128,10 @@ class Server final : public ConnectionHost,
   Result<void> keep_text(const std::string& name, const std::string& text);
   Result<void> recover();
   Result<void> listen();
+  /// False if the root was removed, or another one has its path.
+  bool root_is_ours() const;
+  /// Every second: ends the server with its root, makes its socket again if somebody removed it.
+  void look_after_root();
   void guard_segments();
   void accept_clients();
   void keep(std::unique_ptr<Connection> connection, Strangers& strangers, const std::string& whose);
@@ -149,7 +154,8 @@ class Server final : public ConnectionHost,
   std::map<std::string, std::set<std::string>> unchecked_;
   std::vector<std::string> unread_;  ///< ids of reservations that could not be read at this start
   Descriptor lock_;
-  Descriptor listener_;
+  ListeningSocket listener_;
+  bool socket_is_missed_ = false;  ///< it was told that the socket cannot be made again
   std::unique_ptr<EventLoop> loop_;
   std::unique_ptr<storage::ReservationStore> store_;
   std::unique_ptr<ReaderRegistry> readers_;

@@ -2,10 +2,8 @@
 // How a server comes up: its root, the size of its pool, recovery, readers of the run before, its socket.
 #include <fcntl.h>
 #include <sys/file.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <sys/un.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -20,6 +18,7 @@
 #include "base/size_text.h"
 #include "base/system_error.h"
 #include "base/uuid.h"
+#include "daemon/listening_socket.h"
 #include "daemon/root_files.h"
 #include "daemon/server.h"
 #include "daemon/version.h"
@@ -29,6 +28,8 @@
 namespace forebay::server {
 namespace {
 
+// Two looks at names are cheap, and nobody waits longer for a socket that somebody removed.
+constexpr std::int64_t root_interval_ms = 1'000;
 constexpr std::size_t small_file_bytes_max = std::size_t{1} << 20;
 
 std::span<const std::byte> bytes_of(const std::string& text) {
@@ -215,29 +216,22 @@ Result<void> Server::note_boot() {
 }
 
 Result<void> Server::listen() {
-  socket_path_ = options_.socket_path;
-  if (socket_path_.empty()) {
+  // The lock on the root says that no living server uses the name.
+  auto listener =
+      ListeningSocket::at(options_.socket_path.empty() ? options_.root + "/forebayd.sock" : options_.socket_path);
+  const bool elsewhere =
+      !listener && options_.socket_path.empty() &&
+      (listener.error().code == ErrorCode::unsupported || listener.error().code == ErrorCode::no_space);
+  if (elsewhere) {
+    log::info("{}; the server's socket is elsewhere", listener.error().message());
     ASSIGN_OR_RETURN(auto directory, runtime_directory());
-    socket_path_ = fmt::format("{}/{:016x}.sock", directory, std::hash<std::string>()(options_.root));
+    listener = ListeningSocket::at(fmt::format("{}/{:016x}.sock", directory, std::hash<std::string>()(options_.root)));
   }
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (socket_path_.size() >= sizeof address.sun_path)
-    return fail(ErrorCode::invalid_argument, "the socket's path is too long; set XDG_RUNTIME_DIR to a short one",
-                socket_path_);
-  socket_path_.copy(address.sun_path, sizeof address.sun_path - 1);
-  // The lock on the root says that no living server uses it.
-  if (::unlink(socket_path_.c_str()) != 0 && errno != ENOENT)
-    return system_error(errno, "cannot remove an old socket", socket_path_);
-  listener_ = Descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!listener_.valid()) return system_error(errno, "cannot make a socket");
-  if (::bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0)
-    return system_error(errno, "cannot bind", socket_path_);
-  // Whoever can reach the server may connect: rights are decided by who the peer is.
-  if (::chmod(socket_path_.c_str(), 0666) != 0)
-    return system_error(errno, "cannot give other users access to the socket", socket_path_);
-  if (::listen(listener_.get(), SOMAXCONN) != 0) return system_error(errno, "cannot listen", socket_path_);
+  if (!listener) return fail(std::move(listener.error()));
+  listener_ = std::move(*listener);
+  socket_path_ = listener_.path();
   RETURN_IF_ERROR(loop_->watch(listener_.get(), EPOLLIN, [this](std::uint32_t) { accept_clients(); }));
+  look_after_root();
   const std::string endpoint = socket_path_ + "\n";
   RETURN_IF_ERROR(keep_text("endpoint", endpoint));
   if (::chmod((options_.root + "/endpoint").c_str(), 0644) != 0)
@@ -254,6 +248,37 @@ Result<void> Server::listen() {
   for (const std::string& gap : unprotected()) log::warning("{}", gap);
   if (!options_.listen.empty()) return remote_->listen(options_.listen, [this] { accept_remote_clients(); });
   return {};
+}
+
+bool Server::root_is_ours() const {
+  struct stat locked{};
+  struct stat named{};
+  return ::fstat(lock_.get(), &locked) == 0 && ::lstat((options_.root + "/lock").c_str(), &named) == 0 &&
+         locked.st_dev == named.st_dev && locked.st_ino == named.st_ino;
+}
+
+void Server::look_after_root() {
+  if (!listener_.valid()) return;  // the server ends
+  if (!root_is_ours()) {
+    log::error("the root {} was removed, or is another server's: this server ends", options_.root);
+    stop();
+    return;
+  }
+  if (!listener_.has_its_name()) {
+    // A cleaner, or a logout. Clients that are connected stay so.
+    auto again = ListeningSocket::at(socket_path_);
+    if (again) {
+      loop_->forget(listener_.get());
+      listener_ = std::move(*again);
+      if (auto watched = loop_->watch(listener_.get(), EPOLLIN, [this](std::uint32_t) { accept_clients(); }); !watched)
+        log::error("{}", watched.error().message());
+      log::warning("the socket {} was gone, and is made again", socket_path_);
+    } else if (!socket_is_missed_) {
+      log::error("the socket is gone, and cannot be made again: {}", again.error().message());
+    }
+    socket_is_missed_ = !again;
+  }
+  loop_->at(monotonic_ns() + root_interval_ms * 1'000'000, [this] { look_after_root(); });
 }
 
 }  // namespace forebay::server

@@ -38,7 +38,7 @@ EXPECTED = {
     "allocate ./pins",
     "open ./readers/?",
     "remove ./readers/?",
-    "bind ./forebay/?.sock",
+    "bind ./forebayd.sock",
     "chmod ./endpoint",
     "rename ./quarantine/destroyed.?.?/files" + "/d" * (DEPTH - 2),
     "remove ./quarantine/destroyed.?.?.?/d/d/file",

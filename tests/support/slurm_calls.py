@@ -50,7 +50,8 @@ if sys.argv[0].endswith("squeue"):
     assert "--format=%A|%T|%U|%N|%a" in sys.argv, sys.argv
     print(f"{{job}}|{{state}}|{uid}|n1|{{account}}")
 else:
-    told = f"JobState={{state}} Account={{account}} Reason={{reason.replace(' ', '_')}} EndTime=2030-01-02T03:04:05 WorkDir=/tmp"
+    told = f"JobState={{state}} Account={{account}} Reason={{reason.replace(' ', '_')}} "
+    told += "EndTime=2030-01-02T03:04:05 WorkDir=/tmp"
     print(f"JobId={{job}} JobName=flow {{told}} Comment={{comment}}")
 """
 

@@ -36,6 +36,7 @@ from forebay.workflows.manager.attachments import Attachments
 from forebay.workflows.manager.configuration import configuration_file, database_place, read_configuration
 from forebay.workflows.manager.database import Database
 from forebay.workflows.manager.drain_routes import build_drain_router
+from forebay.workflows.manager.manager_socket import ManagerSocket
 from forebay.workflows.manager.peer import PeerProtocol
 from forebay.workflows.manager.pool_settings import PoolSettings
 from forebay.workflows.manager.receipt_routes import build_receipt_router
@@ -51,7 +52,6 @@ from forebay.workflows.slurm.calls import build_router
 from forebay.workflows.slurm.jobs import SlurmJobs
 from forebay.workflows.slurm.settings import SlurmSettings
 from forebay.workflows.slurm.waiting import WaitingJobs
-from forebay.workflows.staging.publication import write_whole
 
 _log = logging.getLogger("forebay.manager")
 
@@ -74,6 +74,14 @@ class _Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         yield
 
+    async def serve_also(self, listener: socket.socket) -> None:
+        """Serves who connects to another socket, too; after the start."""
+
+        def protocol() -> asyncio.Protocol:
+            return PeerProtocol(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
+
+        self.servers.append(await asyncio.get_running_loop().create_server(protocol, sock=listener))
+
 
 def main() -> int:
     """Runs the manager; 0 after a clean end."""
@@ -90,8 +98,9 @@ def main() -> int:
     os.umask(0o077)  # Stages set their own.
     instance = Instance.below(arguments.root)
     try:
-        with _lock(instance), _socket(instance) as listener:
-            asyncio.run(_serve(instance, listener, arguments.ready_fd, shared=arguments.shared or os.geteuid() == 0))
+        with _lock(instance) as lock, contextlib.closing(ManagerSocket(instance)) as listening:
+            shared = arguments.shared or os.geteuid() == 0
+            asyncio.run(_serve(instance, lock, listening, arguments.ready_fd, shared=shared))
     except (ForebayError, OSError) as error:
         _log.error("%s", error)
         return 1
@@ -99,7 +108,9 @@ def main() -> int:
     return 0
 
 
-async def _serve(instance: Instance, listener: socket.socket, ready_fd: int | None, *, shared: bool) -> None:
+async def _serve(
+    instance: Instance, lock: int, listening: ManagerSocket, ready_fd: int | None, *, shared: bool
+) -> None:
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS, thread_name_prefix="call"))
     current_default_thread_limiter().total_tokens = _THREADS
     configuration = configuration_file()
@@ -158,12 +169,13 @@ async def _serve(instance: Instance, listener: socket.socket, ready_fd: int | No
     watchers = [
         asyncio.create_task(_watch_server(link, reservations, slurm, await _reconcile(link, reservations))),
         asyncio.create_task(_watch_attachments(attachments)),
+        asyncio.create_task(_watch_root(instance, lock, listening, server)),
     ]
     try:
         await supervisor.start()
         _tell_ready(ready_fd)
         _log.info("serving %s", instance.root)
-        await server.serve(sockets=[listener])
+        await server.serve(sockets=[listening.listener])
     finally:
         for watcher in watchers:
             watcher.cancel()
@@ -255,6 +267,30 @@ async def _watch_attachments(attachments: Attachments) -> None:
         await asyncio.sleep(_WATCH_INTERVAL_SECONDS)
 
 
+async def _watch_root(instance: Instance, lock: int, listening: ManagerSocket, server: _Server) -> None:
+    """Ends the manager with its root, and makes its socket again if somebody removed it."""
+    while True:
+        await asyncio.sleep(_WATCH_INTERVAL_SECONDS)
+        if not _is_ours(instance.manager_lock, lock):
+            _log.error("the root %s was removed, or is another manager's: this manager ends", instance.root)
+            server.should_exit = True
+            return
+        if server.should_exit or listening.has_its_name:
+            continue
+        try:
+            await server.serve_also(listening.make_again())
+            _log.warning("the socket %s was gone, and is made again", listening.path)
+        except OSError as error:
+            _log.warning("the socket is gone, and cannot be made again: %s", error)
+
+
+def _is_ours(lock: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(lock.lstat(), os.fstat(descriptor))
+    except OSError:
+        return False
+
+
 async def _reconcile(link: ServerLink, reservations: Reservations) -> tuple[int, int] | None:
     """Reconciles; returns the server that it was done with, None if there was none."""
     incarnation = await asyncio.to_thread(link.incarnation)
@@ -269,8 +305,8 @@ async def _reconcile(link: ServerLink, reservations: Reservations) -> tuple[int,
 
 
 @contextlib.contextmanager
-def _lock(instance: Instance) -> Iterator[None]:
-    """One manager for an instance."""
+def _lock(instance: Instance) -> Iterator[int]:
+    """One manager for an instance. The descriptor of its lock."""
     descriptor = os.open(instance.manager_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -278,31 +314,9 @@ def _lock(instance: Instance) -> Iterator[None]:
         os.close(descriptor)
         raise BusyError("another manager runs for this instance; `forebay down` ends it", str(instance.root)) from None
     try:
-        yield
+        yield descriptor
     finally:
         os.close(descriptor)
-
-
-@contextlib.contextmanager
-def _socket(instance: Instance) -> Iterator[socket.socket]:
-    """The listening socket, beside the server's, where paths are short; ROOT/manager-endpoint names it."""
-    server_socket = Path(instance.endpoint.read_text(encoding="utf-8").strip())
-    directory = server_socket.parent
-    directory.mkdir(parents=True, exist_ok=True)
-    path = directory / f"{server_socket.stem}.manager.sock"
-    path.unlink(missing_ok=True)
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        listener.bind(str(path))
-        # Whoever connects is known by the kernel; what they may do is decided for each request.
-        path.chmod(0o666)
-        listener.listen(128)
-        write_whole(instance.manager_endpoint, f"{path}\n")
-        instance.manager_endpoint.chmod(0o644)
-        yield listener
-    finally:
-        listener.close()
-        path.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

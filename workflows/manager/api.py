@@ -98,7 +98,6 @@ class ShutdownRequest(BaseModel):
         default=False,
         description="destroy reservations although jobs, holders, writers or unstaged precious steps are in them",
     )
-    keep: bool = Field(default=False, description="destroy nothing")
 
 
 def build_api(
@@ -298,14 +297,12 @@ def build_api(
 
     @api.post("/shutdown")
     async def shut_down(request: ShutdownRequest, peer: CurrentPeer) -> dict[str, Any]:
-        """Destroys the reservations that are not persistent, unless all are to be kept, and ends the manager."""
+        """Destroys the reservations that are not persistent, and ends the manager."""
         if not peer.is_administrator:
             raise PermissionDeniedError("only the instance's own user and root may take it down")
-        destroyed: list[str] = []
-        if not request.keep:
-            if not request.force:
-                await asyncio.to_thread(refuse_if_in_use, database)
-            destroyed = await asyncio.to_thread(reservations.destroy_non_persistent, force=request.force)
+        if not request.force:
+            await asyncio.to_thread(refuse_if_in_use, database)
+        destroyed = await asyncio.to_thread(reservations.destroy_non_persistent, force=request.force)
         request_exit()
         return {"destroyed": destroyed}
 

@@ -9,6 +9,7 @@ from forebay.errors import DisconnectedError
 from forebay.instance import Instance
 from forebay.manager.client import ManagerClient
 from forebay.records import Finding, Severity
+from forebay.workflows.manager.running_daemons import strangers_text
 
 __all__ = ["check"]
 
@@ -16,6 +17,11 @@ __all__ = ["check"]
 def check(root: Path) -> list[Finding]:
     """Does the manager run, and does what was asked for exist?"""
     instance = Instance(root)
+    strangers = strangers_text(instance)
+    return [*_of_manager(instance), *([Finding(Severity.PROBLEM, "processes", strangers)] if strangers else [])]
+
+
+def _of_manager(instance: Instance) -> list[Finding]:
     try:
         with ManagerClient(instance) as manager:
             if manager.health()["server_pid"] is None:

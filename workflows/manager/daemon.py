@@ -111,7 +111,7 @@ class Daemon:
         Parameters
         ----------
         pid : int, optional
-            The process, where somebody knows better than the identity file.
+            The process that holds the lock, where the file that names it may be gone.
         """
         killed = False
         for number in (signal.SIGTERM, signal.SIGKILL):

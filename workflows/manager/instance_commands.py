@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
 from typing import Annotated
 
 import typer
 
-from forebay.cli.chosen import chosen, chosen_or_current
+from forebay.cli.chosen import named, named_or_own
+from forebay.cli.failures import ExitStatus
 from forebay.cli.output import JsonOption, console, error_console, print_json
 from forebay.errors import InvalidArgumentError
 from forebay.sizes import format_size, parse_size
@@ -20,6 +22,8 @@ __all__ = ["down", "up"]
 
 up_app = typer.Typer(add_completion=False)
 down_app = typer.Typer(add_completion=False)
+
+_NAMES_SHOWN = 5
 
 
 @up_app.command(epilog="Example: forebay up --root /ssd/forebay --capacity 200GiB")
@@ -58,23 +62,27 @@ def up(
             help="Let other users have reservations in it. An instance of root's always does, your own does not.",
         ),
     ] = False,
+    oversubscribe: Annotated[
+        bool, typer.Option("--oversubscribe", help="Take a --capacity that is more than the disk has.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Start the instance in the background: the staging server and the manager. Returns when both serve; idempotent."""
-    instance = chosen_or_current()
+    instance = named_or_own()
     state = InstanceControl(instance).up(
         None if capacity is None else parse_size(capacity),
         listen,
         fabric=fabric,
         control_encryption=control_encryption,
         shared=shared,
+        oversubscribe=oversubscribe,
     )
-    weakness = sync_weakness(instance.root)
+    notes = [note for note in (sync_weakness(instance.root), *state.notes) if note]
     if as_json:
         print_json(
             {
                 "root": str(instance.root),
-                "notes": [] if weakness is None else [weakness],
+                "notes": notes,
                 "server": state.server.as_dict(),
                 "server_started": state.server_started,
                 "manager_started": state.manager_started,
@@ -86,11 +94,11 @@ def up(
     what = f"started {' and '.join(started)}" if started else "runs already"
     out.print(f"{what}: {instance.root}, pool of {format_size(state.server.pool_bytes)}", markup=False, soft_wrap=True)
     others_socket = " FOREBAY_SOCKET=" if "FOREBAY_SOCKET" in os.environ else ""
-    if chosen() is not None or others_socket:
+    if named() is not None or others_socket:
         root_text = shlex.quote(str(instance.root))
         out.print(f"for other commands: export FOREBAY_ROOT={root_text}{others_socket}", markup=False, soft_wrap=True)
-    if weakness is not None:
-        error_console().print(f"note: {weakness}", markup=False, soft_wrap=True)
+    for note in notes:
+        error_console().print(f"note: {note}", markup=False, soft_wrap=True)
 
 
 @down_app.command(epilog="Example: forebay down")
@@ -103,6 +111,7 @@ def down(
         ),
     ] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Destroy nothing: for an upgrade, with jobs and users.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask, at a terminal, what is to be destroyed.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Stop the instance: destroy reservations that are not persistent, end manager and server. Waits; idempotent.
@@ -112,8 +121,11 @@ def down(
     """
     if force and keep:
         raise InvalidArgumentError("--force destroys and --keep does not; give one of them")
-    instance = chosen_or_current()
-    done = InstanceControl(instance).down(force=force, keep=keep)
+    instance = named_or_own()
+    control = InstanceControl(instance)
+    if not (force or keep or yes or as_json) and sys.stdin.isatty():
+        _ask_before_destroying(control)
+    done = control.down(force=force, keep=keep)
     if as_json:
         print_json({"root": str(instance.root), **done})
         return
@@ -124,3 +136,16 @@ def down(
         names = ", ".join(done["to_destroy"])
         out.print(f"the next `forebay up` destroys (not persistent): {names}", markup=False, soft_wrap=True)
     out.print(f"{'ended' if done['was_running'] else 'was not running'}: {instance.root}", markup=False, soft_wrap=True)
+
+
+def _ask_before_destroying(control: InstanceControl) -> None:
+    """Says which reservations go, and asks whether they may."""
+    names = control.to_be_destroyed()
+    if names is None or not names:
+        return
+    more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
+    shown = ", ".join(names[:_NAMES_SHOWN]) + more
+    error_console().print(f"down destroys what is not persistent: {shown}", markup=False, soft_wrap=True)
+    error_console().print("`forebay down --keep` stops the instance and keeps them", markup=False, soft_wrap=True)
+    if not typer.confirm("destroy them?", err=True):
+        raise typer.Exit(ExitStatus.ERROR)

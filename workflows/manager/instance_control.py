@@ -31,12 +31,14 @@ from forebay.workflows.manager.configuration import (
     read_configuration,
 )
 from forebay.workflows.manager.daemon import Daemon
+from forebay.workflows.manager.running_daemons import running_daemons, strangers_text
 from forebay.workflows.manager.states import ReservationState
 
 __all__ = ["InstanceControl", "InstanceState"]
 
 _START_SECONDS_MAX = 120.0  # Recovery after power loss reads every block that was not durable.
 _STOP_SECONDS_MAX = 60.0
+_STRANGERS_SECONDS_MAX = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,7 @@ class InstanceState:
     server: ServerInfo
     server_started: bool
     manager_started: bool
+    notes: list[str]  #: what whoever started it should know
 
 
 class InstanceControl:
@@ -64,12 +67,17 @@ class InstanceControl:
         fabric: str | None = None,
         control_encryption: str | None = None,
         shared: bool = False,
+        oversubscribe: bool = False,
     ) -> InstanceState:
-        """Starts what does not run. Returns when both serve. `shared`: other users may have reservations."""
+        """Starts what does not run. Returns when both serve. `shared`: other users may have reservations.
+        `oversubscribe`: the capacity may be more than the disk has.
+        """
         self._make_root()
         with self._switch():
             server_started = not self._server.is_running
             if server_started:
+                if capacity_bytes is not None and not oversubscribe:
+                    self._check_disk(capacity_bytes)
                 command = [str(server_binary()), "--root", str(self._instance.root)]
                 if capacity_bytes is not None:
                     command += ["--capacity", str(capacity_bytes)]
@@ -102,7 +110,8 @@ class InstanceControl:
                 self._start_manager(shared=shared)
             elif shared:
                 self._check_shared()
-        return InstanceState(info, server_started, manager_started)
+            notes = [note for note in (self._full_disk(info), self._strangers()) if note]
+            return InstanceState(info, server_started, manager_started, notes)
 
     def down(self, *, force: bool, keep: bool = False) -> dict[str, Any]:
         """Destroys what is not persistent, unless `keep`, and ends both daemons. Returns what was done; idempotent.
@@ -122,28 +131,71 @@ class InstanceControl:
         with self._switch():
             was_running = self._server.is_running or self._manager.is_running
             if self._server.is_running:
-                destroyed = self._destroy_through_manager(force=force, keep=keep)
-                info = self._server_info()
-                killed = self._manager.stop(_STOP_SECONDS_MAX)
-                killed = self._server.stop(_STOP_SECONDS_MAX, info.pid) or killed
+                # With `keep` nothing is asked of them, so that they end also if they do not answer.
+                destroyed = [] if keep else self._destroy_through_manager(force=force)
+                killed = self._stop(self._manager)
+                killed = self._stop(self._server) or killed
             else:
                 # Nobody can destroy anything now; what is not persistent goes when the instance comes up again.
                 if not keep:
                     to_destroy = self._doom_non_persistent(force=force)
-                killed = self._manager.stop(_STOP_SECONDS_MAX)
+                killed = self._stop(self._manager)
         return {"was_running": was_running, "destroyed": destroyed, "to_destroy": to_destroy, "killed": killed}
 
-    def _destroy_through_manager(self, *, force: bool, keep: bool) -> list[str]:
+    def _check_disk(self, capacity_bytes: int) -> None:
+        disk = os.statvfs(self._instance.root)
+        disk_bytes = disk.f_blocks * disk.f_frsize
+        if capacity_bytes > disk_bytes:
+            raise InvalidArgumentError(
+                f"the capacity is {forebay.format_size(capacity_bytes)}, and the disk below the root has "
+                f"{forebay.format_size(disk_bytes)}; give less, or say --oversubscribe if jobs may fill the disk",
+                str(self._instance.root),
+            )
+
+    def _full_disk(self, info: ServerInfo) -> str:
+        """What is told if the disk has less room than the pool gives away; "" if it has not."""
+        disk = os.statvfs(self._instance.root)
+        free_bytes = disk.f_bavail * disk.f_frsize
+        promised_bytes = info.pool_bytes - info.reserved_bytes
+        if promised_bytes <= free_bytes:
+            return ""
+        return (
+            f"the pool has {forebay.format_size(promised_bytes)} to give, and the disk has "
+            f"{forebay.format_size(free_bytes)} free: reservations may fail although the pool has room"
+        )
+
+    def _strangers(self) -> str:
+        """Those of a root that was removed end by themselves soon; what is told of those that do not."""
+        deadline = time.monotonic() + _STRANGERS_SECONDS_MAX
+        while (text := strangers_text(self._instance)) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return text
+
+    def to_be_destroyed(self) -> list[str] | None:
+        """The reservations that `down` would destroy; None if that cannot be told."""
+        try:
+            with ManagerClient(self._instance) as manager:
+                return [row["name"] for row in manager.reservations() if not row["persistent"]]
+        except DisconnectedError:
+            return None
+
+    def _stop(self, daemon: Daemon) -> bool:
+        """Ends the one that holds the root's lock, also if the file that names it was removed."""
+        found = running_daemons(self._instance)
+        holders = [one.pid for one in found if one.has_lock and one.name == daemon.name]
+        return daemon.stop(_STOP_SECONDS_MAX, holders[0] if holders else None)
+
+    def _destroy_through_manager(self, *, force: bool) -> list[str]:
         if self._manager.is_running:
             try:
                 with ManagerClient(self._instance) as manager:
-                    return manager.shut_down(force=force, keep=keep)
+                    return manager.shut_down(force=force)
             except DisconnectedError:
                 # It hangs, or is just ending; a new one finds out what there is.
-                self._manager.stop(_STOP_SECONDS_MAX)
+                self._stop(self._manager)
         self._start_manager()
         with ManagerClient(self._instance) as manager:
-            return manager.shut_down(force=force, keep=keep)
+            return manager.shut_down(force=force)
 
     def _doom_non_persistent(self, *, force: bool) -> list[str]:
         configuration = configuration_file()
@@ -171,8 +223,8 @@ class InstanceControl:
         with ManagerClient(self._instance) as manager:
             if not manager.health()["shared"]:
                 raise InvalidArgumentError(
-                    "the instance runs and takes no reservations of other users; to change it, run `forebay down`, "
-                    "then `forebay up --shared`",
+                    "the instance runs and takes no reservations of other users; to change it, run "
+                    "`forebay down --keep`, then `forebay up --shared`",
                     str(self._instance.root),
                 )
 
@@ -196,7 +248,7 @@ class InstanceControl:
                     raise
                 if time.monotonic() > deadline:
                     raise DeadlineExceededError(
-                        f"forebayd runs but does not answer: {error.what}; see its log, then `forebay down`",
+                        f"forebayd runs but does not answer: {error.what}; see its log, then `forebay down --keep`",
                         str(self._instance.server_log),
                     ) from None
                 time.sleep(0.05)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from forebay.admin import Admin
+from forebay.errors import DisconnectedError, NotFoundError
 from forebay.instance import Instance
 from forebay.records import StreamInfo, StreamWait, WaitKind
 
@@ -40,10 +41,13 @@ def of_stream(instance: Instance, path: str) -> list[Answer]:
 
 
 def of_reservation(instance: Instance, name: str) -> list[Answer]:
-    """About all that waits in the reservation; nothing if it has no such streams."""
-    with Admin(instance) as admin:
-        waits = [(stream.name, wait) for stream in admin.streams(name) for wait in stream.waits]
-        waits += [(stream.name, wait) for stream in admin.awaited_streams(name) for wait in stream.waits]
+    """About all that waits in the reservation; nothing if there is none yet, or the server is away."""
+    try:
+        with Admin(instance) as admin:
+            waits = [(stream.name, wait) for stream in admin.streams(name) for wait in stream.waits]
+            waits += [(stream.name, wait) for stream in admin.awaited_streams(name) for wait in stream.waits]
+    except (NotFoundError, DisconnectedError):
+        return []
     return [_of_wait(f"{name}/{stream}", wait) for stream, wait in waits]
 
 

@@ -7,7 +7,6 @@
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/time.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -25,6 +24,8 @@
 #include <thread>
 #include <utility>
 #include <vector>
+
+#include <forebay/unix_socket.h>
 
 #include "snapshot_file.h"
 
@@ -83,19 +84,12 @@ int connected(const std::string& root, std::chrono::seconds wait) {
   auto path = read_file(root + "/manager-endpoint", 4096);
   if (!path) return -1;
   while (!path->empty() && (path->back() == '\n' || path->back() == ' ')) path->pop_back();
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (path->size() >= sizeof address.sun_path) {
-    errno = ENAMETOOLONG;
-    return -1;
-  }
-  std::memcpy(address.sun_path, path->data(), path->size());
   const int connection = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (connection < 0) return -1;
   const timeval limit{static_cast<time_t>(wait.count()), 0};
   ::setsockopt(connection, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
   ::setsockopt(connection, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-  if (::connect(connection, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return connection;
+  if (forebay::connect_unix(connection, *path) == 0) return connection;
   const int error = errno;
   ::close(connection);
   errno = error;

@@ -240,7 +240,7 @@ class SlurmJobs:
         return facts is not None and facts.state == "CANCELLED"
 
     async def sweep(self) -> None:
-        """Ends jobs that the scheduler has lost and quarantines that are over, releases jobs for which there is room."""
+        """Ends lost jobs and quarantines that are over; releases jobs for which there is room."""
         now_ns = time.time_ns()
         for job in await self._records.not_gone():
             if self._turns.is_taken(job.token):

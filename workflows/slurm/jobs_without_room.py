@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs that could not be set up for want of room. Slurm holds such a job for ever, so the manager releases it as soon as
-its setup would succeed; Slurm then sets it up again.
+"""Jobs that could not be set up for want of room. Slurm holds such a job for ever, so the manager releases it as soon
+as its setup would succeed; Slurm then sets it up again.
 
 The row of such a job is `waiting`. It ends when Slurm does not have the job as pending any more.
 """

@@ -3,11 +3,12 @@
 
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
+
+#include <forebay/unix_socket.h>
 
 #include "base/fail_point.h"
 #include "base/return_error.h"
@@ -27,18 +28,15 @@ constexpr std::int64_t slice_ms = 100;
 constexpr std::int64_t silence_before_heartbeat_ms = 5'000;
 constexpr std::int64_t silence_ms_max = 15'000;
 
+Error nobody_there(const std::string& path) {
+  return {ErrorCode::disconnected, "no Forebay server is running there; start it with `forebay up`", path};
+}
+
 Result<Descriptor> connect_socket(const std::string& path, Deadline deadline, const InterruptHook& interrupt) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof address.sun_path) {
-    return fail(ErrorCode::invalid_argument, "the server's socket path is longer than the system allows: " + path +
-                                                 "; set FOREBAY_ROOT to a shorter path");
-  }
-  std::memcpy(address.sun_path, path.data(), path.size());
   while (true) {
     Descriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!socket.valid()) return system_error(errno, "cannot make a socket");
-    if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return socket;
+    if (connect_unix(socket.get(), path) == 0) return socket;
     const int error = errno;
     if (error == EAGAIN) {  // the server's queue of connections is full
       if (deadline.passed())
@@ -47,9 +45,7 @@ Result<Descriptor> connect_socket(const std::string& path, Deadline deadline, co
       continue;
     }
     if (error == EINTR) continue;
-    if (error == ENOENT || error == ECONNREFUSED) {
-      return fail(ErrorCode::disconnected, "no Forebay server is running there; start it with `forebay up`", path);
-    }
+    if (error == ENOENT || error == ECONNREFUSED) return fail(nobody_there(path));
     return system_error(error, "cannot connect to the Forebay server", path);
   }
 }

@@ -19,6 +19,7 @@ from forebay.instance import Instance
 from forebay.manager.jobs import Job, job_to_json
 from forebay.manager.process_identity import process_identity
 from forebay.manager.stage_state import StageState
+from forebay.manager.unix_path import short_path
 
 __all__ = ["ManagerClient", "follow_stage"]
 
@@ -210,9 +211,9 @@ class ManagerClient(Closing):
         """The caller's jobs of a scheduler."""
         return self._ask_list("GET", "/jobs")
 
-    def shut_down(self, *, force: bool, keep: bool = False) -> list[str]:
-        """Destroys what is not persistent, unless `keep`, and asks the manager to end; returns what was destroyed."""
-        destroyed: list[str] = self._ask("POST", "/shutdown", body={"force": force, "keep": keep})["destroyed"]
+    def shut_down(self, *, force: bool) -> list[str]:
+        """Destroys what is not persistent, and asks the manager to end; returns what was destroyed."""
+        destroyed: list[str] = self._ask("POST", "/shutdown", body={"force": force})["destroyed"]
         return destroyed
 
     def _socket_path(self) -> str:
@@ -320,7 +321,8 @@ class _UnixConnection(http.client.HTTPConnection):
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             connection.settimeout(_TIMEOUT_SECONDS)
-            connection.connect(self._path)
+            with short_path(self._path) as path:
+                connection.connect(path)
         except OSError:
             connection.close()
             raise
