@@ -67,7 +67,7 @@ def centre(folder: Path, home: Path, python: Path) -> Iterator[Centre]:
         script = below / name
         script.write_text(
             f"#!/bin/sh\nexport FOREBAY_CONFIG={below}/forebay.toml\n"
-            f"exec {python} -m forebay job-{name} >> {below}/{name}.log 2>&1\n"
+            f"exec {programs()}/forebay-job {name} >> {below}/{name}.log 2>&1\n"
         )
         script.chmod(0o755)
     with slurm_centre(

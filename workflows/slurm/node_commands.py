@@ -1,22 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`forebay job-begin` and `forebay job-end`: what Slurm's prolog and epilog run on each node of a job."""
+"""`forebay job-begin` and `forebay job-end`, for people. Slurm's prolog and epilog start the program that they use,
+`forebay-job`, which needs no Python.
+"""
 
 from __future__ import annotations
 
-import socket
+import importlib.resources
+import subprocess
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from forebay.cli.chosen import named
-from forebay.cli.output import JsonOption, console, print_json
-from forebay.workflows.manager.configuration import configuration_file, read_configuration
-from forebay.workflows.slurm.node_folders import begin_on_node, end_on_node
-from forebay.workflows.slurm.node_names import parse_node_names
-from forebay.workflows.slurm.settings import SlurmSettings
+from forebay.cli.output import JsonOption, print_json
+from forebay.errors import StorageError, UnsupportedError
 
-__all__ = ["job_begin", "job_end"]
+__all__ = ["job_begin", "job_end", "job_program"]
 
 job_begin_app = typer.Typer(add_completion=False)
 job_end_app = typer.Typer(add_completion=False)
@@ -24,6 +25,11 @@ job_end_app = typer.Typer(add_completion=False)
 JobArgument = Annotated[
     str, typer.Argument(metavar="JOB", envvar="SLURM_JOB_ID", help="The job's number; Slurm tells it.")
 ]
+
+
+def job_program() -> Path:
+    """The program inside the package."""
+    return Path(str(importlib.resources.files("forebay"))) / "bin" / "forebay-job"
 
 
 @job_begin_app.command(epilog="Example: forebay job-begin 17")
@@ -34,36 +40,32 @@ def job_begin(
     ] = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Prepare this node for a Slurm job: look for its files, make its private scratch. For Slurm's prolog."""
-    here = node or socket.gethostname().partition(".")[0]
-    settings = _settings()
-    # A failing prolog takes the node from all jobs, also from those without burst buffers.
-    blind = settings is not None and settings.nodes and here not in parse_node_names(settings.nodes)
-    _tell([] if blind else begin_on_node(_root(), job, here), "made", as_json)
+    """Prepare this node for a Slurm job: look for its files, make its private scratch. A prolog runs `forebay-job`."""
+    _run("begin", job, ["--node", node] if node else [], "made", as_json)
 
 
 @job_end_app.command(epilog="Example: forebay job-end 17")
 def job_end(job: JobArgument, as_json: JsonOption = False) -> None:
-    """Remove what job-begin made on this node, and what lost jobs left. For Slurm's epilog."""
-    settings = _settings()
-    _tell(end_on_node(settings.node_folder if settings else "", job), "removed", as_json)
+    """Remove what job-begin made on this node, and what lost jobs left. An epilog runs `forebay-job`."""
+    _run("end", job, [], "removed", as_json)
 
 
-def _settings() -> SlurmSettings | None:
-    configuration = configuration_file()
-    return SlurmSettings.from_configuration(read_configuration(configuration), configuration)
-
-
-def _root() -> Path:
-    """What --root names, else the configuration: the environment of a prolog says nothing."""
-    if (instance := named()) is not None:
-        return instance.root
-    return Path(read_configuration(configuration_file()).get("root", "/var/lib/forebay"))
-
-
-def _tell(links: list[str], verb: str, as_json: bool) -> None:
+def _run(verb: str, job: str, options: list[str], word: str, as_json: bool) -> None:
+    instance = named()
+    root = [] if instance is None else ["--root", str(instance.root)]
+    try:
+        done = subprocess.run(
+            [job_program(), verb, *options, *root, "--", job], capture_output=True, text=True, check=False
+        )
+    except OSError as error:
+        raise UnsupportedError(
+            f"the program cannot be started: {error.strerror}; install forebay again", str(job_program())
+        ) from None
+    if done.returncode != 0:
+        raise StorageError(done.stderr.strip().removeprefix("error: "))
+    sys.stderr.write(done.stderr)
     if as_json:
-        print_json({verb: links})
+        lines = [line.split(" ", 1) for line in done.stdout.splitlines()]
+        print_json({word: [link for verb, link in lines if verb == word]})
         return
-    for link in links:
-        console().print(f"{verb} {link}", markup=False, soft_wrap=True)
+    sys.stdout.write(done.stdout)

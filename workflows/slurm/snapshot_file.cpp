@@ -7,10 +7,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
-#include <cstdlib>
 #include <cstring>
 #include <system_error>
 #include <utility>
+
+#include "configuration_file.h"
 
 namespace forebay::slurm {
 namespace {
@@ -58,39 +59,9 @@ std::optional<std::string> read_file(const std::string& path, std::size_t bytes_
 }
 
 std::optional<std::string> instance_root(std::string& problem) {
-  const char* named = std::getenv("FOREBAY_CONFIG");
-  const std::string path = named != nullptr && *named != '\0' ? named : "/etc/forebay/forebay.toml";
-  const auto content = read_file(path, file_bytes_max);
-  if (!content) {
-    if (errno == ENOENT) return "/var/lib/forebay";
-    problem = "the configuration " + path + " cannot be read: " + std::strerror(errno);
-    return std::nullopt;
-  }
-  // The first `root = "…"` above the first table.
-  std::size_t begin = 0;
-  while (begin < content->size()) {
-    const std::size_t end = std::min(content->find('\n', begin), content->size());
-    std::string_view line(content->data() + begin, end - begin);
-    begin = end + 1;
-    const auto first = line.find_first_not_of(" \t");
-    if (first == std::string_view::npos || line[first] == '#') continue;
-    if (line[first] == '[') break;
-    if (line.substr(first, 4) != "root") continue;
-    const auto equals = line.find_first_not_of(" \t", first + 4);
-    if (equals == std::string_view::npos || line[equals] != '=') continue;
-    const auto open = line.find_first_of("\"'", equals);
-    if (open == std::string_view::npos) {
-      problem = "root in " + path + " is no text in quotes";
-      return std::nullopt;
-    }
-    const auto close = line.find(line[open], open + 1);
-    if (close == std::string_view::npos) {
-      problem = "root in " + path + " has no closing quotation mark";
-      return std::nullopt;
-    }
-    return std::string(line.substr(open + 1, close - open - 1));
-  }
-  return "/var/lib/forebay";
+  const auto configuration = ConfigurationFile::read(problem);
+  if (!configuration) return std::nullopt;
+  return configuration->text("", "root", "/var/lib/forebay", problem);
 }
 
 Snapshot::Snapshot(const std::string& path) {

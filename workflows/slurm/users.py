@@ -7,32 +7,13 @@ import asyncio
 import contextlib
 import os
 import pwd
-from collections.abc import Iterator
 
 from forebay.errors import InvalidArgumentError, NotFoundError, PermissionDeniedError
 
-__all__ = ["acting_as", "check_user", "groups_of", "primary_group", "read_as_user"]
+__all__ = ["check_user", "groups_of", "primary_group", "read_as_user"]
 
 _FILE_BYTES_MAX = 1 << 20
 _READ_SECONDS_MAX = 30.0
-
-
-@contextlib.contextmanager
-def acting_as(uid: int, gid: int) -> Iterator[None]:
-    """What is done meanwhile is done with that user's rights. For programs of one thread."""
-    if os.geteuid() != 0 or uid == 0:
-        yield
-        return
-    groups = os.getgroups()
-    os.setgroups([gid])
-    os.setegid(gid)
-    os.seteuid(uid)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
-        os.setegid(0)
-        os.setgroups(groups)
 
 
 def check_user(uid: int, gid: int, uid_min: int) -> None:

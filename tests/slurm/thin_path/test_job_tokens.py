@@ -14,7 +14,7 @@ import pytest
 
 import forebay
 from forebay.errors import PermissionDeniedError
-from tests.slurm.centre import Centre, needs_slurm, slurm_centre
+from tests.slurm.centre import Centre, needs_slurm, programs, slurm_centre
 from tests.slurm.cluster import PERSON, wait_for
 
 pytestmark = needs_slurm
@@ -70,7 +70,7 @@ def remote_centre(folder: Path, home: Path, python: Path) -> Iterator[Centre]:
     begin = below / "begin"
     begin.write_text(
         f"#!/bin/sh\nexport FOREBAY_CONFIG={below}/forebay.toml\n"
-        f"exec {python} -m forebay job-begin >> {below}/begin.log 2>&1\n"
+        f"exec {programs()}/forebay-job begin >> {below}/begin.log 2>&1\n"
     )
     begin.chmod(0o755)
     server = f"127.0.0.1:{_free_port()}"

@@ -4,15 +4,15 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from forebay.cli.root import run
 from forebay.errors import InvalidArgumentError, StorageError
 from forebay.workflows.slurm.namespaces import make_namespaces, private_folder
-from forebay.workflows.slurm.node_folders import begin_on_node, end_on_node, variables_of
 from forebay.workflows.slurm.node_names import parse_node_names
+from tests.support.staging_server import forebayd
 
 
 @pytest.mark.parametrize(
@@ -56,61 +56,142 @@ def _made(folder: Path) -> Path:
     return folder
 
 
+def begin(root: Path, job: str, node: str, settings: str = "") -> subprocess.CompletedProcess[str]:
+    """What a prolog runs. `settings`: lines of [slurm]."""
+    return _run(root, "begin", job, settings, SLURMD_NODENAME=node)
+
+
+def end(root: Path, job: str, settings: str = "") -> subprocess.CompletedProcess[str]:
+    """What an epilog runs."""
+    return _run(root, "end", job, settings)
+
+
+def _run(root: Path, verb: str, job: str, settings: str, **told: str) -> subprocess.CompletedProcess[str]:
+    configuration = root / "forebay.toml"
+    configuration.write_text(f'# of the centre\nroot = "{root}"  # here\n[slurm]\n{settings}\n')
+    environment = {"FOREBAY_CONFIG": str(configuration), "SLURM_JOB_ID": job, **told}
+    program = forebayd().parents[1] / "workflows" / "forebay-job"
+    return subprocess.run([program, verb], env=environment, capture_output=True, text=True, check=False)
+
+
 def test_each_node_has_its_own_directory_behind_the_same_link(root: Path) -> None:
     for node in ("n1", "n2", "n1"):
-        assert begin_on_node(root, "17", node) == [f"{root}/node/17"]
+        assert begin(root, "17", node).stdout == f"made {root}/node/17\n"
         assert (root / "node" / "17").resolve() == private_folder(root / "files", node)
     assert private_folder(root / "files", "n1").stat().st_mode & 0o777 == 0o700
 
 
 def test_a_job_without_private_scratch_needs_nothing(root: Path) -> None:
-    assert begin_on_node(root, "18", "n1") == []
-    assert variables_of(root, "16") == {}
-    assert begin_on_node(root, "20", "n1") == []
+    for job in ("18", "16", "20"):
+        done = begin(root, job, "n1")
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def test_a_node_that_does_not_see_the_files_says_so(root: Path) -> None:
     os.rename(root / "files", root / "elsewhere")
-    with pytest.raises(StorageError, match="does not see"):
-        begin_on_node(root, "17", "n1")
+    done = begin(root, "17", "n1")
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: this node does not see $DW_JOB_STRIPED (")
+
+
+def test_a_reservation_that_somebody_destroyed_is_no_fault_of_the_node(root: Path) -> None:
+    part = root / "slurm" / "snapshot.0"
+    part.write_text(part.read_text().replace("== paths 18\n", f"== paths 18\nDW_PERSISTENT_STRIPED_x={root}/gone/\n"))
+    assert begin(root, "18", "n1").returncode == 1
+    (root / "reservations").mkdir()
+    done = begin(root, "18", "n1")
+    assert done.returncode == 0
+    assert "$DW_PERSISTENT_STRIPED_x is gone: somebody destroyed the reservation" in done.stderr
 
 
 @pytest.mark.parametrize("name", ["snapshot", "snapshot.1"])
 def test_half_a_snapshot_is_none(root: Path, name: str) -> None:
     snapshot = root / "slurm" / name
     snapshot.write_text(snapshot.read_text()[:-4])
-    with pytest.raises(StorageError, match="not whole"):
-        begin_on_node(root, "17", "n1")
+    done = begin(root, "17", "n1")
+    assert done.returncode == 1
+    assert "this node cannot read what jobs have, or it is not whole" in done.stderr
 
 
-def test_what_the_user_put_there_is_not_followed(root: Path, tmp_path: Path) -> None:
+def test_what_the_user_put_there_is_not_followed_and_costs_the_job_alone(root: Path, tmp_path: Path) -> None:
     (tmp_path / "precious").mkdir()
+    begin(root, "17", "n1")
+    private_folder(root / "files", "n1").rmdir()
     private_folder(root / "files", "n1").symlink_to(tmp_path / "precious")
-    with pytest.raises(StorageError):
-        begin_on_node(root, "17", "n1")
+    done = begin(root, "17", "n1")
+    # A status other than 0 would drain the node.
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "job 17 has no private scratch here, by its user's doing: it is no folder" in done.stderr
+    assert not os.path.lexists(root / "node" / "17")
 
 
 def test_the_end_of_a_job_removes_its_link_and_those_of_lost_jobs(root: Path) -> None:
-    begin_on_node(root, "17", "n1")
+    begin(root, "17", "n1")
     (root / "node" / "5").symlink_to(root / "gone")
     (root / "node" / "other").symlink_to(root / "gone")
-    assert end_on_node(str(root / "node"), "17") == [f"{root}/node/5", f"{root}/node/17"]
-    assert end_on_node(str(root / "node"), "17") == []
-    assert end_on_node("", "17") == []
+    setting = f'node_folder = "{root}/node"'
+    assert end(root, "17").stdout == ""
+    assert end(root, "17", setting).stdout == f"removed {root}/node/5\nremoved {root}/node/17\n"
+    assert end(root, "17", setting).stdout == ""
     assert sorted(path.name for path in (root / "node").iterdir()) == ["other"]
 
 
-def test_the_prolog_does_nothing_on_nodes_that_see_no_burst_buffer(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    configuration = tmp_path / "forebay.toml"
-    configuration.write_text(f'root = "{root}"\n[slurm]\nnodes = "n[1-2]"\nnode_folder = "{root}/node"\n')
-    monkeypatch.setenv("FOREBAY_CONFIG", str(configuration))
-    for node, made in (("n3", ""), ("n1", f"made {root}/node/17\n")):
-        assert run(["job-begin", "17", "--node", node]) == 0
-        assert capsys.readouterr().out == made
-    assert run(["job-end", "17"]) == 0
-    assert capsys.readouterr().out == f"removed {root}/node/17\n"
+NAMES = ("", "n1", "n[1-3]", "n[08-10,12],login-1.site", "r[1-2]c,r3")
+
+
+@pytest.mark.parametrize("text", NAMES)
+def test_the_prolog_does_nothing_on_nodes_that_see_no_burst_buffer(root: Path, text: str) -> None:
+    """And reads the list of those that do as the manager does."""
+    names = parse_node_names(text)
+    for node in ("n1", "n3", "n4", "n8", "n08", "n10", "n012", "n12", "login-1.site", "r1c", "r1", "r2c", "r3", "x"):
+        made = f"made {root}/node/17\n" if not text or node in names else ""
+        done = begin(root, "17", node, f"nodes = '{text}'")
+        assert (done.returncode, done.stdout) == (0, made), (node, done.stderr)
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ('nodes = "n["', "is no list of nodes"),
+        ('nodes = "n[a]"', "is no list of nodes"),
+        ("nodes = 5", "nodes in "),
+        ('nodes = "n\\\\1"', "without backslashes"),
+        ('nodes = """n1"""', "is no text in quotes"),
+    ],
+)
+def test_what_the_prolog_cannot_read_of_the_configuration_it_refuses(root: Path, settings: str, reason: str) -> None:
+    done = begin(root, "17", "n1", settings)
+    assert done.returncode == 1
+    assert reason in done.stderr
+
+
+def test_settings_that_are_written_in_another_way_are_not_taken_for_missing(root: Path) -> None:
+    configuration = root / "other.toml"
+    configuration.write_text(f'root = "{root}"\nslurm.nodes = "n1"\n')
+    program = forebayd().parents[1] / "workflows" / "forebay-job"
+    environment = {"FOREBAY_CONFIG": str(configuration)}
+    done = subprocess.run([program, "begin", "17"], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "write the settings of slurm below a line [slurm]" in done.stderr
+
+
+@pytest.mark.parametrize("job", ["0", "../17", "017", "", "17 "])
+def test_what_is_no_job_number_is_refused(root: Path, job: str) -> None:
+    for call in (begin(root, job, "n1"), end(root, job)):
+        assert call.returncode == 1
+        assert "is no job number" in call.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
+def test_private_scratch_is_made_with_the_rights_of_the_jobs_user(root: Path) -> None:
+    private = private_folder(root / "files", "n1").parent
+    os.chown(private, 65534, 65534)
+    begin(root, "17", "n1")
+    assert private_folder(root / "files", "n1").stat().st_uid == 65534
+    private.chmod(0o500)
+    done = begin(root, "17", "n2")
+    assert done.returncode == 0
+    assert "by its user's doing: Permission denied" in done.stderr
 
 
 def test_scratch_that_has_another_things_name_is_not_given_away(tmp_path: Path) -> None:
