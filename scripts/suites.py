@@ -281,6 +281,12 @@ SUITES: dict[str, Suite] = {
         seconds_max=2 * SOAK_SECONDS + 300,
         when=When.DEEP,
     ),
+    "exchanges": Suite(
+        "exchanges of names against the mover, 10 000 each, as real users: needs root",
+        (Pytest(("tests/exchanges",), per_core=1),),
+        seconds_max=7200,
+        when=When.DEEP,
+    ),
     "fuzz": Suite(
         "each fuzzer on new inputs, FOREBAY_FUZZ_SECONDS long (10)",
         (Fuzzers(),),

@@ -46,7 +46,19 @@ tl::unexpected<Error> no_source(const std::string& where) {
   return fail(ErrorCode::not_found, "there is no such file or directory to stage", where);
 }
 
-Result<SourceEnd> open_source(const EndWalks& walks, const std::string& name_of_all, Work& work) {
+/// InvalidArgument if the source is not of the kind that the stage takes.
+Result<void> check_kind(const std::string& only, mode_t type, const std::string& where) {
+  if (only == "directory" && type != S_IFDIR)
+    return fail(ErrorCode::invalid_argument, "type=directory, and the source is a file; write type=file", where);
+  if (only == "file" && type != S_IFREG)
+    return fail(ErrorCode::invalid_argument,
+                std::string("type=file, and the source is ") +
+                    (type == S_IFDIR ? "a directory; write type=directory" : "no regular file"),
+                where);
+  return {};
+}
+
+Result<SourceEnd> open_source(const EndWalks& walks, const Request& request, Work& work) {
   const ActingAs acting(work.source.user);
   SourceEnd source;
   ASSIGN_OR_RETURN(NameWalk walk, walks.begin());
@@ -63,11 +75,16 @@ Result<SourceEnd> open_source(const EndWalks& walks, const std::string& name_of_
     walk.set_rule(EndWalks::trusted());
     RETURN_IF_ERROR(enter(split.last));
     source.name.clear();
+  } else if (!request.only.empty() && !split.last.empty()) {
+    walk.set_rule(EndWalks::trusted());
+    auto found = walk.find(split.last);
+    if (!found && found.error().code == ErrorCode::not_found) return no_source(found.error().where);
+    ASSIGN_OR_RETURN(source.name, std::move(found));
   }
   work.source.text = walk.text();
   if (source.name.empty()) {
     source.name = ".";
-    if (source.base_name.empty()) source.base_name = walks.path().empty() ? name_of_all : split_name(walk.text()).last;
+    if (source.base_name.empty()) source.base_name = walks.path().empty() ? request.name : split_name(walk.text()).last;
   } else {
     work.source.text += (work.source.text == "/" ? "" : "/") + source.name;
   }
@@ -80,6 +97,7 @@ Result<SourceEnd> open_source(const EndWalks& walks, const std::string& name_of_
   }
   source.is_directory = S_ISDIR(status.st_mode);
   source.type = status.st_mode & S_IFMT;
+  if (!request.only.empty()) RETURN_IF_ERROR(check_kind(request.only, source.type, work.source.text));
   source.identity = FileIdentity::of(status);
   return source;
 }
@@ -138,7 +156,9 @@ Result<TargetEnd> open_target(const EndWalks& walks, bool is_inside, const Sourc
     if (errno != ENOENT) return system_error(errno, "cannot look at", walk.text() + "/" + split.last);
     return entry_of(walk, split.last, work);
   }
-  if (!S_ISDIR(status.st_mode) && !S_ISLNK(status.st_mode)) return entry_of(walk, split.last, work);
+  // A tree that is there is opened from the directory that holds it.
+  if (!S_ISLNK(status.st_mode) && (!S_ISDIR(status.st_mode) || source.is_directory))
+    return entry_of(walk, split.last, work);
   walk.set_rule(EndWalks::trusted());
   const auto entered = walk.enter(split.last);
   if (entered) return into_or_onto(walk, source, work);
@@ -185,7 +205,7 @@ Result<Ends> open_ends(const Request& request, Work& work) {
   const EndWalks inside(request, true);
   const EndWalks outside(request, false);
   Ends ends;
-  ASSIGN_OR_RETURN(ends.source, open_source(request.inward ? outside : inside, request.name, work));
+  ASSIGN_OR_RETURN(ends.source, open_source(request.inward ? outside : inside, request, work));
   ASSIGN_OR_RETURN(ends.target, open_target(request.inward ? inside : outside, request.inward, ends.source, work));
   RETURN_IF_ERROR(refuse_overlap(ends, work));
   return ends;

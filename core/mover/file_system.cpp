@@ -60,9 +60,9 @@ bool syncs_whole(int descriptor) noexcept {
   return syncfs_tells_errors() && is_local(descriptor);
 }
 
-Writers writers_of(int descriptor) noexcept {
+Writers writers_of(int descriptor, bool local) noexcept {
   // Over a network, "no lease" does not mean that somebody writes. FUSE is not asked.
-  if (!is_local(descriptor)) return Writers::unknown;
+  if (!local) return Writers::unknown;
   if (::fcntl(descriptor, F_SETLEASE, F_RDLCK) != 0) return errno == EAGAIN ? Writers::some : Writers::unknown;
   (void)::fcntl(descriptor, F_SETLEASE, F_UNLCK);
   return Writers::none;

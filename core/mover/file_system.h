@@ -21,7 +21,7 @@ enum class Writers : unsigned char {
   unknown,  ///< the file is somebody else's, or its file system has no leases
 };
 
-/// Asks the kernel, which answers for this instant.
-Writers writers_of(int descriptor) noexcept;
+/// Asks the kernel, which answers for this instant. `local`: what is_local() says of the file.
+Writers writers_of(int descriptor, bool local) noexcept;
 
 }  // namespace forebay::mover

@@ -8,8 +8,10 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <condition_variable>
 #include <csignal>
+#include <cstdint>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -49,7 +51,7 @@ class Input {
       char byte = 0;
       while (read(byte)) {
         const std::lock_guard lock(mutex_);
-        confirmed_ = confirmed_ || byte == 'g';
+        if (byte == 'g') ++confirmed_;
         changed_.notify_all();
       }
       ::_exit(1);
@@ -58,10 +60,11 @@ class Input {
 
   Result<void> confirm() {
     std::unique_lock lock(mutex_);
-    while (!confirmed_) {
+    while (confirmed_ == 0) {
       if (stopping) return fail(ErrorCode::cancelled, "the stage was told to stop");
       changed_.wait_for(lock, std::chrono::milliseconds(100));
     }
+    --confirmed_;
     return {};
   }
 
@@ -76,7 +79,7 @@ class Input {
 
   std::mutex mutex_;  // guards the rest
   std::condition_variable changed_;
-  bool confirmed_ = false;
+  std::uint64_t confirmed_ = 0;
 };
 
 void prepare() {

@@ -11,6 +11,7 @@
 #include <climits>
 #include <utility>
 
+#include "base/fail_point.h"
 #include "base/return_error.h"
 #include "base/system_error.h"
 #include "mover/file_system.h"
@@ -103,7 +104,7 @@ Result<EntryKind> NewEntries::add(std::shared_ptr<DirectoryPair> pair, const std
     return EntryKind::link;
   }
   if (!S_ISREG(status.st_mode)) return not_stageable(work_.source_name(shown));
-  submit_file(into, name, built, built, shown, into, name);
+  if (!is_later_link(status, name, into, built, shown)) submit_file(into, name, built, built, shown);
   return EntryKind::file;
 }
 
@@ -157,7 +158,7 @@ Result<void> NewEntries::build_child(TwoTrees& walk, const std::string& name, co
   if (S_ISDIR(status.st_mode)) return enter_directory(walk, pair, name, name, path, built, shown, false);
   if (S_ISLNK(status.st_mode)) return copy_link(pair->source.get(), name, pair->target.get(), name, shown);
   if (!S_ISREG(status.st_mode)) return not_stageable(work_.source_name(shown));
-  submit_file(pair, name, name, built, shown, top, path);
+  if (!is_later_link(status, path, top, built, shown)) submit_file(pair, name, name, built, shown);
   return {};
 }
 
@@ -206,29 +207,29 @@ Result<void> NewEntries::enter_directory(TwoTrees& walk, const std::shared_ptr<D
   return {};
 }
 
+bool NewEntries::is_later_link(const struct stat& status, const std::string& source_path,
+                               const std::shared_ptr<DirectoryPair>& top, const std::string& built,
+                               const std::string& shown) {
+  const FileIdentity source = FileIdentity::of(status);
+  if (status.st_nlink < 2 || work_.links.claim(source, shown)) return false;
+  const std::lock_guard lock(mutex_);
+  later_links_.push_back({source, source_path, top, built, shown});
+  return true;
+}
+
 void NewEntries::submit_file(std::shared_ptr<DirectoryPair> pair, std::string name, std::string target_name,
-                             std::string built, std::string shown, std::shared_ptr<DirectoryPair> top,
-                             std::string source_path) {
+                             std::string built, std::string shown) {
   work_.pool.submit([this, pair = std::move(pair), name = std::move(name), target_name = std::move(target_name),
-                     built = std::move(built), shown = std::move(shown), top = std::move(top),
-                     source_path = std::move(source_path)] {
-    return copy_file(*pair, name, target_name, built, shown, top, source_path, false);
-  });
+                     built = std::move(built),
+                     shown = std::move(shown)] { return copy_file(*pair, name, target_name, built, shown); });
 }
 
 Result<void> NewEntries::copy_file(DirectoryPair& pair, const std::string& name, const std::string& target_name,
-                                   const std::string& built, const std::string& shown,
-                                   const std::shared_ptr<DirectoryPair>& top, const std::string& source_path,
-                                   bool as_own_file) {
+                                   const std::string& built, const std::string& shown) {
   RETURN_IF_ERROR(work_.check_not_stopped());
   ASSIGN_OR_RETURN(SourceFile source, SourceFile::open(work_, pair.source.get(), name, shown));
   const struct stat& about = source.status().stat;
-  if (about.st_nlink > 1 && !as_own_file && !work_.links.is_first(FileIdentity::of(about))) {
-    const std::lock_guard lock(mutex_);
-    later_links_.push_back({FileIdentity::of(about), source_path, top, built, shown});
-    return {};
-  }
-  work_.report.begin(shown);
+  work_.report.begin(shown.empty() ? name : shown);
   Descriptor target;
   {
     const ActingAs acting(work_.target.user);
@@ -253,6 +254,7 @@ Result<void> NewEntries::copy_file(DirectoryPair& pair, const std::string& name,
                               work_.source_name(shown), work_.target_name(shown)));
   if (sparse && ::ftruncate(target.get(), about.st_size) != 0)
     return system_error(errno, "cannot set the size", work_.target_name(shown));
+  fail_point("mover.file.copied");
   RETURN_IF_ERROR(source.check_unchanged(work_, shown));
   ASSIGN_OR_RETURN(Made made, complete(source, std::move(target), checksum, built, shown));
   this->made(std::move(made), FileIdentity::of(about), about.st_nlink > 1, false);
@@ -407,8 +409,10 @@ Result<void> NewEntries::copy_link(int source_directory, const std::string& name
       return system_error(errno, "cannot make the link", where);
   }
   const std::array<timespec, 2> times{about.st_atim, about.st_mtim};
-  if (::utimensat(target_directory, target_name.c_str(), times.data(), AT_SYMLINK_NOFOLLOW) != 0)
+  if (::utimensat(target_directory, target_name.c_str(), times.data(), AT_SYMLINK_NOFOLLOW) != 0) {
+    if (errno == EIO) return system_error(errno, "cannot set the times of the link", where);
     work_.report.not_kept(NotKept::link_times, shown);
+  }
   if (work_.owner.user || work_.owner.group) {
     const ActingAs as_root(nullptr);
     if (::fchownat(target_directory, target_name.c_str(), work_.owner.user.value_or(static_cast<uid_t>(-1)),
@@ -431,6 +435,7 @@ Result<void> NewEntries::settle(bool last) {
   // Those that stay open for their owner get modes and times now, to be synced with the files; the others at the end.
   RETURN_IF_ERROR(set_directories(true));
   RETURN_IF_ERROR(sync_batch(last));
+  fail_point("mover.batch.synced");
   RETURN_IF_ERROR(verify_batch());
   if (last) RETURN_IF_ERROR(set_directories(false));
   return {};
@@ -476,10 +481,15 @@ Result<void> NewEntries::make_link(const LaterLink& link, const FirstName& first
       work_.report.finished(false);
       FileRow row = first.row;
       row.path = link.shown;
-      work_.report.row(row);
+      link_rows_.push_back(std::move(row));
       return {};
     }
-    if (is_it) work_.report.not_kept(NotKept::hard_links, link.shown);
+    if (is_it) {
+      if (errno != EPERM && errno != EOPNOTSUPP && errno != ENOSYS && errno != EMLINK && errno != EXDEV &&
+          errno != ENOENT)
+        return system_error(errno, "cannot make a second name", where);
+      work_.report.not_kept(NotKept::hard_links, link.shown);
+    }
   }
   // A file of its own, where the target has no second names, or the first one was replaced by somebody.
   auto pair = std::make_shared<DirectoryPair>();
@@ -489,9 +499,8 @@ Result<void> NewEntries::make_link(const LaterLink& link, const FirstName& first
     pair->target = open_directory(folder_.descriptor(), directory_of(link.built));
   }
   if (!pair->source.valid() || !pair->target.valid()) return system_error(errno, "cannot open the directory", where);
-  work_.pool.submit([this, pair, link, name] {
-    return copy_file(*pair, link.source_path, name, link.built, link.shown, link.top, link.source_path, true);
-  });
+  work_.pool.submit(
+      [this, pair, link, name] { return copy_file(*pair, link.source_path, name, link.built, link.shown); });
   return {};
 }
 
@@ -526,7 +535,11 @@ Result<void> NewEntries::verify_batch() {
     });
   }
   RETURN_IF_ERROR(work_.pool.wait());
-  for (const Made& made : batch_) work_.report.row(made.row);
+  std::vector<FileRow> rows;
+  rows.swap(link_rows_);
+  for (Made& made : batch_) rows.push_back(std::move(made.row));
+  std::sort(rows.begin(), rows.end(), [](const FileRow& left, const FileRow& right) { return left.path < right.path; });
+  for (const FileRow& row : rows) work_.report.row(row);
   batch_.clear();
   return {};
 }

@@ -72,10 +72,12 @@ class NewEntries {
                                const std::string& target_name, const std::string& path, const std::string& built,
                                const std::string& shown, bool is_top);
   void submit_file(std::shared_ptr<DirectoryPair> pair, std::string name, std::string target_name, std::string built,
-                   std::string shown, std::shared_ptr<DirectoryPair> top, std::string source_path);
+                   std::string shown);
   Result<void> copy_file(DirectoryPair& pair, const std::string& name, const std::string& target_name,
-                         const std::string& built, const std::string& shown, const std::shared_ptr<DirectoryPair>& top,
-                         const std::string& source_path, bool as_own_file);
+                         const std::string& built, const std::string& shown);
+  /// Puts a further name of a file that has a name here already on the list of links; false if it is the first.
+  bool is_later_link(const struct stat& status, const std::string& source_path,
+                     const std::shared_ptr<DirectoryPair>& top, const std::string& built, const std::string& shown);
   Result<bool> take_over(SourceFile& source, int directory, const std::string& target_name, const std::string& built,
                          const std::string& shown);
   Result<void> copy_large(SourceFile source, Descriptor target, const std::string& built, const std::string& shown);
@@ -96,7 +98,6 @@ class NewEntries {
   Result<void> set_directories(bool open_ones);
   Result<void> set_directory(const MadeDirectory& directory);
   Result<void> set_kept(int descriptor, const Status& status, const std::string& shown);
-  int source_of(const LaterLink& link) const;
 
   Work& work_;
   const OwnFolder& folder_;
@@ -113,6 +114,7 @@ class NewEntries {
   std::vector<Made> batch_;
   std::size_t descriptors_kept_ = 0;
   std::vector<LaterLink> later_links_;
+  std::vector<FileRow> link_rows_;
 };
 
 }  // namespace forebay::mover

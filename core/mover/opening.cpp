@@ -25,6 +25,8 @@ constexpr int with_always(int flags) {
   return flags | O_CLOEXEC | O_NOFOLLOW | ((flags & O_PATH) != 0 ? 0 : O_NONBLOCK | O_NOCTTY);
 }
 
+constexpr const char* outside_files =
+    "a path in a reservation is relative to its files and does not lead out of them; write RES:folder/file";
 constexpr std::size_t path_bytes_max = PATH_MAX - 1;
 
 std::atomic<bool> openat2_refused = false;
@@ -147,8 +149,7 @@ Result<void> NameWalk::enter(std::string_view path, bool make) {
   if (path.size() > path_bytes_max)
     return fail(ErrorCode::invalid_argument, "the name is longer than 4095 bytes", std::string(path.substr(0, 100)));
   if (path.starts_with('/')) {
-    if (confined_)
-      return fail(ErrorCode::invalid_argument, "a path in a reservation is relative to its files", std::string(path));
+    if (confined_) return fail(ErrorCode::invalid_argument, outside_files, std::string(path));
     levels_.resize(1);
   }
   std::vector<std::string> pending;  // the next component is the last one
@@ -173,9 +174,7 @@ Result<void> NameWalk::step(std::string name, std::vector<std::string>& pending,
       return {};
     }
     if (!confined_) return {};
-    return fail(ErrorCode::invalid_argument,
-                "a path in a reservation is relative to its files and does not lead out of them; write RES:folder/file",
-                place(name));
+    return fail(ErrorCode::invalid_argument, outside_files, place(name));
   }
   // First as a directory, which also mounts what is mounted at its first use.
   while (true) {
@@ -240,6 +239,34 @@ Result<void> NameWalk::pass_link(int link, const struct stat& status, const std:
     text = slash == std::string_view::npos ? std::string_view() : text.substr(0, slash);
   }
   return {};
+}
+
+Result<std::string> NameWalk::find(std::string name) {
+  while (true) {
+    const Descriptor entry(::openat(directory(), name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+    struct stat status{};
+    if (!entry.valid() || ::fstat(entry.get(), &status) != 0) {
+      if (errno == ENOENT) return fail(ErrorCode::not_found, "there is no such file", place(name));
+      return system_error(errno, "cannot look at", place(name));
+    }
+    if (!S_ISLNK(status.st_mode)) return name;
+    std::vector<std::string> pending;
+    RETURN_IF_ERROR(pass_link(entry.get(), status, name, pending));
+    while (!pending.empty() && pending.front().empty()) pending.erase(pending.begin());
+    if (pending.empty()) return std::string();
+    std::string last = std::move(pending.front());
+    pending.erase(pending.begin());
+    while (!pending.empty()) {
+      std::string next = std::move(pending.back());
+      pending.pop_back();
+      RETURN_IF_ERROR(step(std::move(next), pending, false));
+    }
+    if (last == "." || last == "..") {
+      RETURN_IF_ERROR(step(std::move(last), pending, false));
+      return std::string();
+    }
+    name = std::move(last);
+  }
 }
 
 Result<void> NameWalk::push(Descriptor descriptor, std::string name) {

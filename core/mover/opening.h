@@ -60,6 +60,10 @@ class NameWalk {
   /// not_found, invalid_argument (it leads out, or through what is no directory), permission_denied (another's link).
   Result<void> enter(std::string_view path, bool make = false);
 
+  /// The entry that `name` stands for: itself, or what a link leads to, whose directory the walk enters. Empty: the
+  /// directory where the walk is then.
+  Result<std::string> find(std::string name);
+
   /// Where it is, opened with O_PATH.
   int directory() const noexcept { return levels_.back().descriptor.get(); }
   /// All directories from the top to where it is.

@@ -10,9 +10,11 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <span>
+#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
@@ -29,10 +31,26 @@ namespace {
 constexpr const char* secret_name = "secret";
 constexpr int names_tried = 16;
 constexpr std::size_t digits = 8;
+constexpr std::chrono::milliseconds lock_wait_max(2000);
+constexpr std::chrono::milliseconds lock_poll(10);
 
 std::string folder_name(std::string_view secret, int number) {
   const std::string text = fmt::format("{}/{}", secret, number);
   return fmt::format("{}{:08x}", own_folder_prefix, crc32c(std::as_bytes(std::span(text))));
+}
+
+/// Takes the lock. An earlier run of the stage whose parent was killed needs a moment to end.
+bool locked(int descriptor) {
+  const auto deadline = std::chrono::steady_clock::now() + lock_wait_max;
+  while (::flock(descriptor, LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK && errno != EINTR) return false;
+    if (std::chrono::steady_clock::now() > deadline) {
+      errno = EWOULDBLOCK;
+      return false;
+    }
+    std::this_thread::sleep_for(lock_poll);
+  }
+  return true;
 }
 
 }  // namespace
@@ -103,7 +121,7 @@ Result<bool> OwnFolder::take(int directory, std::string_view secret, Mounts moun
       if (!secret_.valid()) return system_error(errno, "cannot write in the destination");
     }
   }
-  if (secret_.valid() && ::flock(secret_.get(), LOCK_EX | LOCK_NB) != 0) {
+  if (secret_.valid() && !locked(secret_.get())) {
     if (errno == EWOULDBLOCK)
       return fail(ErrorCode::busy,
                   "another stage is writing to this destination; wait for it (`forebay stages`) or choose another");

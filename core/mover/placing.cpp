@@ -2,11 +2,10 @@
 #include "mover/placing.h"
 
 #include <fcntl.h>
-#include <linux/fs.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 
 #include "base/system_error.h"
 
@@ -26,8 +25,7 @@ Result<void> told(int number, const std::string& where) {
 
 Result<void> place_new(int from_directory, const std::string& from, int to_directory, const std::string& to,
                        EntryKind kind, const std::string& where) {
-  if (::syscall(SYS_renameat2, from_directory, from.c_str(), to_directory, to.c_str(), RENAME_NOREPLACE) == 0)
-    return {};
+  if (::renameat2(from_directory, from.c_str(), to_directory, to.c_str(), RENAME_NOREPLACE) == 0) return {};
   // Old kernels, file systems without the flag, and filters.
   if (errno != EINVAL && errno != ENOSYS && errno != EPERM && errno != EOPNOTSUPP) return told(errno, where);
   if (kind == EntryKind::directory) {

@@ -74,6 +74,11 @@ void Report::plan(std::uint64_t items, std::uint64_t bytes, std::uint64_t missin
                     missing_bytes));
 }
 
+void Report::built() {
+  const std::lock_guard lock(mutex_);
+  write(R"({"event": "built"})");
+}
+
 void Report::begin(std::string_view path) {
   {
     const std::lock_guard lock(mutex_);

@@ -43,6 +43,8 @@ class Report {
   explicit Report(int out) : out_(out) {}
 
   void plan(std::uint64_t items, std::uint64_t bytes, std::uint64_t missing_bytes);
+  /// Entries are whole, and are about to get their names.
+  void built();
   /// What is being worked on.
   void begin(std::string_view path);
   void advance(std::uint64_t bytes);

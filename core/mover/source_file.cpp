@@ -43,6 +43,7 @@ Result<SourceFile> SourceFile::open(Work& work, int directory, const std::string
   }
   ASSIGN_OR_RETURN(file.status_, read_status(file.descriptor_.get(), work.carries_lists, where));
   if (!S_ISREG(file.status_.stat.st_mode)) return not_stageable(where);
+  file.local_ = is_local(file.descriptor_.get());
   RETURN_IF_ERROR(file.probe(work, shown, true));
   return file;
 }
@@ -56,7 +57,7 @@ Result<void> SourceFile::check_unchanged(Work& work, const std::string& shown) c
 }
 
 Result<void> SourceFile::probe(Work& work, const std::string& shown, bool tell) const {
-  switch (writers_of(descriptor_.get())) {
+  switch (writers_of(descriptor_.get(), local_)) {
     case Writers::some:
       return written(work.source_name(shown));
     case Writers::unknown:

@@ -29,6 +29,7 @@ class SourceFile {
 
   Descriptor descriptor_;
   Status status_;
+  bool local_ = false;
 };
 
 /// The error for what is neither file, nor directory, nor link.

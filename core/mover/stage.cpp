@@ -49,6 +49,9 @@ struct Child {
   std::string shown;
   bool was_there = false;
   bool is_needed = false;
+  bool is_later_name = false;  ///< of a file that has another name in the source
+  bool may_be_kept = false;
+  std::optional<FileRow> kept;
 };
 
 class Stage {
@@ -72,7 +75,7 @@ class Stage {
   Result<void> bring_up_to_date(std::shared_ptr<DirectoryPair> top);
   /// Its caller syncs the directory.
   Result<void> update_directory(const std::shared_ptr<DirectoryPair>& pair, std::vector<Child> children, int top);
-  Result<void> look_at_child(const std::shared_ptr<DirectoryPair>& pair, Child& child, ListLimit limit);
+  Result<void> look_at_child(const std::shared_ptr<DirectoryPair>& pair, Child& child);
   Result<void> check_kept(const DirectoryPair& pair, Child& child, ListLimit limit);
   Result<void> publish(const DirectoryPair& pair, const OwnFolder& folder, NewEntries& entries, const Child& child,
                        const std::string& built, EntryKind kind);
@@ -202,7 +205,11 @@ Result<void> Stage::run() {
     if (!ends_.target.directory.valid()) return {};
     const ActingAs acting(work_.target.user);
     const Descriptor holder(::openat(ends_.target.directory.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    return holder.valid() ? sync(holder.get(), "") : Result<void>();
+    // Who may not read it has made no folder in it.
+    if (!holder.valid()) return {};
+    ASSIGN_OR_RETURN(OwnFolder left, OwnFolder::find(holder.get(), secret_, work_.target.mounts));
+    if (left.valid()) RETURN_IF_ERROR(left.remove(holder.get()));
+    return sync(holder.get(), "");
   }
   pair->source = std::move(ends_.source.directory);
   {
@@ -280,7 +287,7 @@ Result<void> Stage::bring_up_to_date(std::shared_ptr<DirectoryPair> top) {
   return {};
 }
 
-Result<void> Stage::look_at_child(const std::shared_ptr<DirectoryPair>& pair, Child& child, ListLimit limit) {
+Result<void> Stage::look_at_child(const std::shared_ptr<DirectoryPair>& pair, Child& child) {
   struct stat source{};
   {
     const ActingAs acting(work_.source.user);
@@ -315,7 +322,8 @@ Result<void> Stage::look_at_child(const std::shared_ptr<DirectoryPair>& pair, Ch
     child.is_needed = wanted < 0 || wanted != there || !std::equal(first.data(), first.data() + wanted, second.data());
   } else if (S_ISREG(source.st_mode) && S_ISREG(target.st_mode) && source.st_size == target.st_size &&
              modified_ns(source) == modified_ns(target)) {
-    work_.pool.submit([this, pair, &child, limit] { return check_kept(*pair, child, limit); });
+    child.may_be_kept = true;
+    child.is_later_name = source.st_nlink > 1 && !work_.links.claim(FileIdentity::of(source), child.shown);
   }
   return {};
 }
@@ -323,7 +331,7 @@ Result<void> Stage::look_at_child(const std::shared_ptr<DirectoryPair>& pair, Ch
 /// Whether the target has the file already, checked by reading both.
 Result<void> Stage::check_kept(const DirectoryPair& pair, Child& child, ListLimit limit) {
   ASSIGN_OR_RETURN(const SourceFile source, SourceFile::open(work_, pair.source.get(), child.source, child.shown));
-  work_.report.begin(child.shown);
+  work_.report.begin(child.shown.empty() ? child.source : child.shown);
   const struct stat& about = source.status().stat;
   Descriptor target;
   struct stat there{};
@@ -336,14 +344,15 @@ Result<void> Stage::check_kept(const DirectoryPair& pair, Child& child, ListLimi
   if (!checksum) return {};
   RETURN_IF_ERROR(source.check_unchanged(work_, child.shown));
   const FileRow row{child.shown, source.size(), modified_ns(about), *checksum};
-  if (about.st_nlink > 1 && !work_.links.is_first(FileIdentity::of(about))) {
+  if (child.is_later_name) {
     const auto first = work_.links.find(FileIdentity::of(about));
-    // To be linked to the first one, which another thread may be looking at.
+    // Else it is to become another name of what the first one is.
     if (!first || first->target != FileIdentity::of(there)) return {};
   } else if (about.st_nlink > 1) {
     work_.links.put(FileIdentity::of(about), {child.shown, true, FileIdentity::of(there), row});
   }
-  if ((there.st_mode & 07777) != limit.of_mode(source.status().mode) || !source.status().attributes.empty()) {
+  if ((there.st_mode & 07777) != limit.of_mode(source.status().mode) || !source.status().attributes.empty() ||
+      !source.status().lists.empty()) {
     const ActingAs acting(work_.owner.user || work_.owner.group ? nullptr : work_.target.user);
     ASSIGN_OR_RETURN(const std::vector<NotKept> lacking,
                      set_status(target.get(), source.status(), limit, {}, work_.target_name(child.shown)));
@@ -351,21 +360,23 @@ Result<void> Stage::check_kept(const DirectoryPair& pair, Child& child, ListLimi
   }
   work_.report.advance(source.size());
   work_.report.finished(true);
-  work_.report.row(row);
+  child.kept = row;
   child.is_needed = false;
   return {};
 }
 
 Result<void> Stage::update_directory(const std::shared_ptr<DirectoryPair>& pair, std::vector<Child> children, int top) {
   const ListLimit limit = ListLimit::of(pair->target.get());
-  Result<void> looked;
-  for (Child& child : children) {
-    looked = look_at_child(pair, child, limit);
-    if (!looked) break;
+  for (Child& child : children) RETURN_IF_ERROR(look_at_child(pair, child));
+  // First names first: the others are compared with them.
+  for (const bool later_names : {false, true}) {
+    for (Child& child : children)
+      if (child.may_be_kept && child.is_later_name == later_names)
+        work_.pool.submit([this, pair, &child, limit] { return check_kept(*pair, child, limit); });
+    RETURN_IF_ERROR(work_.pool.wait());
   }
-  // They work with the children.
-  RETURN_IF_ERROR(work_.pool.wait());
-  RETURN_IF_ERROR(looked);
+  for (const Child& child : children)
+    if (child.kept) work_.report.row(*child.kept);
   const bool needs = std::any_of(children.begin(), children.end(), [](const Child& child) { return child.is_needed; });
   OwnFolder folder;
   {
@@ -394,6 +405,8 @@ Result<void> Stage::update_directory(const std::shared_ptr<DirectoryPair>& pair,
       built.push_back({&child, std::move(name), kind});
     }
     RETURN_IF_ERROR(entries.finish());
+    work_.report.built();
+    RETURN_IF_ERROR(work_.confirm());
     for (const Built& one : built) RETURN_IF_ERROR(publish(*pair, folder, entries, *one.child, one.name, one.kind));
   }
   if (!folder.valid()) return {};
@@ -480,6 +493,8 @@ Result<Request> Request::parse(std::string_view text) {
       request.secret = std::move(value);
     } else if (key == "inward") {
       request.inward = value == "1";
+    } else if (key == "only") {
+      request.only = std::move(value);
     } else if (key == "acls") {
       request.carries_lists = value == "1";
     } else if (key == "owner") {
@@ -524,6 +539,7 @@ Result<Summary> stage(const Request& request, Report& report, const std::functio
             request.inward ? inside_end : outside_end,
             {},
             request.carries_lists,
+            confirm,
             {}};
   if (!request.inward) work.owner = {request.owner, request.group};
   ASSIGN_OR_RETURN(Ends ends, open_ends(request, work));

@@ -21,6 +21,7 @@ struct Request {
   std::string name;     ///< of a copy of all files
   std::string secret;
   bool inward = true;
+  std::string only;  ///< "file" or "directory": what the source must be, or be a link to; empty: whatever it is
   bool carries_lists = false;
   std::optional<FileSystemUser> inside_user;  ///< who works inside, if not the process's user
   std::optional<uid_t> owner;                 ///< of what is made outside
@@ -30,7 +31,8 @@ struct Request {
   static Result<Request> parse(std::string_view text);
 };
 
-/// Does it. `confirm` is asked once the plan is told, and may refuse. `stopping` ends it soon.
+/// Does it. `confirm` is asked when the plan is told, and again whenever entries are built and lack only their names;
+/// it may refuse. `stopping` ends it soon.
 Result<Summary> stage(const Request& request, Report& report, const std::function<Result<void>()>& confirm,
                       const std::atomic<bool>& stopping);
 

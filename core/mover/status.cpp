@@ -4,6 +4,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cerrno>
@@ -12,6 +13,7 @@
 
 #include "base/return_error.h"
 #include "base/system_error.h"
+#include "mover/file_system_user.h"
 
 namespace forebay::mover {
 namespace {
@@ -71,6 +73,19 @@ std::optional<std::string> attribute(int descriptor, const char* name) {
   return large;
 }
 
+/// Whether the system said that the target cannot hold it, or that this user may not set it; else something failed.
+bool cannot_be_held(int number) noexcept {
+  constexpr std::array numbers{EPERM, EACCES, EOPNOTSUPP, ENOSYS, EINVAL, ERANGE, E2BIG, ENOSPC, EDQUOT, EROFS};
+  return std::find(numbers.begin(), numbers.end(), number) != numbers.end();
+}
+
+/// What is lacking after a call that failed.
+Result<void> note_lacking(std::vector<NotKept>& lacking, NotKept what, const std::string& where) {
+  if (!cannot_be_held(errno)) return system_error(errno, std::string("cannot set ") + description_of(what), where);
+  if (lacking.empty() || lacking.back() != what) lacking.push_back(what);
+  return {};
+}
+
 }  // namespace
 
 Result<struct stat> look_at(int descriptor, const std::string& where) {
@@ -86,6 +101,8 @@ std::int64_t modified_ns(const struct stat& status) noexcept {
 Result<Status> read_status(int descriptor, bool with_lists, const std::string& where) {
   Status status;
   ASSIGN_OR_RETURN(status.stat, look_at(descriptor, where));
+  // Between a user's own ends only.
+  with_lists = with_lists && status.stat.st_uid == acting_user();
   status.mode = status.stat.st_mode & (S_ISDIR(status.stat.st_mode) ? 01777 : 0777);
   std::array<char, 1024> small{};
   std::string large;
@@ -155,26 +172,31 @@ Result<std::vector<NotKept>> set_status(int descriptor, const Status& status, Li
                  owner.group.value_or(static_cast<gid_t>(-1))) != 0)
       return system_error(errno, "cannot give it to that owner", where);
   }
-  for (const auto& [name, value] : status.attributes) {
-    if (::fsetxattr(descriptor, name.c_str(), value.data(), value.size(), 0) != 0 &&
-        (lacking.empty() || lacking.back() != NotKept::attributes))
-      lacking.push_back(NotKept::attributes);
-  }
   ASSIGN_OR_RETURN(const struct stat made, look_at(descriptor, where));
+  // Who may not write a file may not set its attributes, owner or not.
+  if (!status.attributes.empty() && (made.st_mode & 0200) == 0)
+    (void)::fchmod(descriptor, (made.st_mode & 07777) | 0200);
+  for (const auto& [name, value] : status.attributes) {
+    if (::fsetxattr(descriptor, name.c_str(), value.data(), value.size(), 0) != 0)
+      RETURN_IF_ERROR(note_lacking(lacking, NotKept::attributes, where));
+  }
   // A directory has the set-group-id bit of its place.
   const mode_t wanted = limit.of_mode(status.mode) | (S_ISDIR(made.st_mode) ? made.st_mode & S_ISGID : 0);
-  if ((made.st_mode & 07777) != wanted) {
-    struct stat after{};
-    if (::fchmod(descriptor, wanted) != 0 || ::fstat(descriptor, &after) != 0 || (after.st_mode & 07777) != wanted)
-      lacking.push_back(NotKept::mode);
+  ASSIGN_OR_RETURN(const struct stat before, look_at(descriptor, where));
+  if ((before.st_mode & 07777) != wanted) {
+    if (::fchmod(descriptor, wanted) != 0) {
+      RETURN_IF_ERROR(note_lacking(lacking, NotKept::mode, where));
+    } else {
+      ASSIGN_OR_RETURN(const struct stat after, look_at(descriptor, where));
+      if ((after.st_mode & 07777) != wanted) lacking.push_back(NotKept::mode);
+    }
   }
   for (const auto& [name, value] : status.lists) {
-    if (::fsetxattr(descriptor, name.c_str(), value.data(), value.size(), 0) == 0) continue;
-    lacking.push_back(NotKept::lists);
-    break;
+    if (::fsetxattr(descriptor, name.c_str(), value.data(), value.size(), 0) != 0)
+      RETURN_IF_ERROR(note_lacking(lacking, NotKept::lists, where));
   }
   const std::array<timespec, 2> times{status.stat.st_atim, status.stat.st_mtim};
-  if (::futimens(descriptor, times.data()) != 0) lacking.push_back(NotKept::times);
+  if (::futimens(descriptor, times.data()) != 0) RETURN_IF_ERROR(note_lacking(lacking, NotKept::times, where));
   return lacking;
 }
 

@@ -49,7 +49,7 @@ enum class NotKept : std::uint8_t { mode, times, attributes, lists, hard_links, 
 const char* description_of(NotKept what) noexcept;
 
 /// Sets what is kept on an open file or directory of ours. Owner first, since that drops bits of the mode.
-/// Returns what the target cannot hold; an error only if the owner cannot be set.
+/// Returns what the target cannot hold. An error if the owner cannot be set, or the file system fails.
 Result<std::vector<NotKept>> set_status(int descriptor, const Status& status, ListLimit limit, const Owner& owner,
                                         const std::string& where);
 

@@ -43,24 +43,26 @@ struct FirstName {
 /// Files of which the source has several names, by what they are there.
 class HardLinks {
  public:
-  /// True for the first one who asks: who copies it. The others come later.
-  bool is_first(FileIdentity source) {
+  /// True for the name that asks first, which is the one to be copied. The others come later.
+  bool claim(FileIdentity source, const std::string& shown) {
     const std::lock_guard lock(mutex_);
-    return names_.try_emplace(source).second;
+    const auto [found, is_new] = names_.try_emplace(source, Claimed{shown, std::nullopt});
+    return is_new || found->second.by == shown;
   }
   void put(FileIdentity source, FirstName name) {
     const std::lock_guard lock(mutex_);
-    names_[source] = std::move(name);
+    names_[source].name = std::move(name);
   }
   std::optional<FirstName> find(FileIdentity source) const {
     const std::lock_guard lock(mutex_);
     const auto found = names_.find(source);
-    return found == names_.end() ? std::nullopt : found->second;
+    return found == names_.end() ? std::nullopt : found->second.name;
   }
   /// What was built as `path` in the folder, with all below it, has its name below the target now.
   void published(const std::string& path, const std::string& shown) {
     const std::lock_guard lock(mutex_);
-    for (auto& [source, name] : names_) {
+    for (auto& [source, claimed] : names_) {
+      std::optional<FirstName>& name = claimed.name;
       if (!name || name->published || (name->path != path && !name->path.starts_with(path + "/"))) continue;
       const std::string below = name->path.substr(path.size());
       name->path = shown.empty() && !below.empty() ? below.substr(1) : shown + below;
@@ -69,8 +71,12 @@ class HardLinks {
   }
 
  private:
+  struct Claimed {
+    std::string by;
+    std::optional<FirstName> name;
+  };
   mutable std::mutex mutex_;
-  std::map<FileIdentity, std::optional<FirstName>> names_;
+  std::map<FileIdentity, Claimed> names_;
 };
 
 struct Work {
@@ -81,6 +87,7 @@ struct Work {
   End target;
   Owner owner;  ///< of what is made at the target
   bool carries_lists = false;
+  std::function<Result<void>()> confirm;  ///< asks the stage's process whether to go on
   HardLinks links;
 
   std::string source_name(const std::string& shown) const {

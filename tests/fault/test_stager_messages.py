@@ -111,8 +111,10 @@ def test_a_stage_of_steps_is_completed_by_the_next_run(
 # crash-matrix: every message of a program | stager of files, at `client.message.after_send` | the next run copies them and leaves nothing behind
 # crash-matrix: every message of a program | stager of files, at `client.message.received` | the next run copies them and leaves nothing behind
 def test_a_stage_of_files_is_completed_by_the_next_run(
-    current_instance: Instance, chance: random.Random, place: str, tmp_path: Path
+    current_instance: Instance, chance: random.Random, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # As the manager gives it.
+    monkeypatch.setenv("FOREBAY_STAGE_SECRET", "5e" * 32)
     content = chance.randbytes(100_000)
     (tmp_path / "inputs").mkdir()
     (tmp_path / "inputs" / "mesh").write_bytes(content)

@@ -13,7 +13,6 @@ import signal
 
 import pytest
 
-from forebay.workflows.staging.publication import LOCK_NAME, destination_lock
 from tests.support.load import until
 from tests.support.slurm_calls import Start, job_of, outside, reservations, run_to_its_end
 
@@ -153,11 +152,12 @@ def test_hurry_alone_is_no_consent_but_during_the_stage_out_it_is(start_slurm: S
         slurm.say("17", "PENDING")
         slurm.ask("teardown", "--token", "17", "--job", keeps, "--hurry")
         assert job_of(instance, "17")["state"] == "kept"
-        # While it is staged out: another stage has its destination, so it waits.
+        # While it is staged out: a program has the file open for writing, so it waits.
         run_to_its_end(slurm, "18", keeps)
-        (reservations(instance)["job18"] / "18" / "result").write_text("of no use")
-        with destination_lock(folder):
-            os.chown(folder / LOCK_NAME, slurm.uid, slurm.gid)
+        with (reservations(instance)["job18"] / "18" / "result").open("w") as result:
+            result.write("of no use")
+            result.flush()
+            os.chown(result.fileno(), slurm.uid, slurm.gid)
             with slurm.start("data_out", "--token", "18", "--job", str(keeps)) as staging:
                 until(lambda: job_of(instance, "18")["state"] == "data_out", "the stage-out to begin")
                 slurm.ask("teardown", "--token", "18", "--job", keeps, "--hurry")

@@ -345,6 +345,10 @@ int fdatasync(int descriptor) {
   return change_of("sync", descriptor, SYS_fdatasync);
 }
 
+int syncfs(int descriptor) noexcept {
+  return change_of("sync", descriptor, SYS_syncfs);
+}
+
 // --- Names ---
 
 int renameat2(int from, const char* old_path, int to, const char* new_path, unsigned flags) noexcept {

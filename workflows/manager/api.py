@@ -23,6 +23,7 @@ from forebay.manager.jobs import job_from_json
 from forebay.near_names import near_names
 from forebay.sizes import parse_size
 from forebay.workflows.manager.access import Asker
+from forebay.workflows.manager.acting_user import check_may_act
 from forebay.workflows.manager.database import Database, ReservationRow, StageRow, no_stage
 from forebay.workflows.manager.in_use import refuse_if_in_use
 from forebay.workflows.manager.job_table import JobTable
@@ -272,6 +273,7 @@ def build_api(
             )
         job = job_from_json(request.job)
         check_may_stage(peer)
+        check_may_act(job, peer)
         return await tell_whole(await supervisor.submit(job, peer.uid, peer.gid, request.umask))
 
     @api.get("/stages/{stage_id}")

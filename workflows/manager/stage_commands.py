@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import grp
 import os
+import pwd
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,6 +33,17 @@ _ReceiptOption = Annotated[
     Path | None,
     typer.Option("--receipt", metavar="FILE", help="Also write the receipt into FILE, which must not be there."),
 ]
+_AsRootOption = Annotated[
+    bool,
+    typer.Option(
+        "--as-root",
+        help="Root only: open the end outside the reservation with root's rights. Without it root's stage runs as the "
+        "reservation's owner.",
+    ),
+]
+_AclsOption = Annotated[
+    bool, typer.Option("--acls", help="Carry the access lists of your own files. Without it none is carried.")
+]
 _NoWaitOption = Annotated[bool, typer.Option("--no-wait", help="Do not wait: print the stage's number and return.")]
 
 stage_in_app = typer.Typer(add_completion=False)
@@ -47,6 +61,8 @@ def stage_in(
             help="Name of the copy in the reservation. With a slash at the end: the folder to copy into.",
         ),
     ],
+    as_root: _AsRootOption = False,
+    acls: _AclsOption = False,
     receipt: _ReceiptOption = None,
     no_wait: _NoWaitOption = False,
     as_json: JsonOption = False,
@@ -54,7 +70,7 @@ def stage_in(
     """Copy a file or a tree into a reservation, verified. An interrupted copy continues when it is run again."""
     place = FileAddress.parse(destination)
     _run(
-        FilesJob(place.reservation, place.path, outside=_absolute(source), inward=True),
+        FilesJob(place.reservation, place.path, outside=_absolute(source), inward=True, as_root=as_root, acls=acls),
         receipt=receipt,
         no_wait=no_wait,
         as_json=as_json,
@@ -125,6 +141,12 @@ def stage_out(
     replace: Annotated[
         bool, typer.Option("--replace", help="Replace outputs in DEST that come from another stream.")
     ] = False,
+    as_root: _AsRootOption = False,
+    owner: Annotated[
+        str, typer.Option(metavar="USER", help="With --as-root: to whom belongs what is made, by name or number.")
+    ] = "",
+    group: Annotated[str, typer.Option(metavar="GROUP", help="Likewise, the group.")] = "",
+    acls: _AclsOption = False,
     receipt: _ReceiptOption = None,
     no_wait: _NoWaitOption = False,
     as_json: JsonOption = False,
@@ -146,14 +168,27 @@ def stage_out(
         "--mark-partial": mark_partial,
         "--replace": replace,
     }
+    file_options = {"--as-root": as_root, "--owner": bool(owner), "--group": bool(group), "--acls": acls}
     place = FileAddress.find(source)
     job: Job
     if place is not None:
         given = [option for option, is_given in step_options.items() if is_given]
         if given:
             raise InvalidArgumentError(f"{', '.join(given)} is for steps of a stream, and {source!r} names files")
-        job = FilesJob(place.reservation, place.path, outside=_absolute(destination), inward=False)
+        job = FilesJob(
+            place.reservation,
+            place.path,
+            outside=_absolute(destination),
+            inward=False,
+            as_root=as_root,
+            owner=_number(owner, pwd.getpwnam, "pw_uid", "user"),
+            group=_number(group, grp.getgrnam, "gr_gid", "group"),
+            acls=acls,
+        )
     else:
+        given = [option for option, is_given in file_options.items() if is_given]
+        if given:
+            raise InvalidArgumentError(f"{', '.join(given)} is for files, and {source!r} names a stream")
         address = Address.parse(source)
         if address.step is not None:
             if steps:
@@ -275,6 +310,20 @@ def _run(job: Job, *, receipt: Path | None, no_wait: bool, as_json: bool) -> Non
     if receipt is not None:
         with ManagerClient(instance) as manager:
             write_receipt(manager, row["id"], receipt)
+
+
+def _number(name: str, find: Callable[[str], Any], field: str, kind: str) -> int | None:
+    """Of a user or a group, given by name or number; None if none is given."""
+    if not name:
+        return None
+    if name.isascii() and name.isdigit():
+        number = int(name)
+        if number < 2**32 - 1:
+            return number
+    try:
+        return int(getattr(find(name), field))
+    except KeyError:
+        raise InvalidArgumentError(f"there is no {kind} {name[:100]!r} on this machine") from None
 
 
 def _absolute(path: str) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from forebay.workflows.manager.database import StageRow
+from forebay.workflows.manager.stage_secret import stage_secret
 
 __all__ = ["stage_environment"]
 
@@ -36,4 +37,10 @@ def stage_environment(row: StageRow, root: Path, configured: Mapping[str, str]) 
             "LOGNAME": account.pw_name,
             "SHELL": account.pw_shell or "/bin/sh",
         }
-    return {**variables, **configured, "FOREBAY_ROOT": str(root), "FOREBAY_SOCKET": ""}
+    return {
+        **variables,
+        **configured,
+        "FOREBAY_ROOT": str(root),
+        "FOREBAY_SOCKET": "",
+        "FOREBAY_STAGE_SECRET": stage_secret(root, row.owner_uid, row.job),
+    }

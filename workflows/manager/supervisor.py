@@ -25,6 +25,7 @@ from forebay.errors import ForebayError, NoSpaceError, RefusedError, StorageErro
 from forebay.fail_point import fail_point
 from forebay.manager.jobs import Job, job_to_json
 from forebay.manager.stage_state import StageState
+from forebay.workflows.manager.acting_user import acting_row
 from forebay.workflows.manager.database import Database, StageRow
 from forebay.workflows.manager.reading_budget import ReadingBudgets
 from forebay.workflows.manager.receipts import Receipts, ReceiptWriter
@@ -260,7 +261,13 @@ class StageSupervisor:
         budget = self._budgets.begin(row.owner_uid)
         run: StageRun | None = None
         try:
-            run = StageRun(row, StageProcess(await asyncio.to_thread(self._spawn, row), budget), receipt, self)
+            try:
+                spawned = await asyncio.to_thread(self._spawn, row)
+            except ForebayError as error:
+                failure = failure_of(error.code, error.what, may_pass=False)
+                await self._write_down(row.id, state=StageState.FAILED, failure=failure, finished_ns=time.time_ns())
+                return None
+            run = StageRun(row, StageProcess(spawned, budget), receipt, self)
             fail_point("manager.stage.spawned")
             self._runs[row.id] = run
             if self._stopping or (await self.stage(row.id)).cancel:
@@ -280,8 +287,9 @@ class StageSupervisor:
     def _spawn(self, row: StageRow) -> Any:
         command = [sys.executable, "-m", "forebay.workflows.staging", json.dumps(row.job)]
         command += ["--root", str(self._root), "--lifeline"]
-        environment = stage_environment(row, self._root, self._settings.environment)
-        return StageProcess.spawn(command, environment, row.umask, row)
+        acting = acting_row(row, self._database)
+        environment = stage_environment(acting, self._root, self._settings.environment)
+        return StageProcess.spawn(command, environment, row.umask, acting)
 
     def _let_go(self, run: StageRun) -> None:
         """The run is over; its process perhaps not."""

@@ -47,6 +47,10 @@ class FilesJob:
     inward: bool  #: into the reservation
     #: "file" or "directory": what the source must be, or be a link to, which is followed; "": whatever it is
     only: str = ""
+    as_root: bool = False  #: the outside end is opened with root's rights; only root may ask for it
+    owner: int | None = None  #: with `as_root`, out of a reservation: user to whom belongs what is made
+    group: int | None = None  #: likewise, the group
+    acls: bool = False  #: access lists of files of whom the stage runs as are carried
 
     kind = "files"
 

@@ -1,221 +1,283 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stages of files and trees."""
+"""Stages of files and trees: the mover dies at each change that it makes, or is told that it failed."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import json
 import os
 import shutil
-from dataclasses import dataclass
-from io import StringIO
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import forebay
-from forebay.manager.jobs import FilesJob
-from forebay.workflows.staging.files import stage_files
-from forebay.workflows.staging.reporting import JsonReporter
-from tests.support.crash_points import crash_points, failure_points
-from tests.support.file_changes import Change
+from tests.support.file_changes import Accident, Change, Moment, deaths, failures
 from tests.support.sweeps import Sweep
-from tests.support.watched_stager import WatchedStager
+from tests.support.watched_mover import WatchedMover, run_mover
+from tests.support.watched_stager import Run
 
 # Each test is a whole sweep, on a disk that may be slow to sync.
 pytestmark = pytest.mark.timeout(600)
 
 OLD_CONTENT = b"0" * 5000
+OWN_FOLDER = ".forebay-incoming-"
 
 
 @pytest.fixture
-def tree(tmp_path: Path) -> Path:
-    source = tmp_path / "source"
+def tree(folder: Path) -> Path:
+    source = folder / "source"
     (source / "empty").mkdir(parents=True)
     (source / "a" / "b").mkdir(parents=True)
     (source / "one").write_bytes(b"1" * 5000)
     (source / "a" / "two").write_bytes(os.urandom(3000))
     (source / "a" / "b" / "three").write_bytes(b"")
     (source / "a" / "link").symlink_to("../one")
+    os.link(source / "one", source / "a" / "same")
     # Copying it is a change as well, where the file system has such attributes.
     with contextlib.suppress(OSError):
         os.setxattr(source / "one", "user.origin", b"test")
     return source
 
 
-def same_tree(left: Path, right: Path) -> bool:
-    def described(root: Path) -> dict[str, object]:
-        found: dict[str, object] = {}
-        for path in root.rglob("*"):
-            name = path.relative_to(root).as_posix()
-            if path.is_symlink():
-                found[name] = ("link", path.readlink())
-            elif path.is_dir():
-                found[name] = ("directory", path.stat().st_mode)
-            else:
-                found[name] = (path.read_bytes(), path.stat().st_mode, path.stat().st_mtime_ns)
-        return found
-
-    return described(left) == described(right)
-
-
-def check_files(source: Path, target: Path, before: bytes) -> None:
-    """Each file that has its name is whole, or what was there before."""
-    for path in target.rglob("*"):
-        if path.is_file() and not path.name.startswith("."):
-            assert path.read_bytes() in ((source / path.relative_to(target)).read_bytes(), before)
-
-
-def naming(changes: list[Change], place: str, path: Path) -> int:
-    """When what is found as ``path`` got its name in the folder ``place``; a file was whole and synced before."""
-    last = {(change.kind, change.path): number for number, change in enumerate(changes)}
-    if path.is_dir():
-        return last["mkdir", f"{place}/{path.name}"]
-    hidden = f"{place}/.{path.name}.partial-????????"
-    if path.is_symlink():
-        assert last["link", hidden] < last["rename", hidden]
-    else:
-        made = ["open", "write"] if path.stat().st_size else ["open"]
-        order = [last[kind, hidden] for kind in (*made, "sync", "rename")]
-        assert order == sorted(order)
-    return last["rename", hidden]
-
-
-def sync_behind(changes: list[Change], number: int, folder: str) -> int:
-    """The first sync of the folder behind that change."""
-    syncs = [place for place, change in enumerate(changes) if (change.kind, change.path) == ("sync", folder)]
-    later = [place for place in syncs if place > number]
-    assert later, f"no sync of {folder} behind {changes[number]}"
-    return later[0]
-
-
-@dataclass(frozen=True, slots=True)
-class TreeStage:
-    """A stage of files, and how what it leaves is checked."""
-
-    job: FilesJob
-    source: Path
-    target: Path
-    was_there: bool  #: the target, with an older "one" and without much else
-
-    def prepare(self) -> None:
-        shutil.rmtree(self.target, ignore_errors=True)
-        if self.was_there:
-            (self.target / "a").mkdir(parents=True)
-            (self.target / "one").write_bytes(OLD_CONTENT)
-
-    def check_visible(self) -> None:
-        if self.was_there:
-            assert (self.target / "one").is_file()
+def described(root: Path) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for path in root.rglob("*"):
+        name = path.relative_to(root).as_posix()
+        if path.is_symlink():
+            found[name] = ("link", path.readlink())
+        elif path.is_dir():
+            found[name] = ("directory", path.stat().st_mode)
         else:
-            assert not self.target.exists() or same_tree(self.source, self.target)
-        check_files(self.source, self.target, OLD_CONTENT)
-
-    def check_complete(self) -> None:
-        assert same_tree(self.source, self.target)
-        check_files(self.source, self.target, OLD_CONTENT)
-        assert not [path for path in self.target.parent.iterdir() if path.name.startswith(".")]
-
-    def check_order(self, changes: list[Change]) -> None:
-        """All that the tree holds was durable, names included, before a new tree got its name, or the stage ended."""
-        top = f"./{self.target.name}" if self.was_there else f"./.{self.target.name}.incoming"
-        renamed = len(changes) if self.was_there else changes.index(Change("rename", top, 1))
-        for path in self.target.rglob("*"):
-            place = "/".join([top, *path.relative_to(self.target).parts[:-1]])
-            assert sync_behind(changes, naming(changes, place, path), place) < renamed
-        if not self.was_there:
-            sync_behind(changes, renamed, ".")
-
-    def check(self) -> None:
-        self.check_visible()
-        stage_files(self.job, JsonReporter(StringIO()))
-        self.check_complete()
-
-
-@pytest.fixture
-def new_tree(reservation: str, tree: Path) -> TreeStage:
-    with forebay.Admin() as admin:
-        target = Path(admin.reservation(reservation).files_path) / "inputs"
-    job = FilesJob(reservation, "inputs", str(tree), inward=True)
-    return TreeStage(job, tree, target, was_there=False)
-
-
-@pytest.fixture
-def older_tree(reservation: str, tree: Path, folder: Path) -> TreeStage:
-    with forebay.Admin() as admin:
-        inside = Path(admin.reservation(reservation).files_path) / "results"
-    shutil.copytree(tree, inside, symlinks=True)
-    target = folder / "results"
-    job = FilesJob(reservation, "results", str(target), inward=False)
-    return TreeStage(job, inside, target, was_there=True)
-
-
-# crash-matrix: stages | stager of files, a new tree, at each change that it makes to the file system, also in the middle of a write | the tree is whole or not there; the next run completes it
-def test_a_new_tree(stager: WatchedStager, new_tree: TreeStage, sweep: Sweep) -> None:
-    changes = crash_points(stager, new_tree.job, new_tree.target.parent, new_tree.prepare, new_tree.check, sweep)
-    new_tree.check_order(changes)
-
-
-# crash-matrix: stages | stager of files, a tree that was there, at each change that it makes to the file system, also in the middle of a write | each file is the old or the new one, whole; the next run completes it
-def test_a_tree_that_is_brought_up_to_date(stager: WatchedStager, older_tree: TreeStage, sweep: Sweep) -> None:
-    changes = crash_points(
-        stager, older_tree.job, older_tree.target.parent, older_tree.prepare, older_tree.check, sweep
-    )
-    older_tree.check_order(changes)
+            status = path.stat()
+            found[name] = (path.read_bytes(), status.st_mode, status.st_mtime_ns, status.st_nlink)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
 class FileStage:
-    """A stage of one file over an older one, and how what it leaves is checked."""
+    """A stage, and how what it leaves is checked."""
 
-    job: FilesJob
     source: Path
+    place: Path  #: holds the target; changes in it are seen
     target: Path
+    inward: bool
+    was_there: bool  #: an older target, without much in it if it is a tree
+    request: dict[str, str] = field(default_factory=dict)
 
     def prepare(self) -> None:
-        for path in self.target.parent.iterdir():
-            path.unlink()
-        self.target.write_bytes(OLD_CONTENT)
-        (self.target.parent / ".other.partial-00000000").write_bytes(b"somebody else's")
+        shutil.rmtree(self.place)
+        self.place.mkdir()
+        if self.was_there and self.source.is_dir():
+            (self.target / "a").mkdir(parents=True)
+            (self.target / "one").write_bytes(OLD_CONTENT)
+        elif self.was_there:
+            self.target.write_bytes(OLD_CONTENT)
+        (self.place / f"{OWN_FOLDER}00000000").mkdir()  # somebody else's
 
     def check_visible(self) -> None:
-        assert self.target.read_bytes() in (OLD_CONTENT, self.source.read_bytes())
+        """Each file that has its name is whole, or what was there before."""
+        if not self.was_there and self.target.exists():
+            assert described(self.source) == described(self.target)
+        if not self.source.is_dir():
+            if self.was_there or self.target.exists():
+                assert self.target.read_bytes() in (OLD_CONTENT, self.source.read_bytes())
+            return
+        for path in self.target.rglob("*"):
+            below = path.relative_to(self.target)
+            if path.is_file() and not below.parts[0].startswith(OWN_FOLDER) and OWN_FOLDER not in str(below):
+                assert path.read_bytes() in ((self.source / below).read_bytes(), OLD_CONTENT)
 
     def check_complete(self) -> None:
-        self.check_visible()
-        names = {path.name for path in self.target.parent.iterdir()}
-        assert names == {"one", ".other.partial-00000000"}
+        assert (
+            described(self.source) == described(self.target)
+            if self.source.is_dir()
+            else (self.source.read_bytes() == self.target.read_bytes())
+        )
+        assert {path.name for path in self.place.iterdir()} == {self.target.name, f"{OWN_FOLDER}00000000"}
 
     def check(self) -> None:
         self.check_visible()
-        stage_files(self.job, JsonReporter(StringIO()))
+        status, events = run_mover(self.request)
+        assert status == 0, events[-1]
         self.check_complete()
+        rows = {row["path"]: row for event in events if event["event"] == "files" for row in event["files"]}
+        for path, row in rows.items():
+            content = (self.target / path).read_bytes()
+            assert (len(content), f"{forebay.crc32c(content):08x}") == (row["size_bytes"], row["crc32c"])
+        files = [path for path in self.source.rglob("*") if path.is_file() and not path.is_symlink()] or [self.source]
+        assert len(rows) == len(files)
 
 
 @pytest.fixture
-def older_file(reservation: str, tree: Path) -> FileStage:
-    with forebay.Admin() as admin:
-        files = Path(admin.reservation(reservation).files_path)
-    return FileStage(FilesJob(reservation, "one", str(tree / "one"), inward=True), tree / "one", files / "one")
+def make_stage(folder: Path, tree: Path) -> Callable[[str], FileStage]:
+    def make(which: str) -> FileStage:
+        (folder / "files").mkdir()
+        (folder / "outside").mkdir()
+        inward = which != "older tree, out"
+        source = tree
+        if not inward:
+            # cp keeps second names; the copy is what is staged out.
+            shutil.rmtree(folder / "files")
+            shutil.copytree(tree, folder / "files" / "source", symlinks=True)
+            source = folder / "files" / "source"
+        place = folder / ("files" if inward else "outside")
+        path = "target" if inward else "source"
+        outside = (tree / "one" if "file" in which else tree) if inward else place / "target"
+        request = {
+            "inside": str(folder / "files"),
+            "inward": str(int(inward)),
+            "path": path,
+            "outside": str(outside),
+        }
+        return FileStage(
+            tree / "one" if "file" in which else source, place, place / "target", inward, "older" in which, request
+        )
+
+    return make
 
 
-# crash-matrix: stages | stager of one file, over an older one, at each change that it makes to the file system, also in the middle of a write | the old file or the new one, whole; the next run completes it and leaves nothing of this one
-def test_a_file(stager: WatchedStager, older_file: FileStage, sweep: Sweep) -> None:
-    folder = older_file.target.parent
-    changes = crash_points(stager, older_file.job, folder, older_file.prepare, older_file.check, sweep)
-    # It is durable before the stage says that it has succeeded.
-    sync_behind(changes, naming(changes, ".", older_file.target), ".")
+@contextlib.contextmanager
+def told_of(accident: Accident, run: Run) -> Iterator[None]:
+    try:
+        yield
+    except BaseException as error:
+        last = "".join(f"\n  {change}" for change in run.changes[-10:])
+        error.add_note(f"after an accident {accident}; the last changes:{last}\nthe output:\n{run.output}")
+        raise
 
 
-# crash-matrix: stages | destination of one file, at each change that the stager makes there: this one fails, or the disk is full from then on, with room for half of a write | the stage fails and says why, or has done everything; the old file or the new one, whole; the next run completes it
-def test_a_file_to_a_failing_disk(stager: WatchedStager, older_file: FileStage, sweep: Sweep) -> None:
-    stage = older_file
-    failure_points(stager, stage.job, stage.target.parent, stage.prepare, stage.check, stage.check_complete, sweep)
+def changes_of(mover: WatchedMover, stage: FileStage) -> list[Change]:
+    """Those of a run without accident."""
+    stage.prepare()
+    run = mover.run(stage.place)
+    assert run.status == 0, run.output
+    return run.changes
 
 
-# crash-matrix: stages | destination of files, a new tree or one that was there, at each change that the stager makes there: this one fails, or the disk is full from then on, with room for half of a write | the stage fails and says why, or has done everything; a new tree is whole or not there, each file of an older one is the old or the new one, whole and synced; the next run completes it
-@pytest.mark.parametrize("which", ["new_tree", "older_tree"])
-def test_a_tree_to_a_failing_disk(
-    stager: WatchedStager, which: str, request: pytest.FixtureRequest, sweep: Sweep
+def number_of(changes: list[Change], kind: str, path: str) -> int:
+    return max(number for number, change in enumerate(changes) if (change.kind, change.path) == (kind, path))
+
+
+def check_order(changes: list[Change], stage: FileStage) -> None:
+    """What was built was synced before it got its name, and the name after it; then the folder went."""
+    folder = f"./{OWN_FOLDER}????????"
+    renamed = number_of(changes, "rename", f"{folder}/e0")
+    written = max(number for number, change in enumerate(changes) if change.kind == "write" and "/e0" in change.path)
+    synced = [number for number, change in enumerate(changes) if change.kind == "sync"]
+    assert any(written < number < renamed for number in synced)
+    assert number_of(changes, "sync", ".") > renamed
+    assert number_of(changes, "remove", f"{folder}/secret") > renamed
+
+
+STAGES = ["new tree", "older tree", "older tree, out", "new file", "older file"]
+
+
+# crash-matrix: stages | mover of files, a tree or a file that is new or was there, at each change that it makes to the file system, also in the middle of a write | a new tree is whole or not there, each file is the old or the new one, whole; the next run takes over what is right, completes it and leaves nothing of this one
+@pytest.mark.parametrize("which", STAGES)
+def test_a_mover_that_dies(which: str, make_stage: Callable[[str], FileStage], quick: Path, sweep: Sweep) -> None:
+    stage = make_stage(which)
+    mover = WatchedMover(stage.request, quick)
+    changes = changes_of(mover, stage)
+    stage.check()
+    if which.startswith("new"):
+        check_order(changes, stage)
+    for death in sweep.among(list(deaths(changes))):
+        stage.prepare()
+        run = mover.run(stage.place, death)
+        with told_of(death, run):
+            assert run.status == -signal.SIGKILL
+            stage.check()
+
+
+# crash-matrix: stages | destination of files, a tree or a file that is new or was there, at each change that the mover makes there: this one fails, or the disk is full from then on, with room for half of a write | the stage fails and says why, or has done everything; a new tree is whole or not there, each file of an older one is the old or the new one, whole and synced; the next run completes it
+@pytest.mark.parametrize("which", STAGES)
+def test_a_mover_to_a_failing_disk(
+    which: str, make_stage: Callable[[str], FileStage], quick: Path, sweep: Sweep
 ) -> None:
-    tree: TreeStage = request.getfixturevalue(which)
-    failure_points(stager, tree.job, tree.target.parent, tree.prepare, tree.check, tree.check_complete, sweep)
+    stage = make_stage(which)
+    mover = WatchedMover(stage.request, quick)
+    reasons = {
+        Moment.FAILING: (os.strerror(errno.EIO),),
+        Moment.FULL: (os.strerror(errno.ENOSPC),),
+    }
+    for failure in sweep.among(list(failures(changes_of(mover, stage)))):
+        stage.prepare()
+        run = mover.run(stage.place, failure)
+        with told_of(failure, run):
+            if run.status == 0:
+                assert failure.change.kind != "sync"
+                stage.check_complete()
+            else:
+                assert run.status == 1
+                told = json.loads(run.output.splitlines()[-1])
+                assert told["event"] == "failed"
+                assert told["code"] in ("io_error", "no_space")
+                assert told["where"]
+                assert any(text in told["what"] for text in reasons[failure.moment]), told
+            stage.check()
+
+
+# crash-matrix: stages | mover of files, behind the sync of a batch (`mover.batch.synced`) | what was copied is compared with the source and taken over
+def test_a_mover_killed_behind_the_sync_goes_on(make_stage: Callable[[str], FileStage]) -> None:
+    stage = make_stage("new tree")
+    stage.prepare()
+    status, _ = run_mover(stage.request, {"FOREBAY_FAIL_POINT": "mover.batch.synced=kill"})
+    assert status == -signal.SIGKILL
+    status, events = run_mover(stage.request)
+    assert status == 0
+    assert events[-1]["kept"] == 3
+    stage.check_complete()
+
+
+def stopped_at(stage: FileStage, place: str, change: Callable[[], object]) -> dict[str, Any]:
+    """The last event of a mover that is stopped there, while `change` is made."""
+
+    def told(event: dict[str, Any], process: subprocess.Popen[bytes]) -> None:
+        if event["event"] != "plan":
+            return
+        assert process.stdin is not None
+        process.stdin.write(b"g")
+        process.stdin.flush()
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+        change()
+        process.send_signal(signal.SIGCONT)
+
+    status, events = run_mover(stage.request, {"FOREBAY_FAIL_POINT": f"{place}=stop"}, told)
+    assert status == 1
+    return events[-1]
+
+
+# crash-matrix: stages | a program that writes a file while it is copied (`mover.file.copied`) | the stage fails and names the file; nothing of it stays
+def test_a_file_that_changes_under_the_copy_is_refused(make_stage: Callable[[str], FileStage]) -> None:
+    stage = make_stage("new file")
+    stage.prepare()
+
+    def append() -> None:
+        with stage.source.open("ab") as growing:
+            growing.write(b"more")
+
+    failure = stopped_at(stage, "mover.file.copied", append)
+    assert "changed while" in failure["what"]
+    assert failure["where"] == str(stage.source)
+    assert [path.name for path in stage.place.iterdir()] == [f"{OWN_FOLDER}00000000"]
+
+
+# crash-matrix: stages | storage that lost what was written (`mover.batch.synced`) | the stage fails and says so; the target gets no name
+def test_bytes_that_storage_lost_are_told(make_stage: Callable[[str], FileStage]) -> None:
+    stage = make_stage("new file")
+    stage.prepare()
+
+    def damage() -> None:
+        (copy,) = stage.place.glob(f"{OWN_FOLDER}*/e0")
+        with copy.open("r+b") as file:
+            file.write(b"damage")
+
+    assert "reads back differently" in stopped_at(stage, "mover.batch.synced", damage)["what"]
+    assert not stage.target.exists()

@@ -9,7 +9,6 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
-from forebay.workflows.staging.publication import LOCK_NAME, destination_lock
 from tests.slurm.centre import Centre
 from tests.slurm.cluster import PERSON, wait_for
 
@@ -66,10 +65,13 @@ class Fault:
 
     def submit_slow_stage_out(self) -> int:
         """A job whose stage-out is stopped in the middle."""
-        self.submit(body=f"head -c {_BIG_BYTES} /dev/urandom > ${{{{DW_JOB_STRIPED}}}}out/big.bin")
-        # A stage-out that is faster than `forebay status` would not be seen: it waits for its destination until then.
-        with destination_lock(self.out):
-            shutil.chown(self.out / LOCK_NAME, PERSON)
+        self.submit(body=f"head -c {_BIG_BYTES} /dev/urandom > ${{{{DW_JOB_STRIPED}}}}out/{BIG}; {UNTIL_TOLD}")
+        self.wait_for_state("running")
+        wait_for(lambda: (self.files() / "out" / "ticks").exists(), "the file to have been written", 120)
+        # A stage-out that is faster than `forebay status` would not be seen: until then it is tried again, since the
+        # file is open for writing.
+        with (self.files() / "out" / BIG).open("ab"):
+            self.end()
             self.wait_for_state("data_out")
         self.stop_stager()
         return self.job

@@ -148,7 +148,7 @@ TEST_F(Stage, a_large_file_is_copied_in_ranges_with_one_checksum) {
 TEST_F(Stage, a_file_that_a_program_has_open_for_writing_is_refused_by_name) {
   write(files + "/busy", "half");
   Descriptor writer(::open((files + "/busy").c_str(), O_WRONLY));
-  if (writers_of(Descriptor(::open((files + "/busy").c_str(), O_RDONLY)).get()) == Writers::unknown)
+  if (writers_of(Descriptor(::open((files + "/busy").c_str(), O_RDONLY)).get(), true) == Writers::unknown)
     GTEST_SKIP() << "this file system has no leases";
   const auto result = out("busy", outside + "/copy");
   ASSERT_FALSE(result);

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from pathlib import Path
 
 import pytest
 
 from forebay.manager.jobs import FilesJob
 from forebay.manager.stage_state import StageState
-from forebay.workflows.manager.database import Database
+from forebay.workflows.manager.database import Database, ReservationRow
 from forebay.workflows.manager.stage_changes import StageChanges
 from forebay.workflows.manager.supervisor import StageSupervisor
 
@@ -52,6 +53,7 @@ def test_a_stage_that_is_not_tried_again_leaves_nothing(tmp_path: Path, monkeypa
     monkeypatch.setattr("sys.executable", str(program))
 
     async def run(database: Database) -> None:
+        database.put_reservation(ReservationRow("run1", 0, False, "striped", "scratch", os.geteuid(), os.getegid()))
         supervisor = StageSupervisor(database, tmp_path)
         await supervisor.start()
         job = FilesJob("run1", "data", str(tmp_path / "data"), inward=True)
