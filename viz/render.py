@@ -12,8 +12,14 @@ from rich.text import Text
 
 import forebay
 from forebay.cli.arguments import StreamArgument
-from forebay.cli.chosen import chosen
-from forebay.cli.following import TimeoutOption, needs_packages, tells_interruption
+from forebay.cli.following import (
+    RunOption,
+    TimeoutOption,
+    WaitForWriterOption,
+    needs_packages,
+    opened_to_follow,
+    tells_interruption,
+)
 from forebay.cli.output import JsonOption, console, error_console, print_json
 from forebay.cli.root import run
 from forebay.errors import UnsupportedError
@@ -59,6 +65,8 @@ def render(
     sheet: SheetOption = None,
     progress: ProgressOption = None,
     timeout_seconds: TimeoutOption = None,
+    run_name: RunOption = "",
+    wait_for_writer: WaitForWriterOption = False,
     as_json: JsonOption = False,
 ) -> int:
     """Render every step of a stream to images and a movie that can be watched while it grows, until the stream ends.
@@ -86,7 +94,7 @@ def render(
     rendered = 0
     try:
         with (
-            forebay.open(stream, instance=chosen(), timeout=timeout_seconds) as source,
+            opened_to_follow(stream, timeout_seconds, run_name, wait_for_writer) as source,
             Painter(scene, on_retry=say) as painter,
             Recorder(
                 out, painter, frame_rate=frame_rate, sheet=None if sheet is None else ContactSheet(sheet)

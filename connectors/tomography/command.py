@@ -12,8 +12,14 @@ from rich.text import Text
 
 import forebay
 from forebay.cli.arguments import stream_names
-from forebay.cli.chosen import chosen
-from forebay.cli.following import TimeoutOption, needs_packages, tells_interruption
+from forebay.cli.following import (
+    RunOption,
+    TimeoutOption,
+    WaitForWriterOption,
+    needs_packages,
+    opened_to_follow,
+    tells_interruption,
+)
 from forebay.cli.output import JsonOption, console, error_console, print_json
 from forebay.errors import InvalidArgumentError
 
@@ -56,6 +62,8 @@ def reconstruct_command(
         bool, typer.Option("--without-rings", help="Remove rings from the slices when the scan has ended.")
     ] = False,
     timeout_seconds: TimeoutOption = None,
+    run_name: RunOption = "",
+    wait_for_writer: WaitForWriterOption = False,
     as_json: JsonOption = False,
 ) -> int:
     """Reconstruct slices of a scan by filtered back-projection while it runs, until it has ended.
@@ -76,7 +84,7 @@ def reconstruct_command(
     messages = error_console()
     latest: Slices | None = None
     written: list[Path] = []
-    with forebay.open(stream, instance=chosen(), timeout=timeout_seconds) as scan, tells_interruption() as outcome:
+    with opened_to_follow(stream, timeout_seconds, run_name, wait_for_writer) as scan, tells_interruption() as outcome:
         for latest in reconstruct(
             scan,
             rows=detector_rows,

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import DTypeLike, NDArray
 
+from forebay.closing import PublicNames
 from forebay.errors import InvalidArgumentError
 
 __all__ = ["ArrayOperators"]
@@ -35,7 +36,7 @@ def _both_ways(function: _Operator) -> tuple[_Operator, _Operator]:
     return forward, reflected
 
 
-class ArrayOperators(NDArrayOperatorsMixin):
+class ArrayOperators(PublicNames, NDArrayOperatorsMixin):
     """Base of variables and series: operators and NumPy's functions act on the elements, which are read for it.
 
     A single value (shape ``()``) behaves as the number or text that it holds: ``step["n"] == 5``,

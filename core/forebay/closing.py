@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Objects that are closed at the end of a ``with`` statement, whatever ended it or only if nothing failed."""
+"""Objects that are closed at the end of a ``with`` statement, whatever ended it or only if nothing failed.
+
+And what all public objects have in common: they show public names only.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,19 @@ from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Self
 
-__all__ = ["Closing", "ClosingOnSuccess"]
+__all__ = ["Closing", "ClosingOnSuccess", "PublicNames"]
 
 
-class Closing(ABC):
+class PublicNames:
+    """What ``dir()`` shows, what completion offers, and what Python takes an unknown name for: only public names."""
+
+    __slots__ = ()
+
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if not name.startswith("_") or name.startswith("__")]
+
+
+class Closing(PublicNames, ABC):
     """Context manager that calls :meth:`close`, whatever ended the ``with`` statement."""
 
     __slots__ = ()

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of a variable's dimensions: the attribute ``VARIABLE/dims`` (``docs/formats/conventions.md``)."""
+"""What attributes say of a variable, by convention: ``VARIABLE/dims`` names its dimensions
+(``docs/formats/conventions.md``)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from forebay.datatypes import AttributeValue
 from forebay.errors import InvalidArgumentError
 
-__all__ = ["attribute_of", "checked_dims", "dims_of"]
+__all__ = ["attribute_of", "attributes_of", "checked_dims", "dims_of"]
 
 
 def attribute_of(variable: str) -> str:
@@ -39,6 +41,20 @@ def checked_dims(variable: str, dims: Sequence[str], dimensions: int) -> tuple[s
     if len(set(names)) != len(names):
         raise InvalidArgumentError(f"a name occurs twice in dims: {names!r}", where)
     return names
+
+
+def attributes_of(
+    variable: str, attributes: Mapping[str, AttributeValue], dims: tuple[str, ...] | None
+) -> Mapping[str, AttributeValue]:
+    """The attributes of a variable by name: those of a step that are called ``VARIABLE/NAME``, without its ``dims``."""
+    prefix = f"{variable}/"
+    return MappingProxyType(
+        {
+            name.removeprefix(prefix): value
+            for name, value in attributes.items()
+            if name.startswith(prefix) and (dims is None or name != attribute_of(variable))
+        }
+    )
 
 
 def dims_of(value: AttributeValue | None, dimensions: int) -> tuple[str, ...] | None:

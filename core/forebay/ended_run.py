@@ -18,8 +18,7 @@ _log = logging.getLogger("forebay.waiting")
 
 #: How to wait for the next writer, for messages.
 NEXT_WRITER_ADVICE = (
-    "to read the next run instead, open the stream with wait_for_writer=True, or with run=NAME if the writer "
-    "names its run"
+    "to wait for the next run, open it with wait_for_writer=True or run=NAME (--wait-for-writer, --run)"
 )
 
 

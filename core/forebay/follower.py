@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, Self, TypeAlias
 from forebay import _core, options
 from forebay.async_wait import next_step
 from forebay.closing import Closing
+from forebay.ended_run import NEXT_WRITER_ADVICE
 from forebay.errors import (
     CancelledError,
     InvalidArgumentError,
@@ -166,7 +167,9 @@ class Follower(Closing, Iterator[Step]):
                 where,
             )
         if kind == _END_OF_STREAM and status == StreamStatus.INTERRUPTED:
-            return StreamInterruptedError(f"the writer group was lost and has not come back: {text}", where)
+            return StreamInterruptedError(
+                f"the writer group was lost and has not come back: {text}; {NEXT_WRITER_ADVICE}", where
+            )
         if kind == _END_OF_STREAM and status == StreamStatus.FAILED:
             return StreamFailedError(f"a sync failed on the server: {text}", where)
         return StopIteration()

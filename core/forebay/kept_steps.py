@@ -8,6 +8,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import Any, SupportsIndex, overload
 
+from forebay.closing import PublicNames
 from forebay.errors import InvalidArgumentError, StepNotFoundError
 from forebay.options import integer
 from forebay.records import StepSummary
@@ -15,7 +16,7 @@ from forebay.records import StepSummary
 __all__ = ["Steps", "number_from_newest", "numbers_in_slice"]
 
 
-class Steps(Sequence[StepSummary]):
+class Steps(PublicNames, Sequence[StepSummary]):
     """The kept steps of a stream in order, as they were when asked for."""
 
     __slots__ = ("_native",)

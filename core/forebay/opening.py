@@ -249,7 +249,7 @@ def open(  # noqa: A001 - forebay.open is meant to read like the builtin
     except StreamNotFoundError:
         raise
     except NotFoundError as error:
-        raise StreamNotFoundError(error.what, error.where) from None
+        raise stream_not_found(error, place, server_place(instance)) from None
 
 
 _COMMON_OPTIONS = tuple(name for name in inspect.signature(open).parameters if name != "options")

@@ -12,6 +12,7 @@ from typing import Any, SupportsIndex, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from forebay.closing import PublicNames
 from forebay.datatypes import (
     CODE_OF_KIND,
     KINDS,
@@ -21,7 +22,7 @@ from forebay.datatypes import (
     attribute_from_native,
     dtype_of,
 )
-from forebay.dimensions import attribute_of, dims_of
+from forebay.dimensions import attribute_of, attributes_of, dims_of
 from forebay.errors import InvalidArgumentError, VariableNotFoundError
 from forebay.records import StepSummary
 from forebay.variable import Block, extreme_of
@@ -151,7 +152,7 @@ class GatheredSteps:
         return result
 
 
-class VariableMetadata:
+class VariableMetadata(PublicNames):
     """A variable of one step without its data; single values have theirs."""
 
     __slots__ = ("_layout", "_row", "_tables")
@@ -193,6 +194,11 @@ class VariableMetadata:
         if self.kind is ShapeKind.LOCAL_ARRAY:
             dimensions = len(self._layout.blocks[0][2]) if self._layout.blocks else 0
         return dims_of(self._tables.attributes(self._row).get(attribute_of(self.name)), dimensions)
+
+    @property
+    def attributes(self) -> Mapping[str, AttributeValue]:
+        """As :attr:`Variable.attributes`."""
+        return attributes_of(self.name, self._tables.attributes(self._row), self.dims)
 
     @property
     def blocks(self) -> list[Block]:
@@ -253,7 +259,7 @@ class VariableMetadata:
         return f"<VariableMetadata {self.name!r}: {self.kind} of {self.dtype}, shape {self.shape}>"
 
 
-class StepMetadata(Mapping[str, VariableMetadata]):
+class StepMetadata(PublicNames, Mapping[str, VariableMetadata]):
     """What one step says of itself: a mapping of variable names to :class:`VariableMetadata`. Holds no pin."""
 
     __slots__ = ("_row", "_tables")
@@ -313,7 +319,7 @@ class StepMetadata(Mapping[str, VariableMetadata]):
         return self._tables.layouts[int(self._tables.layout_numbers[self._row])]
 
 
-class StepsMetadata(Sequence[StepMetadata]):
+class StepsMetadata(PublicNames, Sequence[StepMetadata]):
     """The metadata of many steps, in the order asked for; made by :meth:`Stream.steps_at`. Holds no pin; pickles.
 
     >>> steps = stream.steps_at()

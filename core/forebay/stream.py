@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, Literal, SupportsIndex, TypeAlias, overload
 from weakref import WeakValueDictionary
 
@@ -12,6 +13,7 @@ import numpy as np
 
 from forebay import _core, options
 from forebay.closing import Closing
+from forebay.datatypes import AttributeValue
 from forebay.errors import (
     ArgumentTypeError,
     ForebayError,
@@ -210,6 +212,17 @@ class Stream(Closing):
                 return newest.variables
         except StepNotFoundError:
             return []
+
+    @property
+    def attributes(self) -> Mapping[str, AttributeValue]:
+        """Attributes as of the newest step, read-only; none while there is no step. Those of a variable have its name
+        in front: :attr:`Variable.attributes`.
+        """
+        try:
+            with self.latest as newest:
+                return newest.attributes
+        except StepNotFoundError:
+            return MappingProxyType({})
 
     @options.known_options
     def hold(self, oldest: SupportsIndex | None = None, newest: SupportsIndex | None = None) -> Hold:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from forebay.array_operators import ArrayOperators
 from forebay.array_selection import ArraySelection, Index, select
 from forebay.arrow_export import array_capsules
-from forebay.datatypes import CODE_OF_KIND, KINDS, STRING_DTYPE, ShapeKind, dtype_of
-from forebay.dimensions import attribute_of, dims_of
+from forebay.datatypes import CODE_OF_KIND, KINDS, STRING_DTYPE, AttributeValue, ShapeKind, dtype_of
+from forebay.dimensions import attribute_of, attributes_of, dims_of
 from forebay.errors import CopyNeededError, ForebayError, InvalidArgumentError
 from forebay.memory import array_over
 from forebay.notebook import value_shown, variable_html
@@ -108,6 +108,14 @@ class Variable(ArrayOperators):
         if self.kind is ShapeKind.LOCAL_ARRAY:
             dimensions = len(self.blocks[0].count) if self.blocks else 0
         return dims_of(self._step.attributes.get(attribute_of(self._name)), dimensions)
+
+    @property
+    def attributes(self) -> Mapping[str, AttributeValue]:
+        """The variable's attributes by name, ``units`` for example: the step's ``VARIABLE/units``. Read-only.
+
+        The names of its dimensions are not among them: :attr:`dims`.
+        """
+        return attributes_of(self._name, self._step.attributes, self.dims)
 
     @property
     def ndim(self) -> int:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from forebay import _core
+from forebay.closing import PublicNames
 from forebay.datatypes import (
     CODE_OF_KIND,
     AttributeValue,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["AttributesBeingWritten", "StepBeingWritten", "note_failure"]
 
 
-class AttributesBeingWritten(MutableMapping[str, AttributeValue]):
+class AttributesBeingWritten(PublicNames, MutableMapping[str, AttributeValue]):
     """Attributes that this writer set. Setting one makes it part of every step from the open (or next) one on.
 
     Values are a str, a number, a NumPy scalar, or a one-dimensional sequence of str or numbers. An attribute of one
@@ -63,7 +64,7 @@ class AttributesBeingWritten(MutableMapping[str, AttributeValue]):
         return len(self._values)
 
 
-class StepBeingWritten:
+class StepBeingWritten(PublicNames):
     """One rank's part of the open step; made by :meth:`WritableStream.step`, used as a context manager.
 
     Leaving ``with`` commits the step for all ranks (``end``); leaving it by an exception aborts it: nobody ever sees

@@ -27,14 +27,14 @@ std::optional<Error> loss_of(const std::vector<Stream*>& streams) {
   for (Stream* stream : streams) {
     const std::string where = "stream " + stream->path();
     if (stream->group().active())
-      return Error{ErrorCode::refused, "the stream is being written; end the writers, or force it", where};
+      return Error{ErrorCode::refused, "the stream is being written; end the writers, or force it (--force)", where};
     const auto precious =
         std::ranges::count_if(stream->state().steps, [](const auto& entry) { return entry.second.precious(); });
     if (precious > 0) {
       return Error{
           ErrorCode::refused,
           fmt::format("precious steps that are not staged out yet: {}; stage them out (`forebay stage-out {} DEST "
-                      "--every N`), or force it",
+                      "--every N`), or force it (--force)",
                       precious, stream->path()),
           where};
     }
@@ -156,7 +156,7 @@ Result<void> AdminSession::remove_stream(const protocol::Message& message, const
   }
   if (reservation->unreadable(wish.stream) != nullptr && !wish.force) {
     return fail(ErrorCode::refused,
-                "the stream cannot be opened, but its steps may be whole; repair the disk, or force it",
+                "the stream cannot be opened, but its steps may be whole; repair the disk, or force it (--force)",
                 "stream " + wish.reservation + "/" + wish.stream);
   }
   RETURN_IF_ERROR(reservation->remove_stream(wish.stream));

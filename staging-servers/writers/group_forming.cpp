@@ -183,7 +183,7 @@ Result<journal::GroupFormedT> GroupForming::record(const storage::StreamState& s
     if (precious > 0 && !wish.force) {
       return fail(ErrorCode::refused,
                   fmt::format("{} precious steps of this stream are not staged out yet and would be lost; stage them "
-                              "out, append instead, or force it",
+                              "out, append instead, or force it (Force=true, in Python force=True)",
                               precious),
                   where);
     }

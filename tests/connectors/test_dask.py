@@ -8,6 +8,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -170,3 +171,27 @@ def test_step_of_a_killed_worker_is_computed_by_another(flow: str, client: Clien
 def test_nothing_under_way_is_refused(flow: str, client: Client) -> None:
     with pytest.raises(forebay.InvalidArgumentError, match="at least 1"):
         next(map_steps(client, flow, mean, ahead=0))
+
+
+def mean_of(step: forebay.Step) -> float:
+    return float(step["T"][...].mean())
+
+
+def test_steps_are_mapped_of_an_open_stream_and_of_the_run_that_comes(reservation: str, client: Client) -> None:
+    address = f"{reservation}/runs"
+
+    def produce(run: str, value: float, readers: int = 0) -> None:
+        with forebay.open(address, "w", run=run, rendezvous_readers=readers) as stream:
+            stream.write("T", np.full(3, value))
+
+    produce("first", 1.0)
+    with forebay.open(address) as opened:
+        assert [future.result() for future in map_steps(client, opened, mean_of)] == [1.0]
+    options: tuple[dict[str, Any], ...] = ({"run": "second"}, {"wait_for_writer": True})
+    for number, option in enumerate(options):
+        writer = threading.Thread(target=produce, args=("second", 2.0 + number, 1))
+        writer.start()
+        futures = list(map_steps(client, address, mean_of, timeout=60, start="oldest", **option))
+        assert futures[-1].result() == 2.0 + number
+        writer.join()
+        produce("first", 1.0)

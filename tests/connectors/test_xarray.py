@@ -395,4 +395,4 @@ def test_who_follows_an_ended_run_is_told(flow: str, caplog: pytest.LogCaptureFi
         list(forebay.connectors.xarray.follow(flow, timeout=60))
     [told] = [record.getMessage() for record in caplog.records]
     assert "its writer has gone (ended); reading the last run, steps 0 to 5" in told
-    assert "wait_for_writer=True, or with run=NAME" in told
+    assert "wait_for_writer=True or run=NAME" in told

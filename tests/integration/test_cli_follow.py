@@ -42,10 +42,11 @@ def start(*arguments: str) -> subprocess.Popen[str]:
 
 
 def follow(*arguments: str) -> tuple[int, str, str]:
-    """Exit status, standard output and standard error."""
+    """Exit status, standard output and standard error, without the line that says that an ended run is read."""
     process = start(*arguments)
     output, errors = process.communicate(timeout=100)
-    return process.returncode, output, errors
+    lines = errors.splitlines(keepends=True)
+    return process.returncode, output, "".join(line for line in lines if "its writer has gone" not in line)
 
 
 def told(*arguments: str) -> dict[str, Any]:

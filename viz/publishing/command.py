@@ -9,10 +9,15 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-import forebay
 from forebay.cli.arguments import StreamArgument
-from forebay.cli.chosen import chosen
-from forebay.cli.following import TimeoutOption, needs_packages, tells_interruption
+from forebay.cli.following import (
+    RunOption,
+    TimeoutOption,
+    WaitForWriterOption,
+    needs_packages,
+    opened_to_follow,
+    tells_interruption,
+)
 from forebay.cli.output import JsonOption, console, error_console, print_json
 from forebay.errors import InvalidArgumentError
 from forebay.viz.publishing.publication import FileFormat, Publication, Viewer
@@ -37,6 +42,8 @@ def publish(
         str, typer.Option("--consumer", metavar="NAME", help="Name that the position is kept under.")
     ] = "publish",
     timeout_seconds: TimeoutOption = None,
+    run_name: RunOption = "",
+    wait_for_writer: WaitForWriterOption = False,
     as_json: JsonOption = False,
 ) -> int:
     """Publish every step of a regular grid as a file of its own, with an index that names whole steps only.
@@ -51,7 +58,7 @@ def publish(
     messages = error_console()
     published = 0
     told: set[str] = set()
-    with forebay.open(stream, instance=chosen(), timeout=timeout_seconds) as source:
+    with opened_to_follow(stream, timeout_seconds, run_name, wait_for_writer) as source:
         publication = Publication(
             folder, viewer, source.address.stream, variables.split(",") if variables else None, file_format=file_format
         )

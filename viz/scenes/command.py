@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
@@ -15,8 +15,15 @@ import forebay
 from forebay import Address, Step, Stream
 from forebay.cli.arguments import stream_names
 from forebay.cli.chosen import chosen
-from forebay.cli.following import TimeoutOption, needs_packages, tells_interruption
+from forebay.cli.following import (
+    RunOption,
+    TimeoutOption,
+    WaitForWriterOption,
+    needs_packages,
+    tells_interruption,
+)
 from forebay.cli.output import JsonOption, console, error_console, print_json
+from forebay.ended_run import tell_ended_run
 from forebay.errors import InvalidArgumentError, StepGoneError, StepNotFoundError, UnsupportedError
 from forebay.viz.drawing_options import (
     LatestOption,
@@ -85,6 +92,8 @@ def view(
     ends: RangeOption = "",
     quality: QualityOption = None,
     timeout_seconds: TimeoutOption = None,
+    run_name: RunOption = "",
+    wait_for_writer: WaitForWriterOption = False,
     as_json: JsonOption = False,
 ) -> int:
     """Draw a scene of a stream: as a picture, as a movie that can be watched while it grows, or in a browser.
@@ -111,7 +120,10 @@ def view(
 
     messages = error_console()
     drawn: list[int] = []
-    with forebay.open(place.path, instance=chosen(), timeout=timeout_seconds) as source:
+    opening: dict[str, Any] = {"run": run_name or None, "wait_for_writer": wait_for_writer}
+    with forebay.open(place.path, instance=chosen(), timeout=timeout_seconds, **opening) as source:
+        if web or follow or movie is not None:
+            tell_ended_run(source, opening)
         if web:
             from forebay.viz.web.server import serve
 

@@ -15,12 +15,17 @@ import typer
 import typer.core
 from rich.text import Text
 
-import forebay
 from forebay.cli.arguments import StreamArgument
 from forebay.cli.chosen import chosen
 from forebay.cli.ensemble_commands import EnsembleCommands
 from forebay.cli.failures import ExitStatus
-from forebay.cli.following import TimeoutOption, tells_interruption
+from forebay.cli.following import (
+    RunOption,
+    TimeoutOption,
+    WaitForWriterOption,
+    opened_to_follow,
+    tells_interruption,
+)
 from forebay.cli.output import JsonOption, error_console, print_json
 from forebay.cli.step_commands import CommandTurns, StepCommands
 from forebay.ensemble import StreamPattern
@@ -83,6 +88,8 @@ def follow(
         ),
     ] = None,
     timeout_seconds: TimeoutOption = None,
+    run_name: RunOption = "",
+    wait_for_writer: WaitForWriterOption = False,
     as_json: JsonOption = False,
 ) -> int:
     """Run a command for each step of a stream as it commits, until the stream ends.
@@ -94,6 +101,8 @@ def follow(
     A pattern, 'RES/member-*' in quotes, follows all streams whose names match; those that begin meanwhile join.
     """
     if StreamPattern.is_one(stream):
+        if run_name or wait_for_writer:
+            raise InvalidArgumentError("--run and --wait-for-writer are for one stream; a pattern takes what comes")
         return _follow_all(stream, words, consumer, every, latest, jobs, members, timeout_seconds, as_json)
     if members is not None:
         raise InvalidArgumentError("--members is for a pattern of streams, for example 'run1/member-*'")
@@ -110,7 +119,7 @@ def follow(
         output=sys.stderr.fileno() if as_json else None,
     )
     with (
-        forebay.open(stream, instance=chosen(), timeout=timeout_seconds) as source,
+        opened_to_follow(stream, timeout_seconds, run_name, wait_for_writer) as source,
         source.follow(consumer, timeout=timeout_seconds, ack="manual", latest_only=latest) as follower,
         tells_interruption() as outcome,
     ):

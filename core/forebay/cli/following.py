@@ -7,21 +7,52 @@ import importlib.util
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
 
+import forebay
+from forebay.cli.chosen import chosen
 from forebay.cli.failures import ExitStatus
 from forebay.cli.output import error_console
+from forebay.ended_run import tell_ended_run
 from forebay.errors import StreamFailedError, StreamInterruptedError, UnsupportedError
 
-__all__ = ["Outcome", "TimeoutOption", "needs_packages", "tells_interruption"]
+if TYPE_CHECKING:
+    from forebay import Stream
+
+__all__ = [
+    "Outcome",
+    "RunOption",
+    "TimeoutOption",
+    "WaitForWriterOption",
+    "needs_packages",
+    "opened_to_follow",
+    "tells_interruption",
+]
 
 TimeoutOption = Annotated[
     float | None,
     typer.Option("--timeout", min=0.0, metavar="SECONDS", help="Longest wait for a step. Default: no limit."),
 ]
+
+
+RunOption = Annotated[
+    str, typer.Option("--run", metavar="NAME", help="Wait for the writers that name this run, and read no other run.")
+]
+WaitForWriterOption = Annotated[
+    bool, typer.Option("--wait-for-writer", help="Wait until a writer writes the stream, and read from its first step.")
+]
+
+
+@contextmanager
+def opened_to_follow(stream: str, timeout: float | None, run: str, wait_for_writer: bool) -> Iterator[Stream]:
+    """The stream, in the instance that the command line names. If its writer has ended, a line says which run it is."""
+    opening: dict[str, Any] = {"run": run or None, "wait_for_writer": wait_for_writer}
+    with forebay.open(stream, instance=chosen(), timeout=timeout, **opening) as source:
+        tell_ended_run(source, opening)
+        yield source
 
 
 @dataclass
