@@ -29,6 +29,7 @@ from tests.bench.suites.readers import paced_readers
 from tests.bench.suites.slurm_calls import locked_calls
 from tests.bench.suites.small_variables import small_variables
 from tests.bench.suites.stage_out import staged_steps
+from tests.bench.suites.staging import staged_large_file, staged_trees
 from tests.bench.suites.workflows import detector, snakemake_jobs, snakemake_questions
 from tests.bench.suites.write import large_steps
 from tests.bench.workbench import MIB, Workbench
@@ -44,6 +45,7 @@ SUITES: dict[str, Callable[[], list[Suite]]] = {
     "metadata": lambda: [many_variables(), many_steps(), restart()],
     "durable": lambda: [durable_steps()],
     "stage-out": lambda: [staged_steps()],
+    "staging": lambda: [*staged_trees(), staged_large_file()],
     "slurm": lambda: [locked_calls(), many_reservations(), *_slurm_jobs()],
     "workflows": lambda: [snakemake_jobs(), snakemake_questions(), detector()],
     "consumers": lambda: _consumers(),
