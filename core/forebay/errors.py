@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -307,7 +308,19 @@ def readable_errors(place: object, *, full: str, denied: str, failed: str) -> It
         if error.errno in NO_ROOM:
             raise NoSpaceError(full, str(place)) from error
         if isinstance(error, PermissionError):
-            raise PermissionDeniedError(denied, str(error.filename or place)) from error
+            raise PermissionDeniedError(denied, _place_of(error.filename or place)) from error
         # Where there are two files, the second is the one that was to be made.
-        where = error.filename2 or error.filename or place
-        raise StorageError(f"{error.strerror or error}; {failed}", str(where)) from error
+        where = _place_of(error.filename2 or error.filename or place)
+        raise StorageError(f"{error.strerror or error}; {failed}", where) from error
+
+
+def _place_of(path: object) -> str:
+    """The path as text; of one below a descriptor of this process, where that lies."""
+    text = str(path)
+    if not text.startswith("/proc/self/fd/"):
+        return text
+    *_, descriptor, rest = text.split("/", 5)
+    try:
+        return f"{os.readlink(f'/proc/self/fd/{descriptor}')}/{rest}"
+    except OSError:
+        return text

@@ -67,6 +67,12 @@ std::string place_of(int descriptor) {
 }
 
 std::string place_of(int directory, std::string_view path) {
+  // Below a descriptor, as it may also be named.
+  constexpr std::string_view descriptors = "/proc/self/fd/";
+  if (path.starts_with(descriptors)) {
+    const std::size_t slash = std::min(path.find('/', descriptors.size()), path.size());
+    return link_text(std::string(path.substr(0, slash))).append(path.substr(slash));
+  }
   if (path.starts_with('/')) {
     return std::string(path);
   }

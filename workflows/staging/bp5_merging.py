@@ -110,12 +110,12 @@ def _opened(path: Path) -> Iterator[_bp5.Reader]:
     """A reader of one output of one step."""
     # ADIOS2 leaves a profile named after what it opens: a name that is nobody else's.
     link = publication.partial_path(path)
-    link.symlink_to(path.name)
+    link.symlink_to(path.absolute())
     try:
         with contextlib.closing(_bp5.Reader(str(link))) as reader:
             yield reader
     finally:
-        link.unlink()
+        publication.remove(link)
         remove_profiles(link)
 
 

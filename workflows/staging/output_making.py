@@ -138,7 +138,7 @@ class OutputMaker:
 def _remove_failed(partial: Path) -> None:
     """Removes what could not be written, and gives its space back for those before it."""
     for path in [partial, *partial.rglob("*")]:
-        if path.is_file():
+        if path.is_file() and not path.is_symlink():
             # ADIOS2 keeps the files of a failed writer open.
             os.truncate(path, 0)
     publication.remove(partial)

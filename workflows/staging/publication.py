@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How outputs appear: under a hidden name until they are whole, synced and checked, then by one rename.
+"""How outputs appear: in a folder that nobody else can enter until they are whole, synced and checked, then by one
+rename.
 
-Names in a destination: ``.OUTPUT.partial-TAG`` is being written; ``.OUTPUT.replaced-TAG`` is an older output on its way
-out. Whoever holds the destination's lock may remove both.
+Names in a destination: in the folder ``.OUTPUT.partial-TAG`` one is being written; ``.OUTPUT.replaced-TAG`` is an older
+output on its way out. Whoever holds the destination's lock may remove both. Somebody else who may write in the
+destination can move the folder away, but what is made in it goes by its descriptor (docs/design/file-mover.md).
 """
 
 from __future__ import annotations
@@ -13,11 +15,12 @@ import fcntl
 import os
 import secrets
 import shutil
+import stat
 import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from forebay.errors import BusyError
+from forebay.errors import BusyError, StorageError
 from forebay.workflows.staging.checksum import forget_cached_pages
 
 __all__ = [
@@ -40,9 +43,49 @@ _REMOVAL_TRIES = 100
 _REMOVAL_PAUSE_SECONDS = 0.01
 
 
+#: Open folders of outputs that are being made, by the paths of these.
+_folders: dict[Path, tuple[int, Path]] = {}
+
+
+def _hidden_name(output: Path) -> str:
+    return f".{output.name}.partial-{secrets.token_hex(4)}"
+
+
 def partial_path(output: Path) -> Path:
-    """A fresh hidden name beside the output."""
-    return output.with_name(f".{output.name}.partial-{secrets.token_hex(4)}")
+    """A fresh path, in a folder of its own beside the output. `publish` or `remove` ends it.
+
+    The path names the folder's descriptor, so that whatever is made there is made in this very folder.
+
+    Raises
+    ------
+    StorageError
+        Somebody else put another folder in its place.
+    """
+    name = _hidden_name(output)
+    folder = output.with_name(name)
+    folder.mkdir(mode=0o700)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    status = os.fstat(descriptor)
+    if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o777 != 0o700:
+        os.close(descriptor)
+        raise StorageError("another user exchanges names in this folder; choose another destination", str(folder))
+    path = Path(f"/proc/self/fd/{descriptor}/{name}")
+    _folders[path] = (descriptor, folder)
+    return path
+
+
+def _end_folder(partial: Path) -> None:
+    """Removes the folder of an output that is not in it any more."""
+    if partial not in _folders:
+        return
+    descriptor, folder = _folders.pop(partial)
+    os.close(descriptor)
+    try:
+        folder.rmdir()
+    except OSError as error:
+        # Somebody may have put something else there, which is not ours to remove.
+        if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ENOTEMPTY, errno.EEXIST):
+            raise
 
 
 def sync_directory(directory: Path) -> None:
@@ -92,13 +135,19 @@ def sync_tree(path: Path) -> None:
 
 
 def write_whole(
-    path: Path, text: str, *, mode: int | None = None, owner: int | None = None, durable: bool = True
+    path: Path,
+    text: str,
+    *,
+    mode: int | None = None,
+    owner: int | None = None,
+    durable: bool = True,
+    apart: bool = False,
 ) -> None:
     """Replaces a text file: written under another name, synced, renamed, the directory synced. With these permissions,
     else as the umask says; of this user, else of the process's. `durable=False`: nothing is synced, for what can be
-    made again.
+    made again. `apart=True`: it is written in a folder of its own, since others may write beside it.
     """
-    partial = partial_path(path)
+    partial = partial_path(path) if apart else path.with_name(_hidden_name(path))
     try:
         with partial.open("x", encoding="utf-8") as file:
             file.write(text)
@@ -110,11 +159,10 @@ def write_whole(
             if durable:
                 os.fsync(file.fileno())
         partial.replace(path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
-    if durable:
-        sync_directory(path.parent)
+        if durable:
+            sync_directory(path.parent)
+    finally:
+        remove(partial)
 
 
 def publish(partial: Path, output: Path) -> None:
@@ -125,12 +173,20 @@ def publish(partial: Path, output: Path) -> None:
         output.rename(replaced)
     partial.rename(output)
     sync_directory(output.parent)
+    _end_folder(partial)
     if replaced is not None:
         remove(replaced)
 
 
 def remove(path: Path) -> None:
-    """Removes a file or a directory with all that it holds; it may be gone already."""
+    """Removes a file or a directory with all that it holds; it may be gone already. Follows no link."""
+    try:
+        _remove(path)
+    finally:
+        _end_folder(path)
+
+
+def _remove(path: Path) -> None:
     if not path.is_dir() or path.is_symlink():
         path.unlink(missing_ok=True)
         return
@@ -175,11 +231,12 @@ def destination_lock(directory: Path) -> Iterator[None]:
     """
     path = directory / LOCK_NAME
     while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        # Not through a link: the file would be made where somebody else wants it.
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # The holder before may have removed the file between our open and our lock.
-            if os.path.exists(path) and os.path.samestat(os.fstat(descriptor), os.stat(path)):
+            if os.path.exists(path) and os.path.samestat(os.fstat(descriptor), os.lstat(path)):
                 break
         except OSError as error:
             os.close(descriptor)

@@ -170,7 +170,7 @@ class Receipt:
         many = any(entry.steps for entry in ordered)
         version = _VERSION_WITH_MANY_STEPS if many else _VERSION
         document = {"format": _FORMAT, "version": version, "steps": [entry.as_json() for entry in ordered]}
-        write_whole(self.path, json.dumps(document, indent=1) + "\n")
+        write_whole(self.path, json.dumps(document, indent=1) + "\n", apart=True)
         self._on_disk = set(self.entries)
         if self.has_log:
             self.close()

@@ -64,7 +64,9 @@ class ReceiptLog:
     def create(cls, directory: Path) -> Self:
         """A log without entries, whose name is durable."""
         path = directory / LOG_NAME
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        # A new file: what lies there may be a link that somebody else made, or a file with other names.
+        path.unlink(missing_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
         log = cls(descriptor)
         try:
             log.append([_HEAD])

@@ -91,7 +91,7 @@ def check_order(changes: list[Change], folder: Path) -> None:
     last = {(change.kind, change.path): place for place, change in enumerate(changes)}
     for file in (path for path in folder.rglob("*") if path.is_file()):
         output, *inside = file.relative_to(folder / "out").parts
-        hidden = f"./out/.{output}.partial-????????"
+        hidden = f"./out/.{output}.partial-????????/.{output}.partial-????????"
         written = "/".join([hidden, *inside])
         renamed = last["rename", hidden]
         assert last["open", written] < last["write", written] < last["sync", written] < renamed
@@ -202,7 +202,8 @@ def test_a_run_that_takes_up_what_a_killed_one_left(
     address, out, old = f"{reservation}/flow", folder / "out", tmp_path / "old"
     stage_old(address, old, "bp5")
     job = StepsJob(address, str(out), format="bp5")
-    renamed = Accident(Change("rename", "./out/.flow.000000.bp.partial-????????", 1), Moment.BEHIND)
+    hidden = ".flow.000000.bp.partial-????????"
+    renamed = Accident(Change("rename", f"./out/{hidden}/{hidden}", 1), Moment.BEHIND)
 
     def prepare() -> None:
         shutil.rmtree(out, ignore_errors=True)

@@ -21,7 +21,7 @@ from forebay.workflows.staging.receipt import (
     describe_files,
     files_match,
 )
-from forebay.workflows.staging.receipt_log import LOG_NAME
+from forebay.workflows.staging.receipt_log import LOG_NAME, ReceiptLog
 
 
 def entry(directory: Path, output: str, step: int = 40) -> StepEntry:
@@ -230,3 +230,36 @@ def test_a_destination_has_one_stage_at_a_time(tmp_path: Path) -> None:
     with publication.destination_lock(tmp_path):
         pass
     assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_of_a_stage_follows_links_that_others_made(tmp_path: Path) -> None:
+    """Another user who may write in the destination once had files of the stage's user emptied, or made elsewhere."""
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "precious").write_text("of mine")
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / LOG_NAME).symlink_to(mine / "precious")
+    ReceiptLog.create(out).close()
+    assert (mine / "precious").read_text() == "of mine"
+    assert not (out / LOG_NAME).is_symlink()
+    (out / publication.LOCK_NAME).symlink_to(mine / "lock")
+    with pytest.raises(OSError, match="symbolic links"), publication.destination_lock(out):
+        pass
+    assert [path.name for path in mine.iterdir()] == ["precious"]
+
+
+def test_what_is_made_stays_in_its_folder_whatever_comes_in_its_place(tmp_path: Path) -> None:
+    mine, out = tmp_path / "mine", tmp_path / "out"
+    mine.mkdir()
+    out.mkdir()
+    partial = publication.partial_path(out / "flow.bp")
+    (hidden,) = out.iterdir()
+    assert hidden.stat().st_mode & 0o777 == 0o700
+    hidden.rename(out / "away")
+    hidden.symlink_to(mine)
+    partial.mkdir()
+    (partial / "data.0").write_text("whole")
+    publication.publish(partial, out / "flow.bp")
+    assert (out / "flow.bp" / "data.0").read_text() == "whole"
+    assert list(mine.iterdir()) == []
