@@ -174,7 +174,8 @@ def add_dimension(file: h5py.File, name: str, extent: int) -> h5py.Dataset:
 def own_attributes(holder: h5py.HLObject) -> dict[str, Any]:
     """The attributes of a file, group or dataset without those that HDF5 keeps for scales, and the step's number."""
     hidden = {STEP_ATTRIBUTE} if holder.name == "/" else set(_ATTRIBUTES_OF_SCALES)
-    return {key: value for key, value in holder.attrs.items() if key not in hidden}
+    # A stream's attribute may have such a name; HDF5's own are no texts of variable length.
+    return {key: value for key, value in holder.attrs.items() if key not in hidden or isinstance(value, str)}
 
 
 def _add_scales(file: h5py.File, step: Step, names: Sequence[str]) -> None:

@@ -119,6 +119,41 @@ def test_every_format_takes_every_kind(reservation: str, tmp_path: Path, kind: s
             np.testing.assert_array_equal(found, seen)
 
 
+@pytest.mark.parametrize("form", FORMATS)
+def test_every_format_takes_every_attribute(reservation: str, tmp_path: Path, form: str) -> None:
+    attributes = {
+        "text": "x",
+        "text that is empty": "",
+        "texts": ("a", "", "\u03b1"),
+        "number": 1.5,
+        "not a number": float("nan"),
+        "complex": 1 + 2j,
+        "long double": np.longdouble(1) / 3,
+        "small": np.int8(-3),
+        "numbers": np.arange(3, dtype=np.uint16),
+        "one number": np.arange(1.0),
+        "many numbers": np.arange(100000.0),
+        "v/units": "K",
+        "v/NAME": "as HDF5 calls the names of its scales",
+        "w/units": "of no variable",
+    }
+    with forebay.open(f"{reservation}/flow", "w") as stream:
+        for name, value in attributes.items():
+            stream.attributes[name] = value
+        for _ in range(2):
+            with stream.step() as step:
+                step.write("v", np.zeros(3), dims=("v",))
+    output = stage(f"{reservation}/flow", tmp_path, form)
+    if output.suffix == ".bp":
+        with adios2.FileReader(str(output)) as reader:
+            assert set(reader.available_attributes()) >= attributes.keys()
+        return
+    with h5py.File(output) as file:
+        for name, value in attributes.items():
+            holder, key = (file["v"], name[2:]) if name.startswith("v/") else (file, name)
+            np.testing.assert_array_equal(holder.attrs[key], value)
+
+
 @pytest.mark.parametrize(
     ("names", "expected"),
     [
@@ -178,27 +213,6 @@ def test_hdf5_has_dimension_scales_and_the_number_of_the_step(named: str, tmp_pa
         assert file["T"].dims[0][0] == file["y"]
         # z has two extents, so it is no dimension of the file; and netCDF-4 has no dataset with some dimensions only.
         assert [len(axis) for axis in file["mesh/p"].dims] == [0, 0]
-
-
-@pytest.mark.parametrize("form", ["hdf5", "all.h5"])
-def test_xarray_opens_staged_hdf5_with_dimensions_and_units(named: str, tmp_path: Path, form: str) -> None:
-    xarray = pytest.importorskip("xarray")
-    pytest.importorskip("h5netcdf")
-    output = stage(named, tmp_path, form)
-    steps = () if form == "hdf5" else ("forebay_step",)
-    with xarray.open_dataset(output, engine="h5netcdf", phony_dims="sort") as dataset:
-        assert dataset["T"].attrs["units"] == "K"
-        assert dataset["T"].dims == (*steps, "y", "x")
-        assert dataset["x"].dims == ("x",)
-        assert dataset["T"].sel(x=1 / 3, method="nearest").isel(y=0).values.tolist() == (
-            1.0 if not steps else [1.0, 2.0]
-        )
-        assert "y" not in dataset.variables
-        if steps:
-            assert dataset["forebay_step"].values.tolist() == [0, 1]
-            assert dataset["plain"].dims == ("forebay_step", "dim_0_3")
-        else:
-            assert dataset.attrs["forebay_step"] == 0
 
 
 def test_a_coordinate_that_moves_has_the_dimension_of_the_steps(reservation: str, tmp_path: Path) -> None:
