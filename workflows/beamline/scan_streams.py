@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import IntEnum
+from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -77,7 +78,7 @@ class ScanSettings:
 
 
 class ScanStreams(ClosingOnSuccess):
-    """Writes one scan. One thread. A context manager: an exception leaves the archive interrupted.
+    """Writes one scan. One thread. A context manager: an exception leaves the archive interrupted, with all frames.
 
     Parameters
     ----------
@@ -117,7 +118,7 @@ class ScanStreams(ClosingOnSuccess):
         self.frames_written = 0  #: in the archive, of all kinds
         self.projections_written = 0
         self.previews_lost = 0
-        self._failed = False  # a step could not be written, or the scan was given up
+        self._failed = False  # a step could not be written
         last = self._settings.archive_last
         # Every step stays until it is staged out, and a full reservation makes the detector wait, and then fail.
         self._archive = forebay.open(
@@ -251,17 +252,18 @@ class ScanStreams(ClosingOnSuccess):
         self._end_preview()
 
     def abandon(self) -> None:
-        """Leaves the archive interrupted, with the frames that were taken. Idempotent.
-
-        If a step could not be written, the frames of that step are lost.
-        """
-        if not self._failed:
-            # What ended the scan is the error to report.
-            with suppress(ForebayError):
-                self.flush()
-        self._failed = True
+        """Leaves the archive interrupted, with the frames of its steps. Idempotent."""
         self._archive.abandon()
         self._end_preview()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None and not self._failed:
+            # The frames that were taken are kept, too. What ended the scan is the error to report.
+            with suppress(ForebayError):
+                self.flush()
+        super().__exit__(kind, error, trace)
 
     def _end_preview(self) -> None:
         if self._preview is not None:
