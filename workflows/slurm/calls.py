@@ -19,7 +19,7 @@ from forebay.errors import ForebayError, InvalidArgumentError, PermissionDeniedE
 from forebay.visible_text import visible
 from forebay.workflows.manager.peer import CurrentPeer, Peer
 from forebay.workflows.slurm.directive_lines import parse_slurm_size
-from forebay.workflows.slurm.directives import NAME, parse_directives
+from forebay.workflows.slurm.directives import NAME, Directives, parse_directives
 from forebay.workflows.slurm.jobs import SlurmJobs
 from forebay.workflows.slurm.settings import SlurmSettings
 
@@ -87,7 +87,7 @@ def build_router(jobs: SlurmJobs, settings: SlurmSettings) -> APIRouter:
         return jobs.pool_of(pool), parse_slurm_size(size)
 
     async def job_process(call: _Call) -> str:
-        jobs.check(parse_directives(call.script))
+        jobs.check(await _parsed(call))
         return ""
 
     async def create_persistent(call: _Call) -> str:
@@ -100,7 +100,7 @@ def build_router(jobs: SlurmJobs, settings: SlurmSettings) -> APIRouter:
         return f"created {name}\n"
 
     async def setup(call: _Call) -> str:
-        directives = parse_directives(call.script)
+        directives = await _parsed(call)
         user = call.number("user")
         if not call.options.get("job", "").startswith("/proc/"):
             # Slurm passes the script itself, with its symbols, where it has replaced none of them.
@@ -116,7 +116,7 @@ def build_router(jobs: SlurmJobs, settings: SlurmSettings) -> APIRouter:
         return json.dumps({"units": "bytes", "capacity": await jobs.real_size(call.token)}) + "\n"
 
     async def pre_run(call: _Call) -> str:
-        await jobs.pre_run(call.token, parse_directives(call.script), call.nodes)
+        await jobs.pre_run(call.token, await _parsed(call), call.nodes)
         return ""
 
     async def post_run(call: _Call) -> str:
@@ -179,7 +179,7 @@ async def _read(request: Request) -> tuple[_Call, str]:
     arguments = request.query_params.getlist("a")
     if len(arguments) > _ARGUMENTS_MAX:
         raise InvalidArgumentError("too many arguments")
-    script = b""
+    script = bytearray()
     async for part in request.stream():
         script += part
         if len(script) > _BODY_BYTES_MAX:
@@ -199,10 +199,15 @@ async def _read(request: Request) -> tuple[_Call, str]:
             at += 1
     function = options.get("function", "")
     if "script-bytes" not in options:
-        return _Call(options, frozenset(flags), script), function
+        return _Call(options, frozenset(flags), bytes(script)), function
     script_bytes = _Call(options, frozenset(), b"").number("script-bytes")
     nodes = tuple(script[script_bytes:].decode("utf-8", errors="replace").split())
-    return _Call(options, frozenset(flags), script[:script_bytes], nodes), function
+    return _Call(options, frozenset(flags), bytes(script[:script_bytes]), nodes), function
+
+
+async def _parsed(call: _Call) -> Directives:
+    """What the script asks for. It may be long, and others are answered meanwhile."""
+    return await asyncio.to_thread(parse_directives, call.script)
 
 
 def _answer(text: str, status: int) -> Response:

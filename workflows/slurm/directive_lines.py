@@ -21,6 +21,8 @@ _UNITS: dict[str, int] = {"": 1} | {
 }
 _SIZE = re.compile(r"([0-9]{1,18})([A-Za-z]*)")
 _LINE_CHARACTERS_MAX = 4096
+_LINES_MAX = 1000
+_BEGINNINGS = tuple(kind + blank for kind in KINDS for blank in " \t")
 _DIRECTIVE = re.compile(rf"\s*(?:{'|'.join(KINDS)})\s")
 _HERE_DOCUMENT = re.compile(r"<<-?\s*(['\"]?)(\w+)\1")
 
@@ -86,9 +88,9 @@ def directive_lines(script: bytes) -> Iterator[DirectiveLine]:
     Raises
     ------
     InvalidArgumentError
-        A line is too long.
+        A line is too long, or there are too many.
     """
-    whole, begun_at = "", 0
+    whole, begun_at, count = "", 0, 0
     for number, text in enumerate(script.rstrip(b"\0").decode("utf-8", errors="replace").split("\n"), start=1):
         line = text.rstrip("\r")
         if not whole and line and not line.startswith("#"):
@@ -96,14 +98,20 @@ def directive_lines(script: bytes) -> Iterator[DirectiveLine]:
         begun_at = begun_at if whole else number
         continues = line.endswith("\\") and bool(whole or line.startswith(KINDS))
         whole += line[:-1] + " " if continues else line
-        is_directive = whole.startswith(tuple(kind + blank for kind in KINDS for blank in " \t"))
-        if is_directive and len(whole) > _LINE_CHARACTERS_MAX:
+        is_directive = whole.startswith(_BEGINNINGS)
+        if (is_directive or continues) and len(whole) > _LINE_CHARACTERS_MAX:
             raise InvalidArgumentError(
                 f"line {begun_at} of the script is longer than {_LINE_CHARACTERS_MAX} characters"
             )
         if continues:
             continue
         if is_directive:
+            count += 1
+            if count > _LINES_MAX:
+                raise InvalidArgumentError(
+                    f"line {begun_at} of the script: more than {_LINES_MAX} directives; stage whole directories, or "
+                    "use type=list"
+                )
             yield DirectiveLine(begun_at, whole)
         whole = ""
     if whole:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field
+from itertools import islice
 from typing import Any
 
 from forebay.errors import InvalidArgumentError
@@ -51,6 +52,7 @@ _SYMBOLS = {
     "SLURM_ARRAY_TASK_ID": "%a",
 }
 _LIST_LINES_MAX = 1000
+_IGNORED_LINES_MAX = 1000  # that are told; nobody reads more
 _LINES_SHOWN = 3
 _IGNORED = "ignored by Slurm, for which directives end at the first command; move such lines above it"
 
@@ -148,6 +150,34 @@ class Directives:
         )
 
 
+@dataclass(slots=True)
+class _Draft:
+    """Directives as far as they were read; each line costs the same."""
+
+    capacity_bytes: int = 0
+    pool: str = ""
+    private: bool = False
+    persistents: dict[str, None] = field(default_factory=dict)
+    files: list[FileStage] = field(default_factory=list)
+    streams: list[StreamStage] = field(default_factory=list)
+    creates: list[CreatePersistent] = field(default_factory=list)
+    destroys: list[str] = field(default_factory=list)
+
+    def finished(self, ignored: tuple[int, ...]) -> Directives:
+        """All that was read."""
+        return Directives(
+            self.capacity_bytes,
+            self.pool,
+            self.private,
+            tuple(self.persistents),
+            tuple(self.files),
+            tuple(self.streams),
+            tuple(self.creates),
+            tuple(self.destroys),
+            ignored,
+        )
+
+
 def parse_directives(script: bytes) -> Directives:
     """What the script asks for. As for Slurm, directives end at the first line that is neither empty nor a comment.
 
@@ -156,29 +186,29 @@ def parse_directives(script: bytes) -> Directives:
     InvalidArgumentError
         A line that cannot be carried out, with its number.
     """
-    directives = Directives()
+    draft = _Draft()
     for line in directive_lines(script):
-        directives = _with_line(directives, line)
-    for mistake in _mistakes_of_the_whole(directives):
+        _add_line(draft, line)
+    for mistake in _mistakes_of_the_whole(draft):
         raise mistake
-    return replace(directives, ignored=tuple(line.number for line in ignored_lines(script)))
+    return draft.finished(tuple(line.number for line in islice(ignored_lines(script), _IGNORED_LINES_MAX)))
 
 
 def find_mistakes(script: bytes) -> list[InvalidArgumentError]:
     """All that `parse_directives` would refuse, one after another, and the lines that Slurm would ignore."""
     mistakes = []
-    directives = Directives()
+    draft = _Draft()
     try:
         for line in directive_lines(script):
             try:
-                directives = _with_line(directives, line)
+                _add_line(draft, line)
             except InvalidArgumentError as error:
                 mistakes.append(error)
     except InvalidArgumentError as error:
         mistakes.append(error)
-    mistakes += [line.error(_IGNORED) for line in ignored_lines(script)]
+    mistakes += [line.error(_IGNORED) for line in islice(ignored_lines(script), _IGNORED_LINES_MAX)]
     # Lines that are missing in the whole would make it look wrong, too.
-    return mistakes or list(_mistakes_of_the_whole(directives))
+    return mistakes or list(_mistakes_of_the_whole(draft))
 
 
 def parse_stream_stage(text: str) -> StreamStage:
@@ -189,8 +219,9 @@ def parse_stream_stage(text: str) -> StreamStage:
     InvalidArgumentError
         It is none.
     """
-    directives = _stream_stage(Directives(), DirectiveLine(1, f"#FB stage_out {text}"))
-    return directives.streams[0]
+    draft = _Draft()
+    _stream_stage(draft, DirectiveLine(1, f"#FB stage_out {text}"))
+    return draft.streams[0]
 
 
 def parse_list(stage: FileStage, text: bytes) -> list[FileStage]:
@@ -221,14 +252,14 @@ def parse_list(stage: FileStage, text: bytes) -> list[FileStage]:
     return stages
 
 
-def _with_line(so_far: Directives, line: DirectiveLine) -> Directives:
+def _add_line(so_far: _Draft, line: DirectiveLine) -> None:
     try:
-        return _LINES.get((line.kind, line.verb), _unknown)(so_far, line)
+        _LINES.get((line.kind, line.verb), _unknown)(so_far, line)
     except InvalidArgumentError as error:
         raise line.error(error.what) from None
 
 
-def _jobdw(so_far: Directives, line: DirectiveLine) -> Directives:
+def _jobdw(so_far: _Draft, line: DirectiveLine) -> None:
     options = line.options(
         ("capacity", "access_mode", "type", "pool", *_OF_SERVERS, *_OF_CACHE),
         needed=() if line.has("type", "cache") else ("capacity",),
@@ -246,22 +277,17 @@ def _jobdw(so_far: Directives, line: DirectiveLine) -> Directives:
     size = parse_slurm_size(options["capacity"])
     if not size:
         raise InvalidArgumentError("capacity=0 holds nothing; leave the line out")
-    return replace(
-        so_far,
-        capacity_bytes=so_far.capacity_bytes + size,
-        pool=options.get("pool", so_far.pool),
-        private=so_far.private or private,
-    )
+    so_far.capacity_bytes += size
+    so_far.pool = options.get("pool", so_far.pool)
+    so_far.private = so_far.private or private
 
 
-def _persistentdw(so_far: Directives, line: DirectiveLine) -> Directives:
+def _persistentdw(so_far: _Draft, line: DirectiveLine) -> None:
     name = _name(line.options(("name",), needed=("name",)))
-    if name in so_far.persistents:
-        return so_far
-    return replace(so_far, persistents=(*so_far.persistents, name))
+    so_far.persistents[name] = None
 
 
-def _stage(so_far: Directives, line: DirectiveLine) -> Directives:
+def _stage(so_far: _Draft, line: DirectiveLine) -> None:
     options = line.options(("type", "source", "destination"), needed=("source",))
     kind = options.get("type", "file")
     if kind not in ("file", "directory", "list"):
@@ -278,10 +304,10 @@ def _stage(so_far: Directives, line: DirectiveLine) -> Directives:
             inside, outside = outside, inside
         persistent, path = _inside(inside)
         stage = FileStage(path, _outside(outside), inward, kind, persistent)
-    return replace(so_far, files=(*so_far.files, stage))
+    so_far.files.append(stage)
 
 
-def _stream_stage(so_far: Directives, line: DirectiveLine) -> Directives:
+def _stream_stage(so_far: _Draft, line: DirectiveLine) -> None:
     options = line.options(("stream", "destination", "every", "steps", "format"), needed=("stream", "destination"))
     if _STREAM.fullmatch(options["stream"]) is None:
         raise InvalidArgumentError(f"stream={options['stream'][:80]} is no stream; write its name, or RESERVATION/NAME")
@@ -298,10 +324,10 @@ def _stream_stage(so_far: Directives, line: DirectiveLine) -> Directives:
         options.get("steps", ""),
         form,
     )
-    return replace(so_far, streams=(*so_far.streams, stage))
+    so_far.streams.append(stage)
 
 
-def _create_persistent(so_far: Directives, line: DirectiveLine) -> Directives:
+def _create_persistent(so_far: _Draft, line: DirectiveLine) -> None:
     if line.kind == "#DW":
         raise InvalidArgumentError(f'"#DW {line.verb}" must be a #BB line')
     options = line.options(("name", "capacity", "access", "access_mode", "pool", "type"), needed=("name", "capacity"))
@@ -312,26 +338,26 @@ def _create_persistent(so_far: Directives, line: DirectiveLine) -> Directives:
     wish = CreatePersistent(_name(options), parse_slurm_size(options["capacity"]), options.get("pool", ""))
     if not wish.capacity_bytes:
         raise InvalidArgumentError("capacity=0 holds nothing")
-    return replace(so_far, creates=(*so_far.creates, wish))
+    so_far.creates.append(wish)
 
 
-def _destroy_persistent(so_far: Directives, line: DirectiveLine) -> Directives:
+def _destroy_persistent(so_far: _Draft, line: DirectiveLine) -> None:
     if line.kind == "#DW":
         raise InvalidArgumentError(f'"#DW {line.verb}" must be a #BB line')
     name = _name(line.options(("name",), needed=("name",), flags=("hurry",)))
-    return replace(so_far, destroys=(*so_far.destroys, name))
+    so_far.destroys.append(name)
 
 
-def _swap(_so_far: Directives, _line: DirectiveLine) -> Directives:
+def _swap(_so_far: _Draft, _line: DirectiveLine) -> None:
     raise InvalidArgumentError("swap is not there: Forebay has no block devices; ask for more memory instead")
 
 
-def _unknown(_so_far: Directives, line: DirectiveLine) -> Directives:
+def _unknown(_so_far: _Draft, line: DirectiveLine) -> None:
     known = [verb for kind, verb in _LINES if kind == line.kind and (kind, verb) not in _REFUSED]
     raise InvalidArgumentError(f'"{line.kind} {line.verb[:80]}" is not known; known are {", ".join(known)}')
 
 
-_LINES: dict[tuple[str, str], Callable[[Directives, DirectiveLine], Directives]] = {
+_LINES: dict[tuple[str, str], Callable[[_Draft, DirectiveLine], None]] = {
     ("#DW", "jobdw"): _jobdw,
     ("#DW", "persistentdw"): _persistentdw,
     ("#DW", "stage_in"): _stage,
@@ -346,7 +372,7 @@ _LINES: dict[tuple[str, str], Callable[[Directives, DirectiveLine], Directives]]
 _REFUSED = (("#DW", "swap"), ("#DW", "create_persistent"), ("#DW", "destroy_persistent"))
 
 
-def _mistakes_of_the_whole(directives: Directives) -> Iterator[InvalidArgumentError]:
+def _mistakes_of_the_whole(directives: _Draft) -> Iterator[InvalidArgumentError]:
     own = [stage for stage in directives.files if not stage.persistent and stage.kind != "list"]
     if own and not directives.capacity_bytes:
         yield InvalidArgumentError("the script stages but has no `#DW jobdw capacity=…` line")

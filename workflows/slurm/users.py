@@ -14,6 +14,7 @@ __all__ = ["check_user", "groups_of", "primary_group", "read_as_user"]
 
 _FILE_BYTES_MAX = 1 << 20
 _READ_SECONDS_MAX = 30.0
+_COMPLAINT_BYTES_MAX = 4096
 
 
 def check_user(uid: int, gid: int, uid_min: int) -> None:
@@ -56,21 +57,40 @@ async def read_as_user(path: str, uid: int, gid: int) -> bytes:
         stderr=asyncio.subprocess.PIPE,
         cwd="/",
         env={"PATH": os.defpath, "LC_ALL": "C"},
+        start_new_session=True,
         **identity,  # type: ignore[arg-type]
     )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    # The process is its user's, who may write into these pipes whatever they like.
+    complaining = asyncio.create_task(_read_some(process.stderr, _COMPLAINT_BYTES_MAX))
     try:
-        content, complaint = await asyncio.wait_for(process.communicate(), _READ_SECONDS_MAX)
+        async with asyncio.timeout(_READ_SECONDS_MAX):
+            content = await _read_some(process.stdout, _FILE_BYTES_MAX + 1)
+            if len(content) > _FILE_BYTES_MAX:
+                raise InvalidArgumentError(f"the list is larger than {_FILE_BYTES_MAX >> 20} MiB", path)
+            complaint = await complaining
+            await process.wait()
     except TimeoutError:
+        raise InvalidArgumentError(f"the list cannot be read within {_READ_SECONDS_MAX:g} s", path) from None
+    finally:
+        complaining.cancel()
         with contextlib.suppress(ProcessLookupError):
             process.kill()
-        await process.wait()
-        raise InvalidArgumentError(f"the list cannot be read within {_READ_SECONDS_MAX:g} s", path) from None
+        # Somebody else may hold the pipes, and nothing more is to be read. asyncio has no other way to close them.
+        process._transport.close()  # type: ignore[attr-defined]
     if process.returncode != 0:
         reason = complaint.decode(errors="replace").strip().rpartition(": ")[2]
         raise InvalidArgumentError(f"the list cannot be read: {reason}", path)
-    if len(content) > _FILE_BYTES_MAX:
-        raise InvalidArgumentError(f"the list is larger than {_FILE_BYTES_MAX >> 20} MiB", path)
     return content
+
+
+async def _read_some(pipe: asyncio.StreamReader, bytes_max: int) -> bytes:
+    """Up to so many bytes."""
+    content = bytearray()
+    while len(content) < bytes_max and (piece := await pipe.read(bytes_max - len(content))):
+        content += piece
+    return bytes(content)
 
 
 def _account(uid: int, uid_min: int) -> pwd.struct_passwd:

@@ -3,12 +3,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import os
+import resource
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.errors import InvalidArgumentError
-from forebay.workflows.slurm.directive_lines import parse_slurm_size
+from forebay.workflows.slurm import calls, users
+from forebay.workflows.slurm.directive_lines import directive_lines, parse_slurm_size
 from forebay.workflows.slurm.directives import (
     CreatePersistent,
     Directives,
@@ -198,3 +207,60 @@ def test_directives_behind_the_first_command_are_told() -> None:
     assert "move such lines above it" in mistakes[0]
     (blank,) = find_mistakes(b"#!/bin/sh\n #DW jobdw capacity=1GiB\ntrue\n")
     assert "line 2 of the script: ignored by Slurm" in str(blank)
+
+
+def test_a_script_of_nothing_but_directives_is_refused_at_the_limit_that_the_error_names() -> None:
+    """Each line costs the same; 1.5 MB of them kept the manager busy for 19 seconds."""
+    line = b"#DW stage_in type=file source=/pfs/a destination=$DW_JOB_STRIPED/a\n"
+    most = b"#DW jobdw capacity=1GiB\n" + line * 999
+    assert len(parse_directives(most).files) == 999
+    with pytest.raises(InvalidArgumentError, match="line 1001 of the script: more than 1000 directives"):
+        parse_directives(most + line * 30_000)
+    assert len([*_until_refused(most + line * 30_000)]) == 1000
+    assert "more than 1000 directives" in find_mistakes(most + line * 2)[0].what
+
+
+def _until_refused(script: bytes) -> Iterator[object]:
+    with contextlib.suppress(InvalidArgumentError):
+        yield from directive_lines(script)
+
+
+@pytest.mark.parametrize("begin", [b"#DWx\\\n", b"#DW jobdw \\\n", b"#BBB\\\n"])
+def test_a_line_that_is_continued_for_ever_is_refused(begin: bytes) -> None:
+    with pytest.raises(InvalidArgumentError, match="line 1 of the script is longer than 4096 characters"):
+        [*directive_lines(begin + b"x\\\n" * 100_000)]
+
+
+def test_of_lines_that_slurm_ignores_a_thousand_are_told() -> None:
+    script = b"#!/bin/sh\ntrue\n" + b"#DW jobdw capacity=1GiB\n" * 5000
+    assert parse_directives(script).ignored == tuple(range(3, 1003))
+    assert len(find_mistakes(script)) == 1000
+
+
+def test_a_script_is_parsed_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed_in: list[int] = []
+
+    def parse(_script: bytes) -> Directives:
+        parsed_in.append(threading.get_ident())
+        return Directives()
+
+    monkeypatch.setattr(calls, "parse_directives", parse)
+    assert asyncio.run(calls._parsed(calls._Call({}, frozenset(), b""))) == Directives()
+    assert parsed_in != [threading.get_ident()]
+
+
+@pytest.mark.parametrize(
+    ("where", "seconds", "refusal"), [(">&2", 0.5, "cannot be read within"), ("", 30.0, "larger than 1 MiB")]
+)
+def test_a_list_that_has_no_end_costs_no_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, seconds: float, refusal: str
+) -> None:
+    """Its user writes into the pipes of the process that reads it."""
+    (tmp_path / "head").write_text(f"#!/bin/sh\nexec cat /dev/zero {where}\n")
+    (tmp_path / "head").chmod(0o755)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    monkeypatch.setattr(users, "_READ_SECONDS_MAX", seconds)
+    monkeypatch.setattr("os.defpath", f"{tmp_path}:{os.defpath}")
+    with pytest.raises(InvalidArgumentError, match=refusal):
+        asyncio.run(users.read_as_user("/list", os.geteuid(), os.getegid()))
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20 << 10
