@@ -162,7 +162,7 @@ Result<void> Server::hold_files() {
 }
 
 Result<void> Server::recover() {
-  ASSIGN_OR_RETURN(auto readers, ReaderRegistry::open(*loop_, options_.root, after_boot_));
+  ASSIGN_OR_RETURN(auto readers, ReaderRegistry::open(*loop_, options_.root, after_boot_, options_.restart_grace_ms));
   readers_ = std::move(readers);
   services_.emplace(StreamServices{*loop_, device_, *store_, *sync_worker_, *errand_worker_, *readers_,
                                    identity_.storage_incarnation, options_.flush_interval_ms,

@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/return_error.h"
-#include "readers/reader_session.h"
+#include "readers/follower.h"
 
 namespace forebay::server {
 
@@ -28,25 +28,21 @@ std::string consumer_of_reader(const AccessRights& access, uid_t uid, const std:
 Result<void> ConsumerCursors::check_free(const std::string& consumer) {
   auto holder = holders_.find(consumer);
   if (holder == holders_.end()) return {};
-  if (holder->second->connection().peer_gone()) {
-    // It ended just before; its own end comes later in the queue of events, and perhaps after that of the stream.
-    ReaderSession& gone = *holder->second;
-    gone.closed("its connection ended");
-    return {};
-  }
+  // If it ended just before, its own end comes later in the queue of events, and perhaps after that of the stream.
+  if (holder->second->end_if_gone()) return {};
   return fail(ErrorCode::busy,
               fmt::format("consumer \"{}\" is held by process {}; a consumer has one reader at a time: use another "
                           "name, or end that reader",
-                          consumer, holder->second->connection().peer().pid),
+                          consumer, holder->second->peer().pid),
               "stream " + stream_.path());
 }
 
-void ConsumerCursors::hold(ReaderSession& session) {
-  holders_.emplace(session.consumer, &session);
+void ConsumerCursors::hold(Follower& reader) {
+  holders_.emplace(reader.consumer, &reader);
 }
 
-void ConsumerCursors::let_go(const ReaderSession& session) {
-  if (const auto holder = holders_.find(session.consumer); holder != holders_.end() && holder->second == &session)
+void ConsumerCursors::let_go(const Follower& reader) {
+  if (const auto holder = holders_.find(reader.consumer); holder != holders_.end() && holder->second == &reader)
     holders_.erase(holder);
 }
 
@@ -135,7 +131,7 @@ std::vector<ConsumerInfo> ConsumerCursors::list() const {
     info.lag_steps = state_.next_step > cursor.position ? state_.next_step - cursor.position : 0;
     if (const auto holder = holders_.find(name); holder != holders_.end()) {
       info.connected = true;
-      info.holder_pid = static_cast<std::uint32_t>(holder->second->connection().peer().pid);
+      info.holder_pid = static_cast<std::uint32_t>(holder->second->peer().pid);
     }
     found.push_back(std::move(info));
   }

@@ -18,7 +18,7 @@
 
 namespace forebay::server {
 
-class ReaderSession;
+class Follower;
 
 /// What the cursor of a consumer is called: who may only read has names of their own ("u1001.render"), so that nobody
 /// takes or moves another's cursor.
@@ -31,8 +31,8 @@ class ConsumerCursors {
 
   /// busy if another reader holds the name.
   Result<void> check_free(const std::string& consumer);
-  void hold(ReaderSession& session);
-  void let_go(const ReaderSession& session);
+  void hold(Follower& reader);
+  void let_go(const Follower& reader);
 
   /// Puts the cursor there. The caller says that what may go has changed. no_space for another consumer than the
   /// stream may have.
@@ -55,7 +55,7 @@ class ConsumerCursors {
 
   FollowedStream& stream_;
   const storage::StreamState& state_;
-  std::map<std::string, ReaderSession*> holders_;  ///< by consumer; readers that share a name do not hold it
+  std::map<std::string, Follower*> holders_;  ///< by consumer; readers that share a name do not hold it
 };
 
 }  // namespace forebay::server

@@ -40,7 +40,7 @@ Followers::Followers(FollowedStream& stream, const storage::StreamState& state, 
       registry_(registry),
       pins_(stream, state, space, registry),
       cursors_(stream, state),
-      sharing_(state, sessions_),
+      sharing_(state, readers_),
       writer_waits_(stream, state) {
   registry_.add(*this);
 }
@@ -57,27 +57,27 @@ std::uint64_t Followers::in_this_epoch(std::uint32_t epoch, std::uint64_t step) 
   return std::min(step, rewritten == state_.steps.end() ? state_.next_step : rewritten->first);
 }
 
-void Followers::set_range(ReaderSession& session, const wire::ReaderOpenT& wish) const {
-  session.first_step = in_this_epoch(wish.epoch, wish.first_step);
-  if (wish.wait_for_writer && !wish.resume && state_.group) session.first_step = state_.group->next_step;
-  session.run = wish.run;
-  session.run_end.reset();
+void Followers::set_range(Follower& reader, const wire::ReaderOpenT& wish) const {
+  reader.first_step = in_this_epoch(wish.epoch, wish.first_step);
+  if (wish.wait_for_writer && !wish.resume && state_.group) reader.first_step = state_.group->next_step;
+  reader.run = wish.run;
+  reader.run_end.reset();
   if (wish.run.empty()) return;
   const auto range = state_.steps_of_run(wish.run);
-  if (range) session.first_step = std::max(session.first_step, range->first);
+  if (range) reader.first_step = std::max(reader.first_step, range->first);
   if (range && !range->end) return;
   RunEnd end;
   end.step = range ? *range->end : 0;
   end.status = range && range->status == StreamStatus::ended ? StreamStatus::ended : StreamStatus::interrupted;
   end.text = fmt::format("run {} is over: another run has begun", quoted_run(wish.run));
-  session.run_end = std::move(end);
+  reader.run_end = std::move(end);
 }
 
-std::uint64_t Followers::first_position(const ReaderSession& session, const wire::ReaderOpenT& wish) const {
+std::uint64_t Followers::first_position(const Follower& reader, const wire::ReaderOpenT& wish) const {
   // Steps of epochs that it has not seen replace what was withdrawn: it goes back to the first of them.
   if (wish.resume) return in_this_epoch(wish.epoch, wish.position);
   const std::uint64_t oldest = state_.steps.empty() ? state_.next_step : state_.steps.begin()->first;
-  const auto after_newest = session.run_end ? state_.steps.lower_bound(session.run_end->step) : state_.steps.end();
+  const auto after_newest = reader.run_end ? state_.steps.lower_bound(reader.run_end->step) : state_.steps.end();
   switch (static_cast<Start::Kind>(wish.start_kind)) {
     case Start::Kind::oldest:
       return oldest;
@@ -90,120 +90,132 @@ std::uint64_t Followers::first_position(const ReaderSession& session, const wire
     default:
       break;
   }
-  const auto cursor = state_.cursors.find(session.consumer);
-  return cursor != state_.cursors.end() && !session.consumer.empty() ? cursor->second.position : oldest;
+  const auto cursor = state_.cursors.find(reader.consumer);
+  return cursor != state_.cursors.end() && !reader.consumer.empty() ? cursor->second.position : oldest;
 }
 
-Result<void> Followers::join(ReaderSession& session, const wire::ReaderOpenT& wish) {
-  const bool shares = session.follow && sharing_.shares(session);
-  const bool holds_name = session.follow && !shares && !session.consumer.empty();
-  if (holds_name) RETURN_IF_ERROR(cursors_.check_free(session.consumer));
-  set_range(session, wish);
-  session.share = session.consumer;
-  if (!session.run.empty() || session.first_step > 0)
-    session.share += fmt::format(" from step {} of run {}", session.first_step, session.run);
-  session.position = std::max(first_position(session, wish), session.first_step);
-  if (wish.resume) session.rewound = session.position < wish.position;
+Result<void> Followers::join(Follower& reader) {
+  const wire::ReaderOpenT& wish = reader.wish();
+  reader.run = wish.run;
+  const bool shares = reader.follow && sharing_.shares(reader);
+  const bool holds_name = reader.follow && !shares && !reader.consumer.empty();
+  if (holds_name) RETURN_IF_ERROR(cursors_.check_free(reader.consumer));
+  set_range(reader, wish);
+  reader.share = reader.consumer;
+  if (!reader.run.empty() || reader.first_step > 0)
+    reader.share += fmt::format(" from step {} of run {}", reader.first_step, reader.run);
+  reader.position = std::max(first_position(reader, wish), reader.first_step);
+  if (wish.resume) reader.rewound = reader.position < wish.position;
   // A named consumer that retention waits for counts from the moment when it is first seen.
   // Steps that do not exist yet it has not passed, though it may want none of them.
-  const std::uint64_t passed = std::min(session.position, state_.next_step);
-  const auto cursor = state_.cursors.find(session.consumer);
-  const bool moves_cursor = !session.consumer.empty() && session.follow && !wish.resume &&
+  const std::uint64_t passed = std::min(reader.position, state_.next_step);
+  const auto cursor = state_.cursors.find(reader.consumer);
+  const bool moves_cursor = !reader.consumer.empty() && reader.follow && !wish.resume &&
                             (cursor == state_.cursors.end() || cursor->second.position != passed);
-  if (moves_cursor) RETURN_IF_ERROR(cursors_.set(session.consumer, passed));
-  if (holds_name) cursors_.hold(session);
-  if (shares) sharing_.begin(session);
-  session.told_status = state_.status;
-  sessions_.emplace(session.number, &session);
+  if (moves_cursor) RETURN_IF_ERROR(cursors_.set(reader.consumer, passed));
+  if (holds_name) cursors_.hold(reader);
+  if (shares) sharing_.begin(reader);
+  reader.told_status = state_.status;
+  readers_.emplace(reader.number, &reader);
   if (moves_cursor) stream_.what_may_go_changed();
   return {};
 }
 
-void Followers::stop_following(ReaderSession& session) {
-  session.follow = false;
-  if (session.wait_request) session.connection().drop_request();
-  session.wait_request.reset();
-  cursors_.let_go(session);
-  sharing_.leave(session);
+void Followers::move_back(Follower& reader, const wire::ReaderOpenT& wish) {
+  set_range(reader, wish);
+  reader.position = std::max(first_position(reader, wish), reader.first_step);
+  reader.rewound = reader.position < wish.position;
+}
+
+void Followers::stop_following(Follower& reader) {
+  reader.follow = false;
+  reader.drop_wait();
+  cursors_.let_go(reader);
+  sharing_.leave(reader);
   stream_.readers_moved();
 }
 
-void Followers::leave(ReaderSession& session, bool holds_on) {
+void Followers::leave(Follower& reader) {
+  if (readers_.erase(reader.number) == 0) return;
+  stop_following(reader);
+  serve_all();
+}
+
+void Followers::attach(ReaderSession& session) {
+  sessions_.emplace(session.number, &session);
+}
+
+void Followers::detach(ReaderSession& session, bool holds_on) {
   if (sessions_.erase(session.number) == 0) return;
-  stop_following(session);
   pins_.leave(session, holds_on);
   serve_all();
   stream_.what_may_go_changed();
 }
 
 void Followers::removed() {
-  for (const auto& [number, session] : sessions_) {
+  for (const auto& [number, reader] : std::exchange(readers_, {})) reader->stream_removed();
+  for (const auto& [number, session] : std::exchange(sessions_, {})) {
     pins_.forget(*session);
     session->stream_removed();
   }
   pins_.forget_absent();
-  sessions_.clear();
   writer_waits_.stream_removed();
 }
 
-std::uint64_t Followers::visible_limit(const ReaderSession& session) const {
-  return session.min_watermark == Watermark::durable ? stream_.durable_next() : state_.next_step;
+std::uint64_t Followers::visible_limit(const Follower& reader) const {
+  return reader.min_watermark == Watermark::durable ? stream_.durable_next() : state_.next_step;
 }
 
-std::uint64_t Followers::taken_limit(const ReaderSession& session) const {
-  const std::uint64_t limit = visible_limit(session);
-  return session.run_end ? std::min(limit, session.run_end->step) : limit;
+std::uint64_t Followers::taken_limit(const Follower& reader) const {
+  const std::uint64_t limit = visible_limit(reader);
+  return reader.run_end ? std::min(limit, reader.run_end->step) : limit;
 }
 
-const storage::StepState* Followers::next_for(ReaderSession& session) {
-  const std::uint64_t limit = taken_limit(session);
-  if (sharing_.shares(session)) return sharing_.next(session, limit);
-  const storage::StepState* step = first_kept(state_, session.position, limit);
+const storage::StepState* Followers::next_for(Follower& reader) {
+  const std::uint64_t limit = taken_limit(reader);
+  if (sharing_.shares(reader)) return sharing_.next(reader, limit);
+  const storage::StepState* step = first_kept(state_, reader.position, limit);
   if (step == nullptr) return nullptr;
-  if (session.latest_only) step = &std::prev(state_.steps.lower_bound(limit))->second;
-  session.skipped += step->committed.step - session.position;
+  if (reader.latest_only) step = &std::prev(state_.steps.lower_bound(limit))->second;
+  reader.skipped += step->committed.step - reader.position;
   return step;
 }
 
-bool Followers::answer_end(ReaderSession& session) {
+bool Followers::answer_end(Follower& reader) {
   const storage::StreamState& state = state_;
   const bool over = state.status == StreamStatus::ended || state.status == StreamStatus::failed ||
                     (state.status == StreamStatus::interrupted && stream_.grace_over());
   // Steps that are committed but not durable yet come later.
-  const bool everything_seen = state.status == StreamStatus::failed || visible_limit(session) >= state.next_step;
+  const bool everything_seen = state.status == StreamStatus::failed || visible_limit(reader) >= state.next_step;
   wire::StepEventT event;
   event.status = static_cast<std::uint8_t>(state.status);
   event.text = state.status_text;
-  if (session.run_end) {
+  if (reader.run_end) {
     // What becomes of the stream now is another run's.
-    if (visible_limit(session) < session.run_end->step && state.status != StreamStatus::failed) return false;
+    if (visible_limit(reader) < reader.run_end->step && state.status != StreamStatus::failed) return false;
     event.kind = static_cast<std::uint8_t>(NextStep::Kind::end_of_stream);
-    event.status = static_cast<std::uint8_t>(session.run_end->status);
-    event.text = session.run_end->text;
+    event.status = static_cast<std::uint8_t>(reader.run_end->status);
+    event.text = reader.run_end->text;
   } else if (over && everything_seen) {
     event.kind = static_cast<std::uint8_t>(NextStep::Kind::end_of_stream);
-  } else if (session.status_to_tell) {
+  } else if (reader.status_to_tell) {
     event.kind = static_cast<std::uint8_t>(NextStep::Kind::notice);
     if (state.status == StreamStatus::interrupted && !stream_.grace_over())
       event.text += "; " + stream_.describe_grace();
   } else {
     return false;
   }
-  session.status_to_tell = false;
-  session.told_status = state.status;
-  const std::uint32_t request = *session.wait_request;
-  session.wait_request.reset();
-  session.connection().answer(protocol::MessageType::step_event, request, event);
+  reader.status_to_tell = false;
+  reader.told_status = state.status;
+  reader.tell(std::move(event));
   return true;
 }
 
-bool Followers::answer_refusal(ReaderSession& session) {
-  if (session.refusal_to_tell.empty()) return false;
-  const std::string why = std::exchange(session.refusal_to_tell, {});
-  const std::uint32_t request = *session.wait_request;
-  session.wait_request.reset();
+bool Followers::answer_refusal(Follower& reader) {
+  if (reader.refusal_to_tell.empty()) return false;
+  const std::string why = std::exchange(reader.refusal_to_tell, {});
   if (state_.status != StreamStatus::interrupted) {
-    session.connection().answer_failure(request, refused_writer(stream_.path(), why));
+    reader.refuse(refused_writer(stream_.path(), why));
     return true;
   }
   // It waits for a restart anyway, and not for ever.
@@ -211,30 +223,29 @@ bool Followers::answer_refusal(ReaderSession& session) {
   event.kind = static_cast<std::uint8_t>(NextStep::Kind::notice);
   event.status = static_cast<std::uint8_t>(state_.status);
   event.text = "a restart was refused: " + why + "; " + stream_.describe_grace();
-  session.connection().answer(protocol::MessageType::step_event, request, event);
+  reader.tell(std::move(event));
   return true;
 }
 
-void Followers::serve(ReaderSession& session) {
-  if (!session.wait_request || session.connection().closing()) return;
-  if (const storage::StepState* step = next_for(session)) {
-    const std::uint32_t request = *session.wait_request;
-    session.wait_request.reset();
-    session.position = step->committed.step + 1;
-    deliver(session, request, *step, true);
+void Followers::serve(Follower& reader) {
+  if (!reader.waits() || reader.closing()) return;
+  if (const storage::StepState* step = next_for(reader)) {
+    reader.position = step->committed.step + 1;
+    const bool rewound = std::exchange(reader.rewound, false);
+    reader.give(*step, rewound, std::exchange(reader.skipped, 0));
     stream_.readers_moved();
     return;
   }
-  if (answer_end(session) || answer_refusal(session)) return;
-  if (session.min_watermark == Watermark::durable) stream_.make_durable_soon();
+  if (answer_end(reader) || answer_refusal(reader)) return;
+  if (reader.min_watermark == Watermark::durable) stream_.make_durable_soon();
 }
 
 void Followers::serve_all() {
   if (deferred_) loop_.cancel(*deferred_);
   deferred_.reset();
   // Serving does not change the set, but what it calls may close connections later: work on a copy.
-  const auto sessions = sessions_;
-  for (const auto& [number, session] : sessions) serve(*session);
+  const auto readers = readers_;
+  for (const auto& [number, reader] : readers) serve(*reader);
 }
 
 void Followers::serve_deferred() {
@@ -243,20 +254,20 @@ void Followers::serve_deferred() {
 
 void Followers::serve_first(std::uint64_t size_bytes) {
   if (size_bytes >= large_step_bytes) return;
-  auto next = sessions_.upper_bound(last_served_first_);
-  for (std::size_t tried = 0; tried < sessions_.size(); ++tried, ++next) {
-    if (next == sessions_.end()) next = sessions_.begin();
-    ReaderSession& session = *next->second;
-    if (!session.wait_request) continue;
-    serve(session);
-    if (session.wait_request) continue;
-    last_served_first_ = session.number;
+  auto next = readers_.upper_bound(last_served_first_);
+  for (std::size_t tried = 0; tried < readers_.size(); ++tried, ++next) {
+    if (next == readers_.end()) next = readers_.begin();
+    Follower& reader = *next->second;
+    if (!reader.waits()) continue;
+    serve(reader);
+    if (reader.waits()) continue;
+    last_served_first_ = reader.number;
     return;
   }
 }
 
 void Followers::serve_rest_later() {
-  if (std::ranges::none_of(sessions_, [](const auto& entry) { return entry.second->wait_request.has_value(); })) return;
+  if (std::ranges::none_of(readers_, [](const auto& entry) { return entry.second->waits(); })) return;
   deferred_ = loop_.at(monotonic_ns() + writers_lead_ns, [this] {
     deferred_.reset();
     serve_all();
@@ -264,23 +275,23 @@ void Followers::serve_rest_later() {
 }
 
 void Followers::status_changed() {
-  for (const auto& [number, session] : sessions_) {
-    session->status_to_tell = session->told_status != state_.status;
-    if (state_.status == StreamStatus::live) session->refusal_to_tell.clear();
+  for (const auto& [number, reader] : readers_) {
+    reader->status_to_tell = reader->told_status != state_.status;
+    if (state_.status == StreamStatus::live) reader->refusal_to_tell.clear();
   }
   serve_all();
 }
 
 void Followers::writer_refused(const std::string& run, const std::string& why) {
   writer_waits_.writer_refused(run, why);
-  for (const auto& [number, session] : sessions_) {
-    if (session->follow && session->wants_run(run)) session->refusal_to_tell = why;
+  for (const auto& [number, reader] : readers_) {
+    if (reader->follow && reader->wants_run(run)) reader->refusal_to_tell = why;
   }
   serve_all();
 }
 
-void Followers::deliver(ReaderSession& session, std::uint32_t request, const storage::StepState& step, bool in_turn) {
-  wire::StepEventT event;
+void Followers::deliver(ReaderSession& session, std::uint32_t request, const storage::StepState& step,
+                        wire::StepEventT event) {
   event.kind = static_cast<std::uint8_t>(NextStep::Kind::step);
   event.status = static_cast<std::uint8_t>(state_.status);
   event.step = std::make_unique<wire::StepDescriptorT>();
@@ -303,24 +314,21 @@ void Followers::deliver(ReaderSession& session, std::uint32_t request, const sto
     }
     event.step->parts.push_back(std::move(reference));
   }
-  if (in_turn) {
-    event.rewound = std::exchange(session.rewound, false);
-    event.skipped = std::exchange(session.skipped, 0);
-  }
   if (session.connection().is_remote()) carry(space_.segments(), step.committed, *event.step);
   auto descriptors = session.descriptors_for(wanted, event.segments);
   fail_point("server.deliver.before_answer");
   session.connection().answer(protocol::MessageType::step_event, request, event, std::move(descriptors));
 }
 
-Result<void> Followers::get_step(ReaderSession& session, std::uint32_t request, std::uint64_t number) {
+Result<void> Followers::get_step(ReaderSession& session, const Follower& reader, std::uint32_t request,
+                                 std::uint64_t number) {
   const auto found = state_.steps.find(number);
   const std::string where = fmt::format("stream {}, step {}", stream_.path(), number);
-  if (number < session.first_step || (session.run_end && number >= session.run_end->step)) {
+  if (number < reader.first_step || (reader.run_end && number >= reader.run_end->step)) {
     return fail(ErrorCode::not_found,
-                session.run.empty()
+                reader.run.empty()
                     ? "the step is older than the writer group that this reader was opened for"
-                    : "the step is not one of run " + quoted_run(session.run) + ", for which this reader was opened",
+                    : "the step is not one of run " + quoted_run(reader.run) + ", for which this reader was opened",
                 where);
   }
   if (found == state_.steps.end()) {
@@ -333,10 +341,10 @@ Result<void> Followers::get_step(ReaderSession& session, std::uint32_t request, 
                 fmt::format("there is no such step yet; step {} comes next: follow the stream", state_.next_step),
                 where);
   }
-  if (number >= visible_limit(session))
+  if (number >= visible_limit(reader))
     return fail(ErrorCode::not_found, "the step is committed but not durable yet; follow the stream to wait for it",
                 where);
-  deliver(session, request, found->second, false);
+  deliver(session, request, found->second, {});
   return {};
 }
 
@@ -356,36 +364,35 @@ Result<void> Followers::check(const StepKey& key) const {
   return {};
 }
 
-Result<void> Followers::move_cursor(ReaderSession& session, const wire::CursorMoveT& move) {
-  if (!move.seek) return cursors_.acknowledge(session.consumer, move.epoch, move.position);
+Result<void> Followers::move_cursor(Follower& reader, const wire::CursorMoveT& move) {
+  if (!move.seek) return cursors_.acknowledge(reader.consumer, move.epoch, move.position);
   // Retention would drop what a cursor far ahead has passed, and a writer's steps to come with it.
   if (move.position > state_.next_step) {
     return fail(ErrorCode::invalid_argument,
                 fmt::format("step {} does not exist yet; seek to a step from 0 to {} (the next one)", move.position,
                             state_.next_step),
-                fmt::format("stream {}, consumer \"{}\"", stream_.path(), session.consumer));
+                fmt::format("stream {}, consumer \"{}\"", stream_.path(), reader.consumer));
   }
   // What a wait from before it would bring is not wanted any more.
-  if (session.wait_request) session.connection().drop_request();
-  session.wait_request.reset();
-  const std::uint64_t position = std::max(move.position, session.first_step);
-  session.position = position;
+  reader.drop_wait();
+  const std::uint64_t position = std::max(move.position, reader.first_step);
+  reader.position = position;
   // Readers without a name that share steps out are not moved by a stranger.
-  if (!session.consumer.empty() || !session.access.guest) sharing_.seek(session, position);
+  if (!reader.consumer.empty() || !reader.access.guest) sharing_.seek(reader, position);
   stream_.readers_moved();
-  if (session.consumer.empty()) return {};
-  RETURN_IF_ERROR(cursors_.set(session.consumer, position));
+  if (reader.consumer.empty()) return {};
+  RETURN_IF_ERROR(cursors_.set(reader.consumer, position));
   stream_.what_may_go_changed();
   return {};
 }
 
 void Followers::rewound(std::uint64_t first) {
   cursors_.set_back(first);
-  for (const auto& [number, session] : sessions_) {
-    session->first_step = std::min(session->first_step, first);
-    if (session->position <= first) continue;
-    session->position = first;
-    session->rewound = true;
+  for (const auto& [number, reader] : readers_) {
+    reader->first_step = std::min(reader->first_step, first);
+    if (reader->position <= first) continue;
+    reader->position = first;
+    reader->rewound = true;
   }
   sharing_.rewound(first);
 }
@@ -420,24 +427,24 @@ bool Followers::is_held_only_by(const StepKey& key, const std::set<uid_t>& users
 }
 
 std::uint32_t Followers::readers_for(const std::string& run) const {
-  const auto following = std::ranges::count_if(sessions_, [&](const auto& entry) {
-    const ReaderSession& session = *entry.second;
-    return session.follow && (session.run.empty() || (session.run == run && !session.run_end));
+  const auto following = std::ranges::count_if(readers_, [&](const auto& entry) {
+    const Follower& reader = *entry.second;
+    return reader.follow && (reader.run.empty() || (reader.run == run && !reader.run_end));
   });
   return static_cast<std::uint32_t>(following) + writer_waits_.count(run);
 }
 
 std::map<std::uint64_t, RunEnd> Followers::runs_that_end(const journal::GroupFormedT& formed) const {
   std::map<std::uint64_t, RunEnd> ends;
-  for (const auto& [number, session] : sessions_) {
-    if (session->run.empty() || session->run == formed.run || session->run_end) continue;
-    const std::uint64_t given = sharing_.shares(*session) ? sharing_.oldest_wanted(*session) : session->position;
+  for (const auto& [number, reader] : readers_) {
+    if (reader->run.empty() || reader->run == formed.run || reader->run_end) continue;
+    const std::uint64_t given = sharing_.shares(*reader) ? sharing_.oldest_wanted(*reader) : reader->position;
     const bool lost_steps = formed.withdraws_from && given < state_.next_step;
     RunEnd end;
     end.step = formed.next_step;
     end.status = state_.status == StreamStatus::ended && !lost_steps ? StreamStatus::ended : StreamStatus::interrupted;
     end.text =
-        fmt::format("run {} is over: {} the stream now", quoted_run(session->run),
+        fmt::format("run {} is over: {} the stream now", quoted_run(reader->run),
                     formed.run.empty() ? "a writer without a run has" : "run " + quoted_run(formed.run) + " has");
     ends.emplace(number, std::move(end));
   }
@@ -446,17 +453,16 @@ std::map<std::uint64_t, RunEnd> Followers::runs_that_end(const journal::GroupFor
 
 void Followers::end_runs(std::map<std::uint64_t, RunEnd> ends) {
   for (auto& [number, end] : ends) {
-    if (ReaderSession* const session = find(number)) session->run_end = std::move(end);
+    if (const auto reader = readers_.find(number); reader != readers_.end()) reader->second->run_end = std::move(end);
   }
 }
 
-wire::StepsAnswerT Followers::list_steps(std::uint64_t first, std::uint32_t steps_max,
-                                         const ReaderSession* session) const {
+wire::StepsAnswerT Followers::list_steps(std::uint64_t first, std::uint32_t steps_max, const Follower* reader) const {
   wire::StepsAnswerT answer;
   steps_max = std::min(steps_max, steps_listed_max);
-  const auto from = session == nullptr ? first : std::max(first, session->first_step);
+  const auto from = reader == nullptr ? first : std::max(first, reader->first_step);
   for (auto step = state_.steps.lower_bound(from); step != state_.steps.end(); ++step) {
-    if (session != nullptr && session->run_end && step->first >= session->run_end->step) break;
+    if (reader != nullptr && reader->run_end && step->first >= reader->run_end->step) break;
     if (answer.steps.size() == steps_max) {
       answer.more = true;
       break;
@@ -467,8 +473,8 @@ wire::StepsAnswerT Followers::list_steps(std::uint64_t first, std::uint32_t step
 }
 
 bool Followers::waits_for_durable() const {
-  return std::ranges::any_of(sessions_, [](const auto& entry) {
-    return entry.second->wait_request && entry.second->min_watermark == Watermark::durable;
+  return std::ranges::any_of(readers_, [](const auto& entry) {
+    return entry.second->waits() && entry.second->min_watermark == Watermark::durable;
   });
 }
 

@@ -17,6 +17,7 @@
 #include "loop/event_loop.h"
 #include "readers/consumer_cursors.h"
 #include "readers/followed_stream.h"
+#include "readers/follower.h"
 #include "readers/step_pins.h"
 #include "readers/step_sharing.h"
 #include "readers/writer_waits.h"
@@ -26,13 +27,6 @@ namespace forebay::server {
 class ReaderRegistry;
 class ReaderSession;
 class ReservationSpace;
-
-/// Where a reader's run is over, since another one has begun.
-struct RunEnd {
-  std::uint64_t step = 0;  ///< takes none from this one on
-  StreamStatus status = StreamStatus::ended;
-  std::string text;
-};
 
 /// What readers are told that wait for a writer which was refused.
 Error refused_writer(const std::string& stream, const std::string& why);
@@ -62,18 +56,25 @@ class Followers {
   StepSharing& sharing() noexcept { return sharing_; }
   WriterWaits& writer_waits() noexcept { return writer_waits_; }
 
-  /// Lets a reader in, which has the writer that it waits for: busy if its consumer has a holder. Sets which steps the
-  /// session takes, and its position.
-  Result<void> join(ReaderSession& session, const wire::ReaderOpenT& wish);
+  /// Lets a reader in, which has the writer that it waits for: busy if its consumer has a holder. Sets which steps it
+  /// takes, and its position.
+  Result<void> join(Follower& reader);
+  void leave(Follower& reader);
+  /// What it was given stays; it gets nothing more.
+  void stop_following(Follower& reader);
+  /// It has come back with another position than the one that it joined with.
+  void move_back(Follower& reader, const wire::ReaderOpenT& wish);
+
+  /// A connection, whose steps can be pinned.
+  void attach(ReaderSession& session);
   /// `holds_on`: somebody still has what it was given; its pins stay until it comes back or is gone.
-  void leave(ReaderSession& session, bool holds_on = false);
-  /// The session keeps its pins, and nothing else.
-  void stop_following(ReaderSession& session);
+  void detach(ReaderSession& session, bool holds_on);
+
   /// The stream is no more: readers are told, pins forgotten.
   void removed();
 
-  /// Answers the session's outstanding wait if there is something to say.
-  void serve(ReaderSession& session);
+  /// Answers the reader's outstanding wait if there is something to say.
+  void serve(Follower& reader);
   /// The same for all, after a commit or another change.
   void serve_all();
   /// A new step: gives it to one reader that waits, each time to the next one in turn. Nobody gets a large one yet.
@@ -83,13 +84,14 @@ class Followers {
   /// Those now: before steps are dropped.
   void serve_deferred();
 
-  /// Kept steps from `first` on, at most so many (and not more than one message takes): all, or those that the session
+  /// Kept steps from `first` on, at most so many (and not more than one message takes): all, or those that the reader
   /// takes.
-  wire::StepsAnswerT list_steps(std::uint64_t first, std::uint32_t steps_max,
-                                const ReaderSession* session = nullptr) const;
-  Result<void> get_step(ReaderSession& session, std::uint32_t request, std::uint64_t step);
+  wire::StepsAnswerT list_steps(std::uint64_t first, std::uint32_t steps_max, const Follower* reader = nullptr) const;
+  Result<void> get_step(ReaderSession& session, const Follower& reader, std::uint32_t request, std::uint64_t step);
+  /// Gives a step to a connection, pinned if that can be; `event`: with what else it is to be told.
+  void deliver(ReaderSession& session, std::uint32_t request, const storage::StepState& step, wire::StepEventT event);
   /// Where a reader wants to go on, or what its consumer has done with.
-  Result<void> move_cursor(ReaderSession& session, const wire::CursorMoveT& move);
+  Result<void> move_cursor(Follower& reader, const wire::CursorMoveT& move);
   /// A step whose space is still its own: kept, or withdrawn and held by readers. Null if it is gone.
   const storage::StepState* find_step(const StepKey& key) const;
   /// Is the step still the one that was read?
@@ -125,28 +127,27 @@ class Followers {
 
  private:
   /// By run and writer group, the steps that a reader which has just come takes.
-  void set_range(ReaderSession& session, const wire::ReaderOpenT& wish) const;
+  void set_range(Follower& reader, const wire::ReaderOpenT& wish) const;
   /// A step's number as a reader knows it, in the epoch of now: at most the first of the steps that replace others.
   std::uint64_t in_this_epoch(std::uint32_t epoch, std::uint64_t step) const;
   /// The step that a reader which has just come is to get first.
-  std::uint64_t first_position(const ReaderSession& session, const wire::ReaderOpenT& wish) const;
-  const storage::StepState* next_for(ReaderSession& session);
-  std::uint64_t visible_limit(const ReaderSession& session) const;
+  std::uint64_t first_position(const Follower& reader, const wire::ReaderOpenT& wish) const;
+  const storage::StepState* next_for(Follower& reader);
+  std::uint64_t visible_limit(const Follower& reader) const;
   /// What is visible, and of its run.
-  std::uint64_t taken_limit(const ReaderSession& session) const;
-  /// `in_turn`: with what is to be told before the next step.
-  void deliver(ReaderSession& session, std::uint32_t request, const storage::StepState& step, bool in_turn);
+  std::uint64_t taken_limit(const Follower& reader) const;
   ReaderSession* find(std::uint64_t session) const;
-  bool answer_end(ReaderSession& session);
-  bool answer_refusal(ReaderSession& session);
+  bool answer_end(Follower& reader);
+  bool answer_refusal(Follower& reader);
 
   FollowedStream& stream_;
   const storage::StreamState& state_;
   ReservationSpace& space_;
   EventLoop& loop_;
   ReaderRegistry& registry_;
-  ReaderSessions sessions_;
-  std::uint64_t last_served_first_ = 0;  ///< whose turn it was at the last commit
+  FollowersByNumber readers_;
+  std::map<std::uint64_t, ReaderSession*> sessions_;  ///< all connections, by their numbers
+  std::uint64_t last_served_first_ = 0;               ///< whose turn it was at the last commit
   StepPins pins_;
   ConsumerCursors cursors_;
   StepSharing sharing_;

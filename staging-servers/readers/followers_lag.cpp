@@ -12,38 +12,31 @@ namespace forebay::server {
 namespace {
 
 // Who skips to the newest step wants none of those between; to whose run is over, no more come.
-bool wants_every_step(const ReaderSession& session) {
-  return session.follow && !session.latest_only && !session.run_end && !session.connection().closing();
-}
-
-std::string describe(const ReaderSession& session) {
-  const Peer& peer = session.connection().peer();
-  const std::string name =
-      session.consumer.empty() ? std::string("the reader") : fmt::format("consumer \"{}\"", session.consumer);
-  return fmt::format("{} {} {}", name, peer.remote ? "at" : "of", peer.describe());
+bool wants_every_step(const Follower& reader) {
+  return reader.follow && !reader.latest_only && !reader.run_end && !reader.closing();
 }
 
 }  // namespace
 
 std::optional<ReaderLag> Followers::furthest_behind() const {
   std::optional<ReaderLag> last;
-  for (const auto& [number, session] : sessions_) {
-    if (!wants_every_step(*session)) continue;
-    const std::uint64_t limit = visible_limit(*session);
-    const std::uint64_t wanted = sharing_.shares(*session) ? sharing_.oldest_wanted(*session) : session->position;
+  for (const auto& [number, reader] : readers_) {
+    if (!wants_every_step(*reader)) continue;
+    const std::uint64_t limit = visible_limit(*reader);
+    const std::uint64_t wanted = sharing_.shares(*reader) ? sharing_.oldest_wanted(*reader) : reader->position;
     const std::uint64_t steps = limit > wanted ? limit - wanted : 0;
-    if (!last || steps > last->steps) last = ReaderLag{steps, describe(*session)};
+    if (!last || steps > last->steps) last = ReaderLag{steps, reader->describe()};
   }
   return last;
 }
 
 void Followers::describe_waits(std::vector<StreamWait>& waits) const {
   writer_waits_.describe_waits(waits);
-  for (const auto& [number, session] : sessions_) {
-    if (!session->wait_request || session->connection().closing()) continue;
-    const std::uint64_t limit = taken_limit(*session);
+  for (const auto& [number, reader] : readers_) {
+    if (!reader->is_asking() || reader->closing()) continue;
+    const std::uint64_t limit = taken_limit(*reader);
     // It may be one that others of its consumer have left to it.
-    const std::uint64_t step = std::max(session->position, limit);
+    const std::uint64_t step = std::max(reader->position, limit);
     std::string wanted = fmt::format("step {}", step);
     if (step < state_.next_step) {
       wanted += " to be durable";
@@ -52,13 +45,13 @@ void Followers::describe_waits(std::vector<StreamWait>& waits) const {
     } else if (state_.status == StreamStatus::waiting) {
       wanted += ", for a writer";
     }
-    waits.push_back(reader_wait(*session, StreamWait::Kind::step, std::move(wanted), session->wait_since_ns));
+    waits.push_back(reader_wait(*reader, StreamWait::Kind::step, reader->describe_wait(wanted)));
   }
 }
 
 void Followers::end_with_processes() {
-  for (const auto& [number, session] : sessions_) {
-    if (wants_every_step(*session)) session->connection().end_with_process();
+  for (const auto& [number, reader] : readers_) {
+    if (wants_every_step(*reader)) reader->end_with_process();
   }
 }
 

@@ -9,7 +9,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <charconv>
 #include <filesystem>
+#include <string_view>
 #include <system_error>
 
 #include <fmt/format.h>
@@ -18,6 +20,18 @@
 #include "base/system_error.h"
 
 namespace forebay::server {
+namespace {
+
+constexpr ssize_t rank_bytes = 26;  // "%016x %08x\n"
+
+std::optional<std::uint64_t> hexadecimal(std::string_view text) {
+  std::uint64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, 16);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+}  // namespace
 
 Result<ReaderPresence> ReaderPresence::open(const std::string& root) {
   ReaderPresence presence(root + "/readers");
@@ -26,11 +40,40 @@ Result<ReaderPresence> ReaderPresence::open(const std::string& root) {
   return presence;
 }
 
+bool ReaderPresence::write_rank(const std::string& path, const GroupRank& rank) {
+  const std::string text = fmt::format("{:016x} {:08x}\n", rank.first, rank.second);
+  const Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600));
+  if (file.valid() && ::write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size())) return true;
+  const Error error =
+      system_error(errno, "after a restart this rank of a reader group counts as lost unless it comes back in time",
+                   path)
+          .value();
+  log::warning("{}", error.message());
+  remove(path);
+  return false;
+}
+
+std::map<ReaderPresence::GroupRank, std::uint64_t> ReaderPresence::ranks() const {
+  std::map<GroupRank, std::uint64_t> found;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(directory_, ignored)) {
+    const Descriptor file(::open(entry.path().c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+    char text[rank_bytes + 1] = {};
+    if (!file.valid() || ::read(file.get(), text, rank_bytes) != rank_bytes) continue;
+    const auto session = hexadecimal(entry.path().filename().string());
+    const auto group = hexadecimal(std::string_view(text, 16));
+    const auto rank = hexadecimal(std::string_view(text + 17, 8));
+    if (session && group && rank) found.emplace(GroupRank(*group, static_cast<std::uint32_t>(*rank)), *session);
+  }
+  return found;
+}
+
 std::string ReaderPresence::path(std::uint64_t session) const {
   return fmt::format("{}/{:016x}", directory_, session);
 }
 
-Descriptor ReaderPresence::admit(std::uint64_t session) const {
+Descriptor ReaderPresence::admit(std::uint64_t session, const std::optional<GroupRank>& rank) const {
+  if (rank && !write_rank(path(session), *rank)) return {};
   // Each client gets an open file of its own, and can neither write to it nor take another's lock away.
   Descriptor file(::open(path(session).c_str(), O_RDONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (file.valid() && ::flock(file.get(), LOCK_SH | LOCK_NB) == 0) return file;

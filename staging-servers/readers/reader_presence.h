@@ -7,8 +7,11 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <set>
 #include <string>
+#include <utility>
 
 #include <forebay/result.h>
 
@@ -21,8 +24,14 @@ class ReaderPresence {
   /// Makes ROOT/readers if need be.
   static Result<ReaderPresence> open(const std::string& root);
 
-  /// What this session's client is to keep open; invalid where the file cannot be made.
-  Descriptor admit(std::uint64_t session) const;
+  /// A rank of a reader group: the group's number, and the rank.
+  using GroupRank = std::pair<std::uint64_t, std::uint32_t>;
+
+  /// What this session's client is to keep open; invalid where the file cannot be made. The file says which rank it is,
+  /// if it is one.
+  Descriptor admit(std::uint64_t session, const std::optional<GroupRank>& rank = {}) const;
+  /// The sessions of all ranks of groups that have a file, also of those that are gone.
+  std::map<GroupRank, std::uint64_t> ranks() const;
   /// The session has ended.
   void forget(std::uint64_t session) const;
 
@@ -39,6 +48,7 @@ class ReaderPresence {
  private:
   explicit ReaderPresence(std::string directory) : directory_(std::move(directory)) {}
   std::string path(std::uint64_t session) const;
+  static bool write_rank(const std::string& path, const GroupRank& rank);
   /// It is of no use any more, and does no harm.
   static void remove(const std::string& path);
 

@@ -7,7 +7,7 @@
 #include "base/return_error.h"
 #include "base/uuid.h"
 #include "readers/followers.h"
-#include "readers/reader_session.h"
+#include "readers/reader_groups.h"
 
 namespace forebay::server {
 namespace {
@@ -18,12 +18,19 @@ constexpr std::int64_t absent_first_check_ms = 2;
 
 }  // namespace
 
-Result<std::unique_ptr<ReaderRegistry>> ReaderRegistry::open(EventLoop& loop, const std::string& root,
-                                                             bool after_boot) {
+ReaderRegistry::ReaderRegistry(EventLoop& loop, ReaderPresence presence)
+    : loop_(loop), presence_(std::move(presence)), groups_(std::make_unique<ReaderGroups>(loop, *this)) {}
+
+ReaderRegistry::~ReaderRegistry() = default;
+
+Result<std::unique_ptr<ReaderRegistry>> ReaderRegistry::open(EventLoop& loop, const std::string& root, bool after_boot,
+                                                             std::int64_t restart_grace_ms) {
   ASSIGN_OR_RETURN(auto presence, ReaderPresence::open(root));
   std::unique_ptr<ReaderRegistry> registry(new ReaderRegistry(loop, std::move(presence)));
   ASSIGN_OR_RETURN(auto pins, PinTable::open(root + "/pins", after_boot, registry->presence_, registry->before_));
   registry->pins_ = std::move(pins);
+  registry->restart_grace_ms_ = restart_grace_ms;
+  if (!after_boot) registry->ranks_before_ = registry->presence_.ranks();
   return registry;
 }
 
@@ -59,7 +66,21 @@ void ReaderRegistry::place_absent(bool all_read) {
     watch_absent(reader.session, reader.pid);
     sessions.insert(reader.session);
   }
+  for (const auto& [rank, session] : ranks_before_) {
+    if (sessions.contains(session) || presence_.state(session) != ReaderPresence::State::present) continue;
+    // It holds no step, but its group waits for it as long as it lives.
+    sessions.insert(session);
+    watch_absent(session, 0);
+  }
   presence_.keep_only(sessions);
+}
+
+std::vector<std::pair<std::uint32_t, bool>> ReaderRegistry::ranks_of_before(std::uint64_t group_number) const {
+  std::vector<std::pair<std::uint32_t, bool>> ranks;
+  for (auto known = ranks_before_.lower_bound({group_number, 0});
+       known != ranks_before_.end() && known->first.first == group_number; ++known)
+    ranks.emplace_back(known->first.second, presence_.state(known->second) == ReaderPresence::State::present);
+  return ranks;
 }
 
 void ReaderRegistry::watch_absent(std::uint64_t session, pid_t pid) {
@@ -103,12 +124,12 @@ void ReaderRegistry::forget_gone_unplaced() {
   }
 }
 
-void ReaderRegistry::add_stream_waiter(ReaderSession& session, const std::string& path) {
-  stream_waiters_.emplace(path, &session);
+void ReaderRegistry::add_stream_waiter(Follower& reader, const std::string& path) {
+  stream_waiters_.emplace(path, &reader);
 }
 
-void ReaderRegistry::remove_stream_waiter(ReaderSession& session) {
-  std::erase_if(stream_waiters_, [&](const auto& entry) { return entry.second == &session; });
+void ReaderRegistry::remove_stream_waiter(Follower& reader) {
+  std::erase_if(stream_waiters_, [&](const auto& entry) { return entry.second == &reader; });
 }
 
 std::vector<AwaitedStream> ReaderRegistry::awaited_streams(const std::string& reservation) const {
@@ -119,10 +140,9 @@ std::vector<AwaitedStream> ReaderRegistry::awaited_streams(const std::string& re
     std::string name = entry->first.substr(prefix.size());
     if (awaited.empty() || awaited.back().name != name) awaited.push_back({std::move(name), {}});
     auto& waits = awaited.back().waits;
-    const ReaderSession& session = *entry->second;
+    const Follower& reader = *entry->second;
     if (waits.size() < waits_told_max) {
-      waits.push_back(
-          reader_wait(session, StreamWait::Kind::stream, "a writer to make the stream", session.wait_since_ns));
+      waits.push_back(reader_wait(reader, StreamWait::Kind::stream, "a writer to make the stream"));
     }
   }
   return awaited;
@@ -130,24 +150,24 @@ std::vector<AwaitedStream> ReaderRegistry::awaited_streams(const std::string& re
 
 void ReaderRegistry::stream_made(const std::string& path) {
   loop_.post([this, path] {
-    std::vector<ReaderSession*> waiting;
+    std::vector<Follower*> waiting;
     const auto [first, last] = stream_waiters_.equal_range(path);
     for (auto entry = first; entry != last; ++entry) waiting.push_back(entry->second);
     stream_waiters_.erase(first, last);
-    for (ReaderSession* session : waiting) session->stream_made();
+    for (Follower* reader : waiting) reader->stream_made();
   });
 }
 
 void ReaderRegistry::writer_refused(const std::string& path, const std::string& run, const std::string& why) {
-  std::vector<ReaderSession*> waiting;
+  std::vector<Follower*> waiting;
   const auto [first, last] = stream_waiters_.equal_range(path);
   for (auto entry = first; entry != last; ++entry) waiting.push_back(entry->second);
-  for (ReaderSession* session : waiting) session->writer_refused(run, why);
+  for (Follower* reader : waiting) reader->writer_refused(run, why);
 }
 
 void ReaderRegistry::reservation_destroyed(const std::string& reservation) {
   const std::string prefix = reservation + "/";
-  std::vector<ReaderSession*> waiting;
+  std::vector<Follower*> waiting;
   for (auto entry = stream_waiters_.begin(); entry != stream_waiters_.end();) {
     if (!entry->first.starts_with(prefix)) {
       ++entry;
@@ -156,7 +176,7 @@ void ReaderRegistry::reservation_destroyed(const std::string& reservation) {
     waiting.push_back(entry->second);
     entry = stream_waiters_.erase(entry);
   }
-  for (ReaderSession* session : waiting) session->reservation_destroyed();
+  for (Follower* reader : waiting) reader->reservation_destroyed();
 }
 
 }  // namespace forebay::server

@@ -22,8 +22,9 @@
 
 namespace forebay::server {
 
+class Follower;
 class Followers;
-class ReaderSession;
+class ReaderGroups;
 
 /// Of those that wait for one stream, nobody reads more.
 inline constexpr std::size_t waits_told_max = 64;
@@ -31,12 +32,16 @@ inline constexpr std::size_t waits_told_max = 64;
 class ReaderRegistry {
  public:
   /// Opens ROOT/readers and ROOT/pins. Readers of before the start are absent until they come back or are gone.
-  static Result<std::unique_ptr<ReaderRegistry>> open(EventLoop& loop, const std::string& root, bool after_boot);
+  /// `restart_grace_ms`: how long ranks of reader groups that cannot be looked at have to come back.
+  static Result<std::unique_ptr<ReaderRegistry>> open(EventLoop& loop, const std::string& root, bool after_boot,
+                                                      std::int64_t restart_grace_ms);
+  ~ReaderRegistry();
   ReaderRegistry(const ReaderRegistry&) = delete;
   ReaderRegistry& operator=(const ReaderRegistry&) = delete;
 
   PinTable& pins() noexcept { return *pins_; }
   const ReaderPresence& presence() const noexcept { return presence_; }
+  ReaderGroups& groups() noexcept { return *groups_; }
 
   // The streams' followers
   void add(Followers& followers) { followers_.push_back(&followers); }
@@ -62,9 +67,14 @@ class ReaderRegistry {
   /// Are there readers of before the start that may hold steps of a stream that could not be read at it?
   bool has_unplaced() const noexcept { return !unplaced_.empty(); }
 
+  // Ranks of groups of before the start
+  std::int64_t restart_grace_ms() const noexcept { return restart_grace_ms_; }
+  /// Those of a group that had a file, and whether they live.
+  std::vector<std::pair<std::uint32_t, bool>> ranks_of_before(std::uint64_t group_number) const;
+
   // Readers that wait for a stream to come into being, by its path
-  void add_stream_waiter(ReaderSession& session, const std::string& path);
-  void remove_stream_waiter(ReaderSession& session);
+  void add_stream_waiter(Follower& reader, const std::string& path);
+  void remove_stream_waiter(Follower& reader);
   /// Those of a reservation, by name.
   std::vector<AwaitedStream> awaited_streams(const std::string& reservation) const;
   /// They are told soon: the stream can be found only once its maker returns.
@@ -74,7 +84,7 @@ class ReaderRegistry {
   void writer_refused(const std::string& path, const std::string& run, const std::string& why);
 
  private:
-  ReaderRegistry(EventLoop& loop, ReaderPresence presence) : loop_(loop), presence_(std::move(presence)) {}
+  ReaderRegistry(EventLoop& loop, ReaderPresence presence);
   void check_absent();
   /// Nobody holds what that reader held, whose process this is.
   bool is_gone(std::uint64_t session, const ReaderProcess& process) const;
@@ -87,13 +97,16 @@ class ReaderRegistry {
   EventLoop& loop_;
   ReaderPresence presence_;
   std::unique_ptr<PinTable> pins_;
+  std::int64_t restart_grace_ms_ = 0;
+  std::map<ReaderPresence::GroupRank, std::uint64_t> ranks_before_;  ///< their sessions
   std::vector<Followers*> followers_;
   std::set<std::uint64_t> numbers_;                ///< of the readers that are connected
   std::vector<PinTable::Absent> before_;           ///< readers of before the restart; during recovery only
   std::map<std::uint64_t, ReaderProcess> absent_;  ///< by session
   bool absent_check_set_ = false;
   std::map<std::uint64_t, UnplacedReader> unplaced_;  ///< of streams that are not known, by session
-  std::multimap<std::string, ReaderSession*> stream_waiters_;
+  std::multimap<std::string, Follower*> stream_waiters_;
+  std::unique_ptr<ReaderGroups> groups_;  ///< ends first: groups give their numbers back
 };
 
 }  // namespace forebay::server

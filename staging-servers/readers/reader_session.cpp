@@ -14,6 +14,8 @@
 #include "base/return_error.h"
 #include "base/uuid.h"
 #include "protocol/unpacked.h"
+#include "readers/lone_reader.h"
+#include "readers/reader_group.h"
 #include "readers/reader_registry.h"
 #include "space/reservation_space.h"
 #include "storage/record_check.h"
@@ -47,7 +49,6 @@ ReaderSession::ReaderSession(Connection& connection, StreamsToRead& streams, Rea
     : connection_(connection), streams_(streams), registry_(registry) {}
 
 ReaderSession::~ReaderSession() {
-  if (open_timer_) connection_.loop().cancel(*open_timer_);
   registry_.give_back_number(number);
 }
 
@@ -59,182 +60,130 @@ void ReaderSession::take_number() {
   number = registry_.take_number(keeps ? wish_.session : random_number());
 }
 
+std::optional<Error> ReaderSession::refusal(const wire::ReaderOpenT& wish) const {
+  const std::string where = "stream " + wish.reservation + "/" + wish.stream;
+  const bool sane = is_valid_name(wish.stream) && wish.stream != "files" &&
+                    (wish.consumer.empty() || is_valid_name(wish.consumer)) && wish.min_watermark >= 1 &&
+                    wish.min_watermark <= 2 && wish.start_kind >= 1 && wish.start_kind <= 5 && wish.distribution <= 3 &&
+                    wish.pins.size() <= pins_max && wish.run.size() <= storage::run_bytes_max &&
+                    wish.on_reader_lost <= 1;
+  if (!sane) {
+    return Error{ErrorCode::invalid_argument,
+                 "not a valid name of a stream, consumer or run, or an option with an unknown value", where};
+  }
+  const bool shares_unnamed = consumer.empty() && wish.distribution > 1 && access.guest;
+  if (!is_valid_name(consumer.empty() ? "x" : consumer) || shares_unnamed) {
+    return Error{ErrorCode::invalid_argument,
+                 shares_unnamed ? "who may only read shares steps out under a consumer's name: give one"
+                                : "the consumer's name is too long: for who may only read it is stored as " + consumer,
+                 where};
+  }
+  return std::nullopt;
+}
+
 void ReaderSession::open(const protocol::Message& message) {
   auto body = protocol::body_of<wire::ReaderOpen>(message);
-  if (!body || followers_ != nullptr || is_waiting()) {
+  const bool repeated = followers_ != nullptr || (reader_ && reader_->is_opening());
+  if (!body || repeated) {
     connection_.answer_failure(message.request, {ErrorCode::protocol, "malformed or repeated open of a reader", ""});
     connection_.close("protocol error");
     return;
   }
   const std::unique_ptr<wire::ReaderOpenT> wish((*body)->UnPack());
+  if (reader_) std::exchange(reader_, nullptr)->closed(*this);
   wish_ = std::move(*wish);
   open_request_ = message.request;
-  const std::string where = "stream " + wish_.reservation + "/" + wish_.stream;
   const auto found = streams_.find_to_read(connection_.peer(), wish_.reservation, wish_.stream);
   if (!found) {
     connection_.answer_failure(open_request_, found.error());
     return;
   }
   access = streams_.rights_of(connection_.peer(), wish_.reservation);
-  const bool sane = is_valid_name(wish_.stream) && wish_.stream != "files" &&
-                    (wish_.consumer.empty() || is_valid_name(wish_.consumer)) && wish_.min_watermark >= 1 &&
-                    wish_.min_watermark <= 2 && wish_.start_kind >= 1 && wish_.start_kind <= 5 &&
-                    wish_.distribution <= 3 && wish_.pins.size() <= pins_max &&
-                    wish_.run.size() <= storage::run_bytes_max;
-  if (!sane) {
-    connection_.answer_failure(
-        open_request_, {ErrorCode::invalid_argument,
-                        "not a valid name of a stream, consumer or run, or an option with an unknown value", where});
-    return;
-  }
   consumer = consumer_of_reader(access, connection_.peer().uid, wish_.consumer);
-  const bool shares_unnamed = consumer.empty() && wish_.distribution > 1 && access.guest;
-  if (!is_valid_name(consumer.empty() ? "x" : consumer) || shares_unnamed) {
-    connection_.answer_failure(
-        open_request_,
-        {ErrorCode::invalid_argument,
-         shares_unnamed ? "who may only read shares steps out under a consumer's name: give one"
-                        : "the consumer's name is too long: for who may only read it is stored as " + consumer,
-         where});
+  if (const auto refused = refusal(wish_)) {
+    connection_.answer_failure(open_request_, *refused);
     return;
   }
-  min_watermark = static_cast<Watermark>(wish_.min_watermark);
-  latest_only = wish_.latest_only;
-  distribution = static_cast<StepDistribution>(wish_.distribution);
-  follow = wish_.follow;
   take_number();
-  wait_since_ns = wall_clock_ns();
-  if (const Deadline deadline = Deadline::after_ms(wish_.open_timeout_ms); !deadline.is_never())
-    open_timer_ = connection_.loop().at(deadline.at_ns(), [this] { give_up_waiting(); });
-  wait(*found);
-}
-
-void ReaderSession::wait(Followers* found) {
-  if (found == nullptr) {
-    waiting_for_stream_ = true;
-    registry_.add_stream_waiter(*this, wanted_path());
+  // A group is there for the Open and for turns: who comes back without following has neither.
+  if (wish_.ranks > 1 && (wish_.follow || !wish_.resume)) {
+    const auto admitted = registry_.groups().admit(*this, streams_);
+    if (!admitted) {
+      connection_.answer_failure(open_request_, admitted.error());
+      return;
+    }
+    reader_ = *admitted;
+    reader_->come(*this, *found);
     return;
   }
-  waiting_in_ = found;
-  if (found->writer_waits().has_writer_for(wish_)) {
-    writer_came();
-    return;
-  }
-  found->writer_waits().add(*this);
-  // It may be this reader that the writer waits for.
-  found->stream().readers_changed();
+  auto lone = std::make_shared<LoneReader>(*this, streams_, registry_);
+  reader_ = lone;
+  reader_->come(*this, *found);
 }
 
-void ReaderSession::leave_waiting() {
-  if (std::exchange(waiting_for_stream_, false)) registry_.remove_stream_waiter(*this);
-  if (waiting_in_ != nullptr) std::exchange(waiting_in_, nullptr)->writer_waits().remove(*this);
-  if (open_timer_) connection_.loop().cancel(*open_timer_);
-  open_timer_.reset();
-}
-
-void ReaderSession::give_up_waiting() {
-  open_timer_.reset();
-  const bool there = waiting_in_ != nullptr;
-  const std::string of_run = wish_.run.empty() ? "" : " of run " + quoted_run(wish_.run);
-  const std::string what = there ? waiting_in_->writer_waits().describe(wish_)
-                                 : "no such stream, and no writer" + of_run +
-                                       " made it within the time given; `forebay streams " + wish_.reservation +
-                                       "` lists what is there";
-  const ErrorCode code = !there && wish_.open_timeout_ms == 0 ? ErrorCode::not_found : ErrorCode::timeout;
-  stop_waiting({code, what, "stream " + wanted_path()});
-}
-
-void ReaderSession::stream_made() {
-  waiting_for_stream_ = false;
-  // Null if it was removed again meanwhile: the next one of this name is waited for.
-  wait(streams_.find_to_read(connection_.peer(), wish_.reservation, wish_.stream).value_or(nullptr));
-}
-
-void ReaderSession::writer_came() {
-  followers_ = waiting_in_;
-  leave_waiting();
-  join();
-}
-
-void ReaderSession::awaited_stream_removed() {
-  waiting_in_ = nullptr;
-  wait(nullptr);
-}
-
-void ReaderSession::stop_waiting(const Error& error) {
-  leave_waiting();
+void ReaderSession::refuse_open(const Error& error) {
   connection_.answer_failure(open_request_, error);
 }
 
-void ReaderSession::reservation_destroyed() {
-  stop_waiting({ErrorCode::not_found, "the reservation was destroyed", "reservation " + wish_.reservation});
-}
-
-void ReaderSession::writer_refused(const std::string& run, const std::string& why) {
-  if (wish_.open_timeout_ms >= 0 && wants_run(run)) stop_waiting(refused_writer(wanted_path(), why));
-}
-
 void ReaderSession::rights_changed(const std::string& reservation) {
-  if (reservation != wish_.reservation || (followers_ == nullptr && !is_waiting())) return;
+  const bool opening = reader_ && reader_->is_opening();
+  if (reservation != wish_.reservation || (followers_ == nullptr && !opening)) return;
   const AccessRights now = streams_.rights_of(connection_.peer(), reservation);
   if (now.allow(access.rights)) return;
   const Error taken{ErrorCode::permission_denied,
                     "the right to read was taken away; ask the reservation's owner (`forebay share`)",
-                    "stream " + wanted_path()};
+                    "stream " + wish_.reservation + "/" + wish_.stream};
   if (now.allow(Rights::read)) {
     // It comes back with what it still may, and with its pins.
     connection_.close("it may only read now");
     return;
   }
   shut_out_ = true;
-  if (is_waiting()) stop_waiting(taken);
-  if (wait_request) connection_.answer_failure(*std::exchange(wait_request, std::nullopt), taken);
+  reader_->shut_out(*this, taken);
   connection_.close(taken.what);
 }
 
-void ReaderSession::join() {
-  if (auto joined = followers_->join(*this, wish_); !joined) {
-    followers_ = nullptr;
-    connection_.answer_failure(open_request_, joined.error());
-    return;
-  }
-  wire::ReaderOpenedT opened;
-  opened.uuid = followers_->state().uuid;
-  opened.epoch = followers_->state().epoch;
-  opened.position = position;
-  opened.segment_bytes = followers_->space().segments().record().segment_bytes;
-  opened.member_segments = followers_->space().segments().layout().member_segments();
+void ReaderSession::enter(Followers& followers, const Follower& reader, const wire::ReaderOpenedT& told) {
+  followers_ = &followers;
+  followers.attach(*this);
+  wire::ReaderOpenedT opened = told;
+  opened.uuid = followers.state().uuid;
+  opened.epoch = followers.state().epoch;
+  opened.position = reader.position;
+  opened.segment_bytes = followers.space().segments().record().segment_bytes;
+  opened.member_segments = followers.space().segments().layout().member_segments();
   opened.session = number;
-  opened.status = static_cast<std::uint8_t>(followers_->state().status);
-  opened.first_step = first_step;
-  opened.rewound = rewound;
+  opened.status = static_cast<std::uint8_t>(followers.state().status);
+  opened.first_step = reader.first_step;
   if (wish_.resume) {
     std::vector<StepKey> wanted;
     for (const wire::StepKey& key : wish_.pins) wanted.emplace_back(key.epoch(), key.step());
-    for (const StepKey& key : followers_->pins().resume(*this, wanted))
+    // The last step of its group may be wanted by other ranks, whether or not this one still has it.
+    if (told.group_number != 0 && wish_.told && wish_.told->key)
+      wanted.emplace_back(wish_.told->key->epoch(), wish_.told->key->step());
+    for (const StepKey& key : followers.pins().resume(*this, wanted))
       opened.lost_pins.emplace_back(key.second, key.first, 0);
+    registry_.absent_returned(number);
   }
   admitted_ = true;
   std::vector<Descriptor> descriptors;
   if (!connection_.is_remote()) {
-    if (Descriptor presence = registry_.presence().admit(number); presence.valid())
+    const std::optional<ReaderPresence::GroupRank> rank =
+        told.group_number == 0 ? std::nullopt
+                               : std::optional<ReaderPresence::GroupRank>({told.group_number, wish_.rank});
+    if (Descriptor presence = registry_.presence().admit(number, rank); presence.valid())
       descriptors.push_back(std::move(presence));
   }
   connection_.answer(protocol::MessageType::reader_opened, open_request_, opened, std::move(descriptors));
-  // A writer may wait for its readers.
-  if (follow) followers_->stream().readers_changed();
 }
 
 void ReaderSession::stream_removed() {
   followers_ = nullptr;
   pins.clear();
-  if (!wait_request) return;
-  wire::StepEventT event;
-  event.kind = static_cast<std::uint8_t>(NextStep::Kind::end_of_stream);
-  event.status = static_cast<std::uint8_t>(StreamStatus::failed);
-  event.text = "the stream was removed";
-  connection_.answer(protocol::MessageType::step_event, *wait_request, event);
-  wait_request.reset();
+}
+
+void ReaderSession::deliver(std::uint32_t request, const storage::StepState& step, wire::StepEventT event) {
+  if (followers_ != nullptr) followers_->deliver(*this, request, step, std::move(event));
 }
 
 std::vector<Descriptor> ReaderSession::descriptors_for(const std::vector<std::uint32_t>& wanted,
@@ -259,31 +208,27 @@ std::vector<Descriptor> ReaderSession::descriptors_for(const std::vector<std::ui
 Result<void> ReaderSession::answer(const protocol::Message& message) {
   using protocol::MessageType;
   switch (message.type) {
-    case MessageType::step_wait:
-      if (wait_request) return fail(ErrorCode::protocol, "a wait for a step is outstanding already");
-      if (!follow) return fail(ErrorCode::invalid_argument, "this reader was opened for random access only");
-      wait_request = message.request;
-      wait_since_ns = wall_clock_ns();
-      followers_->serve(*this);
-      return {};
+    case MessageType::step_wait: {
+      ASSIGN_OR_RETURN(const auto wait, protocol::unpacked<wire::StepWait>(message));
+      return reader_->ask(*this, message.request, *wait);
+    }
     case MessageType::step_poll:
-      followers_->serve(*this);
+      reader_->poll();
       connection_.answer_done(message.request);
       return {};
     case MessageType::steps_query: {
-      auto body = protocol::body_of<wire::StepsQuery>(message);
-      if (!body) return fail(std::move(body.error()));
-      connection_.answer(MessageType::steps_answer, message.request,
-                         followers_->list_steps((*body)->first(), (*body)->steps_max(), this));
+      ASSIGN_OR_RETURN(auto body, protocol::body_of<wire::StepsQuery>(message));
+      ASSIGN_OR_RETURN(const auto steps, reader_->list(*this, body->first(), body->steps_max()));
+      connection_.answer(MessageType::steps_answer, message.request, steps);
       return {};
     }
     case MessageType::step_get: {
       ASSIGN_OR_RETURN(auto body, protocol::body_of<wire::StepGet>(message));
-      return followers_->get_step(*this, message.request, body->step());
+      return followers_->get_step(*this, *reader_, message.request, body->step());
     }
     case MessageType::cursor_move: {
       ASSIGN_OR_RETURN(const auto move, protocol::unpacked<wire::CursorMove>(message));
-      RETURN_IF_ERROR(followers_->move_cursor(*this, *move));
+      RETURN_IF_ERROR(reader_->move_cursor(*this, *move));
       connection_.answer_done(message.request);
       return {};
     }
@@ -372,8 +317,7 @@ void ReaderSession::handle(protocol::Message message) {
     return;
   }
   if (message.type == protocol::MessageType::reader_leave) {
-    followers_->stop_following(*this);
-    followers_->serve_all();
+    reader_->left(*this);
     return;
   }
   if (message.type == protocol::MessageType::step_release) {
@@ -392,28 +336,20 @@ void ReaderSession::handle(protocol::Message message) {
 }
 
 void ReaderSession::closed(const std::string&) {
-  leave_waiting();
-  if (!admitted_) return;
   // A forked child has a copy of the presence, but not of a connection from after the fork; and a client may give a
   // connection up for another one.
-  const bool holds_on = followers_ != nullptr && !shut_out_ && !pins.empty() &&
+  const bool holds_on = admitted_ && followers_ != nullptr && !shut_out_ && !pins.empty() &&
                         registry_.presence().state(number) == ReaderPresence::State::present;
-  if (followers_ != nullptr) followers_->leave(*this, holds_on);
+  Followers* const left = std::exchange(followers_, nullptr);
+  if (const auto reader = std::exchange(reader_, nullptr)) reader->closed(*this);
+  if (left != nullptr) left->detach(*this, holds_on);
+  // It may be said twice: a consumer's next reader does not wait for the end to be handled.
+  if (!std::exchange(admitted_, false)) return;
   if (holds_on) {
     registry_.watch_absent(number, connection_.peer().pid);
   } else {
     registry_.presence().forget(number);
   }
-  // It may be said twice: a consumer's next reader does not wait for the end to be handled.
-  admitted_ = false;
-  followers_ = nullptr;
-}
-
-StreamWait reader_wait(const ReaderSession& session, StreamWait::Kind kind, std::string wanted, std::int64_t since_ns) {
-  const Peer& peer = session.connection().peer();
-  const std::string name = session.consumer.empty() ? "reader" : fmt::format("consumer \"{}\"", session.consumer);
-  return {kind, fmt::format("{}, {}", name, peer.describe()), peer.remote ? 0 : static_cast<std::uint32_t>(peer.pid),
-          std::move(wanted), since_ns};
 }
 
 }  // namespace forebay::server

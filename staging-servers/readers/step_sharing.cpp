@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "readers/reader_session.h"
+#include "readers/follower.h"
 
 namespace forebay::server {
 namespace {
@@ -20,15 +20,15 @@ const storage::StepState* first_kept(const storage::StreamState& state, std::uin
   return &found->second;
 }
 
-StepDistribution StepSharing::distribution_of(const ReaderSession& session) const {
-  return session.distribution == StepDistribution::stream_default ? stream_distribution_ : session.distribution;
+StepDistribution StepSharing::distribution_of(const Follower& reader) const {
+  return reader.distribution == StepDistribution::stream_default ? stream_distribution_ : reader.distribution;
 }
 
-std::vector<ReaderSession*> StepSharing::sharers(const ReaderSession& session) const {
-  const StepDistribution distribution = distribution_of(session);
-  std::vector<ReaderSession*> found;
-  for (const auto& [number, other] : sessions_) {
-    if (other->follow && other->share == session.share && distribution_of(*other) == distribution)
+std::vector<Follower*> StepSharing::sharers(const Follower& reader) const {
+  const StepDistribution distribution = distribution_of(reader);
+  std::vector<Follower*> found;
+  for (const auto& [number, other] : readers_) {
+    if (other->follow && other->share == reader.share && distribution_of(*other) == distribution)
       found.push_back(other);
   }
   return found;
@@ -38,11 +38,11 @@ void StepSharing::begin_at(const std::string& share, std::uint64_t position) {
   shares_[share] = Share{.next = position, .assigned = {}, .returned = {}};
 }
 
-void StepSharing::begin(const ReaderSession& session) {
-  const auto others = sharers(session);
-  const bool first = std::ranges::none_of(others, [&](const ReaderSession* other) { return other != &session; });
+void StepSharing::begin(const Follower& reader) {
+  const auto others = sharers(reader);
+  const bool first = std::ranges::none_of(others, [&](const Follower* other) { return other != &reader; });
   // What was given to readers that have all gone is not known to have been dealt with: the cursor tells.
-  if (first) begin_at(session.share, session.position);
+  if (first) begin_at(reader.share, reader.position);
 }
 
 void StepSharing::set_stream_distribution(StepDistribution distribution) {
@@ -50,25 +50,25 @@ void StepSharing::set_stream_distribution(StepDistribution distribution) {
   if (distribution == StepDistribution::all_to_all) return;
   // Readers that came before the writer said so go on from the first that any of them stands at.
   std::map<std::string, std::uint64_t> starts;
-  for (const auto& [number, session] : sessions_) {
-    if (!session->follow || session->distribution != StepDistribution::stream_default) continue;
-    const auto start = starts.emplace(session->share, session->position).first;
-    start->second = std::min(start->second, session->position);
+  for (const auto& [number, reader] : readers_) {
+    if (!reader->follow || reader->distribution != StepDistribution::stream_default) continue;
+    const auto start = starts.emplace(reader->share, reader->position).first;
+    start->second = std::min(start->second, reader->position);
   }
   for (const auto& [share, start] : starts) begin_at(share, start);
 }
 
-void StepSharing::leave(const ReaderSession& session) {
+void StepSharing::leave(const Follower& reader) {
   for (auto& [name, share] : shares_) {
-    if (const auto turns = share.assigned.find(session.number); turns != share.assigned.end()) {
+    if (const auto turns = share.assigned.find(reader.number); turns != share.assigned.end()) {
       share.returned.merge(turns->second);
       share.assigned.erase(turns);
     }
   }
 }
 
-void StepSharing::assign(Share& share, const std::vector<ReaderSession*>& readers, std::uint64_t step) {
-  ReaderSession* const reader = readers[share.turn++ % readers.size()];
+void StepSharing::assign(Share& share, const std::vector<Follower*>& readers, std::uint64_t step) {
+  Follower* const reader = readers[share.turn++ % readers.size()];
   std::set<std::uint64_t>& turns = share.assigned[reader->number];
   turns.insert(step);
   // A reader that has stopped must not make the server remember steps that were dropped long ago.
@@ -77,16 +77,16 @@ void StepSharing::assign(Share& share, const std::vector<ReaderSession*>& reader
   reader->skipped += std::erase_if(turns, [&](std::uint64_t number) { return !kept.contains(number); });
 }
 
-const storage::StepState* StepSharing::next(ReaderSession& session, std::uint64_t limit) {
-  Share& share = shares_[session.share];
+const storage::StepState* StepSharing::next(Follower& reader, std::uint64_t limit) {
+  Share& share = shares_[reader.share];
   const auto& kept = state_.steps;
-  const StepDistribution distribution = distribution_of(session);
+  const StepDistribution distribution = distribution_of(reader);
   if (distribution == StepDistribution::on_demand) {
     const storage::StepState* step = first_kept(state_, share.next, limit);
     if (step != nullptr) share.next = step->committed.step + 1;
     return step;
   }
-  const auto readers = sharers(session);
+  const auto readers = sharers(reader);
   for (const std::uint64_t number : std::exchange(share.returned, {})) {
     if (kept.contains(number)) assign(share, readers, number);
   }
@@ -94,29 +94,29 @@ const storage::StepState* StepSharing::next(ReaderSession& session, std::uint64_
     share.next = step->committed.step + 1;
     assign(share, readers, step->committed.step);
   }
-  std::set<std::uint64_t>& turns = share.assigned[session.number];
+  std::set<std::uint64_t>& turns = share.assigned[reader.number];
   while (!turns.empty()) {
     const auto found = kept.find(*turns.begin());
     turns.erase(turns.begin());
     if (found != kept.end()) return &found->second;
-    ++session.skipped;
+    ++reader.skipped;
   }
   return nullptr;
 }
 
-std::uint64_t StepSharing::oldest_wanted(const ReaderSession& session) const {
-  const auto found = shares_.find(session.share);
-  if (found == shares_.end()) return session.position;
+std::uint64_t StepSharing::oldest_wanted(const Follower& reader) const {
+  const auto found = shares_.find(reader.share);
+  if (found == shares_.end()) return reader.position;
   const Share& share = found->second;
   std::uint64_t oldest = share.next;
   if (!share.returned.empty()) oldest = std::min(oldest, *share.returned.begin());
-  const auto turns = share.assigned.find(session.number);
+  const auto turns = share.assigned.find(reader.number);
   if (turns != share.assigned.end() && !turns->second.empty()) oldest = std::min(oldest, *turns->second.begin());
   return oldest;
 }
 
-void StepSharing::seek(const ReaderSession& session, std::uint64_t position) {
-  const auto share = shares_.find(session.share);
+void StepSharing::seek(const Follower& reader, std::uint64_t position) {
+  const auto share = shares_.find(reader.share);
   if (share == shares_.end()) return;
   share->second.next = position;
   share->second.assigned.clear();

@@ -15,34 +15,34 @@
 
 namespace forebay::server {
 
-class ReaderSession;
+class Follower;
 
-using ReaderSessions = std::map<std::uint64_t, ReaderSession*>;  ///< by their numbers
+using FollowersByNumber = std::map<std::uint64_t, Follower*>;
 
 /// The first step from `from` on that is kept, and before `limit`; null if there is none.
 const storage::StepState* first_kept(const storage::StreamState& state, std::uint64_t from, std::uint64_t limit);
 
 class StepSharing {
  public:
-  /// Both outlive it. `sessions`: the stream's.
-  StepSharing(const storage::StreamState& state, const ReaderSessions& sessions) : state_(state), sessions_(sessions) {}
+  /// Both outlive it. `readers`: the stream's.
+  StepSharing(const storage::StreamState& state, const FollowersByNumber& readers) : state_(state), readers_(readers) {}
 
   /// The reader's own choice, or else the writer's.
-  StepDistribution distribution_of(const ReaderSession& session) const;
-  bool shares(const ReaderSession& session) const { return distribution_of(session) != StepDistribution::all_to_all; }
+  StepDistribution distribution_of(const Follower& reader) const;
+  bool shares(const Follower& reader) const { return distribution_of(reader) != StepDistribution::all_to_all; }
   /// Chosen by the writer, for readers that do not choose.
   void set_stream_distribution(StepDistribution distribution);
 
   /// A reader that is about to share: what it shares begins where it stands, unless others share it already.
-  void begin(const ReaderSession& session);
+  void begin(const Follower& reader);
   /// Steps that were its turn and that it never got go to the others.
-  void leave(const ReaderSession& session);
+  void leave(const Follower& reader);
   /// The next step for a reader that shares; null if there is none for it before `limit`.
-  const storage::StepState* next(ReaderSession& session, std::uint64_t limit);
+  const storage::StepState* next(Follower& reader, std::uint64_t limit);
   /// The first step that neither it nor anybody it shares steps with has been given.
-  std::uint64_t oldest_wanted(const ReaderSession& session) const;
+  std::uint64_t oldest_wanted(const Follower& reader) const;
   /// All who share with it go on from there.
-  void seek(const ReaderSession& session, std::uint64_t position);
+  void seek(const Follower& reader, std::uint64_t position);
   /// Steps from `first` on were withdrawn.
   void rewound(std::uint64_t first);
 
@@ -55,13 +55,13 @@ class StepSharing {
     std::size_t turn = 0;
   };
 
-  std::vector<ReaderSession*> sharers(const ReaderSession& session) const;
+  std::vector<Follower*> sharers(const Follower& reader) const;
   void begin_at(const std::string& share, std::uint64_t position);
-  void assign(Share& share, const std::vector<ReaderSession*>& readers, std::uint64_t step);
+  void assign(Share& share, const std::vector<Follower*>& readers, std::uint64_t step);
 
   const storage::StreamState& state_;
-  const ReaderSessions& sessions_;
-  std::map<std::string, Share> shares_;  ///< by ReaderSession::share
+  const FollowersByNumber& readers_;
+  std::map<std::string, Share> shares_;  ///< by Follower::share
   StepDistribution stream_distribution_ = StepDistribution::all_to_all;
 };
 

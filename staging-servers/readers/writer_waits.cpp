@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "readers/reader_session.h"
+#include "readers/follower.h"
 
 namespace forebay::server {
 
@@ -24,32 +24,32 @@ bool WriterWaits::has_writer_for(const wire::ReaderOpenT& wish) const {
   return wish.run.empty() || state_.steps_of_run(wish.run);
 }
 
-void WriterWaits::add(ReaderSession& session) {
-  waiting_.emplace(session.number, &session);
+void WriterWaits::add(Follower& reader) {
+  waiting_.emplace(reader.number, &reader);
 }
 
-void WriterWaits::remove(const ReaderSession& session) {
-  waiting_.erase(session.number);
+void WriterWaits::remove(const Follower& reader) {
+  waiting_.erase(reader.number);
 }
 
 void WriterWaits::writer_came() {
   // Going on changes the set.
-  const ReaderSessions waiting = waiting_;
-  for (const auto& [number, session] : waiting) {
-    if (!waiting_.contains(number) || !has_writer_for(session->wish())) continue;
+  const FollowersByNumber waiting = waiting_;
+  for (const auto& [number, reader] : waiting) {
+    if (!waiting_.contains(number) || !has_writer_for(reader->wish())) continue;
     waiting_.erase(number);
-    session->writer_came();
+    reader->writer_came();
   }
 }
 
 void WriterWaits::writer_refused(const std::string& run, const std::string& why) {
   // Who is told leaves the set.
-  const ReaderSessions waiting = waiting_;
-  for (const auto& [number, session] : waiting) session->writer_refused(run, why);
+  const FollowersByNumber waiting = waiting_;
+  for (const auto& [number, reader] : waiting) reader->writer_refused(run, why);
 }
 
 void WriterWaits::stream_removed() {
-  for (const auto& [number, session] : std::exchange(waiting_, {})) session->awaited_stream_removed();
+  for (const auto& [number, reader] : std::exchange(waiting_, {})) reader->awaited_stream_removed();
 }
 
 std::uint32_t WriterWaits::count(const std::string& run) const {
@@ -73,11 +73,11 @@ std::string WriterWaits::describe(const wire::ReaderOpenT& wish) const {
 }
 
 void WriterWaits::describe_waits(std::vector<StreamWait>& waits) const {
-  for (const auto& [number, session] : waiting_) {
-    const wire::ReaderOpenT& wish = session->wish();
+  for (const auto& [number, reader] : waiting_) {
+    const wire::ReaderOpenT& wish = reader->wish();
     std::string wanted = wish.wait_for_writer ? "a living writer group" : "a writer group";
     if (!wish.run.empty()) wanted += " of run " + quoted_run(wish.run);
-    waits.push_back(reader_wait(*session, StreamWait::Kind::writer, std::move(wanted), session->wait_since_ns));
+    waits.push_back(reader_wait(*reader, StreamWait::Kind::writer, std::move(wanted)));
   }
 }
 

@@ -15,7 +15,7 @@
 
 namespace forebay::server {
 
-class ReaderSession;
+class Follower;
 
 class WriterWaits {
  public:
@@ -24,8 +24,8 @@ class WriterWaits {
 
   /// Has the stream the group that this Open asks for? Always, if it asks for none, or resumes.
   bool has_writer_for(const wire::ReaderOpenT& wish) const;
-  void add(ReaderSession& session);
-  void remove(const ReaderSession& session);
+  void add(Follower& reader);
+  void remove(const Follower& reader);
   /// A group has formed, or has come back: those who waited for it go on.
   void writer_came();
   /// The group that was to come, of this run or of none, was refused: those that do not wait for ever are told.
@@ -42,7 +42,7 @@ class WriterWaits {
  private:
   FollowedStream& stream_;
   const storage::StreamState& state_;
-  ReaderSessions waiting_;
+  FollowersByNumber waiting_;
 };
 
 /// The run as errors name it: quoted, and not longer than anyone would read.

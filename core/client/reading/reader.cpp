@@ -39,9 +39,10 @@ struct Reader::Impl {
   std::uint64_t wait_generation = 0;  // of the connection that it went to
   std::uint32_t last_incarnation = 0;
   std::uint64_t steps_seen = 0;
-  bool untold_rewound = false;                 // came with steps that could not be read: told with the next one
-  std::uint64_t untold_skipped = 0;            // likewise
-  std::optional<Deadline> reconnect_deadline;  // while the server is away
+  bool untold_rewound = false;                     // came with steps that could not be read: told with the next one
+  std::uint64_t untold_skipped = 0;                // likewise
+  std::optional<Deadline> reconnect_deadline;      // while the server is away
+  std::optional<std::vector<StepSummary>> listed;  // of a rank of a reader group: the steps of the group's Open
 
   Result<Admin*> lists() {
     RETURN_IF_ERROR(link->opening_process().check());
@@ -57,6 +58,8 @@ struct Reader::Impl {
   }
   /// All kept ones, or those that this reader takes.
   Result<std::vector<StepSummary>> list_steps();
+  /// step_gone if another step than the one that was listed has this number now.
+  Result<void> check_listed(const Step& step) const;
   Result<NextStep> take_event(Message message, std::uint64_t generation, bool moves);
   Result<Message> poll(client::Connection& connection);
   void release_unwanted();
@@ -97,6 +100,7 @@ Result<NextStep> Reader::Impl::take_event(Message message, std::uint64_t generat
     if (state) next.step = std::make_shared<const Step>(std::make_unique<Step::Impl>(Step::Impl{std::move(*state)}));
     if (moves) {
       link->step_given(summary.epoch(), summary.step());
+      link->turn_answered(event);
       untold_rewound |= link->take_rewound();
       untold_skipped += next.skipped;
     }
@@ -106,18 +110,29 @@ Result<NextStep> Reader::Impl::take_event(Message message, std::uint64_t generat
       next.skipped = std::exchange(untold_skipped, 0);
     }
   }
+  if (moves && next.kind != NextStep::Kind::step) link->turn_answered(event);
   tidy_segments(next);
   return next;
 }
 
 Result<std::vector<StepSummary>> Reader::Impl::list_steps() {
-  if (!link->is_limited()) {
+  if (listed) return *listed;
+  if (!link->is_limited() && !link->in_group()) {
     ASSIGN_OR_RETURN(auto all, lists());
     return all->steps(link->address());
   }
   return client::list_steps(link->address(), [this](const wire::StepsQueryT& query) {
     return link->ask(MessageType::steps_query, query, MessageType::steps_answer);
   });
+}
+
+Result<void> Reader::Impl::check_listed(const Step& step) const {
+  if (!listed) return {};
+  const auto found = std::ranges::lower_bound(*listed, step.number(), {}, &StepSummary::step);
+  if (found == listed->end() || found->step != step.number() || found->epoch == step.epoch()) return {};
+  return fail(ErrorCode::step_gone,
+              "the step was withdrawn and written anew since this reader group was opened; open it again",
+              link->where() + ", step " + std::to_string(step.number()));
 }
 
 // A segment goes to other writers only when nobody holds its descriptor, so those of earlier incarnations are let go; a
@@ -150,6 +165,11 @@ Result<std::unique_ptr<Reader>> Reader::open(const Address& address, const Reade
   ASSIGN_OR_RETURN(auto link, ReaderLink::open(address, options, place));
   auto impl = std::make_unique<Impl>();
   impl->link = std::move(link);
+  // At once: the server keeps the list until all ranks have it, and not over a restart.
+  const bool had_ended = impl->link->status_at_open() == StreamStatus::ended;
+  if (impl->link->in_group() && (!options.follow || (options.lists && had_ended))) {
+    ASSIGN_OR_RETURN(impl->listed, impl->list_steps());
+  }
   return std::unique_ptr<Reader>(new Reader(std::move(impl)));
 }
 
@@ -173,29 +193,38 @@ Result<NextStep> Reader::next(std::int64_t timeout_ms) {
   }
   const auto guard = impl_->guard();
   impl_->release_unwanted();
-  const Deadline deadline = Deadline::after_ms(timeout_ms);
+  // The server says when a rank of a group is to wait no longer: all of them at once.
+  const Deadline deadline = link.in_group() ? Deadline::never() : Deadline::after_ms(timeout_ms);
   while (true) {
     const ReaderLink::Current now = link.current();
+    const std::uint64_t last_turn = link.turn();
     if (impl_->wait_request == 0 || impl_->wait_generation != now.generation) {
-      auto started = now.connection->start(MessageType::step_wait, wire::StepWaitT());
+      wire::StepWaitT request;
+      if (link.in_group()) {
+        request.turn = last_turn + 1;
+        request.timeout_ms = timeout_ms;
+      }
+      auto started = now.connection->start(MessageType::step_wait, request);
       impl_->wait_request = started ? *started : 0;
       impl_->wait_generation = now.generation;
       if (!started && !now.connection->is_broken()) return fail(std::move(started.error()));
     }
     if (impl_->wait_request != 0) {
       auto answer = now.connection->wait(impl_->wait_request, deadline);
-      if (!answer && timeout_ms == 0 && answer.error().code == ErrorCode::timeout)
+      if (!answer && timeout_ms == 0 && !link.in_group() && answer.error().code == ErrorCode::timeout)
         answer = impl_->poll(*now.connection);
       if (answer) {
         impl_->wait_request = 0;
         impl_->reconnect_deadline.reset();
         auto event = client::Connection::expect(std::move(*answer), MessageType::step_event);
         if (!event) {
+          link.turn_failed(event.error());
           if (event.error().where.empty()) event.error().where = link.where();
           return fail(std::move(event.error()));
         }
         auto taken = impl_->take_event(std::move(*event), now.generation, true);
-        if (taken && taken->kind == NextStep::Kind::not_ready) continue;
+        // Not by the server, but since the connection was lost while the step was read.
+        if (taken && taken->kind == NextStep::Kind::not_ready && link.turn() == last_turn) continue;
         return taken;
       }
       if (!now.connection->is_broken()) {
@@ -221,6 +250,7 @@ Result<NextStep> Reader::next(std::int64_t timeout_ms) {
 Result<std::shared_ptr<const Step>> Reader::Impl::step_of(Message message, std::uint64_t generation) {
   ASSIGN_OR_RETURN(auto event, take_event(std::move(message), generation, false));
   if (!event.step) return fail(ErrorCode::protocol, "the server answered without the step", link->where());
+  RETURN_IF_ERROR(check_listed(*event.step));
   return event.step;
 }
 
@@ -277,6 +307,9 @@ Result<void> Reader::Impl::visit_steps(std::span<const std::uint64_t> numbers, c
     numbers = numbers.subspan(1);
     if (next) {
       done = visit(std::move(*next));
+    } else if (listed) {
+      // For one rank it may be gone, for another not yet: it is never left out.
+      done = fail(std::move(next.error()));
     } else if (next.error().code == ErrorCode::not_found) {
       // No such step; or the stream is no more, and the steps that are left are not to look like none.
       done = link->confirm();

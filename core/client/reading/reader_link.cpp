@@ -94,7 +94,9 @@ Result<std::shared_ptr<Segment>> Pin::segment(std::uint32_t number) const {
 }
 
 ReaderLink::ReaderLink(Address address, ReaderOptions options)
-    : address_(std::move(address)), options_(std::move(options)), segments_(client_device()) {}
+    : address_(std::move(address)), options_(std::move(options)), segments_(client_device()) {
+  if (options_.ranks > 1) place_.emplace(address_, options_);
+}
 
 Result<std::shared_ptr<ReaderLink>> ReaderLink::open(const Address& address, const ReaderOptions& options,
                                                      const ServerPlace& place) {
@@ -154,6 +156,10 @@ Result<void> ReaderLink::greet(const std::shared_ptr<Connection>& connection, Pr
       }
     }
   }
+  if (place_) {
+    const std::lock_guard lock(mutex_);
+    place_->tell(request);
+  }
   ASSIGN_OR_RETURN(auto answer,
                    connection->call(MessageType::reader_open, request, MessageType::reader_opened, deadline));
   ASSIGN_OR_RETURN(auto body, protocol::body_of<wire::ReaderOpened>(answer));
@@ -177,6 +183,7 @@ Result<void> ReaderLink::greet(const std::shared_ptr<Connection>& connection, Pr
   position_ = body->position();
   first_step_ = body->first_step();
   rewound_ |= body->rewound();
+  if (place_) place_->opened(*body);
   current_ = {connection, current_.generation + 1, std::move(presence)};
   if (presented != nullptr) {
     for (const std::shared_ptr<Pin>& pin : *presented) {
@@ -252,6 +259,21 @@ bool ReaderLink::take_rewound() {
 std::uint32_t ReaderLink::epoch() const {
   const std::lock_guard lock(mutex_);
   return epoch_;
+}
+
+std::uint64_t ReaderLink::turn() const {
+  const std::lock_guard lock(mutex_);
+  return place_ ? place_->turn() : 0;
+}
+
+void ReaderLink::turn_answered(const wire::StepEvent& event) {
+  const std::lock_guard lock(mutex_);
+  if (place_) place_->answered(event);
+}
+
+void ReaderLink::turn_failed(const Error& error) {
+  const std::lock_guard lock(mutex_);
+  if (place_) place_->failed(error);
 }
 
 Result<void> ReaderLink::confirm() {

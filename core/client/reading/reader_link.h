@@ -17,6 +17,7 @@
 #include "client/connection/connection_guard.h"
 #include "client/connection/opening_process.h"
 #include "client/reading/carried_step.h"
+#include "client/reading/group_place.h"
 #include "client/segments/segment_cache.h"
 
 namespace forebay::client {
@@ -123,6 +124,14 @@ class ReaderLink : public std::enable_shared_from_this<ReaderLink> {
   /// Was it set back by a resume() since this was last asked? A server that comes back later does not say so again.
   bool take_rewound();
 
+  /// Is it a rank of a reader group?
+  bool in_group() const noexcept { return place_.has_value(); }
+  /// The number of the last turn of its group that it has the answer to.
+  std::uint64_t turn() const;
+  /// The next turn has been answered, with an event or an error.
+  void turn_answered(const wire::StepEvent& event);
+  void turn_failed(const Error& error);
+
   /// Notes a delivery of a step through a connection.
   std::shared_ptr<Pin> delivered(std::uint64_t step, std::uint32_t epoch, bool pinned, std::uint64_t generation);
 
@@ -182,6 +191,7 @@ class ReaderLink : public std::enable_shared_from_this<ReaderLink> {
   std::uint64_t position_ = 0;
   std::uint64_t first_step_ = 0;
   bool rewound_ = false;
+  std::optional<GroupPlace> place_;  // whether it has one is constant after construction
   std::map<std::pair<std::uint32_t, std::uint64_t>, std::pair<Pin*, std::weak_ptr<Pin>>> pins_;  // by epoch and step
 };
 

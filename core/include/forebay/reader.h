@@ -40,6 +40,12 @@ enum class StepDistribution : std::uint8_t {
   on_demand = 3,       ///< whoever asks gets the next one
 };
 
+/// What a reader group does when one of its ranks dies. On the wire: never renumber.
+enum class OnReaderLost : std::uint8_t {
+  end = 0,    ///< it ends: the other ranks' next call fails and names the rank
+  go_on = 1,  ///< it goes on without the rank, which may be started again and joins at the next turn
+};
+
 enum class StreamStatus : std::uint8_t {
   waiting = 1,      ///< exists, but no group has written yet
   live = 2,         ///< a writer group is at work
@@ -79,6 +85,15 @@ struct ReaderOptions {
   /// epoch().
   std::uint64_t first_step = 0;
   std::uint32_t first_step_epoch = 0;
+  /// With `ranks` > 1 this reader is one rank of a reader group (docs/design/reader-groups.md): open() waits for all
+  /// ranks, next() gives all of them the same answer, and steps() is the list of the moment of open().
+  std::uint32_t rank = 0;
+  std::uint32_t ranks = 1;
+  std::string ranks_source = "default";  ///< where rank and ranks came from; named when a rank is missing
+  std::string group;                     ///< group id of the launcher; ranks of one group share it
+  std::int64_t turn_timeout_ms = -1;     ///< a rank that does not call next() for so long is lost; < 0: never
+  OnReaderLost on_reader_lost = OnReaderLost::end;
+  bool lists = false;  ///< with `ranks` > 1: if the stream has ended, steps() will be called, although it is followed
   /// For the stream to exist, and for the writer group that `run` and `wait_for_writer` ask for; < 0: for ever.
   std::int64_t open_timeout_ms = 60'000;
   std::int64_t reconnect_timeout_ms = 60'000;
@@ -327,7 +342,8 @@ class Reader {
 
   /// The next step. timeout_ms: < 0 for ever, 0 polls: a step that was committed before is found, unless the server is
   /// so busy that it does not answer for a tenth of a second. Server restarts are ridden out within
-  /// reconnect_timeout_ms.
+  /// reconnect_timeout_ms. All ranks of a reader group get the same answer once each of them has called; timeout_ms
+  /// counts from then on, and the shortest one counts for all. Error group_broken: a rank was lost.
   Result<NextStep> next(std::int64_t timeout_ms);
 
   /// Any kept step by number. not_found or step_gone otherwise.
@@ -337,14 +353,16 @@ class Reader {
   Result<void> for_each_step(std::span<const std::uint64_t> numbers,
                              const std::function<Result<void>(std::shared_ptr<const Step>)>& visit);
 
-  /// The kept steps in order (committed, or durable with min_watermark).
+  /// The kept steps in order (committed, or durable with min_watermark). Of a reader group: those of its open(), with
+  /// follow=false, or with `lists` if the stream had ended; one that is gone since, or written anew, is step_gone when
+  /// it is read.
   Result<std::vector<StepSummary>> steps();
   Result<StreamInfo> info();
 
   /// Moves the consumer's cursor behind `step`: it will not be asked for again. Named consumers only.
   Result<void> acknowledge(const Step& step);
   /// The next wait gives this step, or the first kept one after it; the cursor moves there too. Not beyond the step
-  /// that comes next (ErrorCode::invalid_argument).
+  /// that comes next (ErrorCode::invalid_argument). unsupported: a rank of a reader group cannot move the others.
   Result<void> seek(std::uint64_t step);
   /// The number that the next wait looks for from: one after the step given last, also where that could not be read.
   std::uint64_t position() const;

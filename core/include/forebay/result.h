@@ -29,7 +29,7 @@ enum class ErrorCode : std::uint8_t {
   refused = 14,           ///< would lose precious steps, or destroy what is in use: force is needed; or no writer comes
   unsupported = 15,       ///< not possible with this build, file system or interface
   protocol = 16,          ///< malformed or unexpected message
-  group_broken = 17,      ///< a rank of the writer group was lost; the open step is aborted
+  group_broken = 17,      ///< a rank of the writer or reader group was lost; a writer's open step is aborted
   failed = 18,            ///< the stream or reservation is in state failed after a failed sync
 };
 

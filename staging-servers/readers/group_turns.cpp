@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "readers/group_turns.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace forebay::server {
+
+void GroupTurns::begin() {
+  for (std::uint32_t rank = 0; rank < ranks_; ++rank) here_.emplace_hint(here_.end(), rank, Here{});
+}
+
+void GroupTurns::end(const Error& error) {
+  if (!ended_) ended_ = error;
+}
+
+bool GroupTurns::was_lost(std::uint32_t rank) const {
+  const auto found = gone_.find(rank);
+  return found == gone_.end() ? others_lost_ && !is_here(rank) : found->second;
+}
+
+std::uint32_t GroupTurns::awaited() const noexcept {
+  if (others_lost_) return 0;
+  return ranks_ - static_cast<std::uint32_t>(here_.size() + gone_.size());
+}
+
+std::vector<std::uint32_t> GroupTurns::gone() const {
+  std::vector<std::uint32_t> ranks;
+  for (const auto& [rank, lost] : gone_) ranks.push_back(rank);
+  return ranks;
+}
+
+Result<std::vector<std::uint32_t>> GroupTurns::come_back(std::uint32_t rank, std::uint64_t turn,
+                                                         const TurnAnswer& answer,
+                                                         const std::vector<std::uint32_t>& gone) {
+  if (!is_awaited(rank)) return fail(ErrorCode::protocol, fmt::format("rank {} is not expected back", rank));
+  const bool first = here_.empty();
+  here_.emplace(rank, Here{turn});
+  // They were gone when the turn that it knows was decided: the others did not wait for them either.
+  for (const std::uint32_t other : gone) {
+    if (is_awaited(other)) gone_.emplace(other, on_lost_ == OnReaderLost::go_on);
+  }
+  const std::uint64_t least = turn < turn_ ? turn : turn_;
+  const std::uint64_t most = turn < turn_ ? turn_ : turn;
+  const bool later = first || turn > turn_;
+  if (later) {
+    turn_ = turn;
+    answer_ = answer;
+  }
+  const bool same = answer.kind == answer_.kind && answer.step == answer_.step;
+  const bool contradicts = !first && (most - least > 1 || (most == least && !same));
+  if (contradicts) {
+    end({ErrorCode::protocol,
+         fmt::format("the ranks of this reader group do not agree on turn {} (rank {} knows turn {})", turn_, rank,
+                     turn),
+         ""});
+    return fail(Error(*ended_));
+  }
+  return later ? take_asked() : std::vector<std::uint32_t>();
+}
+
+void GroupTurns::join(std::uint32_t rank) {
+  gone_.erase(rank);
+  here_.insert_or_assign(rank, Here{turn_});
+}
+
+void GroupTurns::remove(std::uint32_t rank, bool lost) {
+  here_.erase(rank);
+  gone_.emplace(rank, lost);
+  const auto asked = asked_.find(rank);
+  if (asked == asked_.end()) return;
+  if (asked->second >= 0) timeouts_.erase(timeouts_.find(asked->second));
+  asked_.erase(asked);
+}
+
+void GroupTurns::leave(std::uint32_t rank) {
+  if (is_here(rank)) remove(rank, false);
+}
+
+void GroupTurns::lose(std::uint32_t rank, const std::string& why) {
+  if (!is_here(rank) && !is_awaited(rank)) return;
+  remove(rank, true);
+  end_by(rank, why);
+}
+
+void GroupTurns::lose_awaited(const std::string& why) {
+  if (awaited() == 0) return;
+  std::uint32_t first = 0;
+  while (!is_awaited(first)) ++first;
+  others_lost_ = true;
+  end_by(first, why);
+}
+
+void GroupTurns::end_by(std::uint32_t rank, const std::string& why) {
+  if (on_lost_ == OnReaderLost::go_on) return;
+  end({ErrorCode::group_broken,
+       fmt::format("rank {} of {} of this reader group {}; start all ranks anew, or set OnReaderLost=continue", rank,
+                   ranks_, why),
+       ""});
+}
+
+Result<GroupTurns::Asked> GroupTurns::ask(std::uint32_t rank, std::uint64_t turn, std::int64_t timeout_ms) {
+  if (ended_) return fail(Error(*ended_));
+  const auto here = here_.find(rank);
+  if (here == here_.end()) return fail(ErrorCode::group_broken, "this rank is no longer in its reader group");
+  if (turn != here->second.answered + 1 || asked_.contains(rank)) {
+    return fail(ErrorCode::protocol, fmt::format("rank {} asks for turn {} of a reader group, but has the answer to {}",
+                                                 rank, turn, here->second.answered));
+  }
+  if (turn <= turn_) {
+    here->second.answered = turn;
+    return Asked::answered;
+  }
+  asked_.emplace(rank, timeout_ms);
+  if (timeout_ms >= 0) timeouts_.insert(timeout_ms);
+  return Asked::waits;
+}
+
+std::vector<std::uint32_t> GroupTurns::missing(std::size_t count_max) const {
+  std::vector<std::uint32_t> ranks;
+  for (std::uint32_t rank = 0; rank < ranks_ && ranks.size() < count_max; ++rank) {
+    if (!asked_.contains(rank) && (is_here(rank) || is_awaited(rank))) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+std::vector<std::uint32_t> GroupTurns::late() const {
+  std::vector<std::uint32_t> ranks;
+  for (const auto& [rank, here] : here_) {
+    if (!asked_.contains(rank)) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+std::int64_t GroupTurns::timeout_ms() const noexcept {
+  return timeouts_.empty() ? -1 : *timeouts_.begin();
+}
+
+std::vector<std::uint32_t> GroupTurns::decide(TurnAnswer answer) {
+  answer_ = std::move(answer);
+  ++turn_;
+  return take_asked();
+}
+
+std::vector<std::uint32_t> GroupTurns::take_asked() {
+  std::vector<std::uint32_t> ranks;
+  for (const auto& [rank, timeout_ms] : std::exchange(asked_, {})) {
+    here_.at(rank).answered = turn_;
+    ranks.push_back(rank);
+  }
+  timeouts_.clear();
+  return ranks;
+}
+
+}  // namespace forebay::server
