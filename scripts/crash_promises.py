@@ -60,7 +60,7 @@ PROMISES = (
         "Steps are whole",
         "A reader never sees half a step. A step is there for all ranks and readers, or for none, whoever dies and when. A "
         "restart takes back what it names and nothing else.",
-        r"a step of two|committing|put of|ending a stream|forming|losing a rank|appending after|withdrawal|replacing|"
+        r"a step of two|answering|committing|put of|ending a stream|forming|losing a rank|appending after|withdrawal|replacing|"
         r"making a stream|removing a stream|dropping|writing",
     ),
     Promise(

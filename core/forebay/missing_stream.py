@@ -22,7 +22,8 @@ _QUIET_MS = 1000
 def open_reader(address: Address, server: _core.ServerPlace, options: dict[str, Any]) -> _core.Reader:
     """The native reader. A wait of more than a second is told once, by the logger ``forebay.waiting``."""
     timeout_ms: int = options["open_timeout_ms"]
-    if 0 <= timeout_ms <= _QUIET_MS:
+    # The ranks of a group wait in one Open: it is all of them that come or do not.
+    if 0 <= timeout_ms <= _QUIET_MS or "ranks" in options:
         return _core.Reader.open(address.path, server=server, **options)
     started = time.monotonic()
     try:

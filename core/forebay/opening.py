@@ -28,6 +28,7 @@ from forebay.writable_stream import WritableStream
 
 __all__ = ["WriterOptions", "open"]
 
+OnReaderLost: TypeAlias = Literal["end", "continue"]
 WhenFull: TypeAlias = Literal["block", "drop_oldest", "drop-oldest", "error"]
 
 
@@ -63,6 +64,11 @@ def open(  # noqa: A001
     run: str | None = None,
     wait_for_writer: bool = False,
     trust_writer: bool = False,
+    rank: int | None = None,
+    ranks: int | None = None,
+    group: str | None = None,
+    turn_timeout: float | None = None,
+    on_reader_lost: OnReaderLost = "end",
 ) -> Stream: ...
 @overload
 def open(  # noqa: A001
@@ -129,9 +135,18 @@ def open(  # noqa: A001 - forebay.open is meant to read like the builtin
     Other Parameters
     ----------------
     rank, ranks : int
-        This process in the writer group; both or none. Not given: from the launcher (:func:`launcher_rank`).
+        This process in the writer group; both or none. Not given: from the launcher (:func:`launcher_rank`). Mode
+        ``"r"``: in the reader group, whose processes all open together and get the same answer from each
+        :meth:`Stream.follow`, which all of them call as often. Not given: this process reads alone. In a group,
+        ``steps()``, ``len``, iteration and negative numbers mean the steps of the moment of the open.
     group : str
         What the ranks of one group share; not given: the launcher's job, step and restart.
+    turn_timeout : float, optional
+        Mode ``"r"`` with ``ranks``: a rank that does not ask for its next step for so many seconds counts as lost.
+        None: it is waited for as long as it lives.
+    on_reader_lost : {"end", "continue"}
+        Mode ``"r"`` with ``ranks``: when a rank dies, the others get GroupBrokenError; or they go on without it, and it
+        may be started again.
     append_after : int
         Mode ``"a"``: withdraw the steps after this one.
     retention : Retention or str
@@ -170,8 +185,8 @@ def open(  # noqa: A001 - forebay.open is meant to read like the builtin
     RefusedError
         Unstaged precious steps would go; or the writer that a reader waits for was refused, and does not come.
     DeadlineExceededError
-        The writer group did not form in time; the text names the missing ranks. Or, for reading, no writer came that
-        ``run`` or ``wait_for_writer`` asks for.
+        The writer or reader group did not form in time; the text names the missing ranks. Or, for reading, no writer
+        came that ``run`` or ``wait_for_writer`` asks for.
     ArgumentTypeError
         An option has the wrong type, or there is none of that name; the text names the nearest.
     PermissionDeniedError, DisconnectedError, InvalidArgumentError
@@ -202,6 +217,8 @@ def open(  # noqa: A001 - forebay.open is meant to read like the builtin
         "reconnect_timeout_ms": milliseconds(reconnect_timeout, "reconnect_timeout"),
         "trust_writer": trust_writer,
     }
+    if mode == "r":
+        reader_options |= _reader_group(**options)
     try:
         if mode == "r":
             server = server_place(instance)
@@ -220,6 +237,8 @@ def open(  # noqa: A001 - forebay.open is meant to read like the builtin
                 try:
                     native = open_reader(place, server, reader_options)
                 except (NotFoundError, DeadlineExceededError) as error:
+                    if "ranks" in reader_options and isinstance(error, DeadlineExceededError):
+                        raise  # it may be a rank that did not come
                     raise stream_not_found(error, place, server) from None
             if uuid and native.stream_uuid != uuid:
                 other = native.stream_uuid
@@ -262,12 +281,18 @@ _WRITER_OPTIONS = tuple(
 )
 
 
+_READER_GROUP_OPTIONS = ("rank", "ranks", "group", "turn_timeout", "on_reader_lost")
+
+
 def _check_names(options: dict[str, Any], mode: Mode) -> None:
     for name in options:
-        if name not in _WRITER_OPTIONS:
-            raise unknown_option("open", name, [*_COMMON_OPTIONS, *([] if mode == "r" else _WRITER_OPTIONS)])
-        if mode == "r":
+        if name not in (*_WRITER_OPTIONS, *_READER_GROUP_OPTIONS):
+            known = _READER_GROUP_OPTIONS if mode == "r" else _WRITER_OPTIONS
+            raise unknown_option("open", name, [*_COMMON_OPTIONS, *known])
+        if mode == "r" and name not in _READER_GROUP_OPTIONS:
             raise InvalidArgumentError(f"option {name!r} is for writing; mode 'r' does not take it")
+        if mode != "r" and name not in _WRITER_OPTIONS:
+            raise InvalidArgumentError(f"option {name!r} is for reading: only mode 'r' takes it")
 
 
 @contextmanager
@@ -291,10 +316,45 @@ def _place_in_group(rank: int | None, ranks: int | None, group: str | None) -> L
     )
     if (rank is not None and rank < 0) or (ranks is not None and ranks < 1):
         raise InvalidArgumentError(f"ranks count from 1 and rank from 0, not rank={rank}, ranks={ranks}")
-    found = launcher_rank()
-    if ranks is not None:
-        found = dataclasses.replace(found, rank=rank or 0, ranks=ranks, source="the options rank and ranks")
+    if ranks is None:
+        found = launcher_rank()
+    else:
+        found = LauncherRank(rank or 0, ranks, "the options rank and ranks", _core.launcher_group())
     return found if group is None else dataclasses.replace(found, group=text("group", group))
+
+
+def _reader_group(
+    rank: int | None = None,
+    ranks: int | None = None,
+    group: str | None = None,
+    turn_timeout: float | None = None,
+    on_reader_lost: OnReaderLost = "end",
+) -> dict[str, Any]:
+    """The native reader's options of a rank of a reader group; none for who reads alone."""
+    turn_timeout_ms = milliseconds(turn_timeout, "turn_timeout")
+    if text("on_reader_lost", on_reader_lost) not in get_args(OnReaderLost):
+        expected = ", ".join(get_args(OnReaderLost))
+        raise InvalidArgumentError(f"on_reader_lost={on_reader_lost!r}: expected one of {expected}")
+    if rank is None and ranks is None:
+        if group is not None:
+            raise InvalidArgumentError("group= names the group of ranks that read together: give rank= and ranks=, too")
+        return {}
+    found = _place_in_group(rank, ranks, group)
+    if found.ranks == 1:
+        return {}
+    if not found.group:
+        raise InvalidArgumentError(
+            "ranks that read together share a group id: give group=, the same text to all of them and to no others, or "
+            "set FOREBAY_GROUP"
+        )
+    return {
+        "rank": found.rank,
+        "ranks": found.ranks,
+        "ranks_source": found.source,
+        "group": found.group,
+        "turn_timeout_ms": turn_timeout_ms,
+        "on_reader_lost": on_reader_lost,
+    }
 
 
 def _texts_of(options: dict[str, Any]) -> list[tuple[str, str]]:

@@ -22,6 +22,7 @@ from forebay.errors import (
     StepGoneError,
     StepNotFoundError,
     StreamNotFoundError,
+    UnsupportedError,
 )
 from forebay.follower import Acknowledge, Follower, StartText
 from forebay.hold import Hold, hold_steps
@@ -43,6 +44,8 @@ Distribution: TypeAlias = Literal["stream_default", "all_to_all", "round_robin",
 
 # How often the list of steps is asked for while steps are dropped faster than they are opened.
 _ATTEMPTS = 100
+# The native reader's options that make it a rank of a reader group.
+_GROUP_OPTIONS = frozenset({"rank", "ranks", "ranks_source", "group", "turn_timeout_ms", "on_reader_lost"})
 
 
 class Stream(Closing):
@@ -191,7 +194,7 @@ class Stream(Closing):
     def __len__(self) -> int:
         """How many steps are kept now."""
         reader = self._random_access()
-        if "run" in self._options or "first_step" in self._options:
+        if not self._options.keys().isdisjoint(("run", "first_step", "ranks")):
             return len(reader.steps())
         kept: int = reader.info()["steps"]
         return kept
@@ -352,6 +355,11 @@ class Stream(Closing):
             that comes next.
         """
         step = options.integer("a step's number", step)
+        if "ranks" in self._options:
+            raise UnsupportedError(
+                "a rank of a reader group cannot seek, which would move the others; follow with start=",
+                f"stream {self._address}",
+            )
         followers = [known for known in self._followers.values() if known.consumer == consumer and not known.closed]
         for follower in followers:
             follower.seek(step)
@@ -408,7 +416,9 @@ class Stream(Closing):
 
     def _origin(self, uuid: str) -> tuple[Any, ...]:
         """What a pickle names this stream by; ``uuid``: of the reader that gave what is pickled."""
-        return self._address.path, self._options, self._instance, uuid
+        # Another process is no rank of this one's group.
+        options = {name: value for name, value in self._options.items() if name not in _GROUP_OPTIONS}
+        return self._address.path, options, self._instance, uuid
 
     def _step(self, number: int) -> Step:
         try:

@@ -50,7 +50,7 @@ bool in_slurm_step() {
 
 // The same for all ranks of one start of a program, another one for the next start: also for that of a requeued job,
 // which keeps its number. Ranks that mpirun starts see a Slurm step on some nodes only, so theirs is left out.
-std::string launcher_group(const std::string& rank_source) {
+std::string group_of_launcher(const std::string& rank_source) {
   if (auto group = environment("FOREBAY_GROUP"); !group.empty()) return group;
   std::string group;
   const bool from_mpi = rank_source.starts_with("PMI_") || rank_source.starts_with("OMPI_");
@@ -91,8 +91,13 @@ Result<LauncherRank> rank_and_ranks() {
 
 Result<LauncherRank> launcher_rank() {
   auto found = rank_and_ranks();
-  if (found) found->group = launcher_group(found->source);
+  if (found) found->group = group_of_launcher(found->source);
   return found;
+}
+
+std::string launcher_group() {
+  const auto found = rank_and_ranks();
+  return group_of_launcher(found ? found->source : std::string());
 }
 
 }  // namespace forebay

@@ -61,6 +61,7 @@ void bind_addresses(nb::module_& module) {
         return checksum;
       },
       "data"_a, "previous"_a = 0);
+  module.def("launcher_group", [] { return text_of(launcher_group()); });
   module.def("launcher_rank", [] {
     LauncherRank found = unwrap(launcher_rank());
     return std::tuple(found.rank, found.ranks, std::move(found.source), std::move(found.group));

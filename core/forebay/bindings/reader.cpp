@@ -140,7 +140,9 @@ PythonReader* open_reader(const std::string& address, const std::string& verify,
                           std::int64_t reconnect_timeout_ms, std::string consumer, const std::string& start,
                           const std::string& min_watermark, bool latest_only, const std::string& distribution,
                           bool follow, std::string run, bool wait_for_writer, std::uint64_t first_step,
-                          std::uint32_t first_step_epoch, bool trust_writer, ServerPlace server) {
+                          std::uint32_t first_step_epoch, bool trust_writer, std::uint32_t rank, std::uint32_t ranks,
+                          std::string ranks_source, std::string group, std::int64_t turn_timeout_ms,
+                          const std::string& on_reader_lost, ServerPlace server) {
   const Address place = unwrap(parse_address(address));
   auto attention = std::make_shared<Attention>();
   ReaderOptions options;
@@ -159,6 +161,13 @@ PythonReader* open_reader(const std::string& address, const std::string& verify,
   options.first_step = first_step;
   options.first_step_epoch = first_step_epoch;
   options.trust_writer = trust_writer;
+  options.rank = rank;
+  options.ranks = ranks;
+  options.ranks_source = std::move(ranks_source);
+  options.group = std::move(group);
+  options.turn_timeout_ms = turn_timeout_ms;
+  options.on_reader_lost = choice<OnReaderLost>("on_reader_lost", on_reader_lost,
+                                                {{"end", OnReaderLost::end}, {"continue", OnReaderLost::go_on}});
   options.open_timeout_ms = open_timeout_ms;
   options.reconnect_timeout_ms = reconnect_timeout_ms;
   options.server = std::move(server);
@@ -192,7 +201,8 @@ void bind_reader(nb::module_& module) {
                   "reconnect_timeout_ms"_a, "consumer"_a = "", "start"_a = "cursor", "min_watermark"_a = "committed",
                   "latest_only"_a = false, "distribution"_a = "stream_default", "follow"_a = false, "run"_a = "",
                   "wait_for_writer"_a = false, "first_step"_a = 0, "first_step_epoch"_a = 0, "trust_writer"_a = false,
-                  "server"_a)
+                  "rank"_a = 0, "ranks"_a = 1, "ranks_source"_a = "default", "group"_a = "", "turn_timeout_ms"_a = -1,
+                  "on_reader_lost"_a = "end", "server"_a)
       .def_prop_ro("stream_uuid", &PythonReader::stream_uuid)
       .def_prop_ro("first_step", &PythonReader::first_step)
       .def_prop_ro("first_step_epoch", &PythonReader::first_step_epoch)

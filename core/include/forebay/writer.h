@@ -125,6 +125,8 @@ struct LauncherRank {
   std::string group;  ///< FOREBAY_GROUP, else the launcher's job, step and restart id, else empty
 };
 Result<LauncherRank> launcher_rank();
+/// The group id alone: for those who know rank and size otherwise.
+std::string launcher_group();
 
 /// What is written: the variable, and which block of it the memory holds.
 struct BlockSpec {
