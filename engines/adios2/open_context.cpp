@@ -123,7 +123,8 @@ std::optional<LauncherRank> rank_in(const void* communicator, adios2::Mode mode)
   found.rank = static_cast<std::uint32_t>(forebay_comm_rank(communicator));
   found.ranks = static_cast<std::uint32_t>(forebay_comm_size(communicator));
   found.source = "the program's MPI communicator";
-  if (is_writing(mode)) {
+  // A rank that reads alone needs none.
+  if (is_writing(mode) || found.ranks > 1) {
     std::random_device random;
     const std::string id = "mpi-" + std::to_string(random()) + "-" + std::to_string(random());
     const auto* comm = static_cast<const adios2::helper::Comm*>(communicator);

@@ -56,17 +56,19 @@ const Parameter own_parameters[] = {
        s.column_major = parse_choice<bool>(text, {{"row-major", false}, {"column-major", true}});
      }},
 
-    {"Rank", "integer", "the launcher's", "writer", "This process's rank in the writer group.",
+    {"Rank", "integer", "the launcher's", "both", "This process's rank in the writer group, or in the reader group.",
      [](Settings& s, const std::string& text) { s.rank = parse_integer<std::uint32_t>(text, "a number from 0"); },
      true},
-    {"Ranks", "integer", "the launcher's", "writer",
-     "How many processes write the stream. Use `Ranks=1` if only rank 0 writes.",
+    {"Ranks", "integer", "the launcher's", "both",
+     "How many processes write the stream, or read it together: they get the same answer from each BeginStep. Use "
+     "`Ranks=1` if only rank 0 writes or reads. Not given: a reader counts those of its communicator, which `forebay "
+     "run` knows, else the launcher's if it follows and `StepDistributionMode` is absent or AllToAll.",
      [](Settings& s, const std::string& text) {
        s.ranks = parse_integer<std::uint32_t>(text, "a number from 1");
        if (*s.ranks == 0) expected("a number from 1");
      },
      true},
-    {"Group", "text", "the launcher's job, step and restart", "writer",
+    {"Group", "text", "the launcher's job, step and restart", "both",
      "Ranks that belong together give the same text. Another text means another group.",
      [](Settings& s, const std::string& text) { s.group = text; }, true},
     {"AppendAfterSteps", "integer", "-1", "writer",
@@ -135,6 +137,17 @@ const Parameter own_parameters[] = {
        s.access = normalized(text) == "auto" ? AccessMode::automatic
                   : parse_bool(text)         ? AccessMode::random
                                              : AccessMode::streaming;
+     }},
+    {"TurnTimeoutSecs", "seconds", "-1", "reader",
+     "With several `Ranks`: a rank that does not call BeginStep for so long counts as lost. Negative: it is waited for "
+     "as long as it lives.",
+     [](Settings& s, const std::string& text) { s.reader.turn_timeout_ms = parsed(parse_seconds(text)); }},
+    {"OnReaderLost", "end, continue", "end", "reader",
+     "With several `Ranks`, when one dies: the next BeginStep of the others fails and names it; or they go on without "
+     "it, and it may be started again.",
+     [](Settings& s, const std::string& text) {
+       s.reader.on_reader_lost =
+           parse_choice<OnReaderLost>(text, {{"end", OnReaderLost::end}, {"continue", OnReaderLost::go_on}});
      }},
     {"VariableFacts", "true, false", "true", "reader",
      "true: the engine sets what ADIOS2's `Variable::Steps`, `Min` and `Max` answer. false: it leaves them alone.",
@@ -446,6 +459,28 @@ void take_rank(const Settings& settings, const std::optional<LauncherRank>& comm
                                 std::to_string(options.ranks) + " (" + options.ranks_source +
                                 "): ranks are numbered from 0 to one less than their number.");
   }
+}
+
+void take_reader_rank(const Settings& settings, const std::optional<LauncherRank>& communicator,
+                      ReaderOptions& options) {
+  if (settings.ranks) {
+    WriterOptions place;
+    take_rank(settings, communicator, place);
+    options.rank = place.rank;
+    options.ranks = place.ranks;
+    options.ranks_source = place.ranks_source;
+    options.group = place.group;
+    return;
+  }
+  const bool shares =
+      options.distribution != StepDistribution::stream_default && options.distribution != StepDistribution::all_to_all;
+  if (!communicator && (!options.follow || shares)) return;
+  const LauncherRank found =
+      communicator ? *communicator : value_or_throw(launcher_rank(), "finding this process's rank");
+  options.rank = found.rank;
+  options.ranks = found.ranks;
+  options.ranks_source = found.source;
+  options.group = settings.group.value_or(found.group);
 }
 
 std::uint64_t steps_to_keep(std::int64_t wanted, std::uint64_t available) {

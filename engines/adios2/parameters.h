@@ -43,9 +43,9 @@ struct Settings {
   bool attributes_each_step = true;           ///< false: only those of the first EndStep
   WriterOptions writer;                       ///< all but mode, rank, ranks and group
   std::optional<Retention> retention_if_new;  ///< where no retention is given and the stream is created or replaced
-  ReaderOptions reader;
-  std::vector<std::string> ignored;     ///< names of other engines' parameters that have no meaning here
-  std::vector<std::string> translated;  ///< what became of those that have, for writers
+  ReaderOptions reader;                       ///< all but rank, ranks and group
+  std::vector<std::string> ignored;           ///< names of other engines' parameters that have no meaning here
+  std::vector<std::string> translated;        ///< what became of those that have, for writers
 };
 
 /// A variable's value, or null; std::getenv but in tests.
@@ -96,6 +96,11 @@ Result<LauncherRank> found_rank(const std::optional<LauncherRank>& communicator)
 
 /// Rank, ranks, their source and the group id: parameters first, else found_rank().
 void take_rank(const Settings& settings, const std::optional<LauncherRank>& communicator, WriterOptions& options);
+
+/// A reader's place in its reader group: by the parameters; else of the program's communicator, whatever the
+/// environment says; else the launcher's, for a reader that follows and shares its steps with nobody. Alone: one rank.
+void take_reader_rank(const Settings& settings, const std::optional<LauncherRank>& communicator,
+                      ReaderOptions& options);
 
 /// How many of the stream's steps AppendAfterSteps=`wanted` keeps if it has steps 0 to `available` - 1.
 std::uint64_t steps_to_keep(std::int64_t wanted, std::uint64_t available);

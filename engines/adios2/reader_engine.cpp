@@ -107,7 +107,7 @@ ReaderEngine::ReaderEngine(adios2::IO io, const std::string& name, adios2::Mode 
   const Address& address = ticket.address;
   path_ = address.path();
   consumer_ = settings.reader.consumer;
-  // Readers are independent of each other, but those of one program need not all say the same.
+  // The ranks of one program need not all say the same.
   const bool speaks =
       settings.rank.value_or(found_rank(open ? open->communicator : std::nullopt).value_or(LauncherRank{}).rank) == 0;
   const std::string notice = foreign_notice(settings, path_, false);
@@ -124,6 +124,9 @@ ReaderEngine::ReaderEngine(adios2::IO io, const std::string& name, adios2::Mode 
                                 path_ +
                                 "; it cannot be combined with RandomAccess, Follow=false or the address of one step.");
   }
+  take_reader_rank(settings, open ? open->communicator : std::nullopt, options);
+  in_group_ = options.ranks > 1;
+  options.lists = access == AccessMode::automatic;
   open_stream_ = OpenStream(path_, OpenStream::Side::reads, 0, identity_of(m_IO), settings.own_output);
   const std::string action = doing("opening") + " for reading";
   {
@@ -196,7 +199,14 @@ void ReaderEngine::offer_finished_stream(const Settings& settings, bool speaks) 
   const std::string action = doing("opening") + " for reading";
   std::vector<std::uint64_t> numbers;
   StreamInfo info;
-  {
+  if (in_group_) {
+    // All ranks decide by what their Open found. Whether all steps are durable it did not say.
+    if (reader_->status_at_open() != StreamStatus::ended || reader.min_watermark == Watermark::durable) return;
+    const GilReleased others_run;
+    info.uuid = reader_->stream_uuid();
+    info.epoch = reader_->epoch();
+    numbers = value_or_throw(kept_steps(*reader_, reader.start, false), action);
+  } else {
     const GilReleased others_run;
     info = value_or_throw(reader_->info(), action);
     if (info.status != StreamStatus::ended) return;
@@ -353,7 +363,9 @@ std::shared_ptr<const Step> ReaderEngine::next_listed(adios2::StepStatus& status
       status = adios2::StepStatus::NotReady;
       return nullptr;
     }
-    if (code != ErrorCode::step_gone && code != ErrorCode::not_found) throw_error(step.error(), doing("BeginStep of"));
+    // Where ranks read together, another one may have got it: none of them leaves it out.
+    const bool gone = code == ErrorCode::step_gone || code == ErrorCode::not_found;
+    if (in_group_ || !gone) throw_error(step.error(), doing("BeginStep of"));
     listed_->pop_front();
   }
   return nullptr;

@@ -105,6 +105,7 @@ class ReaderEngine final : public adios2::plugin::PluginEngineInterface, public 
   std::shared_ptr<const Step> unshown_;  // that a BeginStep got and could not show in the IO
   std::size_t current_step_ = 0;
   bool failure_told_ = false;
+  bool in_group_ = false;          // one of several ranks that read together
   bool limited_ = false;           // by Run or WaitForWriter: takes not all steps of the stream
   bool finished_to_tell_ = false;  // by the first BeginStep
   VariableMirror variables_;

@@ -339,6 +339,14 @@ class EngineRank : public ::testing::Test {
     return options;
   }
 
+  static ReaderOptions reader_rank_of(const Parameters& parameters,
+                                      const std::optional<LauncherRank>& communicator = std::nullopt) {
+    const Settings settings = settings_of(parameters);
+    ReaderOptions options = settings.reader;
+    take_reader_rank(settings, communicator, options);
+    return options;
+  }
+
   static constexpr const char* variables[] = {
       "FOREBAY_RANK",         "FOREBAY_RANKS",        "FOREBAY_GROUP", "PMI_RANK",     "PMI_SIZE",
       "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "SLURM_PROCID",  "SLURM_NTASKS", "SLURM_STEP_ID"};
@@ -385,6 +393,34 @@ TEST_F(EngineRank, communicator_goes_between_forebays_variables_and_the_launcher
   EXPECT_THROW(rank_of({}, communicator), std::invalid_argument) << "FOREBAY_RANKS is missing";
   setenv("FOREBAY_RANKS", "4", 1);
   EXPECT_EQ(rank_of({}, communicator).ranks, 4U);
+}
+
+TEST_F(EngineRank, readers_that_follow_read_with_the_launchers_ranks) {
+  setenv("PMI_RANK", "1", 1);
+  setenv("PMI_SIZE", "2", 1);
+  setenv("FOREBAY_GROUP", "job7", 1);
+  const ReaderOptions reader = reader_rank_of({});
+  EXPECT_EQ(reader.rank, 1U);
+  EXPECT_EQ(reader.ranks, 2U);
+  EXPECT_EQ(reader.group, "job7");
+  EXPECT_EQ(reader_rank_of({{"StepDistributionMode", "AllToAll"}}).ranks, 2U);
+  EXPECT_EQ(reader_rank_of({{"StepDistributionMode", "RoundRobin"}}).ranks, 1U);
+  EXPECT_EQ(reader_rank_of({{"StepDistributionMode", "RoundRobin"}, {"Ranks", "2"}}).ranks, 2U);
+  EXPECT_EQ(reader_rank_of({{"Follow", "false"}}).ranks, 1U);
+  EXPECT_EQ(reader_rank_of({{"Ranks", "1"}}).ranks, 1U);
+  unsetenv("PMI_SIZE");
+  EXPECT_EQ(reader_rank_of({}).ranks, 1U);
+}
+
+TEST_F(EngineRank, readers_on_a_communicator_ask_it_alone) {
+  setenv("FOREBAY_RANK", "3", 1);
+  setenv("FOREBAY_RANKS", "8", 1);
+  const LauncherRank self{0, 1, "the program's MPI communicator", {}};
+  EXPECT_EQ(reader_rank_of({}, self).ranks, 1U) << "MPI_COMM_SELF reads alone";
+  const LauncherRank both{1, 2, "the program's MPI communicator", "mpi-1-2"};
+  EXPECT_EQ(reader_rank_of({}, both).rank, 1U);
+  EXPECT_EQ(reader_rank_of({{"Follow", "false"}}, both).ranks, 2U);
+  EXPECT_EQ(reader_rank_of({}, both).group, "mpi-1-2");
 }
 
 TEST_F(EngineRank, impossible_numbers_are_refused) {
