@@ -91,7 +91,7 @@ TEST(EngineParameters, what_the_table_calls_a_default_is_what_happens_without_it
                                     {"Start", "cursor"},
                                     {"AlwaysProvideLatestTimestep", "false"},
                                     {"MinWatermark", "committed"},
-                                    {"Verify", "none"},
+                                    {"Verify", "auto"},
                                     {"Follow", "true"},
                                     {"RandomAccess", "auto"}});
   EXPECT_EQ(set.writer.open_timeout_ms, unset.writer.open_timeout_ms);
