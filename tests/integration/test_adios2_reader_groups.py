@@ -89,7 +89,10 @@ def test_a_rank_that_is_killed_is_named_to_the_other(reservation: str) -> None:
             first.wait_until_asleep()
             second.send(signal.SIGKILL)
             assert "rank 1 of 2" in first.line()
-        with reader(address, 0, "OnReaderLost=continue") as first, reader(address, 1, "OnReaderLost=continue") as second:
+        with (
+            reader(address, 0, "OnReaderLost=continue") as first,
+            reader(address, 1, "OnReaderLost=continue") as second,
+        ):
             assert first.line() == second.line()
             second.send(signal.SIGKILL)
             first.tell("-1")

@@ -23,9 +23,10 @@ print("open", stream.steps().numbers, flush=True)
 for line in sys.stdin:
     try:
         step = next(follower)
-        print("step", step.number, int(step["n"]), flush=True)
+        number, value = step.number, int(step["n"])
         if line == "release\\n":
             step.release()
+        print("step", number, value, flush=True)
     except StopIteration:
         print("end", flush=True)
     except forebay.StepTimeoutError:

@@ -93,7 +93,9 @@ TEST(EngineParameters, what_the_table_calls_a_default_is_what_happens_without_it
                                     {"MinWatermark", "committed"},
                                     {"Verify", "auto"},
                                     {"Follow", "true"},
-                                    {"RandomAccess", "auto"}});
+                                    {"RandomAccess", "auto"},
+                                    {"TurnTimeoutSecs", "-1"},
+                                    {"OnReaderLost", "end"}});
   EXPECT_EQ(set.writer.open_timeout_ms, unset.writer.open_timeout_ms);
   EXPECT_EQ(set.reader.open_timeout_ms, unset.reader.open_timeout_ms);
   EXPECT_EQ(set.writer.reconnect_timeout_ms, unset.writer.reconnect_timeout_ms);
@@ -114,6 +116,8 @@ TEST(EngineParameters, what_the_table_calls_a_default_is_what_happens_without_it
   EXPECT_EQ(set.reader.verify, unset.reader.verify);
   EXPECT_EQ(set.reader.follow, unset.reader.follow);
   EXPECT_EQ(set.access, unset.access);
+  EXPECT_EQ(set.reader.turn_timeout_ms, unset.reader.turn_timeout_ms);
+  EXPECT_EQ(set.reader.on_reader_lost, unset.reader.on_reader_lost);
 }
 
 TEST(EngineParameters, names_and_choices_are_accepted_in_any_case) {

@@ -134,7 +134,8 @@ def test_writer_options_are_those_of_the_native_table() -> None:
     assert set(get_type_hints(WriterOptions)) == names - for_all_modes | from_launcher
     parameters = re.findall(r"^(\w[\w, ]*) : ", inspect.getdoc(forebay.open) or "", re.MULTILINE)
     documented = {name for line in parameters for name in line.split(", ")}
-    assert documented == {"address", "mode", "instance", "verify", "wait_for_writer"} | names | from_launcher
+    for_reading = {"wait_for_writer", "trust_writer", "turn_timeout", "on_reader_lost"}
+    assert documented == {"address", "mode", "instance", "verify"} | for_reading | names | from_launcher
 
 
 def test_records_are_frozen() -> None:
