@@ -53,4 +53,9 @@ std::string plain_text(std::string_view text, std::size_t bytes_max) {
   return plain;
 }
 
+std::string shown_name(std::string_view name) {
+  constexpr std::size_t shown_bytes_max = 64;
+  return plain_text(name, shown_bytes_max);
+}
+
 }  // namespace forebay

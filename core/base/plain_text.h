@@ -12,4 +12,7 @@ namespace forebay {
 /// no text become '?', and what is too long ends with "...".
 std::string plain_text(std::string_view text, std::size_t bytes_max);
 
+/// The name of a variable or attribute as messages have it: cut, for it may have thousands of bytes.
+std::string shown_name(std::string_view name);
+
 }  // namespace forebay

@@ -23,6 +23,7 @@ __all__ = [
     "DeadlineExceededError",
     "DisconnectedError",
     "ErrorCode",
+    "FaultyVariableWarning",
     "FencedError",
     "ForebayError",
     "ForebaySystemError",
@@ -292,6 +293,10 @@ def description_of(error: ForebayError | OSError) -> tuple[str, str, str]:
         return error.code.value, error.what, error.where
     what = error.strerror or str(error) or type(error).__name__
     return ErrorCode.IO_ERROR.value, what, str(error.filename or "")
+
+
+class FaultyVariableWarning(UserWarning):
+    """Blocks of a variable that is read overlap, or leave elements out; given once for each stream and variable."""
 
 
 @contextmanager

@@ -70,16 +70,17 @@ class VariableLayout:
     blocks: tuple[tuple[int, tuple[int, ...], tuple[int, ...]], ...]  #: rank, start and count of each
     first_block: int  #: where its blocks begin among those of a step
     first_value: int  #: where its single values begin: bytes, or texts
+    fault: str  #: as :attr:`Variable.fault`
 
 
 def _layout_of(native: Sequence[tuple[Any, ...]]) -> dict[str, VariableLayout]:
     variables = {}
     first_block = value_bytes = texts = 0
-    for name, code, kind, shape, blocks in native:
+    for name, code, kind, shape, blocks, fault in native:
         dtype = dtype_of(code)
         is_text = dtype is STRING_DTYPE
         variables[name] = VariableLayout(
-            name, dtype, KINDS[kind], shape, blocks, first_block, texts if is_text else value_bytes
+            name, dtype, KINDS[kind], shape, blocks, first_block, texts if is_text else value_bytes, fault
         )
         first_block += len(blocks)
         if kind in _SINGLE_VALUES:
@@ -220,6 +221,11 @@ class VariableMetadata(PublicNames):
                 )
             )
         return blocks
+
+    @property
+    def fault(self) -> str:
+        """As :attr:`Variable.fault`."""
+        return self._layout.fault
 
     @property
     def min(self) -> Any:

@@ -82,6 +82,7 @@ class Stream(Closing):
         self._reader = native
         self._uuid = "" if native is None else native.stream_uuid  # Of the stream that self._reader reads.
         self._followers: WeakValueDictionary[int, Follower] = WeakValueDictionary()
+        self._looked_at: set[str] = set()  # Variables whose faults were told.
         self._closed = False
 
     @property

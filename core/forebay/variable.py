@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -16,7 +17,7 @@ from forebay.array_selection import ArraySelection, Index, select
 from forebay.arrow_export import array_capsules
 from forebay.datatypes import CODE_OF_KIND, KINDS, STRING_DTYPE, AttributeValue, ShapeKind, dtype_of
 from forebay.dimensions import attribute_of, attributes_of, dims_of
-from forebay.errors import CopyNeededError, ForebayError, InvalidArgumentError
+from forebay.errors import CopyNeededError, FaultyVariableWarning, ForebayError, InvalidArgumentError
 from forebay.memory import array_over
 from forebay.notebook import value_shown, variable_html
 
@@ -142,6 +143,15 @@ class Variable(ArrayOperators):
         return [self._block_of(*fields) for fields in self._step._native().blocks(self._index)]
 
     @property
+    def fault(self) -> str:
+        """What is wrong with it, or "".
+
+        Blocks of a global array overlap, or leave elements out. Or ranks wrote things under this name that do not go
+        together, so that it cannot be read.
+        """
+        return self._step._native().fault(self._index)
+
+    @property
     def min(self) -> Any:
         """Smallest element of all blocks; None where a block has no statistics or there is no element."""
         return extreme_of(self.blocks, self.dtype, largest=False)
@@ -156,6 +166,8 @@ class Variable(ArrayOperators):
         array = self._view(selection)
         if array is None:
             array = self._copy(selection)
+        if self._shape and self._name not in self._step._stream._looked_at:
+            self._tell_fault()
         return array[()] if selection.is_scalar else array
 
     def view(self, index: Index = ...) -> Array:
@@ -198,6 +210,8 @@ class Variable(ArrayOperators):
             The step was not pinned and has been dropped meanwhile.
         """
         selection = select(index, self._whole())
+        if self._shape and self._name not in self._step._stream._looked_at:
+            self._tell_fault()
         if out is None:
             return self._copy(selection)
         if out.shape != selection.shape or out.dtype != self.dtype or not out.flags.writeable:
@@ -315,6 +329,12 @@ class Variable(ArrayOperators):
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         return ("forebay", *self.identity)
+
+    def _tell_fault(self) -> None:
+        """Once for each stream and name."""
+        self._step._stream._looked_at.add(self._name)
+        if fault := self.fault:
+            warnings.warn(f"variable {self._name!r} of {self._step.address}: {fault}", FaultyVariableWarning, 3)
 
     def _has_one_value(self) -> bool:
         return not self._shape and self._kind != _LOCAL_ARRAY

@@ -15,6 +15,21 @@ namespace {
 constexpr std::size_t unused_names_max = 4096;
 constexpr std::size_t initial_bytes = std::size_t{64} << 10;
 
+// FNV-1a.
+std::uint64_t digest_of(std::string_view name) {
+  std::uint64_t digest = 14'695'981'039'346'656'037U;
+  for (const char c : name) digest = (digest ^ static_cast<unsigned char>(c)) * 1'099'511'628'211U;
+  return digest;
+}
+
+// One number more, as splitmix64 scatters it.
+std::uint64_t mixed(std::uint64_t digest, std::uint64_t number) {
+  digest = (digest ^ number) + 0x9e37'79b9'7f4a'7c15U;
+  digest = (digest ^ (digest >> 30)) * 0xbf58'476d'1ce4'e5b9U;
+  digest = (digest ^ (digest >> 27)) * 0x94d0'49bb'1331'11ebU;
+  return digest ^ (digest >> 31);
+}
+
 }  // namespace
 
 std::vector<std::uint8_t> encode_attributes(const Attributes& attributes) {
@@ -85,6 +100,7 @@ StepMetadataBuilder::VariableEntry& StepMetadataBuilder::enter(const Variable& v
     by_name_.emplace(std::string(variable.name), static_cast<std::uint32_t>(entries_.size()));
     VariableEntry added;
     added.name = variable.name;
+    added.name_digest = digest_of(variable.name);
     entries_.push_back(std::move(added));
     expected_ = entries_.size() - 1;
     entry = &entries_.back();
@@ -142,6 +158,21 @@ void StepMetadataBuilder::set_value(const Variable& variable, std::span<const st
   entry.value_start = values_.size();
   entry.value_bytes = value.size();
   values_.insert(values_.end(), value.begin(), value.end());
+}
+
+std::uint64_t StepMetadataBuilder::definitions() const {
+  std::uint64_t sum = 1;
+  for (const std::uint32_t index : order_) {
+    const VariableEntry& entry = entries_[index];
+    std::uint64_t digest = mixed(entry.name_digest, static_cast<std::uint64_t>(entry.type));
+    digest = mixed(digest, static_cast<std::uint64_t>(entry.kind));
+    digest = mixed(digest, entry.dimensions);
+    if (entry.kind == ShapeKind::global_array || entry.kind == ShapeKind::joined_array) {
+      for (std::size_t i = 0; i < entry.dimensions; ++i) digest = mixed(digest, numbers_[entry.shape_start + i]);
+    }
+    sum += digest;
+  }
+  return sum == 0 ? 1 : sum;
 }
 
 flatbuffers::Offset<format::Variable> StepMetadataBuilder::encode_variable(const VariableEntry& entry) {

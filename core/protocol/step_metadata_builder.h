@@ -65,12 +65,17 @@ class StepMetadataBuilder {
   /// Sets a single value; a second one of the same name replaces the first.
   void set_value(const Variable& variable, std::span<const std::byte> value);
 
+  /// A digest of what this step says of its variables: names, types, kinds, dimensions and shapes, in any order. Never
+  /// 0.
+  std::uint64_t definitions() const;
+
   /// The serialized step, valid until the next call of begin or encode. `attributes` is an encoded table or empty.
   std::span<const std::byte> encode(std::span<const std::uint8_t> attributes);
 
  private:
   struct VariableEntry {
     std::string name;
+    std::uint64_t name_digest = 0;
     std::uint64_t generation = 0;  ///< the step that the rest belongs to
     DataType type = DataType::float64;
     ShapeKind kind = ShapeKind::global_array;

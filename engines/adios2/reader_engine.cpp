@@ -108,10 +108,10 @@ ReaderEngine::ReaderEngine(adios2::IO io, const std::string& name, adios2::Mode 
   path_ = address.path();
   consumer_ = settings.reader.consumer;
   // The ranks of one program need not all say the same.
-  const bool speaks =
+  speaks_ =
       settings.rank.value_or(found_rank(open ? open->communicator : std::nullopt).value_or(LauncherRank{}).rank) == 0;
   const std::string notice = foreign_notice(settings, path_, false);
-  if (!notice.empty() && speaks) std::cerr << notice + "\n";
+  if (!notice.empty() && speaks_) std::cerr << notice + "\n";
   AccessMode access = settings.access;
   if (open && access == AccessMode::automatic)
     access = open->mode == adios2::Mode::ReadRandomAccess ? AccessMode::random : AccessMode::streaming;
@@ -144,8 +144,8 @@ ReaderEngine::ReaderEngine(adios2::IO io, const std::string& name, adios2::Mode 
     check_original_name(settings, path_, value_or_throw(reader_->info(), action).original_name, opened);
   }
   if (options.follow) {
-    finished_to_tell_ = speaks && !limited_ && is_finished(reader_->status_at_open());
-    if (access == AccessMode::automatic) offer_finished_stream(settings, speaks);
+    finished_to_tell_ = speaks_ && !limited_ && is_finished(reader_->status_at_open());
+    if (access == AccessMode::automatic) offer_finished_stream(settings);
     return;
   }
   std::vector<std::uint64_t> numbers;
@@ -191,7 +191,7 @@ void ReaderEngine::offer_all_steps(const std::vector<std::uint64_t>& numbers) {
   find_core_after_open();
 }
 
-void ReaderEngine::offer_finished_stream(const Settings& settings, bool speaks) {
+void ReaderEngine::offer_finished_stream(const Settings& settings) {
   const ReaderOptions& reader = settings.reader;
   const bool told_how = !reader.consumer.empty() || reader.start.kind != Start::Kind::cursor || reader.latest_only ||
                         reader.distribution != StepDistribution::stream_default || limited_;
@@ -218,7 +218,7 @@ void ReaderEngine::offer_finished_stream(const Settings& settings, bool speaks) 
     if (numbers.size() != after.steps) return;
   }
   if (numbers.size() > offered_steps_max) {
-    if (speaks) {
+    if (speaks_) {
       std::cerr << "Forebay: stream " + path_ + " has ended with " + std::to_string(numbers.size()) +
                        " steps, too many to examine at Open; it is read step by step. RandomAccess=true offers "
                        "them all at once.\n";
@@ -449,6 +449,7 @@ std::size_t ReaderEngine::get_step(const Step& step, const std::string& name, co
                                 " it is of type " + std::string(to_string(variable->type)) +
                                 "; inquire it again in each step");
   }
+  tell_fault(step, *variable);
   const std::uint64_t elements = selected_elements(*variable, selected);
   if (elements > room) {
     throw std::invalid_argument("Forebay, " + action() +
@@ -463,6 +464,15 @@ std::size_t ReaderEngine::get_step(const Step& step, const std::string& name, co
     if (elements * sizeof(T) >= long_read_bytes) others_run.emplace();
     return value_or_throw(read_selection(step, *variable, selected, values), action);
   }
+}
+
+void ReaderEngine::tell_fault(const Step& step, const VariableInfo& variable) {
+  if (variable.kind != ShapeKind::global_array || !variable.conflict.empty()) return;
+  if (!looked_at_.insert(variable.name).second) return;
+  const std::string fault = fault_of(variable);
+  if (!fault.empty() && speaks_)
+    std::cerr << "Forebay: variable " + variable.name + " of stream " + path_ + ", step " +
+                     std::to_string(step.number()) + ": " + fault + "\n";
 }
 
 adios2::MinVarInfo* ReaderEngine::MinBlocksInfo(const std::string& name, std::size_t index) const {

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_set>
 
 #include <adios2.h>
 #include <adios2/plugin/PluginEngineInterface.h>
@@ -66,6 +67,8 @@ class ReaderEngine final : public adios2::plugin::PluginEngineInterface, public 
   std::size_t get_step(const Step& step, const std::string& name, const Selected& selected, std::uint64_t room,
                        T* values);
 
+  /// Tells once of each variable if its blocks overlap or leave elements out.
+  void tell_fault(const Step& step, const VariableInfo& variable);
   /// Shows these variables of the stream in the IO, in its array order.
   void show_variables(const std::vector<VariableInfo>& variables, const VariableMirror::FactsOf& facts);
   /// Finds the core engine in front of this one, once, if it can be found yet.
@@ -74,9 +77,8 @@ class ReaderEngine final : public adios2::plugin::PluginEngineInterface, public 
   void find_core_after_open();
   /// Shows the variables of all steps in the IO.
   void offer_all_steps(const std::vector<std::uint64_t>& numbers);
-  /// Without being told to: only a stream that has ended, and of which nothing is left to decide. `speaks`: this rank
-  /// tells the user what concerns all of them.
-  void offer_finished_stream(const Settings& settings, bool speaks);
+  /// Without being told to: only a stream that has ended, and of which nothing is left to decide.
+  void offer_finished_stream(const Settings& settings);
   /// The steps at hand are those of a writer that had gone before: not what a coupled program expects.
   void tell_finished() const;
   /// The first BeginStep after that: the same steps, one after another.
@@ -105,9 +107,11 @@ class ReaderEngine final : public adios2::plugin::PluginEngineInterface, public 
   std::shared_ptr<const Step> unshown_;  // that a BeginStep got and could not show in the IO
   std::size_t current_step_ = 0;
   bool failure_told_ = false;
-  bool in_group_ = false;          // one of several ranks that read together
-  bool limited_ = false;           // by Run or WaitForWriter: takes not all steps of the stream
-  bool finished_to_tell_ = false;  // by the first BeginStep
+  bool in_group_ = false;                      // one of several ranks that read together
+  bool speaks_ = true;                         // this rank tells the user what concerns all of them
+  std::unordered_set<std::string> looked_at_;  // variables of which tell_fault has told
+  bool limited_ = false;                       // by Run or WaitForWriter: takes not all steps of the stream
+  bool finished_to_tell_ = false;              // by the first BeginStep
   VariableMirror variables_;
   AttributeMirror attributes_;
   mutable BlocksInfo blocks_info_;

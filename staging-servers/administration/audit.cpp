@@ -2,6 +2,8 @@
 #include "administration/audit.h"
 
 #include <algorithm>
+#include <map>
+#include <tuple>
 
 #include <fmt/format.h>
 
@@ -195,6 +197,13 @@ std::vector<StepToRead> steps_to_read(AdministeredServer& server) {
 
 std::vector<DamagedStep> read_steps(AdministeredServer& server, const std::vector<StepToRead>& steps) {
   std::vector<DamagedStep> damaged;
+  // A program that leaves a gap does so in every step: told once.
+  struct Gap {
+    const StepToRead* first;
+    std::string text;
+    std::size_t steps;
+  };
+  std::map<std::tuple<std::string, std::string, std::string>, Gap> gaps;
   for (const StepToRead& step : steps) {
     const auto open = [&](std::uint32_t segment) -> Result<std::unique_ptr<File>> {
       if (segment >= step.segment_paths.size())
@@ -204,7 +213,24 @@ std::vector<DamagedStep> read_steps(AdministeredServer& server, const std::vecto
     const std::unique_ptr<journal::StepCommittedT> record(
         flatbuffers::GetRoot<journal::StepCommitted>(step.record.data())->UnPack());
     auto checked = check_step(*record, step.layout, step.segment_bytes, open);
-    if (!checked) damaged.push_back({step, checked.error().message()});
+    if (!checked) {
+      damaged.push_back(
+          {step, checked.error().message(), "the SSD or a client has changed it: use a staged copy if there is one"});
+    } else if (!checked->disagreement.empty()) {
+      damaged.push_back({step, checked->disagreement, "this variable cannot be read; the others can"});
+    } else {
+      for (const auto& [variable, text] : checked->gaps) {
+        Gap& gap = gaps.try_emplace({step.reservation, step.stream, variable}, Gap{&step, text, 0}).first->second;
+        ++gap.steps;
+      }
+    }
+  }
+  for (const auto& [key, gap] : gaps) {
+    damaged.push_back(
+        {*gap.first,
+         fmt::format("step {}{}: variable {}: {}", gap.first->step,
+                     gap.steps == 1 ? "" : fmt::format(" and {} others", gap.steps - 1), std::get<2>(key), gap.text),
+         "was one program started as several ranks without knowing it?", Finding::Severity::note});
   }
   return damaged;
 }
@@ -218,8 +244,7 @@ std::vector<Finding> still_damaged(AdministeredServer& server, const std::vector
     if (stream == nullptr) continue;
     const auto kept = stream->state().steps.find(entry.step.step);
     if (kept == stream->state().steps.end() || kept->second.committed.epoch != entry.step.epoch) continue;
-    add_problem(findings, "stream " + stream->path(),
-                entry.what + "; the SSD or a client has changed it: use a staged copy if there is one");
+    findings.push_back({entry.severity, "stream " + stream->path(), entry.what + "; " + entry.advice});
   }
   return findings;
 }

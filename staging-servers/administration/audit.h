@@ -43,10 +43,13 @@ struct StepToRead {
 };
 std::vector<StepToRead> steps_to_read(AdministeredServer& server);
 
-/// The error of a step whose data does not agree with its checksums.
+/// A step whose data does not agree with its checksums, whose ranks do not agree on a variable, or in which blocks of
+/// an array overlap or leave elements out.
 struct DamagedStep {
   StepToRead step;
   std::string what;
+  std::string advice;
+  Finding::Severity severity = Finding::Severity::problem;
 };
 /// In a worker.
 std::vector<DamagedStep> read_steps(AdministeredServer& server, const std::vector<StepToRead>& steps);

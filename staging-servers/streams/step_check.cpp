@@ -2,71 +2,22 @@
 #include "streams/step_check.h"
 
 #include <algorithm>
-#include <map>
+#include <span>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
-#include "base/bounds.h"
 #include "base/checksum.h"
+#include "base/coverage.h"
 #include "base/return_error.h"
-#include "protocol/step_metadata.h"
+#include "protocol/step_agreement.h"
 
 namespace forebay::server {
 namespace {
 
 constexpr std::size_t chunk_bytes = std::size_t{1} << 20;
-constexpr std::uint64_t metadata_bytes_max = std::uint64_t{1} << 32;
-
-/// The segments that one check has opened.
-class OpenedSegments {
- public:
-  OpenedSegments(const SegmentLayout& layout, std::uint64_t segment_bytes, const SegmentOpener& open)
-      : layout_(layout), segment_bytes_(segment_bytes), open_(open) {}
-
-  /// `extent` of the journal or of a step's metadata; `done` of its bytes were read before.
-  template <class AnyExtent>
-  Result<void> read(const AnyExtent& extent, std::uint64_t done, std::span<std::byte> bytes) {
-    const std::uint32_t segment = extent.segment();
-    const std::uint64_t offset = extent.offset() + done;
-    const std::string where = fmt::format("segment {} @ {}", segment, offset);
-    if (layout_.member_of(segment) != extent.member()) {
-      return fail(
-          ErrorCode::corrupt,
-          fmt::format("an extent names member {} of the reservation, which does not have its segment", extent.member()),
-          where);
-    }
-    if (!range_within(offset, bytes.size(), segment_bytes_))
-      return fail(ErrorCode::corrupt, "a piece lies outside its segment", where);
-    auto found = files_.find(segment);
-    if (found == files_.end()) {
-      ASSIGN_OR_RETURN(auto file, open_(segment));
-      found = files_.emplace(segment, std::move(file)).first;
-    }
-    return found->second->read_at(offset, bytes);
-  }
-
- private:
-  const SegmentLayout& layout_;
-  std::uint64_t segment_bytes_;
-  const SegmentOpener& open_;
-  std::map<std::uint32_t, std::unique_ptr<File>> files_;
-};
-
-Result<std::vector<std::byte>> read_metadata(const journal::PartT& part, OpenedSegments& segments) {
-  if (part.metadata_bytes > metadata_bytes_max) return fail(ErrorCode::corrupt, "metadata of an impossible size");
-  std::vector<std::byte> bytes(part.metadata_bytes);
-  std::size_t done = 0;
-  for (const journal::Extent& extent : part.metadata) {
-    if (extent.length() > bytes.size() - done)
-      return fail(ErrorCode::corrupt, "the lengths of the metadata do not agree");
-    RETURN_IF_ERROR(segments.read(extent, 0, std::span(bytes).subspan(done, extent.length())));
-    done += extent.length();
-  }
-  if (done != bytes.size() || crc32c(bytes) != part.metadata_crc)
-    return fail(ErrorCode::corrupt, "checksum mismatch in a step's metadata");
-  return bytes;
-}
 
 Result<void> check_block(const format::Variable& variable, const protocol::BlockPlace& place, OpenedSegments& segments,
                          std::vector<std::byte>& chunk) {
@@ -86,6 +37,34 @@ Result<void> check_block(const format::Variable& variable, const protocol::Block
               fmt::format("variable {}, block {}", protocol::name_of(variable), place.block));
 }
 
+// The ranks agree on all variables.
+std::map<std::string, std::string> find_gaps(const std::vector<protocol::RankMetadata>& ranks) {
+  struct Array {
+    std::span<const std::uint64_t> shape;
+    std::vector<CoveringBlock> blocks;
+  };
+  std::map<std::string_view, Array> arrays;
+  for (const protocol::RankMetadata& part : ranks) {
+    if (part.metadata->variables() == nullptr) continue;
+    for (const format::Variable* variable : *part.metadata->variables()) {
+      if (protocol::kind_of(*variable) != ShapeKind::global_array) continue;
+      Array& array = arrays[protocol::name_of(*variable)];
+      const std::size_t dimensions = variable->dimensions();
+      array.shape = std::span(variable->shape()->data(), dimensions);
+      for (std::uint32_t block = 0; block < protocol::block_count(*variable); ++block) {
+        array.blocks.push_back({std::span(variable->starts()->data() + block * dimensions, dimensions),
+                                protocol::block_extents(*variable, block), part.rank});
+      }
+    }
+  }
+  std::map<std::string, std::string> gaps;
+  for (const auto& [name, array] : arrays) {
+    if (std::string text = to_text(coverage_of(array.shape, array.blocks)); !text.empty())
+      gaps.emplace(name, std::move(text));
+  }
+  return gaps;
+}
+
 }  // namespace
 
 Result<StepCheck> check_step(const journal::StepCommittedT& step, const SegmentLayout& layout,
@@ -93,6 +72,8 @@ Result<StepCheck> check_step(const journal::StepCommittedT& step, const SegmentL
   StepCheck check;
   OpenedSegments segments(layout, segment_bytes, open);
   std::vector<std::byte> chunk(chunk_bytes);
+  std::vector<std::vector<std::byte>> texts;
+  std::vector<protocol::RankMetadata> ranks;
   for (const auto& part : step.parts) {
     const auto at = [&](Error error) {
       error.where =
@@ -103,6 +84,8 @@ Result<StepCheck> check_step(const journal::StepCommittedT& step, const SegmentL
     if (!bytes) return at(std::move(bytes.error()));
     auto metadata = protocol::decode_step_metadata(*bytes);
     if (!metadata) return at(std::move(metadata.error()));
+    texts.push_back(std::move(*bytes));  // which leaves the bytes where they are
+    ranks.push_back({part->rank, *metadata});
     auto visited = protocol::visit_blocks(
         **metadata, [&](const format::Variable& variable, const protocol::BlockPlace& place) -> Result<void> {
           ++check.blocks;
@@ -113,6 +96,11 @@ Result<StepCheck> check_step(const journal::StepCommittedT& step, const SegmentL
           return check_block(variable, place, segments, chunk);
         });
     if (!visited) return at(std::move(visited.error()));
+  }
+  if (auto agreed = protocol::check_agreement(ranks); !agreed) {
+    check.disagreement = fmt::format("step {}: {}", step.step, agreed.error().what);
+  } else {
+    check.gaps = find_gaps(ranks);
   }
   return check;
 }

@@ -2,23 +2,23 @@
 // Reads a step's metadata and blocks from the segments and compares them with their checksums.
 #pragma once
 
-#include <functional>
-#include <memory>
+#include <map>
+#include <string>
 
 #include <forebay/result.h>
 #include <forebay/storage/journal_generated.h>
 
-#include "base/device.h"
 #include "base/segment_layout.h"
+#include "space/metadata_reads.h"
 
 namespace forebay::server {
-
-/// Opens a segment for reading. Called once for each segment of a step.
-using SegmentOpener = std::function<Result<std::unique_ptr<File>>(std::uint32_t segment)>;
 
 struct StepCheck {
   std::uint64_t blocks = 0;
   std::uint64_t blocks_without_checksum = 0;
+  /// Global arrays whose blocks overlap or leave elements out: name, and what is wrong.
+  std::map<std::string, std::string> gaps;
+  std::string disagreement;  ///< on a variable that ranks wrote differently, so that it cannot be read; empty: none
 };
 
 /// corrupt names variable, block and place of the first mismatch.

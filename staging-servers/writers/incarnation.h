@@ -35,7 +35,8 @@ struct PendingPart {
   std::uint64_t next_bytes = 0;
   std::optional<WriterPin> pin;
   journal::PartT part;
-  std::int64_t since_ns = 0;  ///< wall clock
+  std::int64_t since_ns = 0;      ///< wall clock
+  std::uint64_t definitions = 0;  ///< digest of what the rank says of its variables; 0: not said
 };
 
 struct WriterRank {

@@ -40,7 +40,7 @@ Result<void> OpenStep::add(WriterRank& rank, std::uint32_t request, const wire::
   }
   checked.storage_incarnation = stream_.storage_incarnation();
   fail_point("server.part.received");
-  rank.part = PendingPart{request, part.next_bytes, {}, std::move(checked), wall_clock_ns()};
+  rank.part = PendingPart{request, part.next_bytes, {}, std::move(checked), wall_clock_ns(), part.definitions};
   if (remote && part.holder != 0) {
     take_back(rank);
     return forebay::fail(ErrorCode::protocol, "the part names a holder on another node");
@@ -86,6 +86,11 @@ journal::StepCommittedT OpenStep::take_parts() {
 }
 
 void OpenStep::commit() {
+  if (auto agreed = agreement_.check(space_.segments(), incarnation_.ranks()); !agreed) {
+    agreed.error().where = fmt::format("step {} of stream {} is refused", state_.next_step, stream_.path());
+    fail(agreed.error());
+    return;
+  }
   journal::StepCommittedT step = take_parts();
   const std::uint64_t number = step.step;
   grants_.step_over();

@@ -12,6 +12,7 @@
 #include "readers/followers.h"
 #include "writers/durable_waits.h"
 #include "writers/incarnation.h"
+#include "writers/part_agreement.h"
 #include "writers/space_grants.h"
 #include "writers/written_stream.h"
 
@@ -32,8 +33,8 @@ class OpenStep {
 
   /// Takes a part that a rank has sent. With an error, the rank still has the space that the part names.
   Result<void> add(WriterRank& rank, std::uint32_t request, const wire::PartT& part);
-  /// Commits the step, of which all parts are here; if that cannot be written down, the ranks have again what they had
-  /// put into it, and are told why.
+  /// Commits the step, of which all parts are here. If they do not agree on a variable, or that cannot be written down,
+  /// the ranks have again what they had put into it, and are told why.
   void commit();
   /// It has committed: tells the ranks, unless they wait for it to be durable. `ahead`:
   /// SpaceGrants::answer_committed().
@@ -65,6 +66,7 @@ class OpenStep {
   Incarnation& incarnation_;
   SpaceGrants& grants_;
   DurableWaits& durable_waits_;
+  PartAgreement agreement_;
   std::vector<CommittingPart> committing_;  ///< by rank, while the step commits
 };
 

@@ -9,8 +9,25 @@
 
 #include "base/bounds.h"
 #include "base/checksum.h"
+#include "base/coverage.h"
 #include "base/return_error.h"
 #include "protocol/record_conversion.h"
+#include "protocol/step_agreement.h"
+
+namespace forebay {
+
+std::string fault_of(const VariableInfo& variable) {
+  if (!variable.conflict.empty()) return "it cannot be read: " + variable.conflict;
+  if (variable.kind != ShapeKind::global_array) return {};
+  // What most programs write needs no counting.
+  if (variable.blocks.size() == 1 && variable.blocks.front().count == variable.shape) return {};
+  std::vector<CoveringBlock> blocks;
+  blocks.reserve(variable.blocks.size());
+  for (const BlockInfo& block : variable.blocks) blocks.push_back({block.start, block.count, block.rank});
+  return to_text(coverage_of(variable.shape, blocks));
+}
+
+}  // namespace forebay
 
 namespace forebay::client {
 
@@ -28,15 +45,6 @@ std::vector<std::uint64_t> copy_of(std::span<const std::uint64_t> numbers) {
 std::span<const std::uint64_t> shape_of(const format::Variable& variable) {
   return variable.shape() == nullptr ? std::span<const std::uint64_t>()
                                      : std::span(variable.shape()->data(), variable.shape()->size());
-}
-
-// Why blocks of `other` cannot belong to the variable that `first` defines; null if they can.
-const char* conflict_between(const format::Variable& first, const format::Variable& other) {
-  if (first.type() != other.type()) return "types";
-  if (first.kind() != other.kind()) return "kinds of shape";
-  if (first.dimensions() != other.dimensions()) return "numbers of dimensions";
-  if (!std::ranges::equal(shape_of(first), shape_of(other))) return "shapes";
-  return nullptr;
 }
 
 void append_blocks(VariableInfo& info, const format::Variable& variable, std::uint32_t rank) {
@@ -173,8 +181,7 @@ StepState::Index StepState::build_index() const {
   std::unordered_map<std::string_view, std::uint32_t> by_name;
   for (const Part& part : parts_) add_to_index(part, index, by_name);
   for (std::size_t i = 0; i < index.variables.size(); ++i) {
-    if (!complete(index.variables[i]))
-      index.conflicts.emplace(static_cast<std::uint32_t>(i), "the blocks of the joined array are too many");
+    if (!complete(index.variables[i])) index.variables[i].conflict = "the blocks of the joined array are too many";
   }
   return index;
 }
@@ -222,9 +229,11 @@ void StepState::add_to_index(const Part& part, Index& index,
     }
     VariableInfo& info = index.variables[*found];
     auto& [first, last] = index.ends[*found];
-    if (const char* conflict = conflict_between(*index.sources[first].variable, *variable)) {
-      index.conflicts.emplace(*found, "ranks " + std::to_string(info.blocks.empty() ? 0 : info.blocks.front().rank) +
-                                          " and " + std::to_string(part.rank) + " wrote it with different " + conflict);
+    const format::Variable& defined = *index.sources[first].variable;
+    if (const char* conflict = protocol::conflict_between(defined, *variable)) {
+      const std::uint32_t rank = info.blocks.empty() ? 0 : info.blocks.front().rank;
+      if (info.conflict.empty())
+        info.conflict = "ranks wrote it with " + protocol::conflict_text(conflict, rank, defined, part.rank, *variable);
       continue;
     }
     index.sources.push_back({variable, static_cast<std::uint32_t>(info.blocks.size()), block_count(*variable), 0});
@@ -275,12 +284,9 @@ Result<std::size_t> StepState::index_of(const VariableInfo& variable) const {
     found = find(variable.name);
   if (found == nullptr) return fail(ErrorCode::not_found, "the step has no variable " + variable.name, where());
   const auto position = static_cast<std::size_t>(found - all.variables.data());
-  if (!all.conflicts.empty()) {
-    if (const auto conflict = all.conflicts.find(static_cast<std::uint32_t>(position));
-        conflict != all.conflicts.end()) {
-      return fail(ErrorCode::invalid_argument, "variable " + variable.name + " cannot be read: " + conflict->second,
-                  where());
-    }
+  if (!found->conflict.empty()) {
+    return fail(ErrorCode::invalid_argument, "variable " + variable.name + " cannot be read: " + found->conflict,
+                where());
   }
   return position;
 }

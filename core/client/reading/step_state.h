@@ -93,7 +93,6 @@ class StepState {
     std::vector<VariableInfo> variables;
     std::vector<std::pair<std::uint32_t, std::uint32_t>> ends;  ///< first and last source of each variable
     std::vector<Source> sources;
-    std::unordered_map<std::uint32_t, std::string> conflicts;  ///< why a variable cannot be read
   };
 
   StepState(std::shared_ptr<Pin> pin, StepSummary summary, bool fresh, bool may_map) noexcept

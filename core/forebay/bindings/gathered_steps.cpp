@@ -67,6 +67,7 @@ std::string key_of(const std::vector<VariableInfo>& variables) {
   for (const VariableInfo& variable : variables) {
     append_text(key, variable.name);
     append_number(key, static_cast<std::uint64_t>(variable.type) << 8 | static_cast<std::uint64_t>(variable.kind));
+    append_text(key, variable.conflict);
     append_dimensions(key, variable.shape);
     append_number(key, variable.blocks.size());
     for (const BlockInfo& block : variable.blocks) {
@@ -105,7 +106,7 @@ nb::tuple tuple_of_layout(const std::vector<VariableInfo>& variables) {
       blocks.append(nb::make_tuple(block.rank, tuple_of(block.start), tuple_of(block.count)));
     }
     list.append(nb::make_tuple(variable.name, static_cast<int>(variable.type), static_cast<int>(variable.kind),
-                               tuple_of(variable.shape), nb::tuple(blocks)));
+                               tuple_of(variable.shape), nb::tuple(blocks), text_of(fault_of(variable))));
   }
   return nb::tuple(list);
 }

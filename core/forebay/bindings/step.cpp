@@ -95,6 +95,8 @@ class PythonStep {
                           static_cast<int>(variable->kind), tuple_of(variable->shape));
   }
 
+  nb::str fault(std::size_t variable) const { return text_of(fault_of(at(variable))); }
+
   nb::list blocks(std::size_t variable) const {
     const VariableInfo& info = at(variable);
     const std::size_t element = element_size(info.type);
@@ -197,6 +199,7 @@ void bind_step(nb::module_& module) {
       .def("summary", &PythonStep::summary)
       .def("names", &PythonStep::names)
       .def("find", &PythonStep::find, "name"_a)
+      .def("fault", &PythonStep::fault, "variable"_a)
       .def("blocks", &PythonStep::blocks, "variable"_a)
       .def("block_count", &PythonStep::block_count, "variable"_a, "block"_a)
       .def("attributes", &PythonStep::attributes)

@@ -65,6 +65,9 @@ def show_step(address: Address, *, as_json: bool) -> None:
         (_variable_row(variable) for variable in step.values()),
         empty="The step has no variables.",
     )
+    for variable in step.values():
+        if variable.fault:
+            console().print(Text(f"Variable {cut(variable.name)}: {variable.fault}"), soft_wrap=True)
     print_table(
         ("ATTRIBUTE", "VALUE"),
         ((name, cut(str(plain_value(value)))) for name, value in step.attributes.items()),
@@ -166,6 +169,7 @@ def _variable_as_dict(variable: VariableMetadata) -> dict[str, Any]:
         "value": plain_value(variable.value) if is_value else None,
         "min": None if is_value else plain_value(variable.min),
         "max": None if is_value else plain_value(variable.max),
+        "fault": variable.fault,
     }
 
 

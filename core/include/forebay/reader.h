@@ -245,7 +245,12 @@ struct VariableInfo {
   ShapeKind kind = ShapeKind::global_array;
   Dimensions shape;  ///< joined arrays: the summed shape; local values: [blocks]; values and local arrays: empty
   std::vector<BlockInfo> blocks;  ///< in order of rank, then of writing
+  std::string conflict;           ///< why it cannot be read: ranks wrote things that do not go together; empty: it can
 };
+
+/// What is wrong with the variable in this step, for people; empty: nothing. Either it cannot be read (`conflict`), or
+/// blocks of a global array overlap, or none has some of its elements, which then keep what the buffer held.
+std::string fault_of(const VariableInfo& variable);
 
 struct Attribute {
   std::string name;
