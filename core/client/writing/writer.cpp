@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <exception>
 
+#include <forebay/reader.h>
 #include <forebay/writer.h>
 
 #include "base/bounds.h"
+#include "base/plain_text.h"
 #include "base/process_identity.h"
 #include "base/return_error.h"
 #include "base/uuid.h"
@@ -29,7 +31,7 @@ constexpr std::size_t name_bytes_max = 4096;
 constexpr std::int64_t report_timeout_ms = 2'000;
 
 tl::unexpected<Error> invalid(const BlockSpec& block, std::string what) {
-  return fail(ErrorCode::invalid_argument, std::move(what), "variable " + std::string(block.name));
+  return fail(ErrorCode::invalid_argument, std::move(what), "variable " + shown_name(block.name));
 }
 
 bool is_single_value(ShapeKind kind) {
@@ -196,6 +198,40 @@ protocol::StepMetadataBuilder::Variable Writer::Impl::variable_of(const BlockSpe
   return {block.name, block.type, block.kind, block.count.size(), block.shape};
 }
 
+Result<void> Writer::Impl::inherit_attributes() {
+  ReaderOptions reading;
+  reading.follow = false;
+  reading.server = connection->place();
+  reading.interrupt = options.interrupt;
+  reading.open_timeout_ms = options.open_timeout_ms;
+  reading.reconnect_timeout_ms = options.reconnect_timeout_ms;
+  const auto read = [&]() -> Result<void> {
+    ASSIGN_OR_RETURN(const auto reader, Reader::open(address, reading));
+    // Retention may have dropped the last one.
+    ASSIGN_OR_RETURN(const auto kept, reader->steps());
+    std::optional<std::uint64_t> last;
+    for (const StepSummary& summary : kept) {
+      if (summary.step < step) last = summary.step;
+    }
+    if (!last) return {};
+    ASSIGN_OR_RETURN(const auto source, reader->step(*last));
+    for (const Attribute& attribute : source->attributes()) attributes.emplace(attribute.name, attribute.value);
+    attributes_changed = !attributes.empty();
+    return {};
+  };
+  auto result = read();
+  if (result) return {};
+  switch (result.error().code) {
+    case ErrorCode::permission_denied:  // who may only write must not learn what others wrote
+    case ErrorCode::step_gone:
+    case ErrorCode::not_found:
+      return {};
+    default:
+      result.error().what = "the attributes of the stream's last step cannot be read: " + result.error().what;
+      return result;
+  }
+}
+
 Writer::Writer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Writer::~Writer() {
   impl_->open_writer.leave(std::uncaught_exceptions() > 0);
@@ -273,6 +309,9 @@ Result<std::unique_ptr<Writer>> Writer::open(const Address& address, const Write
     return fail(std::move(opened.error()));
   }
   impl->open_writer.use(impl->connection);
+  // One rank brings the attributes of an earlier run along: the last, for the lowest rank's values go first.
+  if (options.mode == WriteMode::append && options.rank + 1 == options.ranks && impl->step > 0)
+    RETURN_IF_ERROR(impl->inherit_attributes());
   return std::unique_ptr<Writer>(new Writer(std::move(impl)));
 }
 
@@ -351,7 +390,7 @@ Result<Writer::Allocation> Writer::allocate(const BlockSpec& block) {
 Result<void> Writer::set_attribute(std::string_view name, AttributeValue value) {
   const auto guard = impl_->guard();
   RETURN_IF_ERROR(impl_->check_usable());
-  const std::string where = "attribute " + std::string(name);
+  const std::string where = "attribute " + shown_name(name);
   if (name.empty() || name.size() > name_bytes_max)
     return fail(ErrorCode::invalid_argument, "an attribute's name has 1 to 4096 bytes", where);
   if (!is_valid(value.type)) return fail(ErrorCode::invalid_argument, "unknown element type", where);

@@ -56,6 +56,8 @@ struct Writer::Impl {
   /// The block's bytes, once everything about it holds.
   Result<std::uint64_t> check_block(const BlockSpec& block) const;
   Result<void> check_against_step(const BlockSpec& block);
+  /// Takes over the attributes of the last step that is kept, as a stream has them that is continued.
+  Result<void> inherit_attributes();
   protocol::StepMetadataBuilder::Variable variable_of(const BlockSpec& block) const;
 
   // writer_step.cpp
