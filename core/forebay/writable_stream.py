@@ -3,9 +3,14 @@
 
 from __future__ import annotations
 
+import atexit
+import os
+import sys
+import warnings
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
+from weakref import WeakSet
 
 from numpy.typing import ArrayLike
 
@@ -39,6 +44,10 @@ class WritableStream(ClosingOnSuccess, Stream):
         super().__init__(address, reader_options, server, instance, None)
         self.mode = mode
         self._writer = writer
+        self._process = os.getpid()
+        self._open_step: int | None = None  # The step that was begun and is not over.
+        self._told = False
+        _open_streams.add(self)
         self._attributes = AttributesBeingWritten(writer)
 
     def step(self) -> StepBeingWritten:
@@ -123,5 +132,34 @@ class WritableStream(ClosingOnSuccess, Stream):
             note_failure(self._writer, error)
         super().__exit__(kind, error, trace)
 
+    def __del__(self) -> None:
+        # Not where opening it failed.
+        if not getattr(self, "_closed", True):
+            _tell_not_closed(self)
+
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError(f"a stream open for writing cannot be pickled: pickle its address, {str(self._address)!r}")
+
+
+# That are not closed yet. Those that the interpreter does not let go of before it ends are told of at its end.
+_open_streams: WeakSet[WritableStream] = WeakSet()
+
+
+@atexit.register
+def _tell_at_exit() -> None:
+    for stream in list(_open_streams):
+        if not stream._closed:
+            _tell_not_closed(stream)
+
+
+def _tell_not_closed(stream: WritableStream) -> None:
+    """Once: the program forgot to close the stream. A forked child's copy is the parent's to close."""
+    if stream._told or stream._process != os.getpid():
+        return
+    stream._told = True
+    step = stream._open_step
+    lost = "" if step is None else f"; its step {step} was begun, not ended, and is lost"
+    what = f"stream {stream.address} was not closed{lost}: use it by `with`, or call close()"
+    # Python shows a ResourceWarning only to those who ask for it, and this one must not pass unseen.
+    print(f"Forebay: {what}", file=sys.stderr)
+    warnings.warn(what, ResourceWarning, 2, source=stream)

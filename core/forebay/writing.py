@@ -79,6 +79,7 @@ class StepBeingWritten(PublicNames):
         self._accepts_blocks = True
         self._over = False
         self.number = native.begin_step()
+        stream._open_step = self.number
 
     @property
     def attributes(self) -> AttributesBeingWritten:
@@ -229,8 +230,17 @@ class StepBeingWritten(PublicNames):
         if self._over:
             self._check_open()
         self._seal()
-        self._core.end_step()
+        try:
+            self._core.end_step()
+        except InvalidArgumentError as error:
+            # Refused for all ranks: nothing is left that could be ended later.
+            try:
+                self.abort()
+            except Exception as failure:  # the first error is the one to report
+                error.add_note(f"and the step could not be aborted: {failure}")
+            raise
         self._over = True
+        self._stream._open_step = None
 
     def abort(self) -> None:
         """Gives the step up; all ranks of the group must. Its number is used again. Idempotent after ``end``."""
@@ -238,6 +248,7 @@ class StepBeingWritten(PublicNames):
             self._seal()
             self._core.abort_step()
             self._over = True
+            self._stream._open_step = None
 
     def __enter__(self) -> Self:
         return self

@@ -17,4 +17,9 @@ void throw_misuse(std::string_view action, std::string_view what) {
   throw std::logic_error("Forebay, " + std::string(action) + ": " + std::string(what));
 }
 
+std::string shown_name(const std::string& name) {
+  constexpr std::size_t shown_bytes_max = 64;
+  return name.size() <= shown_bytes_max ? name : name.substr(0, shown_bytes_max) + "...";
+}
+
 }  // namespace forebay::engine

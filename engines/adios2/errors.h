@@ -18,6 +18,9 @@ namespace forebay::engine {
 /// Throws std::logic_error: the application called in the wrong order.
 [[noreturn]] void throw_misuse(std::string_view action, std::string_view what);
 
+/// The name of a variable as messages have it: cut, for it may have thousands of bytes.
+std::string shown_name(const std::string& name);
+
 /// The result's value, or throws.
 template <class T>
 T value_or_throw(Result<T> result, std::string_view action) {

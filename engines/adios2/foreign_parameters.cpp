@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The names are those that the parsers of BP4 (and BP3), BP5, SST, DataMan and SSC know at ADIOS2 2.12.1.
+// The names are those that the parsers of all engines know, from ADIOS2 2.8.0 to 2.12.1, and those of its
+// documentation.
 #include "foreign_parameters.h"
 
 #include <algorithm>
@@ -40,6 +41,8 @@ constexpr ForeignParameter known_parameters[] = {
     {"RemoteHost", "BP5", refused, "It reads the data of another host.", ""},
     {"UUID", "BP5", refused, "It names the file whose data is read.", ""},
     {"TarInfo", "BP5", refused, "It reads a file inside an archive.", ""},
+    {"include-dataset", "Campaign", refused, "It chooses data sets of a campaign. Name the stream.", ""},
+    {"exclude-dataset", "Campaign", refused, "It leaves out data sets of a campaign. Name the stream.", ""},
 
     {"StreamReader", "BP4, BP5", ignored, "Readers follow the stream anyway.", {}},
     {"BeginStepPollingFrequencySecs", "BP4, BP5", ignored, "Nothing is polled: readers are told of each step.", {}},
@@ -65,8 +68,13 @@ constexpr ForeignParameter known_parameters[] = {
     {"Monitor", "DataMan", ignored, "profiling", {}},
     {"CombiningSteps", "DataMan", ignored, "transport", {}},
     {"EngineMode", "SSC", ignored, "transport", {}},
+    {"AppID", "DataSpaces", ignored, "transport", {}},
+    {"UseHttps", "BP5", ignored, "transport", {}},
+    {"VerifySSL", "BP5", ignored, "transport", {}},
+    {"hostname", "Campaign", ignored, "transport", {}},
     {"Threading", "DataMan, SSC", ignored, "threads", {}},
     {"SpeculativePreloadMode", "SST", ignored, "preload", {}},
+    {"PreloadMode", "SST", ignored, "preload", {}},
     {"SpecAutoNodeThreshold", "SST", ignored, "preload", {}},
     {"ReaderShortCircuitReads", "SST, BP5", ignored, "preload", {}},
     {"MarshalMethod", "SST", ignored, "marshalling", {}},
@@ -83,12 +91,22 @@ constexpr ForeignParameter known_parameters[] = {
     {"CollectiveMetadata", "BP4", ignored, "aggregation", {}},
     {"UseSelectiveMetadataAggregation", "BP5", ignored, "aggregation", {}},
     {"OneLevelGatherRanksLimit", "BP5", ignored, "aggregation", {}},
+    {"OneLevelGatherRankLimit", "BP5", ignored, "aggregation; ADIOS2's documentation spells it so", {}},
+    {"IdleH5Writer", "HDF5", ignored, "aggregation", {}},
+    {"H5CollectiveMPIO", "HDF5", ignored, "aggregation", {}},
     {"NodeLocal", "BP4, BP5", ignored, "placement of files", {}},
     {"Node-Local", "BP4", ignored, "placement of files", {}},
     {"BurstBufferPath", "BP4, BP5", ignored, "A reservation is the burst buffer.", {}},
     {"BurstBufferDrain", "BP4, BP5", ignored, "`forebay stage-out` drains.", {}},
     {"BurstBufferVerbose", "BP4", ignored, "`forebay stages` shows the progress.", {}},
     {"StripeSize", "BP5", ignored, "placement of files", {}},
+    {"H5ChunkDim", "HDF5", ignored, "placement of files", {}},
+    {"H5ChunkVars", "HDF5", ignored, "placement of files", {}},
+    {"H5ChunkVar", "HDF5", ignored, "placement of files; ADIOS2's documentation spells it so", {}},
+    {"Tiers", "MHS", ignored, "placement of files", {}},
+    {"cachepath", "Campaign", ignored, "placement of files", {}},
+    {"campaignstorepath", "Campaign", ignored, "placement of files", {}},
+    {"FailOnEOF", "BP5", ignored, "placement of files", {}},
     {"DataFileTransport", "BP5", ignored, "placement of files", {}},
     {"S3Endpoint", "BP5", ignored, "placement of files", {}},
     {"S3Bucket", "BP5", ignored, "placement of files", {}},

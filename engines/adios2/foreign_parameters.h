@@ -17,7 +17,7 @@ enum class Treatment : std::uint8_t { ignored, translated, refused };
 
 struct ForeignParameter {
   std::string_view name;
-  std::string_view engines;  ///< whose parsers know it, at ADIOS2 2.12.1
+  std::string_view engines;  ///< whose parsers know it, in some version from ADIOS2 2.8 to 2.12
   Treatment treatment;
   std::string_view meaning;         ///< why it has none here, or what it becomes, or what to do instead
   std::string_view harmless_value;  ///< of a refused one: this value asks for nothing and is accepted

@@ -4,11 +4,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace forebay::engine {
 
-/// An engine's entry, as long as it lives.
+/// An engine's entry, as long as it lives. A process that exits while writers have entries says that they were not
+/// closed.
 class OpenStream {
  public:
   enum class Side : std::uint8_t { writes, reads };
@@ -20,6 +22,11 @@ class OpenStream {
   ~OpenStream();
   OpenStream(OpenStream&& other) noexcept;
   OpenStream& operator=(OpenStream&& other) noexcept;
+
+  /// The step that a writer has open; none: it has none.
+  void note_step(std::optional<std::uint64_t> step);
+  /// Says on standard error that a writer ends without Close, and which step is lost.
+  void tell_not_closed() const;
 
  private:
   std::uint64_t entry_ = 0;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "python_gil.h"
 
+#include <cxxabi.h>
 #include <dlfcn.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstddef>
@@ -78,37 +80,26 @@ int raise_pending(void* argument) {
   return -1;
 }
 
-// The exception that the calling Python code handles. The GIL is held.
-class HandledException {
- public:
-  HandledException() { python().handled_exception(&objects_[0], &objects_[1], &objects_[2]); }
-  ~HandledException() {
-    for (void* object : objects_) python().release(object);
-  }
-  HandledException(const HandledException&) = delete;
-  HandledException& operator=(const HandledException&) = delete;
+// The text of a str, which it releases; empty for nothing.
+std::string utf8(void* object) {
+  const PythonApi& api = python();
+  const char* bytes = object == nullptr ? nullptr : api.utf8_of(object);
+  std::string copy = bytes == nullptr ? "" : bytes;
+  if (bytes == nullptr) api.clear_exception();
+  api.release(object);
+  return copy;
+}
 
-  bool is_there() const { return objects_[1] != nullptr && objects_[1] != python().none; }
-  std::string text() const {
-    const PythonApi& api = python();
-    const std::string name = utf8(api.attribute(objects_[0], "__name__"));
-    const std::string what = utf8(api.to_text(objects_[1]));
-    return what.empty() ? name : name + ": " + what;
+// Takes the GIL back. Once Python is ending it gives the GIL to no other thread: it ends the thread in the middle of
+// the call, which C++ code around it does not survive. The thread then waits here for the end of the process.
+void take_back(void* thread_state) {
+  const PythonApi& api = python();
+  try {
+    api.restore_thread(thread_state);
+  } catch (const abi::__forced_unwind&) {
+    for (;;) pause();
   }
-
- private:
-  /// Of a str, or of nothing if it could not be made.
-  static std::string utf8(void* object) {
-    const PythonApi& api = python();
-    const char* bytes = object == nullptr ? nullptr : api.utf8_of(object);
-    std::string copy = bytes == nullptr ? "" : bytes;
-    if (bytes == nullptr) api.clear_exception();
-    api.release(object);
-    return copy;
-  }
-
-  std::array<void*, 3> objects_{};
-};
+}
 
 // An object of Python's, which this owns.
 class PythonObject {
@@ -203,7 +194,7 @@ GilReleased::GilReleased() {
 GilReleased::~GilReleased() {
   if (thread_state_ == nullptr) return;
   const PythonApi& api = python();
-  api.restore_thread(thread_state_);
+  take_back(thread_state_);
   current_scope = nullptr;
   if (exception_[0] == nullptr) return;
   auto raised = std::make_unique<RaisedException>(RaisedException{exception_[0], exception_[1], exception_[2]});
@@ -220,7 +211,7 @@ bool interrupt_requested() {
   if (scope == nullptr) return false;
   if (scope->exception_[0] != nullptr) return true;
   const PythonApi& api = python();
-  api.restore_thread(scope->thread_state_);
+  take_back(scope->thread_state_);
   const bool raised = api.check_signals() != 0;
   if (raised) api.fetch_exception(&scope->exception_[0], &scope->exception_[1], &scope->exception_[2]);
   scope->thread_state_ = api.save_thread();
@@ -267,15 +258,36 @@ std::size_t python_buffer_bytes(const void* memory) {
   return 0;
 }
 
-bool python_exception_in_flight() {
-  if (!called_from_python()) return false;
-  return HandledException().is_there();
+HandledException HandledException::now() {
+  HandledException handled;
+  if (!called_from_python()) return handled;
+  const PythonApi& api = python();
+  api.handled_exception(&handled.objects_[0], &handled.objects_[1], &handled.objects_[2]);
+  if (handled.objects_[1] == api.none) handled = HandledException();
+  return handled;
 }
 
-std::string python_exception_text() {
-  if (!called_from_python()) return {};
-  const HandledException handled;
-  return handled.is_there() ? handled.text() : std::string();
+HandledException::~HandledException() {
+  // Another thread of the program may end the engine; what it held then stays.
+  if (objects_[1] == nullptr || !called_from_python()) return;
+  for (void* object : objects_) python().release(object);
+}
+
+HandledException::HandledException(HandledException&& other) noexcept {
+  std::swap(objects_, other.objects_);
+}
+
+HandledException& HandledException::operator=(HandledException&& other) noexcept {
+  std::swap(objects_, other.objects_);
+  return *this;
+}
+
+std::string HandledException::text() const {
+  if (!is_there() || !called_from_python()) return {};
+  const PythonApi& api = python();
+  const std::string name = utf8(api.attribute(objects_[0], "__name__"));
+  const std::string what = utf8(api.to_text(objects_[1]));
+  return what.empty() ? name : name + ": " + what;
 }
 
 }  // namespace forebay::engine

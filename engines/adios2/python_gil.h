@@ -44,10 +44,24 @@ void forget_after_call(std::uint64_t number);
 /// does; else 0. The caller holds the GIL.
 std::size_t python_buffer_bytes(const void* memory);
 
-/// True if the calling thread runs Python code that handles an exception, for example a `with` block being left by one.
-bool python_exception_in_flight();
+/// The exception that Python code of the calling thread handles, for example one by which a `with` block is being left.
+/// It is held, so that no other one can be taken for it.
+class HandledException {
+ public:
+  /// The one that is handled now; none outside of Python.
+  static HandledException now();
+  HandledException() = default;
+  ~HandledException();
+  HandledException(HandledException&& other) noexcept;
+  HandledException& operator=(HandledException&& other) noexcept;
 
-/// That exception, for people: "ValueError: no such file"; empty if there is none. Runs its __str__.
-std::string python_exception_text();
+  bool is_there() const { return objects_[1] != nullptr; }
+  bool is_same(const HandledException& other) const { return objects_[1] == other.objects_[1]; }
+  /// For people: "ValueError: no such file"; empty if there is none. Runs its __str__.
+  std::string text() const;
+
+ private:
+  void* objects_[3] = {};  // type, value, traceback
+};
 
 }  // namespace forebay::engine

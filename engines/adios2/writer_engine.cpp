@@ -21,6 +21,7 @@
 #include "manager_call.h"
 #include "open_context.h"
 #include "python_gil.h"
+#include "struct_variables.h"
 #include "variable_selection.h"
 
 namespace forebay::engine {
@@ -44,7 +45,7 @@ ShapeKind kind_of(adios2::ShapeID shape_id, const std::string& name) {
     case adios2::ShapeID::Unknown:
       break;
   }
-  throw std::invalid_argument("Forebay, Put of " + name +
+  throw std::invalid_argument("Forebay, Put of " + shown_name(name) +
                               ": the variable has no known shape; define it as a value or with shape, start and count");
 }
 
@@ -141,6 +142,7 @@ WriterEngine::WriterEngine(adios2::IO io, const std::string& name, adios2::Mode 
     const std::optional<OpenContext> open = current_open();
     settings = read_settings(m_IO.Parameters(), environment, open ? open->engine : std::string());
     std::tie(address, options) = prepare(settings, name, mode);
+    refuse_structs();
   } catch (const std::exception& error) {
     tell_readers(m_IO, name, error.what());
     throw;
@@ -186,7 +188,10 @@ std::pair<Address, WriterOptions> WriterEngine::prepare(const Settings& settings
   return {std::move(address), std::move(options)};
 }
 
-WriterEngine::~WriterEngine() = default;
+WriterEngine::~WriterEngine() {
+  // A program that an exception ends says why itself.
+  if (writer_ && std::uncaught_exceptions() == 0) open_stream_.tell_not_closed();
+}
 
 adios2::StepStatus WriterEngine::BeginStep(adios2::StepMode mode, float) {
   if (in_step_) {
@@ -200,8 +205,22 @@ adios2::StepStatus WriterEngine::BeginStep(adios2::StepMode mode, float) {
   return in_step_ ? adios2::StepStatus::OK : adios2::StepStatus::NotReady;
 }
 
+void WriterEngine::refuse_structs() {
+  const std::size_t variables = count_variables(m_IO);
+  if (std::exchange(variables_seen_, variables) == variables) return;
+  const std::optional<std::string> name = find_struct_variable(m_IO);
+  if (!name) return;
+  variables_seen_ = 0;
+  const std::string what = "variable " + shown_name(*name) +
+                           " is of struct type, which ADIOS2 does not hand to plugin engines. Write a variable for "
+                           "each member.";
+  if (writer_) writer_->note_failure(what);
+  throw std::invalid_argument("Forebay, " + doing("writing") + ": " + what);
+}
+
 void WriterEngine::begin(bool implicit) {
   if (!broken_.empty()) throw std::runtime_error(broken_);
+  refuse_structs();
   Result<std::uint64_t> step;
   {
     const GilReleased others_run;
@@ -215,6 +234,9 @@ void WriterEngine::begin(bool implicit) {
   in_step_ = stepped_ = true;
   implicit_step_ = implicit;
   incomplete_.clear();
+  handled_before_ = HandledException::now();
+  thrown_before_ = std::uncaught_exceptions();
+  open_stream_.note_step(*step);
 }
 
 template <class T>
@@ -222,11 +244,11 @@ void WriterEngine::put(const adios2::Variable<T>& variable, const T* values) try
   const std::string name = variable.Name();
   const ShapeKind kind = kind_of(variable.ShapeID(), name);
   if (!variable.Operations().empty()) {
-    throw std::invalid_argument("Forebay, Put of " + name +
+    throw std::invalid_argument("Forebay, Put of " + shown_name(name) +
                                 ": operators cannot be run by a plugin engine. Remove the variable's operators.");
   }
   if (!in_step_) {
-    if (stepped_) throw_misuse("Put of " + name, "Put belongs between BeginStep and EndStep");
+    if (stepped_) throw_misuse("Put of " + shown_name(name), "Put belongs between BeginStep and EndStep");
     begin(true);
   }
   if constexpr (std::is_same_v<T, std::string>) {
@@ -280,7 +302,7 @@ ADIOS2_FOREACH_STDTYPE_1ARG(FOREBAY_INSTANTIATE)
 
 void WriterEngine::refuse_span(const std::string& name) {
   throw std::invalid_argument(
-      "Forebay, Put of " + name +
+      "Forebay, Put of " + shown_name(name) +
       ": ADIOS2's plugin interface cannot hand out a Span (its data would be null). Use Put with a "
       "pointer; to compute in place, use Forebay's own Python or C++ interface (allocate).");
 }
@@ -288,7 +310,7 @@ void WriterEngine::refuse_span(const std::string& name) {
 void WriterEngine::check_put(const Result<void>& result, const std::string& variable) {
   if (result) return;
   note(result.error());
-  const std::string action = "Put of " + variable + " to stream " + path_;
+  const std::string action = "Put of " + shown_name(variable) + " to stream " + path_;
   if (result.error().code != ErrorCode::invalid_argument) incomplete_ = action + ": " + result.error().message();
   if (!cancelled(result.error())) throw_error(result.error(), action);
 }
@@ -315,11 +337,17 @@ void WriterEngine::EndStep() {
     abort_step();
     if (!stopped) throw_error(result.error(), doing("EndStep of"));
   }
+  step_over();
+}
+
+void WriterEngine::step_over() {
   in_step_ = false;
+  handled_before_ = HandledException();
+  open_stream_.note_step(std::nullopt);
 }
 
 void WriterEngine::abort_step() {
-  in_step_ = false;
+  step_over();
   if (broken_.empty() && writer_->in_step()) {
     const GilReleased others_run;
     if (auto aborted = writer_->abort_step(); !aborted) note(aborted.error());
@@ -361,10 +389,12 @@ void WriterEngine::DoClose(int) {
   // As BP5 does it: what was defined without any step becomes one step, in which all ranks take part.
   if (!stepped_ && replaces_ && broken_.empty() && (ranks_ > 1 || has_attributes(m_IO))) begin(true);
   // A step that is open because the program is failing right now is no whole step.
-  const bool failing = std::uncaught_exceptions() > 0 || python_exception_in_flight();
+  const HandledException handled = HandledException::now();
+  const bool failing =
+      std::uncaught_exceptions() > thrown_before_ || (handled.is_there() && !handled.is_same(handled_before_));
   if (in_step_ && (implicit_step_ || !failing) && broken_.empty()) EndStep();
   const bool whole = !in_step_ && broken_.empty();
-  if (!whole && failing) writer_->note_failure(python_exception_text());
+  if (!whole && failing) writer_->note_failure(handled.text());
   Result<void> result;
   {
     const GilReleased others_run;

@@ -17,6 +17,7 @@
 #include "attributes.h"
 #include "open_streams.h"
 #include "parameters.h"
+#include "python_gil.h"
 
 namespace forebay::engine {
 
@@ -60,9 +61,14 @@ class WriterEngine final : public adios2::plugin::PluginEngineInterface {
   [[noreturn]] static void refuse_span(const std::string& name);
 
   void begin(bool implicit);
+  /// Throws std::invalid_argument if the IO has a variable of struct type. Looks only if the IO has more variables, or
+  /// fewer, than before.
+  void refuse_structs();
   /// Handles an error of a Put: one that leaves the step incomplete keeps it from being published.
   void check_put(const Result<void>& result, const std::string& variable);
   void abort_step();
+  /// The open step has ended, or was given up.
+  void step_over();
   /// True if the client was asked to stop by Ctrl-C, which Python raises itself when this call returns.
   bool cancelled(const Error& error);
   void note(const Error& error);
@@ -75,9 +81,13 @@ class WriterEngine final : public adios2::plugin::PluginEngineInterface {
   OpenStream open_stream_;
   std::unique_ptr<Writer> writer_;
   AttributeSource attributes_;
+  std::size_t variables_seen_ = 0;
   bool attributes_due_ = true;
   bool attributes_each_step_ = true;
   bool in_step_ = false;
+  // What was going wrong already when the step began: it has nothing to do with the step.
+  HandledException handled_before_;
+  int thrown_before_ = 0;
   bool implicit_step_ = false;  // begun by a Put, without BeginStep
   bool stepped_ = false;        // a step was begun
   std::string incomplete_;      // why the open step must not be published

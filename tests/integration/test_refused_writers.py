@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import select
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -15,6 +16,7 @@ import forebay
 import forebay.adios2
 from forebay import _core
 from forebay.instance import server_place
+from tests.support.adios2_programs import built, run_environment
 from tests.support.processes import PythonProcess
 
 # Waits for as long as the options say, and prints what comes of it.
@@ -227,3 +229,23 @@ def test_reader_that_waits_for_a_new_writer_of_a_finished_stream_is_told(reserva
     with waiting_reader(WAITS_FOR_WRITER, address) as reader:
         told = told_by(reader, lambda: refuse(address))
         assert told.startswith("RefusedError the writer of this stream was refused: no engine of ADIOS2")
+
+
+def test_struct_variables_are_refused_before_the_stream_is_opened(reservation: str) -> None:
+    what = "variable particles is of struct type, which ADIOS2 does not hand to plugin engines"
+    address = f"{reservation}/flow"
+
+    def write() -> None:
+        done = subprocess.run(
+            [built("struct_program")],
+            env=run_environment(FOREBAY_STREAM=address),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert what in done.stdout, done.stderr
+        assert done.returncode == 1
+
+    with waiting_reader(READER, address, "60") as reader:
+        assert what in told_by(reader, write)
