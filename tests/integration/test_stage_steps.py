@@ -111,6 +111,13 @@ def test_no_profile_of_adios2_is_left_in_the_temporary_folder(reservation: str, 
         write_steps(stream, 1)
     stage(StepsJob(f"{reservation}/{name}", str(tmp_path / "out")))
     assert profiles() == []
+    # Nor where what was read is not what it should be.
+    data = tmp_path / "out" / f"{name}.000000.bp" / "data.0"
+    content = bytearray(data.read_bytes())
+    content[100] ^= 1
+    data.write_bytes(content)
+    assert stage(StepsJob(f"{reservation}/{name}", str(tmp_path / "out")))["staged"] == [0]
+    assert profiles() == []
     read_bp5(tmp_path / "out" / f"{name}.000000.bp", "T")
     left = profiles()
     for profile in left:

@@ -77,13 +77,16 @@ class Bp5Format:
 
     def compare(self, step: Step, checksums: BlockChecksums, path: Path, advance: Advance) -> None:
         try:
-            self._compare(step, checksums, path, advance)
+            # Closed before its profile is removed, also where the comparison fails.
+            with contextlib.closing(_bp5.Reader(str(path))) as reader:
+                self._compare(reader, step, checksums, path, advance)
         finally:
             remove_profiles(path)
 
-    def _compare(self, step: Step, checksums: BlockChecksums, path: Path, advance: Advance) -> None:
+    def _compare(
+        self, reader: _bp5.Reader, step: Step, checksums: BlockChecksums, path: Path, advance: Advance
+    ) -> None:
         names = list(checksums)
-        reader = _bp5.Reader(str(path))
         if reader.steps != 1:
             raise CorruptError(f"the output has {reader.steps} steps instead of one", str(path))
         variables = reader.variables()
