@@ -334,7 +334,7 @@ class Variable(ArrayOperators):
         """Once for each stream and name."""
         self._step._stream._looked_at.add(self._name)
         if fault := self.fault:
-            warnings.warn(f"variable {self._name!r} of {self._step.address}: {fault}", FaultyVariableWarning, 3)
+            warnings.warn(f"variable {self._name[:64]!r} of {self._step.address}: {fault}", FaultyVariableWarning, 3)
 
     def _has_one_value(self) -> bool:
         return not self._shape and self._kind != _LOCAL_ARRAY

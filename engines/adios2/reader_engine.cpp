@@ -471,7 +471,7 @@ void ReaderEngine::tell_fault(const Step& step, const VariableInfo& variable) {
   if (!looked_at_.insert(variable.name).second) return;
   const std::string fault = fault_of(variable);
   if (!fault.empty() && speaks_)
-    std::cerr << "Forebay: variable " + variable.name + " of stream " + path_ + ", step " +
+    std::cerr << "Forebay: variable " + shown_name(variable.name) + " of stream " + path_ + ", step " +
                      std::to_string(step.number()) + ": " + fault + "\n";
 }
 

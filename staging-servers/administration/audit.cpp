@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "administration/administered_server.h"
+#include "base/plain_text.h"
 #include "base/size_text.h"
 #include "streams/step_check.h"
 #include "streams/stream.h"
@@ -226,11 +227,11 @@ std::vector<DamagedStep> read_steps(AdministeredServer& server, const std::vecto
     }
   }
   for (const auto& [key, gap] : gaps) {
-    damaged.push_back(
-        {*gap.first,
-         fmt::format("step {}{}: variable {}: {}", gap.first->step,
-                     gap.steps == 1 ? "" : fmt::format(" and {} others", gap.steps - 1), std::get<2>(key), gap.text),
-         "was one program started as several ranks without knowing it?", Finding::Severity::note});
+    damaged.push_back({*gap.first,
+                       fmt::format("step {}{}: variable {}: {}", gap.first->step,
+                                   gap.steps == 1 ? "" : fmt::format(" and {} others", gap.steps - 1),
+                                   shown_name(std::get<2>(key)), gap.text),
+                       "was one program started as several ranks without knowing it?", Finding::Severity::note});
   }
   return damaged;
 }

@@ -44,9 +44,11 @@ Result<void> PartAgreement::check(const Segments& segments, const std::vector<Wr
   const bool said = std::ranges::find(digests, 0U) == digests.end();
   const bool same = std::ranges::all_of(digests, [&](std::uint64_t digest) { return digest == digests.front(); });
   if (said && (same || digests == agreed_)) return {};
-  RETURN_IF_ERROR(compare(segments, ranks));
-  agreed_ = std::move(digests);
-  return {};
+  auto compared = compare(segments, ranks);
+  if (compared) agreed_ = std::move(digests);
+  // What cannot be read now is not compared: a step must not fail because the server lacks a descriptor.
+  if (!compared && compared.error().code != ErrorCode::invalid_argument) return {};
+  return compared;
 }
 
 }  // namespace forebay::server

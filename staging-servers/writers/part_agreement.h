@@ -15,8 +15,7 @@ namespace forebay::server {
 
 class PartAgreement {
  public:
-  /// All ranks have sent their parts. Errors: invalid_argument names the variable and what the ranks say of it; corrupt
-  /// if a rank's metadata is not what its part says.
+  /// All ranks have sent their parts. Errors: invalid_argument names the variable and what the ranks say of it.
   Result<void> check(const Segments& segments, const std::vector<WriterRank>& ranks);
 
  private:

@@ -403,3 +403,37 @@ class TestEnvironment:
     def test_is_refused_where_something_is_missing(self, names: list[str], reservation: str | None, part: str) -> None:
         with pytest.raises(forebay.InvalidArgumentError, match=part):
             prepared_environment({}, names, [], reservation)
+
+
+# Asks what only BP5 used to answer, first thing after Open; then once more of a file of BP5.
+BLOCKS_AND_STEPS = """
+    import adios2, numpy as np
+    for name in ("asked.bp", "left.bp"):
+        with adios2.Stream(name, "w") as stream:
+            local = stream.io.define_variable("local", np.zeros(1), [], [], [3])
+            for number in range(3):
+                stream.begin_step()
+                stream.write("T", np.arange(4.0) + 10 * number, [4], [0], [4])
+                stream.write("number", number)
+                for size in (3, 5):
+                    local.set_selection([[], [size]])
+                    stream.engine.put(local, np.arange(float(size)), adios2.bindings.Mode.Sync)
+                stream.end_step()
+        answers = []
+        for ask in (
+            lambda file: file.minmax("T", 2),
+            lambda file: file.read("local", block_id=0),
+            lambda file: file.read("number", step_selection=[0, 3]),
+            lambda file: [blocks[0]["Max"] for blocks in file.all_blocks_info("T")],
+        ):
+            with adios2.FileReader(name) as file:
+                answers.append(np.asarray(ask(file)).tolist())
+        print(answers)
+"""
+
+
+def test_files_that_become_streams_answer_as_bp5(reservation: str, tmp_path: Path) -> None:
+    result = run(["--reservation", reservation, "--engine-for", "asked.bp"], python(BLOCKS_AND_STEPS), tmp_path)
+    assert result.returncode == 0, result.stderr
+    asked, left = result.stdout.splitlines()
+    assert asked == left == "[[20.0, 23.0], [0.0, 1.0, 2.0], [0, 1, 2], ['3', '13', '23']]"

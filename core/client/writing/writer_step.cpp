@@ -173,7 +173,7 @@ Result<void> Writer::Impl::complete_part() {
   for (const Extent& extent : space.used())
     part.extents.emplace_back(extent.segment, extent.member, 0, extent.offset, extent.length);
   part.next_bytes = space.used_bytes();
-  part.definitions = metadata.definitions();
+  if (options.ranks > 1) part.definitions = metadata.definitions();
   return pin_if_held();
 }
 
