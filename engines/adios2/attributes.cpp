@@ -6,6 +6,8 @@
 #include <unordered_set>
 #include <utility>
 
+#include "attribute_list.h"
+
 namespace forebay::engine {
 namespace {
 
@@ -57,12 +59,8 @@ void define(adios2::IO io, const std::string& name, const AttributeValue& value)
 
 }  // namespace
 
-bool has_attributes(adios2::IO io) {
-  return !io.AvailableAttributes().empty();
-}
-
 Result<void> AttributeSource::send_changes(adios2::IO io, Writer& writer) {
-  const std::map<std::string, adios2::Params> available = io.AvailableAttributes();
+  const std::map<std::string, std::string> available = attribute_types(io);
   for (auto gone = sent_.begin(); gone != sent_.end();) {
     if (available.contains(gone->first)) {
       ++gone;
@@ -74,7 +72,7 @@ Result<void> AttributeSource::send_changes(adios2::IO io, Writer& writer) {
   for (const auto& entry : available) {
     // Not a structured binding: Clang captures these in lambdas from version 16 on.
     const std::string& name = entry.first;
-    const std::string& type = entry.second.at("Type");
+    const std::string& type = entry.second;
     const auto known = sent_.find(name);
     Result<void> result;
     const auto send = [&]<class T>() {

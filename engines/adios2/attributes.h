@@ -14,9 +14,6 @@
 
 namespace forebay::engine {
 
-/// True if `io` has any attribute.
-bool has_attributes(adios2::IO io);
-
 /// Writer's side.
 class AttributeSource {
  public:

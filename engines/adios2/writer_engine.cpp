@@ -17,6 +17,7 @@
 #include <forebay/admin.h>
 
 #include "array_order.h"
+#include "attribute_list.h"
 #include "errors.h"
 #include "manager_call.h"
 #include "open_context.h"
