@@ -12,48 +12,26 @@
 #include <new>
 #include <string>
 #include <string_view>
+#include <variant>
 
 #include <CLI/CLI.hpp>
 
 #include <forebay/address.h>
 
 #include "base/log.h"
-#include "daemon/config_file.h"
 #include "daemon/server.h"
+#include "daemon/settings.h"
 #include "daemon/version.h"
 
 namespace {
 
 using forebay::server::Server;
-using forebay::server::ServerOptions;
 
 struct CommandLine {
-  ServerOptions options;
+  forebay::server::Settings settings;
   std::string config;
-  std::string control_encryption = "on";
-  std::string log_level = "info";
   int ready_descriptor = -1;
 };
-
-/// What the file says holds where the command line is silent.
-forebay::Result<void> add_config(CommandLine& line, const CLI::App& app) {
-  auto config = forebay::server::read_config(line.config);
-  if (!config) return forebay::fail(std::move(config.error()));
-  const auto add = [&app](const char* option, const auto& setting, auto& value) {
-    if (setting && app.count(option) == 0) value = *setting;
-  };
-  add("--root", config->root, line.options.root);
-  add("--socket", config->socket, line.options.socket_path);
-  add("--listen", config->listen, line.options.listen);
-  add("--fabric", config->fabric, line.options.fabric);
-  add("--control-encryption", config->control_encryption, line.control_encryption);
-  add("--files-image", config->files_image, line.options.files_image);
-  add("--capacity", config->capacity_bytes, line.options.capacity_bytes);
-  add("--flush-interval-ms", config->flush_interval_ms, line.options.flush_interval_ms);
-  add("--restart-grace-ms", config->restart_grace_ms, line.options.restart_grace_ms);
-  add("--log-level", config->log_level, line.log_level);
-  return {};
-}
 
 /// Each client holds descriptors of segments: the soft limit is often too low, the hard one rarely.
 void raise_descriptor_limit() {
@@ -85,13 +63,14 @@ forebay::Result<int> block_signals() {
 }
 
 int serve(CommandLine& line) {
-  if (line.control_encryption != "on" && line.control_encryption != "off") {
+  forebay::server::Settings& settings = line.settings;
+  if (settings.control_encryption != "on" && settings.control_encryption != "off") {
     std::fprintf(stderr, "forebayd: control_encryption is \"on\" or \"off\", not \"%s\"\n",
-                 line.control_encryption.c_str());
+                 settings.control_encryption.c_str());
     return 2;
   }
-  line.options.encrypts_control = line.control_encryption == "on";
-  const auto level = forebay::log::parse_level(line.log_level);
+  settings.options.encrypts_control = settings.control_encryption == "on";
+  const auto level = forebay::log::parse_level(settings.log_level);
   if (!level) {
     std::fprintf(stderr, "forebayd: %s\n", level.error().message().c_str());
     return 2;
@@ -104,7 +83,7 @@ int serve(CommandLine& line) {
     std::fprintf(stderr, "forebayd: %s\n", signals.error().message().c_str());
     return 1;
   }
-  auto server = Server::start(forebay::posix_device(), line.options);
+  auto server = Server::start(forebay::posix_device(), settings.options);
   if (!server) {
     std::fprintf(stderr, "forebayd: %s\n", server.error().message().c_str());
     return 1;
@@ -137,36 +116,23 @@ int serve(CommandLine& line) {
 
 int main(int argc, char** argv) {
   CommandLine line;
-  line.options.root = forebay::instance_root();
+  line.settings.options.root = forebay::instance_root();
+  const auto table = forebay::server::settings_table(line.settings);
   CLI::App app(
       "forebayd - Forebay's staging server of one node.\nExample: forebayd --root /ssd/forebay --capacity 2147483648");
-  app.add_option("--root", line.options.root,
-                 "Where reservations lie; default $FOREBAY_ROOT or the user's state directory");
-  app.add_option("--socket", line.options.socket_path, "Path of the socket; default ROOT/forebayd.sock");
-  app.add_option("--listen", line.options.listen,
-                 "HOST:PORT, an address of this node, for clients on other nodes; without it no port is open");
-  app.add_option("--fabric", line.options.fabric,
-                 "Provider of libfabric (tcp, verbs, cxi, efa) for the data of clients that ask for it; opens ports");
-  app.add_option("--control-encryption", line.control_encryption,
-                 "off: messages of clients on other nodes are not encrypted after their proof; default on");
-  app.add_option("--files-image", line.options.files_image,
-                 "xfs: files/ of each reservation is a file system of its own, as large as was granted; needs root");
-  app.add_option("--capacity", line.options.capacity_bytes,
-                 "Bytes that may be handed out; default 80 % of the free space at the first start");
-  app.add_option("--flush-interval-ms", line.options.flush_interval_ms,
-                 "How long a committed step may wait to become durable; negative: until somebody asks");
-  app.add_option("--restart-grace-ms", line.options.restart_grace_ms,
-                 "How long writers have to come back after a restart of the server");
+  for (const forebay::server::Setting& setting : table) {
+    std::visit([&](auto* value) { app.add_option(setting.option, *value, setting.help); }, setting.value);
+  }
   app.add_option("--config", line.config,
-                 "TOML file with the same settings: root, socket, listen, fabric, "
-                 "control_encryption, files_image, capacity_bytes, flush_interval_ms, restart_grace_ms, log_level");
-  app.add_option("--log-level", line.log_level, "debug, info, warning or error");
+                 "TOML file with the same settings: " + forebay::server::setting_names(table) +
+                     "; the command line goes before it");
   app.add_option("--ready-fd", line.ready_descriptor, "Descriptor to write \"ready\" to once clients can connect");
   app.set_version_flag("--version", std::string("forebayd ") + forebay::server::version_text);
   CLI11_PARSE(app, argc, argv);
   if (!line.config.empty()) {
-    if (auto added = add_config(line, app); !added) {
-      std::fprintf(stderr, "forebayd: %s\n", added.error().message().c_str());
+    const auto is_given = [&app](const forebay::server::Setting& setting) { return app.count(setting.option) > 0; };
+    if (auto read = forebay::server::read_settings(line.config, table, is_given); !read) {
+      std::fprintf(stderr, "forebayd: %s\n", read.error().message().c_str());
       return 2;
     }
   }

@@ -7,8 +7,8 @@
 #include <forebay/writer.h>
 
 #include "fabric/token.h"
-#include "staging-servers/daemon/config_file.h"
 #include "staging-servers/daemon/root_files.h"
+#include "staging-servers/daemon/settings.h"
 #include "tests/fuzz/input.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -69,13 +69,17 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       fuzz::require(again.boot_id == note.boot_id && again.unchecked == note.unchecked);
       break;
     }
-    default:
-      if (const auto config = server::parse_config(text, "forebay.toml")) {
+    default: {
+      server::Settings settings;
+      const auto table = server::settings_table(settings);
+      const auto none_is_given = [](const server::Setting&) { return false; };
+      if (const auto taken = server::take_settings(text, "forebay.toml", table, none_is_given)) {
         fuzz::understood();
       } else {
-        fuzz::require(config.error().code == ErrorCode::invalid_argument && !config.error().where.empty());
+        fuzz::require(taken.error().code == ErrorCode::invalid_argument && !taken.error().where.empty());
       }
       break;
+    }
   }
   return 0;
 }

@@ -32,6 +32,7 @@ class Forebay(CMakePackage):
     depends_on("fmt@9:", type="build")
     depends_on("spdlog@1.10:", type="build")
     depends_on("cli11@2.1:", type="build")
+    depends_on("tomlplusplus@3.3:", type="build")
     # The runtime's version must be flatc's, and generated code asks for that very one.
     depends_on("flatbuffers@2.0.8:", type="build")
     # The plugin is bound to one minor version by ADIOS2's C++ ABI.
