@@ -46,6 +46,7 @@ TEST_F(FailingDiskTest, after_a_failed_sync_no_step_is_waited_for_to_become_dura
   EXPECT_EQ(stream()->durable, 0U);
 }
 
+// crash-matrix: making steps durable | the server has no descriptor to open a segment with, once | the sync is tried again: the step becomes durable, the stream goes on
 TEST_F(FailingDiskTest, a_sync_that_cannot_begin_waits_and_is_tried_again) {
   RawClient client = durable_writer();
   write_step(client, 0);

@@ -55,6 +55,7 @@ class SegmentMisuse : public ServerTest {
   static void grow(int file) { EXPECT_EQ(::pwrite(file, "x", 1, status_of(file).st_size + 300'000), 1); }
 };
 
+// crash-matrix: writing beyond a segment's end | a rank, before its part is sent | no step is committed, the group ends with the reason; what lies beyond the end is cut off
 TEST_F(SegmentMisuse, nothing_commits_from_a_segment_that_was_written_beyond_its_end) {
   RawClient client = writer();
   Descriptor segment;
@@ -68,6 +69,7 @@ TEST_F(SegmentMisuse, nothing_commits_from_a_segment_that_was_written_beyond_its
   EXPECT_EQ(stream()->status, static_cast<std::uint8_t>(StreamStatus::interrupted));
 }
 
+// crash-matrix: writing beyond a segment's end | a rank that allocates beyond the end, between steps and after its group has ended | the disk gets the space back each time
 TEST_F(SegmentMisuse, blocks_beyond_the_end_are_cut_while_the_group_is_idle) {
   RawClient client = writer();
   Descriptor segment;
@@ -82,6 +84,7 @@ TEST_F(SegmentMisuse, blocks_beyond_the_end_are_cut_while_the_group_is_idle) {
   EXPECT_TRUE(becomes(segment.get(), [&](const struct stat& now) { return now.st_size == before.st_size; }));
 }
 
+// crash-matrix: writing: a segment is truncated | a rank, before its part is sent | the group ends; other groups write in other segments; the segment comes back whole once nobody has it open
 TEST_F(SegmentMisuse, a_truncated_segment_goes_to_nobody_until_it_is_empty_and_let_go) {
   RawClient client = writer();
   Descriptor segment;
@@ -114,6 +117,7 @@ TEST_F(SegmentMisuse, a_hole_in_a_segment_ends_the_group) {
   EXPECT_NE(stream()->status_text.find("has holes"), std::string::npos) << stream()->status_text;
 }
 
+// crash-matrix: writing: segments are truncated and lengthened | anybody, while no server runs | the reservation and all steps that lie elsewhere; an audit names those that are damaged
 TEST_F(SegmentMisuse, a_restart_keeps_the_reservation_and_every_step_that_lies_elsewhere) {
   std::uint32_t first = 0;
   std::uint32_t second = 0;
