@@ -86,6 +86,7 @@ Result<std::unique_ptr<Server>> Server::start(Device& device, const ServerOption
   auto loop = EventLoop::create();
   if (!loop) return refusal(std::move(loop.error()));
   server->loop_ = std::move(*loop);
+  server->turns_.emplace(*server->loop_, options.door_limits.turn_ms * ns_per_ms);
   server->sync_worker_ = std::make_unique<Worker>();
   server->errand_worker_ = std::make_unique<Worker>();
   server->side_worker_ = std::make_unique<Worker>(side_threads);

@@ -35,6 +35,7 @@ struct DoorLimits {
   std::size_t connections = 0;                          ///< of this node; 0: as many as there are descriptors for
   std::size_t strangers = 1024;                         ///< of this node, that have not said hello
   std::int64_t hello_ms = 10'000;                       ///< until they must have said it
+  std::int64_t turn_ms = 2;                             ///< of a user's requests, before others are dealt with
   std::uint64_t unread_bytes = std::uint64_t{1} << 30;  ///< of unfinished messages and unread answers
 };
 
@@ -108,6 +109,7 @@ class Server final : public ConnectionHost,
   Result<void> admit(Connection& connection) override;
   void no_stranger(Connection& connection) override;
   ByteShares& unread_bytes() override { return unread_bytes_; }
+  UserTurns& turns() override { return *turns_; }
   void remove(Connection& connection) override;
   RemoteDoor* remote_door() override { return &*remote_; }
 
@@ -166,6 +168,7 @@ class Server final : public ConnectionHost,
   PlaceShares places_;         ///< connections of this node
   PlaceShares remote_places_;  ///< of other nodes
   ByteShares unread_bytes_;
+  std::optional<UserTurns> turns_;
   log::Limited accept_failures_;
   Strangers strangers_;
   Strangers remote_strangers_;

@@ -73,6 +73,7 @@ Connection::Connection(EventLoop& loop, ConnectionHost& host, Descriptor socket,
     : loop_(loop), host_(host), socket_(std::move(socket), received_descriptors_max), peer_(std::move(peer)) {}
 
 Connection::~Connection() {
+  if (waits_for_turn_) host_.turns().forget(*this);
   end_remote();
   host_.unread_bytes().change(peer_.uid, unread_bytes_, 0);
   loop_.forget(socket_.descriptor());
@@ -104,8 +105,8 @@ void Connection::send(protocol::MessageType type, std::uint32_t request, std::sp
 
 void Connection::count_unread() {
   if (closing_) return;
-  const std::uint64_t now =
-      socket_.unfinished_bytes() + socket_.unsent_bytes() + socket_.unsent_descriptors() * descriptor_bytes;
+  const std::uint64_t now = socket_.unfinished_bytes() + (next_message_ ? next_message_->body.size() : 0) +
+                            socket_.unsent_bytes() + socket_.unsent_descriptors() * descriptor_bytes;
   const std::uint64_t before = std::exchange(unread_bytes_, now);
   if (host_.unread_bytes().change(peer_.uid, before, now)) return;
   close("its user has as many bytes of unfinished messages and unread answers as it may");
@@ -140,7 +141,7 @@ void Connection::end_with_process() {
     return;
   }
   auto watched = loop_.watch(process_.get(), EPOLLIN, [this](std::uint32_t) {
-    receive();
+    receive_rest();
     ended_by_peer_ = true;
     close("the process ended");
   });
@@ -153,6 +154,7 @@ void Connection::rights_changed(const std::string& reservation) {
 
 void Connection::abandon() {
   closing_ = true;
+  if (waits_for_turn_) host_.turns().forget(*this);
   end_remote();
   loop_.forget(socket_.descriptor());
   if (process_.valid()) loop_.forget(process_.get());
@@ -184,18 +186,48 @@ void Connection::on_events(std::uint32_t events) {
 }
 
 void Connection::receive() {
-  if (closing_) return;
+  receive(Turn::none);
+}
+
+void Connection::receive_rest() {
+  // What waits for its turn may have kept it from reading what came later.
+  if (waits_for_turn_) receive(Turn::last);
+  receive(Turn::last);
+}
+
+void Connection::go_on() {
+  waits_for_turn_ = false;
+  receive(Turn::its_own);
+}
+
+bool Connection::handle_received(Turn turn) {
+  const std::int64_t until_ns = monotonic_ns() + host_.turns().turn_ns();
+  while (!closing_) {
+    if (!next_message_) next_message_ = socket_.pop();
+    if (!next_message_) return true;
+    const bool comes_later = turn == Turn::none && greeted_ && host_.turns().is_waiting(peer_.uid);
+    if (turn != Turn::last && (comes_later || monotonic_ns() >= until_ns)) return false;
+    fail_point("server.message.received");
+    dispatch(*std::exchange(next_message_, std::nullopt));
+  }
+  return true;
+}
+
+void Connection::receive(Turn turn) {
+  if (closing_ || (waits_for_turn_ && turn != Turn::last)) return;
   const auto received = socket_.receive();
   // What arrived before the end still counts.
-  while (!closing_) {
-    auto message = socket_.pop();
-    if (!message) break;
-    fail_point("server.message.received");
-    dispatch(std::move(*message));
-  }
+  const bool handled = handle_received(turn);
   count_unread();
+  const bool breaks_protocol = !received && received.error().code == ErrorCode::protocol;
+  // Who breaks it does not wait: the descriptors that it sent would stay open meanwhile.
+  if (!handled && !closing_ && !breaks_protocol) {
+    waits_for_turn_ = true;
+    host_.turns().wait(*this);
+    return;
+  }
   if (received || closing_) return;
-  ended_by_peer_ = received.error().code != ErrorCode::protocol;
+  ended_by_peer_ = !breaks_protocol;
   close(received.error().message());
 }
 

@@ -16,6 +16,7 @@
 #include "fabric/write_window.h"
 #include "loop/event_loop.h"
 #include "loop/user_shares.h"
+#include "loop/user_turns.h"
 #include "protocol/message_socket.h"
 
 namespace forebay::server {
@@ -79,6 +80,8 @@ class ConnectionHost {
   virtual void no_stranger(Connection& connection) = 0;
   /// What of messages is unfinished, and what of answers is unread, by user.
   virtual ByteShares& unread_bytes() = 0;
+  /// Who has more to say than is dealt with at once.
+  virtual UserTurns& turns() = 0;
   /// Destroys the connection.
   virtual void remove(Connection& connection) = 0;
   /// What clients on other nodes have to pass; null where there are none.
@@ -110,8 +113,12 @@ class Connection {
   void answer_failure(std::uint32_t request, const Error& error);
   /// The connection ends also when the peer's process does, although a forked child may keep the socket open.
   void end_with_process();
-  /// Handles what the peer has sent and nobody has looked at yet.
+  /// Handles what the peer has sent and nobody has looked at yet: for a while, then the others have their turn.
   void receive();
+  /// The peer is gone: handles all that it sent before, whoever waits.
+  void receive_rest();
+  /// It is its turn again (UserTurns).
+  void go_on();
   /// The peer or its process has ended the connection, and not this server.
   bool ended_by_peer() const noexcept { return ended_by_peer_; }
 
@@ -147,6 +154,14 @@ class Connection {
   void send(protocol::MessageType type, std::uint32_t request, std::span<const std::uint8_t> body,
             std::vector<Descriptor> descriptors);
   void on_events(std::uint32_t events);
+  enum class Turn : std::uint8_t {
+    none,  ///< others of its user that wait come first
+    its_own,
+    last,  ///< whatever it takes
+  };
+  void receive(Turn turn);
+  /// False if it is to go on later.
+  bool handle_received(Turn turn);
   /// Tells what it holds in memory for the peer; ends the connection if that is too much.
   void count_unread();
   void dispatch(protocol::Message message);
@@ -169,8 +184,10 @@ class Connection {
   Descriptor process_;  ///< pidfd, once the connection is to end with the process
   std::unique_ptr<Session> session_;
   std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
-  std::uint32_t under_way_ = 0;     ///< requests that were not answered yet
-  std::uint64_t unread_bytes_ = 0;  ///< as counted
+  std::uint32_t under_way_ = 0;                    ///< requests that were not answered yet
+  std::uint64_t unread_bytes_ = 0;                 ///< as counted
+  std::optional<protocol::Message> next_message_;  ///< that waits for its turn
+  bool waits_for_turn_ = false;
   bool greeted_ = false;
   bool has_place_ = false;
   bool closing_ = false;

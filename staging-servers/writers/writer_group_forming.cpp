@@ -52,7 +52,7 @@ void WriterGroup::notice_lost_ranks() {
     WriterSession* const session = rank.session;
     if (session == nullptr || rank.closed || !session->connection().peer_gone()) continue;
     // It may have said why.
-    session->connection().receive();
+    session->connection().receive_rest();
     if (incarnation_.is_member(*session)) lost(*session, session->describe_end("the connection ended"));
     // Its own end comes later, and perhaps after that of the stream.
     session->stream_removed();

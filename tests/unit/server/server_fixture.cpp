@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <future>
+#include <memory>
 
 #include "base/checksum.h"
 #include "base/log.h"
@@ -143,6 +145,19 @@ void ServerTest::restart(const std::function<void()>& meanwhile) {
 
 void ServerTest::TearDown() {
   if (server_) stop();
+}
+
+void ServerTest::hold_loop(const std::function<void()>& meanwhile) {
+  // The loop's thread may still look at them when this one has gone on.
+  const auto held = std::make_shared<std::promise<void>>();
+  const auto over = std::make_shared<std::promise<void>>();
+  server_->loop().post([held, ended = over->get_future().share()] {
+    held->set_value();
+    ended.wait();
+  });
+  held->get_future().wait();
+  meanwhile();
+  over->set_value();
 }
 
 std::string ServerTest::segment_path(std::uint32_t segment) const {

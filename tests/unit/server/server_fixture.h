@@ -82,6 +82,8 @@ class ServerTest : public ::testing::Test {
   void create(const std::string& name, std::uint64_t capacity_bytes);
   /// Ends the server and starts it again, in the same boot. `meanwhile` is done in between.
   void restart(const std::function<void()>& meanwhile = [] {});
+  /// The server's loop does nothing between begin and end of `meanwhile`.
+  void hold_loop(const std::function<void()>& meanwhile);
   /// The file of a segment of res.
   std::string segment_path(std::uint32_t segment) const;
   /// What an audit without reading data finds wrong.

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What clients of the server's own node may take of it, and what they can make it keep.
+#include <fcntl.h>
+
+#include <utility>
 #include <vector>
 
 #include "protocol/message.h"
@@ -81,6 +84,46 @@ TEST_F(DoorLimitsTest, requests_under_way_are_bounded) {
   constexpr int requests_max = 256;
   for (int i = 0; i < requests_max; ++i) client.send(MessageType::step_begin, begin);
   EXPECT_EQ(RawClient::failure(client.call(MessageType::step_begin, begin)), ErrorCode::busy);
+  EXPECT_TRUE(client.ended());
+  expect_alive();
+}
+
+TEST_F(DoorLimitsTest, a_packet_of_requests_is_dealt_with_bit_by_bit) {
+  RawClient client = writer();
+  write_step(client, 0);
+  const wire::PartT part = part_of(client, 1);
+  // Two connections of one user, with as much as a socket takes.
+  RawClient first = connect();
+  RawClient second = connect();
+  wire::StreamsQueryT query;
+  query.reservation = "res";
+  constexpr int queries = 1500;
+  std::uint32_t last_of_first = 0;
+  std::uint32_t last_of_second = 0;
+  hold_loop([&] {
+    for (int i = 0; i < queries; ++i) last_of_first = first.send(MessageType::streams_query, query);
+    for (int i = 0; i < queries; ++i) last_of_second = second.send(MessageType::streams_query, query);
+    client.send(MessageType::part, part);
+  });
+  for (auto& [asker, last] : {std::pair(&first, last_of_first), std::pair(&second, last_of_second)}) {
+    const auto answer = RawClient::unpack<wire::StreamsAnswer>(asker->answer(last));
+    // The step has been committed before: the writer did not wait for all of it.
+    EXPECT_EQ(answer->streams.front()->steps, 2U);
+  }
+}
+
+TEST_F(DoorLimitsTest, descriptors_are_no_messages_that_wait) {
+  RawClient client = connect();
+  wire::StreamsQueryT query;
+  query.reservation = "res";
+  const auto packed = protocol::pack(query);
+  constexpr int queries = 1500;
+  hold_loop([&] {
+    for (int i = 0; i < queries; ++i) client.send(MessageType::streams_query, query);
+    std::vector<Descriptor> descriptors;
+    descriptors.emplace_back(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    client.send_body(MessageType::streams_query, {packed.data(), packed.size()}, std::move(descriptors));
+  });
   EXPECT_TRUE(client.ended());
   expect_alive();
 }
