@@ -6,6 +6,8 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include "base/plain_text.h"
+
 namespace forebay::log {
 namespace {
 
@@ -51,7 +53,7 @@ void set_level(Level level) {
 }
 
 void write(Level level, const std::string& line) {
-  logger().log(to_spdlog(level), line);
+  logger().log(to_spdlog(level), visible_text(line));
 }
 
 }  // namespace forebay::log

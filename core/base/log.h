@@ -16,6 +16,7 @@ enum class Level : int { debug = 0, info = 1, warning = 2, error = 3, off = 4 };
 /// Takes "debug", "info", "warning" or "error".
 Result<Level> parse_level(std::string_view text);
 void set_level(Level level);
+/// One line, whatever names of others it has: visible_text().
 void write(Level level, const std::string& line);
 
 template <class... Arguments>

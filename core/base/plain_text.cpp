@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include <fmt/format.h>
+
 namespace forebay {
 namespace {
 
@@ -32,6 +34,12 @@ bool is_control(std::uint32_t code) {
   return code < 0x20 || (code >= 0x7F && code < 0xA0) || code == 0x2028 || code == 0x2029;
 }
 
+/// It could make a name look like another one.
+bool turns_text(std::uint32_t code) {
+  return code == 0x061C || code == 0x200E || code == 0x200F || (code >= 0x202A && code <= 0x202E) ||
+         (code >= 0x2066 && code <= 0x2069) || code == 0xFEFF;
+}
+
 }  // namespace
 
 std::string plain_text(std::string_view text, std::size_t bytes_max) {
@@ -51,6 +59,23 @@ std::string plain_text(std::string_view text, std::size_t bytes_max) {
     text.remove_prefix(bytes.size());
   }
   return plain;
+}
+
+std::string visible_text(std::string_view text) {
+  std::string visible;
+  visible.reserve(text.size());
+  while (!text.empty()) {
+    const Character next = first_character(text);
+    const std::string_view bytes = text.substr(0, next.bytes == 0 ? 1 : next.bytes);
+    const std::uint32_t code = next.bytes == 0 ? static_cast<std::uint8_t>(text[0]) : next.code;
+    if (next.bytes != 0 && !is_control(code) && !turns_text(code)) {
+      visible += bytes;
+    } else {
+      visible += code < 0x100 ? fmt::format("\\x{:02x}", code) : fmt::format("\\u{:04x}", code);
+    }
+    text.remove_prefix(bytes.size());
+  }
+  return visible;
 }
 
 std::string shown_name(std::string_view name) {

@@ -12,6 +12,11 @@ namespace forebay {
 /// no text become '?', and what is too long ends with "...".
 std::string plain_text(std::string_view text, std::size_t bytes_max);
 
+/// As a person may see it, of any length: control characters, marks that change the direction of text and bytes that
+/// are no text are escaped, `\\x1b` and `\\u202e`. A backslash stays. The same as visible() of
+/// core/forebay/visible_text.py.
+std::string visible_text(std::string_view text);
+
 /// The name of a variable or attribute as messages have it: cut, for it may have thousands of bytes.
 std::string shown_name(std::string_view name);
 

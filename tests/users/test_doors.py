@@ -176,3 +176,53 @@ def test_a_reader_cannot_fill_the_owners_journal_with_names(users: Users, server
     with writer.step() as step:
         step["T"] = np.ones(10)
     writer.close()
+
+
+def test_answers_do_not_tell_whether_anothers_reservation_exists(users: Users, server: Instance) -> None:
+    """Where the asker has no right to see it: the same answer, word by word, as for one that there is not."""
+    bob, eve = users("bob"), users("eve")
+    server.create("hidden", "16MiB", files="1MiB", owner_uid=bob.uid, owner_gid=bob.gid)
+    socket = server.socket()
+
+    def write() -> None:
+        with forebay.open("hidden/flow", "w", instance=socket, rank=0, ranks=1) as stream, stream.step() as step:
+            step["T"] = np.zeros(10)
+
+    def told(name: str) -> list[str]:
+        flow = f"{name}/flow"
+        answers = []
+        with Admin(socket) as admin:
+            requests: list[Callable[[], Any]] = [
+                lambda: admin.create(name, "16MiB"),
+                lambda: admin.change(name, persistent=True),
+                lambda: admin.destroy(name, force=True),
+                lambda: admin.share(name, Rights.READ, user=0),
+                lambda: admin.reservation(name),
+                lambda: admin.streams(name),
+                lambda: admin.awaited_streams(name),
+                lambda: admin.stream(flow),
+                lambda: admin.stream(f"{name}/none"),
+                lambda: admin.steps(flow),
+                lambda: admin.remove_stream(flow),
+                lambda: admin.remove_consumer(flow, "anna"),
+                lambda: admin.set_retention(flow, "all"),
+                lambda: admin.mark_staged(flow, 1, [0], "receipt"),
+                lambda: admin.set_precious(flow, [0]),
+                lambda: admin.set_precious(flow, [17]),
+                lambda: admin.drop_steps(flow, [0]),
+                lambda: admin.create_token(name),
+                lambda: forebay.open(flow, instance=socket, timeout=5),
+                lambda: next(iter(forebay.open(flow, instance=socket, timeout=5).follow(consumer="anna"))),
+                lambda: forebay.open(flow, "w", instance=socket, rank=0, ranks=1, timeout=5),
+            ]
+            for number, request in enumerate(requests):
+                try:
+                    answers.append(f"{number}: done, {request()}")
+                except forebay.ForebayError as error:
+                    answers.append(f"{number}: {error.code}: {error.what} ({error.where})")
+        return [answer.replace(name, "NAME") for answer in answers]
+
+    bob.call(write)
+    of_hidden = eve.call(lambda: told("hidden"))
+    assert of_hidden == eve.call(lambda: told("hiding"))
+    assert not [answer for answer in of_hidden if "done" in answer]

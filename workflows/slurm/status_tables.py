@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from forebay.visible_text import visible
 from forebay.workflows.manager.states import JobState
 from forebay.workflows.slurm.sessions import PoolState, Session, Use
 
@@ -122,6 +123,6 @@ def _size(size_bytes: int) -> str:
 
 
 def _table(head: str, rows: Iterable[Sequence[object]]) -> str:
-    cells = [head.split(), *([str(cell) for cell in row] for row in rows)]
+    cells = [head.split(), *([visible(str(cell)) for cell in row] for row in rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]))]
     return "".join(" ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) + "\n" for row in cells)

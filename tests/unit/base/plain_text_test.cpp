@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/plain_text.h"
 
+#include <string>
+
 #include <gtest/gtest.h>
+
+#include "base/log.h"
 
 namespace forebay {
 namespace {
@@ -36,6 +40,25 @@ TEST(PlainText, is_cut_between_characters) {
                        6),
             "ab...");
   EXPECT_EQ(plain_text(std::string(100'000, '\xFF'), 256).size(), 256U);
+}
+
+TEST(VisibleText, shows_what_would_move_the_cursor_or_turn_text) {
+  for (const char* text : {"", "reservation res: C:\\x", "na\xC3\xAFve \xE2\x82\xAC \xF0\x9F\x8C\x8A"})
+    EXPECT_EQ(visible_text(text), text);
+  EXPECT_EQ(visible_text("a\nb\tc\x1b[31m\x7f"), R"(a\x0ab\x09c\x1b[31m\x7f)");
+  EXPECT_EQ(visible_text("\xC2\x9B"
+                         "31m\xE2\x80\xAE"
+                         "cod\xE2\x81\xA6\xEF\xBB\xBF\xD8\x9C"),
+            R"(\x9b31m\u202ecod\u2066\ufeff\u061c)");
+  EXPECT_EQ(visible_text("\xFF\xC3"), R"(\xff\xc3)");
+}
+
+TEST(VisibleText, lines_of_the_log_are_one_line_each) {
+  ::testing::internal::CaptureStderr();
+  log::set_level(log::Level::info);
+  log::info("user {} wrote {}", 5, "x\n2026-01-01T00:00:00.000 error forged\x1b[2J");
+  const std::string written = ::testing::internal::GetCapturedStderr();
+  EXPECT_TRUE(written.ends_with(" info user 5 wrote x\\x0a2026-01-01T00:00:00.000 error forged\\x1b[2J\n")) << written;
 }
 
 }  // namespace

@@ -24,6 +24,7 @@ from forebay.workflows.manager.server_link import ServerLink
 from forebay.workflows.manager.states import JobState, ReservationState
 from forebay.workflows.slurm import books
 from forebay.workflows.slurm.books import Books
+from forebay.workflows.slurm.sessions import Session
 from forebay.workflows.slurm.settings import SlurmSettings
 from forebay.workflows.slurm.snapshot_sections import PARTS
 from forebay.workflows.slurm.status_tables import status_tables
@@ -136,3 +137,12 @@ def test_tables_that_took_long_do_not_replace_newer_ones(
     kept.refresh(at_leisure=True)
     books_of(tmp_path / "fresh", database).refresh(at_leisure=True)
     assert told(tmp_path / "kept") == told(tmp_path / "fresh")
+
+
+def test_names_in_tables_move_no_cursor_and_forge_no_row() -> None:
+    session = Session(1, "17\n18\x1b[2J", 7, 0, 1, "na\u202eme", "pool\x9b31m")
+    tables = status_tables([], [session], [])
+    assert r"17\x0a18\x1b[2J" in tables["sessions"]
+    assert r"na\u202eme" in tables["instances"]
+    assert [len(tables[name].splitlines()) for name in ("sessions", "instances")] == [2, 2]
+    assert not [text for text in tables.values() if set(text) & {"\x1b", "\x9b", "\u202e"}]
