@@ -5,14 +5,20 @@ manager decides itself. The server has the shares, and asks again whenever somet
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection
 from dataclasses import dataclass
 
 from forebay.records import ReservationInfo, Rights, ShareKind
 
-__all__ = ["Asker", "may_use", "rights_of"]
+__all__ = ["Asker", "is_administrator", "may_use", "rights_of"]
 
 _ORDER = (Rights.NONE, Rights.READ, Rights.WRITE)
+
+
+def is_administrator(uid: int) -> bool:
+    """Root and the manager's own user may do everything, and no limit of users is theirs."""
+    return uid in (0, os.geteuid())
 
 
 def rights_of(info: ReservationInfo, uid: int, groups: Collection[int]) -> Rights:

@@ -15,12 +15,16 @@ from typing import Any
 import sqlalchemy as sql
 
 from forebay.errors import BusyError, NoSpaceError, NotFoundError, RefusedError
+from forebay.workflows.manager.access import is_administrator
 from forebay.workflows.manager.database import Database, metadata, reservations_table
 from forebay.workflows.manager.states import ReservationState
 
 __all__ = ["AttachmentKind", "AttachmentRow", "AttachmentTable", "UnattachedRow"]
 
-_ATTACHMENTS_MAX = 10_000
+_ATTACHMENTS_MAX = 10_000  # of a reservation
+_RESERVE = _ATTACHMENTS_MAX // 8  # of these, for users who have few there, and for jobs
+_FEW = 8
+_OF_ONE_USER_MAX = 20_000  # in all reservations; jobs do not count
 _HOLDERS_NAMED = 3
 
 _reservation_name = "reservations.name"
@@ -101,7 +105,7 @@ class AttachmentTable:
         NotFoundError, BusyError
             The reservation is not there, or is being destroyed.
         NoSpaceError
-            It has as many holders as are counted.
+            It has as many holders as are counted, or as many of this user as may be.
         """
         with self._database.change() as connection:
             state = _lock(connection, wish.reservation)
@@ -117,14 +121,7 @@ class AttachmentTable:
                 "expires_ns": wish.expires_ns,
             }
             if known is None:
-                count = connection.scalar(
-                    sql.select(sql.func.count()).where(_attachments.c.reservation == wish.reservation)
-                )
-                if (count or 0) >= _ATTACHMENTS_MAX:
-                    raise NoSpaceError(
-                        f"reservation {wish.reservation} has {_ATTACHMENTS_MAX} attachments, and takes no more",
-                        wish.reservation,
-                    )
+                _check_place(connection, wish)
                 values |= {
                     "reservation": wish.reservation,
                     "kind": wish.kind,
@@ -299,6 +296,33 @@ def _refuse_if_held(name: str, holders: list[AttachmentRow]) -> None:
     raise RefusedError(
         f"reservation {name} is in use by {named}{more}; wait until they detach, or destroy it by force", name
     )
+
+
+def _check_place(connection: sql.Connection, wish: AttachmentRow) -> None:
+    """NoSpaceError if there is no place for one more of this user."""
+
+    def count(*of: sql.ColumnElement[bool]) -> int:
+        return connection.scalar(sql.select(sql.func.count()).select_from(_attachments).where(*of)) or 0
+
+    there, own = _attachments.c.reservation == wish.reservation, _attachments.c.owner_uid == wish.owner_uid
+    taken = count(there)
+    if taken >= _ATTACHMENTS_MAX:
+        raise NoSpaceError(
+            f"reservation {wish.reservation} has {_ATTACHMENTS_MAX} attachments, and takes no more", wish.reservation
+        )
+    if wish.kind is not AttachmentKind.USER or is_administrator(wish.owner_uid):
+        return
+    if taken >= _ATTACHMENTS_MAX - _RESERVE and count(there, own) >= _FEW:
+        raise NoSpaceError(
+            f"reservation {wish.reservation} has {taken} attachments; the last {_RESERVE} places are for users who "
+            f"have fewer than {_FEW}; detach some",
+            wish.reservation,
+        )
+    if count(own, _attachments.c.kind == AttachmentKind.USER) >= _OF_ONE_USER_MAX:
+        raise NoSpaceError(
+            f"user {wish.owner_uid} has {_OF_ONE_USER_MAX} attachments, as many as may be; detach some",
+            wish.reservation,
+        )
 
 
 def _row(row: Any) -> AttachmentRow:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attaching to reservations, and what becomes of one of lifetime `job` when its last holder has left.
 
-It is destroyed as soon as nothing is in the way: no stage of it runs, no writer is active, and no precious step is
-unstaged. Until then it stays, and `forebay why` names the reason. An attach in between keeps it.
+It is destroyed as soon as nothing is in the way: no stage of it runs, none of its owner's waits, no writer is active,
+and no precious step is unstaged. Until then it stays, and `forebay why` names the reason. An attach in between keeps
+it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from forebay.errors import (
 from forebay.fail_point import fail_point
 from forebay.manager.process_identity import process_identity
 from forebay.manager.stage_state import StageState
-from forebay.workflows.manager.access import Asker, may_use
+from forebay.workflows.manager.access import Asker, is_administrator, may_use
 from forebay.workflows.manager.attachment_table import AttachmentKind, AttachmentRow, AttachmentTable, UnattachedRow
 from forebay.workflows.manager.database import Database, StageRow
 from forebay.workflows.manager.in_use import why_over
@@ -143,8 +144,7 @@ class Attachments:
             not_before = dict(self._not_before)
         if not waiting:
             return
-        unfinished = self._database.stages([state for state in StageState if not state.is_final])
-        busy = {reservation_of_stage(stage): stage.id for stage in unfinished}
+        busy = self._stages_in_the_way()
         for row in waiting:
             if only and row.reservation != only:
                 continue
@@ -154,6 +154,20 @@ class Attachments:
             if reason:
                 with self._guard:
                     self._not_before[row.reservation] = time.monotonic() + _AGAIN_SECONDS
+
+    def _stages_in_the_way(self) -> dict[str, int]:
+        """A stage of each reservation that has one which the reservation's end waits for.
+
+        Whoever has no right there can ask for a stage as well. So those of others count only while they run.
+        """
+        owners = {row.name: row.owner_uid for row in self._database.reservations()}
+        found: dict[str, int] = {}
+        for stage in self._database.stages([state for state in StageState if not state.is_final]):
+            reservation = reservation_of_stage(stage)
+            is_own = stage.owner_uid == owners.get(reservation) or is_administrator(stage.owner_uid)
+            if is_own or stage.state is StageState.RUNNING:
+                found[reservation] = stage.id
+        return found
 
     def _let_one_go(self, row: UnattachedRow, busy: dict[str, int]) -> str:
         """Returns what is in the way."""

@@ -198,6 +198,12 @@ class Database:
                 connection.execute(_reservations.insert().values(values))
         self.note("reservations", row.name)
 
+    def count_reservations(self, owner_uid: int) -> int:
+        """How many this user has, in whatever state."""
+        with self.look() as connection:
+            own = sql.select(sql.func.count()).select_from(_reservations).where(_reservations.c.owner_uid == owner_uid)
+            return connection.scalar(own) or 0
+
     def set_reservation_state(self, name: str, state: ReservationState, *, force: bool = False) -> None:
         """Changes what is to become of one."""
         with self.change() as connection:

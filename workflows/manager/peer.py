@@ -17,6 +17,7 @@ from fastapi import Depends, Request
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from forebay.errors import NotFoundError, PermissionDeniedError
+from forebay.workflows.manager.access import is_administrator
 from forebay.workflows.manager.connection_shares import ConnectionShares
 
 __all__ = ["REQUEST_SECONDS_MAX", "CurrentPeer", "Peer", "PeerProtocol", "check_may_stage"]
@@ -48,7 +49,7 @@ class Peer:
     @property
     def is_administrator(self) -> bool:
         """Root and the manager's own user may do everything."""
-        return self.uid in (0, os.geteuid())
+        return is_administrator(self.uid)
 
     def may_see(self, uid: int) -> bool:
         """The peer is that user, or an administrator."""

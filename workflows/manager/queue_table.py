@@ -10,6 +10,7 @@ from typing import Any
 import sqlalchemy as sql
 
 from forebay.errors import NoSpaceError, PermissionDeniedError
+from forebay.workflows.manager.access import is_administrator
 from forebay.workflows.manager.database import Database, ReservationRow, metadata
 
 __all__ = ["QueueRow", "QueueTable"]
@@ -17,6 +18,7 @@ __all__ = ["QueueRow", "QueueTable"]
 #: Who waits says so again and again. After this long without a word the place is lost.
 SEEN_SECONDS_MAX = 30.0
 _LENGTH_MAX = 10_000
+_OF_ONE_USER_MAX = 1000  # of those; the instance's own user and root are nobody's share
 
 _queue = sql.Table(
     "queue",
@@ -61,7 +63,7 @@ class QueueTable:
         PermissionDeniedError
             Somebody else waits for a reservation of that name.
         NoSpaceError
-            The queue is full.
+            The queue is full, or as many of it are this user's as may be.
         """
         now = time.time_ns()
         size_bytes = wish.capacity_bytes + wish.files_bytes
@@ -77,6 +79,12 @@ class QueueTable:
                 connection.execute(_queue.delete().where(_queue.c.name == wish.name))
                 if (connection.scalar(sql.select(sql.func.count()).select_from(_queue)) or 0) >= _LENGTH_MAX:
                     raise NoSpaceError(f"{_LENGTH_MAX} wait for space already, and no more may")
+                own = sql.select(sql.func.count()).where(_queue.c.owner_uid == wish.owner_uid)
+                if not is_administrator(wish.owner_uid) and (connection.scalar(own) or 0) >= _OF_ONE_USER_MAX:
+                    raise NoSpaceError(
+                        f"{_OF_ONE_USER_MAX} reservations of user {wish.owner_uid} wait for space already, as many as "
+                        "may; wait until some are there"
+                    )
                 connection.execute(
                     _queue.insert().values(asked | {"name": wish.name, "created_ns": now, "seen_ns": now})
                 )

@@ -15,13 +15,14 @@ from forebay.errors import (
     BusyError,
     DisconnectedError,
     ForebayError,
+    NoSpaceError,
     NotFoundError,
     PermissionDeniedError,
     RefusedError,
 )
 from forebay.near_names import near_text
 from forebay.records import Finding, Lifetime, ReservationInfo
-from forebay.workflows.manager.access import Asker, may_use
+from forebay.workflows.manager.access import Asker, is_administrator, may_use
 from forebay.workflows.manager.admission import FullError
 from forebay.workflows.manager.attachment_table import AttachmentTable
 from forebay.workflows.manager.both_sides import BothSides
@@ -38,6 +39,8 @@ from forebay.workflows.manager.states import ReservationState
 __all__ = ["Reservations", "no_reservation"]
 
 _log = logging.getLogger(__name__)
+
+_OF_ONE_USER_MAX = 1000  # those of a scheduler's jobs count, but are not refused: its own rules bound them
 
 
 class Reservations:
@@ -77,6 +80,8 @@ class Reservations:
                 self._both.refuse_other(wish, known)
             else:
                 with self._admission:
+                    if known is None and queues:
+                        self._check_count(wish.owner_uid)
                     self.pools.check(wish, queues=queues)
                     self._database.put_reservation(replace(wish, state=ReservationState.CREATING))
             try:
@@ -93,6 +98,13 @@ class Reservations:
                 raise
             self._both.adopt(info)
             return info
+
+    def _check_count(self, owner_uid: int) -> None:
+        """NoSpaceError if the user has as many reservations as one may."""
+        if not is_administrator(owner_uid) and self._database.count_reservations(owner_uid) >= _OF_ONE_USER_MAX:
+            raise NoSpaceError(
+                f"user {owner_uid} has {_OF_ONE_USER_MAX} reservations, as many as may be; destroy some (`forebay ls`)"
+            )
 
     def change(
         self, name: str, *, persistent: bool | None, files_bytes: int | None, by: Asker | None

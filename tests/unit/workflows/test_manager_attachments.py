@@ -4,14 +4,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
-from forebay.errors import BusyError, NotFoundError, RefusedError
+from forebay.errors import BusyError, NoSpaceError, NotFoundError, RefusedError
+from forebay.manager.stage_state import StageState
 from forebay.workflows.manager.attachment_table import AttachmentKind, AttachmentRow, AttachmentTable
+from forebay.workflows.manager.attachments import Attachments
 from forebay.workflows.manager.database import Database, ReservationRow
+from forebay.workflows.manager.reservations import Reservations
 from forebay.workflows.manager.states import ReservationState
 from tests.support.manager_database import new_database
 
@@ -114,3 +119,51 @@ def test_nobody_expires_for_the_time_in_which_the_manager_was_away(table: Attach
     assert 2 <= left_seconds["short"] < 30
     assert 60 <= left_seconds["long"] < 90
     assert left_seconds["far"] == 3600
+
+
+def test_one_users_attachments_leave_places_for_others(table: AttachmentTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("_ATTACHMENTS_MAX", 20), ("_RESERVE", 5), ("_FEW", 2), ("_OF_ONE_USER_MAX", 17)):
+        monkeypatch.setattr(f"forebay.workflows.manager.attachment_table.{name}", value)
+    for number in range(15):
+        table.put(holder(f"h{number}", uid=8))
+    with pytest.raises(NoSpaceError, match="the last 5 places are for users who have fewer than 2"):
+        table.put(holder("h15", uid=8))
+    table.put(holder("h3", uid=8))  # renewed
+    table.put(holder("a", uid=7))
+    table.put(holder("b", uid=7))
+    table.put(AttachmentRow("run1", AttachmentKind.JOB, "17", 8))
+    # In all reservations together, jobs aside.
+    for number in range(2):
+        table.put(holder(f"h{number}", "kept", uid=8))
+    with pytest.raises(NoSpaceError, match="user 8 has 17 attachments, as many as may be"):
+        table.put(holder("h2", "kept", uid=8))
+    for number in range(30, 32):
+        table.put(holder(f"root{number}", uid=0))
+    with pytest.raises(NoSpaceError, match="takes no more"):
+        table.put(holder("c", uid=0))
+
+
+def left_by_its_last_holder(database: Database, stages: Sequence[tuple[int, StageState]]) -> list[str]:
+    """What was destroyed, and why the reservation is there still, if it is."""
+    destroyed: list[str] = []
+    reservations = SimpleNamespace(end_unattached=destroyed.append)
+    attachments = Attachments(database, cast(Reservations, reservations))
+    for uid, state in stages:
+        job = {"kind": "files", "reservation": "run1"}
+        database.change_stage(database.add_stage(job, uid, uid, 0o22).id, state=state)
+    attachments.table.put(holder("a"))
+    attachments.table.end(holder("a"), "detached")
+    attachments.settle()
+    return destroyed or [row.reason for row in attachments.table.unattached()]
+
+
+def test_stages_that_others_ask_for_keep_no_reservation(database: Database) -> None:
+    """Anybody can ask for one: it fails when its turn comes, but waits before, up to 10 000 of them."""
+    assert left_by_its_last_holder(database, [(8, StageState.QUEUED)] * 3) == ["run1"]
+
+
+@pytest.mark.parametrize("stage", [(7, StageState.QUEUED), (0, StageState.QUEUED), (8, StageState.RUNNING)])
+def test_stages_of_the_owner_and_those_that_run_are_waited_for(
+    database: Database, stage: tuple[int, StageState]
+) -> None:
+    assert left_by_its_last_holder(database, [stage, (8, StageState.QUEUED)]) == ["stage 1 is not over"]

@@ -188,6 +188,25 @@ def test_what_the_server_refuses_is_not_remembered(reservations: Reservations, d
     assert states(database) == {}
 
 
+def test_a_user_has_so_many_reservations_at_most(
+    reservations: Reservations, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("forebay.workflows.manager.reservations._OF_ONE_USER_MAX", 2)
+    reservations.create(wish("one"))
+    reservations.create(wish("two"))
+    with pytest.raises(NoSpaceError, match="user 7 has 2 reservations, as many as may be"):
+        reservations.create(wish("three"))
+    reservations.create(wish("two"))  # it is there
+    # Whoever waits does not wait for that.
+    with pytest.raises(NoSpaceError, match="as many as may be"):
+        reservations.create_or_wait(wish("three"))
+    reservations.create(wish("others", owner_uid=8))
+    reservations.create(wish("jobs"), queues=False)
+    for name in ("roots1", "roots2", "roots3"):
+        reservations.create(wish(name, owner_uid=0))
+    assert set(states(database)) == {"one", "two", "others", "jobs", "roots1", "roots2", "roots3"}
+
+
 def test_findings_see_what_was_removed_past_the_manager_since_the_start(
     reservations: Reservations, server: FakeServer
 ) -> None:

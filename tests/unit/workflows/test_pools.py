@@ -168,3 +168,20 @@ def test_a_place_is_kept_by_asking_again_and_lost_by_silence(
     monkeypatch.setattr("forebay.workflows.manager.queue_table.SEEN_SECONDS_MAX", -1.0)
     queue.forget_silent()
     assert queue.all() == []
+
+
+def test_one_users_wishes_leave_places_in_the_queue_for_others(
+    queue: QueueTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("forebay.workflows.manager.queue_table._OF_ONE_USER_MAX", 3)
+    for number in range(3):
+        queue.enter(wish(f"r{number}"))
+    with pytest.raises(NoSpaceError, match="3 reservations of user 1001 wait for space already"):
+        queue.enter(wish("r3"))
+    # It keeps the places that it has, and others come in.
+    queue.enter(wish("r1"))
+    queue.enter(wish("others", uid=1002))
+    for number in range(5):
+        queue.enter(wish(f"roots{number}", uid=0))
+    queue.leave("r0")
+    assert queue.enter(wish("r3")).owner_uid == 1001
