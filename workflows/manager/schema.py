@@ -2,8 +2,8 @@
 """The version of the manager's tables, and how those of an older version become those of this one.
 
 Tables that an older database lacks are made when it is opened: version 2 brought jobs, 4 attachments, 7 the queue, 9
-drains. What `_UPGRADES` lists is done to the tables that were there before. Each change may come a second time, for a
-manager that died among them.
+drains, 11 processes that do not end. What `_UPGRADES` lists is done to the tables that were there before. Each change
+may come a second time, for a manager that died among them.
 """
 
 from __future__ import annotations
@@ -75,6 +75,7 @@ _UPGRADES: dict[int, tuple[_AddColumn | _AddIndex | _DropTable, ...]] = {
     9: (),
     # Receipts are kept below ROOT/receipts.
     10: (_DropTable("receipts"),),
+    11: (),
 }
 _VERSION = max(_UPGRADES)
 _OLDEST_VERSION = 1

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from forebay.durations import format_duration
 from forebay.records import Finding, Severity
-from forebay.workflows.manager.supervisor import StuckProcess
+from forebay.workflows.manager.stuck_processes import StuckProcess
 
 __all__ = ["stage_findings"]
 

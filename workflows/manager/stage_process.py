@@ -78,6 +78,11 @@ class StageProcess:
         await self._ended.wait()
         return self._process.wait()
 
+    async def wait_and_close(self) -> None:
+        """Returns when it has ended, and lets go of its descriptors."""
+        await self.wait()
+        self.close()
+
     def close(self) -> None:
         """Lets go of the descriptors of a process that has ended."""
         with contextlib.suppress(BrokenPipeError):

@@ -16,7 +16,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from typing import Any
 from forebay.errors import ForebayError, NoSpaceError, RefusedError, StorageError
 from forebay.fail_point import fail_point
 from forebay.manager.jobs import Job, job_to_json
+from forebay.manager.process_identity import process_identity
 from forebay.manager.stage_state import StageState
 from forebay.workflows.manager.acting_user import acting_row
 from forebay.workflows.manager.database import Database, StageRow
@@ -34,9 +35,10 @@ from forebay.workflows.manager.stage_environment import stage_environment
 from forebay.workflows.manager.stage_process import StageProcess
 from forebay.workflows.manager.stage_run import Outcome, StageRun, failure_of
 from forebay.workflows.manager.stage_settings import StageSettings
+from forebay.workflows.manager.stuck_processes import StuckProcess, StuckProcesses
 from forebay.workflows.manager.user_turns import UserTurns
 
-__all__ = ["StageSupervisor", "StuckProcess"]
+__all__ = ["StageSupervisor"]
 
 _log = logging.getLogger(__name__)
 
@@ -55,16 +57,6 @@ class _EndingError(Exception):
     """The manager ends before a change could be written down; the next one begins the stage again."""
 
 
-@dataclass(frozen=True, slots=True)
-class StuckProcess:
-    """A stage's process that does not end although it was killed."""
-
-    stage: int
-    uid: int
-    pid: int
-    since_ns: int
-
-
 class StageSupervisor:
     """The stages of one instance."""
 
@@ -77,8 +69,7 @@ class StageSupervisor:
         self._budgets = ReadingBudgets()
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._runs: dict[int, StageRun] = {}
-        self._stuck: dict[int, StuckProcess] = {}  # by stage
-        self._stuck_waits: set[asyncio.Task[None]] = set()
+        self._stuck = StuckProcesses(database, self._has_ended_after_all)
         self._unwritten: dict[int, str] = {}  # notes for users on stages that cannot be written down
         self._delayed: set[int] = set()  # those that failed and are tried again later
         self._wanted_again: set[int] = set()  # those that begin anew once they have succeeded
@@ -93,6 +84,8 @@ class StageSupervisor:
         interrupted = await asyncio.to_thread(self._database.requeue_running_stages)
         if interrupted:
             _log.info("beginning %d interrupted stages again", interrupted)
+        for stuck in await self._stuck.start():
+            self._turns[stuck.follows].hold(stuck.uid)
         for row in await asyncio.to_thread(self._database.stages, [StageState.QUEUED]):
             if row.cancel:
                 await self._change(row.id, state=StageState.CANCELLED, finished_ns=time.time_ns())
@@ -108,8 +101,7 @@ class StageSupervisor:
         if self._tasks:
             # A run that does not end is given up by itself.
             await asyncio.wait(self._tasks.values(), timeout=2 * _STOP_SECONDS)
-        for wait in self._stuck_waits:
-            wait.cancel()
+        self._stuck.stop()
         await self._changes.close()
 
     async def submit(self, job: Job, owner_uid: int, owner_gid: int, umask: int) -> StageRow:
@@ -182,8 +174,8 @@ class StageSupervisor:
 
     @property
     def stuck(self) -> list[StuckProcess]:
-        """Processes of stages that do not end although they were killed."""
-        return [*self._stuck.values()]
+        """Processes of stages that do not end although they were killed, also those of earlier managers."""
+        return self._stuck.all()
 
     async def wait_for_change(self, stage_id: int, seen: int, timeout_seconds: float) -> None:
         """Returns when the stage's version is not `seen`, or it is over, or the time is."""
@@ -282,7 +274,7 @@ class StageSupervisor:
             self._runs.pop(row.id, None)
             await asyncio.to_thread(receipt.discard)
             if run is not None:
-                self._let_go(run)
+                await self._let_go(run)
 
     def _spawn(self, row: StageRow) -> Any:
         command = [sys.executable, "-m", "forebay.workflows.staging", json.dumps(row.job)]
@@ -291,11 +283,14 @@ class StageSupervisor:
         environment = stage_environment(acting, self._root, self._settings.environment)
         return StageProcess.spawn(command, environment, row.umask, acting)
 
-    def _let_go(self, run: StageRun) -> None:
+    async def _let_go(self, run: StageRun) -> None:
         """The run is over; its process perhaps not."""
         row, turns = run.row, self._turns[_follows(run.row)]
         held = run.is_stopping and not turns.has(row.id)
-        if run.process.has_ended:
+        process = None if run.process.has_ended else process_identity(run.process.pid)
+        if process is None and not run.process.has_ended:
+            await run.process.wait_and_close()  # it ends just now
+        if process is None:
             if held:
                 turns.release(row.owner_uid)
             return
@@ -303,16 +298,11 @@ class StageSupervisor:
             turns.end(row.id)
             turns.hold(row.owner_uid)
         run.kill()
-        self._stuck[row.id] = StuckProcess(row.id, row.owner_uid, run.process.pid, time.time_ns())
-        wait = asyncio.create_task(self._await_stuck(run, turns))
-        self._stuck_waits.add(wait)
-        wait.add_done_callback(self._stuck_waits.discard)
+        stuck = StuckProcess(process, row.id, row.owner_uid, _follows(row), run.process.pid, time.time_ns())
+        await self._stuck.add(stuck, run.process.wait_and_close())
 
-    async def _await_stuck(self, run: StageRun, turns: UserTurns) -> None:
-        await run.process.wait()
-        run.process.close()
-        self._stuck.pop(run.row.id, None)
-        turns.release(run.row.owner_uid)
+    def _has_ended_after_all(self, stuck: StuckProcess) -> None:
+        self._turns[stuck.follows].release(stuck.uid)
         self._fill_slots()
 
     async def _settle(self, run: StageRun, outcome: Outcome) -> float | None:

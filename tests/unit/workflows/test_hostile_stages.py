@@ -26,6 +26,7 @@ from forebay.workflows.manager.database import Database, StageRow
 from forebay.workflows.manager.stage_findings import stage_findings
 from forebay.workflows.manager.stage_process import StageProcess
 from forebay.workflows.manager.stage_settings import StageSettings
+from forebay.workflows.manager.stuck_processes import StuckProcess
 from forebay.workflows.manager.supervisor import StageSupervisor
 
 DONE = json.dumps({"event": "done", "result": {"target": "/x", "files": 0, "copied": 0, "kept": 0}})
@@ -228,6 +229,49 @@ def test_cancelling_frees_the_place_at_once(started: Started, monkeypatch: pytes
         assert (await until(supervisor, waiting, is_over)).state is StageState.SUCCEEDED
 
     with_supervisor(started, work)
+
+
+def test_the_next_manager_remembers_processes_that_do_not_end(
+    started: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stage_run, "_STOP_SECONDS", 0.0)
+    monkeypatch.setattr(stage_run, "_KILLED_SECONDS_MAX", 0.0)
+    unkillable: list[StageProcess] = []
+    monkeypatch.setattr(StageProcess, "signal", lambda process, _number: unkillable.append(process))
+    first: list[StageSupervisor] = []
+
+    async def leave_some(supervisor: StageSupervisor) -> None:
+        for _ in range(4):
+            stage = await submit(supervisor, "deaf")
+            await until(supervisor, stage, lambda row: bool(row.notes))
+            await supervisor.cancel(stage)
+            await until(supervisor, stage, is_over)
+        first.append(supervisor)
+
+    async def go_on(supervisor: StageSupervisor) -> None:
+        assert supervisor.stuck == left
+        mine, others = await submit(supervisor, "done"), await submit(supervisor, "done", 2)
+        assert (await until(supervisor, others, is_over)).state is StageState.SUCCEEDED
+        assert (await supervisor.stage(mine)).state is StageState.QUEUED
+        for process in {process.pid: process for process in unkillable}.values():
+            os.kill(process.pid, signal.SIGKILL)
+            process._process.wait()
+            process.close()
+        assert (await until(supervisor, mine, is_over)).state is StageState.SUCCEEDED
+        assert supervisor.stuck == []
+
+    with_supervisor(started, leave_some)
+    left = first[0].stuck
+    assert [stuck.uid for stuck in left] == [1] * 4
+    with_supervisor(started, go_on)
+
+    async def start_with_a_number_that_is_anothers(supervisor: StageSupervisor) -> None:
+        assert supervisor.stuck == []
+        gone = StuckProcess("boot/1/1", 1, 1, False, os.getpid(), 1)
+        supervisor._stuck._write_down(gone)
+
+    with_supervisor(started, start_with_a_number_that_is_anothers)
+    with_supervisor(started, start_with_a_number_that_is_anothers)
 
 
 def test_a_process_that_does_not_end_when_killed_counts_for_its_user_and_doctor_names_it(
