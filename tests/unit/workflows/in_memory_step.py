@@ -51,6 +51,11 @@ class InMemoryVariable:
     def ndim(self) -> int:
         return len(self.shape)
 
+    @property
+    def dims(self) -> tuple[str, ...] | None:
+        """The writer gave none."""
+        return None
+
     def block(self, number: int) -> NDArray[Any]:
         return self._parts[number][1]
 
