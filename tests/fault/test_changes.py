@@ -10,7 +10,7 @@ import pytest
 
 import forebay
 from tests.fault.instance import Instance
-from tests.support.other_user import as_user
+from tests.support.other_user import as_user, folder_for_all
 
 STRANGER = 65534
 
@@ -73,18 +73,20 @@ def test_what_is_not_there_is_not_changed(instance: Instance) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as other users")
-def test_others_change_nothing(instance: Instance) -> None:
+def test_others_change_nothing() -> None:
     """It is the manager that decides about quotas: owners ask it."""
-    socket = instance.socket()
-    with instance.admin() as admin:
-        admin.share("r", "write", user=STRANGER)
+    with folder_for_all("changes") as folder, Instance(folder / "root") as instance:
+        socket = instance.socket()
+        instance.create("r", "64MiB")
+        with instance.admin() as admin:
+            admin.share("r", "write", user=STRANGER)
 
-    def act() -> None:
-        with forebay.Admin(socket) as admin:
-            admin.change("r", persistent=True)
+        def act() -> None:
+            with forebay.Admin(socket) as admin:
+                admin.change("r", persistent=True)
 
-    with pytest.raises(forebay.PermissionDeniedError, match="forebay change"):
-        as_user(STRANGER, act)
+        with pytest.raises(forebay.PermissionDeniedError, match="forebay change"):
+            as_user(STRANGER, act)
 
 
 # crash-matrix: changing a reservation | server, at `server.reservation.changed`, before it is answered | the change; asked again, it is answered

@@ -13,7 +13,7 @@ import pytest
 import forebay
 from tests.fault.instance import Instance
 from tests.support.load import LoadProcess, load_generator
-from tests.support.other_user import as_user
+from tests.support.other_user import as_user, folder_for_all
 
 STRANGER = 65534
 MEMBERS = 64321
@@ -30,9 +30,9 @@ def told(action: Callable[[], object], *, groups: Sequence[int] = ()) -> str:
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
+def shared() -> Iterator[Instance]:
     """Reservation "r" of root, and "team" of root and the group, each with the stream "flow" of three steps."""
-    with Instance(tmp_path_factory.mktemp("shared") / "root") as instance:
+    with folder_for_all("shared") as folder, Instance(folder / "root") as instance:
         instance.create("r", "64MiB")
         instance.create("team", "64MiB", owner_uid=0, owner_gid=MEMBERS)
         for reservation in ("r", "team"):

@@ -15,15 +15,20 @@ import forebay
 from tests.slurm.cluster import make_python, python_is_usable
 from tests.support.instance import CommandLineInstance
 from tests.support.load import until
+from tests.support.other_user import folder_for_all
 from tests.support.slurm_calls import SlurmCalls, Start
 from tests.support.staging_server import StagingServer
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StagingServer]:
-    """One server for all tests that leave it running; clients of this process and its children find it."""
+def server() -> Iterator[StagingServer]:
+    """One server for all tests that leave it running; clients of this process and its children find it.
+
+    Other users reach it, too.
+    """
     with (
-        StagingServer(tmp_path_factory.mktemp("instance") / "root") as running,
+        folder_for_all("instance") as folder,
+        StagingServer(folder / "root") as running,
         pytest.MonkeyPatch.context() as environment,
     ):
         for name, value in running.environment.items():

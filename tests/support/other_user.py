@@ -8,13 +8,15 @@ import pickle
 import select
 import sys
 import sysconfig
-from collections.abc import Callable, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
 from forebay import ForebayError
 
-__all__ = ["Child", "as_user", "python_of", "python_path"]
+__all__ = ["Child", "as_user", "folder_for_all", "python_of", "python_path"]
 
 
 def as_user(uid: int, function: Callable[[], Any], *, groups: Sequence[int] = ()) -> Any:
@@ -47,6 +49,15 @@ def as_user(uid: int, function: Callable[[], Any], *, groups: Sequence[int] = ()
     if refusal is not None:
         raise refusal
     return value
+
+
+@contextmanager
+def folder_for_all(prefix: str) -> Iterator[Path]:
+    """A folder that all users may enter and nobody but its owner may list. pytest's own are closed to others."""
+    with tempfile.TemporaryDirectory(prefix=f"forebay-{prefix}-") as name:
+        path = Path(name)
+        path.chmod(0o711)
+        yield path
 
 
 class Child:

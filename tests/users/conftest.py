@@ -8,7 +8,6 @@ The rest of the suite is written against these fixtures: `users` makes a user, `
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -17,7 +16,7 @@ import pytest
 
 from tests.fault.instance import Instance
 from tests.support.instance import CommandLineInstance
-from tests.support.other_user import python_of, python_path
+from tests.support.other_user import folder_for_all, python_of, python_path
 from tests.support.users import FIRST_ID, User, Users, claimed_ids
 
 #: Runs a program as a user of `users`, or as a user who has a number alone.
@@ -37,10 +36,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """A folder that all users may enter and nobody but root may list. Not below pytest's, which it closes to others."""
-    with tempfile.TemporaryDirectory(prefix="forebay-users-") as name:
-        path = Path(name)
-        path.chmod(0o711)
+    """A folder that all users may enter and nobody but root may list."""
+    with folder_for_all("users") as path:
         yield path
 
 
