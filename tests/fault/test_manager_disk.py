@@ -21,6 +21,11 @@ from tests.support.sweeps import Sweep
 CHANGES_MIN = 30
 
 
+def on_small_disk(folder: Path) -> CommandLineInstance:
+    """The pool is larger than the disk, so that it is the disk that gets full."""
+    return CommandLineInstance(folder / "root", up_options=("--oversubscribe",))
+
+
 @pytest.fixture(params=["full", "failing"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Path, Trouble]]:
     """A folder for roots, and what will be wrong with it."""
@@ -37,7 +42,7 @@ def test_each_request_is_refused_clearly_and_done_later(
     place: tuple[Path, Trouble], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, trouble = place
-    instance = CommandLineInstance(folder / "root")
+    instance = on_small_disk(folder)
     monkeypatch.setenv("FOREBAY_ROOT", str(instance.root))
     day = TroubledWorkday(instance, tmp_path / "day", trouble)
     with instance:
@@ -50,7 +55,7 @@ def test_each_request_is_refused_clearly_and_done_later(
 def test_a_manager_that_cannot_be_remembered_is_not_left_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with mounted(tmp_path / "disk", 64) as disk, CommandLineInstance(disk / "root") as instance:
+    with mounted(tmp_path / "disk", 64) as disk, on_small_disk(disk) as instance:
         monkeypatch.setenv("FOREBAY_ROOT", str(instance.root))
         instance.kill_manager()
         ballast = fill(disk)
@@ -64,7 +69,7 @@ def test_a_manager_that_cannot_be_remembered_is_not_left_behind(
 
 # crash-matrix: destroying a reservation | the disk, full | it is destroyed, and there is room
 def test_destroying_makes_room_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with mounted(tmp_path / "disk", 64) as disk, CommandLineInstance(disk / "root") as instance:
+    with mounted(tmp_path / "disk", 64) as disk, on_small_disk(disk) as instance:
         monkeypatch.setenv("FOREBAY_ROOT", str(instance.root))
         for name in ("one", "other"):
             instance.ask("create", name, "--capacity", "16MiB", "--persistent")
@@ -110,7 +115,7 @@ def test_trouble_at_any_change_loses_nothing(
     folder, trouble = place
     for number in sweep.numbers(CHANGES_MIN):
         print(number)
-        instance = CommandLineInstance(folder / "root")
+        instance = on_small_disk(folder)
         monkeypatch.setenv("FOREBAY_ROOT", str(instance.root))
         day = InterruptedWorkday(instance, tmp_path / str(number), trouble, f"manager.change.before:{number}=stop")
         with contextlib.closing(day):

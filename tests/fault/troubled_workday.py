@@ -104,7 +104,7 @@ class TroubledWorkday(Workday):
     def come_up(self) -> None:
         if self.instance.files.manager_database.exists():
             with self.troubled():
-                self.switch("up", "--capacity", "1GiB")
+                self.switch(*self.instance.up_command)
         super().come_up()
 
     @contextlib.contextmanager
@@ -184,7 +184,7 @@ class InterruptedWorkday(TroubledWorkday):
         self._watch = self._pool.submit(self._make_trouble)
         with pytest.MonkeyPatch.context() as environment:
             environment.setenv("FOREBAY_FAIL_POINT", self._fail_point)
-            started = self.switch("up", "--capacity", "1GiB")
+            started = self.switch(*self.instance.up_command)
         if not started:
             self.instance.up()
 

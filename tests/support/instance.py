@@ -77,9 +77,14 @@ class CommandLineInstance:
         answer: dict[str, Any] = json.loads(done.stdout)
         return answer
 
+    @property
+    def up_command(self) -> tuple[str, ...]:
+        """How this instance is started: ``run(*up_command)`` for an `up` that may fail."""
+        return ("up", "--capacity", self._capacity, *self._up_options)
+
     def up(self) -> dict[str, Any]:
         """``forebay up``."""
-        return self.ask("up", "--capacity", self._capacity, *self._up_options)
+        return self.ask(*self.up_command)
 
     def manager(self) -> ManagerClient:
         """A connection to the manager."""
