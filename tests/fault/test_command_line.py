@@ -187,6 +187,7 @@ NEEDS_MANAGER = [
     "stages",
     "stages show 999",
     "stages cancel 999",
+    "receipt 999",
 ]
 
 
