@@ -183,6 +183,23 @@ class Admin(Closing):
             raise InvalidArgumentError("a reservation is shared with a user or with a group: give one of them", name)
         return ReservationInfo.from_native(self._core.share_reservation(name, kind, number, Rights(rights)))
 
+    def adopt_files(self, name: str, path: str = "") -> ReservationInfo:
+        """Lets what belongs to the owner, at ``path`` below ``files/``, count as made in the reservation; idempotent.
+
+        Shares reach only what was made in the reservation. What was moved into it, or copied with its access list, is
+        not until it is adopted. The server does it with the owner's rights; the owner and root may ask for it.
+
+        Raises
+        ------
+        NotFoundError
+            There is nothing at ``path``.
+        InvalidArgumentError
+            It leads out of ``files/``, or through a link.
+        UnsupportedError
+            The file system of ``files/`` has no access lists, or the server is not root and not the owner's.
+        """
+        return ReservationInfo.from_native(self._core.adopt_files(name, path))
+
     def reservations(self) -> list[ReservationInfo]:
         """All reservations that the caller may see."""
         return [ReservationInfo.from_native(info) for info in self._core.reservations()]

@@ -333,6 +333,8 @@ class ReservationInfo(Record):
     files_path: str  #: absolute path of files/
     shares: tuple[Share, ...]  #: beside the owner, and the owner's group, which may write if it is not here
     access_generation: int  #: raised whenever somebody's rights may have become less
+    files_group: int = 0  #: a group that nobody is in: marks what was made in files/ in its access list
+    files_left: tuple[str, ...] = ()  #: what of files/ the shares do not reach as yet, a line each
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,15 +21,19 @@ struct AccessList {
   Bits owner = 0;
   Bits group = 0;
   Bits other = 0;
+  std::optional<Bits> mask;  ///< what the group's entry and those of users and groups allow at most; unset: all
   std::map<std::uint32_t, Bits> users;
   std::map<std::uint32_t, Bits> groups;
 
+  bool operator==(const AccessList&) const = default;
+
   /// False if the file system of `path` has no access lists.
   static Result<bool> supported(const std::string& path);
-  /// The list of an open file: nothing where it has mode bits only.
+  /// The list of what an open descriptor names, which may be one of O_PATH: nothing is opened, so neither a lease nor a
+  /// FIFO is in the way. Nothing where it has mode bits only.
   static Result<std::optional<AccessList>> read(int descriptor, Kind kind);
+  /// What the bits say. Its mask is theirs for the group, so that entries which are added give no more than they do.
   static AccessList of_mode(mode_t mode);
-  /// The mask allows what any entry does.
   Result<void> write(int descriptor, Kind kind) const;
 };
 

@@ -9,7 +9,6 @@
 #include <cerrno>
 #include <memory>
 #include <optional>
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -21,7 +20,6 @@ namespace forebay::storage {
 namespace {
 
 constexpr std::size_t levels_max = 32;
-constexpr std::size_t measured_levels_max = 256;
 constexpr std::size_t moved_name_bytes =
     64;  // of the name that it keeps: a part that is moved again must not grow a longer one
 constexpr std::uint64_t block_bytes = 512;  // the unit of st_blocks, whatever the file system's own is
@@ -145,49 +143,6 @@ Result<bool> delete_tree(const std::string& directory, const std::string& name, 
   const Descriptor top(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!top.valid()) return system_error(errno, "cannot open directory", directory);
   return TreeDeletion(top.get(), directory, entries_left).run(name);
-}
-
-Result<std::uint64_t> tree_bytes(const std::string& path) {
-  std::uint64_t total = 0;
-  std::set<std::pair<dev_t, ino_t>> linked;
-  std::vector<Level> levels;
-  Descriptor top = open_directory_at(AT_FDCWD, path.c_str());
-  if (!top.valid()) return system_error(errno, "cannot open directory", path);
-  // A descriptor is open for each level. Deeper trees end in an error, before they take the server's last descriptor.
-  auto first = Level::of(std::move(top), path);
-  if (!first) return system_error(errno, "cannot read directory", path);
-  levels.push_back(std::move(*first));
-  while (!levels.empty()) {
-    const int parent = levels.back().descriptor();
-    const char* name = levels.back().next();
-    if (name == nullptr) {
-      if (errno != 0) return system_error(errno, "cannot read directory", levels.back().name);
-      levels.pop_back();
-      continue;
-    }
-    struct stat status{};
-    if (::fstatat(parent, name, &status, AT_SYMLINK_NOFOLLOW) != 0) {
-      if (errno == ENOENT) continue;
-      return system_error(errno, "cannot read the size", levels.back().name + "/" + name);
-    }
-    if (S_ISREG(status.st_mode)) {
-      const bool counted = status.st_nlink > 1 && !linked.insert({status.st_dev, status.st_ino}).second;
-      if (!counted) total += static_cast<std::uint64_t>(status.st_blocks) * block_bytes;
-    } else if (S_ISDIR(status.st_mode)) {
-      std::string below = levels.back().name + "/" + name;
-      if (levels.size() == measured_levels_max)
-        return fail(ErrorCode::unsupported, "the tree is too deep to be measured", std::move(below));
-      Descriptor descriptor = open_directory_at(parent, name);
-      if (!descriptor.valid()) {
-        if (errno == ENOENT || errno == ENOTDIR || errno == ELOOP) continue;
-        return system_error(errno, "cannot open directory", below);
-      }
-      auto level = Level::of(std::move(descriptor), std::move(below));
-      if (!level) return system_error(errno, "cannot read directory", path);
-      levels.push_back(std::move(*level));
-    }
-  }
-  return total;
 }
 
 }  // namespace forebay::storage

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Deleting and measuring whole trees that users write to. Works on directory descriptors and never follows a symbolic
+// Deleting whole trees that users write to. Works on directory descriptors and never follows a symbolic
 // link, so that nobody can lead a server that runs as root out of the tree while it walks.
 #pragma once
 
@@ -17,8 +17,5 @@ namespace forebay::storage {
 /// An entry that cannot be deleted does not keep the others; the first failure is returned. Another file system mounted
 /// inside is not entered.
 Result<bool> delete_tree(const std::string& directory, const std::string& name, std::size_t& entries_left);
-
-/// Space that the regular files below `path` take on the device. Files with several names count once.
-Result<std::uint64_t> tree_bytes(const std::string& path);
 
 }  // namespace forebay::storage

@@ -254,8 +254,8 @@ Result<void> ReservationStore::fill(const reservation::ReservationT& record, con
     // After chown, which may clear bits; and the umask does not count.
     RETURN_IF_ERROR(set_mode(files, files_mode));
     // A server that is not root can let another user in, but not give its files away.
-    if (::geteuid() == 0 || !foreign_owner || record.files_bytes == 0) return {};
-    RETURN_IF_ERROR(check_files_access(record, files));
+    if (::geteuid() != 0 && foreign_owner && record.files_bytes > 0) RETURN_IF_ERROR(check_files_access(record, files));
+    // So that what is made in it can be told from what comes from elsewhere, whoever is given a right later.
     return set_files_access(record, files);
   };
   return in_order([&] { return device_.make_directory(path, private_mode); },
@@ -404,8 +404,8 @@ Result<void> ReservationStore::retire_stream(const std::string& id, const std::s
   return move_to_quarantine(streams_directory(id), name, quarantined_name(destroyed_prefix, id + "." + name));
 }
 
-Result<std::uint64_t> ReservationStore::files_bytes(const std::string& id) const {
-  return tree_bytes(files_directory(id));
+Result<TreeSize> ReservationStore::measure_files(const std::string& id) const {
+  return measure_tree(files_directory(id), "files");
 }
 
 }  // namespace forebay::storage

@@ -14,6 +14,7 @@
 
 #include "base/device.h"
 #include "base/segment_layout.h"
+#include "storage/tree_size.h"
 
 namespace forebay::storage {
 
@@ -94,7 +95,7 @@ class ReservationStore {
   Result<void> retire_stream(const std::string& id, const std::string& name);
 
   /// Space that all regular files below files/ take on the device (a walk).
-  Result<std::uint64_t> files_bytes(const std::string& id) const;
+  Result<TreeSize> measure_files(const std::string& id) const;
 
  private:
   ReservationStore(Device& device, std::string root);

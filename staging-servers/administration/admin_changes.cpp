@@ -35,12 +35,18 @@ Result<void> check_files_fit(storage::ReservationStore& store, const reservation
                 "reservation " + record.name);
   }
   if (record.files_bytes >= had_bytes) return {};
-  ASSIGN_OR_RETURN(const std::uint64_t used_bytes, store.files_bytes(record.id));
-  if (used_bytes <= record.files_bytes) return {};
+  ASSIGN_OR_RETURN(const auto used, store.measure_files(record.id));
+  const std::string where = "reservation " + record.name;
+  if (used.bytes > record.files_bytes) {
+    return fail(ErrorCode::refused,
+                fmt::format("{} lie in its files/, more than {}; remove or stage out files first",
+                            size_text(used.bytes), size_text(record.files_bytes)),
+                where);
+  }
+  if (used.missed == 0) return {};
   return fail(ErrorCode::refused,
-              fmt::format("{} lie in its files/, more than {}; remove or stage out files first", size_text(used_bytes),
-                          size_text(record.files_bytes)),
-              "reservation " + record.name);
+              fmt::format("what lies in its files/ cannot be measured: {}; remove that first", used.first_missed),
+              where);
 }
 
 }  // namespace

@@ -111,8 +111,10 @@ Result<void> AdminSession::create_reservation(const protocol::Message& message,
                             size_text(pool.pool_bytes), size_text(pool.reserved_bytes), size_text(granted_bytes)),
                 where);
   }
+  ASSIGN_OR_RETURN(record.files_group, reservations.free_files_group(server.files_groups()));
   reservations.names_in_work.try_emplace(record.name);
   reservations.bytes_in_work += granted_bytes;
+  reservations.files_groups_in_work.insert(record.files_group);
   auto shared = std::make_shared<reservation::ReservationT>(std::move(record));
   server.side_worker().add(
       [&server, &reservations, this, alive = connection_.alive(), shared, request = message.request] {
@@ -122,6 +124,7 @@ Result<void> AdminSession::create_reservation(const protocol::Message& message,
                                             created = std::move(created)] {
           reservations.end_work(shared->name);
           reservations.bytes_in_work -= storage::granted_bytes(*shared);
+          reservations.files_groups_in_work.erase(shared->files_group);
           if (!created) {
             if (alive.expired()) return;
             Error error = created.error();
@@ -181,6 +184,13 @@ Result<void> AdminSession::destroy_reservation(const protocol::Message& message,
     for (auto& [stream_name, stream] : reservation.streams()) streams.push_back(stream.get());
     if (const auto error = loss_of(streams)) return fail(*error);
   }
+  // Nothing may hold files/, which may be mounted.
+  if (reservations.files_sharing().stop(name, [this, alive = connection_.alive(), type = message.type,
+                                               request = message.request, body = message.body] {
+        if (!alive.expired()) handle({type, request, body, {}});
+      })) {
+    return {};
+  }
   reservation.space().segments().retiring = true;
   reservations.names_in_work.try_emplace(name);
   server.errand_worker().add([&server, &reservations, this, alive = connection_.alive(), name,
@@ -197,6 +207,8 @@ Result<void> AdminSession::destroy_reservation(const protocol::Message& message,
             reservations.forget(name);
           } else if (const auto still = reservations.all().find(name); still != reservations.all().end()) {
             still->second->space().segments().retiring = false;
+            if (still->second->record().files_access_due)
+              reservations.files_sharing().begin(name, [](const Result<void>&) {});
             still->second->space().queue().changed(SpaceChange::more);
           }
           if (!alive.expired()) answer_done_or_failed(request, retired);
@@ -223,9 +235,9 @@ Result<void> AdminSession::query_reservations(const protocol::Message& message, 
       connection_.peer().uid, connection_.alive(),
       [&server, this, alive = connection_.alive(), infos = std::move(infos), request = message.request]() mutable {
         for (ReservationInfo& info : infos) {
-          const auto measured = server.stream_services().store.files_bytes(info.id);
+          const auto measured = server.stream_services().store.measure_files(info.id);
           if (!measured) log::warning("files of {} are not counted: {}", info.name, measured.error().message());
-          info.files_used_bytes = measured.value_or(0);
+          info.files_used_bytes = measured ? measured->bytes : 0;
         }
         server.stream_services().loop.post([this, alive, infos = std::move(infos), request] {
           if (alive.expired()) return;

@@ -77,6 +77,8 @@ Result<void> AdminSession::answer(const protocol::Message& message) {
       return on<wire::ReservationChange>(message, &AdminSession::change_reservation);
     case MessageType::reservation_share:
       return on<wire::ReservationShare>(message, &AdminSession::share_reservation);
+    case MessageType::files_adopt:
+      return on<wire::FilesAdopt>(message, &AdminSession::adopt_files);
     case MessageType::reservations_query:
       return on<wire::ReservationsQuery>(message, &AdminSession::query_reservations);
     case MessageType::streams_query:

@@ -2,6 +2,9 @@
 // A connection that asks about reservations, streams and steps, and changes them.
 #pragma once
 
+#include <functional>
+#include <string>
+
 #include <forebay/admin.h>
 #include <forebay/protocol/messages_generated.h>
 
@@ -41,7 +44,10 @@ class AdminSession final : public Session {
   Result<void> create_reservation(const protocol::Message& message, const wire::ReservationCreateT& wanted);
   Result<void> destroy_reservation(const protocol::Message& message, const wire::ReservationDestroyT& wish);
   Result<void> change_reservation(const protocol::Message& message, const wire::ReservationChangeT& wish);
+  Result<void> adopt_files(const protocol::Message& message, const wire::FilesAdoptT& wish);
   Result<void> share_reservation(const protocol::Message& message, const wire::ReservationShareT& wish);
+  /// Answers the request with this reservation, or why not; nothing once the connection is gone.
+  std::function<void(const Result<ReservationInfo>&)> answer_with_one(std::uint32_t request);
   Result<void> query_reservations(const protocol::Message& message, const wire::ReservationsQueryT& wish);
   Result<void> query_streams(const protocol::Message& message, const wire::StreamsQueryT& wish);
   Result<void> query_steps(const protocol::Message& message, const wire::StepsQueryT& wish, Stream& stream);

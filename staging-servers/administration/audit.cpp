@@ -10,6 +10,7 @@
 #include "administration/administered_server.h"
 #include "base/plain_text.h"
 #include "base/size_text.h"
+#include "reservations/shares.h"
 #include "streams/step_check.h"
 #include "streams/stream.h"
 
@@ -128,6 +129,10 @@ std::vector<Finding> audit_accounting(AdministeredServer& server) {
                   "cannot be opened: " + why + "; repair the disk and restart the server, or remove the stream");
     }
     for (auto& [stream_name, stream] : reservation->streams()) audit_stream(*stream, findings);
+    if (auto text = text_of_unfinished(*reservation); !text.empty())
+      add_problem(findings, "reservation " + name, std::move(text));
+    if (auto text = text_of_untouched(*reservation); !text.empty())
+      findings.push_back({Finding::Severity::note, "reservation " + name, std::move(text)});
     audit_space(*reservation, findings);
     audit_segments(server, *reservation, findings);
   }
@@ -153,19 +158,26 @@ std::vector<Finding> audit_files(AdministeredServer& server, const std::vector<F
       continue;
     }
     // One that is destroyed meanwhile has no files to find fault with.
-    const auto used = server.stream_services().store.files_bytes(entry.id);
-    if (!used || *used <= entry.granted_bytes) continue;
+    const auto used = server.stream_services().store.measure_files(entry.id);
+    if (!used && !server.stream_services().store.is_in_place(entry.id)) continue;
     const std::string where = "reservation " + entry.reservation;
+    if (!used || used->missed > 0) {
+      add_problem(findings, where,
+                  fmt::format("{} of its files/ cannot be measured: {}; remove what is in the way",
+                              used ? fmt::format("{} entries", used->missed) : "all",
+                              used ? used->first_missed : used.error().message()));
+    }
+    if (!used || used->bytes <= entry.granted_bytes) continue;
     if (entry.granted_bytes == 0) {
       findings.push_back({Finding::Severity::note, where,
                           fmt::format("files/ takes {}, and no capacity was granted for files; a reservation that is "
                                       "created with --files has one",
-                                      size_text(*used))});
+                                      size_text(used->bytes))});
     } else {
       add_problem(findings, where,
                   fmt::format("files/ takes {}, but {} were granted for files; remove some, or move them to a "
                               "reservation that is created with more --files",
-                              size_text(*used), size_text(entry.granted_bytes)));
+                              size_text(used->bytes), size_text(entry.granted_bytes)));
     }
   }
   return findings;

@@ -47,7 +47,8 @@ struct ServerOptions {
   bool encrypts_control = true;  ///< messages of such clients; the bytes of large steps never are
   RemoteLimits remote_limits;
   DoorLimits door_limits;
-  std::string files_image;  ///< "xfs": files/ is an image of its own, as large as granted; empty: a folder
+  std::string files_image;   ///< "xfs": files/ is an image of its own, as large as granted; empty: a folder
+  std::string files_groups;  ///< "FIRST-LAST": group ids that mark what was made in files/; empty: storage::GroupRange
   std::optional<std::uint64_t> capacity_bytes;  ///< of the pool; unset: 80 % of what is free at the first start
   std::int64_t flush_interval_ms =
       500;                              ///< how long a committed step may wait to be made durable; < 0: only on request
@@ -80,6 +81,7 @@ class Server final : public ConnectionHost,
   storage::ReservationStore& store() noexcept { return *store_; }
   Worker& sync_worker() noexcept { return *sync_worker_; }
   Worker& errand_worker() override { return *errand_worker_; }
+  const storage::GroupRange& files_groups() const override { return files_groups_; }
   Worker& side_worker() override { return *side_worker_; }
   ReservationTable& reservations() override { return reservations_.value(); }
 
@@ -147,6 +149,7 @@ class Server final : public ConnectionHost,
   std::uint64_t run_number_ = 0;
   std::int64_t started_ns_ = 0;
   RootIdentity identity_;
+  storage::GroupRange files_groups_;
   std::uint64_t pool_bytes_ = 0;
   std::uint64_t stream_numbers_ = 0;
   std::uint64_t connection_numbers_ = 0;

@@ -153,6 +153,9 @@ Result<void> Server::learn_capacity() {
 }
 
 Result<void> Server::hold_files() {
+  if (!options_.files_groups.empty()) {
+    ASSIGN_OR_RETURN(files_groups_, storage::GroupRange::parse(options_.files_groups));
+  }
   if (options_.files_image.empty()) return {};
   if (options_.files_image != "xfs")
     return fail(ErrorCode::invalid_argument, "files_image is \"xfs\" or not set", options_.root);
@@ -167,7 +170,7 @@ Result<void> Server::recover() {
   services_.emplace(StreamServices{*loop_, device_, *store_, *sync_worker_, *errand_worker_, *readers_,
                                    identity_.storage_incarnation, options_.flush_interval_ms,
                                    options_.restart_grace_ms});
-  reservations_.emplace(*this, *errand_worker_);
+  reservations_.emplace(*this, *errand_worker_, *side_worker_);
   remote_.emplace(device_, options_.root,
                   RemoteOptions{options_.fabric, options_.encrypts_control, options_.remote_limits}, *loop_,
                   *reservations_);
@@ -185,6 +188,12 @@ Result<void> Server::recover() {
                                 ", this one is " + identity_.uuid + "; it is left alone: move it back to its root");
       unread_.push_back(record.id);
       continue;
+    }
+    if (record.files_group == 0) {
+      // Made before there were such: its own lists get one in the background.
+      ASSIGN_OR_RETURN(record.files_group, reservations_->free_files_group(files_groups_));
+      record.files_access_due = true;
+      RETURN_IF_ERROR(store_->replace_record(record));
     }
     Reservation& reservation = reservations_->add(std::move(record));
     // A start closes the way, where the server is not root.

@@ -71,6 +71,10 @@ std::vector<Setting> settings_table(Settings& settings) {
       {"--files-image", "files_image",
        "xfs: files/ of each reservation is a file system of its own, as large as was granted; needs root",
        &options.files_image},
+      {"--files-groups", "files_groups",
+       "FIRST-LAST: group ids that nobody is in; one of them marks in access lists what was made in a reservation; "
+       "default 2000000000-2147483646",
+       &options.files_groups},
       {"--capacity", "capacity_bytes",
        "Bytes that may be handed out; default 80 % of the free space at the first start", &options.capacity_bytes},
       {"--flush-interval-ms", "flush_interval_ms",

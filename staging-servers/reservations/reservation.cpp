@@ -266,6 +266,10 @@ ReservationInfo Reservation::info() const {
   info.files_path = services_.store.files_directory(record_.id);
   info.shares = shares_of(record_);
   info.access_generation = access_generation(record_);
+  info.files_group = record_.files_group;
+  for (auto& text : {text_of_unfinished(*this), text_of_untouched(*this)}) {
+    if (!text.empty()) info.files_left.push_back(text);
+  }
   return info;
 }
 

@@ -6,11 +6,13 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 
 #include <forebay/admin.h>
 
 #include "loop/access_rights.h"
 #include "space/reservation_space.h"
+#include "storage/files_access.h"
 #include "storage/reservation_store.h"
 
 namespace forebay::server {
@@ -51,6 +53,9 @@ class Reservation {
   static Error denial(const std::string& name, const Peer& peer);
   /// The record has new shares, on disk already.
   void set_access(const reservation::ReservationT& record);
+  /// What the last pass over files/ did and left.
+  void set_files_report(storage::FilesAccessReport report) { files_report_ = std::move(report); }
+  const storage::FilesAccessReport& files_report() const noexcept { return files_report_; }
   /// It has another lifetime or capacity for files, on disk already.
   void set_grant(const reservation::ReservationT& record);
 
@@ -89,6 +94,7 @@ class Reservation {
   ReservationSpace space_;
   std::map<std::string, std::unique_ptr<Stream>> streams_;
   std::set<std::string> unchecked_;
+  storage::FilesAccessReport files_report_;
 };
 
 }  // namespace forebay::server

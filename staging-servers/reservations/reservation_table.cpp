@@ -3,13 +3,15 @@
 
 #include <utility>
 
+#include <fmt/format.h>
+
 #include <forebay/address.h>
 
 #include "base/log.h"
 #include "base/name_rule.h"
 #include "base/return_error.h"
+#include "base/uuid.h"
 #include "loop/connection.h"
-#include "reservations/shares.h"
 #include "streams/stream.h"
 
 namespace forebay::server {
@@ -66,6 +68,7 @@ void ReservationTable::forget(const std::string& name) {
     with_streams_.erase(found->second.get());
     reservations_.erase(found);
   }
+  files_sharing_.forget(name);
   host_.stream_services().readers.reservation_destroyed(name);
   purge_quarantine();
 }
@@ -80,19 +83,7 @@ void ReservationTable::finish_sharing() {
   for (const auto& [name, reservation] : reservations_) {
     if (!reservation->record().files_access_due) continue;
     names_in_work.try_emplace(name);
-    auto record = std::make_shared<reservation::ReservationT>(reservation->record());
-    errand_worker_.add([this, &services = host_.stream_services(), record] {
-      auto done = share_files(services.store, *record);
-      services.loop.post([this, record, done = std::move(done)] {
-        end_work(record->name);
-        if (!done) {
-          log::error("files/ of {} are not shared as they should be: {}; run `forebay share` again", record->name,
-                     done.error().message());
-        } else if (const auto found = reservations_.find(record->name); found != reservations_.end()) {
-          found->second->set_access(*record);
-        }
-      });
-    });
+    files_sharing_.begin(name, [this, name](const Result<void>&) { end_work(name); });
   }
 }
 
@@ -108,6 +99,21 @@ void ReservationTable::guard_segments() {
   const auto first = reservations_.upper_bound(guarded_until_);
   guard(first, reservations_.end());
   guard(reservations_.begin(), first);
+}
+
+Result<std::uint32_t> ReservationTable::free_files_group(const storage::GroupRange& range) const {
+  std::set<std::uint32_t> taken = files_groups_in_work;
+  for (const auto& [name, reservation] : reservations_) taken.insert(reservation->record().files_group);
+  const std::uint64_t count = std::uint64_t{range.last} - range.first + 1;
+  // Drawn, so that what a destroyed reservation has marked elsewhere is not soon another's.
+  const std::uint64_t drawn = random_number() % count;
+  for (std::uint64_t next = 0; next < count && next <= taken.size(); ++next) {
+    const auto group = static_cast<std::uint32_t>(range.first + (drawn + next) % count);
+    if (!taken.contains(group)) return group;
+  }
+  return fail(ErrorCode::no_space,
+              fmt::format("all group ids of files_groups ({}-{}) name reservations; configure a larger range",
+                          range.first, range.last));
 }
 
 void ReservationTable::space_may_be_free() {

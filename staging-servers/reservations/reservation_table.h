@@ -14,6 +14,7 @@
 #include <forebay/result.h>
 
 #include "loop/worker.h"
+#include "reservations/files_sharing.h"
 #include "reservations/reservation.h"
 
 namespace forebay::server {
@@ -26,7 +27,8 @@ class ReservationTable {
   using Map = std::map<std::string, std::unique_ptr<Reservation>>;
 
   /// `host` is asked when reservations are added, not before.
-  ReservationTable(ReservationHost& host, Worker& errand_worker) : host_(host), errand_worker_(errand_worker) {}
+  ReservationTable(ReservationHost& host, Worker& errand_worker, Worker& side_worker)
+      : host_(host), errand_worker_(errand_worker), files_sharing_(host, *this, errand_worker, side_worker) {}
 
   Map& all() noexcept { return reservations_; }
   const Map& all() const noexcept { return reservations_; }
@@ -44,12 +46,18 @@ class ReservationTable {
   void end_work(const std::string& name);
   /// Bytes of creations in work, so that two at once do not overcommit the pool.
   std::uint64_t bytes_in_work = 0;
+  /// Group ids of creations in work.
+  std::set<std::uint32_t> files_groups_in_work;
   /// What all of them take of the pool, with creations in work.
   std::uint64_t reserved_bytes() const noexcept { return granted_bytes_ + bytes_in_work; }
   /// A reservation has another lifetime or capacity for files, on disk already.
   void set_grant(Reservation& reservation, const reservation::ReservationT& record);
   /// It has a stream from now on.
   void has_streams(Reservation& reservation) { with_streams_.insert(&reservation); }
+
+  FilesSharing& files_sharing() noexcept { return files_sharing_; }
+  /// A group id of this range that names no reservation yet. no_space if there is none.
+  Result<std::uint32_t> free_files_group(const storage::GroupRange& range) const;
 
   /// At start: tells the file system, in the background, what shares a server before this one had no time for.
   void finish_sharing();
@@ -66,6 +74,7 @@ class ReservationTable {
 
   ReservationHost& host_;
   Worker& errand_worker_;
+  FilesSharing files_sharing_;
   Map reservations_;
   std::uint64_t granted_bytes_ = 0;      ///< of all of them: there may be ten thousand, and every change asks for it
   std::string guarded_until_;            ///< where the probes of the last round ended

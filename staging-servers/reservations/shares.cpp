@@ -11,6 +11,7 @@
 #include "base/fail_point.h"
 #include "base/return_error.h"
 #include "loop/connection.h"
+#include "reservations/reservation.h"
 #include "storage/files_access.h"
 #include "storage/reservation_check.h"
 #include "storage/reservation_store.h"
@@ -61,6 +62,8 @@ bool keeps_nobody_out(const reservation::ReservationT& record, const Share& shar
 
 /// Makes room for another share. False if all of them count.
 bool drop_idle_share(reservation::ReservationT& record) {
+  // What it took away may still be in lists in files/.
+  if (record.files_access_due) return false;
   const auto idle = std::ranges::find_if(record.shares,
                                          [&](const auto& known) { return keeps_nobody_out(record, share_of(*known)); });
   if (idle == record.shares.end()) return false;
@@ -70,7 +73,36 @@ bool drop_idle_share(reservation::ReservationT& record) {
   return true;
 }
 
+/// The first of them, in a line that people can read.
+std::string some_of(const std::vector<std::string>& places, std::uint64_t count) {
+  constexpr std::size_t bytes_max = 150;
+  std::string text;
+  std::size_t named = 0;
+  for (const std::string& place : places) {
+    if (named > 0 && text.size() + place.size() > bytes_max) break;
+    text += (named++ > 0 ? ", " : "") + place;
+  }
+  if (count > named) text += fmt::format(" and {} more", count - named);
+  return text;
+}
+
 }  // namespace
+
+std::string text_of_unfinished(const Reservation& reservation) {
+  const storage::FilesAccessReport& report = reservation.files_report();
+  if (report.unfinished == 0) return {};
+  return fmt::format("not shared as it should be: {}; remove what is in the way and share again",
+                     some_of(report.unfinished_places, report.unfinished));
+}
+
+std::string text_of_untouched(const Reservation& reservation) {
+  const storage::FilesAccessReport& report = reservation.files_report();
+  if (report.untouched == 0) return {};
+  return fmt::format(
+      "not made in the reservation, so shares give no right to it: {}; its owner adopts it by `forebay "
+      "share {} --adopt PATH`",
+      some_of(report.untouched_places, report.untouched), reservation.name());
+}
 
 Rights rights_in(const reservation::ReservationT& record, const Peer& peer) {
   if (peer.remote) return Rights::none;
@@ -147,24 +179,13 @@ Result<reservation::ReservationT> with_share(const reservation::ReservationT& re
   return changed;
 }
 
-Result<void> share_files(storage::ReservationStore& store, reservation::ReservationT& record) {
-  RETURN_IF_ERROR(store.let_others_pass(record));
-  RETURN_IF_ERROR(storage::set_files_access(record, store.files_directory(record.id)));
-  reservation::ReservationT done(record);
-  done.files_access_due = false;
-  RETURN_IF_ERROR(store.replace_record(done));
-  record.files_access_due = false;
-  return {};
-}
-
-Result<void> put_shares_into_effect(storage::ReservationStore& store, reservation::ReservationT& record,
-                                    bool& recorded) {
+Result<void> record_shares(storage::ReservationStore& store, reservation::ReservationT& record, bool& recorded) {
   RETURN_IF_ERROR(storage::check_files_access(record, store.files_directory(record.id)));
   record.files_access_due = true;
   RETURN_IF_ERROR(store.replace_record(record));
   recorded = true;
   fail_point("server.share.recorded");
-  return share_files(store, record);
+  return store.let_others_pass(record);
 }
 
 }  // namespace forebay::server

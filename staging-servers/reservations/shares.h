@@ -20,6 +20,7 @@ class ReservationStore;
 namespace forebay::server {
 
 struct Peer;
+class Reservation;
 
 /// Root, the server's user and the owner own it. For others their own share counts, alone; without one the most that
 /// their groups have, of which the owner's may write unless a share says otherwise.
@@ -40,12 +41,14 @@ Result<void> check_share(const reservation::ReservationT& record, const Share& s
 /// nothing; no_space if there is none.
 Result<reservation::ReservationT> with_share(const reservation::ReservationT& record, const Share& share);
 
-/// In a worker: writes the record with its new shares, then tells the file system, for files/. unsupported, and nothing
-/// done, if that cannot express them. `recorded`: the shares count, whatever came of files/; what is left to be done
-/// says `record.files_access_due`, on disk too.
-Result<void> put_shares_into_effect(storage::ReservationStore& store, reservation::ReservationT& record,
-                                    bool& recorded);
-/// The second half, where a server died or failed before it.
-Result<void> share_files(storage::ReservationStore& store, reservation::ReservationT& record);
+/// What of files/ a pass could not share, for people; empty: nothing.
+std::string text_of_unfinished(const Reservation& reservation);
+/// What shares do not reach, because it was not made in the reservation.
+std::string text_of_untouched(const Reservation& reservation);
+
+/// In a worker: writes the record with its new shares. unsupported, and nothing done, if the file system of files/
+/// cannot express them. `recorded`: the shares count; that files/ are to be told of them says
+/// `record.files_access_due`, on disk too.
+Result<void> record_shares(storage::ReservationStore& store, reservation::ReservationT& record, bool& recorded);
 
 }  // namespace forebay::server

@@ -352,6 +352,13 @@ class Requests {
     if (!choices_.seldom(4)) wish.files_bytes = choices_.below(4) << 20;
     return {MessageType::reservation_change, packed(wish)};
   }
+  Request files_adopt() {
+    wire::FilesAdoptT wish;
+    wish.name = Names::reservation(choices_);
+    constexpr const char* paths[] = {"", ".", "..", "a", "/", "a/../..", "../streams"};
+    wish.path = paths[choices_.below(std::size(paths))];
+    return {MessageType::files_adopt, packed(wish)};
+  }
   Request token_create() {
     wire::TokenCreateT wish;
     wish.reservation = Names::reservation(choices_);
@@ -462,6 +469,7 @@ constexpr Requests::Generator Requests::generators[] = {
     {MessageType::steps_drop, &Requests::steps_drop},
     {MessageType::reservation_change, &Requests::reservation_change},
     {MessageType::token_revoke, &Requests::token_revoke},
+    {MessageType::files_adopt, &Requests::files_adopt},
 };
 inline constexpr std::size_t Requests::kinds = std::size(generators);
 

@@ -127,6 +127,8 @@ inline bool unpack_any(const Message& message) {
       return unpack<wire::PreciousSet>(message);
     case MessageType::steps_drop:
       return unpack<wire::StepsDrop>(message);
+    case MessageType::files_adopt:
+      return unpack<wire::FilesAdopt>(message);
     case MessageType::reservation_change:
       return unpack<wire::ReservationChange>(message);
     case MessageType::reservation_share:

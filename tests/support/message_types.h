@@ -28,6 +28,7 @@ constexpr bool is_request(protocol::MessageType type) {
     case audit_query:
     case reservation_share:
     case reservation_change:
+    case files_adopt:
     case writer_open:
     case writer_rejoin:
     case space_request:

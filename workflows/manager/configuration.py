@@ -12,7 +12,14 @@ from typing import Any
 from forebay.errors import InvalidArgumentError
 from forebay.instance import Instance
 
-__all__ = ["check_table", "configuration_file", "database_place", "files_image", "read_configuration"]
+__all__ = [
+    "check_table",
+    "configuration_file",
+    "database_place",
+    "files_groups",
+    "files_image",
+    "read_configuration",
+]
 
 
 def configuration_file() -> Path:
@@ -64,6 +71,21 @@ def files_image(tables: Mapping[str, Any], instance: Instance, path: Path) -> st
     if kind not in ("", "xfs"):
         raise InvalidArgumentError('files_image must be "xfs", or not be set', str(path))
     return str(kind) if _is_of(tables, instance) and ("root" in tables or os.geteuid() == 0) else ""
+
+
+def files_groups(tables: Mapping[str, Any], instance: Instance, path: Path) -> str:
+    """`files_groups` of the configuration, if the configuration is this instance's, as the server takes it; "": its
+    default.
+
+    Raises
+    ------
+    InvalidArgumentError
+        It is no text. What it says, the server checks.
+    """
+    groups = tables.get("files_groups", "")
+    if not isinstance(groups, str):
+        raise InvalidArgumentError('files_groups must be a range in quotes: "2000000000-2000999999"', str(path))
+    return groups if _is_of(tables, instance) else ""
 
 
 def _is_of(tables: Mapping[str, Any], instance: Instance) -> bool:

@@ -27,6 +27,7 @@ from forebay.records import ServerInfo
 from forebay.workflows.manager.configuration import (
     configuration_file,
     database_place,
+    files_groups,
     files_image,
     read_configuration,
 )
@@ -88,9 +89,11 @@ class InstanceControl:
                 if control_encryption is not None:
                     command += ["--control-encryption", control_encryption]
                 configuration = configuration_file()
-                image = files_image(read_configuration(configuration), self._instance, configuration)
-                if image:
+                tables = read_configuration(configuration)
+                if image := files_image(tables, self._instance, configuration):
                     command += ["--files-image", image]
+                if groups := files_groups(tables, self._instance, configuration):
+                    command += ["--files-groups", groups]
                 self._server.start(command, self._environment(), _START_SECONDS_MAX)
             elif listen is not None or fabric is not None or control_encryption is not None:
                 raise InvalidArgumentError(

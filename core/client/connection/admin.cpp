@@ -177,6 +177,16 @@ Result<void> Admin::destroy_reservation(std::string_view name, bool force) {
   return impl_->order(MessageType::reservation_destroy, destroy, "reservation " + destroy.name);
 }
 
+Result<ReservationInfo> Admin::adopt_files(std::string_view name, std::string_view path) {
+  wire::FilesAdoptT wish;
+  wish.name = name;
+  wish.path = path;
+  const std::string where = "reservation " + std::string(name);
+  ASSIGN_OR_RETURN(auto adopted, impl_->ask_reservations(MessageType::files_adopt, wish, where));
+  if (adopted.empty()) return fail(ErrorCode::protocol, "the server did not say what it adopted", where);
+  return std::move(adopted.back());
+}
+
 Result<ReservationInfo> Admin::share_reservation(std::string_view name, const Share& share) {
   wire::ReservationShareT wish;
   wish.name = name;

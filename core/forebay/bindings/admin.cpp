@@ -47,6 +47,9 @@ class PythonAdmin {
     handle_.call([&](Admin& admin) { return admin.destroy_reservation(name, force); });
   }
 
+  nb::dict adopt_files(const std::string& name, const std::string& path) {
+    return dict_of(handle_.call([&](Admin& admin) { return admin.adopt_files(name, path); }));
+  }
   nb::dict share_reservation(const std::string& name, const std::string& kind, std::uint32_t id,
                              const std::string& rights) {
     const Share share{choice("kind", kind, share_kinds), id, choice("rights", rights, share_rights)};
@@ -176,6 +179,7 @@ void bind_admin(nb::module_& module) {
       .def("create_reservation", &PythonAdmin::create_reservation, "name"_a, "capacity_bytes"_a, "files_bytes"_a,
            "lifetime"_a, "access_mode"_a, "reservation_type"_a, "owner_uid"_a.none(), "owner_gid"_a.none())
       .def("destroy_reservation", &PythonAdmin::destroy_reservation, "name"_a, "force"_a)
+      .def("adopt_files", &PythonAdmin::adopt_files, "name"_a, "path"_a)
       .def("share_reservation", &PythonAdmin::share_reservation, "name"_a, "kind"_a, "number"_a, "rights"_a)
       .def("change_reservation", &PythonAdmin::change_reservation, "name"_a, "lifetime"_a.none(),
            "files_bytes"_a.none())

@@ -103,6 +103,7 @@ def _reservation_fields(info: ReservationInfo) -> list[tuple[str, str]]:
         ("access", access_text(info)),
         ("created", format_time(info.created_ns)),
         ("files in", info.files_path),
+        *(("files left", line) for line in info.files_left),
     ]
 
 

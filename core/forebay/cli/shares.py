@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import grp
+import os
 import pwd
 from typing import Annotated
 
@@ -28,29 +29,56 @@ def register(app: typer.Typer) -> None:
 def share(
     name: ReservationArgument,
     rights: Annotated[
-        Rights, typer.Option(help="read: its streams and files; write: change them, too; none: take both away.")
-    ],
+        Rights | None, typer.Option(help="read: its streams and files; write: change them, too; none: take both away.")
+    ] = None,
     group: Annotated[str | None, typer.Option("--group", metavar="GROUP", help="A group, by name or number.")] = None,
     user: Annotated[str | None, typer.Option("--user", metavar="USER", help="A user, by name or number.")] = None,
+    adopt: Annotated[
+        str | None,
+        typer.Option(
+            "--adopt", metavar="PATH", help="Share what the owner has moved into files/, too: it and all below it."
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Let a user or a group into a reservation, or out; for its owner and root. Idempotent.
 
     A user's own share counts alone; without one, the most that any of their groups has. Programs that use a right which
-    is taken away end with an error.
+    is taken away end with an error. Shares reach files that were made in the reservation, not what was moved into it:
+    the command names that, and --adopt PATH lets what is the owner's there count as made in it.
     """
     check_reservation(name)
-    if (user is None) == (group is None):
+    if adopt is not None and (rights, group, user) != (None, None, None):
+        raise InvalidArgumentError("--adopt goes alone: it gives what the shares say; run two commands")
+    if adopt is None and (user is None) == (group is None):
         raise InvalidArgumentError("say whom: --user USER or --group GROUP, one of them")
-    kind, who = (ShareKind.USER, user) if user is not None else (ShareKind.GROUP, group)
-    assert who is not None
-    wish = Share(kind, _number_of(kind, who), rights)
+    if adopt is None and rights is None:
+        raise InvalidArgumentError("say what they may do: --rights read, write or none")
     with forebay.Admin(chosen()) as admin:
-        info = apply_share(admin, name, wish)
+        if adopt is not None:
+            info = admin.adopt_files(name, _below_files(admin, name, adopt))
+        else:
+            kind, who = (ShareKind.USER, user) if user is not None else (ShareKind.GROUP, group)
+            assert who is not None
+            assert rights is not None
+            info = apply_share(admin, name, Share(kind, _number_of(kind, who), rights))
     if as_json:
         print_json({"reservation": info.as_dict()})
         return
-    console().print(f"{name}: {access_text(info)}", markup=False, soft_wrap=True)
+    for line in (access_text(info), *info.files_left):
+        console().print(f"{name}: {line}", markup=False, soft_wrap=True)
+
+
+def _below_files(admin: forebay.Admin, name: str, path: str) -> str:
+    """The path below files/ that ``PATH``, ``RES:PATH`` or a path on this machine means."""
+    path = path.removeprefix(f"{name}:")
+    if not os.path.isabs(path):
+        return os.path.normpath(path)
+    files = admin.reservation(name).files_path
+    below = os.path.relpath(path, files)
+    if below.split(os.sep)[0] == os.pardir:
+        raise InvalidArgumentError(f"{path} does not lie in the reservation's files, which are {files}", name)
+    return below
 
 
 def apply_share(admin: forebay.Admin, name: str, wish: Share) -> ReservationInfo:

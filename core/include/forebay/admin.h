@@ -91,6 +91,8 @@ struct ReservationInfo {
   std::string files_path;               ///< absolute path of files/
   std::vector<Share> shares;            ///< beside the owner, and the owner's group, which may write if it is not here
   std::uint64_t access_generation = 0;  ///< raised whenever somebody's rights become less
+  std::uint32_t files_group = 0;        ///< a group that nobody is in: marks what was made in files/ in its access list
+  std::vector<std::string> files_left;  ///< what of files/ the shares do not reach as yet, a line each; none: all is
 
   /// See StepSummary::each_field.
   template <class Visit, class... Records>
@@ -112,6 +114,8 @@ struct ReservationInfo {
     visit("files_path", records.files_path...);
     visit("shares", records.shares...);
     visit("access_generation", records.access_generation...);
+    visit("files_group", records.files_group...);
+    visit("files_left", records.files_left...);
   }
 };
 
@@ -227,6 +231,10 @@ class Admin {
   /// them. A user's share counts alone; of the groups', the most. Errors: permission_denied, invalid_argument,
   /// unsupported (files/ cannot have it on its file system).
   Result<ReservationInfo> share_reservation(std::string_view name, const Share& share);
+  /// Lets what belongs to the reservation's owner, at `path` below files/ (empty: everywhere), count as made in the
+  /// reservation, so that shares reach it; done with the owner's rights. The owner and root may. Idempotent. Errors:
+  /// not_found, permission_denied, invalid_argument (the path leads elsewhere), unsupported.
+  Result<ReservationInfo> adopt_files(std::string_view name, std::string_view path);
   Result<std::vector<ReservationInfo>> reservations();
   Result<ReservationInfo> reservation(std::string_view name);
 

@@ -126,7 +126,7 @@ TEST_F(ReservationStoreTest, a_reservation_may_be_of_files_only) {
   ASSERT_EQ(loaded.size(), 1U);
   EXPECT_EQ(bytes_of_record(loaded[0]), bytes_of_record(record));
   EXPECT_EQ(granted_bytes(loaded[0]), mebibyte);
-  EXPECT_EQ(*store_->files_bytes(reservation_id), 0U);
+  EXPECT_EQ(store_->measure_files(reservation_id)->bytes, 0U);
   EXPECT_TRUE(problems_.empty());
 }
 
@@ -404,14 +404,14 @@ TEST_F(ReservationStoreTest, streams_have_folders_that_come_and_go) {
 TEST_F(ReservationStoreTest, files_count_by_the_space_that_they_take) {
   create(reservation_record());
   const std::string files = store_->files_directory(reservation_id);
-  EXPECT_EQ(*store_->files_bytes(reservation_id), 0U);
+  EXPECT_EQ(store_->measure_files(reservation_id)->bytes, 0U);
   fs::create_directories(files + "/a/b");
   write_text(files + "/a/b/data", std::string(100'000, 'x'));
   fs::create_hard_link(files + "/a/b/data", files + "/again");
   write_text(files + "/sparse", "");
   fs::resize_file(files + "/sparse", std::uint64_t{1} << 40);
   fs::create_symlink("/", files + "/root");
-  const std::uint64_t bytes = *store_->files_bytes(reservation_id);
+  const std::uint64_t bytes = store_->measure_files(reservation_id)->bytes;
   EXPECT_GE(bytes, 100'000U);
   EXPECT_LT(bytes, 200'000U);
 }

@@ -145,6 +145,10 @@ class MalformedTest : public ServerTest {
     change.lifetime = 2;
     change.files_bytes = 1 << 20;
     add(MessageType::reservation_change, change);
+    wire::FilesAdoptT adoption;
+    adoption.name = "res";
+    adoption.path = "results";
+    add(MessageType::files_adopt, adoption);
     add(MessageType::writer_open, writer_open());
     add(MessageType::writer_rejoin, rejoin);
     add(MessageType::step_begin, wire::StepBeginT());

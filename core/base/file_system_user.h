@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whose rights a thread has while it opens and makes files. Only a process of root has more than one choice.
+#pragma once
+
+#include <sys/types.h>
+
+#include <vector>
+
+namespace forebay {
+
+struct FileSystemUser {
+  uid_t user = 0;
+  gid_t group = 0;
+  std::vector<gid_t> groups;
+};
+
+/// Until it ends, the calling thread acts as that user where files are concerned: without root's capabilities for them,
+/// too. Null: as the process. They nest. The process ends if it may not do this: with the wrong rights nothing may go
+/// on.
+class ActingAs {
+ public:
+  explicit ActingAs(const FileSystemUser* user);
+  ~ActingAs();
+  ActingAs(const ActingAs&) = delete;
+  ActingAs& operator=(const ActingAs&) = delete;
+
+ private:
+  const FileSystemUser* const before_;
+};
+
+/// The user that the calling thread acts as now.
+uid_t acting_user() noexcept;
+
+}  // namespace forebay
