@@ -15,17 +15,19 @@ struct FileSystemUser {
 };
 
 /// Until it ends, the calling thread acts as that user where files are concerned: without root's capabilities for them,
-/// too. Null: as the process. They nest. The process ends if it may not do this: with the wrong rights nothing may go
-/// on.
+/// too. Null: as the process. They nest.
 class ActingAs {
  public:
   explicit ActingAs(const FileSystemUser* user);
   ~ActingAs();
+  /// False if this process cannot be that user: then the thread acts as before.
+  bool possible() const noexcept { return possible_; }
   ActingAs(const ActingAs&) = delete;
   ActingAs& operator=(const ActingAs&) = delete;
 
  private:
   const FileSystemUser* const before_;
+  bool possible_ = true;
 };
 
 /// The user that the calling thread acts as now.

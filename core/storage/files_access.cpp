@@ -5,10 +5,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <limits>
 #include <optional>
+#include <sstream>
 #include <string_view>
 #include <utility>
 
@@ -67,6 +69,25 @@ Result<GroupRange> GroupRange::parse(const std::string& text) {
               fmt::format("files_groups is a range of at least {} group ids that nobody is in, such as "
                           "\"2000000000-2000999999\", not \"{}\"",
                           groups_min, text.substr(0, 40)));
+}
+
+std::optional<GroupRange> GroupRange::usual_in(const std::string& gid_map) {
+  const GroupRange usual;
+  std::istringstream lines(gid_map);
+  std::uint64_t first = 0;
+  std::uint64_t outside = 0;
+  std::uint64_t count = 0;
+  GroupRange largest{0, 0};
+  std::uint64_t most = 0;
+  while (lines >> first >> outside >> count) {
+    if (first <= usual.first && usual.last < first + count) return usual;
+    if (count <= most) continue;
+    most = count;
+    largest.last = static_cast<std::uint32_t>(std::min<std::uint64_t>(first + count - 1, group_max));
+    largest.first = largest.last - std::min(largest.last, groups_min - 1);
+  }
+  if (most <= groups_min) return std::nullopt;
+  return largest;
 }
 
 struct FilesAccessPass::Impl final : TreeVisitor {
@@ -213,17 +234,21 @@ Result<std::unique_ptr<FilesAccessPass>> FilesAccessPass::of_adoption(const rese
   auto impl = std::make_unique<Impl>(record, Impl::Purpose::adoption);
   const std::string where = "reservation " + record.name;
   ASSIGN_OR_RETURN(const bool supported, AccessList::supported(files));
-  if (!supported)
-    return fail(ErrorCode::unsupported, "the file system of files/ has no POSIX access lists to be set", where);
-  if (::geteuid() != 0 && ::geteuid() != record.owner_uid) {
+  if (!supported || record.files_group == 0) {
+    return fail(ErrorCode::unsupported,
+                "what is made in files/ is not marked here: its file system has no POSIX access lists, or this user "
+                "namespace too few groups",
+                where);
+  }
+  if (::geteuid() != record.owner_uid) impl->acts_as = FileSystemUser{record.owner_uid, record.owner_gid, {}};
+  ASSIGN_OR_RETURN(Descriptor top, open_files(files));
+  const ActingAs acting(impl->acts_as ? &*impl->acts_as : nullptr);
+  if (!acting.possible()) {
     return fail(
         ErrorCode::unsupported,
         fmt::format("this server is not root, and cannot act as user {}, who owns the reservation", record.owner_uid),
         where);
   }
-  if (::geteuid() == 0) impl->acts_as = FileSystemUser{record.owner_uid, record.owner_gid, {}};
-  ASSIGN_OR_RETURN(Descriptor top, open_files(files));
-  const ActingAs acting(impl->acts_as ? &*impl->acts_as : nullptr);
   const bool all = path.empty() || path == ".";
   Descriptor opened = open_below(top.get(), all ? "." : path, O_PATH, Mounts::refused);
   struct stat status{};
@@ -248,8 +273,12 @@ Result<std::unique_ptr<FilesAccessPass>> FilesAccessPass::of_adoption(const rese
 }
 
 bool FilesAccessPass::advance(std::size_t entries_max) {
-  const ActingAs acting(impl_->acts_as ? &*impl_->acts_as : nullptr);
   if (!impl_->walk) return true;
+  const ActingAs acting(impl_->acts_as ? &*impl_->acts_as : nullptr);
+  if (!acting.possible()) {
+    impl_->missed(*impl_->walk, ".", {ErrorCode::permission_denied, "the server can act as the owner no more", {}});
+    return true;
+  }
   if (!impl_->walk->advance(entries_max)) return false;
   if (!impl_->owners_first || !impl_->leaves_some) return true;
   impl_->owners_first = false;
@@ -278,7 +307,7 @@ Result<void> check_files_access(const reservation::ReservationT& record, const s
 Result<void> set_files_access(const reservation::ReservationT& record, const std::string& files) {
   // Without such lists, the mode's bits say all that a reservation without shares needs.
   ASSIGN_OR_RETURN(const bool supported, AccessList::supported(files));
-  if (!supported) return {};
+  if (!supported || record.files_group == 0) return {};
   ASSIGN_OR_RETURN(auto pass, FilesAccessPass::of_shares(record, files));
   while (!pass->advance(std::numeric_limits<std::size_t>::max())) {
   }

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,10 @@ struct GroupRange {
 
   /// "FIRST-LAST". invalid_argument if it is none, or has less than 1024 ids.
   static Result<GroupRange> parse(const std::string& text);
+  /// The range as far as the user namespace of a process has these groups, of which `gid_map` is /proc/self/gid_map:
+  /// this one, else the last 1024 ids of the largest part that it has. Nothing if it has fewer: nobody can be named
+  /// there.
+  static std::optional<GroupRange> usual_in(const std::string& gid_map);
 };
 
 /// What a walk over files/ did and what it left.

@@ -47,6 +47,10 @@ FilesShares::FilesShares(const reservation::ReservationT& record)
   }
 }
 
+void FilesShares::set_mark(AccessList& list) const {
+  if (mark_ != 0) list.groups[mark_] = 0;
+}
+
 std::map<std::uint32_t, Rights> FilesShares::groups_with_rights() const {
   std::map<std::uint32_t, Rights> found = groups_;
   found[owning_group_] = of_owning_group_;
@@ -64,7 +68,7 @@ AccessList FilesShares::of_top(AccessList list, const struct stat& status) const
   list.other = 0;
   list.group = status.st_gid == owning_group_ ? bits_of(of_owning_group_) : 0;
   if (status.st_gid == owning_group_) list.groups.erase(owning_group_);
-  list.groups[mark_] = 0;
+  set_mark(list);
   return list;
 }
 
@@ -82,7 +86,7 @@ AccessList FilesShares::given(AccessList list, const struct stat& status) const 
 
 AccessList FilesShares::adopted(AccessList list, const struct stat& status) const {
   list = given(std::move(list), status);
-  list.groups[mark_] = 0;
+  set_mark(list);
   return list;
 }
 
@@ -106,7 +110,7 @@ AccessList FilesShares::given_by_default(AccessList list) const {
   // A file belongs to its maker's group, which need not be the owner's.
   list.groups[owning_group_] = bits_of(of_owning_group_);
   for (const auto& [id, rights] : groups_) list.groups[id] = bits_of(rights);
-  list.groups[mark_] = 0;
+  set_mark(list);
   return list;
 }
 

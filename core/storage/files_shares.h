@@ -28,7 +28,7 @@ class FilesShares {
   bool give_anything() const noexcept;
 
   /// What has this list was made in the reservation.
-  bool are_on(const AccessList& list) const noexcept { return list.groups.contains(mark_); }
+  bool are_on(const AccessList& list) const noexcept { return mark_ != 0 && list.groups.contains(mark_); }
 
   /// What files/ itself has.
   AccessList of_top(AccessList list, const struct stat& status) const;
@@ -44,9 +44,11 @@ class FilesShares {
   AccessList fresh_default() const;
 
  private:
+  void set_mark(AccessList& list) const;
+
   const std::uint32_t owner_;
   const std::uint32_t owning_group_;
-  const std::uint32_t mark_;
+  const std::uint32_t mark_;                ///< 0: there is none
   std::map<std::uint32_t, Rights> users_;   ///< but for the owner
   std::map<std::uint32_t, Rights> groups_;  ///< but for the owner's
   Rights of_owning_group_ = Rights::write;

@@ -111,7 +111,9 @@ Result<void> AdminSession::create_reservation(const protocol::Message& message,
                             size_text(pool.pool_bytes), size_text(pool.reserved_bytes), size_text(granted_bytes)),
                 where);
   }
-  ASSIGN_OR_RETURN(record.files_group, reservations.free_files_group(server.files_groups()));
+  if (server.files_groups()) {
+    ASSIGN_OR_RETURN(record.files_group, reservations.free_files_group(*server.files_groups()));
+  }
   reservations.names_in_work.try_emplace(record.name);
   reservations.bytes_in_work += granted_bytes;
   reservations.files_groups_in_work.insert(record.files_group);
@@ -223,7 +225,9 @@ Result<void> AdminSession::query_reservations(const protocol::Message& message, 
   std::vector<ReservationInfo> infos;
   if (!wish.name.empty()) {
     ASSIGN_OR_RETURN(auto reservation, reservations.find(wish.name, connection_.peer(), Rights::read));
-    infos.push_back(reservation->info());
+    // The manager, which asks as an administrator, tells others what it hears.
+    const bool owners = connection_.peer().uid == reservation->record().owner_uid;
+    infos.push_back(owners ? reservation->owners_info() : reservation->info());
   } else {
     for (auto& [name, reservation] : reservations.all()) {
       if (!reservation->retiring() && reservation->rights_of(connection_.peer()).allow(Rights::read))

@@ -27,7 +27,7 @@ void spread_shares(AdministeredServer& server, const reservation::ReservationT& 
     server.reservations().end_work(name);
     const auto found = server.reservations().all().find(name);
     if (found == server.reservations().all().end()) return;
-    if (walked) return answer(found->second->info());
+    if (walked) return answer(found->second->owners_info());
     Error error = walked.error();
     if (recorded) {
       error.what = "the share counts for streams, but files/ could not be shared: " + error.what +
@@ -87,7 +87,7 @@ Result<void> AdminSession::adopt_files(const protocol::Message& message, const w
         const auto still = server.reservations().all().find(name);
         if (still == server.reservations().all().end()) return;
         if (adopted) {
-          answer(still->second->info());
+          answer(still->second->owners_info());
         } else {
           answer(fail(adopted.error()));
         }

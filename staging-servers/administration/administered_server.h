@@ -2,6 +2,7 @@
 // What administrators' requests and audits ask of the server. The server stands above and implements it.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,8 +35,8 @@ class AdministeredServer {
   virtual Result<std::string> create_token(const Peer& peer, const wire::TokenCreateT& wish) = 0;
   /// Makes a token void, also for connections that are open; it stays so after a restart. Idempotent.
   virtual Result<void> revoke_token(const std::string& token) = 0;
-  /// Of which each reservation gets one.
-  virtual const storage::GroupRange& files_groups() const = 0;
+  /// Of which each reservation gets one; none in a user namespace that has too few groups.
+  virtual const std::optional<storage::GroupRange>& files_groups() const = 0;
   /// For what takes long, but syncs, in order.
   virtual Worker& errand_worker() = 0;
   /// For creations and walks over files, which may take very long: several run side by side, in no order.

@@ -94,6 +94,7 @@ Result<std::unique_ptr<Server>> Server::start(Device& device, const ServerOption
   if (!store) return refusal(std::move(store.error()));
   server->store_ = std::move(*store);
   if (auto held = server->hold_files(); !held) return refusal(std::move(held.error()));
+  if (auto chosen = server->choose_files_groups(); !chosen) return refusal(std::move(chosen.error()));
   if (auto learned = server->learn_identity(); !learned) return refusal(std::move(learned.error()));
   if (auto learned = server->learn_capacity(); !learned) return refusal(std::move(learned.error()));
   if (auto recovered = server->recover(); !recovered) return refusal(std::move(recovered.error()));

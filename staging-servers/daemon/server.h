@@ -81,7 +81,7 @@ class Server final : public ConnectionHost,
   storage::ReservationStore& store() noexcept { return *store_; }
   Worker& sync_worker() noexcept { return *sync_worker_; }
   Worker& errand_worker() override { return *errand_worker_; }
-  const storage::GroupRange& files_groups() const override { return files_groups_; }
+  const std::optional<storage::GroupRange>& files_groups() const override { return files_groups_; }
   Worker& side_worker() override { return *side_worker_; }
   ReservationTable& reservations() override { return reservations_.value(); }
 
@@ -128,6 +128,8 @@ class Server final : public ConnectionHost,
   Result<void> learn_capacity();
   /// Has the store hold files/ in images, if the options say so.
   Result<void> hold_files();
+  /// Of which reservations get one that marks what is made in them.
+  Result<void> choose_files_groups();
   /// Makes a small file of the root hold this text. Takes no space where it does already.
   Result<void> keep_text(const std::string& name, const std::string& text);
   Result<void> recover();
@@ -149,7 +151,7 @@ class Server final : public ConnectionHost,
   std::uint64_t run_number_ = 0;
   std::int64_t started_ns_ = 0;
   RootIdentity identity_;
-  storage::GroupRange files_groups_;
+  std::optional<storage::GroupRange> files_groups_;  ///< none: this user namespace has too few groups
   std::uint64_t pool_bytes_ = 0;
   std::uint64_t stream_numbers_ = 0;
   std::uint64_t connection_numbers_ = 0;

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <utility>
 
 #include "base/clock.h"
@@ -152,10 +153,17 @@ Result<void> Server::learn_capacity() {
   return keep_text("pool", written);
 }
 
-Result<void> Server::hold_files() {
-  if (!options_.files_groups.empty()) {
+Result<void> Server::choose_files_groups() {
+  if (options_.files_groups.empty()) {
+    std::ifstream map("/proc/self/gid_map");
+    files_groups_ = storage::GroupRange::usual_in({std::istreambuf_iterator<char>(map), {}});
+  } else {
     ASSIGN_OR_RETURN(files_groups_, storage::GroupRange::parse(options_.files_groups));
   }
+  return {};
+}
+
+Result<void> Server::hold_files() {
   if (options_.files_image.empty()) return {};
   if (options_.files_image != "xfs")
     return fail(ErrorCode::invalid_argument, "files_image is \"xfs\" or not set", options_.root);
@@ -189,9 +197,9 @@ Result<void> Server::recover() {
       unread_.push_back(record.id);
       continue;
     }
-    if (record.files_group == 0) {
-      // Made before there were such: its own lists get one in the background.
-      ASSIGN_OR_RETURN(record.files_group, reservations_->free_files_group(files_groups_));
+    if (record.files_group == 0 && files_groups_) {
+      // Made before there were such, or where there were none: its own lists get one in the background.
+      ASSIGN_OR_RETURN(record.files_group, reservations_->free_files_group(*files_groups_));
       record.files_access_due = true;
       RETURN_IF_ERROR(store_->replace_record(record));
     }

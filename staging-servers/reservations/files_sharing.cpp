@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "base/clock.h"
 #include "base/log.h"
 #include "reservations/reservation_table.h"
@@ -31,28 +33,27 @@ void FilesSharing::begin(const std::string& name, Ended ended) {
 
 void FilesSharing::pass_over(const std::string& name, const Ended& ended) {
   const auto found = table_.all().find(name);
-  if (found == table_.all().end()) return ended(fail(gone(name)));
+  if (found == table_.all().end() || found->second->retiring()) return ended(fail(gone(name)));
   const auto record = std::make_shared<reservation::ReservationT>(found->second->record());
   const std::string files = host_.stream_services().store.files_directory(record->id);
   start(
-      name, [record, files] { return storage::FilesAccessPass::of_shares(*record, files); },
+      *record, [record, files] { return storage::FilesAccessPass::of_shares(*record, files); },
       [this, name, ended](const Result<storage::FilesAccessReport>& report) { pass_ended(name, report, ended); });
 }
 
 void FilesSharing::adopt(const std::string& name, const std::string& path, Ended ended) {
   if (stop(name, [this, name, path, ended] { adopt(name, path, ended); })) return;
   const auto found = table_.all().find(name);
-  if (found == table_.all().end()) return ended(fail(gone(name)));
+  if (found == table_.all().end() || found->second->retiring()) return ended(fail(gone(name)));
   const auto record = std::make_shared<reservation::ReservationT>(found->second->record());
   const std::string files = host_.stream_services().store.files_directory(record->id);
   start(
-      name, [record, files, path] { return storage::FilesAccessPass::of_adoption(*record, files, path); },
+      *record, [record, files, path] { return storage::FilesAccessPass::of_adoption(*record, files, path); },
       [this, name, ended](const Result<storage::FilesAccessReport>& report) {
         const auto still = table_.all().find(name);
         if (still == table_.all().end()) return ended(fail(gone(name)));
-        if (!report) return ended(fail(report.error()));
-        still->second->set_files_report(*report);
-        ended({});
+        if (report) still->second->set_files_report(*report);
+        ended(report ? Result<void>() : fail(report.error()));
         // A pass that was stopped for this goes on.
         if (still->second->record().files_access_due) pass_later(name);
       });
@@ -76,36 +77,40 @@ void FilesSharing::forget(const std::string& name) {
   if (found != works_.end() && !found->second.pass) works_.erase(found);
 }
 
-void FilesSharing::start(const std::string& name, Begin begin,
+void FilesSharing::start(const reservation::ReservationT& record, Begin begin,
                          std::function<void(const Result<storage::FilesAccessReport>&)> ended) {
   auto pass = std::make_shared<Pass>();
-  pass->name = name;
+  pass->name = record.name;
+  pass->owner = record.owner_uid;
   pass->begin = std::move(begin);
   pass->ended = std::move(ended);
-  works_[name].pass = pass;
-  side_worker_.add([this, pass] { advance(pass); });
+  works_[record.name].pass = pass;
+  take_turn(pass);
+}
+
+void FilesSharing::take_turn(const std::shared_ptr<Pass>& pass) {
+  if (side_worker_.add_for(pass->owner, pass->wanted, [this, pass] { advance(pass); })) return;
+  end(pass, fail(ErrorCode::busy, fmt::format("too much that user {} asked for waits; try again later", pass->owner),
+                 "reservation " + pass->name));
 }
 
 void FilesSharing::advance(const std::shared_ptr<Pass>& pass) {
-  Result<storage::FilesAccessReport> report;
   if (!pass->access && !pass->stopped) {
     auto begun = pass->begin();
-    if (begun) {
-      pass->access = std::move(*begun);
-    } else {
-      report = fail(std::move(begun.error()));
-    }
+    if (!begun) return end(pass, fail(std::move(begun.error())));
+    pass->access = std::move(*begun);
   }
-  if (pass->access) {
-    if (!pass->stopped && !pass->access->advance(entries_a_slice)) {
-      // Others get their turn.
-      side_worker_.add([this, pass] { advance(pass); });
-      return;
-    }
-    report = pass->access->report();
-    // Its descriptors are closed before anybody hears that it is over.
-    pass->access.reset();
-  }
+  // Others get their turn between slices.
+  if (!pass->stopped && !pass->access->advance(entries_a_slice)) return take_turn(pass);
+  end(pass, pass->stopped
+                ? Result<storage::FilesAccessReport>(
+                      fail(ErrorCode::busy, "another request took the place of this one", "reservation " + pass->name))
+                : pass->access->report());
+}
+
+void FilesSharing::end(const std::shared_ptr<Pass>& pass, Result<storage::FilesAccessReport> report) {
+  // Its descriptors are closed before anybody hears that it is over.
+  pass->access.reset();
   host_.stream_services().loop.post([this, pass, report = std::move(report)] {
     const auto found = works_.find(pass->name);
     std::vector<EventLoop::Task> after;
@@ -113,11 +118,7 @@ void FilesSharing::advance(const std::shared_ptr<Pass>& pass) {
       found->second.pass.reset();
       after = std::exchange(found->second.after, {});
     }
-    if (pass->stopped) {
-      pass->ended(fail(ErrorCode::busy, "another request took the place of this one", "reservation " + pass->name));
-    } else {
-      pass->ended(report);
-    }
+    pass->ended(report);
     for (const EventLoop::Task& task : after) task();
   });
 }
@@ -132,7 +133,9 @@ void FilesSharing::pass_ended(const std::string& name, const Result<storage::Fil
   if (!report) {
     if (report.error().code != ErrorCode::busy)
       log::error("files/ of {} are not shared as they should be: {}", name, report.error().message());
-    return ended(fail(report.error()));
+    ended(fail(report.error()));
+    if (report.error().code == ErrorCode::busy && found->second->record().files_access_due) pass_later(name);
+    return;
   }
   found->second->set_files_report(*report);
   ended({});

@@ -3,6 +3,8 @@
 // one user's tree does not hold up others, until a pass finds nothing to change. See docs/design/sharing.md.
 #pragma once
 
+#include <sys/types.h>
+
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -46,10 +48,12 @@ class FilesSharing {
   /// A pass that a worker makes.
   struct Pass {
     std::string name;
+    uid_t owner = 0;  ///< whose turns it takes
     Begin begin;
     std::unique_ptr<storage::FilesAccessPass> access;
     std::function<void(const Result<storage::FilesAccessReport>&)> ended;
     std::atomic<bool> stopped = false;
+    const std::shared_ptr<const bool> wanted = std::make_shared<const bool>(true);
   };
   struct Work {
     std::shared_ptr<Pass> pass;  ///< that goes on
@@ -58,10 +62,13 @@ class FilesSharing {
     std::int64_t pause_ms = 0;
   };
 
-  void start(const std::string& name, Begin begin,
+  void start(const reservation::ReservationT& record, Begin begin,
              std::function<void(const Result<storage::FilesAccessReport>&)> ended);
+  /// The next slice, when it is the owner's turn.
+  void take_turn(const std::shared_ptr<Pass>& pass);
   /// In a worker.
   void advance(const std::shared_ptr<Pass>& pass);
+  void end(const std::shared_ptr<Pass>& pass, Result<storage::FilesAccessReport> report);
   void pass_over(const std::string& name, const Ended& ended);
   void pass_ended(const std::string& name, const Result<storage::FilesAccessReport>& report, const Ended& ended);
   void pass_later(const std::string& name);

@@ -267,10 +267,15 @@ ReservationInfo Reservation::info() const {
   info.shares = shares_of(record_);
   info.access_generation = access_generation(record_);
   info.files_group = record_.files_group;
-  for (auto& text : {text_of_unfinished(*this), text_of_untouched(*this)}) {
-    if (!text.empty()) info.files_left.push_back(text);
-  }
   return info;
+}
+
+ReservationInfo Reservation::owners_info() const {
+  ReservationInfo told = info();
+  for (auto& text : {text_of_unfinished(*this), text_of_untouched(*this)}) {
+    if (!text.empty()) told.files_left.push_back(text);
+  }
+  return told;
 }
 
 }  // namespace forebay::server

@@ -56,6 +56,8 @@ class Reservation {
   /// What the last pass over files/ did and left.
   void set_files_report(storage::FilesAccessReport report) { files_report_ = std::move(report); }
   const storage::FilesAccessReport& files_report() const noexcept { return files_report_; }
+  /// With what that says, for its owner: names of files are nobody else's to know.
+  ReservationInfo owners_info() const;
   /// It has another lifetime or capacity for files, on disk already.
   void set_grant(const reservation::ReservationT& record);
 

@@ -256,6 +256,23 @@ def test_what_others_make_is_the_owners_only_as_far_as_they_let(
     assert rights_of(eve, files / "common") == "r"
 
 
+def test_names_of_what_is_left_are_told_to_the_owner_alone(
+    server: Instance, files: Path, ada: User, bob: User, eve: User, common: Path
+) -> None:
+    """Eve may read, and not even know what Bob's file is called."""
+    bob.call(lambda: make(common / "his-name", 0o600))
+    ada.call(lambda: os.rename(common / "his-name", files / "his-name"))
+    share(server, eve, "read")
+    socket = server.socket()
+
+    def ask() -> str:
+        with forebay.Admin(socket) as admin:
+            return "".join(line for info in [admin.reservation("r"), *admin.reservations()] for line in info.files_left)
+
+    assert "files/his-name" in ada.call(ask)
+    assert eve.call(ask) == ""
+
+
 # ---------------------------------------------------------------- what the end of a share takes
 
 
@@ -390,6 +407,19 @@ def test_passes_follow_until_one_changes_nothing(server: Instance, files: Path, 
     os.rename(outside, files / "folder")
     assert info.files_left == ()
     until(lambda: rights_of(eve, files / "folder" / "data") == "r", "a later pass finds it")
+
+
+def test_an_adoption_that_fails_ends_no_passes(server: Instance, files: Path, ada: User, eve: User) -> None:
+    """It takes the place of a pass, which comes after it then."""
+    ada.call(lambda: (files / "folder").mkdir())
+    (files / "folder").chmod(0o770)
+    outside = files.parent / "outside"
+    os.rename(files / "folder", outside)
+    share(server, eve, "read")
+    os.rename(outside, files / "folder")
+    with server.admin() as admin, pytest.raises(forebay.NotFoundError):
+        admin.adopt_files("r", "nothing")
+    until(lambda: "r" in rights_of(eve, files / "folder"), "a later pass finds it")
 
 
 def test_passes_are_taken_up_again_by_the_next_server(server: Instance, files: Path, ada: User, eve: User) -> None:

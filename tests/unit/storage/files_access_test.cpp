@@ -174,5 +174,19 @@ TEST(GroupRange, takes_a_range_of_groups_and_nothing_else) {
   }
 }
 
+TEST(GroupRange, stays_within_the_groups_of_a_user_namespace) {
+  const auto whole = GroupRange::usual_in("         0          0 4294967295\n");
+  ASSERT_TRUE(whole);
+  EXPECT_EQ(whole->first, GroupRange().first);
+  EXPECT_EQ(whole->last, GroupRange().last);
+  // A container without root.
+  const auto some = GroupRange::usual_in("0 1000 1\n1 100000 65536\n");
+  ASSERT_TRUE(some);
+  EXPECT_EQ(some->last, 65536U);
+  EXPECT_EQ(some->first, 65536U - 1023);
+  EXPECT_FALSE(GroupRange::usual_in("0 1000 1\n"));
+  EXPECT_FALSE(GroupRange::usual_in(""));
+}
+
 }  // namespace
 }  // namespace forebay::storage

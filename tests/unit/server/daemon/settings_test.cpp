@@ -47,7 +47,8 @@ TEST(Settings, of_the_command_line_go_before_the_file) {
 TEST(Settings, texts_and_numbers_mean_what_they_mean_in_toml) {
   const auto settings = settings_of(
       "# of a node\r\n\r\n  root=\"a \\\"b\\\\ # \u00e9\"\r\n\tsocket = 'c:\\d' # here\n"
-      "restart_grace_ms = +60_000\nflush_interval_ms = -1\ncapacity_bytes = 0xff\nfiles_image = \"\"\"xfs\"\"\"");
+      "restart_grace_ms = +60_000\nflush_interval_ms = -1\ncapacity_bytes = 0xff\nfiles_image = \"\"\"xfs\"\"\"\n"
+      "files_groups = '5000-6999'");
   ASSERT_TRUE(settings) << settings.error().message();
   EXPECT_EQ(settings->options.root, "a \"b\\ # \u00e9");
   EXPECT_EQ(settings->options.socket_path, "c:\\d");
@@ -55,6 +56,7 @@ TEST(Settings, texts_and_numbers_mean_what_they_mean_in_toml) {
   EXPECT_EQ(settings->options.flush_interval_ms, -1);
   EXPECT_EQ(settings->options.capacity_bytes, 255U);
   EXPECT_EQ(settings->options.files_image, "xfs");
+  EXPECT_EQ(settings->options.files_groups, "5000-6999");
 }
 
 TEST(Settings, what_a_file_cannot_mean_is_refused_with_its_line) {
