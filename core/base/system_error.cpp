@@ -18,6 +18,10 @@ tl::unexpected<Error> system_error(int number, std::string action, std::string w
       code = ErrorCode::no_space;
       advice = "; make room within your quota, then try again";
       break;
+    case ENAMETOOLONG:
+      code = ErrorCode::invalid_argument;
+      advice = "; give a shorter name or path";
+      break;
     case ENOENT:
       code = ErrorCode::not_found;
       break;

@@ -8,7 +8,8 @@
 
 namespace forebay {
 
-/// "ACTION: strerror"; the code follows from the number (ENOSPC → no_space, ENOENT → not_found, …, else io_error).
+/// "ACTION: strerror"; the code follows from the number (ENOSPC → no_space, ENOENT → not_found, ENAMETOOLONG →
+/// invalid_argument, …, else io_error).
 tl::unexpected<Error> system_error(int number, std::string action, std::string where = {});
 
 }  // namespace forebay

@@ -242,8 +242,16 @@ TEST(Connection, nobody_there_says_what_to_do) {
   ASSERT_FALSE(connection);
   EXPECT_EQ(connection.error().code, ErrorCode::disconnected);
   EXPECT_NE(connection.error().message().find("forebay up"), std::string::npos);
-  EXPECT_EQ(Connection::open({std::string(200, 'x'), {}}, Deadline::after_ms(1000), {}).error().code,
-            ErrorCode::invalid_argument);
+}
+
+TEST(Connection, path_that_the_system_cannot_take_asks_for_a_shorter_one) {
+  // The name alone is too long for the kernel, in the folder that is ours and in any other.
+  for (const std::string folder : {"", "/tmp/"}) {
+    const auto connection = Connection::open({folder + std::string(200, 'x'), {}}, Deadline::after_ms(1000), {});
+    ASSERT_FALSE(connection);
+    EXPECT_EQ(connection.error().code, ErrorCode::invalid_argument);
+    EXPECT_NE(connection.error().message().find("shorter"), std::string::npos) << connection.error().message();
+  }
 }
 
 }  // namespace
