@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "staging-servers/readers/reader_presence.h"
 
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <gtest/gtest.h>
 
+#include "tests/support/no_descriptors.h"
 #include "tests/support/temporary_directory.h"
 
 namespace forebay::testing {
@@ -14,22 +14,6 @@ namespace {
 
 using server::ReaderPresence;
 using server::ReaderProcess;
-
-/// This process gets no more descriptors.
-class NoDescriptors {
- public:
-  NoDescriptors() {
-    ::getrlimit(RLIMIT_NOFILE, &before_);
-    const rlimit none{0, before_.rlim_max};
-    ::setrlimit(RLIMIT_NOFILE, &none);
-  }
-  ~NoDescriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
-  NoDescriptors(const NoDescriptors&) = delete;
-  NoDescriptors& operator=(const NoDescriptors&) = delete;
-
- private:
-  rlimit before_{};
-};
 
 pid_t ended_process() {
   const pid_t pid = ::fork();
