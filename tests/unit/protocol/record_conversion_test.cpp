@@ -27,6 +27,9 @@ class Values {
   void give(std::optional<Value>& field) {
     give(field.emplace());
   }
+  void give(std::vector<std::string>& texts) {
+    for (int i = 0; i < 2; ++i) give(texts.emplace_back());
+  }
   template <class Record>
   void give(std::vector<Record>& records) {
     for (int i = 0; i < 2; ++i) fill(records.emplace_back());
