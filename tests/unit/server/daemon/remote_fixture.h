@@ -132,6 +132,16 @@ class RemoteTest : public ServerTest {
     return hello;
   }
 
+  /// Until the server has noticed that somebody is gone. It notices without being told to.
+  template <class Accepted>
+  static bool comes_true(Accepted&& accepted) {
+    const Deadline deadline = Deadline::after_ms(remote_deadline_ms);
+    while (!deadline.passed()) {
+      if (accepted()) return true;
+    }
+    return false;
+  }
+
   std::string port_;
 };
 
