@@ -139,7 +139,8 @@ TEST_F(RemoteTest, a_client_that_reads_no_answers_is_sent_away) {
   // Whoever reads while the server still deals with the requests would be a client that reads its answers.
   RawClient other = connect();
   EXPECT_TRUE(comes_true([&] {
-    const auto info = RawClient::unpack<wire::ServerAnswer>(other.call(MessageType::server_query, wire::ServerQueryT()));
+    const auto info =
+        RawClient::unpack<wire::ServerAnswer>(other.call(MessageType::server_query, wire::ServerQueryT()));
     return info->clients == 2;  // the writer and this one
   }));
   EXPECT_TRUE(client.ended());
