@@ -443,8 +443,10 @@ Result<void> Stage::finish_directory(const WalkLevel& level) {
   }
   {
     const ActingAs acting(work_.owner.user || work_.owner.group ? nullptr : work_.target.user);
+    // A directory that was made here has the default list of its place.
     ASSIGN_OR_RETURN(const std::vector<NotKept> lacking,
-                     set_status(level.pair->target.get(), status, {}, {}, work_.target_name(level.path)));
+                     set_status(level.pair->target.get(), status, ListLimit::of(level.pair->target.get()), {},
+                                work_.target_name(level.path)));
     for (const NotKept what : lacking) work_.report.not_kept(what, level.path);
   }
   return sync(level.pair->target.get(), level.path);

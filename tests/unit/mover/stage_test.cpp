@@ -337,9 +337,15 @@ TEST_F(Stage, a_default_list_of_the_place_is_what_the_modes_stay_below) {
   const std::string list = list_text();
   if (::setxattr(files.c_str(), "system.posix_acl_default", list.data(), list.size(), 0) != 0)
     GTEST_SKIP() << "no access lists here";
-  ASSERT_TRUE(in(tree(), "tree"));
+  const std::string source = tree();
+  ASSERT_TRUE(in(source, "tree"));
   EXPECT_EQ(status(files + "/tree/one").st_mode & 0777, 0640U);
   EXPECT_EQ(status(files + "/tree/a/two").st_mode & 0777, 0750U);
+  EXPECT_EQ(status(files + "/tree/a").st_mode & 0777, 0750U);
+  // Staged again, what is there gets no wider.
+  ASSERT_TRUE(in(source, "tree"));
+  EXPECT_EQ(status(files + "/tree/one").st_mode & 0777, 0640U);
+  EXPECT_EQ(status(files + "/tree").st_mode & 0777, 0750U);
   EXPECT_EQ(status(files + "/tree/a").st_mode & 0777, 0750U);
   char value[256];
   EXPECT_GT(::getxattr((files + "/tree/one").c_str(), "system.posix_acl_access", value, sizeof value), 0);
