@@ -26,7 +26,7 @@ const std::vector<gid_t>& groups_of_process() {
   return groups;
 }
 
-/// False if the kernel does not let this process be that user, in a user namespace that does not have them for example.
+/// False if the kernel does not let this process be that user.
 bool become(const FileSystemUser* user) {
   const std::vector<gid_t>& groups = user == nullptr ? groups_of_process() : user->groups;
   const uid_t uid = user == nullptr ? ::geteuid() : user->user;
@@ -41,13 +41,13 @@ bool become(const FileSystemUser* user) {
 
 }  // namespace
 
-ActingAs::ActingAs(const FileSystemUser* user) : before_(acting) {
+ActingAs::ActingAs(const FileSystemUser* user, IfImpossible then) : before_(acting) {
   if (user == before_) return;
   (void)groups_of_process();  // before they change
   possible_ = become(user);
   if (possible_) {
     acting = user;
-  } else if (!become(before_)) {
+  } else if (then == IfImpossible::abort || !become(before_)) {
     std::abort();
   }
 }

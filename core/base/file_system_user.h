@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <vector>
 
 namespace forebay {
@@ -14,13 +15,17 @@ struct FileSystemUser {
   std::vector<gid_t> groups;
 };
 
+/// What happens where this process cannot be that user, for want of rights or in a user namespace that does not have
+/// them. With the wrong rights nothing may go on unnoticed.
+enum class IfImpossible : std::uint8_t { abort, tell };
+
 /// Until it ends, the calling thread acts as that user where files are concerned: without root's capabilities for them,
 /// too. Null: as the process. They nest.
 class ActingAs {
  public:
-  explicit ActingAs(const FileSystemUser* user);
+  explicit ActingAs(const FileSystemUser* user, IfImpossible then = IfImpossible::abort);
   ~ActingAs();
-  /// False if this process cannot be that user: then the thread acts as before.
+  /// False if this process cannot be that user and was to tell: then the thread acts as before.
   bool possible() const noexcept { return possible_; }
   ActingAs(const ActingAs&) = delete;
   ActingAs& operator=(const ActingAs&) = delete;

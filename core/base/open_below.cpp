@@ -22,11 +22,6 @@ constexpr std::size_t path_bytes_max = PATH_MAX - 1;
 
 std::atomic<bool> openat2_refused = false;
 
-bool on_same_mount(int left, int right) {
-  const auto one = mount_of(left);
-  return one && one == mount_of(right);
-}
-
 Descriptor open_checked(int parent, const std::string& name, int flags, int top, Mounts mounts) {
   if (mounts == Mounts::crossed) return Descriptor(::openat(parent, name.c_str(), flags | always));
   // By path alone first: this asks nothing of what is mounted there.
@@ -96,6 +91,11 @@ std::optional<std::uint64_t> mount_of(int descriptor) {
   std::uint64_t mount = 0;
   if (std::from_chars(text.data() + begin, text.data() + text.size(), mount).ec != std::errc()) return std::nullopt;
   return mount;
+}
+
+bool on_same_mount(int left, int right) {
+  const auto one = mount_of(left);
+  return one && one == mount_of(right);
 }
 
 Descriptor open_below(int directory, const std::string& path, int flags, Mounts mounts) {

@@ -37,4 +37,7 @@ bool uses_openat2() noexcept;
 /// Which mount a descriptor lies on, without asking its file system; nothing if it cannot be told.
 std::optional<std::uint64_t> mount_of(int descriptor);
 
+/// False, too, if that cannot be told.
+bool on_same_mount(int left, int right);
+
 }  // namespace forebay

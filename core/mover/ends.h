@@ -8,7 +8,7 @@
 #include <forebay/result.h>
 
 #include "base/descriptor.h"
-#include "mover/opening.h"
+#include "mover/name_walk.h"
 #include "mover/stage.h"
 #include "mover/work.h"
 

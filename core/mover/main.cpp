@@ -17,7 +17,7 @@
 #include <thread>
 
 #include "base/return_error.h"
-#include "mover/file_system_user.h"
+#include "mover/capabilities.h"
 #include "mover/stage.h"
 
 namespace forebay::mover {

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the mover opens what others may rename meanwhile: below a descriptor, never through a link that it did not look
-// at. docs/design/file-mover.md has the rules.
+// How the mover follows a name that a user gave while others may rename what it names: through no link that it did not
+// look at. docs/design/file-mover.md has the rules.
 #pragma once
 
 #include <sys/stat.h>
-#include <sys/types.h>
 
-#include <compare>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -15,26 +13,9 @@
 #include <forebay/result.h>
 
 #include "base/descriptor.h"
+#include "base/open_below.h"
 
 namespace forebay::mover {
-
-/// Whether a walk may enter what is mounted below.
-enum class Mounts : std::uint8_t { crossed, refused };
-
-/// Which file it is, whatever its name.
-struct FileIdentity {
-  dev_t device = 0;
-  ino_t inode = 0;
-  auto operator<=>(const FileIdentity&) const = default;
-  static FileIdentity of(const struct stat& status) { return {status.st_dev, status.st_ino}; }
-};
-
-/// Opens `path` below `directory` with `flags`, through no link, no `..` and, if they are refused, no mount. Never
-/// waits for a FIFO or a lease. Not valid: errno says why (ELOOP: a link, EXDEV: a mount or `..`).
-Descriptor open_below(int directory, const std::string& path, int flags, Mounts mounts);
-
-/// Whether this process may use openat2: neither the kernel nor a filter refused it so far.
-bool uses_openat2() noexcept;
 
 /// Whose links a walk may pass.
 struct LinkRule {

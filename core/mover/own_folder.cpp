@@ -21,9 +21,9 @@
 
 #include <forebay/checksum.h>
 
+#include "base/file_system_user.h"
 #include "base/return_error.h"
 #include "base/system_error.h"
-#include "mover/file_system_user.h"
 
 namespace forebay::mover {
 namespace {

@@ -11,7 +11,7 @@
 #include <forebay/result.h>
 
 #include "base/descriptor.h"
-#include "mover/opening.h"
+#include "mover/name_walk.h"
 
 namespace forebay::mover {
 

@@ -9,7 +9,7 @@
 
 #include <forebay/result.h>
 
-#include "mover/file_system_user.h"
+#include "base/file_system_user.h"
 #include "mover/report.h"
 
 namespace forebay::mover {

@@ -11,9 +11,9 @@
 #include <cstring>
 #include <string_view>
 
+#include "base/file_system_user.h"
 #include "base/return_error.h"
 #include "base/system_error.h"
-#include "mover/file_system_user.h"
 
 namespace forebay::mover {
 namespace {

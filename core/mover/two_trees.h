@@ -9,7 +9,7 @@
 
 #include <forebay/result.h>
 
-#include "mover/opening.h"
+#include "mover/name_walk.h"
 #include "mover/work.h"
 
 namespace forebay::mover {

@@ -10,9 +10,9 @@
 #include <string>
 
 #include "base/descriptor.h"
+#include "base/file_system_user.h"
 #include "mover/content.h"
-#include "mover/file_system_user.h"
-#include "mover/opening.h"
+#include "mover/name_walk.h"
 #include "mover/report.h"
 #include "mover/status.h"
 #include "mover/worker_pool.h"

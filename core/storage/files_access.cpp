@@ -242,7 +242,7 @@ Result<std::unique_ptr<FilesAccessPass>> FilesAccessPass::of_adoption(const rese
   }
   if (::geteuid() != record.owner_uid) impl->acts_as = FileSystemUser{record.owner_uid, record.owner_gid, {}};
   ASSIGN_OR_RETURN(Descriptor top, open_files(files));
-  const ActingAs acting(impl->acts_as ? &*impl->acts_as : nullptr);
+  const ActingAs acting(impl->acts_as ? &*impl->acts_as : nullptr, IfImpossible::tell);
   if (!acting.possible()) {
     return fail(
         ErrorCode::unsupported,
@@ -274,7 +274,7 @@ Result<std::unique_ptr<FilesAccessPass>> FilesAccessPass::of_adoption(const rese
 
 bool FilesAccessPass::advance(std::size_t entries_max) {
   if (!impl_->walk) return true;
-  const ActingAs acting(impl_->acts_as ? &*impl_->acts_as : nullptr);
+  const ActingAs acting(impl_->acts_as ? &*impl_->acts_as : nullptr, IfImpossible::tell);
   if (!acting.possible()) {
     impl_->missed(*impl_->walk, ".", {ErrorCode::permission_denied, "the server can act as the owner no more", {}});
     return true;

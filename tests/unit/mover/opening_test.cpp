@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Names that lead elsewhere: links, `..`, mounts, at each place of a path.
-#include "mover/opening.h"
-
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,6 +10,7 @@
 
 #include <gtest/gtest.h>
 
+#include "mover/name_walk.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/unit/mover/circumstances.h"
 
