@@ -9,6 +9,7 @@ import select
 import sys
 import sysconfig
 import tempfile
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,6 +40,8 @@ def as_user(uid: int, function: Callable[[], Any], *, groups: Sequence[int] = ()
                 answer = (None, error)
             os.write(writing, pickle.dumps(answer))
             status = 0
+        except BaseException:
+            traceback.print_exc()  # nobody else would say why there is no answer
         finally:
             os._exit(status)
     os.close(writing)
@@ -79,6 +82,8 @@ class Child:
                     tell(function(tell))
                 except ForebayError as error:
                     tell(f"{error.code.value}: {error.what}")
+            except BaseException:
+                traceback.print_exc()  # nobody else would say why it tells nothing
             finally:
                 os._exit(0)
         os.close(writing)
