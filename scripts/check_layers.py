@@ -24,7 +24,7 @@ ALLOWED = {
     "core/client": {"client", "protocol", "fabric", "base", "public"},
     "core/forebay": {"public"},
     "engines": {"public"},
-    "workflows": {"public"},
+    "workflows": {"base", "public"},
     **{
         f"staging-servers/{folder}": BELOW_SERVER | set(SERVER_FOLDERS[place:])
         for place, folder in enumerate(SERVER_FOLDERS)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import shutil
 import subprocess
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["fill", "mounted"]
+__all__ = ["fill", "mounted", "silent_mount"]
 
 
 @contextlib.contextmanager
@@ -45,6 +46,31 @@ def mounted(folder: Path, mebibytes: int, kind: str = "tmpfs") -> Iterator[Path]
     finally:
         # Lazily: a writer of ADIOS2 that failed keeps its file open until this process ends.
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@contextlib.contextmanager
+def silent_mount(folder: Path) -> Iterator[None]:
+    """A FUSE file system of all users whose program never answers, on an empty folder: whoever asks it waits for ever.
+
+    Skips the test where it cannot be mounted.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    try:
+        device = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
+    except OSError as error:
+        pytest.skip(f"FUSE is not possible here: {error}")
+    try:
+        options = f"fd={device},rootmode=40000,user_id=0,group_id=0,allow_other".encode()
+        if libc.mount(b"forebay-test", os.fsencode(folder), b"fuse", 0, options) != 0:
+            pytest.skip(f"mounting is not possible here: {os.strerror(ctypes.get_errno())}")
+        try:
+            yield
+        finally:
+            detach = 2
+            assert libc.umount2(os.fsencode(folder), detach) == 0
+    finally:
+        # Those who wait get an error now.
+        os.close(device)
 
 
 def fill(place: Path) -> Path:

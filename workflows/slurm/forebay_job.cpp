@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <climits>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -24,12 +25,15 @@
 #include <system_error>
 #include <vector>
 
+#include "base/descriptor.h"
+#include "base/open_below.h"
 #include "configuration_file.h"
 #include "node_list.h"
 #include "snapshot_file.h"
 
 namespace {
 
+using forebay::Descriptor;
 using forebay::slurm::ConfigurationFile;
 using forebay::slurm::part_of_job;
 using forebay::slurm::Snapshot;
@@ -148,11 +152,6 @@ std::map<std::string, std::string> variables_of(const Call& call) {
   return variables;
 }
 
-bool is_directory(const std::string& path) {
-  struct stat status{};
-  return ::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
-}
-
 std::string without_slash(std::string path) {
   while (path.size() > 1 && path.back() == '/') path.pop_back();
   return path;
@@ -162,53 +161,67 @@ std::string parent_of(const std::string& path) {
   return path.substr(0, path.rfind('/'));
 }
 
-/// A folder that is this very name, not what a link leads to; -1 with the reason in errno.
-int open_folder(int parent, const char* name) {
-  return ::openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+/// A folder that is this very name, not what a link leads to; not valid, with the reason in errno. What is mounted on
+/// it is not asked, so that a file system that never answers holds up nothing.
+Descriptor look_at_folder(int parent, const std::string& name) {
+  return Descriptor(::openat(parent, name.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+}
+
+bool is_directory(const std::string& path) {
+  return look_at_folder(AT_FDCWD, path).valid();
 }
 
 /// Makes `node` in the folder `private` of the files, with the rights of that folder's owner: the job's user, who may
 /// have put anything there. Returns what is wrong with what the user has put there; "" if nothing is.
 std::string make_private(const std::string& files, const std::string& node) {
-  const int top = open_folder(AT_FDCWD, files.c_str());
-  if (top < 0) fail("this node does not see the job's files: " + reason() + " (" + files + ")");
-  const int folder = open_folder(top, "private");
-  if (folder < 0) fail("this node does not see the job's private scratch: " + reason() + " (" + files + "/private)");
+  const Descriptor top = look_at_folder(AT_FDCWD, files);
+  if (!top.valid()) fail("this node does not see the job's files: " + reason() + " (" + files + ")");
+  const Descriptor folder = look_at_folder(top.get(), "private");
+  if (!folder.valid()) {
+    if (errno == ENOTDIR || errno == ELOOP || errno == ENOENT) return "private is no folder";
+    fail("this node does not see the job's private scratch: " + reason() + " (" + files + "/private)");
+  }
+  if (!forebay::on_same_mount(top.get(), folder.get())) return "another file system is mounted on private";
   struct stat owner{};
-  if (::fstat(folder, &owner) != 0) fail("the job's private scratch cannot be examined: " + reason());
+  struct stat whole{};
+  if (::fstat(folder.get(), &owner) != 0 || ::fstat(top.get(), &whole) != 0)
+    fail("the job's private scratch cannot be examined: " + reason());
+  if (whole.st_uid != 0 && owner.st_uid != whole.st_uid) return "private belongs to another user";
   const bool as_owner = ::geteuid() == 0 && owner.st_uid != 0;
   if (as_owner && (::setgroups(1, &owner.st_gid) != 0 || ::setegid(owner.st_gid) != 0 || ::seteuid(owner.st_uid) != 0))
     fail("cannot act as the job's user: " + reason());
-  const bool made = ::mkdirat(folder, node.c_str(), 0700) == 0 || errno == EEXIST;
+  const bool made = ::mkdirat(folder.get(), node.c_str(), 0700) == 0 || errno == EEXIST;
   const int error = errno;
-  struct stat status{};
-  const bool is_there = made && ::fstatat(folder, node.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0;
+  const bool is_folder = made && look_at_folder(folder.get(), node).valid();
   if (as_owner && (::seteuid(0) != 0 || ::setegid(0) != 0)) fail("cannot be root again: " + reason());
-  ::close(folder);
-  ::close(top);
   if (!made && (error == EIO || error == ESTALE || error == ENOTCONN || error == EROFS)) {
     errno = error;
     fail("the node's private scratch cannot be made: " + reason() + " (" + files + "/private/" + node + ")");
   }
   if (!made) return std::generic_category().message(error);
-  return is_there && S_ISDIR(status.st_mode) ? "" : "it is no folder";
+  return is_folder ? "" : "it is no folder";
 }
 
-/// Removes links of jobs that lead nowhere: the job's epilog has not run, and its reservation has gone.
+/// Removes links of jobs whose reservation has gone, because the job's epilog has not run. A link reads
+/// FILES/private/NODE. Only FILES is looked for: what lies in it has names that users can change.
 void remove_dangling(const std::string& node_folder) {
-  DIR* const folder = ::opendir(node_folder.c_str());
-  if (folder == nullptr) return;
+  DIR* const listed = ::opendir(node_folder.c_str());
+  if (listed == nullptr) return;
   std::vector<std::string> names;
-  while (const dirent* const entry = ::readdir(folder)) {
+  while (const dirent* const entry = ::readdir(listed)) {
     if (job_number(entry->d_name) != 0) names.emplace_back(entry->d_name);
   }
-  ::closedir(folder);
+  ::closedir(listed);
   std::ranges::sort(names);
   for (const std::string& name : names) {
     const std::string link = node_folder + "/" + name;
+    char target[PATH_MAX];
+    const ssize_t size = ::readlink(link.c_str(), target, sizeof target);
+    if (size <= 0 || static_cast<std::size_t>(size) == sizeof target) continue;
+    const std::string folder = parent_of(std::string(target, static_cast<std::size_t>(size)));
+    if (!folder.ends_with("/private")) continue;
     struct stat status{};
-    const bool is_link = ::lstat(link.c_str(), &status) == 0 && S_ISLNK(status.st_mode);
-    if (is_link && ::stat(link.c_str(), &status) != 0 && errno == ENOENT && ::unlink(link.c_str()) == 0)
+    if (::lstat(parent_of(folder).c_str(), &status) != 0 && errno == ENOENT && ::unlink(link.c_str()) == 0)
       std::printf("removed %s\n", link.c_str());
   }
 }
@@ -223,7 +236,7 @@ int begin(const Call& call) {
   const auto variables = variables_of(call);
   const bool sees_root = is_directory(call.root + "/reservations");
   for (const auto& [name, value] : variables) {
-    if (!name.starts_with("DW_") || name == "DW_JOB_PRIVATE" || is_directory(value)) continue;
+    if (!name.starts_with("DW_") || name == "DW_JOB_PRIVATE" || is_directory(without_slash(value))) continue;
     if (!sees_root) fail("this node does not see $" + name + " (" + value + ")");
     std::fprintf(stderr, "job %s: $%s is gone: somebody destroyed the reservation (%s)\n", call.job.c_str(),
                  name.c_str(), value.c_str());

@@ -12,7 +12,9 @@ import pytest
 from forebay.errors import InvalidArgumentError, StorageError
 from forebay.workflows.slurm.namespaces import make_namespaces, private_folder
 from forebay.workflows.slurm.node_names import parse_node_names
+from tests.support.mounted import silent_mount
 from tests.support.staging_server import forebayd
+from tests.support.time_limits import seconds
 
 
 @pytest.mark.parametrize(
@@ -71,7 +73,9 @@ def _run(root: Path, verb: str, job: str, settings: str, **told: str) -> subproc
     configuration.write_text(f'# of the centre\nroot = "{root}"  # here\n[slurm]\n{settings}\n')
     environment = {"FOREBAY_CONFIG": str(configuration), "SLURM_JOB_ID": job, **told}
     program = forebayd().parents[1] / "workflows" / "forebay-job"
-    return subprocess.run([program, verb], env=environment, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [program, verb], env=environment, capture_output=True, text=True, check=False, timeout=seconds(30)
+    )
 
 
 def test_each_node_has_its_own_directory_behind_the_same_link(root: Path) -> None:
@@ -125,10 +129,45 @@ def test_what_the_user_put_there_is_not_followed_and_costs_the_job_alone(root: P
     assert not os.path.lexists(root / "node" / "17")
 
 
+@pytest.mark.parametrize("kind", ["file", "link", "nothing"])
+def test_a_folder_of_private_scratch_that_the_user_replaced_costs_the_job_alone(root: Path, kind: str) -> None:
+    private = private_folder(root / "files", "n1").parent
+    private.rename(root / "moved")
+    if kind == "file":
+        private.write_text("mine")
+    elif kind == "link":
+        private.symlink_to(root / "moved")
+    done = begin(root, "17", "n1")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "job 17 has no private scratch here, by its user's doing: private is no folder" in done.stderr
+    assert not (root / "moved" / "n1").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
+def test_what_is_mounted_in_a_jobs_files_is_not_asked(root: Path) -> None:
+    """A raw FUSE file system whose program never answers: whoever asks it for anything waits for ever."""
+    begin(root, "17", "n1")
+    private = private_folder(root / "files", "n1")
+    (root / "node" / "16").symlink_to(root / "elsewhere" / "private" / "n1")
+    (root / "elsewhere" / "private" / "n1").mkdir(parents=True)
+    for place, warning in (
+        (private, ""),
+        (root / "elsewhere" / "private" / "n1", ""),
+        (root / "files" / "17", ""),
+        (private.parent, "another file system is mounted on private"),
+    ):
+        with silent_mount(place):
+            done = begin(root, "17", "n1")
+            assert done.returncode == 0, done.stderr
+            assert warning in done.stderr
+            assert end(root, "17", f'node_folder = "{root}/node"').returncode == 0
+        assert os.path.lexists(root / "node" / "16")
+
+
 def test_the_end_of_a_job_removes_its_link_and_those_of_lost_jobs(root: Path) -> None:
     begin(root, "17", "n1")
-    (root / "node" / "5").symlink_to(root / "gone")
-    (root / "node" / "other").symlink_to(root / "gone")
+    (root / "node" / "5").symlink_to(root / "gone/private/n1")
+    (root / "node" / "other").symlink_to(root / "gone/private/n1")
     setting = f'node_folder = "{root}/node"'
     assert end(root, "17").stdout == ""
     assert end(root, "17", setting).stdout == f"removed {root}/node/5\nremoved {root}/node/17\n"
