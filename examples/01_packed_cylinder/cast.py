@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 from pathlib import Path
 
 from instance import Instance
@@ -29,6 +30,8 @@ class Cast:
         self.checkpoints = out / "checkpoints"
         self.work = out / "work"  # removed at the end
         self.undisturbed_output = self.work / "undisturbed.bp"
+        # Short, wherever the demo's folder is: the path of a socket has at most 107 characters.
+        self._rendezvous = tempfile.TemporaryDirectory(prefix="packed-cylinder-")
         self.simulations: list[list[Program]] = []  # the ranks of each start
         self._simulation_environment: dict[str, str] = {}
         self.undisturbed: Program | None = None
@@ -77,7 +80,7 @@ class Cast:
     def start_simulation(self, checkpoint: int | None = None) -> None:
         """Starts all ranks; with the number of a staged step they go on from there."""
         number = len(self.simulations) + 1
-        rendezvous = self.work / f"rendezvous-{number}"
+        rendezvous = Path(self._rendezvous.name) / str(number)
         rendezvous.mkdir()
         command = [
             str(self._simulation), *self._plan.simulation_options(), "--config", str(_EXAMPLE / "adios2.xml"),

@@ -82,6 +82,7 @@ def test_what_is_not_written_does_not_count(reservation: str) -> None:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
 @given(data=st.data())
+@pytest.mark.filterwarnings("ignore:.*no block covers:forebay.FaultyVariableWarning")
 def test_a_block_is_refused_exactly_if_it_shares_elements(reservation: str, data: st.DataObject) -> None:
     shape = tuple(data.draw(st.lists(st.integers(1, 6), min_size=1, max_size=3)))
     written = np.zeros(shape, int)
