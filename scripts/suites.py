@@ -91,7 +91,7 @@ class Suite:
     packages: tuple[str, ...] = ()
     #: Sweeps try all of their points, not a share that the seed chooses (tests/support/sweeps.py).
     all_points: bool = False
-    #: Sweeps try the share of this seed, of eight that try all of them together.
+    #: Sweeps try the share of this seed, of sixteen that try all of them together.
     sweep_seed: int | None = None
 
 
@@ -106,14 +106,14 @@ SUITES: dict[str, Suite] = {
     ),
     "integration": Suite(
         "plugin, Python package, command line and manager with real servers",
-        (Pytest(("tests/integration",), targets=("engine_tests",)),),
+        (Pytest(("tests/integration",), targets=("engine_tests",), per_core=3),),
         seconds_max=900,
         when=When.QUICK,
     ),
     "fault": Suite(
         "processes that die, disks that fail: what docs/crash-matrix.md promises",
         # They wait for programs to die and to start again more than they compute.
-        (Pytest(("tests/fault",), per_core=3),),
+        (Pytest(("tests/fault",), per_core=4),),
         seconds_max=1200,
         when=When.QUICK,
         packages=("xfsprogs",),

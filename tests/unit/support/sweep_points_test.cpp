@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Each run takes at least an eighth of a sweep, and eight seeds in a row take all of it: for every sweep that there can
-// be.
+// Each run takes at least a sixteenth of a sweep, and sixteen seeds in a row take all of it: for every sweep that there
+// can be.
 #include "tests/support/sweep_points.h"
 
 #include <set>

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each run takes at least an eighth of a sweep, and eight seeds in a row take all of it: whichever sweep it is."""
+"""Each run takes at least a sixteenth of a sweep, and sixteen seeds in a row take all of it: whichever sweep it is."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def seeds() -> list[range]:
 
 @pytest.mark.parametrize("points", [*range(70), 1000])
 def test_eight_seeds_take_all_points_of_a_list_and_each_an_eighth(points: int) -> None:
-    for eight in seeds():
-        shares = [Sweep("", seed, SHARE_MIN).among(range(points)) for seed in eight]
+    for run in seeds():
+        shares = [Sweep("", seed, SHARE_MIN).among(range(points)) for seed in run]
         assert all(len(share) * SHARE_MIN >= points for share in shares)
         assert {point for share in shares for point in share} == set(range(points))
 
@@ -41,10 +41,10 @@ def test_eight_seeds_take_all_points_of_a_list_and_each_an_eighth(points: int) -
 @pytest.mark.parametrize("points_min", [*range(1, 25), 30, 47, 48, 49, 100])
 def test_eight_seeds_take_all_points_of_a_sweep_without_an_end_and_each_an_eighth(points_min: int) -> None:
     for points in range(points_min, points_min + 60):
-        for eight in seeds():
+        for run in seeds():
             shares = [
                 list(takewhile(lambda number: number <= points, Sweep("", seed, SHARE_MIN).numbers(points_min)))  # noqa: B023
-                for seed in eight
+                for seed in run
             ]
             assert all(len(share) * SHARE_MIN >= points for share in shares), points
             assert {point for share in shares for point in share} == set(range(1, points + 1)), points
