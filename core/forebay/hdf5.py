@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -28,14 +28,18 @@ if TYPE_CHECKING:
 
 __all__ = [
     "STEP_ATTRIBUTE",
+    "Arrays",
     "add_dimension",
     "block_name",
     "block_place",
+    "fill_file",
     "import_h5py",
     "is_dimension_only",
     "new_file",
+    "new_file_in",
     "own_attributes",
     "placed_attributes",
+    "refuse_clashes",
     "write_attribute",
     "write_step",
 ]
@@ -78,18 +82,21 @@ def write_step(
         h5py is not installed; or HDF5 cannot hold a name or a text: one variable's name is a folder of another's
         (``a`` and ``a/b``), or a text has a zero character.
     """
-    h5py = import_h5py()
     chosen = list(step) if names is None else names
-    told = advance or (lambda _: None)
-    _refuse_clashes(step, chosen)
+    refuse_clashes(step, chosen)
     with new_file(path) as file:
-        for name in chosen:
-            _write_variable(file, h5py.string_dtype(), step[name], told)
-        _add_scales(file, step, chosen)
-        for holder, key, value in placed_attributes(file, step, chosen):
-            write_attribute(holder, key, value)
-        if STEP_ATTRIBUTE not in step.attributes:
-            file.attrs[STEP_ATTRIBUTE] = np.uint64(step.number)
+        fill_file(file, step, chosen, _ArraysWritten(advance or (lambda _: None)))
+
+
+def fill_file(file: h5py.File, step: Step, names: Sequence[str], arrays: Arrays) -> None:
+    """Makes all that a step's file has: variables, scales and attributes. ``arrays`` makes the datasets of arrays."""
+    for name in names:
+        _write_variable(file, step[name], arrays)
+    _add_scales(file, step, names)
+    for holder, key, value in placed_attributes(file, step, names):
+        write_attribute(holder, key, value)
+    if STEP_ATTRIBUTE not in step.attributes:
+        file.attrs[STEP_ATTRIBUTE] = np.uint64(step.number)
 
 
 def write_attribute(holder: h5py.HLObject, key: str, value: Any) -> None:
@@ -108,21 +115,80 @@ def write_attribute(holder: h5py.HLObject, key: str, value: Any) -> None:
 def new_file(path: Path) -> h5py.File:
     """A new file as all of ours are; it must not exist."""
     h5py = import_h5py()
+    return h5py.File(
+        h5py.h5f.create(os.fsencode(path), h5py.h5f.ACC_EXCL, fcpl=_creation_properties(), fapl=_access_properties())
+    )
+
+
+def new_file_in(stored: Any, alignment: int) -> h5py.File:
+    """A new file whose bytes go to a Python object with the methods of a binary file.
+
+    Arrays of ``alignment`` bytes or more begin at multiples of it.
+    """
+    h5py = import_h5py()
+    access = _access_properties()
+    access.set_fileobj_driver(h5py.h5fd.fileobj_driver, stored)
+    access.set_alignment(alignment, alignment)
+    return h5py.File(h5py.h5f.create(b"view", h5py.h5f.ACC_TRUNC, fcpl=_creation_properties(), fapl=access))
+
+
+def _access_properties() -> Any:
+    h5py = import_h5py()
     access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
     # The newer format keeps attributes of more than 64 KiB; HDF5 1.10 and later read it.
     access.set_libver_bounds(h5py.h5f.LIBVER_V110, h5py.h5f.LIBVER_LATEST)
     # Elements are written when they are given: HDF5 crashes if it cannot write those it kept while a dataset is closed.
     access.set_sieve_buf_size(0)
+    return access
+
+
+def _creation_properties() -> Any:
+    h5py = import_h5py()
     creation = h5py.h5p.create(h5py.h5p.FILE_CREATE)
     creation.set_obj_track_times(False)
-    return h5py.File(h5py.h5f.create(os.fsencode(path), h5py.h5f.ACC_EXCL, fcpl=creation, fapl=access))
+    return creation
 
 
-def _write_variable(
-    file: h5py.File, text_dtype: np.dtype[Any], variable: Variable, advance: Callable[[int], object]
-) -> None:
+class Arrays(Protocol):
+    """Makes the datasets of a variable that has dimensions, or of one block of a local array."""
+
+    def wrote(self, size_bytes: int) -> None:
+        """Hears of a single value that was written."""
+
+    def add_whole(self, file: h5py.File, variable: Variable) -> None:
+        """A global or joined array, or one value of each rank, as the dataset that has the variable's name."""
+
+    def add_block(self, group: h5py.Group, variable: Variable, number: int) -> None:
+        """A block of a local array, as the dataset `block_name`."""
+
+
+class _ArraysWritten:
+    """Their elements are written at once."""
+
+    def __init__(self, advance: Callable[[int], object]) -> None:
+        self._advance = advance
+
+    def wrote(self, size_bytes: int) -> None:
+        self._advance(size_bytes)
+
+    def add_whole(self, file: h5py.File, variable: Variable) -> None:
+        dataset = file.create_dataset(variable.name, shape=variable.shape, dtype=variable.dtype)
+        for number, block in enumerate(variable.blocks):
+            array = np.asarray(variable.block(number))
+            if array.size:
+                dataset[block_place(variable, number, block)] = array.reshape(block.count or (1,) * variable.ndim)
+            self.wrote(array.nbytes)
+
+    def add_block(self, group: h5py.Group, variable: Variable, number: int) -> None:
+        array = np.asarray(variable.block(number))
+        group.create_dataset(block_name(number), data=array)
+        self.wrote(array.nbytes)
+
+
+def _write_variable(file: h5py.File, variable: Variable, arrays: Arrays) -> None:
     name = variable.name
     if variable.dtype is STRING_DTYPE:
+        text_dtype = import_h5py().string_dtype()
         is_single = variable.kind is ShapeKind.GLOBAL_VALUE
         numbers = range(1 if is_single else len(variable.blocks))
         texts = [str(variable.block(number).item()) for number in numbers]
@@ -135,21 +201,13 @@ def _write_variable(
     if variable.kind is ShapeKind.GLOBAL_VALUE:
         array = np.asarray(variable.block(0))
         file.create_dataset(name, data=array)
-        advance(array.nbytes)
-        return
-    if variable.kind is ShapeKind.LOCAL_ARRAY:
+        arrays.wrote(array.nbytes)
+    elif variable.kind is ShapeKind.LOCAL_ARRAY:
         group = file.create_group(name)
         for number in range(len(variable.blocks)):
-            array = np.asarray(variable.block(number))
-            group.create_dataset(block_name(number), data=array)
-            advance(array.nbytes)
-        return
-    dataset = file.create_dataset(name, shape=variable.shape, dtype=variable.dtype)
-    for number, block in enumerate(variable.blocks):
-        array = np.asarray(variable.block(number))
-        if array.size:
-            dataset[block_place(variable, number, block)] = array.reshape(block.count or (1,) * variable.ndim)
-        advance(array.nbytes)
+            arrays.add_block(group, variable, number)
+    else:
+        arrays.add_whole(file, variable)
 
 
 def _check_texts(texts: Sequence[str], what: str) -> None:
@@ -229,8 +287,8 @@ def block_name(number: int) -> str:
     return f"block_{number:06d}"
 
 
-def _refuse_clashes(step: Step, names: Sequence[str]) -> None:
-    """HDF5 has one tree of names: "a" cannot be an array where "a/b" is one too."""
+def refuse_clashes(step: Step, names: Sequence[str]) -> None:
+    """UnsupportedError where HDF5, which has one tree of names, cannot hold all: "a" as an array beside "a/b"."""
     paths: dict[tuple[str, ...], str] = {}
     for name in names:
         path = tuple(part for part in name.split("/") if part not in ("", "."))

@@ -19,6 +19,7 @@ from forebay.cli.output import JsonOption, console, print_json
 from forebay.instance import Instance
 from forebay.records import Finding, Severity
 from forebay.sync_support import sync_weakness
+from forebay.views.checks import check, heal
 
 __all__ = ["CHECK_GROUP", "register"]
 
@@ -34,17 +35,23 @@ def doctor(
     read_data: Annotated[
         bool, typer.Option("--read-data", help="Also read every block and check its checksum.")
     ] = False,
+    healing: Annotated[
+        bool, typer.Option("--heal", help="First remove what killed processes of yours have left of sealed views.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Check the instance: journals, space, files, manager. Exit status 0 only when it is clean."""
+    """Check the instance: journals, space, files, manager, your views. Exit status 0 only when it is clean."""
     # Not $FOREBAY_SOCKET's: what packages check lies below a root.
     instance = chosen_or_current()
+    if healing:
+        heal(instance.root)
     with forebay.Admin(instance) as admin:
         findings = admin.audit(read_data)
     if (weakness := sync_weakness(instance.root)) is not None:
         findings.append(Finding(Severity.NOTE, str(instance.root), weakness))
     for point in sorted(entry_points(group=CHECK_GROUP)):
         findings.extend(point.load()(instance.root))
+    findings.extend(check(instance.root))
     problems = [finding for finding in findings if finding.severity is Severity.PROBLEM]
     if as_json:
         print_json({"clean": not problems, "findings": [finding.as_dict() for finding in findings]})

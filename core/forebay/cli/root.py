@@ -47,6 +47,7 @@ OWN_COMMANDS = {
     "env": "environment",
     "follow": "follow",
     "ls": "reservations",
+    "path": "path",
     "ping": "ping",
     "share": "shares",
     "show": "reservations",
