@@ -165,6 +165,13 @@ SUITES: dict[str, Suite] = {
         extras=("web", "viewers"),
         packages=("chromium", "chromium-driver"),
     ),
+    "workloads": Suite(
+        "the examples of the classic workloads, and advice on real Darshan logs",
+        (Pytest(("tests/workloads",)),),
+        seconds_max=900,
+        when=When.DEEP,
+        extras=("darshan",),
+    ),
     "paraview": Suite(
         "the source that reads live streams, in Debian's ParaView on a display of Xvfb",
         (Pytest(("tests/paraview",), per_core=0),),

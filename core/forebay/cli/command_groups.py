@@ -25,7 +25,7 @@ _GROUPS = {
     ),
     "Moving data": ("stage-in", "stage-out", "stages", "receipt"),
     "Pictures and scans": ("view", "render", "publish", "reconstruct", "beamline"),
-    "Batch jobs": ("lint", "job-begin", "job-end"),
+    "Batch jobs": ("lint", "advise", "job-begin", "job-end"),
 }
 _OTHERS = "More"
 
