@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a reservation may be made now: the rules, without server, clock or database.
+"""Whether a reservation may be made now, and on which servers: the rules, without clock, database or a server's answer.
 
 A pool gives its bytes to whoever came first. Whoever waits because of a quota of their own keeps nobody else waiting.
 """
@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from forebay.errors import NoSpaceError
+from forebay.errors import InvalidArgumentError, NoSpaceError
 from forebay.sizes import format_size
 from forebay.workflows.manager.database import Held
+from forebay.workflows.manager.placement import Placement, ServerSpace, Wish, emptied, place
 from forebay.workflows.manager.pool_settings import Pool, PoolSettings, Who
 from forebay.workflows.manager.queue_table import QueueRow
 
 __all__ = ["Ask", "FullError", "Holdings", "admit", "estimated_end_ns"]
+
+_NAMES_SHOWN_MAX = 3
 
 
 class FullError(NoSpaceError):
@@ -35,8 +38,11 @@ class Ask:
 
     pool: str
     account: str
-    size_bytes: int
+    size_bytes: int  #: for streams and files together
     who: Who
+    files_bytes: int = 0  #: of these
+    servers: int = 0  #: on how many, apart from its size; 0: as many as `on` names, else one
+    on: tuple[str, ...] = ()  #: only on these servers
 
 
 class Holdings:
@@ -76,15 +82,16 @@ def admit(
     *,
     settings: PoolSettings,
     holdings: Holdings,
-    server_bytes: int,
-    server_free_bytes: int,
+    servers: Sequence[ServerSpace],
     before: Sequence[QueueRow],
     can_wait: bool = True,
-) -> None:
-    """Returns if it may be made.
+) -> Placement:
+    """Where it may be made.
 
     Parameters
     ----------
+    servers : sequence of ServerSpace
+        All there are.
     before : sequence of QueueRow
         Who came earlier and waits.
     can_wait : bool
@@ -94,33 +101,87 @@ def admit(
     ------
     PermissionDeniedError
         The pool or the account is not the user's.
+    InvalidArgumentError
+        There is no such server, or it names fewer servers than it wants.
     FullError
         Not now.
     NoSpaceError
-        Never, as the pools are: it is larger than the pool or a quota.
+        Never, as the pools are: it is larger than the pool or a quota, or its share than every server.
     """
     pool = settings.pool(ask.pool)
     pool.check_allows(ask.who)
+    _check_servers(ask, servers)
     charge = pool.charge(ask.size_bytes)
-    capacity = settings.capacity_bytes(ask.pool, server_bytes)
+    capacity = settings.capacity_bytes(ask.pool, sum(server.capacity_bytes for server in servers))
     if charge > capacity:
         raise NoSpaceError(
             f"{format_size(charge)} are asked for, and the whole pool {pool.name} has {format_size(capacity)}; ask for "
             "less"
         )
+    wish = Wish(ask.size_bytes, ask.files_bytes, ask.servers, ask.on)
+    _check_ever(wish, servers, pool)
     or_wait = ", or wait with --wait" if can_wait else ""
     _check_quotas(ask, pool, charge, settings, holdings, or_wait)
     ahead = [row for row in before if row.pool == ask.pool and _within_quotas(row, settings, holdings)]
-    free = min(capacity - holdings.of_pool(ask.pool), server_free_bytes)
+    _check_taking(wish, servers, can_wait=can_wait)
+    taking_bytes = sum(server.free_bytes for server in servers if not server.refuses)
+    free = min(capacity - holdings.of_pool(ask.pool), taking_bytes)
     if charge > free:
         raise FullError(
             f"{format_size(charge)} are asked for, and pool {pool.name} has {format_size(max(0, free))} of "
             f"{format_size(capacity)} free; destroy something, ask for less{or_wait}",
             ahead=len(ahead),
         )
+    placement = place(servers, wish, pool.granularity_bytes)
+    if placement is None:
+        raise FullError(
+            f"{format_size(charge)} are asked for, and {_where_text(wish)} has room for that now; destroy something, "
+            f"ask for less{or_wait}",
+            ahead=len(ahead),
+        )
     if ahead:
         instead = "wait with --wait" if can_wait else "try again when they have it"
         raise FullError(f"{len(ahead)} came before and wait for space in pool {pool.name}; {instead}", ahead=len(ahead))
+    return placement
+
+
+def _check_servers(ask: Ask, servers: Sequence[ServerSpace]) -> None:
+    names = [server.name for server in servers]
+    for name in ask.on:
+        if name not in names:
+            known = ", ".join(names[:_NAMES_SHOWN_MAX]) + (", …" if len(names) > _NAMES_SHOWN_MAX else "")
+            raise InvalidArgumentError(f"there is no server {name[:80]}; there are {known}")
+    most = len(set(ask.on)) or len(names)
+    if ask.servers > most:
+        named = "--on names" if ask.on else "there are"
+        raise InvalidArgumentError(f"{ask.servers} servers are asked for, and {named} {most}")
+
+
+def _check_ever(wish: Wish, servers: Sequence[ServerSpace], pool: Pool) -> None:
+    if place(emptied(servers), wish, pool.granularity_bytes) is None:
+        largest = max((server.capacity_bytes for server in servers), default=0)
+        raise NoSpaceError(
+            f"{format_size(pool.charge(wish.size_bytes))} are asked for, and {_where_text(wish)} is large enough: the "
+            f"largest server has {format_size(largest)}; ask for less"
+        )
+
+
+def _check_taking(wish: Wish, servers: Sequence[ServerSpace], *, can_wait: bool) -> None:
+    """FullError if too few of the servers take anything."""
+    meant = [server for server in servers if not wish.on or server.name in wish.on]
+    refusing = [server for server in meant if server.refuses]
+    if len(meant) - len(refusing) < wish.server_count:
+        more = f" (and {len(refusing) - 1} more)" if len(refusing) > 1 else ""
+        or_wait = ", or use --wait" if can_wait else ""
+        raise FullError(
+            f"{refusing[0].refuses}{more}; try again when it takes some again: `forebay status` tells{or_wait}"
+        )
+
+
+def _where_text(wish: Wish) -> str:
+    if wish.server_count > 1:
+        return f"no choice of {wish.server_count} servers"
+    return f"none of {', '.join(wish.on[:_NAMES_SHOWN_MAX])}" if wish.on else "no single server"
 
 
 def estimated_end_ns(missing_bytes: int, ends: Iterable[tuple[int, int]]) -> int | None:

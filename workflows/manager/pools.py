@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from forebay.errors import InvalidArgumentError, NoSpaceError
 from forebay.records import ServerInfo
@@ -14,6 +14,7 @@ from forebay.workflows.manager.admission import Ask, FullError, Holdings, admit,
 from forebay.workflows.manager.attachment_table import AttachmentTable
 from forebay.workflows.manager.database import Database, Held, ReservationRow
 from forebay.workflows.manager.drains import Drain, DrainTable, server_name
+from forebay.workflows.manager.placement import Placement, ServerSpace
 from forebay.workflows.manager.pool_settings import PoolSettings, Who
 from forebay.workflows.manager.queue_table import QueueRow, QueueTable
 from forebay.workflows.manager.server_link import ServerLink
@@ -49,31 +50,23 @@ class Pools:
         """When the manager has come up: nobody who waits could be heard before."""
         self._queue.greet_all()
 
-    def check(self, wish: ReservationRow, *, queues: bool) -> None:
-        """Returns if the reservation may be made now; raises as `admit` does, and FullError on a drained server."""
-        self._must_grant()
+    def check(self, wish: ReservationRow, *, queues: bool) -> Placement:
+        """Where the reservation may be made now; raises as `admit` does."""
         who = Who.of(wish.owner_uid)
-        self.settings.pool(wish.pool)
         if wish.account:
             self.settings.account(wish.account).check_has(who)
         waiting = self.queue() if queues else []
-        if not waiting and not self.settings.decides:
-            return  # The server has the last word in any case.
         before = next((number for number, row in enumerate(waiting) if row.name == wish.name), len(waiting))
-        server = self._server()
-        admit(
-            Ask(wish.pool, wish.account, wish.capacity_bytes + wish.files_bytes, who),
+        return admit(
+            _ask(wish, who),
             settings=self.settings,
             holdings=Holdings(self.settings, self._database.held()),
-            server_bytes=server.pool_bytes,
-            server_free_bytes=server.pool_bytes - server.reserved_bytes,
+            servers=self._servers(),
             before=waiting[:before],
         )
 
     def has_room(self, wish: ReservationRow, also: Iterable[Held]) -> bool:
         """The reservation could be made now, beside what is held and what `also` will be."""
-        if self.drain_now() is not None:
-            return False
         return self._would_admit(wish, [*self._database.held(), *also])
 
     def check_ever(self, wish: ReservationRow) -> None:
@@ -81,15 +74,15 @@ class Pools:
         self._would_admit(wish, [])
 
     def _would_admit(self, wish: ReservationRow, held: list[Held]) -> bool:
-        server = self._server()
-        size_bytes = wish.capacity_bytes + wish.files_bytes
+        """Whether there is room beside what is held by the manager's own books."""
+        held_bytes = sum(alike.count * alike.size_bytes for alike in held)
+        servers = [replace(server, free_bytes=server.capacity_bytes - held_bytes) for server in self._servers()]
         try:
             admit(
-                Ask(wish.pool, wish.account, size_bytes, Who.of(wish.owner_uid)),
+                _ask(wish, Who.of(wish.owner_uid)),
                 settings=self.settings,
                 holdings=Holdings(self.settings, held),
-                server_bytes=server.pool_bytes,
-                server_free_bytes=server.pool_bytes - sum(alike.count * alike.size_bytes for alike in held),
+                servers=servers,
                 before=[],
             )
         except FullError:
@@ -98,21 +91,15 @@ class Pools:
 
     def check_growth(self, known: ReservationRow, files_bytes: int) -> None:
         """Returns if a reservation may have that much for files/ now; raises as `check` does."""
-        self._must_grant()
-        waiting = self.queue()
-        if not waiting and not self.settings.decides:
-            return
-        server = self._server()
         size_bytes = known.capacity_bytes + known.files_bytes
         # What it has is given back for this look.
         given_back = Held(known.pool, known.account, known.owner_uid, size_bytes, -1)
         admit(
-            Ask(known.pool, known.account, known.capacity_bytes + files_bytes, Who.of(known.owner_uid)),
+            _ask(replace(known, files_bytes=files_bytes), Who.of(known.owner_uid)),
             settings=self.settings,
             holdings=Holdings(self.settings, [*self._database.held(), given_back]),
-            server_bytes=server.pool_bytes,
-            server_free_bytes=server.pool_bytes - server.reserved_bytes + size_bytes,
-            before=waiting,
+            servers=[replace(server, free_bytes=server.free_bytes + size_bytes) for server in self._servers()],
+            before=self.queue(),
             can_wait=False,
         )
 
@@ -175,11 +162,17 @@ class Pools:
         """Why the server takes no new grants; None if it takes them."""
         return self.drains.of(server_name())
 
-    def _must_grant(self) -> None:
+    def _servers(self) -> list[ServerSpace]:
+        server = self._server()
         drain = self.drain_now()
-        if drain is not None:
-            raise FullError(f"{drain.text}; try again when it takes some again: `forebay status` tells, or use --wait")
+        free_bytes = server.pool_bytes - server.reserved_bytes
+        refuses = "" if drain is None else drain.text
+        return [ServerSpace(server_name(), server.pool_bytes, free_bytes, refuses, server.reservations)]
 
     def _server(self) -> ServerInfo:
         with self._link.admin() as admin:
             return admin.server()
+
+
+def _ask(wish: ReservationRow, who: Who) -> Ask:
+    return Ask(wish.pool, wish.account, wish.capacity_bytes + wish.files_bytes, who, wish.files_bytes)

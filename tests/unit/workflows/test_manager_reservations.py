@@ -397,11 +397,14 @@ def test_a_create_whose_refusal_could_not_be_written_down_is_settled_later(
     server: FakeServer, full: FullDatabase
 ) -> None:
     reservations = Reservations(full, ServerLink(server.connect))
+    # The server says that it has room, and then has none: another manager was faster.
+    make = {"persistent": True, "access_mode": "striped", "type": "scratch", "owner_uid": 7, "owner_gid": 7}
+    server.create("one", POOL_BYTES, **make)
     full.refuse(2)
     with pytest.raises(NoSpaceError, match="the disk is full"):
-        reservations.create(wish("big", POOL_BYTES + 1))
+        reservations.create(wish("two"))
     reservations.reconcile()
-    assert states(full) == {}
+    assert states(full) == {"one": ReservationState.PRESENT}
 
 
 # Without a note of it the row is forgotten as soon as there is room, which the server may make after its answer.

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from forebay.errors import InvalidArgumentError, NoSpaceError, PermissionDeniedError
 from forebay.workflows.manager.admission import Ask, FullError, Holdings, admit, estimated_end_ns
 from forebay.workflows.manager.database import Database, Held, ReservationRow
+from forebay.workflows.manager.placement import ServerSpace
 from forebay.workflows.manager.pool_settings import PoolSettings, Who
 from forebay.workflows.manager.queue_table import QueueRow, QueueTable
 from tests.support.manager_database import new_database
@@ -58,8 +59,7 @@ def try_to_admit(
         Ask(pool, account, size_bytes, who),
         settings=SETTINGS,
         holdings=Holdings(SETTINGS, [Held(row.pool, row.account, row.owner_uid, row.capacity_bytes) for row in rows]),
-        server_bytes=server_bytes,
-        server_free_bytes=server_bytes - sum(row.capacity_bytes for row in rows),
+        servers=[ServerSpace("node1", server_bytes, server_bytes - sum(row.capacity_bytes for row in rows))],
         before=before,
     )
 

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""On which servers a reservation lies: a function of the servers and the request, without clock or I/O.
+
+The emptiest servers are taken, and units are dealt out to them round robin. If any choice of servers has the room, so
+has this one: the emptiest have the most together, and the emptiest of all has the most room for files.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+__all__ = ["Placement", "ServerSpace", "Share", "Wish", "emptied", "place"]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSpace:
+    """A staging server, as placement sees it."""
+
+    name: str
+    capacity_bytes: int
+    free_bytes: int
+    refuses: str = ""  #: why it takes nothing new, for people: it is drained, away; "": it takes something
+    homes: int = 0  #: how many reservations have their home there
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What is to be placed."""
+
+    size_bytes: int  #: for streams and files together
+    files_bytes: int = 0  #: of these, what has to lie on one server, the home
+    servers: int = 0  #: on how many; 0: as many as `on` names, else one
+    on: tuple[str, ...] = ()  #: only on these; empty: on any
+
+    @property
+    def server_count(self) -> int:
+        """On how many servers it is to lie."""
+        return self.servers or len(set(self.on)) or 1
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one server gives."""
+
+    server: str
+    size_bytes: int  #: a multiple of the granularity
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a reservation is to lie."""
+
+    home: str  #: has its journal and its files
+    shares: tuple[Share, ...]  #: the emptiest server first; the home is one of them
+
+
+def emptied(servers: Iterable[ServerSpace]) -> list[ServerSpace]:
+    """The servers as they would be if nothing lay there and all of them took something."""
+    return [replace(server, free_bytes=server.capacity_bytes, refuses="", homes=0) for server in servers]
+
+
+def place(servers: Iterable[ServerSpace], wish: Wish, granularity_bytes: int) -> Placement | None:
+    """Where to make it; None if there is no room.
+
+    Every chosen server gives at least one unit, so more servers may take more space than was asked for. Their shares
+    differ by one unit at most, unless one of them is full or has the files, too.
+
+    Parameters
+    ----------
+    granularity_bytes : int
+        The unit of the shares.
+    """
+    count = wish.server_count
+    allowed = set(wish.on)
+    candidates = [
+        server
+        for server in servers
+        if not server.refuses and server.free_bytes >= granularity_bytes and (not allowed or server.name in allowed)
+    ]
+    if len(candidates) < count:
+        return None
+    chosen = heapq.nsmallest(count, candidates, key=_emptiest_first)
+    files_units = -(-wish.files_bytes // granularity_bytes)
+    whole_units = -(-wish.size_bytes // granularity_bytes)
+    dealt_units = max(whole_units - files_units, count - (files_units > 0))
+    free = [server.free_bytes // granularity_bytes for server in chosen]
+    if sum(free) < files_units + dealt_units:
+        return None
+    homes = [number for number in range(count) if free[number] >= max(1, files_units)]
+    if not homes:
+        return None
+    home = min(homes, key=lambda number: (chosen[number].homes, number))
+    given = [0] * count
+    given[home] = files_units
+    _deal(given, free, dealt_units)
+    shares = (Share(server.name, units * granularity_bytes) for server, units in zip(chosen, given, strict=True))
+    return Placement(chosen[home].name, tuple(shares))
+
+
+def _emptiest_first(server: ServerSpace) -> tuple[int, int, str]:
+    return -server.free_bytes, server.homes, server.name
+
+
+def _deal(given: list[int], free: list[int], units: int) -> None:
+    """Deals units out round robin, past servers that are full. First to those that have nothing yet."""
+    for number in range(len(given)):
+        if units and not given[number]:
+            given[number] = 1
+            units -= 1
+    while units:
+        open_to_more = [number for number in range(len(given)) if given[number] < free[number]]
+        each = min(units // len(open_to_more), *(free[number] - given[number] for number in open_to_more), units)
+        for number in open_to_more if each else open_to_more[:units]:
+            given[number] += max(each, 1)
+            units -= max(each, 1)
