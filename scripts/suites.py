@@ -172,6 +172,14 @@ SUITES: dict[str, Suite] = {
         when=When.DEEP,
         extras=("darshan",),
     ),
+    "views": Suite(
+        "steps as files: h5dump, ncdump, netCDF, VTK and xarray on them, and mounts by FUSE where root can mount",
+        (Pytest(("tests/views",)),),
+        seconds_max=600,
+        when=When.DEEP,
+        extras=("viz", "xarray", "netcdf"),
+        packages=("hdf5-tools", "netcdf-bin", "fuse3", "libfuse3-dev"),
+    ),
     "paraview": Suite(
         "the source that reads live streams, in Debian's ParaView on a display of Xvfb",
         (Pytest(("tests/paraview",), per_core=0),),

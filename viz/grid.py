@@ -54,8 +54,10 @@ class Grid:
     edges: tuple[Coordinates, Coordinates, Coordinates] | None = None
 
     @classmethod
-    def of_step(cls, step: Step, names: Sequence[str] | None = None) -> Grid:
+    def of_step(cls, step: Step, names: Sequence[str] | None = None, *, elements: bool = True) -> Grid:
         """Takes the named variables, or all that lie on the grid of the first one of three dimensions, else of two.
+
+        Without ``elements`` nothing is read of them: the fields have type and shape, and nothing but zeros.
 
         Raises
         ------
@@ -85,7 +87,7 @@ class Grid:
             elif variable.dtype.kind not in _REAL or variable.dtype.itemsize > 8:
                 left_out[name] = f"{variable.dtype} is no type of these files"
             else:
-                field = variable[...]
+                field = variable[...] if elements else np.broadcast_to(np.zeros((), variable.dtype), variable.shape)
                 fields[name] = field.reshape(shape) if field.ndim == 2 else field
         if names is not None and left_out:
             name, reason = next(iter(left_out.items()))
