@@ -63,11 +63,14 @@ def silent_mount(folder: Path) -> Iterator[None]:
         options = f"fd={device},rootmode=40000,user_id=0,group_id=0,allow_other".encode()
         if libc.mount(b"forebay-test", os.fsencode(folder), b"fuse", 0, options) != 0:
             pytest.skip(f"mounting is not possible here: {os.strerror(ctypes.get_errno())}")
+        # Whatever name the folder has in the end.
+        mounted_here = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             yield
         finally:
             detach = 2
-            assert libc.umount2(os.fsencode(folder), detach) == 0
+            assert libc.umount2(f"/proc/self/fd/{mounted_here}".encode(), detach) == 0
+            os.close(mounted_here)
     finally:
         # Those who wait get an error now.
         os.close(device)
