@@ -168,6 +168,27 @@ def test_a_full_destination_is_told_and_taken_up(reservation: str, files: Path, 
             assert (small / "out" / f"part{number}").read_bytes() == (files / f"part{number}").read_bytes()
 
 
+def test_a_tree_is_staged_into_projects_of_xfs(reservation: str, files: Path, tmp_path: Path) -> None:
+    """No entry gets from one project to another by a new name: XFS refuses it as if it were another file system."""
+    with mounted(tmp_path / "xfs", 512, "xfs") as place:
+        for number, folder in enumerate(("group", "group/tree", "group/tree/deep"), start=7):
+            (place / folder).mkdir()
+            subprocess.run(["xfs_io", "-c", f"chproj {number}", "-c", "chattr +P", str(place / folder)], check=True)
+        (place / "group" / "probe").touch()
+        with pytest.raises(OSError, match="cross-device"):
+            (place / "group" / "probe").rename(place / "group" / "tree" / "probe")
+        (place / "group" / "probe").unlink()
+        (files / "tree" / "deep").mkdir(parents=True)
+        for name in ("one", "deep/two"):
+            (files / "tree" / name).write_text(name)
+        for _ in range(2):
+            stage(FilesJob(reservation, "tree", f"{place}/group/", inward=False))
+            stage(FilesJob(reservation, "tree/one", f"{place}/group/tree/deep/", inward=False))
+        tree = place / "group" / "tree"
+        assert [(tree / name).read_text() for name in ("one", "deep/two", "deep/one")] == ["one", "deep/two", "one"]
+        assert sorted(os.listdir(place / "group")) == ["tree"]
+
+
 def test_errors_are_forebay_errors(reservation: str, tmp_path: Path) -> None:
     (tmp_path / "data").write_text("x")
     with pytest.raises(ForebayError):
