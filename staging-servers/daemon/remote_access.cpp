@@ -179,12 +179,12 @@ Result<void> RemoteAccess::check_reservation(const RemotePeer& peer) const {
   for (const auto& [name, reservation] : reservations_.all()) {
     if (reservation->record().id != peer.reservation_id || reservation->retiring()) continue;
     if (access_generation(reservation->record(), peer.uid) == peer.access_generation) return {};
-    return fail(ErrorCode::permission_denied,
-                "rights in the token's reservation were taken away since it was made; make another with `forebay token "
-                "create`");
+    break;
   }
+  // One answer for both: who has no right any more does not learn whether it is still there.
   return fail(ErrorCode::permission_denied,
-              "the token's reservation is gone; make another with `forebay token create`");
+              "the token's reservation is gone, or rights in it were taken away since the token was made; make another "
+              "with `forebay token create`");
 }
 
 Result<std::vector<std::uint8_t>> RemoteAccess::offer_data(Connection& connection, bool writes) {
