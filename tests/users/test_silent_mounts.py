@@ -21,7 +21,9 @@ MANY = 12
 class Staging:
     """Ada has the reservation `adas`, Bob has `bobs`; both stage by the command line."""
 
-    def __init__(self, ada: User, bob: User, as_user: AsUser, command: list[str], instance: CommandLineInstance) -> None:
+    def __init__(
+        self, ada: User, bob: User, as_user: AsUser, command: list[str], instance: CommandLineInstance
+    ) -> None:
         self.ada, self.bob, self.instance = ada, bob, instance
         self._as_user, self._command = as_user, command
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import forebay
 from forebay.instance import Instance
 from forebay.manager.client import ManagerClient
+from forebay.manager.jobs import FilesJob
 from tests.support.instance import CommandLineInstance
 from tests.support.users import Users
 from tests.users.conftest import AsUser
@@ -123,6 +124,50 @@ def test_a_stranger_gets_no_memory_of_the_manager_and_no_traceback(
         assert told.startswith(("invalid_argument", "not_found")), told
     log = (place / "root" / "log" / "manager.log").read_text()
     assert "Traceback" not in log
+
+
+def test_many_small_stages_of_one_user_do_not_come_before_anothers_one(
+    users: Users, instance: CommandLineInstance, as_user: AsUser, forebay_command: list[str], place: Path
+) -> None:
+    ada, bob = users("ada"), users("bob")
+    root = Instance(place / "root")
+    for user, name in ((ada, "adas"), (bob, "bobs")):
+        assert (
+            as_user(user, [*forebay_command, "create", name, "--capacity", "16MiB", "--files", "4MiB"]).returncode == 0
+        )
+        as_user(user, ["sh", "-c", "mkdir in && echo content > in/file"])
+
+    def submit(source: Path, reservation: str, count: int) -> list[int]:
+        with ManagerClient(root) as manager:
+            jobs = (FilesJob(reservation, f"in{number}", str(source / "in"), inward=True) for number in range(count))
+            return [int(manager.submit(job)["id"]) for job in jobs]
+
+    adas = ada.call(lambda: submit(ada.home, "adas", 40))
+    (bobs,) = bob.call(lambda: submit(bob.home, "bobs", 1))
+    with instance.manager() as manager:
+        row = manager.stage(bobs)
+        while row["state"] in ("queued", "running"):
+            row = manager.stage(bobs, seen=row["version"], wait_seconds=10)
+        assert row["state"] == "succeeded", row
+        assert manager.stage(adas[-1])["state"] == "queued"
+        for number in adas:
+            manager.cancel(number)
+
+
+def test_names_of_others_move_no_cursor_in_roots_terminal(
+    users: Users, instance: CommandLineInstance, as_user: AsUser, forebay_command: list[str]
+) -> None:
+    eve = users("eve")
+    assert as_user(eve, [*forebay_command, "create", "eves", "--capacity", "16MiB", "--files", "1MiB"]).returncode == 0
+    name = "in\x1b]0;root\x07\u202e"
+    as_user(eve, ["sh", "-c", 'mkdir "$1" && echo content > "$1/$1"', "sh", name])
+    done = as_user(eve, [*forebay_command, "stage-in", name, "eves:", "--json"])
+    number = str(json.loads(done.stdout)["stage"]["id"])
+    for command in (("receipt", number), ("stages",), ("stages", "show", number), ("why", number), ("doctor",)):
+        told = instance.run(*command)
+        assert "\x1b]" not in told.stdout + told.stderr, command
+        assert "\u202e" not in told.stdout + told.stderr, command
+    assert "\\x1b]0;root\\x07\\u202e" in instance.run("receipt", number).stdout
 
 
 def test_the_logs_are_closed_to_others(
