@@ -4,7 +4,13 @@
 #include <forebay/result.h>
 #include <forebay/types.h>
 
+#include "base/plain_text.h"
+
 namespace forebay {
+
+std::string Error::message() const {
+  return visible_text(where.empty() ? what : what + " (" + where + ")");
+}
 
 std::string_view to_string(ErrorCode code) noexcept {
   switch (code) {

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from enum import StrEnum
 from typing import Any, ClassVar
 
+from forebay.visible_text import visible
+
 __all__ = [
     "AlreadyExistsError",
     "ArgumentTypeError",
@@ -94,7 +96,7 @@ class ForebayError(Exception):
 
     def __str__(self) -> str:
         # KeyError would show the repr of its argument.
-        return f"{self.what} ({self.where})" if self.where else self.what
+        return visible(f"{self.what} ({self.where})" if self.where else self.what, keep="\n")
 
 
 class ForebaySystemError(ForebayError, OSError):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from forebay.errors import ForebayError
 from forebay.records import StreamInfo
 from forebay.sizes import format_size
+from forebay.visible_text import visible
 
 if TYPE_CHECKING:
     from forebay.records import Address
@@ -44,7 +45,7 @@ def names_shown(names: Sequence[str]) -> str:
     if not names:
         return "none"
     more = f" and {len(names) - _NAMES_MAX} more" if len(names) > _NAMES_MAX else ""
-    return ", ".join(names[:_NAMES_MAX]) + more
+    return ", ".join(map(visible, names[:_NAMES_MAX])) + more
 
 
 def stream_summary(info: StreamInfo) -> str:
@@ -61,9 +62,9 @@ def stream_summary(info: StreamInfo) -> str:
 
 def stream_html(address: Address, mode: str, state: StreamInfo | ForebayError, newest: Step | None) -> str:
     """A stream: its state, or why that is not known, and the variables of its newest step."""
-    head = f"<b>Stream</b> <code>{escape(str(address))}</code>, mode {escape(mode)}"
+    head = f"<b>Stream</b> <code>{_html(str(address))}</code>, mode {_html(mode)}"
     if isinstance(state, ForebayError):
-        return f"<div>{head}<br>{escape(str(state))}</div>"
+        return f"<div>{head}<br>{_html(str(state))}</div>"
     watermarks = ", ".join(
         f"{name} {'-' if number is None else number}"
         for name, number in (("committed", state.committed), ("durable", state.durable), ("staged", state.staged))
@@ -87,7 +88,7 @@ def stream_html(address: Address, mode: str, state: StreamInfo | ForebayError, n
 def step_html(step: Step) -> str:
     """A step: when it committed, its variables and attributes."""
     html = (
-        f"<div><b>Step</b> <code>{escape(str(step.address))}</code>, epoch {step.epoch}, committed "
+        f"<div><b>Step</b> <code>{_html(str(step.address))}</code>, epoch {step.epoch}, committed "
         f"{time_shown(step.time)}, {format_size(step.size_bytes)}{'' if step.pinned else ', not pinned'}"
         f"{_variables(step)}"
     )
@@ -140,12 +141,16 @@ def _variables(step: Step) -> str:
 
 
 def _facts(rows: Iterable[tuple[str, str]]) -> str:
-    cells = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in rows)
+    cells = "".join(f"<tr><th>{_html(name)}</th><td>{_html(value)}</td></tr>" for name, value in rows)
     return f"<table>{cells}</table>"
 
 
 def _table(heads: Iterable[str], rows: Sequence[Iterable[str]], total: int | None = None) -> str:
-    head = "".join(f"<th>{escape(name)}</th>" for name in heads)
-    body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    head = "".join(f"<th>{_html(name)}</th>" for name in heads)
+    body = "".join(f"<tr>{''.join(f'<td>{_html(cell)}</td>' for cell in row)}</tr>" for row in rows)
     more = f"and {total - len(rows)} more" if total is not None and total > len(rows) else ""
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
+
+
+def _html(text: str) -> str:
+    return escape(visible(text))

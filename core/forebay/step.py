@@ -139,7 +139,7 @@ class Step(Mapping[str, Variable], Closing):
         found = self._native().find(name)
         if found is None:
             raise VariableNotFoundError(
-                f"there is no variable {name!r}; the step has {', '.join(self.variables) or 'none'}", str(self.address)
+                f"there is no variable {name!r}; the step has {names_shown(self.variables)}", str(self.address)
             )
         return Variable(self, *found)
 

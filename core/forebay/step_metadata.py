@@ -24,6 +24,7 @@ from forebay.datatypes import (
 )
 from forebay.dimensions import attribute_of, attributes_of, dims_of
 from forebay.errors import InvalidArgumentError, VariableNotFoundError
+from forebay.notebook import names_shown
 from forebay.records import StepSummary
 from forebay.variable import Block, extreme_of
 
@@ -299,7 +300,7 @@ class StepMetadata(PublicNames, Mapping[str, VariableMetadata]):
         layout = self._variables.get(name)
         if layout is None:
             raise VariableNotFoundError(
-                f"there is no variable {name!r}; the step has {', '.join(self._variables) or 'none'}",
+                f"there is no variable {name!r}; the step has {names_shown(tuple(self._variables))}",
                 f"step {self.number}",
             )
         return VariableMetadata(self._tables, self._row, layout)
@@ -318,7 +319,7 @@ class StepMetadata(PublicNames, Mapping[str, VariableMetadata]):
     __hash__ = object.__hash__
 
     def __repr__(self) -> str:
-        return f"<StepMetadata of step {self.number}, epoch {self.epoch}: {', '.join(self) or 'no variables'}>"
+        return f"<StepMetadata of step {self.number}, epoch {self.epoch}: {names_shown(tuple(self))}>"
 
     @property
     def _variables(self) -> dict[str, VariableLayout]:

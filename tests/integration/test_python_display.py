@@ -126,6 +126,22 @@ def test_variable_shows_what_it_is(flow: str) -> None:
     Tags(variable._repr_html_())
 
 
+def test_names_and_values_of_others_move_no_cursor_and_turn_no_text(reservation: str) -> None:
+    name = "T\x1b[31m\u202e"
+    with forebay.open(f"{reservation}/flow", mode="w") as stream:
+        with stream.step() as step:
+            step[name] = np.ones(3)
+            step.attributes[name] = name
+        latest = stream.latest
+        shown = [text for it in (stream, latest, latest[name]) for text in (repr(it), it._repr_html_())]
+        with pytest.raises(forebay.VariableNotFoundError) as raised:
+            latest["U"]
+    for text in (*shown, str(raised.value)):
+        assert "\x1b" not in text
+        assert "\u202e" not in text
+    assert "T\\x1b[31m\\u202e" in shown[2]
+
+
 def test_many_variables_are_counted_not_listed(reservation: str) -> None:
     with forebay.open(f"{reservation}/flow", mode="w") as stream:
         with stream.step() as step:

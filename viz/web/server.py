@@ -26,6 +26,7 @@ from vtkmodules.vtkRenderingCore import vtkRenderWindowInteractor
 
 from forebay import Stream
 from forebay.errors import ForebayError, StepNotFoundError, UnsupportedError
+from forebay.visible_text import visible
 from forebay.viz.scenes.description import SceneDescription
 from forebay.viz.scenes.picture import ScenePicture
 from forebay.viz.web.live_steps import LiveSteps
@@ -90,7 +91,7 @@ class _Viewer:
         if info.oldest is None or info.committed is None:
             raise StepNotFoundError("the stream has no steps yet", f"stream {stream.address}")
         state = self._server.state
-        state.trame__title = f"{stream.address}"
+        state.trame__title = visible(str(stream.address))
         state.oldest, state.newest, state.step = info.oldest, info.committed, info.committed
         state.live, state.now, state.message = True, "", ""
         state.change("step", "live")(self._chosen)
@@ -119,7 +120,7 @@ class _Viewer:
         # Plain HTML: nothing of the page comes from elsewhere.
         with DivLayout(self._server, style=_PAGE_STYLE):
             with html.Div(style=_BAR_STYLE):
-                html.B(str(self._stream.address))
+                html.B(visible(str(self._stream.address)))
                 html.Span("{{ now }}", id="now")
                 html.Input(
                     id="step",
@@ -188,6 +189,6 @@ class _Viewer:
                 self._picture.show(step)
             state.message = ""
         except ForebayError as error:
-            state.message = str(error)
+            state.message = visible(str(error))
         self._shown = (number, 0 if self._live is None else self._live.epoch)
         state.now = f"step {number}"

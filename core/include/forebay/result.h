@@ -42,8 +42,8 @@ struct Error {
   std::string what;
   std::string where;  ///< "stream run1/flow, step 17", "segment 3 @ 4096"; may be empty
 
-  /// "what (where)" on one line.
-  std::string message() const { return where.empty() ? what : what + " (" + where + ")"; }
+  /// "what (where)" on one line, as a person may see it: control characters of names in it are escaped.
+  std::string message() const;
 };
 
 /// A value or the error in its place; all of tl::expected's interface. Whoever calls what returns one looks at it.
