@@ -18,6 +18,7 @@ __all__ = [
     "Address",
     "AwaitedStream",
     "ConsumerInfo",
+    "EpochStart",
     "Finding",
     "LauncherRank",
     "Lifetime",
@@ -262,6 +263,14 @@ class StreamWait(Record):
 
 
 @dataclass(frozen=True, slots=True)
+class EpochStart(Record):
+    """Where an epoch of a stream begins; its steps end where the next one begins."""
+
+    epoch: int
+    first_step: int
+
+
+@dataclass(frozen=True, slots=True)
 class StreamInfo(Record):
     """State of a stream: status, watermarks (step numbers, None while there is none), retention, consumers, waits."""
 
@@ -285,6 +294,11 @@ class StreamInfo(Record):
     retention: Retention
     consumers: tuple[ConsumerInfo, ...]
     waits: tuple[StreamWait, ...]  #: who waits now, 64 at most: ranks of writers first, then readers
+    epochs: tuple[EpochStart, ...]  #: by first step; steps before the first of them are of epoch 1
+
+    def epoch_of(self, number: int) -> int:
+        """The epoch that step ``number`` is of, whether it is kept or not. One of another epoch was withdrawn."""
+        return max((start.epoch for start in self.epochs if start.first_step <= number), default=1)
 
 
 @dataclass(frozen=True, slots=True)

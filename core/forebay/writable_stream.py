@@ -9,7 +9,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, SupportsIndex
 from weakref import WeakSet
 
 from numpy.typing import ArrayLike
@@ -17,7 +17,8 @@ from numpy.typing import ArrayLike
 from forebay import _core
 from forebay.closing import ClosingOnSuccess
 from forebay.datatypes import ShapeKind
-from forebay.options import known_options
+from forebay.errors import InvalidArgumentError
+from forebay.options import integer, known_options
 from forebay.records import Address
 from forebay.stream import Mode, Stream
 from forebay.writing import AttributesBeingWritten, StepBeingWritten, note_failure
@@ -50,11 +51,20 @@ class WritableStream(ClosingOnSuccess, Stream):
         _open_streams.add(self)
         self._attributes = AttributesBeingWritten(writer)
 
-    def step(self) -> StepBeingWritten:
+    @known_options
+    def step(self, number: SupportsIndex | None = None) -> StepBeingWritten:
         """Opens the next step; use it by ``with``. Waits for readers and for space as the options say.
+
+        Parameters
+        ----------
+        number : int, optional
+            The step's number, at least :attr:`next_step`; the numbers in between stay without a step. For streams that
+            keep the numbers of another one. All ranks give the same.
 
         Raises
         ------
+        InvalidArgumentError
+            ``number`` is that of an earlier step.
         DeadlineExceededError
             With ``lag_limit``: a reader is too far behind; the text names its process.
         NoSpaceError
@@ -65,7 +75,14 @@ class WritableStream(ClosingOnSuccess, Stream):
             A newer group writes this stream.
         """
         self._check_open()
-        return StepBeingWritten(self, self._writer)
+        wanted = None if number is None else integer("a step's number", number)
+        if wanted is not None and wanted < self.next_step:
+            raise InvalidArgumentError(
+                f"step {wanted} cannot follow: the next number is {self.next_step}; to write steps again, open the "
+                "stream with append_after",
+                f"stream {self._address}",
+            )
+        return StepBeingWritten(self, self._writer, wanted)
 
     @known_options
     def write(

@@ -71,14 +71,14 @@ class StepBeingWritten(PublicNames):
     it.
     """
 
-    def __init__(self, stream: WritableStream, native: _core.Writer) -> None:
+    def __init__(self, stream: WritableStream, native: _core.Writer, number: int | None = None) -> None:
         self._stream = stream
         self._core = native
         self._allocations: list[tuple[_core.Memory, NDArray[Any]]] = []
         self._dims: dict[str, tuple[str, ...]] = {}  # that this rank gave in this step
         self._accepts_blocks = True
         self._over = False
-        self.number = native.begin_step()
+        self.number = native.begin_step(number)
         stream._open_step = self.number
 
     @property

@@ -58,6 +58,12 @@ journal::CheckpointT outline_of(const StreamState& state) {
     record.cursors.push_back(std::move(moved));
   }
   record.runs = state.runs.to_record();
+  for (const EpochStart& start : state.epochs) {
+    auto begun = std::make_unique<journal::EpochBegunT>();
+    begun->epoch = start.epoch;
+    begun->first = start.first_step;
+    record.epochs.push_back(std::move(begun));
+  }
   for (const auto& [segment, owner] : state.owners) {
     auto owned = std::make_unique<journal::OwnerT>();
     owned->segment = segment;
@@ -111,13 +117,16 @@ flatbuffers::DetachedBuffer StreamState::checkpoint_body() const {
   for (const auto& owner : outline.owners) packed_owners.push_back(journal::Owner::Pack(builder, owner.get()));
   std::vector<flatbuffers::Offset<journal::RunSteps>> packed_runs;
   for (const auto& run : outline.runs) packed_runs.push_back(journal::RunSteps::Pack(builder, run.get()));
+  std::vector<flatbuffers::Offset<journal::EpochBegun>> packed_epochs;
+  for (const auto& begun : outline.epochs) packed_epochs.push_back(journal::EpochBegun::Pack(builder, begun.get()));
   const auto cursor_tables = builder.CreateVector(packed_cursors);
   const auto owner_tables = builder.CreateVector(packed_owners);
   builder.Finish(journal::CreateCheckpoint(
       builder, uuid_text, name_text, outline.created_ns, outline.epoch, outline.status, status_line, group_table,
       outline.next_step, outline.durable_next, retention_text, cursor_tables, owner_tables, packed_steps,
       packed_retired, outline.staged_next, builder.CreateVector(outline.closed_ranks), outline.group_ended_ns,
-      packed_runs.empty() ? 0 : builder.CreateVector(packed_runs)));
+      packed_runs.empty() ? 0 : builder.CreateVector(packed_runs),
+      packed_epochs.empty() ? 0 : builder.CreateVector(packed_epochs)));
   return builder.Release();
 }
 
@@ -162,6 +171,16 @@ Result<void> StreamState::apply(journal::CheckpointT record) {
     if (!runs) return bad_checkpoint(runs.error().what);
     loaded.runs = std::move(*runs);
   }
+  for (const auto& begun : record.epochs) {
+    const EpochStart before = loaded.epochs.empty() ? EpochStart{1, 0} : loaded.epochs.back();
+    const bool follows = begun->epoch > before.epoch && begun->epoch <= loaded.epoch &&
+                         (loaded.epochs.empty() || begun->first > before.first_step) &&
+                         begun->first <= loaded.next_step;
+    if (!follows) return bad_checkpoint("epoch " + std::to_string(begun->epoch) + " begins where it cannot");
+    loaded.epochs.push_back({begun->epoch, begun->first});
+  }
+  if ((loaded.epochs.empty() ? 1 : loaded.epochs.back().epoch) != loaded.epoch)
+    return bad_checkpoint("it does not say where epoch " + std::to_string(loaded.epoch) + " begins");
   for (const auto& cursor : record.cursors) {
     RETURN_IF_ERROR(check_cursor(*cursor, loaded.epoch));
     if (!loaded.cursors.emplace(cursor->consumer, CursorState{cursor->epoch, cursor->position}).second) {

@@ -14,6 +14,9 @@ namespace {
 
 using journal::RecordType;
 
+// Of a stream that is rewound again and again.
+constexpr std::size_t epochs_max = 256;
+
 tl::unexpected<Error> contradiction(std::string what) {
   return fail(ErrorCode::corrupt, std::move(what));
 }
@@ -149,7 +152,8 @@ Result<void> StreamState::apply(journal::StepCommittedT record) {
     return contradiction(step_text(record.step) + " is committed while the stream is " +
                          std::string(to_string(status)));
   }
-  if (record.step != next_step || record.epoch != epoch) {
+  const std::uint64_t due = record.leaves_out_from.value_or(record.step);
+  if (due != next_step || record.epoch != epoch || (record.leaves_out_from && record.step <= due)) {
     return contradiction(step_text(record.step) + " of epoch " + std::to_string(record.epoch) +
                          " is committed where step " + std::to_string(next_step) + " of epoch " +
                          std::to_string(epoch) + " was next");
@@ -162,10 +166,10 @@ Result<void> StreamState::apply(journal::StepCommittedT record) {
   if (std::ranges::any_of(record.parts, [&](const auto& part) { return part->rank >= group->ranks; })) {
     return contradiction(step_text(record.step) + " has a part of a rank that the group does not have");
   }
-  if (next_step == step_number_max) return contradiction("the stream has no more step numbers");
+  if (record.step == step_number_max) return contradiction("the stream has no more step numbers");
   const std::uint64_t number = record.step;
   steps.emplace_hint(steps.end(), number, StepState{.committed = std::move(record), .staged = false, .receipt = {}});
-  ++next_step;
+  next_step = number + 1;
   return {};
 }
 
@@ -197,6 +201,12 @@ void StreamState::withdraw(std::uint64_t first, std::uint32_t new_epoch) {
     retired.insert_or_assign({step->second.committed.epoch, step->first}, std::move(step->second));
   }
   runs.withdraw(first);
+  std::erase_if(epochs, [first](const EpochStart& start) { return start.first_step >= first; });
+  epochs.push_back({new_epoch, first});
+  if (epochs.size() > epochs_max) {
+    epochs[1].first_step = epochs[0].first_step;
+    epochs.erase(epochs.begin());
+  }
   epoch = new_epoch;
   next_step = first;
   durable_next = std::min(durable_next, first);
@@ -295,6 +305,42 @@ Result<void> StreamState::apply(const journal::RankClosedT& record) {
   }
   closed_ranks.insert(record.rank);
   return {};
+}
+
+bool StreamState::is_dense() const noexcept {
+  return steps.empty() || next_step - steps.begin()->first == steps.size();
+}
+
+std::uint64_t StreamState::committed_since(std::uint64_t number) const {
+  if (number >= next_step) return 0;
+  std::uint64_t count = next_step - number;
+  const bool dense = is_dense();
+  for (auto step = steps.lower_bound(number); step != steps.end(); ++step) {
+    if (const auto from = step->second.committed.leaves_out_from) count -= step->first - std::max(*from, number);
+    // The numbers after it are all there.
+    if (dense) break;
+  }
+  return count;
+}
+
+std::uint64_t StreamState::oldest_of_last(std::uint64_t steps_max) const {
+  std::uint64_t left = steps_max;
+  std::uint64_t end = next_step;
+  if (!is_dense()) {
+    for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
+      // This one, and those after it that were dropped.
+      const std::uint64_t count = end - step->first;
+      if (count >= left) break;
+      left -= count;
+      end = step->second.committed.leaves_out_from.value_or(step->first);
+    }
+  }
+  return end - std::min(end, left);
+}
+
+std::uint64_t StreamState::in_this_epoch(std::uint32_t seen, std::uint64_t number) const {
+  const auto later = std::ranges::find_if(epochs, [seen](const EpochStart& start) { return start.epoch > seen; });
+  return later == epochs.end() ? number : std::min(number, later->first_step);
 }
 
 bool StreamState::keeps_step(std::uint64_t first, std::uint64_t end) const {

@@ -85,6 +85,9 @@ class StreamState {
   /// The newest step with a receipt, kept or dropped since. After a withdrawal that took it: the newest kept one.
   std::optional<std::uint64_t> newest_staged;
   RunHistory runs;
+  /// Which epoch steps are of, kept or not: the later ones, by first step. Steps before the first of them are of epoch
+  /// 1. Where there are too many, the two oldest count as one, as if its steps had been written again.
+  std::vector<EpochStart> epochs;
   Retention retention;
   std::map<std::string, CursorState, std::less<>> cursors;
   std::map<std::uint32_t, SegmentOwner> owners;  ///< by segment
@@ -94,9 +97,18 @@ class StreamState {
   std::map<std::pair<std::uint32_t, std::uint64_t>, StepState> retired;
   /// Where the kept steps of this run lie; see RunHistory::find().
   std::optional<RunRange> steps_of_run(std::string_view run) const;
+  /// How many steps from this number on were committed: without the numbers that steps left out.
+  std::uint64_t committed_since(std::uint64_t number) const;
+  /// The number of the oldest of the last `steps_max` committed steps, or one that it left out.
+  std::uint64_t oldest_of_last(std::uint64_t steps_max) const;
+  /// A step of this number, next for somebody who has seen this epoch and nothing later: the same, or the first that
+  /// was withdrawn since.
+  std::uint64_t in_this_epoch(std::uint32_t seen, std::uint64_t number) const;
   void retire_done(std::uint32_t step_epoch, std::uint64_t step);
 
  private:
+  /// No step since the oldest kept one is missing, so that numbers count steps.
+  bool is_dense() const noexcept;
   /// Is one of these steps kept, the last excluded?
   bool keeps_step(std::uint64_t first, std::uint64_t end) const;
   /// The steps from `first` on become retired; `new_epoch` begins.

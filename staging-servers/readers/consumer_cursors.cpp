@@ -128,7 +128,7 @@ std::vector<ConsumerInfo> ConsumerCursors::list() const {
     ConsumerInfo info;
     info.name = name;
     info.position = cursor.position;
-    info.lag_steps = state_.next_step > cursor.position ? state_.next_step - cursor.position : 0;
+    info.lag_steps = state_.committed_since(cursor.position);
     if (const auto holder = holders_.find(name); holder != holders_.end()) {
       info.connected = true;
       info.holder_pid = static_cast<std::uint32_t>(holder->second->peer().pid);

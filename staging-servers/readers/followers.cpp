@@ -50,15 +50,8 @@ Followers::~Followers() {
   if (deferred_) loop_.cancel(*deferred_);
 }
 
-std::uint64_t Followers::in_this_epoch(std::uint32_t epoch, std::uint64_t step) const {
-  if (epoch == state_.epoch) return step;
-  const auto rewritten =
-      std::ranges::find_if(state_.steps, [&](const auto& entry) { return entry.second.committed.epoch > epoch; });
-  return std::min(step, rewritten == state_.steps.end() ? state_.next_step : rewritten->first);
-}
-
 void Followers::set_range(Follower& reader, const wire::ReaderOpenT& wish) const {
-  reader.first_step = in_this_epoch(wish.epoch, wish.first_step);
+  reader.first_step = state_.in_this_epoch(wish.epoch, wish.first_step);
   if (wish.wait_for_writer && !wish.resume && state_.group) reader.first_step = state_.group->next_step;
   reader.run = wish.run;
   reader.run_end.reset();
@@ -75,7 +68,7 @@ void Followers::set_range(Follower& reader, const wire::ReaderOpenT& wish) const
 
 std::uint64_t Followers::first_position(const Follower& reader, const wire::ReaderOpenT& wish) const {
   // Steps of epochs that it has not seen replace what was withdrawn: it goes back to the first of them.
-  if (wish.resume) return in_this_epoch(wish.epoch, wish.position);
+  if (wish.resume) return state_.in_this_epoch(wish.epoch, wish.position);
   const std::uint64_t oldest = state_.steps.empty() ? state_.next_step : state_.steps.begin()->first;
   const auto after_newest = reader.run_end ? state_.steps.lower_bound(reader.run_end->step) : state_.steps.end();
   switch (static_cast<Start::Kind>(wish.start_kind)) {
@@ -177,7 +170,7 @@ const storage::StepState* Followers::next_for(Follower& reader) {
   const storage::StepState* step = first_kept(state_, reader.position, limit);
   if (step == nullptr) return nullptr;
   if (reader.latest_only) step = &std::prev(state_.steps.lower_bound(limit))->second;
-  reader.skipped += step->committed.step - reader.position;
+  reader.skipped += state_.committed_since(reader.position) - state_.committed_since(step->committed.step);
   return step;
 }
 

@@ -128,8 +128,6 @@ class Followers {
  private:
   /// By run and writer group, the steps that a reader which has just come takes.
   void set_range(Follower& reader, const wire::ReaderOpenT& wish) const;
-  /// A step's number as a reader knows it, in the epoch of now: at most the first of the steps that replace others.
-  std::uint64_t in_this_epoch(std::uint32_t epoch, std::uint64_t step) const;
   /// The step that a reader which has just come is to get first.
   std::uint64_t first_position(const Follower& reader, const wire::ReaderOpenT& wish) const;
   const storage::StepState* next_for(Follower& reader);

@@ -24,7 +24,7 @@ std::optional<ReaderLag> Followers::furthest_behind() const {
     if (!wants_every_step(*reader)) continue;
     const std::uint64_t limit = visible_limit(*reader);
     const std::uint64_t wanted = sharing_.shares(*reader) ? sharing_.oldest_wanted(*reader) : reader->position;
-    const std::uint64_t steps = limit > wanted ? limit - wanted : 0;
+    const std::uint64_t steps = limit > wanted ? state_.committed_since(wanted) - state_.committed_since(limit) : 0;
     if (!last || steps > last->steps) last = ReaderLag{steps, reader->describe()};
   }
   return last;

@@ -298,6 +298,7 @@ StreamInfo Stream::info() const {
   group_.describe_waits(info.waits);
   followers_.describe_waits(info.waits);
   if (info.waits.size() > waits_told_max) info.waits.resize(waits_told_max);
+  info.epochs = state_.epochs;
   return info;
 }
 

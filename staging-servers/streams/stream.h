@@ -157,7 +157,8 @@ class Stream final : public WrittenStream, public FollowedStream {
   /// Appends a record that withdraws the steps from `first` on, and frees them.
   template <class Record>
   Result<void> record_withdrawal(storage::RecordType type, Record change, std::uint64_t first);
-  bool may_drop(const storage::StepState& step, bool when_full) const;
+  /// Neither is it held, nor does a rule keep it for itself. Whether newer steps and consumers allow it is not asked.
+  bool may_drop(const storage::StepState& step) const;
   /// Of the first steps, which retention keeps until the stream has ended.
   bool is_kept_first(std::uint64_t number) const;
   /// Why the step may not be dropped on request: who needs it. Empty: nobody does.

@@ -38,26 +38,21 @@ bool Stream::is_kept_first(std::uint64_t number) const {
   return number < state_.retention.first && state_.status != StreamStatus::ended;
 }
 
-bool Stream::may_drop(const storage::StepState& step, bool when_full) const {
+bool Stream::may_drop(const storage::StepState& step) const {
   const std::uint64_t number = step.committed.step;
-  if (step.precious() || is_kept_first(number) || followers_.pins().is_pinned({step.committed.epoch, number}))
-    return false;
-  if (when_full) return !followers_.cursors().any_needs(number);
-  const Retention& retention = state_.retention;
-  if (retention.keeps_all()) return false;
-  if (retention.last && state_.next_step - number <= *retention.last) return false;
-  return followers_.cursors().all_passed(retention.consumers, number);
+  return !step.precious() && !is_kept_first(number) && !followers_.pins().is_pinned({step.committed.epoch, number});
 }
 
 void Stream::apply_retention() {
   followers_.serve_deferred();
   if (state_.retention.keeps_all() || state_.status == StreamStatus::failed) return;
   std::vector<std::uint64_t> droppable;
+  const std::uint64_t last = state_.retention.last ? state_.oldest_of_last(*state_.retention.last) : state_.next_step;
   for (const auto& [number, step] : state_.steps) {
-    if (state_.retention.last && state_.next_step - number <= *state_.retention.last) break;
+    if (number >= last) break;
     // Who has not passed this one has not passed a later one either.
     if (!followers_.cursors().all_passed(state_.retention.consumers, number)) break;
-    if (may_drop(step, false)) droppable.push_back(number);
+    if (may_drop(step)) droppable.push_back(number);
   }
   (void)drop(droppable);
 }
@@ -105,7 +100,7 @@ bool Stream::drop_oldest() {
   followers_.serve_deferred();
   if (state_.status == StreamStatus::failed) return false;
   for (const auto& [number, step] : state_.steps) {
-    if (!may_drop(step, true)) continue;
+    if (!may_drop(step) || followers_.cursors().any_needs(number)) continue;
     return drop({number});
   }
   return false;
@@ -130,9 +125,10 @@ bool Stream::may_free_space() const {
     return false;
   }
   if (!retention.consumers.empty()) return true;
+  const std::uint64_t last = state_.oldest_of_last(*retention.last);
   return std::ranges::any_of(state_.steps, [&](const auto& entry) {
     // Held by a pin or by preciousness only.
-    return state_.next_step - entry.first > *retention.last && !is_kept_first(entry.first);
+    return entry.first < last && !is_kept_first(entry.first);
   });
 }
 

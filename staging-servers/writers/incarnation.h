@@ -37,6 +37,7 @@ struct PendingPart {
   journal::PartT part;
   std::int64_t since_ns = 0;      ///< wall clock
   std::uint64_t definitions = 0;  ///< digest of what the rank says of its variables; 0: not said
+  std::uint64_t step = 0;         ///< the number that the rank gives the step
 };
 
 struct WriterRank {

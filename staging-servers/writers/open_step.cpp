@@ -11,15 +11,37 @@
 #include "base/return_error.h"
 #include "protocol/carried_bytes.h"
 #include "space/reservation_space.h"
+#include "storage/record_check.h"
 #include "writers/remote_window.h"
 #include "writers/writer_session.h"
 
 namespace forebay::server {
+namespace {
+
+/// All ranks give the step the same number.
+Result<void> check_numbers(const std::vector<WriterRank>& ranks) {
+  for (std::size_t rank = 1; rank < ranks.size(); ++rank) {
+    if (ranks[rank].part->step == ranks[0].part->step) continue;
+    return fail(ErrorCode::invalid_argument,
+                fmt::format("rank 0 numbers the step {}, rank {} numbers it {}: all ranks give the same number",
+                            ranks[0].part->step, rank, ranks[rank].part->step));
+  }
+  return {};
+}
+
+}  // namespace
+
+std::uint64_t number_of(const wire::PartT& part) {
+  return part.number.value_or(part.step);
+}
 
 Result<void> OpenStep::add(WriterRank& rank, std::uint32_t request, const wire::PartT& part) {
   const std::uint32_t number = rank.session->rank;
   if (part.step != state_.next_step || rank.part)
     return forebay::fail(ErrorCode::protocol, fmt::format("step {} is next", state_.next_step));
+  const std::uint64_t step = number_of(part);
+  if (step < part.step || step >= storage::step_number_max)
+    return forebay::fail(ErrorCode::protocol, fmt::format("a step is numbered {} where {} is next", step, part.step));
   if (const auto closed = incarnation_.first_closed()) {
     return forebay::fail(ErrorCode::invalid_argument,
                          fmt::format("rank {} has closed the stream: no further step can be whole", *closed));
@@ -40,7 +62,7 @@ Result<void> OpenStep::add(WriterRank& rank, std::uint32_t request, const wire::
   }
   checked.storage_incarnation = stream_.storage_incarnation();
   fail_point("server.part.received");
-  rank.part = PendingPart{request, part.next_bytes, {}, std::move(checked), wall_clock_ns(), part.definitions};
+  rank.part = PendingPart{request, part.next_bytes, {}, std::move(checked), wall_clock_ns(), part.definitions, step};
   if (remote && part.holder != 0) {
     take_back(rank);
     return forebay::fail(ErrorCode::protocol, "the part names a holder on another node");
@@ -55,7 +77,7 @@ Result<void> OpenStep::add(WriterRank& rank, std::uint32_t request, const wire::
 
 Result<void> OpenStep::pin(WriterRank& rank, std::uint64_t holder) {
   // Before the commit, so that a server that is killed after it finds the pin in its table.
-  const WriterPin pin{holder, rank.session->connection().peer().pid, {state_.epoch, state_.next_step}};
+  const WriterPin pin{holder, rank.session->connection().peer().pid, {state_.epoch, rank.part->step}};
   RETURN_IF_ERROR(followers_.pin_for_writer(pin.session, pin.process, pin.key));
   rank.part->pin = pin;
   fail_point("server.part.pinned");
@@ -68,7 +90,8 @@ void OpenStep::unpin(const std::optional<WriterPin>& pin) {
 
 journal::StepCommittedT OpenStep::take_parts() {
   journal::StepCommittedT step;
-  step.step = state_.next_step;
+  step.step = incarnation_.ranks().front().part->step;
+  if (step.step != state_.next_step) step.leaves_out_from = state_.next_step;
   step.epoch = state_.epoch;
   step.incarnation = incarnation_.number();
   step.time_ns = wall_clock_ns();
@@ -86,7 +109,9 @@ journal::StepCommittedT OpenStep::take_parts() {
 }
 
 void OpenStep::commit() {
-  if (auto agreed = agreement_.check(space_.segments(), incarnation_.ranks()); !agreed) {
+  auto agreed = check_numbers(incarnation_.ranks());
+  if (agreed) agreed = agreement_.check(space_.segments(), incarnation_.ranks());
+  if (!agreed) {
     agreed.error().where = fmt::format("step {} of stream {} is refused", state_.next_step, stream_.path());
     fail(agreed.error());
     return;

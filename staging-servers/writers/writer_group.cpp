@@ -104,7 +104,7 @@ void WriterGroup::part(WriterSession& session, std::uint32_t request, const wire
   WriterRank* rank = rank_of(session, request);
   if (rank == nullptr) return;
   const std::string where = fmt::format("stream {}, step {}, rank {}", stream_.path(), part.step, session.rank);
-  const bool waits_till_durable = incarnation_.waits_till_durable() && part.step >= stream_.durable_next();
+  const bool waits_till_durable = incarnation_.waits_till_durable() && number_of(part) >= stream_.durable_next();
   if (waits_till_durable && state_.status == StreamStatus::failed) {
     session.connection().answer_failure(
         request,
@@ -114,11 +114,11 @@ void WriterGroup::part(WriterSession& session, std::uint32_t request, const wire
   if (part.step < state_.next_step) {
     // Sent again after a crash: that the step has committed does not say that it is durable.
     if (waits_till_durable) {
-      durable_waits_.add(session, request, part.step, part.next_bytes);
+      durable_waits_.add(session, request, number_of(part), part.next_bytes);
       stream_.make_durable_soon();
       return;
     }
-    grants_.answer_committed(session, request, part.step, part.next_bytes, grants_ahead());
+    grants_.answer_committed(session, request, number_of(part), part.next_bytes, grants_ahead());
     return;
   }
   if (auto added = open_step_.add(*rank, request, part); !added) {

@@ -104,6 +104,7 @@ class RecordChoices {
     journal::StepCommittedT made;
     if (ranks <= 64) made = storage::step_committed(state_);
     if (choices_.seldom(4)) made.step = choices_.near(made.step);
+    if (made.step > state_.next_step && made.step % 2 == 0) made.leaves_out_from = state_.next_step;
     if (choices_.seldom(8)) made.epoch = choices_.near32(made.epoch);
     if (choices_.seldom(8)) made.incarnation = choices_.near32(made.incarnation);
     made.precious = choices_.seldom(2);

@@ -96,7 +96,8 @@ void Writer::Impl::write_remotely() {
 }
 
 std::string Writer::Impl::where() const {
-  return "stream " + address.path() + ", step " + std::to_string(step);
+  const bool open = state == State::in_step || state == State::publishing;
+  return "stream " + address.path() + ", step " + std::to_string(open ? number : step);
 }
 
 Result<void> Writer::Impl::check_usable() const {
@@ -315,11 +316,16 @@ Result<std::unique_ptr<Writer>> Writer::open(const Address& address, const Write
   return std::unique_ptr<Writer>(new Writer(std::move(impl)));
 }
 
-Result<std::uint64_t> Writer::begin_step() {
+Result<std::uint64_t> Writer::begin_step(std::optional<std::uint64_t> number) {
   const auto guard = impl_->guard();
   RETURN_IF_ERROR(impl_->check_usable());
   if (impl_->state != Impl::State::between_steps)
     return fail(ErrorCode::invalid_argument, "a step is open already; call end_step first", impl_->where());
+  if (number && *number < impl_->step)
+    return fail(ErrorCode::invalid_argument,
+                "step " + std::to_string(*number) + " cannot follow: the next number is " +
+                    std::to_string(impl_->step) + "; to write steps again, open the stream with append_after",
+                "stream " + impl_->address.path());
   impl_->open_writer.forget_failure();
   RETURN_IF_ERROR(impl_->wait_for_readers());
   impl_->allocated.reuse_released();
@@ -330,8 +336,9 @@ Result<std::uint64_t> Writer::begin_step() {
   impl_->metadata.begin(impl_->options.rank, impl_->options.checksums, impl_->options.statistics);
   impl_->step_error.reset();
   if (impl_->remote) impl_->remote->begin_step();
+  impl_->number = number.value_or(impl_->step);
   impl_->state = Impl::State::in_step;
-  return impl_->step;
+  return impl_->number;
 }
 
 Result<void> Writer::put(const BlockSpec& block, const void* data) {
@@ -476,14 +483,14 @@ Result<void> Writer::close() {
 
 void Writer::note_failure(std::string_view what) {
   const bool open = impl_->state == Impl::State::in_step || impl_->state == Impl::State::publishing;
-  impl_->open_writer.note_failure(what, open ? std::optional(impl_->step) : std::nullopt);
+  impl_->open_writer.note_failure(what, open ? std::optional(impl_->number) : std::nullopt);
 }
 
 bool Writer::in_step() const {
   return impl_->state == Impl::State::in_step || impl_->state == Impl::State::publishing;
 }
 std::uint64_t Writer::current_step() const {
-  return impl_->step;
+  return in_step() ? impl_->number : impl_->step;
 }
 std::uint32_t Writer::incarnation() const {
   return impl_->incarnation;

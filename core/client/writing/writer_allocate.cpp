@@ -57,7 +57,7 @@ Result<void> Writer::Impl::pin_if_held() {
 void Writer::Impl::pin_part() {
   part.holder = holder->session();
   // From now on, so that it is among what is said to be held when the server comes back.
-  part_pin = holder->delivered(step, epoch, true, holder->current().generation);
+  part_pin = holder->delivered(number, epoch, true, holder->current().generation);
 }
 
 }  // namespace forebay

@@ -117,7 +117,8 @@ struct Writer::Impl {
   protocol::StepMetadataBuilder metadata;
 
   State state = State::between_steps;
-  std::uint64_t step = 0;                                                // the open one, else the next
+  std::uint64_t step = 0;                                                // the one after the last that committed
+  std::uint64_t number = 0;                                              // of the open step: `step`, or greater
   std::uint64_t last_bytes = std::numeric_limits<std::uint64_t>::max();  // what the last step took
   std::uint64_t expected_bytes = 0;                                      // what each of the last two took, at least
   bool given_up = false;

@@ -23,7 +23,7 @@ Result<void> Writer::Impl::rejoin(Deadline deadline) {
                                             }));
   open_writer.use(connection);
   if (remote) remote->use(connection);
-  const bool in_flight_committed = state == State::publishing && server_next_step == step + 1;
+  const bool in_flight_committed = state == State::publishing && server_next_step == number + 1;
   if (server_next_step != step && !in_flight_committed) {
     return fail(ErrorCode::group_broken, "the restarted server expects step " + std::to_string(server_next_step) +
                                              " next, but this rank is at " + std::to_string(step) +

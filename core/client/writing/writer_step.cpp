@@ -166,6 +166,7 @@ Result<void> Writer::Impl::complete_part() {
   space.trim();
 
   part.step = step;
+  if (number != step) part.number = number;
   part.metadata_bytes = encoded.size();
   part.metadata_crc = crc32c(encoded);
   for (const format::Piece& piece : pieces)
@@ -208,7 +209,7 @@ Result<void> Writer::Impl::publish() {
   }
   auto body = protocol::body_of<wire::Committed>(**answer);
   if (!body) return failed(std::move(body.error()));
-  if ((*body)->step() != step)
+  if ((*body)->step() != number)
     return failed(
         {ErrorCode::protocol, "the server committed step " + std::to_string((*body)->step()) + " instead", {}});
   step_committed();
@@ -229,7 +230,7 @@ void Writer::Impl::step_committed() {
   allocated.release(part_pin);
   part_pin.reset();
   state = State::between_steps;
-  ++step;
+  step = number + 1;
 }
 
 }  // namespace forebay

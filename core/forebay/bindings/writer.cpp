@@ -33,10 +33,10 @@ class PythonWriter {
         interruption_(writer->interruption()),
         handle_(std::move(writer), std::move(attention), "a stream open for writing") {}
 
-  std::uint64_t begin_step() {
-    return handle_.call([this](Writer& writer) {
+  std::uint64_t begin_step(std::optional<std::uint64_t> number) {
+    return handle_.call([this, number](Writer& writer) {
       written_.clear();
-      return writer.begin_step();
+      return writer.begin_step(number);
     });
   }
 
@@ -224,7 +224,7 @@ void bind_writer(nb::module_& module) {
   nb::class_<PythonWriter>(module, "Writer")
       .def_static("open", &open_writer, "address"_a, nb::kw_only(), "append"_a, "rank"_a, "ranks"_a, "ranks_source"_a,
                   "group"_a, "options"_a, "server"_a)
-      .def("begin_step", &PythonWriter::begin_step)
+      .def("begin_step", &PythonWriter::begin_step, "number"_a.none() = nb::none())
       .def("put", &PythonWriter::put, "name"_a, "data_type"_a, "kind"_a, "shape"_a, "start"_a, "block"_a)
       .def("put_string", &PythonWriter::put_string, "name"_a, "kind"_a, "value"_a)
       .def("allocate", &PythonWriter::allocate, "name"_a, "data_type"_a, "kind"_a, "shape"_a, "start"_a, "count"_a)

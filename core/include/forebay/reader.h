@@ -178,6 +178,20 @@ struct StreamWait {
   }
 };
 
+/// Where an epoch of a stream begins: the steps from `first_step` on, up to the next of these, are of it, kept or not.
+struct EpochStart {
+  std::uint32_t epoch = 0;
+  std::uint64_t first_step = 0;
+
+  bool operator==(const EpochStart&) const = default;
+  /// See StepSummary::each_field.
+  template <class Visit, class... Records>
+  static void each_field(Visit&& visit, Records&... records) {
+    visit("epoch", records.epoch...);
+    visit("first_step", records.first_step...);
+  }
+};
+
 struct StreamInfo {
   std::string name;
   std::string uuid;
@@ -199,6 +213,9 @@ struct StreamInfo {
   Retention retention;
   std::vector<ConsumerInfo> consumers;
   std::vector<StreamWait> waits;  ///< who waits now: ranks of writers first, then readers
+  /// By first step, 256 at most; steps before the first of them are of epoch 1. Steps of an epoch that a later one
+  /// begins before or at were withdrawn.
+  std::vector<EpochStart> epochs;
 
   /// See StepSummary::each_field.
   template <class Visit, class... Records>
@@ -223,6 +240,7 @@ struct StreamInfo {
     visit("retention", records.retention...);
     visit("consumers", records.consumers...);
     visit("waits", records.waits...);
+    visit("epochs", records.epochs...);
   }
 };
 

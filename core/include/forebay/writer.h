@@ -168,10 +168,11 @@ class Writer {
   Writer(const Writer&) = delete;
   Writer& operator=(const Writer&) = delete;
 
-  /// Opens the next step and returns its number. Waits, as the options say, for readers that are too far behind
-  /// (timeout names the last of them by pid; the call may be made again), then for as much space as each of the last
-  /// two steps took; what the step needs beyond that put() and end_step() wait for.
-  Result<std::uint64_t> begin_step();
+  /// Opens the next step and returns its number: the one after the last step's, or `number`, which is at least that.
+  /// The numbers in between stay without a step. All ranks of a group give the same. Waits, as the options say, for
+  /// readers that are too far behind (timeout names the last of them by pid; the call may be made again), then for as
+  /// much space as each of the last two steps took; what the step needs beyond that put() and end_step() wait for.
+  Result<std::uint64_t> begin_step(std::optional<std::uint64_t> number = std::nullopt);
 
   /// Writes one block now: when it returns, `data` may be reused. Empty blocks take null data.
   /// Errors: invalid_argument (type or dimensions differ from an earlier block of this step), no_space, group_broken,

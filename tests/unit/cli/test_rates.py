@@ -35,6 +35,7 @@ def info(**changes: Any) -> StreamInfo:
         retention=Retention(),
         consumers=(),
         waits=(),
+        epochs=(),
     )
     return replace(known, **changes)
 

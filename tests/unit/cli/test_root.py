@@ -179,6 +179,7 @@ def test_the_live_view_shows_watermarks_and_lag(capsys: pytest.CaptureFixture[st
         retention=Retention(),
         consumers=consumers,
         waits=(StreamWait(WaitKind.SPACE, "rank 0, process 7", 7, "4 MiB of space", time.time_ns() - 5_000_000_000),),
+        epochs=(),
     )
     console().print(stream_view(info, "run1/flow"))
     printed = capsys.readouterr().out

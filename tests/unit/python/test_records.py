@@ -65,8 +65,8 @@ def test_other_texts_are_no_retention(text: str) -> None:
         forebay.Retention.parse(text)
 
 
-def test_record_becomes_json() -> None:
-    info = forebay.StreamInfo(
+def stream_info() -> forebay.StreamInfo:
+    return forebay.StreamInfo(
         name="flow",
         uuid="u",
         epoch=1,
@@ -87,7 +87,12 @@ def test_record_becomes_json() -> None:
         retention=forebay.Retention(last=2, consumers=("render",)),
         consumers=(forebay.ConsumerInfo("render", 2, 2, True, 99),),
         waits=(forebay.StreamWait(forebay.WaitKind.SPACE, "rank 0, process 7", 7, "4 KiB of space", 1),),
+        epochs=(forebay.EpochStart(2, 5),),
     )
+
+
+def test_record_becomes_json() -> None:
+    info = stream_info()
     plain = json.loads(json.dumps(info.as_dict()))
     assert plain == info.as_dict()
     assert plain["status"] == "live"
@@ -95,6 +100,7 @@ def test_record_becomes_json() -> None:
     assert plain["consumers"] == [
         {"name": "render", "position": 2, "lag_steps": 2, "connected": True, "holder_pid": 99}
     ]
+    assert plain["epochs"] == [{"epoch": 2, "first_step": 5}]
     assert plain["waits"] == [
         {"kind": "space", "who": "rank 0, process 7", "pid": 7, "waits_for": "4 KiB of space", "since_ns": 1}
     ]
@@ -186,3 +192,10 @@ def test_options_for_writing_are_refused_when_reading() -> None:
 def test_timeout_is_a_number_of_seconds(timeout: float) -> None:
     with pytest.raises(forebay.InvalidArgumentError, match="seconds"):
         forebay.open("run1/flow", timeout=timeout)
+
+
+def test_the_epoch_of_a_number_is_that_of_the_last_one_that_begins_there() -> None:
+    starts = (forebay.EpochStart(2, 5), forebay.EpochStart(4, 9))
+    info = dataclasses.replace(stream_info(), epochs=starts)
+    assert [info.epoch_of(number) for number in (0, 4, 5, 8, 9, 20)] == [1, 1, 2, 2, 4, 4]
+    assert dataclasses.replace(info, epochs=()).epoch_of(7) == 1

@@ -76,6 +76,20 @@ std::vector<std::uint64_t> numbers(const StreamState& state) {
 
 using Numbers = std::vector<std::uint64_t>;
 
+/// The next step, which takes this number.
+journal::StepCommittedT numbered(const StreamState& state, std::uint64_t number) {
+  auto record = step_committed(state);
+  record.step = number;
+  if (number != state.next_step) record.leaves_out_from = state.next_step;
+  return record;
+}
+
+StreamState state_of_numbers(const Numbers& taken) {
+  StreamState state = state_with_steps(0);
+  for (const std::uint64_t number : taken) EXPECT_TRUE(state.apply(numbered(state, number)));
+  return state;
+}
+
 TEST(StreamState, a_fresh_stream_waits_in_epoch_one) {
   const StreamState state = StreamState::fresh(test_uuid, "flow", 5);
   EXPECT_EQ(state.status, StreamStatus::waiting);
@@ -90,6 +104,97 @@ TEST(StreamState, committed_steps_are_kept_in_order) {
   EXPECT_EQ(state.next_step, 3U);
   EXPECT_EQ(state.status, StreamStatus::live);
   EXPECT_EQ(state.steps.at(2).committed.parts.size(), 2U);
+}
+
+TEST(StreamState, a_step_may_leave_numbers_out) {
+  StreamState state = state_of_numbers({3, 4, 9});
+  EXPECT_EQ(numbers(state), (Numbers{3, 4, 9}));
+  EXPECT_EQ(state.next_step, 10U);
+  const auto with = [&](std::uint64_t number, std::uint64_t from) {
+    auto record = numbered(state, number);
+    record.leaves_out_from = from;
+    return record;
+  };
+  expect_contradiction(state, with(10, 10), "it leaves nothing out");
+  expect_contradiction(state, with(12, 9), "numbers from a step that exists on");
+  expect_contradiction(state, with(12, 11), "numbers from a later one on");
+  expect_contradiction(state, with(9, 10), "a number that was given");
+  EXPECT_EQ(bytes_of_state(state_from_checkpoint(state)), bytes_of_state(state));
+}
+
+TEST(StreamState, numbers_that_were_left_out_do_not_count_as_steps) {
+  StreamState state = state_of_numbers({3, 4, 9, 12});
+  const auto since = [&](std::uint64_t number) { return state.committed_since(number); };
+  EXPECT_EQ(since(0), 4U);
+  EXPECT_EQ(since(4), 3U);
+  EXPECT_EQ(since(5), 2U);
+  EXPECT_EQ(since(10), 1U);
+  EXPECT_EQ(since(13), 0U);
+  const auto is_among_last = [&](std::uint64_t number, std::uint64_t steps) {
+    return number >= state.oldest_of_last(steps);
+  };
+  EXPECT_TRUE(is_among_last(12, 1));
+  EXPECT_FALSE(is_among_last(9, 1));
+  EXPECT_TRUE(is_among_last(9, 2));
+  EXPECT_FALSE(is_among_last(4, 2));
+  EXPECT_TRUE(is_among_last(3, 4));
+  EXPECT_EQ(state.oldest_of_last(5), 0U);
+  // A step that was dropped from among them counts on.
+  ASSERT_TRUE(state.apply(dropped({{4, 4}})));
+  EXPECT_EQ(since(4), 3U);
+  EXPECT_TRUE(is_among_last(9, 2));
+  EXPECT_FALSE(is_among_last(3, 3));
+  ASSERT_TRUE(state.apply(dropped({{3, 3}})));
+  EXPECT_EQ(since(5), 2U);
+  StreamState plain = state_with_steps(9);
+  ASSERT_TRUE(plain.apply(dropped({{0, 2}})));
+  EXPECT_EQ(plain.committed_since(1), 8U);
+  EXPECT_EQ(plain.oldest_of_last(4), 5U);
+  EXPECT_EQ(plain.oldest_of_last(20), 0U);
+}
+
+TEST(StreamState, knows_where_epochs_begin_whatever_was_dropped) {
+  StreamState state = state_with_steps(8);
+  ASSERT_TRUE(state.apply(withdrawn(5, 2)));
+  for (int step = 0; step < 5; ++step) ASSERT_TRUE(state.apply(step_committed(state)));
+  ASSERT_TRUE(state.apply(withdrawn(9, 3)));
+  for (int step = 0; step < 3; ++step) ASSERT_TRUE(state.apply(step_committed(state)));
+  ASSERT_TRUE(state.apply(dropped({{0, 10}})));
+  EXPECT_EQ(state.in_this_epoch(1, 4), 4U);
+  EXPECT_EQ(state.in_this_epoch(1, 8), 5U);
+  EXPECT_EQ(state.in_this_epoch(2, 9), 9U);
+  EXPECT_EQ(state.in_this_epoch(2, 11), 9U);
+  EXPECT_EQ(state.in_this_epoch(3, 11), 11U);
+  EXPECT_EQ(bytes_of_state(state_from_checkpoint(state)), bytes_of_state(state));
+  ASSERT_TRUE(state.apply(withdrawn(3, 4)));
+  EXPECT_EQ(state.epochs.size(), 1U);
+  EXPECT_EQ(state.in_this_epoch(2, 9), 3U);
+  for (std::uint32_t epoch = 5; epoch < 1000; ++epoch) {
+    ASSERT_TRUE(state.apply(step_committed(state)));
+    ASSERT_TRUE(state.apply(withdrawn(state.next_step, epoch)));
+  }
+  EXPECT_EQ(state.epochs.size(), 256U);
+  EXPECT_EQ(state.in_this_epoch(1, 9), 3U);
+  EXPECT_EQ(bytes_of_state(state_from_checkpoint(state)), bytes_of_state(state));
+}
+
+TEST(StreamState, a_checkpoint_says_where_its_epochs_begin) {
+  StreamState state = state_with_steps(8);
+  ASSERT_TRUE(state.apply(withdrawn(5, 2)));
+  const auto refused = [&](const std::function<void(journal::CheckpointT&)>& change) {
+    auto record = state.to_checkpoint();
+    change(record);
+    StreamState loaded;
+    return !loaded.apply(std::move(record));
+  };
+  EXPECT_FALSE(refused([](auto&) {}));
+  EXPECT_TRUE(refused([](auto& record) { record.epochs.clear(); })) << "not said";
+  EXPECT_TRUE(refused([](auto& record) { record.epochs[0]->first = 6; })) << "beyond the next step";
+  EXPECT_TRUE(refused([](auto& record) { record.epochs[0]->epoch = 3; })) << "an epoch to come";
+  EXPECT_TRUE(refused([](auto& record) { record.epochs[0]->epoch = 1; })) << "an epoch that was there";
+  EXPECT_TRUE(refused([](auto& record) {
+    record.epochs.push_back(std::make_unique<journal::EpochBegunT>(*record.epochs[0]));
+  })) << "twice";
 }
 
 TEST(StreamState, a_commit_that_does_not_follow_is_refused) {
