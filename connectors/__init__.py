@@ -5,6 +5,7 @@ Each module needs the extra of its name, for example ``pip install 'forebay[xarr
 
 ========== ==========================================================================
 xarray     ``xr.open_dataset("forebay://RES/STREAM", engine="forebay", chunks={})``
+derive     a stream that is computed from another one: ``derive("RES/A", "RES/B", expressions=…)``
 dask       a function for each step on a cluster: ``map_steps(client, address, func)``
 arrow      blocks as tensors without a copy, particles and steps as tables
 fsspec     the files of a reservation: ``fsspec.open("forebay://RES/files/PATH")``

@@ -22,6 +22,7 @@ _GROUPS = {
         "ticket",
         "follow",
         "run",
+        "derive",
     ),
     "Moving data": ("stage-in", "stage-out", "stages", "receipt"),
     "Pictures and scans": ("view", "render", "publish", "reconstruct", "beamline"),
