@@ -54,6 +54,28 @@ def derive_command(
     variables: Annotated[
         str, typer.Option("--variables", metavar="NAME,NAME", help="Only these variables; default: all.")
     ] = "",
+    function: Annotated[
+        str,
+        typer.Option(
+            "--with", metavar="MODULE.py:FUNCTION", help="A function of yours: a step's arrays in, new ones out."
+        ),
+    ] = "",
+    subset: Annotated[
+        str, typer.Option("--subset", metavar="RANGES", help="A box: 0:64,:,16:32, or by names, z=0:64,x=16:32.")
+    ] = "",
+    stride: Annotated[
+        str, typer.Option("--stride", metavar="N|N,N,N", help="Each n-th element along all, or each, dimensions.")
+    ] = "",
+    precision: Annotated[
+        str, typer.Option("--precision", metavar="float32|bits=N", help="Fewer bytes an element; also bits=N:LOW:HIGH.")
+    ] = "",
+    statistics: Annotated[
+        bool, typer.Option("--statistics", help="Minimum, maximum, mean, deviation and number in place of the arrays.")
+    ] = False,
+    histograms: Annotated[
+        list[str] | None,
+        typer.Option("--histogram", metavar="NAME:BINS", help="In place of the arrays; also NAME:BINS:LOW:HIGH."),
+    ] = None,
     consumer: Annotated[
         str,
         typer.Option("--consumer", metavar="NAME", help="Name that the source's retention waits for; default: none."),
@@ -85,14 +107,15 @@ def derive_command(
 
     The derived steps have the numbers and the blocks of their sources, and say what they come from. An expression takes
     variables, numbers, + - * / **, comparisons, & | ^ ~, and functions such as sqrt, exp, sin and where(CONDITION, YES,
-    NO). Started again, the same line continues where it was. The producer never waits: steps that it drops before they
-    were read are skipped, and told.
+    NO). The other operations follow it, in the order in which they stand below. Started again, the same line continues
+    where it was. The producer never waits: steps that it drops before they were read are skipped, and told.
     """
     names = dict(parse_alias(text) for text in aliases or ())
     for text in expressions or ():
         Expression.parse(text, names)  # a mistake is told before the stream is waited for
-    if not expressions and not variables:
-        raise InvalidArgumentError("nothing is to be derived: give --expr or --variables")
+    asked = (expressions, variables, function, subset, stride, precision, statistics, histograms)
+    if not any(asked):
+        raise InvalidArgumentError("nothing is to be derived: give --expr, or another operation, or --variables")
     forebay.Address.parse(output)
     if expressions:
         needs_packages("an expression", "derive", "numexpr")
@@ -125,6 +148,12 @@ def derive_command(
                 expressions=expressions or (),
                 names=names,
                 variables=variables.split(",") if variables else None,
+                function=function or None,
+                subset=subset or None,
+                stride=stride or None,
+                precision=precision or None,
+                statistics=statistics,
+                histograms=histograms or (),
                 consumer=consumer,
                 latest_only=latest,
                 timeout=timeout_seconds,

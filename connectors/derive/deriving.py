@@ -12,15 +12,19 @@ from typing import Any
 from forebay import Address, Notice, Retention, Step, Stream
 from forebay.connectors.derive.derivation import Operation, Progress, SkippedSteps, derive_stream, workers_by_default
 from forebay.connectors.derive.expression import Expression
+from forebay.connectors.derive.function import UserFunction, load_function
+from forebay.connectors.derive.precision import Packed, parse_precision
+from forebay.connectors.derive.selection import parse_stride, parse_subset
+from forebay.connectors.derive.summaries import Summaries, parse_histogram
 from forebay.connectors.opening import followed_stream, opening_options
 from forebay.errors import InvalidArgumentError, UnsupportedError
 from forebay.follower import StartText
 from forebay.instance import InstanceLike
-from forebay.options import integer, unknown_option
+from forebay.options import flag, integer, text, unknown_option
 
 __all__ = ["derive"]
 
-_WRITING = ("grace", "durability", "when_full", "block_timeout", "statistics", "checksums", "force")
+_WRITING = ("grace", "durability", "when_full", "block_timeout", "checksums", "force")
 
 
 def derive(
@@ -30,6 +34,12 @@ def derive(
     expressions: str | Sequence[str] = (),
     names: Mapping[str, str] | None = None,
     variables: Sequence[str] | None = None,
+    function: str | Callable[..., Any] | None = None,
+    subset: str | None = None,
+    stride: int | str | None = None,
+    precision: str | None = None,
+    statistics: bool = False,
+    histograms: str | Sequence[str] = (),
     instance: InstanceLike | None = None,
     consumer: str = "",
     latest_only: bool = False,
@@ -62,7 +72,20 @@ def derive(
     names : mapping, optional
         Short names in expressions for variables: ``{"u": "velocity/u"}``.
     variables : sequence of str, optional
-        Only these, and single values. Without expressions they are copied.
+        Only these, and single values. Alone: they are copied.
+    function : str or callable, optional
+        Called for each step with its variables, after the expressions (:class:`UserFunction`): itself, or
+        ``"MODULE.py:FUNCTION"``.
+    subset : str, optional
+        A box of arrays, ``"0:64,:,16:32"`` or ``"z=0:64,x=16:32"``; its ends are not included.
+    stride : int or str, optional
+        Each n-th element along all dimensions, or ``"1,2,2"`` along each of arrays of so many.
+    precision : str, optional
+        ``"float32"``, or ``"bits=N"`` or ``"bits=N:LOW:HIGH"`` for packed data as the CF conventions have it.
+    statistics : bool
+        Single values in place of the arrays: minimum, maximum, mean, standard deviation, number.
+    histograms : str or sequence of str
+        ``"NAME:BINS"`` or ``"NAME:BINS:LOW:HIGH"`` each, in place of the arrays.
     instance : Instance or path, optional
         That has both streams.
     consumer : str
@@ -88,7 +111,7 @@ def derive(
         Called with a :class:`forebay.Notice` when the source is interrupted or live again.
     **options
         Of :func:`forebay.open` for the source (``run``, ``wait_for_writer``, ``verify``) and for the output
-        (``grace``, ``durability``, ``when_full``, ``block_timeout``, ``statistics``, ``checksums``, ``force``).
+        (``grace``, ``durability``, ``when_full``, ``block_timeout``, ``checksums``, ``force``).
 
     Raises
     ------
@@ -111,9 +134,11 @@ def derive(
         own = [name for name, one in signature(derive).parameters.items() if one.kind is Parameter.KEYWORD_ONLY]
         raise unknown_option("derive", next(iter(options)), [*own, "run", "wait_for_writer", "verify", *_WRITING])
     expressions = (expressions,) if isinstance(expressions, str) else tuple(expressions)
-    parsed = [Expression.parse(text, names) for text in expressions]
-    if not parsed and not variables:
-        raise InvalidArgumentError("nothing is to be derived: give expressions or variables")
+    parsed = [Expression.parse(one, names) for one in expressions]
+    histograms = (histograms,) if isinstance(histograms, str) else tuple(histograms)
+    after = _later_operations(function, subset, stride, precision, flag("statistics", statistics), histograms)
+    if not parsed and not after and not variables:
+        raise InvalidArgumentError("nothing is to be derived: give expressions, another operation, or variables")
     if workers is not None and integer("workers", workers) < 1:
         raise InvalidArgumentError(f"workers is a number of threads from 1 on, not {workers}")
     rule = Retention.parse(retention) if isinstance(retention, str) else retention
@@ -127,6 +152,7 @@ def derive(
 
             operations.append(Expressions(parsed))
             computing.enter_context(threads_limited(workers_by_default() if workers is None else workers))
+        operations += after
         stream = computing.enter_context(followed_stream(source, instance, opening, timeout=timeout))
         return derive_stream(
             stream,
@@ -145,6 +171,37 @@ def derive(
             on_skip=on_skip,
             on_notice=on_notice,
         )
+
+
+def _later_operations(
+    function: str | Callable[..., Any] | None,
+    subset: str | None,
+    stride: int | str | None,
+    precision: str | None,
+    statistics: bool,
+    histograms: Sequence[str],
+) -> list[Operation]:
+    """What comes after the expressions, in this order."""
+    operations: list[Operation] = []
+    if function is not None:
+        operations.append(_user_function(function))
+    if subset is not None:
+        operations.append(parse_subset(text("subset", subset)))
+    if stride is not None:
+        operations.append(parse_stride(str(stride)))
+    if precision is not None:
+        operations.append(parse_precision(text("precision", precision)))
+    if statistics or histograms:
+        if isinstance(operations[-1] if operations else None, Packed):
+            raise InvalidArgumentError("histograms and statistics would be those of packed numbers: leave out bits=N")
+        operations.append(Summaries(statistics, [parse_histogram(one) for one in histograms]))
+    return operations
+
+
+def _user_function(function: str | Callable[..., Any]) -> UserFunction:
+    if callable(function):
+        return UserFunction(function, f"{function.__module__}:{getattr(function, '__qualname__', 'function')}")
+    return load_function(text("function", function))
 
 
 def _check_numexpr() -> None:

@@ -19,7 +19,7 @@ from forebay.datatypes import AttributeValue, ShapeKind
 from forebay.dimensions import attribute_of, attributes_of, dims_of
 from forebay.errors import VariableNotFoundError
 
-__all__ = ["Array", "Box", "Field", "Fields", "MissingVariableError", "SourceField", "field_named"]
+__all__ = ["Array", "Box", "ComputedField", "Field", "Fields", "MissingVariableError", "SourceField", "field_named"]
 
 Array = NDArray[Any]
 
@@ -88,6 +88,16 @@ class Field(ABC):
     def read(self, box: Box) -> Array:
         """The elements of a box; one of ``boxes``, or any other part of a global array."""
 
+    def extremes(self) -> tuple[float, float] | None:
+        """Smallest and largest finite element; None: there is none."""
+        found: list[float] = []
+        for box in self.boxes:
+            block = self.read(box)
+            finite = block[np.isfinite(block)] if block.dtype.kind == "f" else block
+            if finite.size:
+                found += [float(finite.min()), float(finite.max())]
+        return (min(found), max(found)) if found else None
+
     def write(self, step: StepBeingWritten, name: str, box: Box) -> None:
         """Writes one of ``boxes`` into a step."""
         if self.is_value:
@@ -139,11 +149,22 @@ class SourceField(Field):
         self.dims = dims_of(attributes.get(attribute_of(variable.name)), self.ndim)
         self.attributes = attributes_of(variable.name, attributes, self.dims)
 
+    def whole(self) -> Array:
+        """All elements of what is no local array, as :meth:`read`."""
+        return np.asarray(self._variable[...])
+
     def read(self, box: Box) -> Array:
         """A read-only view where one block has all of it."""
         if self.is_local:
             return np.asarray(self._variable.block(box.number))
         return np.asarray(self._variable[box.slices] if box.count else self._variable[...])
+
+    def extremes(self) -> tuple[float, float] | None:
+        """Those that the blocks' statistics tell, without reading them."""
+        low, high = self._variable.min, self._variable.max
+        if low is None or high is None or not (np.isfinite(low) and np.isfinite(high)):
+            return super().extremes()
+        return float(low), float(high)
 
     def write(self, step: StepBeingWritten, name: str, box: Box) -> None:
         """Texts are single values, which NumPy's arrays do not hold everywhere."""
@@ -151,3 +172,28 @@ class SourceField(Field):
             step.write(name, self._variable.item())
         else:
             super().write(step, name, box)
+
+
+class ComputedField(Field):
+    """An array, or a single value, that is in memory.
+
+    Parameters
+    ----------
+    boxes : sequence of Box, optional
+        Its blocks; not given: one.
+    """
+
+    def __init__(
+        self,
+        array: Array,
+        dims: tuple[str, ...] | None = None,
+        attributes: Mapping[str, AttributeValue] | None = None,
+        boxes: Sequence[Box] | None = None,
+    ) -> None:
+        self._array = array
+        self.dtype, self.shape, self.dims = array.dtype, array.shape, dims
+        self.attributes = attributes or {}
+        self.boxes = (Box(0, (0,) * array.ndim, array.shape),) if boxes is None else boxes
+
+    def read(self, box: Box) -> Array:
+        return self._array[box.slices]
