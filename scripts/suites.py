@@ -148,7 +148,7 @@ SUITES: dict[str, Suite] = {
         (Pytest(("tests/connectors",)),),
         seconds_max=900,
         when=When.DEEP,
-        extras=("xarray", "dask", "arrow", "zarr", "fsspec", "libraries"),
+        extras=("xarray", "dask", "arrow", "zarr", "fsspec", "derive", "libraries"),
     ),
     "tomography": Suite(
         "scans as streams, reconstructed while they are taken",

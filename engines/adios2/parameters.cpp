@@ -56,6 +56,14 @@ const Parameter own_parameters[] = {
        s.column_major = parse_choice<bool>(text, {{"row-major", false}, {"column-major", true}});
      }},
 
+    {"Operators", "refuse, ignore", "refuse", "writer",
+     "What becomes of operators on variables (zfp, SZ, blosc, bzip2, MGARD, …), which a plugin engine cannot run. "
+     "ignore: the elements are stored as they are, and a line says so. `forebay derive --precision` stores fewer "
+     "bytes.",
+     [](Settings& s, const std::string& text) {
+       s.ignore_operators = parse_choice<bool>(text, {{"refuse", false}, {"ignore", true}});
+     }},
+
     {"Rank", "integer", "the launcher's", "both", "This process's rank in the writer group, or in the reader group.",
      [](Settings& s, const std::string& text) { s.rank = parse_integer<std::uint32_t>(text, "a number from 0"); },
      true},

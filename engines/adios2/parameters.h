@@ -36,6 +36,7 @@ struct Settings {
   std::optional<std::int64_t>
       append_after_steps;  ///< how many steps to keep; negative: counted from the end, -1 keeps all
   AccessMode access = AccessMode::automatic;
+  bool ignore_operators = false;              ///< of variables: elements are written as they are
   bool own_output = false;                    ///< one IO may read a stream that it writes
   std::optional<bool> column_major;           ///< the order of the IO's arrays; none: what the IO says
   bool variable_facts = true;                 ///< see variable_facts.h

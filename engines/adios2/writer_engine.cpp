@@ -149,6 +149,7 @@ WriterEngine::WriterEngine(adios2::IO io, const std::string& name, adios2::Mode 
     throw;
   }
   attributes_each_step_ = settings.attributes_each_step;
+  ignores_operators_ = settings.ignore_operators;
   column_major_ = has_column_major_arrays(m_IO, settings.column_major);
   const std::string action = doing("opening") + " for writing";
   const GilReleased others_run;
@@ -183,6 +184,7 @@ std::pair<Address, WriterOptions> WriterEngine::prepare(const Settings& settings
   take_rank(settings, open ? open->communicator : std::nullopt, options);
   options.mode = mode == adios2::Mode::Append || options.append_after ? WriteMode::append : WriteMode::replace;
   ranks_ = options.ranks;
+  rank_ = options.rank;
   open_stream_ = OpenStream(path_, OpenStream::Side::writes, options.rank, identity_of(m_IO), settings.own_output);
   if (const std::string notice = foreign_notice(settings, path_, true); options.rank == 0 && !notice.empty())
     std::cerr << notice + "\n";
@@ -219,6 +221,19 @@ void WriterEngine::refuse_structs() {
   throw std::invalid_argument("Forebay, " + doing("writing") + ": " + what);
 }
 
+void WriterEngine::refuse_operators(const std::string& name, const std::vector<adios2::Operator>& operators) {
+  const std::string type = operators.front().Type();
+  if (!ignores_operators_) {
+    throw std::invalid_argument("Forebay, Put of " + shown_name(name) + ": it has the operator " + type +
+                                ", which a plugin engine cannot run. Remove `<operation type=\"" + type +
+                                "\"/>` from the XML or AddOperation from the program, or set Operators=ignore to store "
+                                "the elements as they are.");
+  }
+  if (std::exchange(told_operators_, true) || rank_ != 0) return;
+  std::cerr << "Forebay: stream " + path_ + ": operators of variables are ignored (Operators=ignore), first " + type +
+                   " of " + shown_name(name) + "; elements are stored as they are\n";
+}
+
 void WriterEngine::begin(bool implicit) {
   if (!broken_.empty()) throw std::runtime_error(broken_);
   refuse_structs();
@@ -244,10 +259,7 @@ template <class T>
 void WriterEngine::put(const adios2::Variable<T>& variable, const T* values) try {
   const std::string name = variable.Name();
   const ShapeKind kind = kind_of(variable.ShapeID(), name);
-  if (!variable.Operations().empty()) {
-    throw std::invalid_argument("Forebay, Put of " + shown_name(name) +
-                                ": operators cannot be run by a plugin engine. Remove the variable's operators.");
-  }
+  if (const auto operators = variable.Operations(); !operators.empty()) refuse_operators(name, operators);
   if (!in_step_) {
     if (stepped_) throw_misuse("Put of " + shown_name(name), "Put belongs between BeginStep and EndStep");
     begin(true);

@@ -58,6 +58,8 @@ class WriterEngine final : public adios2::plugin::PluginEngineInterface {
   std::pair<Address, WriterOptions> prepare(const Settings& settings, const std::string& name, adios2::Mode mode);
   template <class T>
   void put(const adios2::Variable<T>& variable, const T* values);
+  /// Throws std::invalid_argument, or says once that the elements are written as they are.
+  void refuse_operators(const std::string& name, const std::vector<adios2::Operator>& operators);
   [[noreturn]] static void refuse_span(const std::string& name);
 
   void begin(bool implicit);
@@ -78,12 +80,15 @@ class WriterEngine final : public adios2::plugin::PluginEngineInterface {
   bool replaces_ = true;
   bool column_major_ = false;  // the program's arrays are in Fortran's order
   std::uint32_t ranks_ = 1;
+  std::uint32_t rank_ = 0;
   OpenStream open_stream_;
   std::unique_ptr<Writer> writer_;
   AttributeSource attributes_;
   std::size_t variables_seen_ = 0;
   bool attributes_due_ = true;
   bool attributes_each_step_ = true;
+  bool ignores_operators_ = false;
+  bool told_operators_ = false;
   bool in_step_ = false;
   // What was going wrong already when the step began: it has nothing to do with the step.
   HandledException handled_before_;

@@ -284,9 +284,37 @@ TEST_F(EngineSteps, what_the_interface_cannot_do_is_refused_with_a_reason) {
   const double data[4] = {};
   EXPECT_TRUE(throws<std::invalid_argument>([&] { writer.Put(particles, data, Mode::Sync); }, "Struct"));
   variable.AddOperation("null");
-  EXPECT_TRUE(throws<std::invalid_argument>([&] { writer.Put(variable, data); }, "operators"));
+  EXPECT_TRUE(throws<std::invalid_argument>([&] { writer.Put(variable, data); }, "<operation type=\"null\"/>"));
+  EXPECT_TRUE(throws<std::invalid_argument>([&] { writer.Put(variable, data); }, "Operators=ignore"));
   writer.EndStep();
   writer.Close();
+}
+
+TEST_F(EngineSteps, operators_are_ignored_where_the_parameter_says_so_and_elements_stay_as_they_are) {
+  adios2::IO out = make_io("out", {{"Operators", "Ignore"}});
+  auto variable = out.DefineVariable<double>("data", {4}, {0}, {4});
+  variable.AddOperation("null");
+  adios2::Engine writer = out.Open("steps", Mode::Write);
+  const double data[4] = {1, 2, 3, 4};
+  ::testing::internal::CaptureStderr();
+  for (int step = 0; step < 2; ++step) {
+    writer.BeginStep();
+    writer.Put(variable, data);
+    writer.EndStep();
+  }
+  const std::string told = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(told.find("operators of variables are ignored (Operators=ignore), first null of data"), std::string::npos)
+      << told;
+  EXPECT_EQ(told.find("are ignored"), told.rfind("are ignored")) << "told once: " << told;
+  writer.Close();
+  adios2::IO in = make_io("in");
+  adios2::Engine reader = in.Open("steps", Mode::Read);
+  ASSERT_EQ(reader.BeginStep(), StepStatus::OK);
+  std::vector<double> read(4);
+  reader.Get("data", read.data());
+  reader.EndStep();
+  EXPECT_EQ(read, std::vector<double>(data, data + 4));
+  reader.Close();
 }
 
 TEST_F(EngineSteps, latest_step_skips_those_before_it) {
