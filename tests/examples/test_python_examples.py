@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from tests.support.example_programs import EXAMPLES, demo_reservation
+from tests.support.plotfiles import write_plotfile
 
 __all__ = ["demo_reservation"]
 
@@ -78,3 +80,20 @@ def test_history() -> None:
         "plot goes on with [18, 19]",
     ]
     assert lines[6].startswith("no such step: ")
+
+
+def test_derive() -> None:
+    lines = output_of(start("21_derive.py", "demo/velocity", "demo/magnitude"))
+    assert [line.partition(":")[0] for line in lines] == [f"step {number} of demo/velocity" for number in range(8)]
+    assert lines[0].endswith("fastest 1.418")
+
+
+def test_plotfiles(tmp_path: Path) -> None:
+    for number in (0, 10):
+        write_plotfile(tmp_path / f"plt{number:05d}", number)
+    lines = output_of(start("22_plotfiles.py", "demo/plots", *map(str, sorted(tmp_path.glob("plt?????")))))
+    assert lines == [
+        "2 plotfiles written",
+        "step 10, level 0: 2 fields of (8, 8, 16), 3 boxes cover 100%",
+        "step 10, level 1: 2 fields of (16, 16, 32), 2 boxes cover 7%",
+    ]

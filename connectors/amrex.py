@@ -1,0 +1,351 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plotfiles of AMReX and BoxLib codes (Nyx, Castro, …) as steps of a stream: one step for each plotfile.
+
+Level N of the field ``density`` is the global array ``level_N/density``, of the shape of the level's domain, with a
+block for each box. Cells that no box of the level covers have no block, and read as 0. Dimensions are (z, y, x).
+
+>>> from forebay.connectors import amrex
+>>> amrex.ingest(sorted(Path("run").glob("plt?????")), "run1/plots")
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import forebay
+from forebay import StepBeingWritten, WritableStream
+from forebay.errors import CorruptError, InvalidArgumentError, NotFoundError
+
+__all__ = ["Box", "Level", "Plotfile", "ingest", "write_step"]
+
+Triple = tuple[int, ...]
+
+_HEADER_BYTES_MAX = 1 << 30
+_BOX = re.compile(r"\(\s*\(([-0-9, ]+)\)\s*\(([-0-9, ]+)\)\s*\(([-0-9, ]+)\)\s*\)")
+_FAB_ON_DISK = re.compile(r"FabOnDisk:\s*([A-Za-z0-9_.-]+)\s+([0-9]+)")
+_FAB = re.compile(
+    rb"FAB \(\(8, \([0-9 ]+\)\),\((?P<bytes>[48]), \((?P<order>[0-9 ]+)\)\)\)"
+    rb"(?P<box>\(\([-0-9,]+\) \([-0-9,]+\) \([-0-9,]+\)\)) (?P<fields>[0-9]+)\n"
+)
+_FAB_HEADER_BYTES_MAX = 1024
+
+
+@dataclass(frozen=True)
+class Box:
+    """A box of cells: first and last cell along x, y, z, both included."""
+
+    low: Triple
+    high: Triple
+
+    @property
+    def count(self) -> Triple:
+        """Its extents, slowest dimension first."""
+        return tuple(high - low + 1 for low, high in zip(self.low, self.high, strict=True))[::-1]
+
+    @classmethod
+    def parse(cls, text: str, dimensions: int) -> Box:
+        """Takes ``((0,0,0) (15,15,15) (0,0,0))``; ValueError for anything else, and for boxes not of cells."""
+        match = _BOX.fullmatch(text.strip())
+        if match is None:
+            raise ValueError(f"{text[:60]!r} is no box")
+        low, high, kind = (tuple(int(number) for number in part.split(",")) for part in match.groups())
+        if not len(low) == len(high) == len(kind) == dimensions or any(kind):
+            raise ValueError(f"{text[:60]!r} is no box of cells in {dimensions} dimensions")
+        if any(first > last for first, last in zip(low, high, strict=True)):
+            raise ValueError(f"{text[:60]!r} is empty")
+        return cls(low, high)
+
+    def within(self, other: Box) -> bool:
+        """Lies in the other one."""
+        return all(
+            mine >= theirs and last <= their_last
+            for mine, theirs, last, their_last in zip(self.low, other.low, self.high, other.high, strict=True)
+        )
+
+
+@dataclass(frozen=True)
+class Level:
+    """One level of refinement.
+
+    Attributes
+    ----------
+    domain : Box
+        What the level could cover.
+    boxes : tuple of Box
+        What it covers.
+    files : tuple of (Path, int)
+        Where each box's data lies: file, and offset in bytes.
+    spacing : tuple of float
+        Sides of its cells along x, y, z.
+    ghosts : tuple of int
+        How many ghost cells along x, y, z the files have around each box.
+    """
+
+    domain: Box
+    boxes: tuple[Box, ...]
+    files: tuple[tuple[Path, int], ...]
+    spacing: tuple[float, ...]
+    ghosts: Triple
+
+
+@dataclass(frozen=True)
+class Plotfile:
+    """What the headers of a plotfile say."""
+
+    path: Path
+    fields: tuple[str, ...]
+    dimensions: int
+    time: float
+    low: tuple[float, ...]  #: lower corner of the domain along x, y, z
+    levels: tuple[Level, ...]
+
+    @classmethod
+    def read(cls, path: Path | str) -> Plotfile:
+        """Reads ``Header`` and each level's ``Cell_H``.
+
+        Raises
+        ------
+        NotFoundError
+            There is no such plotfile.
+        CorruptError
+            A header is cut off, or does not say what it should; the text names the file.
+        """
+        path = Path(path)
+        try:
+            return _read_header(path)
+        except FileNotFoundError as error:
+            raise NotFoundError("it is no plotfile, or not whole: a file is missing", str(error.filename)) from None
+        except (ValueError, IndexError, UnicodeDecodeError) as error:
+            raise CorruptError(f"its header is damaged or of another format: {str(error)[:120]}", str(path)) from None
+
+    def blocks(self, level: int, field: str) -> Iterator[tuple[Box, NDArray[Any]]]:
+        """Each box of a level with the field's elements in it, in C order (z, y, x)."""
+        place = self.fields.index(field)
+        for box, (file, offset) in zip(self.levels[level].boxes, self.levels[level].files, strict=True):
+            yield box, _read_fab(file, offset, box, self.levels[level].ghosts, place, len(self.fields))
+
+
+def _lines(path: Path) -> Iterator[str]:
+    if path.stat().st_size > _HEADER_BYTES_MAX:
+        raise ValueError(f"{path.name} is larger than a header")
+    yield from path.read_text(encoding="ascii").splitlines()
+
+
+def _read_header(path: Path) -> Plotfile:
+    lines = _lines(path / "Header")
+
+    def line() -> str:
+        found = next(lines, None)
+        if found is None:
+            raise ValueError("it is cut off")
+        return found.strip()
+
+    version = line()
+    if not version.startswith(("HyperCLaw", "NavierStokes", "CARTGRID")):
+        raise ValueError(f"it begins with {version[:40]!r}, not with HyperCLaw-V1.1")
+    fields = tuple(line() for _ in range(_number(line(), 1, 100_000)))
+    if len(set(fields)) != len(fields) or not all(fields):
+        raise ValueError("two fields have one name, or one has none")
+    dimensions = _number(line(), 1, 3)
+    time = float(line())
+    level_count = _number(line(), 0, 63) + 1
+    low = _floats(line(), dimensions)
+    _floats(line(), dimensions)
+    line()  # ratios of refinement
+    domains = [Box.parse(text, dimensions) for text in _boxes(line())]
+    line()  # numbers of the levels' steps
+    spacings = [_floats(line(), dimensions) for _ in range(level_count)]
+    if len(domains) != level_count:
+        raise ValueError(f"it names {len(domains)} domains for {level_count} levels")
+    line()  # system of coordinates
+    line()
+    levels = []
+    for number in range(level_count):
+        count = _number(line().split()[1], 0, 1 << 24)
+        line()
+        for _ in range(count * dimensions):
+            line()
+        place = line()
+        if re.fullmatch(r"[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+", place) is None or ".." in place:
+            raise ValueError(f"level {number} lies at {place[:60]!r}")
+        levels.append(_read_level(path / f"{place}_H", domains[number], spacings[number], len(fields), count))
+    return Plotfile(path, fields, dimensions, time, low, tuple(levels))
+
+
+def _read_level(path: Path, domain: Box, spacing: tuple[float, ...], fields: int, count: int) -> Level:
+    text = "\n".join(_lines(path))
+    head = text.split(None, 4)
+    if _number(head[2], 0, 1 << 30) != fields:
+        raise ValueError(f"{path.name} has {head[2]} fields, and Header {fields}")
+    boxes = tuple(Box.parse(one, len(domain.low)) for one in _boxes(text.partition("FabOnDisk")[0]))
+    files = tuple((path.parent / name, int(offset)) for name, offset in _FAB_ON_DISK.findall(text))
+    if not len(boxes) == len(files) == count:
+        raise ValueError(f"{path.name} has {len(boxes)} boxes and {len(files)} places, and Header {count}")
+    if outside := next((box for box in boxes if not box.within(domain)), None):
+        raise ValueError(f"{path.name}: box {outside.low} to {outside.high} lies outside the domain")
+    return Level(domain, boxes, files, spacing, _ghosts(head[3], len(domain.low)))
+
+
+def _read_fab(file: Path, offset: int, box: Box, ghosts: Triple, place: int, fields: int) -> NDArray[Any]:
+    """One field of a box. The file may have ghost cells around it, which are cut off."""
+    try:
+        with file.open("rb") as opened:
+            opened.seek(offset)
+            match = _FAB.match(opened.read(_FAB_HEADER_BYTES_MAX))
+            if match is None:
+                raise ValueError("there is no FAB of 4 or 8 bytes")
+            size, whole = int(match["bytes"]), Box.parse(match["box"].decode(), len(box.low))
+            grown = Box(
+                tuple(first - around for first, around in zip(box.low, ghosts, strict=True)),
+                tuple(last + around for last, around in zip(box.high, ghosts, strict=True)),
+            )
+            if int(match["fields"]) != fields or whole != grown:
+                raise ValueError(f"the FAB is of {whole.low} to {whole.high} with {int(match['fields'])} fields")
+            ascending = list(range(1, size + 1))
+            order = {tuple(ascending): ">", tuple(ascending[::-1]): "<"}.get(
+                tuple(int(number) for number in match["order"].split())
+            )
+            if order is None:
+                raise ValueError("the order of its bytes is none that computers of today have")
+            elements = int(np.prod(whole.count))
+            opened.seek(offset + match.end() + place * elements * size)
+            values = np.fromfile(opened, f"{order}f{size}", elements)
+    except FileNotFoundError:
+        raise NotFoundError("the plotfile is not whole: a file is missing", str(file)) from None
+    except ValueError as error:
+        raise CorruptError(str(error), f"{file}, byte {offset}") from None
+    if values.size != elements:
+        raise CorruptError(
+            f"{values.size} of {elements} elements are there: the file is cut off", f"{file}, byte {offset}"
+        )
+    inner = tuple(
+        slice(first - around, last - around + 1)
+        for first, last, around in zip(box.low, box.high, whole.low, strict=True)
+    )[::-1]
+    return values.reshape(whole.count)[inner]
+
+
+def write_step(step: StepBeingWritten, plotfile: Plotfile, fields: Sequence[str] | None = None) -> None:
+    """Writes a plotfile into an open step.
+
+    Parameters
+    ----------
+    fields : sequence of str, optional
+        Which; None: all.
+    """
+    chosen = plotfile.fields if fields is None else tuple(fields)
+    if missing := [name for name in chosen if name not in plotfile.fields]:
+        raise InvalidArgumentError(
+            f"there is no field {missing[0]!r}; it has {', '.join(plotfile.fields[:10])}", str(plotfile.path)
+        )
+    attributes = step.attributes
+    step["time"] = plotfile.time
+    attributes["origin"] = _padded(plotfile.low, 0.0)
+    attributes["spacing"] = _padded(plotfile.levels[0].spacing, 1.0)
+    attributes["levels"] = len(plotfile.levels)
+    dims = ("z", "y", "x")[3 - plotfile.dimensions :]
+    for number, level in enumerate(plotfile.levels):
+        attributes[f"level_{number}/spacing"] = _padded(level.spacing, 1.0)
+        attributes[f"level_{number}/origin"] = _padded(plotfile.low, 0.0)
+    for (number, level), field in product(enumerate(plotfile.levels), chosen):
+        name = f"level_{number}/{field}"
+        for box, values in plotfile.blocks(number, field):
+            start = tuple(first - zero for first, zero in zip(box.low, level.domain.low, strict=True))[::-1]
+            step.write(name, values, shape=level.domain.count, start=start, dims=dims)
+
+
+def ingest(
+    plotfiles: Iterable[Path | str],
+    address: str,
+    *,
+    fields: Sequence[str] | None = None,
+    numbers: bool = True,
+    **options: Any,
+) -> int:
+    """Writes a stream with a step for each plotfile; returns how many it wrote.
+
+    Called again with more plotfiles, it continues: those whose numbers the stream has are passed over.
+
+    Parameters
+    ----------
+    plotfiles : iterable of path
+        In order of time; folders that are whole.
+    fields : sequence of str, optional
+        Which; None: all.
+    numbers : bool
+        The step's number is that in the plotfile's name, 10 of ``plt00010``. False: steps are counted from 0, and
+        nothing is passed over.
+    **options
+        Of :func:`forebay.open`, for example ``retention``.
+
+    Raises
+    ------
+    InvalidArgumentError
+        A name has no number, or numbers do not grow.
+    NotFoundError, CorruptError
+        A plotfile is not whole. The steps before it stay.
+    """
+    written = 0
+    with forebay.open(address, "a", **({"rank": 0, "ranks": 1} | options)) as stream:
+        first = stream.next_step
+        for path in map(Path, plotfiles):
+            number = _step_number(path, stream, first) if numbers else stream.next_step
+            if number is None:
+                continue
+            plotfile = Plotfile.read(path)
+            with stream.step(number) as step:
+                write_step(step, plotfile, fields)
+            written += 1
+    return written
+
+
+def _step_number(path: Path, stream: WritableStream, first: int) -> int | None:
+    """The number in the name; None: the stream had it before."""
+    match = re.search(r"([0-9]+)$", path.name)
+    if match is None:
+        raise InvalidArgumentError("its name ends with no number: give numbers=False to count steps", str(path))
+    number = int(match[1])
+    if number < first:
+        return None
+    if number < stream.next_step:
+        raise InvalidArgumentError(
+            f"step {number} comes after step {stream.next_step - 1}: sort the plotfiles", str(path)
+        )
+    return number
+
+
+def _ghosts(text: str, dimensions: int) -> Triple:
+    """``1``, or ``(1,1,0)``."""
+    numbers = tuple(_number(word, 0, 1 << 16) for word in text.strip("()").split(","))
+    return numbers * dimensions if len(numbers) == 1 else numbers
+
+
+def _number(text: str, least: int, most: int) -> int:
+    number = int(text)
+    if not least <= number <= most:
+        raise ValueError(f"{number} is not from {least} to {most}")
+    return number
+
+
+def _floats(text: str, count: int) -> tuple[float, ...]:
+    numbers = tuple(float(word) for word in text.split())
+    if len(numbers) != count:
+        raise ValueError(f"{text[:60]!r} are not {count} numbers")
+    return numbers
+
+
+def _boxes(text: str) -> list[str]:
+    return [match[0] for match in _BOX.finditer(text)]
+
+
+def _padded(numbers: tuple[float, ...], value: float) -> NDArray[np.float64]:
+    """Three numbers along x, y and z, also of a plane or a line."""
+    return np.array([*numbers, *[value] * (3 - len(numbers))])
