@@ -48,11 +48,12 @@ SUITES: dict[str, Callable[[], list[Suite]]] = {
     "staging": lambda: [*staged_trees(), staged_large_file()],
     "slurm": lambda: [locked_calls(), many_reservations(), *_slurm_jobs()],
     "workflows": lambda: [snakemake_jobs(), snakemake_questions(), detector()],
+    "workloads": lambda: _workloads(),
     "consumers": lambda: _consumers(),
     "remote": lambda: _remote(),
 }
 #: They need large packages, or root: only by name.
-_BY_NAME = ("consumers", "workflows", "remote")
+_BY_NAME = ("consumers", "workflows", "workloads", "remote")
 
 
 def _slurm_jobs() -> list[Suite]:
@@ -62,6 +63,12 @@ def _slurm_jobs() -> list[Suite]:
     from tests.bench.suites.slurm_jobs import job_throughput
 
     return [job_throughput()]
+
+
+def _workloads() -> list[Suite]:
+    from tests.bench.suites.workloads import derived_steps, producer_beside_derivation
+
+    return [derived_steps(), producer_beside_derivation()]
 
 
 def _consumers() -> list[Suite]:
