@@ -13,7 +13,7 @@ from scripts.suites import ROOT, SUITES, Fuzzers, Native, Pytest, Suite, When
 SWEEP_SEEDS = 16
 
 #: As FOREBAY_CLIENT_TEST_SLICES of the presets with a sanitizer.
-CLIENT_SLICES = 4
+CLIENT_SLICES = 8
 
 
 @dataclass(frozen=True)

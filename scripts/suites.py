@@ -113,7 +113,7 @@ SUITES: dict[str, Suite] = {
     "fault": Suite(
         "processes that die, disks that fail: what docs/crash-matrix.md promises",
         # They wait for programs to die and to start again more than they compute.
-        (Pytest(("tests/fault",), per_core=4),),
+        (Pytest(("tests/fault",), per_core=5),),
         seconds_max=1200,
         when=When.QUICK,
         packages=("xfsprogs",),
