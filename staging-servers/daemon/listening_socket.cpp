@@ -10,6 +10,7 @@
 
 #include <forebay/unix_socket.h>
 
+#include "base/log.h"
 #include "base/system_error.h"
 
 namespace forebay::server {
@@ -64,7 +65,9 @@ bool ListeningSocket::has_its_name() const {
 }
 
 void ListeningSocket::close() {
-  if (has_its_name()) ::unlink(path_.c_str());
+  if (has_its_name() && ::unlink(path_.c_str()) != 0 && errno != ENOENT)
+    log::warning("the server's socket stays behind: {}",
+                 system_error(errno, "cannot remove it", path_).value().message());
   descriptor_.reset();
   path_.clear();
 }
