@@ -90,7 +90,7 @@ def test_change_says_what_is_there_now(instance: CommandLineInstance) -> None:
     [
         (("change", "told"), "say what to change"),
         (("change", "tolt", "--persistent"), "did you mean told?"),
-        (("change", "told", "--files", "1TiB"), "do not fit"),
+        (("change", "told", "--files", "1TiB"), "the whole pool default has 256 MiB"),
         (("change", "told", "--files", "2G"), "2GiB"),
         (("change", "told/flow", "--persistent"), "not a reservation"),
     ],

@@ -214,7 +214,7 @@ def test_up_tells_that_the_instance_runs_already(instance: CommandLineInstance) 
         (["create", "run2"], ExitStatus.USAGE, "--capacity"),
         (["create", "run2", "--capacity", "2G"], ExitStatus.ERROR, "2GiB"),
         (["create", "run2", "--capacity", "-1"], ExitStatus.ERROR, "not a size"),
-        (["create", "run2", "--capacity", "90TiB"], ExitStatus.ERROR, "90 TiB more do not fit"),
+        (["create", "run2", "--capacity", "90TiB"], ExitStatus.ERROR, "90 TiB are asked for, and the whole pool"),
         (["create", "run2", "--capacity", "1MiB"], ExitStatus.ERROR, "1 MiB were requested"),
         (["create", "run1", "--capacity", "32MiB"], ExitStatus.ERROR, "exists"),
         (["create", "7up", "--capacity", "1MiB"], ExitStatus.ERROR, "begin with a letter"),

@@ -19,6 +19,7 @@ from forebay.workflows.manager.queue_table import QueueRow
 __all__ = ["Ask", "FullError", "Holdings", "admit", "estimated_end_ns"]
 
 _NAMES_SHOWN_MAX = 3
+_ENLARGE = "run `forebay down --keep`, then `forebay up` with a larger --capacity"
 
 
 class FullError(NoSpaceError):
@@ -112,11 +113,14 @@ def admit(
     pool.check_allows(ask.who)
     _check_servers(ask, servers)
     charge = pool.charge(ask.size_bytes)
-    capacity = settings.capacity_bytes(ask.pool, sum(server.capacity_bytes for server in servers))
+    all_bytes = sum(server.capacity_bytes for server in servers)
+    capacity = settings.capacity_bytes(ask.pool, all_bytes)
     if charge > capacity:
+        # A pool that is smaller than the servers was made so by who runs them.
+        or_enlarge = f", or {_ENLARGE}" if capacity == all_bytes else ""
         raise NoSpaceError(
             f"{format_size(charge)} are asked for, and the whole pool {pool.name} has {format_size(capacity)}; ask for "
-            "less"
+            f"less{or_enlarge}"
         )
     wish = Wish(ask.size_bytes, ask.files_bytes, ask.servers, ask.on)
     _check_ever(wish, servers, pool)
@@ -162,7 +166,7 @@ def _check_ever(wish: Wish, servers: Sequence[ServerSpace], pool: Pool) -> None:
         largest = max((server.capacity_bytes for server in servers), default=0)
         raise NoSpaceError(
             f"{format_size(pool.charge(wish.size_bytes))} are asked for, and {_where_text(wish)} is large enough: the "
-            f"largest server has {format_size(largest)}; ask for less"
+            f"largest server has {format_size(largest)}; ask for less, or {_ENLARGE}"
         )
 
 
