@@ -87,6 +87,8 @@ class Admin(Closing):
         type: ReservationType | str = ReservationType.SCRATCH,  # noqa: A002 - the vocabulary's word
         owner_uid: int | None = None,
         owner_gid: int | None = None,
+        pool: str = "",
+        account: str = "",
     ) -> ReservationInfo:
         """Creates a reservation; idempotent.
 
@@ -103,6 +105,8 @@ class Admin(Closing):
             Survives the end of the instance.
         owner_uid, owner_gid : int, optional
             None: the caller. Only the server's own user or root may name another.
+        pool, account : str
+            Of the manager, which finds them again after the loss of its database. Empty: the default pool, no account.
 
         Raises
         ------
@@ -120,6 +124,8 @@ class Admin(Closing):
             ReservationType(type),
             owner_uid,
             owner_gid,
+            text("the name of a pool", pool),
+            text("the name of an account", account),
         )
         return ReservationInfo.from_native(info)
 

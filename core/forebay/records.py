@@ -349,6 +349,8 @@ class ReservationInfo(Record):
     access_generation: int  #: raised whenever somebody's rights may have become less
     files_group: int = 0  #: a group that nobody is in: marks what was made in files/ in its access list
     files_left: tuple[str, ...] = ()  #: what of files/ the shares do not reach as yet, a line each
+    pool: str = ""  #: of the manager that made it; empty: the default pool
+    account: str = ""  #: that the manager counts it for; empty: none
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@
 #include <forebay/admin.h>
 
 #include "base/bounds.h"
+#include "base/name_rule.h"
 #include "base/size_text.h"
 #include "base/uuid.h"
 #include "storage/framing.h"
@@ -100,6 +101,8 @@ Result<void> check_reservation(const reservation::ReservationT& record) {
   if (!one_or_two(record.lifetime) || !one_or_two(record.access_mode) || !one_or_two(record.type)) {
     return bad_reservation("lifetime, access mode or type is not known");
   }
+  if (record.pool.size() > name_bytes_max || record.account.size() > name_bytes_max)
+    return bad_reservation("names of pool and account are too long");
   if (record.shares.size() > shares_max)
     return bad_reservation("shares are " + std::to_string(record.shares.size()) + "; " + std::to_string(shares_max) +
                            " are the most");

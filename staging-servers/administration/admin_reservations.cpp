@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/fail_point.h"
 #include "base/log.h"
+#include "base/name_rule.h"
 #include "base/return_error.h"
 #include "base/size_text.h"
 #include "base/uuid.h"
@@ -60,6 +61,8 @@ Result<void> AdminSession::create_reservation(const protocol::Message& message,
       wanted.type != static_cast<std::uint8_t>(ReservationType::scratch)) {
     return fail(ErrorCode::unsupported, "only striped scratch reservations exist so far", where);
   }
+  if (wanted.pool.size() > name_bytes_max || wanted.account.size() > name_bytes_max)
+    return fail(ErrorCode::invalid_argument, "names of pools and accounts have 64 bytes at most", where);
   ASSIGN_OR_RETURN(auto layout, storage::layout_for(wanted.capacity_bytes, wanted.files_bytes));
   if (auto held = server.stream_services().store.check_files_capacity(layout.files_bytes); !held) {
     held.error().where = where;
@@ -84,6 +87,8 @@ Result<void> AdminSession::create_reservation(const protocol::Message& message,
   record.members.push_back(std::make_unique<reservation::MemberT>());
   record.members.front()->server = server.info().uuid;
   record.members.front()->segments = layout.segments;
+  record.pool = wanted.pool;
+  record.account = wanted.account;
 
   if (const auto existing = reservations.all().find(wanted.name); existing != reservations.all().end()) {
     const auto& have = existing->second->record();

@@ -267,6 +267,8 @@ ReservationInfo Reservation::info() const {
   info.shares = shares_of(record_);
   info.access_generation = access_generation(record_);
   info.files_group = record_.files_group;
+  info.pool = record_.pool;
+  info.account = record_.account;
   return info;
 }
 

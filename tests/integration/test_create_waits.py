@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import getpass
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from tests.support.instance import CommandLineInstance
 from tests.support.load import until
+from tests.support.manager_database import configuration_line
 
 
 @pytest.fixture
@@ -22,6 +24,26 @@ def instance(tmp_path: Path) -> Iterator[CommandLineInstance]:
     running.environment["FOREBAY_CONFIG"] = str(configuration)
     with running:
         yield running
+
+
+def test_pool_and_account_are_known_without_the_managers_database(instance: CommandLineInstance) -> None:
+    configuration = Path(instance.environment["FOREBAY_CONFIG"])
+    account = f'[accounts.climate]\nusers = ["{getpass.getuser()}"]\n'
+    configuration.write_text(configuration.read_text() + account)
+    instance.ask("down", "--keep")
+    instance.up()
+    instance.ask("create", "kept", "--capacity", "16MiB", "--pool", "fast", "--account", "climate", "--persistent")
+    instance.ask("down", "--keep")
+    before = instance.files.manager_database
+    if instance.database:
+        configuration.write_text(configuration.read_text().replace(instance.database, configuration_line()))
+    for suffix in ("", "-wal", "-shm"):
+        before.with_name(before.name + suffix).unlink(missing_ok=True)
+    instance.up()
+    (kept,) = instance.ask("ls")["reservations"]
+    assert (kept["pool"], kept["account"]) == ("fast", "climate")
+    refused = instance.run("create", "more", "--capacity", "8MiB", "--pool", "fast")
+    assert "quota" in refused.stderr
 
 
 def names(instance: CommandLineInstance) -> set[str]:

@@ -53,6 +53,16 @@ def test_bad_names_are_refused(admin: forebay.Admin, name: str) -> None:
         admin.create(name, "64MiB")
 
 
+def test_pool_and_account_are_kept_for_the_manager(admin: forebay.Admin) -> None:
+    admin.create("counted", "64MiB", pool="fast", account="climate")
+    known = admin.reservation("counted")
+    assert (known.pool, known.account) == ("fast", "climate")
+    admin.destroy("counted")
+    for pool, account in (("x" * 65, ""), ("", "x" * 65)):
+        with pytest.raises(forebay.InvalidArgumentError, match="64 bytes at most"):
+            admin.create("counted", "64MiB", pool=pool, account=account)
+
+
 def test_pool_is_not_overbooked(admin: forebay.Admin) -> None:
     with pytest.raises(forebay.NoSpaceError):
         admin.create("giant", "2TiB")

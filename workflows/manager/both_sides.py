@@ -48,6 +48,8 @@ class BothSides:
                     type=wish.type,
                     owner_uid=wish.owner_uid,
                     owner_gid=wish.owner_gid,
+                    pool=wish.pool,
+                    account=wish.account,
                 )
             except NoSpaceError as error:
                 raise FullError(error.what, error.where) from None
@@ -104,7 +106,6 @@ class BothSides:
 
     def adopt(self, info: ReservationInfo) -> ReservationRow:
         """Writes down what the server says of it."""
-        known = self._database.reservation(info.name)
         row = ReservationRow(
             name=info.name,
             capacity_bytes=info.capacity_bytes,
@@ -117,9 +118,8 @@ class BothSides:
             state=ReservationState.PRESENT,
             id=info.id,
             created_ns=info.created_ns,
-            # The server knows nothing of these.
-            pool="" if known is None else known.pool,
-            account="" if known is None else known.account,
+            pool=info.pool,
+            account=info.account,
         )
         self._database.put_reservation(row)
         return row

@@ -58,6 +58,8 @@ struct ReservationSpec {
   ReservationType type = ReservationType::scratch;
   std::optional<std::uint32_t> owner_uid;  ///< unset: the caller; only the server's own user or root may set another
   std::optional<std::uint32_t> owner_gid;
+  std::string pool;     ///< kept for the manager, which hands out space by pools; empty: the default pool
+  std::string account;  ///< kept for the manager, which counts quotas by accounts; empty: none
 
   /// See StepSummary::each_field.
   template <class Visit, class... Records>
@@ -70,6 +72,8 @@ struct ReservationSpec {
     visit("type", records.type...);
     visit("owner_uid", records.owner_uid...);
     visit("owner_gid", records.owner_gid...);
+    visit("pool", records.pool...);
+    visit("account", records.account...);
   }
 };
 
@@ -93,6 +97,8 @@ struct ReservationInfo {
   std::uint64_t access_generation = 0;  ///< raised whenever somebody's rights become less
   std::uint32_t files_group = 0;        ///< a group that nobody is in: marks what was made in files/ in its access list
   std::vector<std::string> files_left;  ///< what of files/ the shares do not reach as yet, a line each; none: all is
+  std::string pool;                     ///< of the manager that made it; empty: the default pool
+  std::string account;                  ///< that the manager counts it for; empty: none
 
   /// See StepSummary::each_field.
   template <class Visit, class... Records>
@@ -116,6 +122,8 @@ struct ReservationInfo {
     visit("access_generation", records.access_generation...);
     visit("files_group", records.files_group...);
     visit("files_left", records.files_left...);
+    visit("pool", records.pool...);
+    visit("account", records.account...);
   }
 };
 

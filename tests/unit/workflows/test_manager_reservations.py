@@ -130,6 +130,8 @@ class FakeServer:
             files_path="/",
             shares=(),
             access_generation=0,
+            pool=options.get("pool", ""),
+            account=options.get("account", ""),
         )
         return self.existing[name]
 
