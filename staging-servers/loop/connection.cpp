@@ -126,8 +126,9 @@ void Connection::answer_failure(std::uint32_t request, const Error& error) {
 
 bool Connection::peer_gone() const noexcept {
   if (closing_) return true;
-  char byte = 0;
-  if (::recv(socket_.descriptor(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0) return true;
+  // Whatever it said before and nobody has received yet.
+  pollfd left{socket_.descriptor(), POLLRDHUP, 0};
+  if (::poll(&left, 1, 0) > 0) return true;
   pollfd ended{process_.get(), POLLIN, 0};
   return process_.valid() && ::poll(&ended, 1, 0) > 0;
 }
@@ -202,11 +203,13 @@ void Connection::go_on() {
 
 bool Connection::handle_received(Turn turn) {
   const std::int64_t until_ns = monotonic_ns() + host_.turns().turn_ns();
-  while (!closing_) {
+  // However short a turn is, one message is dealt with in it.
+  for (bool first = true; !closing_; first = false) {
     if (!next_message_) next_message_ = socket_.pop();
     if (!next_message_) return true;
     const bool comes_later = turn == Turn::none && greeted_ && host_.turns().is_waiting(peer_.uid);
-    if (turn != Turn::last && (comes_later || monotonic_ns() >= until_ns)) return false;
+    const bool is_over = !first && monotonic_ns() >= until_ns;
+    if (turn != Turn::last && (comes_later || is_over)) return false;
     fail_point("server.message.received");
     dispatch(*std::exchange(next_message_, std::nullopt));
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What clients of the server's own node may take of it, and what they can make it keep.
 #include <fcntl.h>
+#include <sys/socket.h>
 
 #include <utility>
 #include <vector>
@@ -88,21 +89,34 @@ TEST_F(DoorLimitsTest, requests_under_way_are_bounded) {
   expect_alive();
 }
 
-TEST_F(DoorLimitsTest, a_packet_of_requests_is_dealt_with_bit_by_bit) {
+/// One request is as much as is dealt with at once.
+class ShortTurnsTest : public ServerTest {
+ protected:
+  ShortTurnsTest() { options_.door_limits.turn_ms = 0; }
+
+  static constexpr int queries = 20;
+  /// Asks for the streams so often. Returns the number of the last request.
+  static std::uint32_t send_queries(RawClient& client) {
+    wire::StreamsQueryT query;
+    query.reservation = "res";
+    std::uint32_t last = 0;
+    for (int count = 0; count < queries; ++count) last = client.send(MessageType::streams_query, query);
+    return last;
+  }
+};
+
+TEST_F(ShortTurnsTest, a_packet_of_requests_is_dealt_with_bit_by_bit) {
   RawClient client = writer();
   write_step(client, 0);
   const wire::PartT part = part_of(client, 1);
-  // Two connections of one user, with as much as a socket takes.
+  // Two connections of one user, with little enough to be received at once.
   RawClient first = connect();
   RawClient second = connect();
-  wire::StreamsQueryT query;
-  query.reservation = "res";
-  constexpr int queries = 1500;
   std::uint32_t last_of_first = 0;
   std::uint32_t last_of_second = 0;
   hold_loop([&] {
-    for (int i = 0; i < queries; ++i) last_of_first = first.send(MessageType::streams_query, query);
-    for (int i = 0; i < queries; ++i) last_of_second = second.send(MessageType::streams_query, query);
+    last_of_first = send_queries(first);
+    last_of_second = send_queries(second);
     client.send(MessageType::part, part);
   });
   for (auto& [asker, last] : {std::pair(&first, last_of_first), std::pair(&second, last_of_second)}) {
@@ -112,20 +126,39 @@ TEST_F(DoorLimitsTest, a_packet_of_requests_is_dealt_with_bit_by_bit) {
   }
 }
 
-TEST_F(DoorLimitsTest, descriptors_are_no_messages_that_wait) {
+TEST_F(ShortTurnsTest, descriptors_are_no_messages_that_wait) {
   RawClient client = connect();
   wire::StreamsQueryT query;
   query.reservation = "res";
   const auto packed = protocol::pack(query);
-  constexpr int queries = 1500;
+  std::uint32_t last = 0;
   hold_loop([&] {
-    for (int i = 0; i < queries; ++i) client.send(MessageType::streams_query, query);
+    last = send_queries(client);
     std::vector<Descriptor> descriptors;
     descriptors.emplace_back(::open("/dev/null", O_RDONLY | O_CLOEXEC));
     client.send_body(MessageType::streams_query, {packed.data(), packed.size()}, std::move(descriptors));
   });
   EXPECT_TRUE(client.ended());
+  EXPECT_EQ(client.answer(last).type, MessageType::none) << "its descriptor was open until its turns were over";
   expect_alive();
+}
+
+TEST_F(ShortTurnsTest, what_a_writer_said_before_it_left_counts_for_who_follows_it) {
+  RawClient left = writer();
+  write_step(left, 0);
+  RawClient next = connect();
+  std::uint32_t opened = 0;
+  hold_loop([&] {
+    wire::SegmentsGetT segments;
+    segments.segments = {0};
+    for (int count = 0; count < queries; ++count) left.send(MessageType::segments_get, segments);
+    left.send(MessageType::writer_close, wire::WriterCloseT());
+    ASSERT_EQ(::shutdown(left.socket().descriptor(), SHUT_WR), 0);
+    opened = next.send(MessageType::writer_open, writer_open());
+  });
+  const protocol::Message answer = next.answer(opened);
+  ASSERT_EQ(answer.type, MessageType::writer_opened) << protocol::failure_of(answer).message();
+  EXPECT_EQ(RawClient::unpack<wire::WriterOpened>(answer)->interruption, "");
 }
 
 TEST_F(DoorLimitsTest, consumers_of_a_stream_are_bounded_for_each_user_who_may_only_read_and_in_all) {
