@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import struct
 import subprocess
 from collections.abc import Iterator
 from io import StringIO
@@ -113,6 +114,25 @@ def test_extended_attributes_are_kept_where_possible(reservation: str, files: Pa
         pytest.skip("this file system has no extended attributes for users")
     stage(FilesJob(reservation, "data", str(tmp_path / "data"), inward=True))
     assert os.getxattr(files / "data", "user.origin") == b"beamline"
+
+
+def test_access_lists_are_carried_only_if_asked_for(reservation: str, tmp_path: Path) -> None:
+    source = tmp_path / "shared"
+    source.write_text("x")
+    # Version 2; owner rw-, user 12345 r--, group ---, mask r--, others ---: `setfacl -m u:12345:r shared`.
+    entries = ((0x01, 6, 0xFFFFFFFF), (0x02, 4, 12345), (0x04, 0, 0xFFFFFFFF), (0x10, 4, 0xFFFFFFFF), (0x20, 0, 0xFFFFFFFF))
+    wanted = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
+    try:
+        os.setxattr(source, "system.posix_acl_access", wanted)
+    except OSError:
+        pytest.skip("this file system has no access lists")
+    for acls in (True, False):
+        name = f"acls-{acls}"
+        stage(FilesJob(reservation, name, str(source), inward=True, acls=acls))
+        stage(FilesJob(reservation, name, str(tmp_path / name), inward=False, acls=acls))
+        assert ("system.posix_acl_access" in os.listxattr(tmp_path / name)) is acls
+        if acls:
+            assert os.getxattr(tmp_path / name, "system.posix_acl_access") == wanted
 
 
 def test_a_changed_target_is_copied_again(reservation: str, files: Path, tmp_path: Path) -> None:
