@@ -120,7 +120,13 @@ def test_access_lists_are_carried_only_if_asked_for(reservation: str, tmp_path: 
     source = tmp_path / "shared"
     source.write_text("x")
     # Version 2; owner rw-, user 12345 r--, group ---, mask r--, others ---: `setfacl -m u:12345:r shared`.
-    entries = ((0x01, 6, 0xFFFFFFFF), (0x02, 4, 12345), (0x04, 0, 0xFFFFFFFF), (0x10, 4, 0xFFFFFFFF), (0x20, 0, 0xFFFFFFFF))
+    entries = (
+        (0x01, 6, 0xFFFFFFFF),
+        (0x02, 4, 12345),
+        (0x04, 0, 0xFFFFFFFF),
+        (0x10, 4, 0xFFFFFFFF),
+        (0x20, 0, 0xFFFFFFFF),
+    )
     wanted = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
     try:
         os.setxattr(source, "system.posix_acl_access", wanted)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attaching to reservations, and what becomes of one of lifetime `job` when its last holder has left.
 
-It is destroyed as soon as nothing is in the way: no stage of it runs, none of its owner's waits, no writer is active,
-and no precious step is unstaged. Until then it stays, and `forebay why` names the reason. An attach in between keeps
-it.
+It is destroyed as soon as nothing is in the way: no stage of its owner runs or waits, no writer is active, and no
+precious step is unstaged. Running stages of others are waited for some minutes. Until then it stays, and `forebay why`
+names the reason. An attach in between keeps it.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ _TTL_SECONDS_MAX = 366 * 86400.0
 _HOLDER_CHARACTERS_MAX = 80
 _GRACE_SECONDS = 60.0
 _AGAIN_SECONDS = 5.0
+#: So long the end of a reservation waits for what others copy out of it.
+_OTHERS_STAGES_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +146,7 @@ class Attachments:
             not_before = dict(self._not_before)
         if not waiting:
             return
-        busy = self._stages_in_the_way()
+        busy = self._stages_in_the_way(waiting)
         for row in waiting:
             if only and row.reservation != only:
                 continue
@@ -155,17 +157,21 @@ class Attachments:
                 with self._guard:
                     self._not_before[row.reservation] = time.monotonic() + _AGAIN_SECONDS
 
-    def _stages_in_the_way(self) -> dict[str, int]:
+    def _stages_in_the_way(self, waiting: list[UnattachedRow]) -> dict[str, int]:
         """A stage of each reservation that has one which the reservation's end waits for.
 
-        Whoever has no right there can ask for a stage as well. So those of others count only while they run.
+        Whoever may read can have a stage that never ends, and whoever has no right there one that waits. So those of
+        others count only while they run, follow nothing, and for a bounded time.
         """
         owners = {row.name: row.owner_uid for row in self._database.reservations()}
+        earliest_ns = time.time_ns() - round(_OTHERS_STAGES_SECONDS * 1e9)
+        just_left = {row.reservation for row in waiting if row.since_ns > earliest_ns}
         found: dict[str, int] = {}
         for stage in self._database.stages([state for state in StageState if not state.is_final]):
             reservation = reservation_of_stage(stage)
             is_own = stage.owner_uid == owners.get(reservation) or is_administrator(stage.owner_uid)
-            if is_own or stage.state is StageState.RUNNING:
+            will_end = stage.state is StageState.RUNNING and not stage.job.get("follow")
+            if is_own or (will_end and reservation in just_left):
                 found[reservation] = stage.id
         return found
 

@@ -143,13 +143,15 @@ def test_one_users_attachments_leave_places_for_others(table: AttachmentTable, m
         table.put(holder("c", uid=0))
 
 
-def left_by_its_last_holder(database: Database, stages: Sequence[tuple[int, StageState]]) -> list[str]:
+def left_by_its_last_holder(
+    database: Database, stages: Sequence[tuple[int, StageState]], **fields: object
+) -> list[str]:
     """What was destroyed, and why the reservation is there still, if it is."""
     destroyed: list[str] = []
     reservations = SimpleNamespace(end_unattached=destroyed.append)
     attachments = Attachments(database, cast(Reservations, reservations))
     for uid, state in stages:
-        job = {"kind": "files", "reservation": "run1"}
+        job = {"kind": "files", "reservation": "run1", **fields}
         database.change_stage(database.add_stage(job, uid, uid, 0o22).id, state=state)
     attachments.table.put(holder("a"))
     attachments.table.end(holder("a"), "detached")
@@ -167,3 +169,16 @@ def test_stages_of_the_owner_and_those_that_run_are_waited_for(
     database: Database, stage: tuple[int, StageState]
 ) -> None:
     assert left_by_its_last_holder(database, [stage, (8, StageState.QUEUED)]) == ["stage 1 is not over"]
+
+
+def test_stages_of_others_that_follow_or_take_long_keep_no_reservation(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = [(8, StageState.RUNNING)]
+    assert left_by_its_last_holder(database, running, follow=True) == ["run1"]
+    monkeypatch.setattr("forebay.workflows.manager.attachments._OTHERS_STAGES_SECONDS", 0.0)
+    assert left_by_its_last_holder(database, running) == ["run1"]
+
+
+def test_a_stage_of_the_owner_that_follows_is_waited_for(database: Database) -> None:
+    assert left_by_its_last_holder(database, [(7, StageState.RUNNING)], follow=True) == ["stage 1 is not over"]
