@@ -56,6 +56,8 @@ class Pytest:
     marker: str = ""
     #: How many tests run at once on each core. 0: one after the other, whatever the machine.
     per_core: int = 2
+    #: xdist's; "loadgroup" where tests in groups (xdist_group) may not run beside one another.
+    distribution: str = "worksteal"
 
 
 @dataclass(frozen=True)
@@ -106,14 +108,14 @@ SUITES: dict[str, Suite] = {
     ),
     "integration": Suite(
         "plugin, Python package, command line and manager with real servers",
-        (Pytest(("tests/integration",), targets=("engine_tests",), per_core=3),),
+        (Pytest(("tests/integration",), targets=("engine_tests",), per_core=4),),
         seconds_max=900,
         when=When.QUICK,
     ),
     "fault": Suite(
         "processes that die, disks that fail: what docs/crash-matrix.md promises",
         # They wait for programs to die and to start again more than they compute.
-        (Pytest(("tests/fault",), per_core=5),),
+        (Pytest(("tests/fault",), per_core=7),),
         seconds_max=1200,
         when=When.QUICK,
         packages=("xfsprogs",),
@@ -125,14 +127,14 @@ SUITES: dict[str, Suite] = {
     ),
     "remote": Suite(
         "producer, server and consumer on nodes of their own: network namespaces, so it needs root",
-        (Pytest(("tests/remote",)),),
+        (Pytest(("tests/remote",), distribution="loadgroup"),),
         seconds_max=900,
         extras=("fabric", "viz"),
         packages=("iproute2",),
     ),
     "remote-faults": Suite(
         "nodes that are killed, paused, cut off and healed at random, FOREBAY_SOAK_SECONDS long (60), and long cuts",
-        (Pytest(("tests/remote_faults",), per_core=1),),
+        (Pytest(("tests/remote_faults",), per_core=1, distribution="loadgroup"),),
         seconds_max=2 * SOAK_SECONDS + 600,
         when=When.DEEP,
         packages=("iproute2",),

@@ -99,7 +99,7 @@ class Runner:
             return
         command = [sys.executable, "-m", "pytest", "--quiet", *run.folders, f"--junit-xml={RESULTS / report}.xml"]
         if run.per_core:
-            command += ["-n", str(run.per_core * CORES), "--dist", "loadgroup"]
+            command += ["-n", str(run.per_core * CORES), "--dist", run.distribution]
         if run.marker:
             command += ["-m", run.marker]
         environment = {"FOREBAY_BUILD_DIR": str(ROOT / "build" / run.preset)}

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -35,8 +36,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.sweep)
         if TIME_SCALE != 1:
             item.add_marker(pytest.mark.timeout(seconds(_seconds_max(item) or float(item.config.getini("timeout")))))
-    if any(item.config.getoption("numprocesses", None) for item in items[:1]):
+    # Its own options do not tell a worker of xdist that it is one.
+    if items and (workers := int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "0"))):
         items.sort(key=lambda item: -_seconds_max(item))
+        if not items[0].config.getoption("loadgroup", False):
+            # "worksteal" begins with a part of the list for each worker, as it stands: they get the longest in turn.
+            items[:] = [item for first in range(workers) for item in items[first::workers]]
 
 
 def _seconds_max(item: pytest.Item) -> float:

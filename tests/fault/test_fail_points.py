@@ -212,7 +212,7 @@ def test_a_group_that_breaks_while_the_server_dies_is_interrupted(instances: Ins
     instance.start("server.group.breaking=kill")
     ledger = Ledger("r/flow")
     follower = instance.follow(ledger.address, start="oldest")
-    lost, left = instance.group(ledger.address, 2, steps=0, pause_us=5_000, grace_ms=100)
+    lost, left = instance.group(ledger.address, 2, steps=0, pause_us=5_000, grace_ms=100, readers=1)
     left.wait_for("committed", lambda event: event["step"] >= 3)
     lost.kill()
     assert instance.wait() == -signal.SIGKILL
@@ -257,7 +257,7 @@ def test_a_close_that_was_not_answered_has_ended_the_stream(instances: Instances
     instance.start("server.close.before_answer=kill")
     ledger = Ledger("r/flow")
     follower = instance.follow(ledger.address, start="oldest")
-    (writer,) = instance.group(ledger.address, 1, steps=STEPS)
+    (writer,) = instance.group(ledger.address, 1, steps=STEPS, readers=1)
     assert instance.wait() == -signal.SIGKILL
     instance.start()
     writer.succeed()

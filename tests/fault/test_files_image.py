@@ -20,8 +20,6 @@ from tests.support.mounted import fill, mounted
 from tests.support.other_user import as_user
 from tests.support.staging_server import StagingServer, StartError
 
-pytestmark = pytest.mark.xdist_group("files-image")  # Each image is 300 MiB of the disk.
-
 _MIB = 1 << 20
 _PERSON = 4711
 _OPTIONS = ("--files-image", "xfs")
