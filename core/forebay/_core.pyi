@@ -115,6 +115,9 @@ class Step:
     def view_block(
         self, variable: int, block: int, start: Sequence[int], count: Sequence[int]
     ) -> tuple[Memory, tuple[int, ...]] | None: ...
+    # What keeps the descriptors open, and descriptor, offset and bytes of each part of a block in a file of this node;
+    # None where there is none.
+    def file_parts(self, variable: int, block: int) -> tuple[Memory, list[tuple[int, int, int]]] | None: ...
     # False, and nothing read, if the strides of `out` are not those of a box in a C-ordered array.
     def read(self, variable: int, start: Sequence[int], count: Sequence[int], out: NDArray[Any]) -> bool: ...
     def read_block(

@@ -20,8 +20,8 @@ from tests.support.instance import CommandLineInstance
 
 COMMANDS = (
     "change", "consumer remove", "consumer reset", "consumer seek", "create", "destroy", "doctor", "down", "dump",
-    "env", "ls", "path", "publish", "reconstruct", "render", "show", "stage-in", "stage-out", "stages", "steps",
-    "stream precious", "stream remove", "stream retention", "streams", "tail", "up", "view", "watch",
+    "env", "ls", "mount", "path", "publish", "reconstruct", "render", "show", "stage-in", "stage-out", "stages",
+    "steps", "stream precious", "stream remove", "stream retention", "streams", "tail", "up", "view", "watch",
 )  # fmt: skip
 
 

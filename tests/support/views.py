@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +15,13 @@ from forebay.step import Step
 from forebay.views.copying import copy_to
 from forebay.views.formats import format_named
 
-__all__ = ["file_of", "write_every_kind"]
+__all__ = ["can_mount", "file_of", "write_every_kind"]
+
+
+def can_mount() -> bool:
+    """Whether Forebay was built with libfuse3, and this user may mount by it."""
+    may_open = os.access("/dev/fuse", os.R_OK | os.W_OK)
+    return find_spec("forebay._fuse") is not None and may_open and shutil.which("fusermount3") is not None
 
 
 def write_every_kind(address: str, steps: int = 1) -> None:

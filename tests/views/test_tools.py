@@ -18,8 +18,9 @@ from vtkmodules.vtkIOXML import vtkXMLImageDataReader
 import forebay
 from forebay.errors import UnsupportedError
 from forebay.views.formats import format_named
+from forebay.views.mounting import mount, unmount
 from tests.support.time_limits import seconds
-from tests.support.views import file_of, write_every_kind
+from tests.support.views import can_mount, file_of, write_every_kind
 from tests.viz.conftest import SHAPE, field, write_flow
 
 
@@ -101,3 +102,24 @@ def test_vti_refuses_what_it_cannot_hold(reservation: str) -> None:
         step.write("z", np.array([0.0, 1.0]), dims=("z",))
     with pytest.raises(UnsupportedError, match="differ in size"):
         format_named("vti").lay_out(forebay.open(f"{reservation}/flow")[0], None)
+
+
+@pytest.mark.skipif(not can_mount(), reason="this user may not mount by FUSE")
+def test_tools_open_the_files_of_a_mount(reservation: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FOREBAY_VIEWS", str(tmp_path / "views"))
+    write_flow(f"{reservation}/flow", 0, 2)
+    folder = tmp_path / "mounted"
+    folder.mkdir()
+    mount(f"{reservation}/flow", folder, ["h5", "nc", "vti"], None)
+    try:
+        assert 'DATASET "T"' in output_of("h5dump", "-H", folder / "flow@latest.h5")
+        assert "float T(" in output_of("ncdump", "-h", folder / "flow@1.nc")
+        reader = vtkXMLImageDataReader()
+        reader.SetFileName(str(folder / "flow@1.vti"))
+        reader.Update()
+        array = reader.GetOutput().GetCellData().GetArray("T")
+        np.testing.assert_array_equal(vtk_to_numpy(array).reshape(SHAPE), field(1))
+        with xr.open_dataset(folder / "flow@1.nc", engine="h5netcdf") as dataset:
+            np.testing.assert_array_equal(dataset["T"], field(1))
+    finally:
+        unmount(folder)

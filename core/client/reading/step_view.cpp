@@ -52,12 +52,36 @@ Result<const std::byte*> mapped_in_place(std::span<const format::Piece> pieces,
   return first;
 }
 
+/// The pieces of a block, with their segments, which are there and hold them. `where` is of the block, for errors.
+Result<void> find_pieces(const StepState& state, const StepState::BlockReference& reference, const std::string& where,
+                         std::vector<format::Piece>& pieces, std::vector<std::shared_ptr<client::Segment>>& segments) {
+  const auto place = protocol::block_place(*reference.variable, reference.block);
+  for (std::uint32_t i = 0; i < place.piece_count; ++i) {
+    pieces.push_back(protocol::piece_of(*reference.variable, place.first_piece + i));
+    ASSIGN_OR_RETURN(auto segment, state.pin().segment(pieces.back().segment()));
+    const format::Piece& piece = pieces.back();
+    auto checked = segment->check(piece.member(), piece.offset(), piece.length());
+    if (checked) checked = segment->check_file(piece.offset(), piece.length());
+    if (!checked) {
+      checked.error().where = where + ", " + checked.error().where;
+      return fail(std::move(checked.error()));
+    }
+    segments.push_back(std::move(segment));
+  }
+  return {};
+}
+
+/// Whether views are copies: the step is on another node, or another user may write its segments.
+bool is_copied(const StepState& state) {
+  return state.link().is_remote() || !(state.may_map() || state.link().options().trust_writer);
+}
+
 }  // namespace
 
 Result<Step::View> Step::Impl::view(std::size_t variable, std::size_t block, const Box& box) const {
   const VariableInfo& info = state->variables()[variable];
   const bool remote = state->link().is_remote();
-  const bool copied = remote || !(state->may_map() || state->link().options().trust_writer);
+  const bool copied = is_copied(*state);
   if (!state->pin().pinned() && !remote) {
     return fail(ErrorCode::unsupported,
                 "the step is not pinned (readers without a name hold too much of the reservation), so only copies are "
@@ -99,19 +123,9 @@ Result<Step::View> Step::Impl::view(std::size_t variable, std::size_t block, con
     owner->mapping = std::move(*memory);
     view.data = owner->mapping->bytes().data();
   }
-  for (std::uint32_t i = 0; i < place.piece_count && !copied; ++i) {
-    pieces.push_back(protocol::piece_of(*reference.variable, place.first_piece + i));
-    ASSIGN_OR_RETURN(auto segment, state->pin().segment(pieces.back().segment()));
-    const format::Piece& piece = pieces.back();
-    auto checked = segment->check(piece.member(), piece.offset(), piece.length());
-    if (checked) checked = segment->check_file(piece.offset(), piece.length());
-    if (!checked) {
-      checked.error().where = state->where() + ", variable " + info.name + ", " + checked.error().where;
-      return fail(std::move(checked.error()));
-    }
-    owner->segments.push_back(std::move(segment));
-  }
   if (!copied) {
+    RETURN_IF_ERROR(
+        find_pieces(*state, reference, state->where() + ", variable " + info.name, pieces, owner->segments));
     ASSIGN_OR_RETURN(view.data, mapped_in_place(pieces, owner->segments));
   }
   if (view.data == nullptr) {
@@ -141,6 +155,32 @@ Result<Step::View> Step::view_block(const VariableInfo& variable, std::size_t bl
   }
   RETURN_IF_ERROR(impl_->check_block(info, block, box));
   return impl_->view(index, block, box);
+}
+
+Result<Step::FileParts> Step::file_parts(const VariableInfo& variable, std::size_t block) const {
+  const StepState& state = *impl_->state;
+  ASSIGN_OR_RETURN(auto index, state.index_of(variable));
+  const VariableInfo& info = state.variables()[index];
+  const bool is_value = info.kind == ShapeKind::global_value || info.kind == ShapeKind::local_value;
+  if (is_value || !state.pin().pinned() || is_copied(state)) return FileParts{};
+  if (block >= info.blocks.size()) {
+    return fail(ErrorCode::invalid_argument,
+                "variable " + info.name + " has " + std::to_string(info.blocks.size()) + " blocks", state.where());
+  }
+  RETURN_IF_ERROR(state.pin().check());
+  auto owner = std::make_shared<ViewOwner>();
+  owner->state = impl_->state;
+  std::vector<format::Piece> pieces;
+  RETURN_IF_ERROR(find_pieces(state, state.block(index, block), state.where() + ", variable " + info.name, pieces,
+                              owner->segments));
+  FileParts found;
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    const int descriptor = owner->segments[i]->file().descriptor();
+    if (descriptor < 0) return FileParts{};
+    found.parts.push_back({descriptor, pieces[i].offset(), pieces[i].length()});
+  }
+  found.owner = std::move(owner);
+  return found;
 }
 
 Result<Step::View> Step::view(const VariableInfo& variable, const Box& box) const {

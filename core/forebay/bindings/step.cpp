@@ -140,6 +140,21 @@ class PythonStep {
     return memory_of(info, box, [&](const Step& step) { return step.view_block(info, block, box); });
   }
 
+  /// What keeps the descriptors, and (descriptor, offset, bytes) of each part; None where there are none.
+  nb::object file_parts(std::size_t variable, std::size_t block) const {
+    const VariableInfo& info = at(variable);
+    Step::FileParts found = call([&](const Step& step) { return step.file_parts(info, block); });
+    if (found.parts.empty()) {
+      return nb::none();
+    }
+    nb::list parts;
+    for (const Step::FilePart& part : found.parts) {
+      parts.append(nb::make_tuple(part.descriptor, part.offset, part.length));
+    }
+    auto* owner = new Memory(static_cast<const std::byte*>(nullptr), 0, std::move(found.owner));
+    return nb::make_tuple(nb::cast(owner, nb::rv_policy::take_ownership), parts);
+  }
+
   bool read(std::size_t variable, nb::handle start, nb::handle count, nb::handle out) const {
     const VariableInfo& info = at(variable);
     return copy_to(info, start, count, out,
@@ -205,6 +220,7 @@ void bind_step(nb::module_& module) {
       .def("attributes", &PythonStep::attributes)
       .def("view", &PythonStep::view, "variable"_a, "start"_a, "count"_a)
       .def("view_block", &PythonStep::view_block, "variable"_a, "block"_a, "start"_a, "count"_a)
+      .def("file_parts", &PythonStep::file_parts, "variable"_a, "block"_a)
       .def("read", &PythonStep::read, "variable"_a, "start"_a, "count"_a, "out"_a)
       .def("read_block", &PythonStep::read_block, "variable"_a, "block"_a, "start"_a, "count"_a, "out"_a)
       .def("read_value", &PythonStep::read_value, "variable"_a, "block"_a, "out"_a)

@@ -19,6 +19,8 @@ _GROUPS = {
         "tail",
         "dump",
         "path",
+        "mount",
+        "unmount",
         "ticket",
         "follow",
         "run",

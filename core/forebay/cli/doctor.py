@@ -36,7 +36,7 @@ def doctor(
         bool, typer.Option("--read-data", help="Also read every block and check its checksum.")
     ] = False,
     healing: Annotated[
-        bool, typer.Option("--heal", help="First remove what killed processes of yours have left of sealed views.")
+        bool, typer.Option("--heal", help="First remove views and mounts that killed processes of yours have left.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:

@@ -47,6 +47,7 @@ OWN_COMMANDS = {
     "env": "environment",
     "follow": "follow",
     "ls": "reservations",
+    "mount": "mount",
     "path": "path",
     "ping": "ping",
     "share": "shares",
@@ -57,6 +58,7 @@ OWN_COMMANDS = {
     "tail": "tail",
     "ticket": "ticket",
     "token": "token",
+    "unmount": "mount",
     "watch": "watch",
 }
 

@@ -323,6 +323,20 @@ class Step {
   /// The same for one block, box relative to it.
   Result<View> view_block(const VariableInfo& variable, std::size_t block, const Box& box) const;
 
+  /// Where a block lies in files of this node, in order: so it can be shared instead of copied (FICLONERANGE). The
+  /// owner keeps the step and the descriptors, which are open for reading. No part: the step is not pinned, on another
+  /// node, or another user may write there (ReaderOptions::trust_writer), or the block is a single value or empty.
+  struct FilePart {
+    int descriptor = -1;
+    std::uint64_t offset = 0;
+    std::uint64_t length = 0;
+  };
+  struct FileParts {
+    std::vector<FilePart> parts;
+    std::shared_ptr<const void> owner;
+  };
+  Result<FileParts> file_parts(const VariableInfo& variable, std::size_t block) const;
+
   /// Checks the CRC-32C of every block of `variable` (null: of all variables). corrupt names variable, block and place;
   /// unsupported: a block was written without one.
   Result<void> verify(const VariableInfo* variable = nullptr) const;
