@@ -24,9 +24,9 @@ def can_mount() -> bool:
     return find_spec("forebay._fuse") is not None and may_open and shutil.which("fusermount3") is not None
 
 
-def write_every_kind(address: str, steps: int = 1) -> None:
+def write_every_kind(address: str, steps: int = 1, instance: Path | None = None) -> None:
     """A stream with arrays of all kinds, with blocks that lie one after another and side by side."""
-    with forebay.open(address, "w") as stream:
+    with forebay.open(address, "w", instance=instance) as stream:
         for number in range(steps):
             with stream.step() as step:
                 slabs = np.arange(8 * 16 * 32, dtype="f8").reshape(8, 16, 32) + number

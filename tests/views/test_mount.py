@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import socket
 import stat
 import subprocess
 from collections.abc import Callable, Iterator
@@ -23,6 +24,7 @@ from forebay.views.checks import check, heal
 from forebay.views.formats import format_names
 from forebay.views.mounting import dead_mounts, mount, unmount
 from tests.support.load import until
+from tests.support.staging_server import StagingServer
 from tests.support.time_limits import seconds
 from tests.support.users import Users
 from tests.support.views import can_mount, write_every_kind
@@ -73,6 +75,12 @@ def leave_dead(folder: Path) -> None:
     for pid in (*(pid for pid in processes(folder) if pid != ours), ours):
         os.kill(pid, signal.SIGKILL)
     until(lambda: dead_mounts() == [str(folder)], "the dead mount")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def number_of(call: Callable[[], object]) -> int | None:
@@ -339,3 +347,48 @@ def test_what_cannot_be_mounted_is_an_error(reservation: str, folder: Path, caps
     assert "name the stream" in capsys.readouterr().err
     assert root.run(["mount", f"{reservation}/flow", str(folder), "--format", "doc"]) == 1
     assert not is_mounted(folder)
+
+
+@pytest.fixture
+def far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, Path]]:
+    """The address of `run1` as another node has it, and the root for clients beside the server.
+
+    The environment has a token that allows reading, and no root.
+    """
+    address = f"127.0.0.1:{free_port()}"
+    with StagingServer(tmp_path / "root", options=("--listen", address), capacity="64MiB") as server:
+        with forebay.Admin(server.root) as admin:
+            admin.create("run1", "48MiB")
+            token = admin.create_token("run1", rights=("read",), lifetime=3600)
+        file = tmp_path / "token"
+        file.touch(0o600)
+        file.write_text(token + "\n")
+        monkeypatch.setenv("FOREBAY_TOKEN_FILE", str(file))
+        yield f"forebay://{address}/run1", server.root
+
+
+def test_a_stream_on_another_node_is_mounted(far: tuple[str, Path], folder: Path) -> None:
+    """The process of the mount knows an address and a token, and fetches what is read."""
+    address, root = far
+    write_every_kind("run1/flow", steps=2, instance=root)
+    with forebay.open("run1/flow", instance=root) as stream:
+        expected = {name: stream[1][name][...] for name in ("slabs", "columns", "large/complex")}
+    mount(f"{address}/flow", folder, ["h5", "npy"], None)
+    for name, values in expected.items():
+        np.testing.assert_array_equal(np.load(folder / f"flow@1/{name}.npy"), values)
+        with h5py.File(folder / "flow@latest.h5") as view:
+            np.testing.assert_array_equal(view[name], values)
+    unmount(folder)
+
+
+def test_a_file_of_another_node_never_has_newer_bytes(far: tuple[str, Path], folder: Path) -> None:
+    address, root = far
+    with forebay.open("run1/flow", "w", retention="last:2", instance=root) as stream:
+        stream.write("T", np.full(500_000, 7, "f8"))
+        mount(f"{address}/flow", folder, ["npy"], None)
+        with (folder / "flow@0/T.npy").open("rb", buffering=0) as file:
+            for number in range(1, 20):
+                stream.write("T", np.full(500_000, 100 + number, "f8"))
+            found = file.readall()
+            assert (np.frombuffer(found[4096:], "f8") == 7).all()
+    unmount(folder)
