@@ -51,9 +51,10 @@ SUITES: dict[str, Callable[[], list[Suite]]] = {
     "workloads": lambda: _workloads(),
     "consumers": lambda: _consumers(),
     "remote": lambda: _remote(),
+    "mounts": lambda: _mounts(),
 }
-#: They need large packages, or root: only by name.
-_BY_NAME = ("consumers", "workflows", "workloads", "remote")
+#: They need large packages, root or a FUSE device: only by name.
+_BY_NAME = ("consumers", "workflows", "workloads", "remote", "mounts")
 
 
 def _slurm_jobs() -> list[Suite]:
@@ -69,6 +70,12 @@ def _workloads() -> list[Suite]:
     from tests.bench.suites.workloads import derived_steps, producer_beside_derivation
 
     return [derived_steps(), producer_beside_derivation()]
+
+
+def _mounts() -> list[Suite]:
+    from tests.bench.suites.mounts import mounted_steps
+
+    return [mounted_steps()]
 
 
 def _consumers() -> list[Suite]:
