@@ -174,6 +174,12 @@ SUITES: dict[str, Suite] = {
         when=When.DEEP,
         extras=("darshan",),
     ),
+    "follow": Suite(
+        "stages that take files while a program writes them, through the manager, ended, cancelled and killed",
+        (Pytest(("tests/follow",)),),
+        seconds_max=600,
+        when=When.DEEP,
+    ),
     "views": Suite(
         "steps as files: h5dump, ncdump, netCDF, VTK and xarray on them, and mounts by FUSE where root can mount",
         (Pytest(("tests/views",)),),

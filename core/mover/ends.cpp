@@ -137,7 +137,8 @@ Result<TargetEnd> entry_of(NameWalk& walk, std::string name, Work& work) {
   return target;
 }
 
-Result<TargetEnd> open_target(const EndWalks& walks, bool is_inside, const SourceEnd& source, Work& work) {
+Result<TargetEnd> open_target(const EndWalks& walks, const Request& request, const SourceEnd& source, Work& work) {
+  const bool is_inside = request.inward;
   const ActingAs acting(work.target.user);
   const SplitName split = split_name(walks.path());
   ASSIGN_OR_RETURN(NameWalk walk, walks.begin());
@@ -154,6 +155,14 @@ Result<TargetEnd> open_target(const EndWalks& walks, bool is_inside, const Sourc
   struct stat status{};
   if (::fstatat(walk.directory(), split.last.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) {
     if (errno != ENOENT) return system_error(errno, "cannot look at", walk.text() + "/" + split.last);
+    return entry_of(walk, split.last, work);
+  }
+  if (request.whole) {
+    if (!request.replaces)
+      return fail(ErrorCode::already_exists,
+                  "the destination has this name, and it was not staged from here; choose another destination, or "
+                  "allow it with --replace",
+                  walk.text() + "/" + split.last);
     return entry_of(walk, split.last, work);
   }
   // A tree that is there is opened from the directory that holds it.
@@ -206,7 +215,7 @@ Result<Ends> open_ends(const Request& request, Work& work) {
   const EndWalks outside(request, false);
   Ends ends;
   ASSIGN_OR_RETURN(ends.source, open_source(request.inward ? outside : inside, request, work));
-  ASSIGN_OR_RETURN(ends.target, open_target(request.inward ? inside : outside, request.inward, ends.source, work));
+  ASSIGN_OR_RETURN(ends.target, open_target(request.inward ? inside : outside, request, ends.source, work));
   RETURN_IF_ERROR(refuse_overlap(ends, work));
   return ends;
 }

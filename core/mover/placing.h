@@ -19,4 +19,9 @@ Result<void> place_new(int from_directory, const std::string& from, int to_direc
 Result<void> place_over(int from_directory, const std::string& from, int to_directory, const std::string& to,
                         const std::string& where);
 
+/// Gives `from` the name of what is there, which ends up in `from_directory`, to be removed with it. In one step, where
+/// the file system can exchange names; elsewhere an older directory goes out of the way first.
+Result<void> place_instead(int from_directory, const std::string& from, int to_directory, const std::string& to,
+                           EntryKind kind, bool was_directory, const std::string& where);
+
 }  // namespace forebay::mover

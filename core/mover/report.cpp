@@ -76,6 +76,8 @@ void Report::plan(std::uint64_t items, std::uint64_t bytes, std::uint64_t missin
 
 void Report::built() {
   const std::lock_guard lock(mutex_);
+  // Whoever confirms remembers them first.
+  flush_rows();
   write(R"({"event": "built"})");
 }
 

@@ -2,8 +2,15 @@
 #include "mover/source_file.h"
 
 #include <fcntl.h>
+#include <poll.h>
+#include <sys/inotify.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
+#include <chrono>
+#include <cstddef>
 
 #include "base/return_error.h"
 #include "base/system_error.h"
@@ -12,11 +19,35 @@
 namespace forebay::mover {
 namespace {
 
-tl::unexpected<Error> written(const std::string& name) {
-  return fail(ErrorCode::busy,
+constexpr std::chrono::milliseconds look_again(200);  // whether the stage was told to stop
+
+/// After a wait, trying again would not help.
+tl::unexpected<Error> written(const std::string& name, bool waited = false) {
+  return fail(waited ? ErrorCode::refused : ErrorCode::busy,
               "a program has this file open for writing, so a copy would not be whole; close it there, then run the "
               "same command again",
               name);
+}
+
+/// Returns when no program has the file open for writing; refused if that takes too long, busy if nobody wants to wait.
+Result<void> await_closed(Work& work, int descriptor, const std::string& where) {
+  const Descriptor events(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
+  const std::string path = "/proc/self/fd/" + std::to_string(descriptor);
+  // Without it (all of a user's are taken) the file is looked at again and again.
+  if (events.valid()) (void)::inotify_add_watch(events.get(), path.c_str(), IN_CLOSE_WRITE);
+  bool waited = false;
+  while (writers_of(descriptor, true) == Writers::some) {
+    RETURN_IF_ERROR(work.check_not_stopped());
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(work.closed_until - std::chrono::steady_clock::now());
+    if (left.count() <= 0) return written(where, waited);
+    waited = true;
+    pollfd pending{events.get(), POLLIN, 0};
+    (void)::poll(&pending, 1, static_cast<int>(std::min(left, look_again).count()));
+    std::array<std::byte, 4096> told;
+    if (events.valid()) (void)!::read(events.get(), told.data(), told.size());
+  }
+  return {};
 }
 
 }  // namespace
@@ -44,7 +75,14 @@ Result<SourceFile> SourceFile::open(Work& work, int directory, const std::string
   ASSIGN_OR_RETURN(file.status_, read_status(file.descriptor_.get(), work.carries_lists, where));
   if (!S_ISREG(file.status_.stat.st_mode)) return not_stageable(where);
   file.local_ = is_local(file.descriptor_.get());
-  RETURN_IF_ERROR(file.probe(work, shown, true));
+  auto probed = file.probe(work, shown, true);
+  if (!probed && probed.error().code == ErrorCode::busy) {
+    RETURN_IF_ERROR(await_closed(work, file.descriptor_.get(), where));
+    // It was being written until now.
+    ASSIGN_OR_RETURN(file.status_, read_status(file.descriptor_.get(), work.carries_lists, where));
+    probed = file.probe(work, shown, true);
+  }
+  RETURN_IF_ERROR(probed);
   return file;
 }
 
@@ -61,6 +99,11 @@ Result<void> SourceFile::probe(Work& work, const std::string& shown, bool tell) 
     case Writers::some:
       return written(work.source_name(shown));
     case Writers::unknown:
+      if (work.must_know_writers)
+        return fail(ErrorCode::unsupported,
+                    "nobody can tell here whether a program has this file open for writing (the file system has no "
+                    "leases, or the file is another user's); use --complete rename or marker=NAME",
+                    work.source_name(shown));
       if (tell) work.report.unprobed(shown);
       return {};
     case Writers::none:

@@ -14,7 +14,8 @@ namespace forebay::mover {
 
 class SourceFile {
  public:
-  /// unsupported: it is no regular file. busy: a program has it open for writing.
+  /// unsupported: it is no regular file. busy: a program has it open for writing; refused:
+  /// it still has after the wait that was asked for.
   static Result<SourceFile> open(Work& work, int directory, const std::string& name, const std::string& shown);
 
   int descriptor() const noexcept { return descriptor_.get(); }

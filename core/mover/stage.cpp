@@ -48,6 +48,7 @@ struct Child {
   std::string target;
   std::string shown;
   bool was_there = false;
+  bool was_directory = false;
   bool is_needed = false;
   bool is_later_name = false;  ///< of a file that has another name in the source
   bool may_be_kept = false;
@@ -56,7 +57,12 @@ struct Child {
 
 class Stage {
  public:
-  Stage(Work& work, Ends ends, const std::string& secret) : work_(work), ends_(std::move(ends)), secret_(secret) {}
+  Stage(Work& work, Ends ends, const Request& request)
+      : work_(work),
+        ends_(std::move(ends)),
+        secret_(request.secret),
+        whole_(request.whole),
+        replaces_(request.replaces) {}
 
   Result<void> plan();
   Result<void> run();
@@ -85,6 +91,8 @@ class Stage {
   Work& work_;
   Ends ends_;
   const std::string& secret_;
+  const bool whole_;
+  const bool replaces_;
 };
 
 Result<void> Stage::count(int source, const std::string& name, int target, const std::string& target_name,
@@ -161,7 +169,7 @@ Result<void> Stage::plan() {
     if (ends_.target.tree.valid()) {
       there = open_below(ends_.target.tree.get(), ".", flags, work_.target.mounts);
     } else {
-      there = open_below(ends_.target.directory.get(), ends_.target.name, flags, work_.target.mounts);
+      if (!whole_) there = open_below(ends_.target.directory.get(), ends_.target.name, flags, work_.target.mounts);
       if (!there.valid()) {
         ASSIGN_OR_RETURN(const OwnFolder folder,
                          OwnFolder::find(ends_.target.directory.get(), secret_, work_.target.mounts));
@@ -192,9 +200,10 @@ Result<void> Stage::run() {
   if (!ends_.target.tree.valid()) {
     const ActingAs acting(work_.target.user);
     // A tree of that name may be there.
-    Descriptor there = ends_.source.is_directory ? open_below(ends_.target.directory.get(), ends_.target.name,
-                                                              O_RDONLY | O_DIRECTORY, work_.target.mounts)
-                                                 : Descriptor();
+    Descriptor there =
+        ends_.source.is_directory && !whole_
+            ? open_below(ends_.target.directory.get(), ends_.target.name, O_RDONLY | O_DIRECTORY, work_.target.mounts)
+            : Descriptor();
     if (there.valid()) ends_.target.tree = std::move(there);
   }
   if (ends_.target.tree.valid()) {
@@ -302,6 +311,15 @@ Result<void> Stage::look_at_child(const std::shared_ptr<DirectoryPair>& pair, Ch
     return {};
   }
   child.was_there = true;
+  if (whole_) {
+    if (!replaces_)
+      return fail(ErrorCode::already_exists,
+                  "something came to have this name while the stage ran; run the same command again",
+                  work_.target_name(child.shown));
+    child.is_needed = true;
+    child.was_directory = S_ISDIR(target.st_mode);
+    return {};
+  }
   if (S_ISDIR(source.st_mode)) {
     if (S_ISDIR(target.st_mode)) return {};
     return fail(ErrorCode::invalid_argument,
@@ -419,7 +437,10 @@ Result<void> Stage::publish(const DirectoryPair& pair, const OwnFolder& folder, 
   const std::string where = work_.target_name(child.shown);
   {
     const ActingAs acting(work_.target.user);
-    if (child.was_there)
+    if (child.was_there && whole_)
+      RETURN_IF_ERROR(
+          place_instead(folder.descriptor(), built, pair.target.get(), child.target, kind, child.was_directory, where));
+    else if (child.was_there)
       RETURN_IF_ERROR(place_over(folder.descriptor(), built, pair.target.get(), child.target, where));
     else
       RETURN_IF_ERROR(place_new(folder.descriptor(), built, pair.target.get(), child.target, kind, where));
@@ -497,6 +518,14 @@ Result<Request> Request::parse(std::string_view text) {
       request.inward = value == "1";
     } else if (key == "only") {
       request.only = std::move(value);
+    } else if (key == "whole") {
+      request.whole = value == "1";
+    } else if (key == "replaces") {
+      request.replaces = value == "1";
+    } else if (key == "must_know_writers") {
+      request.must_know_writers = value == "1";
+    } else if (key == "wait_closed_ms") {
+      ASSIGN_OR_RETURN(request.wait_closed_ms, number_of(value));
     } else if (key == "acls") {
       request.carries_lists = value == "1";
     } else if (key == "owner") {
@@ -542,12 +571,14 @@ Result<Summary> stage(const Request& request, Report& report, const std::functio
             {},
             request.carries_lists,
             confirm,
-            {}};
+            {},
+            request.must_know_writers,
+            std::chrono::steady_clock::now() + std::chrono::milliseconds(request.wait_closed_ms)};
   if (!request.inward) work.owner = {request.owner, request.group};
   ASSIGN_OR_RETURN(Ends ends, open_ends(request, work));
   // Modes are the source's; the directories above the target have got theirs.
   ::umask(0);
-  Stage staging(work, std::move(ends), request.secret);
+  Stage staging(work, std::move(ends), request);
   RETURN_IF_ERROR(staging.plan());
   RETURN_IF_ERROR(confirm());
   RETURN_IF_ERROR(staging.run());

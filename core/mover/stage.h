@@ -23,6 +23,11 @@ struct Request {
   bool inward = true;
   std::string only;  ///< "file" or "directory": what the source must be, or be a link to; empty: whatever it is
   bool carries_lists = false;
+  /// What lies at the target is exchanged for a new copy in one step, never brought up to date in place.
+  bool whole = false;
+  bool replaces = false;             ///< with `whole`: something may lie there
+  bool must_know_writers = false;    ///< a file of which nobody can tell whether a program writes it is refused
+  std::uint32_t wait_closed_ms = 0;  ///< so long a file that a program has open for writing is waited for
   std::optional<FileSystemUser> inside_user;  ///< who works inside, if not the process's user
   std::optional<uid_t> owner;                 ///< of what is made outside
   std::optional<gid_t> group;

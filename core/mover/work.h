@@ -3,7 +3,9 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -89,6 +91,8 @@ struct Work {
   bool carries_lists = false;
   std::function<Result<void>()> confirm;  ///< asks the stage's process whether to go on
   HardLinks links;
+  bool must_know_writers = false;                        ///< else "nobody can tell" is told, and passes
+  std::chrono::steady_clock::time_point closed_until{};  ///< until then, a file that is being written is waited for
 
   std::string source_name(const std::string& shown) const {
     return shown.empty() ? source.text : source.text + "/" + shown;

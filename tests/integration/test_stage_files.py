@@ -16,11 +16,11 @@ import pytest
 
 import forebay
 from forebay.errors import (
-    BusyError,
     ForebayError,
     InvalidArgumentError,
     NoSpaceError,
     NotFoundError,
+    RefusedError,
     StorageError,
     UnsupportedError,
 )
@@ -303,8 +303,8 @@ def test_a_file_that_a_program_has_open_for_writing_is_refused_by_name(
     with (files / "result").open("wb") as writing:
         writing.write(b"half")
         writing.flush()
-        with pytest.raises(BusyError, match="open for writing") as refused:
-            stage(FilesJob(reservation, "result", str(tmp_path / "copy"), inward=False))
+        with pytest.raises(RefusedError, match="open for writing") as refused:
+            stage(FilesJob(reservation, "result", str(tmp_path / "copy"), inward=False, wait_closed_seconds=0.05))
         assert refused.value.where == str(files / "result")
         writing.write(b" and whole")
     assert not (tmp_path / "copy").exists()

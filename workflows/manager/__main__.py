@@ -168,7 +168,7 @@ async def _serve(
     await asyncio.to_thread(reservations.pools.start)
     watchers = [
         asyncio.create_task(_watch_server(link, reservations, slurm, await _reconcile(link, reservations))),
-        asyncio.create_task(_watch_attachments(attachments)),
+        asyncio.create_task(_watch_attachments(attachments, supervisor)),
         asyncio.create_task(_watch_root(instance, lock, listening, server)),
     ]
     try:
@@ -254,11 +254,13 @@ async def _watch_server(
             seen = await _reconcile(link, reservations)
 
 
-async def _watch_attachments(attachments: Attachments) -> None:
-    """Ends attachments whose process or time is over."""
+async def _watch_attachments(attachments: Attachments, supervisor: StageSupervisor) -> None:
+    """Ends attachments whose process or time is over, and stages that follow files which nobody uses any more."""
     while True:
         try:
             await asyncio.to_thread(attachments.settle)
+            if left := await asyncio.to_thread(attachments.left):
+                await supervisor.end_following(left)
         except (NoSpaceError, StorageError) as error:
             _log.warning("attachments are not looked at: %s", error)
         except Exception:

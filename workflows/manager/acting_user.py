@@ -9,7 +9,7 @@ import os
 from dataclasses import replace
 
 from forebay.errors import InvalidArgumentError, NotFoundError, PermissionDeniedError
-from forebay.manager.jobs import FilesJob, Job, job_from_json
+from forebay.manager.jobs import FilesJob, Job, StepsJob, job_from_json
 from forebay.workflows.manager.database import Database, StageRow
 from forebay.workflows.manager.peer import Peer
 
@@ -47,12 +47,9 @@ def acting_row(row: StageRow, database: Database) -> StageRow:
     if row.owner_uid != 0 or os.geteuid() != 0:
         return row
     job = job_from_json(row.job)
-    if isinstance(job, FilesJob):
-        if job.as_root:
-            return row
-        name = job.reservation
-    else:
-        name = job.stream.partition("/")[0]
+    if isinstance(job, FilesJob) and job.as_root:
+        return row
+    name = job.stream.partition("/")[0] if isinstance(job, StepsJob) else job.reservation
     reservation = database.reservation(name)
     if reservation is None:
         raise NotFoundError(f"there is no reservation {name}", name)

@@ -137,6 +137,10 @@ class Attachments:
             self.table.end(row, reason)
         self._let_go()
 
+    def left(self) -> set[str]:
+        """Reservations of lifetime `job` whose last holder has left, and that still are there."""
+        return {row.reservation for row in self.table.unattached()}
+
     def _let_go(self, *, only: str = "") -> None:
         """Destroys the reservations that nobody uses, as far as nothing is in the way."""
         waiting = self.table.unattached()
@@ -197,9 +201,9 @@ class Attachments:
 
 def reservation_of_stage(stage: StageRow) -> str:
     """The reservation that a stage reads or fills."""
-    if stage.job["kind"] == "files":
-        return str(stage.job["reservation"])
-    return str(stage.job["stream"]).partition("/")[0]
+    if stage.job["kind"] == "steps":
+        return str(stage.job["stream"]).partition("/")[0]
+    return str(stage.job["reservation"])
 
 
 def _row(hold: Hold, uid: int) -> AttachmentRow:

@@ -58,7 +58,7 @@ class StoredReceipt:
         """It is about this file or folder, an absolute path or RES:PATH, or about one that the place lies in."""
         job, result = self.head["job"], self.end["result"]
         targets = [str(result.get("target", "")), job.get("destination") or job.get("outside") or ""]
-        if job["kind"] == "files":
+        if job["kind"] != "steps":
             targets.append(f"{job['reservation']}:{job['path']}")
         return any(target and _lies_in(place, target) for target in targets)
 

@@ -19,10 +19,21 @@ from forebay.cli.output import JsonOption, console, format_time, print_fields, p
 from forebay.errors import InvalidArgumentError
 from forebay.file_address import FileAddress
 from forebay.manager.client import ManagerClient
-from forebay.manager.jobs import FilesJob, Job, StepsJob
+from forebay.manager.jobs import FilesJob, Job, MatchedFilesJob, StepsJob
+from forebay.manager.stage_state import StageState
 from forebay.records import Address
 from forebay.sizes import format_size
 from forebay.step_selection import StepSelection
+from forebay.workflows.manager.matched_options import (
+    CompleteOption,
+    ExcludeOption,
+    MatchedOptions,
+    MatchOption,
+    MultipleOfOption,
+    UntilOption,
+    WaitClosedOption,
+    wait_closed_seconds,
+)
 from forebay.workflows.manager.receipt_command import write_receipt
 from forebay.workflows.manager.stage_waiting import await_stage, stage_title
 from forebay.workflows.staging.formats import FORMAT_NAMES, format_of_name
@@ -63,6 +74,7 @@ def stage_in(
     ],
     as_root: _AsRootOption = False,
     acls: _AclsOption = False,
+    wait_closed: WaitClosedOption = "",
     receipt: _ReceiptOption = None,
     no_wait: _NoWaitOption = False,
     as_json: JsonOption = False,
@@ -70,7 +82,15 @@ def stage_in(
     """Copy a file or a tree into a reservation, verified. An interrupted copy continues when it is run again."""
     place = FileAddress.parse(destination)
     _run(
-        FilesJob(place.reservation, place.path, outside=_absolute(source), inward=True, as_root=as_root, acls=acls),
+        FilesJob(
+            place.reservation,
+            place.path,
+            outside=_absolute(source),
+            inward=True,
+            as_root=as_root,
+            acls=acls,
+            wait_closed_seconds=wait_closed_seconds(wait_closed),
+        ),
         receipt=receipt,
         no_wait=no_wait,
         as_json=as_json,
@@ -95,7 +115,12 @@ def stage_out(
         ),
     ],
     every: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Only steps whose number is a multiple of N.")
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Only steps whose number is a multiple of N; with --match, the first name of each N that appear.",
+        ),
     ] = None,
     steps: Annotated[
         str, typer.Option(metavar="LIST", help="Only these steps, for example 0,5,10:20 (10 to 19) or 100:200:10.")
@@ -106,7 +131,20 @@ def stage_out(
             metavar="NAMES", help="Only these variables, separated by commas. The steps then do not count as staged."
         ),
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", help="Continue until the stream ends.")] = False,
+    follow: Annotated[
+        bool,
+        typer.Option(
+            "--follow",
+            help="Continue until the stream ends; with --match, until --until, `forebay stages cancel`, or the last "
+            "holder of the reservation has left.",
+        ),
+    ] = False,
+    match: MatchOption = "",
+    exclude: ExcludeOption = [],  # noqa: B006 - never changed
+    complete: CompleteOption = "",
+    multiple_of: MultipleOfOption = None,
+    until: UntilOption = "",
+    wait_closed: WaitClosedOption = "",
     into: Annotated[
         str,
         typer.Option(
@@ -133,13 +171,17 @@ def stage_out(
         bool, typer.Option("--accept-unchecked", help="Also copy steps that were written without checksums.")
     ] = False,
     accept_gaps: Annotated[
-        bool, typer.Option("--accept-gaps", help="Do not fail if retention dropped chosen steps before they were read.")
+        bool,
+        typer.Option(
+            "--accept-gaps",
+            help="Do not fail if chosen steps, or names that match, went before they could be staged.",
+        ),
     ] = False,
     mark_partial: Annotated[
         bool, typer.Option("--mark-partial", help="With --variables: the steps count as staged.")
     ] = False,
     replace: Annotated[
-        bool, typer.Option("--replace", help="Replace outputs in DEST that come from another stream.")
+        bool, typer.Option("--replace", help="Replace what is in DEST and comes from elsewhere.")
     ] = False,
     as_root: _AsRootOption = False,
     owner: Annotated[
@@ -153,26 +195,47 @@ def stage_out(
 ) -> None:
     """Copy chosen steps of a stream, or files, out of a reservation, verified and with a receipt.
 
-    An interrupted copy continues when it is run again.
+    An interrupted copy continues when it is run again. With --match, files and folders are taken one by one as they
+    become complete: stage-out run1:out /data --match 'chk?????' --every 10 --follow
     """
-    step_options = {
+    for_both = {
         "--every": every is not None,
+        "--follow": follow,
+        "--accept-gaps": accept_gaps,
+        "--replace": replace,
+    }
+    step_options = {
         "--steps": bool(steps),
         "--variables": variables is not None,
-        "--follow": follow,
         "--into": bool(into),
         "--format": output_format is not None,
         "--consumer": bool(consumer),
         "--accept-unchecked": accept_unchecked,
-        "--accept-gaps": accept_gaps,
         "--mark-partial": mark_partial,
-        "--replace": replace,
     }
-    file_options = {"--as-root": as_root, "--owner": bool(owner), "--group": bool(group), "--acls": acls}
+    root_options = {"--as-root": as_root, "--owner": bool(owner), "--group": bool(group)}
+    file_options = {**root_options, "--acls": acls, "--match": bool(match), "--wait-closed": bool(wait_closed)}
+    matched = MatchedOptions(match, tuple(exclude), complete, multiple_of, until)
+    if not match and matched.given:
+        raise InvalidArgumentError(f"{', '.join(matched.given)} goes with --match: stage-out RES:DIR DEST --match GLOB")
     place = FileAddress.find(source)
     job: Job
-    if place is not None:
-        given = [option for option, is_given in step_options.items() if is_given]
+    if place is not None and match:
+        given = [option for option, is_given in (step_options | root_options).items() if is_given]
+        if given:
+            raise InvalidArgumentError(f"{', '.join(given)} does not go with --match")
+        job = matched.job(
+            place,
+            _absolute(destination),
+            every=every,
+            follow=follow,
+            wait_closed=wait_closed,
+            accept_gaps=accept_gaps,
+            replace=replace,
+            acls=acls,
+        )
+    elif place is not None:
+        given = [option for option, is_given in (for_both | step_options).items() if is_given]
         if given:
             raise InvalidArgumentError(f"{', '.join(given)} is for steps of a stream, and {source!r} names files")
         job = FilesJob(
@@ -184,6 +247,7 @@ def stage_out(
             owner=_number(owner, pwd.getpwnam, "pw_uid", "user"),
             group=_number(group, grp.getgrnam, "gr_gid", "group"),
             acls=acls,
+            wait_closed_seconds=wait_closed_seconds(wait_closed),
         )
     else:
         given = [option for option, is_given in file_options.items() if is_given]
@@ -282,13 +346,21 @@ def show_stage(stage: Annotated[int, typer.Argument(help="The stage's number.")]
 def cancel_stage(
     stage: Annotated[int, typer.Argument(help="The stage's number.")], as_json: JsonOption = False
 ) -> None:
-    """Cancel a stage. What it has finished stays. Idempotent."""
+    """Cancel a stage. What it has finished stays. Idempotent.
+
+    One that follows files is asked to end: it takes what is complete, and succeeds. Cancel it again to end it at once.
+    """
     with ManagerClient(chosen_or_current()) as manager:
         row = manager.cancel(stage)
     if as_json:
         print_json({"stage": row})
         return
-    word = "has already ended" if row["finished_ns"] and not row["cancel"] else "is cancelled"
+    if row["state"] == StageState.SUCCEEDED or (row["finished_ns"] and not row["cancel"]):
+        word = "has already ended"
+    elif not row["finished_ns"] and row["job"]["kind"] == MatchedFilesJob.kind and row["job"]["follow"]:
+        word = "takes what is complete, and ends; cancel it again to end it at once"
+    else:
+        word = "is cancelled"
     console().print(f"stage {stage} {word}", markup=False)
 
 

@@ -21,6 +21,8 @@ from forebay.workflows.staging.reporting import MESSAGE_BYTES_MAX
 
 __all__ = ["StageProcess"]
 
+_END = b"e"
+
 
 class StageProcess:
     """One run of a stage. Belongs to the event loop's thread, except `spawn`."""
@@ -72,6 +74,13 @@ class StageProcess:
             if number is signal.SIGKILL:
                 # It has not been waited for: its number, and its group's, are still its own.
                 os.killpg(self.pid, number)
+
+    def ask_to_end(self) -> None:
+        """Asks a stage that follows files to take what is complete and to end."""
+        if self._has_ended:
+            return
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self._lifeline.fileno(), _END)
 
     async def wait(self) -> int:
         """Its exit status, negative: the signal that it died of."""

@@ -82,6 +82,12 @@ def stage_title(job: Json) -> str:
         place = f"{job['destination'].rstrip('/')}/{job['into']}" if job.get("into") else job["destination"]
         return f"{job['stream']} → {place}{suffix}"
     inside = f"{job['reservation']}:{job['path']}"
+    if job["kind"] == "matched-files":
+        chosen = [f"every {job['every']}"] if job["every"] else []
+        chosen += [f"multiple of {job['multiple_of']}"] if job["multiple_of"] else []
+        chosen += ["follow"] if job["follow"] else []
+        suffix = f" ({', '.join(chosen)})" if chosen else ""
+        return f"{inside.rstrip('/')}{'' if inside.endswith(':') else '/'}{job['match']} → {job['destination']}{suffix}"
     return f"{job['outside']} → {inside}" if job["inward"] else f"{inside} → {job['outside']}"
 
 
@@ -113,6 +119,13 @@ def _result_text(row: Json) -> str:
         count = _length(result, "staged")
         return f"{count} step{'' if count == 1 else 's'} staged out{kept}{lost}; receipt: {result['receipt']}"
     kept = f", {result['kept']} were there already" if result["kept"] else ""
+    if row["job"]["kind"] == "matched-files":
+        missed = f", {_length(result, 'missed')} were gone" if result["missed"] else ""
+        left = f", {_length(result, 'left')} were not complete" if result["left"] else ""
+        return (
+            f"{result['staged']} of {result['appeared']} names staged out{kept}{missed}{left}; "
+            f"receipt: forebay receipt {row['id']}"
+        )
     copied = f"{result['copied']} file{'' if result['copied'] == 1 else 's'} copied"
     return f"{copied}{kept}; receipt: forebay receipt {row['id']}"
 

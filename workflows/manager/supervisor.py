@@ -15,7 +15,7 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,7 @@ from typing import Any
 
 from forebay.errors import ForebayError, NoSpaceError, RefusedError, StorageError
 from forebay.fail_point import fail_point
-from forebay.manager.jobs import Job, job_to_json
+from forebay.manager.jobs import Job, MatchedFilesJob, job_to_json
 from forebay.manager.process_identity import process_identity
 from forebay.manager.stage_state import StageState
 from forebay.workflows.manager.acting_user import acting_row
@@ -38,7 +38,7 @@ from forebay.workflows.manager.stage_settings import StageSettings
 from forebay.workflows.manager.stuck_processes import StuckProcess, StuckProcesses
 from forebay.workflows.manager.user_turns import UserTurns
 
-__all__ = ["StageSupervisor"]
+__all__ = ["StageSupervisor", "ends_when_asked"]
 
 _log = logging.getLogger(__name__)
 
@@ -87,7 +87,7 @@ class StageSupervisor:
         for stuck in await self._stuck.start():
             self._turns[stuck.follows].hold(stuck.uid)
         for row in await asyncio.to_thread(self._database.stages, [StageState.QUEUED]):
-            if row.cancel:
+            if row.cancel and not ends_when_asked(row):
                 await self._change(row.id, state=StageState.CANCELLED, finished_ns=time.time_ns())
             else:
                 self._turns[_follows(row)].add(row.owner_uid, row.id)
@@ -140,10 +140,17 @@ class StageSupervisor:
         return await self.submit(job, owner_uid, owner_gid, umask)
 
     async def cancel(self, stage_id: int) -> StageRow:
-        """Cancels a stage that is not over; idempotent. Its place is free at once, whatever its process does."""
+        """Cancels a stage that is not over; idempotent. Its place is free at once, whatever its process does.
+
+        One that follows files is asked to end at first: it takes what is complete, and succeeds. The second time it is
+        cancelled like others.
+        """
         row = await self.stage(stage_id)
         if row.state.is_final:
             return row
+        if not row.cancel and row.attempts and ends_when_asked(row):
+            await self._ask_to_end(row)
+            return await self.stage(stage_id)
         await self._change(stage_id, cancel=True)
         run = self._runs.get(stage_id)
         if run is not None:
@@ -153,6 +160,19 @@ class StageSupervisor:
             self._turns[_follows(row)].remove(row.owner_uid, stage_id)
             await self._change(stage_id, state=StageState.CANCELLED, finished_ns=time.time_ns())
         return await self.stage(stage_id)
+
+    async def end_following(self, reservations: Container[str]) -> None:
+        """Asks the stages that follow files of these reservations to end, once."""
+        for row in await asyncio.to_thread(self._database.stages, [StageState.QUEUED, StageState.RUNNING]):
+            if ends_when_asked(row) and row.job["reservation"] in reservations and not row.cancel:
+                await self._ask_to_end(row)
+
+    async def _ask_to_end(self, row: StageRow) -> None:
+        """It takes what is complete, also if this manager dies before it has."""
+        await self._change(row.id, cancel=True)
+        run = self._runs.get(row.id)
+        if run is not None:
+            run.process.ask_to_end()
 
     async def stage(self, stage_id: int) -> StageRow:
         """A stage with its newest progress; NotFoundError without it."""
@@ -242,7 +262,7 @@ class StageSupervisor:
         # It may have been cancelled, or have run, since it was queued.
         if row.state is not StageState.QUEUED:
             return None
-        if row.cancel:
+        if row.cancel and not ends_when_asked(row):
             await self._write_down(row.id, state=StageState.CANCELLED, finished_ns=time.time_ns())
             return None
         self._wanted_again.discard(row.id)
@@ -262,8 +282,11 @@ class StageSupervisor:
             run = StageRun(row, StageProcess(spawned, budget), receipt, self)
             fail_point("manager.stage.spawned")
             self._runs[row.id] = run
-            if self._stopping or (await self.stage(row.id)).cancel:
+            is_cancelled = (await self.stage(row.id)).cancel
+            if self._stopping or (is_cancelled and not ends_when_asked(row)):
                 self._stop(run)
+            elif is_cancelled:
+                run.process.ask_to_end()
             outcome = await run.follow()
             fail_point("manager.stage.ended")
             if outcome.complaint:
@@ -322,7 +345,7 @@ class StageSupervisor:
                     )
                 return None
         await asyncio.to_thread(run.receipt.discard)
-        if now.cancel:
+        if now.cancel and not (ends_when_asked(row) and (self._stopping or not run.is_stopping)):
             await self._write_down(row.id, state=StageState.CANCELLED, finished_ns=time.time_ns(), **told)
             return None
         if self._stopping:
@@ -403,6 +426,11 @@ def _ends(values: dict[str, Any]) -> bool:
 
 def _follows(row: StageRow) -> bool:
     return bool(row.job.get("follow"))
+
+
+def ends_when_asked(row: StageRow) -> bool:
+    """It follows files: asked to end, it takes what is complete."""
+    return _follows(row) and row.job["kind"] == MatchedFilesJob.kind
 
 
 def _failure_of_process(status: int | None, pid: int) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 standard output.
 
 With ``--lifeline`` the process ends when its standard input does, so that it never outlives the manager that started
-it.
+it. A byte there asks a stage that follows files to end with what is complete.
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ from typing import NoReturn
 
 from forebay.errors import ForebayError
 from forebay.instance import Instance
-from forebay.manager.jobs import StepsJob, job_from_json
+from forebay.manager.jobs import MatchedFilesJob, StepsJob, job_from_json
+from forebay.workflows.staging.end_request import EndRequest
 from forebay.workflows.staging.files import stage_files
+from forebay.workflows.staging.matched_files import stage_matched_files
 from forebay.workflows.staging.merged import stage_into_one
 from forebay.workflows.staging.reporting import JsonReporter, describe_failure
 from forebay.workflows.staging.steps import stage_steps
@@ -43,8 +45,9 @@ def main() -> int:
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, _stop)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal is the client's affair.
+    ending = EndRequest()
     if arguments.lifeline:
-        threading.Thread(target=_end_with_standard_input, daemon=True).start()
+        threading.Thread(target=_obey_standard_input, args=(ending,), daemon=True).start()
     reporter = JsonReporter(sys.stdout)
     try:
         job = job_from_json(json.loads(arguments.job))
@@ -53,6 +56,8 @@ def main() -> int:
             result = stage_into_one(job, reporter, instance)
         elif isinstance(job, StepsJob):
             result = stage_steps(job, reporter, instance)
+        elif isinstance(job, MatchedFilesJob):
+            result = stage_matched_files(job, reporter, instance, ending)
         else:
             result = stage_files(job, reporter, instance)
     except (ForebayError, OSError) as error:
@@ -70,9 +75,10 @@ def _stop(number: int, frame: object) -> NoReturn:
     sys.exit(128 + number)
 
 
-def _end_with_standard_input() -> None:
+def _obey_standard_input(ending: EndRequest) -> None:
+    """What comes there asks a stage that follows to end. When nothing can come any more, the process ends."""
     while os.read(0, 4096):
-        pass
+        ending.make()
     # The manager is gone; the next one starts this stage again and removes what is half written.
     os._exit(1)
 

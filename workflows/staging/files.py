@@ -37,7 +37,9 @@ def stage_files(job: FilesJob, reporter: Reporter, instance: InstanceLike | None
     UnsupportedError
         The source has something that is neither file, directory nor symbolic link.
     BusyError
-        A program has a file of the source open for writing; or the same stage runs already.
+        The same stage runs already; or a program has a file of the source open for writing, and no wait was asked for.
+    RefusedError
+        A program still has a file of the source open for writing when the wait is over.
     StorageError
         A file changed while it was being copied.
     CorruptError
@@ -57,6 +59,7 @@ def stage_files(job: FilesJob, reporter: Reporter, instance: InstanceLike | None
         "name": job.reservation,
         "only": job.only,
         "acls": str(int(job.acls)),
+        "wait_closed_ms": str(round(job.wait_closed_seconds * 1000)),
     }
     if job.as_root and reservation.owner_uid != os.geteuid():
         request |= _inside_user(reservation.owner_uid, reservation.owner_gid)

@@ -1,21 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The log of a running stage: entries that the receipt does not have yet, one line each.
-
-A line is the CRC-32C of the rest as eight hexadecimal digits, a space, and JSON; the first one says what file this is.
-Format: docs/formats/receipt.md.
+"""The log of a running stage: entries that the receipt does not have yet, one checked line each; the first one says
+what file this is. Format: docs/formats/receipt.md.
 """
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
-import forebay
 from forebay.errors import CorruptError
-from forebay.workflows.staging.checksum import format_checksum
+from forebay.files.checked_lines import checked_line, document_of
 from forebay.workflows.staging.publication import sync_directory
 
 __all__ = ["LOG_NAME", "ReceiptLog", "read_log"]
@@ -40,7 +36,7 @@ def read_log(directory: Path) -> list[dict[str, Any]] | None:
     except FileNotFoundError:
         return None
     # What follows the last line break was not written whole.
-    documents = [_document(line) for line in lines[:-1]]
+    documents = [document_of(line) for line in lines[:-1]]
     while documents and documents[-1] is None:
         documents.pop()
     if not documents:
@@ -78,7 +74,7 @@ class ReceiptLog:
 
     def append(self, documents: Sequence[dict[str, Any]]) -> None:
         """Adds entries; they are durable when this returns. After an error the log ends before them."""
-        lines = b"".join(_line(document) for document in documents)
+        lines = b"".join(checked_line(document) for document in documents)
         try:
             left = memoryview(lines)
             while left:
@@ -93,19 +89,3 @@ class ReceiptLog:
     def close(self) -> None:
         """Closes the file, which stays."""
         os.close(self._descriptor)
-
-
-def _line(document: dict[str, Any]) -> bytes:
-    text = json.dumps(document).encode()
-    return format_checksum(forebay.crc32c(text)).encode() + b" " + text + b"\n"
-
-
-def _document(line: bytes) -> Any:
-    """What a line holds; None if it was not written whole."""
-    checksum, _, text = line.partition(b" ")
-    if checksum != format_checksum(forebay.crc32c(text)).encode():
-        return None
-    try:
-        return json.loads(text)
-    except ValueError:
-        return None

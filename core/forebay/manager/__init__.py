@@ -5,7 +5,7 @@ The manager itself is `forebay.workflows.manager`.
 """
 
 from forebay.manager.client import ManagerClient, follow_stage
-from forebay.manager.jobs import FilesJob, Job, StepsJob
+from forebay.manager.jobs import FilesJob, Job, MatchedFilesJob, StepsJob
 from forebay.manager.stage_state import StageState
 
-__all__ = ["FilesJob", "Job", "ManagerClient", "StageState", "StepsJob", "follow_stage"]
+__all__ = ["FilesJob", "Job", "ManagerClient", "MatchedFilesJob", "StageState", "StepsJob", "follow_stage"]

@@ -8,7 +8,7 @@ from typing import Any
 
 from forebay.errors import InvalidArgumentError
 
-__all__ = ["FilesJob", "Job", "StepsJob", "job_from_json", "job_to_json"]
+__all__ = ["FilesJob", "Job", "MatchedFilesJob", "StepsJob", "job_from_json", "job_to_json"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +51,34 @@ class FilesJob:
     owner: int | None = None  #: with `as_root`, out of a reservation: user to whom belongs what is made
     group: int | None = None  #: likewise, the group
     acls: bool = False  #: access lists of files of whom the stage runs as are carried
+    wait_closed_seconds: float = 60.0  #: for a file that a program has open for writing
 
     kind = "files"
 
 
-Job = StepsJob | FilesJob
+@dataclass(frozen=True, slots=True)
+class MatchedFilesJob:
+    """Copy files and folders that match out of a reservation, each when it is complete: docs/design/file-follow.md."""
+
+    reservation: str
+    path: str  #: folder below the reservation's files; empty: these themselves
+    destination: str  #: absolute path of a folder
+    match: str  #: pattern of the names
+    exclude: tuple[str, ...] = ()  #: patterns of names that are left out
+    complete: str = "rename"  #: or "marker=NAME" or "closed"
+    every: int | None = None  #: of the names in the order in which they appear; None: all
+    multiple_of: int | None = None  #: instead: those with a number that this one divides
+    follow: bool = False  #: take what appears until the end
+    until: str = ""  #: pattern of a name that ends the following
+    wait_closed_seconds: float = 60.0  #: at the end, for a file that a program has open for writing
+    accept_gaps: bool = False  #: chosen names that went before they could be taken are no failure
+    replace: bool = False  #: what somebody else put into the destination may be replaced
+    acls: bool = False  #: as of `FilesJob`
+
+    kind = "matched-files"
+
+
+Job = StepsJob | FilesJob | MatchedFilesJob
 
 
 def job_to_json(job: Job) -> dict[str, Any]:
@@ -72,6 +95,8 @@ def job_from_json(document: dict[str, Any]) -> Job:
             return StepsJob(**(fields | {"variables": tuple(fields.get("variables", ()))}))
         if kind == FilesJob.kind:
             return FilesJob(**fields)
+        if kind == MatchedFilesJob.kind:
+            return MatchedFilesJob(**(fields | {"exclude": tuple(fields.get("exclude", ()))}))
     except TypeError as error:
         raise InvalidArgumentError(f"this is no stage: {error}") from None
     raise InvalidArgumentError(f"there is no stage of kind {kind!r}")

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <span>
+#include <thread>
 
 #include <forebay/checksum.h>
 
@@ -157,6 +158,84 @@ TEST_F(Stage, a_file_that_a_program_has_open_for_writing_is_refused_by_name) {
   EXPECT_TRUE(names(outside).empty());
   writer.reset();
   EXPECT_TRUE(out("busy", outside + "/copy"));
+}
+
+TEST_F(Stage, a_file_that_is_being_written_is_waited_for_and_copied_as_it_was_closed) {
+  write(files + "/busy", "half");
+  Descriptor writer(::open((files + "/busy").c_str(), O_WRONLY | O_APPEND));
+  if (writers_of(Descriptor(::open((files + "/busy").c_str(), O_RDONLY)).get(), true) == Writers::unknown)
+    GTEST_SKIP() << "this file system has no leases";
+  Request asked = request("busy", outside + "/copy", false);
+  asked.wait_closed_ms = 60'000;
+  // The stage begins while the program writes, and the program ends while the stage waits or before it does.
+  std::thread program;
+  before_copying = [&] {
+    if (program.joinable()) return;
+    program = std::thread([&] {
+      EXPECT_EQ(::write(writer.get(), " whole", 6), 6);
+      writer.reset();
+    });
+  };
+  const auto result = run(asked);
+  program.join();
+  ASSERT_TRUE(result) << result.error().message();
+  EXPECT_EQ(read(outside + "/copy"), "half whole");
+}
+
+TEST_F(Stage, a_file_that_stays_open_is_refused_by_name_when_the_wait_is_over) {
+  write(files + "/busy", "half");
+  const Descriptor writer(::open((files + "/busy").c_str(), O_WRONLY));
+  if (writers_of(Descriptor(::open((files + "/busy").c_str(), O_RDONLY)).get(), true) == Writers::unknown)
+    GTEST_SKIP() << "this file system has no leases";
+  Request asked = request("busy", outside + "/copy", false);
+  asked.wait_closed_ms = 20;
+  const auto result = run(asked);
+  ASSERT_FALSE(result);
+  EXPECT_EQ(result.error().code, ErrorCode::refused);
+  EXPECT_NE(result.error().where.find("files/busy"), std::string::npos);
+  EXPECT_TRUE(names(outside).empty());
+}
+
+TEST_F(Stage, a_whole_copy_takes_the_place_of_an_older_tree_and_leaves_nothing_of_it) {
+  const std::string source = tree();
+  ASSERT_TRUE(in(source, "tree"));
+  Request asked = request("tree", outside + "/out", false);
+  asked.whole = true;
+  ASSERT_TRUE(run(asked));
+  expect_tree(outside + "/out");
+  write(outside + "/out/of the older one", "x");
+  ::chmod((outside + "/out").c_str(), 0555);
+  const auto refused = run(asked);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::already_exists);
+  EXPECT_EQ(read(outside + "/out/of the older one"), "x");
+  asked.replaces = true;
+  const auto replaced = run(asked);
+  ASSERT_TRUE(replaced) << replaced.error().message();
+  expect_tree(outside + "/out");
+  EXPECT_FALSE(fs::exists(outside + "/out/of the older one"));
+  // A file instead of a folder, and the other way round.
+  fs::remove_all(files + "/tree");
+  write(files + "/tree", "a file now");
+  ASSERT_TRUE(run(asked));
+  EXPECT_EQ(read(outside + "/out"), "a file now");
+  fs::remove(files + "/tree");
+  ASSERT_TRUE(in(source, "tree"));
+  ASSERT_TRUE(run(asked));
+  expect_tree(outside + "/out");
+  EXPECT_EQ(names(outside).size(), 2U);  // with the source
+}
+
+TEST_F(Stage, a_whole_copy_never_follows_a_link_at_its_name) {
+  write(files + "/one", "1");
+  fs::create_directories(outside + "/elsewhere");
+  fs::create_directory_symlink(outside + "/elsewhere", outside + "/one");
+  Request asked = request("one", outside + "/one", false);
+  asked.whole = asked.replaces = true;
+  ASSERT_TRUE(run(asked));
+  EXPECT_EQ(read(outside + "/one"), "1");
+  EXPECT_FALSE(fs::is_symlink(outside + "/one"));
+  EXPECT_TRUE(names(outside + "/elsewhere").empty());
 }
 
 TEST_F(Stage, extended_attributes_of_users_are_kept_or_told) {
