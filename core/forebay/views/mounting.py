@@ -110,7 +110,12 @@ def dead_mounts() -> list[str]:
 def remove_dead_mounts() -> None:
     """Unmounts them."""
     for folder in dead_mounts():
-        _run_fusermount("-u", "-z", "--", folder)
+        try:
+            _run_fusermount("-u", "-z", "--", folder)
+        except StorageError:
+            # The fusermount3 of the dead process was faster.
+            if folder in _mounted():
+                raise
 
 
 def _check_node() -> None:
@@ -150,8 +155,9 @@ def _mounted() -> list[str]:
     found = []
     for line in _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape").splitlines():
         before, _, after = line.partition(" - ")
-        kind, _, options = after.split(" ")
-        if kind == _KIND and f"user_id={os.geteuid()}" in options.split(","):
+        if not after.startswith(f"{_KIND} "):
+            continue
+        if f"user_id={os.geteuid()}" in after.rpartition(" ")[2].split(","):
             escaped = before.split(" ")[4]
             found.append(re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), escaped))
     return found
