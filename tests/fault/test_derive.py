@@ -88,14 +88,14 @@ def committed() -> int | None:
 # crash-matrix: `forebay derive` | the program, and its source is rewound before it is started again | steps of what was taken back are taken back
 def test_a_source_that_is_rewound_while_nobody_derives_takes_derived_steps_back(current_instance: Instance) -> None:
     with forebay.open(SOURCE, "w") as stream, subprocess.Popen(LINE) as killed:
-        for value in range(STEPS):
+        for value in range(2 * STEPS):
             stream.write("n", np.full(2000, value))
-        until(lambda: committed() == STEPS - 1, "all are derived")
+        until(lambda: committed() == 2 * STEPS - 1, "all are derived")
         killed.kill()
-    again = {number: 100 + number for number in range(3, 6)}
-    write(again, "a", append_after=2)
+    again = {number: 100 + number for number in range(STEPS, 2 * STEPS)}
+    write(again, "a", append_after=STEPS - 1)
     assert subprocess.run(LINE, timeout=120, check=False).returncode == 0
-    assert derived() == expected({number: number for number in range(3)}) + expected(again, 2)
+    assert derived() == expected({number: number for number in range(STEPS)}) + expected(again, 2)
     assert current_instance.problems() == []
 
 

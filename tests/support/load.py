@@ -176,12 +176,13 @@ class LoadProcess:
 
     def __str__(self) -> str:
         with self._told:
-            tail = self.events[-15:]
+            earlier, tail = self.events[:-15], self.events[-15:]
+        wrong = [event for event in earlier if event["event"] == "violation"]
         lines = [f"forebay_load {' '.join(self.arguments)} (pid {self.pid}, status {self._process.poll()})"]
         if not self.running():
             assert self._process.stderr is not None
             lines.append(self._process.stderr.read())
-        return "\n".join([*lines, *(str(event) for event in tail)])
+        return "\n".join([*lines, *(str(event) for event in (*wrong[:5], *tail))])
 
     def __enter__(self) -> Self:
         return self
