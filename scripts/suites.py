@@ -172,7 +172,8 @@ SUITES: dict[str, Suite] = {
         (Pytest(("tests/workloads",)),),
         seconds_max=900,
         when=When.DEEP,
-        extras=("darshan",),
+        extras=("darshan", "hdf5"),
+        packages=("mpich", "libmpich-dev", "libhdf5-mpich-dev", "pkg-config"),
     ),
     "follow": Suite(
         "stages that take files while a program writes them, through the manager, ended, cancelled and killed",

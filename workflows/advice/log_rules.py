@@ -3,7 +3,7 @@
 
 Thresholds are those of Drishti (J. L. Bez et al., "Drishti: Guiding End-Users in the I/O Optimization Journey", PDSW
 2022) where the source says so; the others come from the talks of computing centres that are named with each action, and
-from what docs/workloads.md measured.
+from runs of a tile program with MPICH on two ranks.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ def _independent_and_strided(facts: LogFacts) -> Action | None:
         "Write collectively, or write a stream, where each rank has files of its own",
         f"{file.ranks} ranks write {file.path} in turns: {file.strided_calls} of {file.calls} calls leave gaps",
         f"about {pieces} calls of up to 16 MiB in place of {file.calls}",
-        "the tile runs of docs/workloads.md: 5120 writes of 2 KiB became 5 to 20 of 0.5 to 2 MiB",
+        "tile runs of two ranks with MPICH: 5120 writes of 2 KiB became 5 to 20 of 0.5 to 2 MiB",
         (how, _create(facts.bytes_written), _STREAM_XML),
     )
 
@@ -199,7 +199,7 @@ def _sieving(facts: LogFacts) -> Action | None:
         "Switch data sieving off for writes, or write collectively",
         f"MPI-IO reads {file.path} while it writes it: {moved} are moved for {asked}",
         f"{format_size(file.bytes_read)} need not be read, and ranks no longer lock each other's bytes",
-        "the tile runs of docs/workloads.md: twice the bytes",
+        "tile runs of two ranks with MPICH: twice the bytes",
         hints=((file.path, "romio_ds_write=disable"),),
     )
 
