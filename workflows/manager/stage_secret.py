@@ -16,9 +16,9 @@ import secrets
 from pathlib import Path
 from typing import Any
 
-from forebay.errors import CorruptError
+from forebay.errors import CorruptError, readable_errors
 
-__all__ = ["KEY_NAME", "stage_secret"]
+__all__ = ["KEY_NAME", "stage_key", "stage_secret"]
 
 KEY_NAME = "stage.key"
 _KEY_BYTES = 32
@@ -31,16 +31,27 @@ def stage_secret(root: Path, uid: int, job: dict[str, Any]) -> str:
     ------
     CorruptError
         The key was not written whole.
+    NoSpaceError, StorageError, PermissionDeniedError
+        The disk.
     """
     text = json.dumps([uid, job], sort_keys=True)
-    return hmac.new(_key(root / KEY_NAME), text.encode(), hashlib.sha256).hexdigest()
+    return hmac.new(stage_key(root), text.encode(), hashlib.sha256).hexdigest()
 
 
-def _key(path: Path) -> bytes:
-    try:
-        key = path.read_bytes()
-    except FileNotFoundError:
-        return _make_key(path)
+def stage_key(root: Path) -> bytes:
+    """The instance's key, which is made if there is none yet; raises as ``stage_secret``."""
+    path = root / KEY_NAME
+    with readable_errors(
+        path,
+        full="the disk that holds the key of the instance's stages is full; make room there",
+        denied="the manager may not read or make the key of the instance's stages",
+        failed="see to the disk that holds the key of the instance's stages",
+    ):
+        try:
+            key = path.read_bytes()
+        except FileNotFoundError:
+            _make_key(path)
+            key = path.read_bytes()
     if len(key) != _KEY_BYTES:
         raise CorruptError(
             "this is not the key of the instance's stages; remove it, and the next stage makes one", str(path)
@@ -48,16 +59,16 @@ def _key(path: Path) -> bytes:
     return key
 
 
-def _make_key(path: Path) -> bytes:
+def _make_key(path: Path) -> None:
     """Two that make it at once get the same one: whose link comes second takes the other's."""
     fresh = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
-        os.write(descriptor, secrets.token_bytes(_KEY_BYTES))
-        os.fsync(descriptor)
+        with open(descriptor, "wb") as file:
+            file.write(secrets.token_bytes(_KEY_BYTES))
+            file.flush()
+            os.fsync(file.fileno())
         with contextlib.suppress(FileExistsError):
             os.link(fresh, path)
     finally:
-        os.close(descriptor)
         fresh.unlink()
-    return _key(path)

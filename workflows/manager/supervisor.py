@@ -34,6 +34,7 @@ from forebay.workflows.manager.stage_changes import StageChanges
 from forebay.workflows.manager.stage_environment import stage_environment
 from forebay.workflows.manager.stage_process import StageProcess
 from forebay.workflows.manager.stage_run import Outcome, StageRun, failure_of
+from forebay.workflows.manager.stage_secret import stage_key
 from forebay.workflows.manager.stage_settings import StageSettings
 from forebay.workflows.manager.stuck_processes import StuckProcess, StuckProcesses
 from forebay.workflows.manager.user_turns import UserTurns
@@ -273,6 +274,7 @@ class StageSupervisor:
         budget = self._budgets.begin(row.owner_uid)
         run: StageRun | None = None
         try:
+            await self.until_written(row.id, partial(stage_key, self._root))
             try:
                 spawned = await asyncio.to_thread(self._spawn, row)
             except ForebayError as error:
@@ -282,7 +284,7 @@ class StageSupervisor:
             run = StageRun(row, StageProcess(spawned, budget), receipt, self)
             fail_point("manager.stage.spawned")
             self._runs[row.id] = run
-            is_cancelled = (await self.stage(row.id)).cancel
+            is_cancelled = (await self._when_readable(row.id)).cancel
             if self._stopping or (is_cancelled and not ends_when_asked(row)):
                 self._stop(run)
             elif is_cancelled:
