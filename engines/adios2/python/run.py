@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -168,29 +168,35 @@ def _run_child(command: Sequence[str], variables: Mapping[str, str]) -> int:
     """The program's exit status as a shell would have it. Launchers hand descriptors over, so all stay open."""
     parent = os.getpid()
     libc = ctypes.CDLL(None)
+    # What comes before there is a handler that hands it on waits for that.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)
 
-    def die_with_parent() -> None:
+    def prepare() -> None:
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
         if os.getppid() != parent:
             os.kill(os.getpid(), signal.SIGTERM)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
+    previous: dict[signal.Signals, Any] = {}
     try:
         child = subprocess.Popen(
             list(command),
             env=dict(variables),
             close_fds=False,
-            preexec_fn=die_with_parent,
+            preexec_fn=prepare,
         )
+        # Ctrl-C at a terminal reaches the program as well: it decides what comes of it.
+        previous[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        for number in _FORWARDED:
+            previous[number] = signal.signal(number, lambda received, _: child.send_signal(received))
     except FileNotFoundError:
         _tell(f"there is no program {command[0]}")
         return _EXIT_NOT_FOUND
     except PermissionError:
         _tell(f"{command[0]} cannot be executed: it is a folder, or its permissions forbid it")
         return _EXIT_NOT_EXECUTABLE
-    # Ctrl-C at a terminal reaches the program as well: it decides what comes of it.
-    previous = {signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN)}
-    for number in _FORWARDED:
-        previous[number] = signal.signal(number, lambda received, _: child.send_signal(received))
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     try:
         status = child.wait()
     finally:
