@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -38,7 +39,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(seconds(_seconds_max(item) or float(item.config.getini("timeout")))))
     # Its own options do not tell a worker of xdist that it is one.
     if items and (workers := int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "0"))):
-        items.sort(key=lambda item: -_seconds_max(item))
+        # Whole modules, so that what a module shares is set up once on each worker.
+        longest: dict[Path, float] = {}
+        for item in items:
+            longest[item.path] = max(longest.get(item.path, 0), _seconds_max(item))
+        items.sort(key=lambda item: -longest[item.path])
         if not items[0].config.getoption("loadgroup", False):
             # "worksteal" begins with a part of the list for each worker, as it stands: they get the longest in turn.
             items[:] = [item for first in range(workers) for item in items[first::workers]]

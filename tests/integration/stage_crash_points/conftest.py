@@ -18,13 +18,13 @@ from tests.support.staging_server import StagingServer
 from tests.support.watched_stager import WatchedStager
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def quick(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with quick_folder(tmp_path_factory.getbasetemp()) as folder:
         yield folder
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def server(quick: Path) -> Iterator[StagingServer]:
     with StagingServer(quick / "root") as running, pytest.MonkeyPatch.context() as environment:
         for name, value in running.environment.items():
@@ -32,7 +32,7 @@ def server(quick: Path) -> Iterator[StagingServer]:
         yield running
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def stager(server: StagingServer, quick: Path) -> Iterator[WatchedStager]:
     assert server.running()
     with WatchedStager(quick) as watched:
