@@ -21,27 +21,26 @@ namespace {
 
 constexpr std::chrono::milliseconds look_again(200);  // whether the stage was told to stop
 
-/// After a wait, trying again would not help.
-tl::unexpected<Error> written(const std::string& name, bool waited = false) {
-  return fail(waited ? ErrorCode::refused : ErrorCode::busy,
+tl::unexpected<Error> written(const std::string& name, ErrorCode code = ErrorCode::busy) {
+  return fail(code,
               "a program has this file open for writing, so a copy would not be whole; close it there, then run the "
               "same command again",
               name);
 }
 
-/// Returns when no program has the file open for writing; refused if that takes too long, busy if nobody wants to wait.
+/// Returns when no program has the file open for writing; busy if nobody wants to wait. Refused if that takes too long,
+/// for trying again would not help; also where other files have taken all of the time.
 Result<void> await_closed(Work& work, int descriptor, const std::string& where) {
+  if (!work.closed_until) return written(where);
   const Descriptor events(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
   const std::string path = "/proc/self/fd/" + std::to_string(descriptor);
   // Without it (all of a user's are taken) the file is looked at again and again.
   if (events.valid()) (void)::inotify_add_watch(events.get(), path.c_str(), IN_CLOSE_WRITE);
-  bool waited = false;
   while (writers_of(descriptor, true) == Writers::some) {
     RETURN_IF_ERROR(work.check_not_stopped());
     const auto left =
-        std::chrono::duration_cast<std::chrono::milliseconds>(work.closed_until - std::chrono::steady_clock::now());
-    if (left.count() <= 0) return written(where, waited);
-    waited = true;
+        std::chrono::duration_cast<std::chrono::milliseconds>(*work.closed_until - std::chrono::steady_clock::now());
+    if (left.count() <= 0) return written(where, ErrorCode::refused);
     pollfd pending{events.get(), POLLIN, 0};
     (void)::poll(&pending, 1, static_cast<int>(std::min(left, look_again).count()));
     std::array<std::byte, 4096> told;

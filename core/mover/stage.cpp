@@ -573,7 +573,9 @@ Result<Summary> stage(const Request& request, Report& report, const std::functio
             confirm,
             {},
             request.must_know_writers,
-            std::chrono::steady_clock::now() + std::chrono::milliseconds(request.wait_closed_ms)};
+            {}};
+  if (request.wait_closed_ms > 0)
+    work.closed_until = std::chrono::steady_clock::now() + std::chrono::milliseconds(request.wait_closed_ms);
   if (!request.inward) work.owner = {request.owner, request.group};
   ASSIGN_OR_RETURN(Ends ends, open_ends(request, work));
   // Modes are the source's; the directories above the target have got theirs.

@@ -91,8 +91,9 @@ struct Work {
   bool carries_lists = false;
   std::function<Result<void>()> confirm;  ///< asks the stage's process whether to go on
   HardLinks links;
-  bool must_know_writers = false;                        ///< else "nobody can tell" is told, and passes
-  std::chrono::steady_clock::time_point closed_until{};  ///< until then, a file that is being written is waited for
+  bool must_know_writers = false;  ///< else "nobody can tell" is told, and passes
+  /// Until then, files that are being written are waited for.
+  std::optional<std::chrono::steady_clock::time_point> closed_until;
 
   std::string source_name(const std::string& shown) const {
     return shown.empty() ? source.text : source.text + "/" + shown;

@@ -188,12 +188,15 @@ TEST_F(Stage, a_file_that_stays_open_is_refused_by_name_when_the_wait_is_over) {
   if (writers_of(Descriptor(::open((files + "/busy").c_str(), O_RDONLY)).get(), true) == Writers::unknown)
     GTEST_SKIP() << "this file system has no leases";
   Request asked = request("busy", outside + "/copy", false);
-  asked.wait_closed_ms = 20;
-  const auto result = run(asked);
-  ASSERT_FALSE(result);
-  EXPECT_EQ(result.error().code, ErrorCode::refused);
-  EXPECT_NE(result.error().where.find("files/busy"), std::string::npos);
-  EXPECT_TRUE(names(outside).empty());
+  // The time of 1 ms is mostly over before the file's turn comes.
+  for (const std::uint32_t milliseconds : {1, 20}) {
+    asked.wait_closed_ms = milliseconds;
+    const auto result = run(asked);
+    ASSERT_FALSE(result);
+    EXPECT_EQ(result.error().code, ErrorCode::refused);
+    EXPECT_NE(result.error().where.find("files/busy"), std::string::npos);
+    EXPECT_TRUE(names(outside).empty());
+  }
 }
 
 TEST_F(Stage, a_whole_copy_takes_the_place_of_an_older_tree_and_leaves_nothing_of_it) {
