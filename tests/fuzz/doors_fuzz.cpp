@@ -52,13 +52,14 @@ struct Client {
 
 class Doors {
  public:
-  explicit Doors(Choices choices) : choices_(choices), port_(free_port()), server_(-1, port_) {
+  explicit Doors(Choices choices) : port_(free_port()), server_(-1, port_) {
     require(server_.start().has_value());
     Client admin;
     knock(admin, false);
     say_hello(admin);
     exchange(admin);
     require(admin.welcome, "the first client is not let in");
+    choices_ = choices;
     wire::ReservationCreateT wish;
     wish.name = "res";
     wish.capacity_bytes = std::uint64_t{8} << 20;
@@ -240,7 +241,7 @@ class Doors {
     require(!server_.has_problem(), server_.problem());
   }
 
-  Choices choices_;
+  Choices choices_{{}};  ///< of a plain, valid client until the first one is let in
   const std::uint16_t port_;
   SteppedServer server_;
   fabric::Token token_;

@@ -7,9 +7,10 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Protocol
 
 from forebay.workflows.cluster.network import Network, why_not
+from tests.support.processes import TalkingProcess
 from tests.support.time_limits import seconds
 
 __all__ = ["PORT", "Nodes", "RemoteProgram", "why_not"]
@@ -55,8 +56,8 @@ class Nodes(Network):
         return f"{self.address(_NUMBERS['server'])}:{PORT}"
 
 
-class RemoteProgram:
-    """A Python program on a node, which finds nothing local: neither root nor socket. A context manager."""
+class RemoteProgram(TalkingProcess):
+    """A Python program on a node, which finds nothing local: neither root nor socket."""
 
     def __init__(
         self, nodes: NodesByName, kind: str, program: Path, *arguments: str, token: Path | None, **environment: str
@@ -67,53 +68,8 @@ class RemoteProgram:
         named = {"FOREBAY_ROOT": "/nonexistent", **environment}
         if token is not None:
             named["FOREBAY_TOKEN_FILE"] = str(token)
-        self._process = subprocess.Popen(
+        super().__init__(
             [*nodes.prefix_of(kind), sys.executable, "-X", "faulthandler", "-u", str(program), *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
+            called=f"the {kind}",
             env={**inherited, **kept, **named},
         )
-
-    @property
-    def pid(self) -> int:
-        """Of the process."""
-        return self._process.pid
-
-    def line(self) -> str:
-        """The next line that it prints; fails with its error output if it ends instead."""
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            _, errors = self._process.communicate()
-            raise AssertionError(f"the {self.kind} ended with status {self._process.returncode}:\n{errors}")
-        return line.rstrip("\n")
-
-    def tell(self, line: str = "") -> None:
-        """Sends it a line."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(line + "\n")
-        self._process.stdin.flush()
-
-    def kill(self) -> None:
-        """It dies without a word."""
-        self._process.kill()
-        self._process.wait(_COMMAND_SECONDS_MAX)
-
-    def send(self, sent: int) -> None:
-        """Sends it a signal."""
-        self._process.send_signal(sent)
-
-    def finish(self, timeout: float = 120) -> tuple[int, str, str]:
-        """Waits for its end: exit status (negative: the signal), the rest of its output, its error output."""
-        output, errors = self._process.communicate(timeout=timeout)
-        return self._process.returncode, output, errors
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._process.poll() is None:
-            self._process.kill()
-        self._process.communicate()

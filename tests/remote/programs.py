@@ -10,7 +10,7 @@ import pytest
 from tests.remote.nodes import Nodes, RemoteProgram
 from tests.support.plugin import plugin_library
 
-__all__ = ["Programs", "both_transports", "finish"]
+__all__ = ["Programs", "both_transports"]
 
 HERE = Path(__file__).parent
 
@@ -109,10 +109,3 @@ class Programs:
             **self._environment,
             **environment,
         )
-
-
-def finish(program: RemoteProgram) -> str:
-    """Waits for its end, which must be a good one, and returns what it printed."""
-    status, output, errors = program.finish()
-    assert status == 0, errors
-    return output

@@ -13,7 +13,7 @@ import pytest
 import forebay
 from forebay.workflows.cluster.network import Network
 from tests.remote.nodes import PORT, RemoteProgram
-from tests.remote.programs import HERE, finish
+from tests.remote.programs import HERE
 from tests.support.staging_server import StagingServer
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("nodes-decompositions")]
@@ -87,7 +87,7 @@ def test_rows_from_two_nodes_are_columns_on_two_others(ranks: Ranks) -> None:
         writers = [running.enter_context(ranks.start("write", 2 + rank % 2, rank, RANKS)) for rank in range(RANKS)]
         everything = [str(number) for number in range(STEPS)]
         for program in (*writers, *readers):
-            assert finish(program).split() == everything
+            assert program.succeed().split() == everything
 
 
 def test_a_consumer_group_shares_steps_across_nodes(ranks: Ranks) -> None:
@@ -97,7 +97,7 @@ def test_a_consumer_group_shares_steps_across_nodes(ranks: Ranks) -> None:
         # They begin when both readers are there.
         writers = [running.enter_context(ranks.start("write", 2 + rank % 2, rank, RANKS)) for rank in range(RANKS)]
         for writer in writers:
-            finish(writer)
-        given = [[int(line) for line in finish(reader).split()] for reader in (first, second)]
+            writer.succeed()
+        given = [[int(line) for line in reader.succeed().split()] for reader in (first, second)]
     assert sorted(given[0] + given[1]) == list(range(STEPS))
     assert all(given)

@@ -13,7 +13,7 @@ import pytest
 import forebay
 from forebay.errors import InvalidArgumentError
 from tests.remote.nodes import PORT, Nodes
-from tests.remote.programs import Programs, finish
+from tests.remote.programs import Programs
 from tests.remote.test_remote_faults import check_clean, committed
 from tests.support.staging_server import StagingServer
 
@@ -48,12 +48,12 @@ def two_libraries() -> Path:
 @pytest.mark.parametrize(("transport", "by_fabric"), [("tcp", False), ("fabric", True)], indirect=["transport"])
 def test_bytes_travel_as_the_transport_says(programs: Programs, token: TokenMaker, by_fabric: bool) -> None:
     with programs.writer(1, token("write")) as writer:
-        finish(writer)
+        writer.succeed()
     with programs.python_reader(token("read")) as reader:
         assert reader.line() == "0"
         assert bool(other_ports(reader.pid)) == by_fabric
         reader.tell()
-        finish(reader)
+        reader.succeed()
 
 
 @fabric
@@ -68,12 +68,12 @@ def test_libraries_of_different_versions_understand_one_another(
     if newer != "server":
         programs = programs.with_environment(**named)
     with programs.writer(STEPS, token("write")) as writer:
-        finish(writer)
+        writer.succeed()
     assert committed(server) == STEPS
     with programs.python_reader(token("read")) as reader:
         for _ in range(STEPS):
             reader.tell()
-        assert finish(reader).split() == [*map(str, range(STEPS)), "end"]
+        assert reader.succeed().split() == [*map(str, range(STEPS)), "end"]
 
 
 @fabric
@@ -128,7 +128,7 @@ def test_transport_without_a_server_is_refused(monkeypatch: pytest.MonkeyPatch) 
 @fabric
 def test_stopped_reader_takes_nothing_from_another(programs: Programs, token: TokenMaker) -> None:
     with programs.writer(STEPS, token("write")) as writer:
-        finish(writer)
+        writer.succeed()
     # It stops itself with memory offered that the server is about to write.
     with programs.python_reader(token("read"), "stopped", "client.fabric.after_offer:7=stop") as stopped:
         for _ in range(STEPS):
@@ -136,9 +136,9 @@ def test_stopped_reader_takes_nothing_from_another(programs: Programs, token: To
         with programs.python_reader(token("read"), "other") as other:
             for _ in range(STEPS):
                 other.tell()
-            assert finish(other).split() == [*map(str, range(STEPS)), "end"]
+            assert other.succeed().split() == [*map(str, range(STEPS)), "end"]
         stopped.send(signal.SIGCONT)
-        assert finish(stopped).split() == [*map(str, range(STEPS)), "end"]
+        assert stopped.succeed().split() == [*map(str, range(STEPS)), "end"]
 
 
 # crash-matrix: write a step from another node | the writer, at `client.fabric.after_offer` | the committed steps, whole; run again, it replaces them
@@ -152,7 +152,7 @@ def test_writer_that_offered_memory_is_killed(
         assert status == -signal.SIGKILL
     assert committed(server) >= len(output.split())
     with programs.writer(STEPS, token("write")) as again:
-        finish(again)
+        again.succeed()
     assert committed(server) == STEPS
     check_clean(server)
 
@@ -164,7 +164,7 @@ def test_reader_that_offered_memory_is_killed(
     programs: Programs, token: TokenMaker, server: StagingServer, passing: int
 ) -> None:
     with programs.writer(STEPS, token("write")) as writer:
-        finish(writer)
+        writer.succeed()
     with programs.python_reader(token("read"), fail_point=f"client.fabric.after_offer:{passing}=kill") as reader:
         for _ in range(STEPS):
             reader.tell()
@@ -173,7 +173,7 @@ def test_reader_that_offered_memory_is_killed(
     with programs.python_reader(token("read")) as again:
         for _ in range(STEPS):
             again.tell()
-        seen = finish(again).split()
+        seen = again.succeed().split()
     assert seen[-1] == "end"
     first = int(seen[0])
     assert max(0, len(output.split()) - 1) <= first <= len(output.split())

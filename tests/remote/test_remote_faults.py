@@ -12,7 +12,7 @@ import pytest
 
 import forebay
 from tests.remote.blocks import small, temperature
-from tests.remote.programs import Programs, both_transports, finish
+from tests.remote.programs import Programs, both_transports
 from tests.support.load import until
 from tests.support.processes import is_stopped
 from tests.support.staging_server import StagingServer
@@ -50,7 +50,7 @@ def test_writer_is_killed_while_it_sends(
         assert status == -signal.SIGKILL
     assert committed(server) >= len(output.split())
     with programs.writer(STEPS, token("write")) as again:
-        finish(again)
+        again.succeed()
     assert committed(server) == STEPS
     check_clean(server)
 
@@ -71,7 +71,7 @@ def test_server_is_killed_while_it_writes_what_arrives(
         assert "abort_step" in errors or "lost" in errors
     assert committed(server) >= len(output.split())
     with programs.writer(STEPS, token("write")) as again:
-        finish(again)
+        again.succeed()
     assert committed(server) == STEPS
     check_clean(server)
 
@@ -81,7 +81,7 @@ def test_server_is_killed_while_it_writes_what_arrives(
 @pytest.mark.parametrize("passing", [1, 9])
 def test_reader_is_killed_while_it_asks(programs: Programs, token: TokenMaker, passing: int) -> None:
     with programs.writer(STEPS, token("write")) as writer:
-        finish(writer)
+        writer.succeed()
     with programs.python_reader(token("read"), fail_point=f"client.data.before_get:{passing}=kill") as reader:
         for _ in range(STEPS):
             reader.tell()
@@ -90,7 +90,7 @@ def test_reader_is_killed_while_it_asks(programs: Programs, token: TokenMaker, p
     with programs.python_reader(token("read")) as again:
         for _ in range(STEPS):
             again.tell()
-        seen = finish(again).split()
+        seen = again.succeed().split()
     # A step that was said but not acknowledged comes again.
     assert seen[-1] == "end"
     first = int(seen[0])
@@ -105,7 +105,7 @@ def test_server_is_killed_while_it_sends(
     programs: Programs, token: TokenMaker, server: StagingServer, passing: int
 ) -> None:
     with programs.writer(STEPS, token("write")) as writer:
-        finish(writer)
+        writer.succeed()
     must_read_although_it_dies(programs, token, server, passing)
 
 
@@ -130,7 +130,7 @@ def must_read_although_it_dies(programs: Programs, token: TokenMaker, server: St
             reader.tell()
         assert server.wait() == -signal.SIGKILL
         server.start()
-        assert finish(reader).split() == [*map(str, range(STEPS)), "end"]
+        assert reader.succeed().split() == [*map(str, range(STEPS)), "end"]
     check_clean(server)
 
 
@@ -152,7 +152,7 @@ def test_interrupted_writer_goes_on(programs: Programs, token: TokenMaker, serve
         said = writer.line()
         assert "abort_step" in said
         assert "interrupted" in said
-        assert finish(writer).split() == ["1", "2"]
+        assert writer.succeed().split() == ["1", "2"]
     with forebay.open("run1/flow", instance=server.root, verify="read") as stream:
         assert [step.number for step in stream.steps()] == [0, 1, 2]
         np.testing.assert_array_equal(stream[0]["T"][...], temperature(0))

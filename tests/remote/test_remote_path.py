@@ -19,7 +19,7 @@ import pytest
 import forebay
 from forebay.errors import PermissionDeniedError
 from tests.remote.nodes import PORT, Nodes
-from tests.remote.programs import Programs, both_transports, finish
+from tests.remote.programs import Programs, both_transports
 from tests.support.staging_server import StagingServer
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("nodes-path")]
@@ -54,8 +54,8 @@ def test_adios2_writes_and_reads_across_nodes(programs: Programs, token: TokenMa
             assert reader.line() == str(number)
             reader.tell()
         assert reader.line() == "end"
-        finish(reader)
-        assert finish(writer).split() == ["0", "1", "2", "3"]
+        reader.succeed()
+        assert writer.succeed().split() == ["0", "1", "2", "3"]
     with forebay.open("run1/flow", instance=server.root) as stream:
         for summary in stream.steps():
             stream[summary.number]["T"].verify()
@@ -68,9 +68,9 @@ def test_appending_looks_at_the_server_that_it_writes_to(
 ) -> None:
     # As SST's programs limit their queue: each step asks first how far the readers are.
     with programs.writer(4, token("write"), QueueLimit="2") as writer:
-        finish(writer)
+        writer.succeed()
     with programs.writer(2, token("write"), mode="a", AppendAfterSteps="-2") as writer:
-        finish(writer)
+        writer.succeed()
     with forebay.open("run1/flow", instance=server.root) as stream:
         assert [step.number for step in stream.steps()] == [0, 1, 2, 3, 4]
 
@@ -89,8 +89,8 @@ def test_killed_reader_goes_on_at_its_cursor(programs: Programs, token: TokenMak
                 assert again.line() == str(number)
                 again.tell()
             assert again.line() == "end"
-            finish(again)
-        finish(writer)
+            again.succeed()
+        writer.succeed()
 
 
 @both_transports
@@ -98,7 +98,7 @@ def test_reader_goes_on_after_a_restart_of_the_server(
     programs: Programs, token: TokenMaker, server: StagingServer
 ) -> None:
     with programs.writer(3, token("write")) as writer:
-        finish(writer)
+        writer.succeed()
     with programs.python_reader(token("read")) as reader:
         assert reader.line() == "0"
         server.kill()
@@ -108,13 +108,13 @@ def test_reader_goes_on_after_a_restart_of_the_server(
             assert reader.line() == str(number)
         reader.tell()
         assert reader.line() == "end"
-        finish(reader)
+        reader.succeed()
 
 
 @both_transports
 def test_server_that_is_cut_off_is_noticed_and_found_again(programs: Programs, token: TokenMaker, nodes: Nodes) -> None:
     with programs.writer(3, token("write")) as writer:
-        finish(writer)
+        writer.succeed()
     with programs.python_reader(token("read")) as reader:
         assert reader.line() == "0"
         nodes.cut_off("consumer")
@@ -124,13 +124,13 @@ def test_server_that_is_cut_off_is_noticed_and_found_again(programs: Programs, t
             assert reader.line() == str(number)
             reader.tell()
         assert reader.line() == "end"
-        finish(reader)
+        reader.succeed()
 
 
 @both_transports
 def test_stopped_server_is_noticed(programs: Programs, token: TokenMaker, server: StagingServer) -> None:
     with programs.writer(1, token("write")) as writer:
-        finish(writer)
+        writer.succeed()
     with programs.impatient_reader(token("read")) as reader:
         assert reader.line() == "open"
         server.send(signal.SIGSTOP)
@@ -139,7 +139,7 @@ def test_stopped_server_is_noticed(programs: Programs, token: TokenMaker, server
             assert reader.line() == "DisconnectedError"
         finally:
             server.send(signal.SIGCONT)
-        finish(reader)
+        reader.succeed()
 
 
 def test_no_port_is_open_unless_it_was_configured(nodes: Nodes, tmp_path: Path) -> None:
@@ -219,17 +219,17 @@ def test_server_that_was_told_not_to_encrypt(nodes: Nodes, programs: Programs, t
         token.write_text(made)
         # Steps inside messages, and larger ones by the data path.
         with programs.small("write", 3, token) as writer:
-            finish(writer)
+            writer.succeed()
         with programs.small("read", 3, token) as reader:
-            finish(reader)
+            reader.succeed()
         with programs.writer(2, token) as writer:
-            finish(writer)
+            writer.succeed()
         with programs.python_reader(token, consumer="late") as reader:
             for number in range(2):
                 assert reader.line() == str(number)
                 reader.tell()
             assert reader.line() == "end"
-            finish(reader)
+            reader.succeed()
 
 
 def test_revoked_token_is_refused(programs: Programs, token: TokenMaker, server: StagingServer) -> None:
@@ -242,4 +242,4 @@ def test_revoked_token_is_refused(programs: Programs, token: TokenMaker, server:
         assert status != 0
         assert "revoked" in errors
     with programs.writer(1, others) as writer:
-        finish(writer)
+        writer.succeed()

@@ -12,7 +12,7 @@ import pytest
 import forebay
 from tests.remote.blocks import temperature
 from tests.remote.nodes import Nodes
-from tests.remote.programs import Programs, both_transports, finish
+from tests.remote.programs import Programs, both_transports
 from tests.support.load import until
 from tests.support.processes import is_stopped
 from tests.support.staging_server import StagingServer
@@ -28,12 +28,12 @@ def test_part_of_a_variable_does_not_fetch_its_whole_block(
     programs: Programs, token: TokenMaker, nodes: Nodes, transport: str
 ) -> None:
     with programs.writer(1, token("write")) as writer:
-        finish(writer)
+        writer.succeed()
     with programs.reader("slicer.py", token("read")) as reader:
         assert reader.line() == "(1536, 1536)"
         before = nodes.received_bytes("consumer")
         reader.tell()
-        assert finish(reader).strip() == "right"
+        assert reader.succeed().strip() == "right"
     # By libfabric each request moves memory of 1 MiB at most; the block has 18 MiB.
     assert nodes.received_bytes("consumer") - before < (6 if transport == "fabric" else 2) * MIB
 
@@ -62,4 +62,4 @@ def test_bytes_of_a_later_step_are_never_shown(
             for number in range(1, 8):
                 write(number)
             reader.send(signal.SIGCONT)
-            assert finish(reader).strip() == "StepGoneError"
+            assert reader.succeed().strip() == "StepGoneError"

@@ -14,7 +14,7 @@ import pytest
 
 import forebay
 from tests.remote.nodes import PORT, Nodes
-from tests.remote.programs import Programs, both_transports, finish
+from tests.remote.programs import Programs, both_transports
 from tests.remote.small_blocks import block
 from tests.remote.test_remote_faults import check_clean
 from tests.support.staging_server import StagingServer
@@ -44,8 +44,8 @@ def test_small_steps_need_no_data_path(programs: Programs, token: TokenMaker, se
             assert writer.line() == str(number)
             assert reader.line() == str(number)
             writer.tell()
-        finish(reader)
-        finish(writer)
+        reader.succeed()
+        writer.succeed()
     check_steps(server)
 
 
@@ -66,8 +66,8 @@ def test_server_is_killed_while_a_small_step_commits(
             writer.tell()
         assert server.wait() == -signal.SIGKILL
         server.start()
-        assert finish(writer).split() == [str(number) for number in range(1, STEPS)]
-        assert finish(reader).split() == [str(number) for number in range(1, STEPS)]
+        assert writer.succeed().split() == [str(number) for number in range(1, STEPS)]
+        assert reader.succeed().split() == [str(number) for number in range(1, STEPS)]
     check_steps(server)
 
 
@@ -94,7 +94,7 @@ def test_new_writer_does_not_wait_for_one_that_is_gone(programs: Programs, nodes
         # Within the test's time, which is shorter than the grace time.
         with programs.small("write", 1, file) as again:
             again.tell()
-            finish(again)
+            again.succeed()
         with forebay.Admin(patient.root) as admin:
             assert admin.stream("run1/flow").steps == 1
         check_clean(patient)

@@ -12,7 +12,7 @@ import pytest
 import forebay
 from forebay.records import StreamStatus
 from tests.remote.nodes import Nodes
-from tests.remote.programs import Programs, both_transports, finish
+from tests.remote.programs import Programs, both_transports
 from tests.remote.test_remote_faults import check_clean, committed
 from tests.support.load import until
 from tests.support.processes import is_stopped
@@ -53,7 +53,7 @@ def test_writer_that_is_cut_off_for_long_is_given_up(
         assert "interrupted" in errors or "ended" in errors or "lost" in errors, errors
     assert committed(server) >= 1
     with programs.writer(2, token("write")) as again:
-        finish(again)
+        again.succeed()
     assert committed(server) == 2
     check_clean(server)
 
@@ -64,7 +64,7 @@ def test_reader_that_is_cut_off_for_long_comes_back(
     programs: Programs, token: TokenMaker, server: StagingServer, nodes: Nodes
 ) -> None:
     with programs.writer(3, token("write"), Retention="consumers:render") as writer:
-        finish(writer)
+        writer.succeed()
     with programs.python_reader(token("read")) as reader:
         assert reader.line() == "0"
         nodes.cut_off("consumer")
@@ -81,14 +81,14 @@ def test_reader_that_is_cut_off_for_long_comes_back(
         assert reader.line() == "2"
         reader.tell()
         assert reader.line() == "end"
-        finish(reader)
+        reader.succeed()
 
 
 def test_a_hundred_clients_that_never_read_hold_nobody_up(
     programs: Programs, token: TokenMaker, server: StagingServer
 ) -> None:
     with programs.writer(1, token("write")) as writer:
-        finish(writer)
+        writer.succeed()
     before = memory_bytes(server.pid)
     with programs.many_readers(_READERS, token("read"), f"client.data.before_get:{_READERS}=stop") as many:
         assert many.line() == "open"
@@ -96,11 +96,11 @@ def test_a_hundred_clients_that_never_read_hold_nobody_up(
         until(lambda: is_stopped(many.pid), "the readers stand still, and what they asked for is on its way")
         with programs.python_reader(token("read"), "other") as other:
             other.tell()
-            assert finish(other).split() == ["0", "end"]
+            assert other.succeed().split() == ["0", "end"]
         with programs.writer(2, token("write"), Stream="run1/second") as second:
-            assert finish(second).split() == ["0", "1"]
+            assert second.succeed().split() == ["0", "1"]
         # A buffer of a MiB for each path, and what lies in sockets is the kernel's.
         assert memory_bytes(server.pid) - before < (_READERS + 100) * 2**20
         many.send(signal.SIGCONT)
-        assert finish(many).split() == [str(_READERS)]
+        assert many.succeed().split() == [str(_READERS)]
     check_clean(server)

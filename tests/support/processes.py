@@ -3,17 +3,17 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import sys
 import textwrap
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from tests.support.time_limits import seconds
 
-__all__ = ["PythonProcess", "is_stopped", "wait_until_asleep"]
+__all__ = ["PythonProcess", "TalkingProcess", "is_stopped", "wait_until_asleep"]
 
 
 def is_stopped(pid: int) -> bool:
@@ -35,16 +35,14 @@ def _state(pid: int) -> str:
         return "X"
 
 
-class PythonProcess:
-    """Runs a Python program with the test's environment. A context manager, which ends what still runs."""
+class TalkingProcess:
+    """A process that the test talks to by lines. A context manager, which ends what still runs."""
 
-    def __init__(self, program: str, *arguments: str) -> None:
+    def __init__(self, command: Sequence[str], *, called: str, env: Mapping[str, str] | None = None) -> None:
+        self._called = called
+        # Without a buffer: communicate() reads the pipe itself and would miss the lines that a buffer has.
         self._process = subprocess.Popen(
-            [sys.executable, "-X", "faulthandler", "-u", "-c", textwrap.dedent(program), *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
+            command, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env
         )
 
     @property
@@ -57,30 +55,34 @@ class PythonProcess:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            _, errors = self._process.communicate()
-            raise AssertionError(f"the process ended with status {self._process.returncode}:\n{errors}")
-        return line.rstrip("\n")
+            status, _, errors = self.finish()
+            raise AssertionError(f"{self._called} ended with status {status}:\n{errors}")
+        return line.decode().rstrip("\n")
 
     def tell(self, line: str = "") -> None:
         """Sends it a line."""
         assert self._process.stdin is not None
-        self._process.stdin.write(line + "\n")
-        self._process.stdin.flush()
+        self._process.stdin.write(f"{line}\n".encode())
+
+    def kill(self) -> None:
+        """It dies without a word."""
+        self._process.kill()
+        self._process.wait(seconds(30))
+
+    def send(self, sent: int) -> None:
+        """Sends it a signal."""
+        self._process.send_signal(sent)
 
     def wait_until_asleep(self) -> None:
         """Returns when its main thread waits for something."""
         wait_until_asleep(self.pid)
 
-    def send(self, sent: signal.Signals) -> None:
-        """Sends it a signal."""
-        self._process.send_signal(sent)
-
-    def finish(self, timeout: float = seconds(60)) -> tuple[int, str, str]:
+    def finish(self, timeout: float = seconds(120)) -> tuple[int, str, str]:
         """Waits for its end: exit status (negative: the signal), the rest of its output, its error output."""
         output, errors = self._process.communicate(timeout=timeout)
-        return self._process.returncode, output, errors
+        return self._process.returncode, output.decode(), errors.decode()
 
-    def succeed(self, timeout: float = seconds(60)) -> str:
+    def succeed(self, timeout: float = seconds(120)) -> str:
         """Waits for its end, which must be a good one, and returns the rest of its output."""
         status, output, errors = self.finish(timeout)
         assert status == 0, f"exit status {status}:\n{output}\n{errors}"
@@ -95,3 +97,11 @@ class PythonProcess:
         if self._process.poll() is None:
             self._process.kill()
         self._process.communicate()
+
+
+class PythonProcess(TalkingProcess):
+    """Runs a Python program with the test's environment."""
+
+    def __init__(self, program: str, *arguments: str) -> None:
+        command = [sys.executable, "-X", "faulthandler", "-u", "-c", textwrap.dedent(program), *arguments]
+        super().__init__(command, called="the process")
