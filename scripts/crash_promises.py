@@ -31,7 +31,7 @@ A row names who fails and where, what survives, the test, and when the test runs
 
 - *always*: by every `./run test`.
 - *by stride*: the test sweeps over all operations of a disk, all messages, records or changes. Every `./run test` tries
-  at least a sixteenth of these points, which the seed chooses. Sixteen seeds in a row try all of them, and so do the
+  at least one in 32 of these points, which the seed chooses. 32 seeds in a row try all of them, and so do the
   shards of `./run test deep`; `./run test sweeps` tries them all at once.
 - *in a shard*: by a shard of `./run test deep`, and by `./run test all`.
 

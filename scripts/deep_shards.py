@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from scripts.suites import ROOT, SUITES, Fuzzers, Native, Pytest, Suite, When
 
-#: As many seeds in a row take all points of a sweep (tests/support/sweeps.py).
+#: As many seeds in a row take all points of a sweep whose stride is no longer (tests/support/sweeps.py).
 SWEEP_SEEDS = 16
 
 #: As FOREBAY_CLIENT_TEST_SLICES of the presets with a sanitizer.

@@ -93,7 +93,7 @@ class Suite:
     packages: tuple[str, ...] = ()
     #: Sweeps try all of their points, not a share that the seed chooses (tests/support/sweeps.py).
     all_points: bool = False
-    #: Sweeps try the share of this seed, of sixteen that try all of them together.
+    #: Sweeps try the share of this seed, of sixteen in a row that try all of them together.
     sweep_seed: int | None = None
 
 

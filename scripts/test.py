@@ -120,6 +120,7 @@ class Runner:
             added["FOREBAY_TEST_STRIDE_MAX"] = "1"
         if suite.sweep_seed is not None:
             seed = int(os.environ["FOREBAY_TEST_SEED"])
+            added["FOREBAY_TEST_STRIDE_MAX"] = str(SWEEP_SEEDS)
             added["FOREBAY_TEST_SEED"] = str(seed - seed % SWEEP_SEEDS + suite.sweep_seed)
         began = time.monotonic()
         before = _cpu_seconds()

@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include <algorithm>
 #include <array>
 #include <csignal>
 #include <memory>
@@ -46,6 +47,7 @@ struct Client {
   std::optional<protocol::MessageSocket> socket;
   bool remote = false;
   std::unique_ptr<fabric::Agreement> agreement;  ///< once the server has challenged it
+  bool plain_hello = false;                      ///< its hello is what an honest client sends
   bool may_come_in = false;                      ///< has sent what lets it in
   bool welcome = false;
 };
@@ -160,6 +162,9 @@ class Doors {
     if (choices_.seldom(4)) hello.claims[choices_.below(hello.claims.size())] ^= 1;
     if (choices_.seldom(8)) hello.claims.resize(choices_.below(hello.claims.size()));
     if (choices_.seldom(8)) hello.nonce.resize(choices_.byte());
+    client.plain_hello = hello.version == protocol::protocol_version &&
+                         std::ranges::equal(hello.claims, std::span(claims, token_.claims.size())) &&
+                         std::ranges::equal(hello.nonce, nonce_);
     send(client, MessageType::remote_hello, protocol::pack(hello));
   }
   void prove(Client& client) {
@@ -172,9 +177,10 @@ class Doors {
     }
     const bool spoilt = choices_.seldom(2);
     if (spoilt) proof.proof[choices_.below(proof.proof.size())] ^= 1;
-    if (client.agreement && !spoilt) client.may_come_in = true;
+    const bool right = client.agreement && client.plain_hello && !spoilt;
+    if (right) client.may_come_in = true;
     send(client, MessageType::remote_proof, protocol::pack(proof));
-    if (client.agreement && !spoilt && client.socket) client.socket->encrypt(client.agreement->client_cipher());
+    if (right && client.socket) client.socket->encrypt(client.agreement->client_cipher());
   }
   /// A message of any type, with a body of a few bytes, that nobody may send yet.
   void say_anything(Client& client) {

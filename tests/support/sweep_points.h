@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which points of a sweep a run tries: a share that the seed chooses, at least a sixteenth, so that sixteen seeds in a
+// Which points of a sweep a run tries: a share that the seed chooses, at least a thirty-second, so that 32 seeds in a
 // row try all. FOREBAY_TEST_STRIDE_MAX=1 tries all at once. tests/support/sweeps.py is the same in Python.
 #pragma once
 
@@ -17,7 +17,7 @@
 namespace forebay::testing {
 
 /// The least share of a sweep that a run takes is one in so many.
-inline constexpr std::uint64_t share_min = 16;
+inline constexpr std::uint64_t share_min = 32;
 
 /// The longest stride that is asked for.
 inline std::uint64_t stride_max() {
@@ -30,11 +30,11 @@ inline std::uint64_t stride_max() {
   return found;
 }
 
-/// The longest stride by which each start takes a sixteenth of a sweep of `points_min` points or more: of n points a
+/// The longest stride by which each start takes a thirty-second of a sweep of `points_min` points or more: of n points a
 /// stride takes n / stride, or one more.
 constexpr std::uint64_t stride_of(std::uint64_t points_min, std::uint64_t longest = share_min) {
   for (std::uint64_t stride = std::min(longest, share_min); stride > 1; --stride) {
-    // n / stride is rounded by less than one, and n / stride - n / 16 grows with n.
+    // n / stride is rounded by less than one, and n / stride - n / 32 grows with n.
     bool enough = true;
     for (std::uint64_t n = points_min; n < points_min + stride * share_min && enough; ++n)
       enough = n / stride * share_min >= n;

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sweeps: a test is tried at many points, such as each message that a program sends, and a run takes a share of them.
 
-The seed chooses which. A run takes at least a sixteenth of each sweep, and sixteen seeds in a row take all of it;
+The seed chooses which. A run takes at least a thirty-second of each sweep, and 32 seeds in a row take all of it;
 FOREBAY_TEST_STRIDE_MAX=1 takes all at once. tests/support/sweep_points.h is the same in C++, and
 tests/unit/support/test_sweeps.py proves it of both.
 """
@@ -22,11 +22,11 @@ __all__ = ["SHARE_MIN", "Sweep", "first_point", "stride_max", "stride_of"]
 Point = TypeVar("Point")
 
 #: The least share of a sweep that a run takes is one in so many.
-SHARE_MIN = 16
+SHARE_MIN = 32
 
 
 def stride_max() -> int:
-    """The longest stride that is asked for: ``$FOREBAY_TEST_STRIDE_MAX``, 1 (all points) to 16."""
+    """The longest stride that is asked for: ``$FOREBAY_TEST_STRIDE_MAX``, 1 (all points) to 32."""
     found = int(os.environ.get("FOREBAY_TEST_STRIDE_MAX") or SHARE_MIN)
     if not 1 <= found <= SHARE_MIN:
         raise ValueError(f"FOREBAY_TEST_STRIDE_MAX is {found}; it is 1 (all points of a sweep) to {SHARE_MIN}")
@@ -34,12 +34,12 @@ def stride_max() -> int:
 
 
 def stride_of(points_min: int, longest: int = SHARE_MIN) -> int:
-    """The longest stride by which each start takes a sixteenth of a sweep of ``points_min`` points or more.
+    """The longest stride by which each start takes a thirty-second of a sweep of ``points_min`` points or more.
 
     Of n points a stride takes n // stride, or one more.
     """
     for stride in range(min(longest, SHARE_MIN), 1, -1):
-        # n // stride falls short of n / stride by (stride - 1) / stride at most, and n / stride - n / 16 grows with n.
+        # n // stride falls short of n / stride by (stride - 1) / stride at most, and n / stride - n / 32 grows with n.
         if all(n // stride * SHARE_MIN >= n for n in range(points_min, points_min + stride * SHARE_MIN)):
             return stride
     return 1
