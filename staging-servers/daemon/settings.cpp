@@ -33,6 +33,41 @@ namespace {
 
 constexpr std::uint64_t file_bytes_max = std::uint64_t{1} << 20;
 
+/// The line of the first character outside ASCII that stands outside quotes and comments, or 0. TOML has none there, and
+/// toml++ 3.3 asks of U+00A1 to U+0499 whether they are spaces by code whose result is undefined.
+std::size_t line_outside_ascii(std::string_view text) {
+  std::size_t line = 1;
+  std::string_view quotes;
+  bool comment = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '\n') {
+      ++line;
+      comment = false;
+      if (quotes.size() == 1) quotes = {};
+    } else if (comment) {
+      continue;
+    } else if (!quotes.empty()) {
+      if (c == '\\' && quotes.front() == '"') {
+        if (text.substr(i + 1, 1) != "\n") ++i;
+      } else if (text.substr(i).starts_with(quotes)) {
+        i += quotes.size() - 1;
+        // Text in three quotes may end with two of its own.
+        for (int own = 0; quotes.size() == 3 && own < 2 && text.substr(i + 1, 1) == quotes.substr(0, 1); ++own) ++i;
+        quotes = {};
+      }
+    } else if (c == '"' || c == '\'') {
+      quotes = text.substr(i, text.substr(i + 1, 2) == std::string(2, c) ? 3 : 1);
+      i += quotes.size() - 1;
+    } else if (static_cast<unsigned char>(c) > 0x7f) {
+      return line;
+    } else {
+      comment = c == '#';
+    }
+  }
+  return 0;
+}
+
 /// Why the value cannot be that of the setting; empty: it was taken.
 std::string take_value(const toml::node& node, const Setting& setting) {
   if (auto* const* text = std::get_if<std::string*>(&setting.value)) {
@@ -97,6 +132,9 @@ Result<void> take_settings(std::string_view text, const std::string& path, std::
   const auto at = [&path](const toml::source_region& place) {
     return fmt::format("{}, line {}", path, place.begin.line);
   };
+  if (const std::size_t line = line_outside_ascii(text); line != 0)
+    return fail(ErrorCode::invalid_argument, "this is not TOML: a character outside ASCII stands outside quotes",
+                fmt::format("{}, line {}", path, line));
   toml::table parsed;
   try {
     parsed = toml::parse(text);

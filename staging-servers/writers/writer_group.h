@@ -111,7 +111,7 @@ class WriterGroup {
   /// What the ranks that are forming wait for, for people.
   std::string describe_forming() const;
   /// All that are forming are answered with this error, and readers that wait for them are told.
-  void refuse_forming(const std::string& run, const Error& error);
+  void refuse_forming(std::string run, const Error& error);
   /// The session becomes this rank of the group that has formed, and is told.
   void join(std::uint32_t number, WriterSession& session, std::uint32_t request);
 

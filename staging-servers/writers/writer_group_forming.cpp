@@ -131,7 +131,8 @@ void WriterGroup::describe_waits(std::vector<StreamWait>& waits) const {
   durable_waits_.describe_waits(waits);
 }
 
-void WriterGroup::refuse_forming(const std::string& run, const Error& error) {
+// By value: it may be the run of a candidate, and these go here.
+void WriterGroup::refuse_forming(std::string run, const Error& error) {
   forming_.fail_all(error);
   stream_.writer_refused(run, error.what);
 }

@@ -81,7 +81,11 @@ TEST(Settings, what_a_file_cannot_mean_is_refused_with_its_line) {
       {"root = 'a'\nroot = 'b'", "line 2"},
       {"\n\nroot = /ssd", "line 3"},
       {"[~", "not TOML"},
-      {"\u00e9 = 1", "line 1"},
+      {"\u00e9 = 1", "a character outside ASCII stands outside quotes"},
+      {"[\u045d[", "a character outside ASCII stands outside quotes"},
+      {"root = \"\"\"a\"\"\"\"\"\u00d7", "a character outside ASCII stands outside quotes"},
+      {"root = '\u00d7' \u00d7", "a character outside ASCII stands outside quotes"},
+      {"root = '''\u00d7\n\u00d7'''\u00d7", "line 2"},
   };
   for (const auto& [text, named] : cases) {
     const auto settings = settings_of(text);
