@@ -26,7 +26,8 @@ static_assert(sizeof(FrameHeader) == 32 && alignof(FrameHeader) == 8);
 static_assert(offsetof(FrameHeader, crc) == 8 && offsetof(FrameHeader, sequence) == 12 &&
               offsetof(FrameHeader, synced_bytes) == 24);
 
-inline constexpr std::uint16_t frame_version = 1;
+/// Version 1 with the mark 0xfb: files from before the formats began again are of versions without it, and refused.
+inline constexpr std::uint16_t frame_version = 0xfb01;
 inline constexpr std::size_t frame_alignment = 8;
 /// Larger bodies are damage.
 inline constexpr std::uint64_t frame_body_bytes_max = std::uint64_t{1} << 30;

@@ -280,7 +280,7 @@ Result<std::unique_ptr<Journal>> Journal::open(Device& device, std::string direc
       return fail(ErrorCode::unsupported,
                   "a record of type " + std::to_string(frame->header.type) + ", version " +
                       std::to_string(frame->header.version) +
-                      " was written by a newer Forebay; start that version or a later one",
+                      " was written by another version of Forebay; start that version",
                   where);
     }
     const auto type = static_cast<RecordType>(frame->header.type);

@@ -123,17 +123,12 @@ Result<reservation::ReservationT> decode_reservation(std::span<const std::byte> 
   FrameReader reader(bytes, 0);
   const auto frame = reader.next();
   if (!frame) return fail(ErrorCode::corrupt, "the file does not hold a whole record");
-  const bool known =
-      frame->header.type >= reservation_record_type && frame->header.type <= reservation_with_shares_record_type;
-  if (frame->header.version != frame_version || !known) {
-    return fail(ErrorCode::unsupported, "the file was written by a newer Forebay; start that version or a later one");
-  }
+  if (frame->header.version != frame_version || frame->header.type != reservation_record_type)
+    return fail(ErrorCode::unsupported, "the file was written by another version of Forebay; start that version");
   auto record = unpack_body<reservation::ReservationT>(frame->body);
   if (!record) return record;
   if (auto checked = check_reservation(*record); !checked)
     return fail(ErrorCode::corrupt, std::move(checked.error().what));
-  if (frame->header.type != record_type_for(*record))
-    return fail(ErrorCode::corrupt, "the record's type does not agree with its capacity for files or its shares");
   if (reader.next() || reader.end() != FrameEnd::end)
     return fail(ErrorCode::corrupt, "there is data after the file's record");
   return record;

@@ -11,18 +11,10 @@
 
 namespace forebay::storage {
 
-/// Type of the one record in the file. On disk: never renumber. Versions that know nothing of files' capacity do not
-/// read a reservation that has one.
+/// Type of the one record in the file. On disk: never renumber.
 inline constexpr std::uint16_t reservation_record_type = 1;
-inline constexpr std::uint16_t reservation_with_files_record_type = 2;
-/// Versions that know nothing of shares would let people in whose rights were taken away.
-inline constexpr std::uint16_t reservation_with_shares_record_type = 3;
 inline bool has_shares(const reservation::ReservationT& record) {
   return !record.shares.empty() || record.access_generation > 0 || record.files_access_due;
-}
-inline std::uint16_t record_type_for(const reservation::ReservationT& record) {
-  if (has_shares(record)) return reservation_with_shares_record_type;
-  return record.files_bytes == 0 ? reservation_record_type : reservation_with_files_record_type;
 }
 inline constexpr std::uint64_t reservation_file_bytes_max = std::uint64_t{1} << 20;
 /// More segments than that are not handled; 256 MiB each.

@@ -210,7 +210,7 @@ Result<void> ReservationStore::let_others_pass(const reservation::ReservationT& 
 Result<void> ReservationStore::write_record(const reservation::ReservationT& record, const std::string& path) {
   flatbuffers::FlatBufferBuilder builder;
   std::vector<std::byte> frame;
-  encode_frame({.type = record_type_for(record)}, std::as_bytes(pack_body(builder, record)), frame);
+  encode_frame({.type = reservation_record_type}, std::as_bytes(pack_body(builder, record)), frame);
   return write_whole(device_, path, "reservation", frame);
 }
 

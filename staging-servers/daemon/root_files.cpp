@@ -11,6 +11,12 @@
 #include "base/uuid.h"
 
 namespace forebay::server {
+namespace {
+
+/// In front of the root's identity: the version of what a root holds.
+constexpr std::string_view root_mark = "forebay-root-1 ";
+
+}  // namespace
 
 Result<std::uint64_t> parse_pool(const std::string& text, const std::string& path) {
   std::uint64_t number = 0;
@@ -44,10 +50,15 @@ std::string to_text(const BootNote& note) {
 
 Result<RootIdentity> parse_identity(const std::string& text, const std::string& path) {
   RootIdentity identity;
-  const auto space = text.find(' ');
-  identity.uuid = text.substr(0, space);
-  const std::string_view number =
-      space == std::string::npos ? std::string_view() : std::string_view(text).substr(space + 1);
+  if (!text.starts_with(root_mark)) {
+    return fail(ErrorCode::unsupported,
+                "this is not a root of this version of Forebay; start the version that made it, or choose another root",
+                path);
+  }
+  const std::string_view rest = std::string_view(text).substr(root_mark.size());
+  const auto space = rest.find(' ');
+  identity.uuid = rest.substr(0, space);
+  const std::string_view number = space == rest.npos ? std::string_view() : rest.substr(space + 1);
   const auto [end, error] =
       std::from_chars(number.data(), number.data() + number.size(), identity.storage_incarnation, 16);
   if (!is_uuid(identity.uuid) || error != std::errc() || end != number.data() + number.size() ||
@@ -59,7 +70,7 @@ Result<RootIdentity> parse_identity(const std::string& text, const std::string& 
 }
 
 std::string to_text(const RootIdentity& identity) {
-  return fmt::format("{} {:016x}\n", identity.uuid, identity.storage_incarnation);
+  return fmt::format("{}{} {:016x}\n", root_mark, identity.uuid, identity.storage_incarnation);
 }
 
 }  // namespace forebay::server

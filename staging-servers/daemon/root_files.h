@@ -28,7 +28,7 @@ struct RootIdentity {
   std::string uuid;
   std::uint64_t storage_incarnation = 0;  ///< drawn anew at each boot; not 0
 };
-/// `path` for the error.
+/// Errors: unsupported if it is not one of this version; corrupt. `path` for the error.
 Result<RootIdentity> parse_identity(const std::string& text, const std::string& path);
 /// Of the same length for every identity.
 std::string to_text(const RootIdentity& identity);

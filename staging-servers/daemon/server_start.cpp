@@ -120,6 +120,11 @@ Result<void> Server::learn_identity() {
     if (!after_boot_) return {};
   } else if (text.error().code != ErrorCode::not_found) {
     return fail(text.error());
+  } else if (read_text(device_, options_.root + "/boot-id")) {
+    return fail(ErrorCode::unsupported,
+                "a root that has been used has no identity: restore the file, or start the version of Forebay that "
+                "made the root, or choose another root",
+                path);
   } else {
     identity_.uuid = random_uuid();
   }
@@ -191,14 +196,14 @@ Result<void> Server::recover() {
       continue;
     }
     const std::string& server = record.members.front()->server;
-    if (!server.empty() && server != identity_.uuid) {
+    if (server != identity_.uuid) {
       start_problems_.push_back("reservation " + record.name + " (id " + record.id + ") belongs to root " + server +
                                 ", this one is " + identity_.uuid + "; it is left alone: move it back to its root");
       unread_.push_back(record.id);
       continue;
     }
     if (record.files_group == 0 && files_groups_) {
-      // Made before there were such, or where there were none: its own lists get one in the background.
+      // Made where there were none: its own lists get one in the background.
       ASSIGN_OR_RETURN(record.files_group, reservations_->free_files_group(*files_groups_));
       record.files_access_due = true;
       RETURN_IF_ERROR(store_->replace_record(record));

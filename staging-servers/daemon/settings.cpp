@@ -33,8 +33,8 @@ namespace {
 
 constexpr std::uint64_t file_bytes_max = std::uint64_t{1} << 20;
 
-/// The line of the first character outside ASCII that stands outside quotes and comments, or 0. TOML has none there, and
-/// toml++ 3.3 asks of U+00A1 to U+0499 whether they are spaces by code whose result is undefined.
+/// The line of the first character outside ASCII that stands outside quotes and comments, or 0. TOML has none there,
+/// and toml++ 3.3 asks of U+00A1 to U+0499 whether they are spaces by code whose result is undefined.
 std::size_t line_outside_ascii(std::string_view text) {
   std::size_t line = 1;
   std::string_view quotes;

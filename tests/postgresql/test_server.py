@@ -11,11 +11,8 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sql
 
-from forebay.errors import RefusedError, StorageError
-from forebay.workflows.manager.attachment_table import AttachmentKind, AttachmentRow, AttachmentTable
+from forebay.errors import RefusedError, StorageError, UnsupportedError
 from forebay.workflows.manager.database import Database, ReservationRow
-from forebay.workflows.manager.job_table import JobTable
-from forebay.workflows.manager.states import JobState, ReservationState
 from tests.support.instance import CommandLineInstance
 from tests.support.load import until
 from tests.support.manager_database import new_database
@@ -71,37 +68,21 @@ def test_down_without_a_server_dooms_what_is_not_persistent(tmp_path: Path) -> N
         assert [row["name"] for row in instance.ask("ls")["reservations"]] == ["kept"]
 
 
-def test_a_database_of_the_version_before_is_taken_over_with_its_rows() -> None:
+def test_a_database_of_another_version_or_instance_is_refused() -> None:
     url = place()
-    database = Database(url, "/root")
-    row = ReservationRow("job17", 1, True, "striped", "scratch", 7, 7, state=ReservationState.PRESENT)
-    database.put_reservation(row)
-    job = JobTable(database).add("17", 7, 7, 1, {})
-    JobTable(database).change(job.id, state=JobState.RUNNING)
-    AttachmentTable(database).put(AttachmentRow("job17", AttachmentKind.JOB, "job 17", 7))
-    database.close()
-    engine = sql.create_engine(url)
-    with engine.begin() as connection:
-        for change in (
-            "ALTER TABLE schema DROP COLUMN root",
-            "ALTER TABLE jobs DROP COLUMN deadline_ns",
-            "DROP INDEX ix_jobs_state",
-            "DROP INDEX ix_attachments_holder",
-            "DROP INDEX ix_reservations_held",
-            "UPDATE schema SET version = 7",
-        ):
-            connection.execute(sql.text(change))
-    engine.dispose()
-    for _ in range(2):
-        again = Database(url, "/root")
-        assert again.reservation("job17") == row
-        current = JobTable(again).current("17")
-        assert current is not None
-        assert current.state is JobState.RUNNING
-        assert len(AttachmentTable(again).of("job17")) == 1
-        again.close()
+    Database(url, "/root").close()
     with pytest.raises(RefusedError, match="belongs to the instance below /root"):
         Database(url, "/other")
+    engine = sql.create_engine(url)
+    with engine.begin() as connection:
+        connection.execute(sql.text("UPDATE format SET version = 7"))
+    with pytest.raises(UnsupportedError, match="version 7"):
+        Database(url, "/root")
+    with engine.begin() as connection:
+        connection.execute(sql.text("ALTER TABLE format RENAME TO schema"))
+    with pytest.raises(UnsupportedError, match="another version of forebay"):
+        Database(url, "/root")
+    engine.dispose()
 
 
 def test_a_large_uid_is_kept_as_it_is() -> None:

@@ -52,7 +52,7 @@ def _has_receipt(directory: Path) -> bool:
 
 def _entries_of_file(directory: Path) -> list[dict[str, Any]]:
     document = json.loads((directory / "receipt.json").read_text())
-    assert document["format"] == "forebay.receipt.steps"
+    assert document["format"] == "forebay.staged-steps"
     entries: list[dict[str, Any]] = document["steps"]
     return entries
 
@@ -66,7 +66,7 @@ def _entries_of_log(directory: Path) -> list[dict[str, Any]]:
         checksum, _, text = line.partition(b" ")
         assert checksum == f"{crc32c(text):08x}".encode()
         documents.append(json.loads(text))
-    assert not documents or documents[0]["format"] == "forebay.receipt.steps.log"
+    assert not documents or documents[0]["format"] == "forebay.staged-steps.log"
     return documents[1:]
 
 

@@ -30,8 +30,8 @@ inline std::uint64_t stride_max() {
   return found;
 }
 
-/// The longest stride by which each start takes a thirty-second of a sweep of `points_min` points or more: of n points a
-/// stride takes n / stride, or one more.
+/// The longest stride by which each start takes a thirty-second of a sweep of `points_min` points or more: of n points
+/// a stride takes n / stride, or one more.
 constexpr std::uint64_t stride_of(std::uint64_t points_min, std::uint64_t longest = share_min) {
   for (std::uint64_t stride = std::min(longest, share_min); stride > 1; --stride) {
     // n / stride is rounded by less than one, and n / stride - n / 32 grows with n.

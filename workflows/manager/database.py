@@ -24,7 +24,7 @@ from forebay.errors import InvalidArgumentError, NotFoundError
 from forebay.fail_point import fail_point
 from forebay.manager.stage_state import StageState
 from forebay.workflows.manager.database_engine import DatabasePlace, connect_to, readable_error
-from forebay.workflows.manager.schema import bring_up_to_date, metadata, try_change
+from forebay.workflows.manager.schema import check_and_make, metadata, try_change
 from forebay.workflows.manager.states import ReservationState
 from forebay.workflows.manager.touched_rows import TouchedRows
 
@@ -146,7 +146,7 @@ class Database:
         is_sqlite = self._engine.dialect.name == "sqlite"
         self._writing: AbstractContextManager[Any] = threading.Lock() if is_sqlite else contextlib.nullcontext()
         with self._readable_errors(), self._engine.begin() as connection:
-            bring_up_to_date(connection, self._where, "" if isinstance(place, Path) else root)
+            check_and_make(connection, self._where, "" if isinstance(place, Path) else root)
 
     def follow(self) -> TouchedRows:
         """From now on notes there which reservations, jobs and reservations' attachments have changed."""

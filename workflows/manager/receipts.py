@@ -29,7 +29,7 @@ from forebay.workflows.staging.publication import make_directory, sync_directory
 
 __all__ = ["ReceiptWriter", "Receipts", "StoredReceipt", "find_receipt"]
 
-_FORMAT = "forebay.receipt.stage"
+_FORMAT = "forebay.stage"
 _VERSION = 1
 _HEAD_BYTES_MAX = 1 << 20
 _END_BYTES_MAX = 256 << 10

@@ -21,9 +21,8 @@ from forebay.workflows.staging.receipt_log import LOG_NAME, ReceiptLog, read_log
 __all__ = ["RECEIPT_NAME", "FileEntry", "Receipt", "StepEntry", "VariableEntry", "describe_files", "files_match"]
 
 RECEIPT_NAME = "receipt.json"
-_FORMAT = "forebay.receipt.steps"
+_FORMAT = "forebay.staged-steps"
 _VERSION = 1
-_VERSION_WITH_MANY_STEPS = 2  # of a receipt with an output that has many steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,9 +166,7 @@ class Receipt:
     def save(self) -> None:
         """Replaces the file as a whole, synced; then there is no log any more."""
         ordered = sorted(self.entries.values(), key=lambda entry: (entry.stream, entry.step, entry.output))
-        many = any(entry.steps for entry in ordered)
-        version = _VERSION_WITH_MANY_STEPS if many else _VERSION
-        document = {"format": _FORMAT, "version": version, "steps": [entry.as_json() for entry in ordered]}
+        document = {"format": _FORMAT, "version": _VERSION, "steps": [entry.as_json() for entry in ordered]}
         write_whole(self.path, json.dumps(document, indent=1) + "\n", apart=True)
         self._on_disk = set(self.entries)
         if self.has_log:
@@ -192,7 +189,7 @@ def _entries_of_file(path: Path) -> list[StepEntry]:
         return []
     try:
         document = json.loads(text)
-        if document["format"] != _FORMAT or document["version"] not in (_VERSION, _VERSION_WITH_MANY_STEPS):
+        if document["format"] != _FORMAT or document["version"] != _VERSION:
             raise ValueError(f"its format is {document['format']!r}, version {document['version']!r}")
         return [StepEntry.from_json(entry) for entry in document["steps"]]
     except (ValueError, KeyError, TypeError) as error:

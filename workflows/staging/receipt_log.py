@@ -17,7 +17,7 @@ from forebay.workflows.staging.publication import sync_directory
 __all__ = ["LOG_NAME", "ReceiptLog", "read_log"]
 
 LOG_NAME = ".receipt.log"
-_HEAD = {"format": "forebay.receipt.steps.log", "version": 1}
+_HEAD = {"format": "forebay.staged-steps.log", "version": 1}
 
 
 def read_log(directory: Path) -> list[dict[str, Any]] | None:

@@ -72,14 +72,31 @@ TEST_F(RootIdentity, stays_over_restarts_and_its_incarnation_changes_with_a_boot
   EXPECT_EQ(incarnation_of(2), after_boot.storage_incarnation);
 }
 
-TEST_F(RootIdentity, of_an_older_root_is_drawn_at_the_next_start) {
-  const std::string before = server_info().uuid;
+std::map<std::string, std::string> small_files(const std::string& root) {
+  std::map<std::string, std::string> found;
+  for (const auto& entry : std::filesystem::directory_iterator(root)) {
+    if (!entry.is_regular_file()) continue;
+    std::ifstream file(entry.path(), std::ios::binary);
+    found[entry.path().filename().string()] = {std::istreambuf_iterator<char>(file), {}};
+  }
+  return found;
+}
+
+TEST_F(RootIdentity, an_older_root_is_refused_by_name_and_left_as_it_was) {
+  write_step();
   ASSERT_OK(server_.flush_and_stop());
-  std::filesystem::remove(server_.root() + "/identity");
-  ASSERT_OK(server_.start());
-  EXPECT_NE(server_info().uuid, before);
-  ASSERT_OK(server_.restart(false));
-  EXPECT_NE(server_info().uuid, before);
+  const std::string path = server_.root() + "/identity";
+  // As roots were before their formats began again: without a mark, and before that without the file.
+  std::ofstream(path) << "0b7c9f9e-52a5-4c3e-9d0c-0a4d9a1b2c3d 0000000000000007\n";
+  for (int age = 0; age < 2; ++age) {
+    const auto before = small_files(server_.root());
+    const auto started = server_.start();
+    ASSERT_FALSE(started);
+    EXPECT_EQ(started.error().code, ErrorCode::unsupported);
+    EXPECT_NE(started.error().message().find("choose another root"), std::string::npos) << started.error().message();
+    EXPECT_EQ(small_files(server_.root()), before);
+    std::filesystem::remove(path);
+  }
 }
 
 TEST_F(RootIdentity, reservations_of_another_root_are_reported_and_left_alone) {
@@ -88,13 +105,13 @@ TEST_F(RootIdentity, reservations_of_another_root_are_reported_and_left_alone) {
   const std::string path = server_.root() + "/identity";
   std::string own;
   std::getline(std::ifstream(path), own);
-  std::ofstream(path) << "0b7c9f9e-52a5-4c3e-9d0c-0a4d9a1b2c3d 0000000000000007\n";
+  std::ofstream(path) << "forebay-root-1 0b7c9f9e-52a5-4c3e-9d0c-0a4d9a1b2c3d 0000000000000007\n";
   ASSERT_OK(server_.start());
   EXPECT_TRUE((*Admin::connect())->reservations()->empty());
   const auto findings = (*Admin::connect())->audit(false);
   ASSERT_OK(findings);
   ASSERT_EQ(findings->size(), 1U);
-  EXPECT_NE(findings->front().what.find("belongs to root " + own.substr(0, 36)), std::string::npos)
+  EXPECT_NE(findings->front().what.find("belongs to root " + own.substr(15, 36)), std::string::npos)
       << findings->front().what;
   ASSERT_OK(server_.flush_and_stop());
   std::ofstream(path) << own << "\n";
@@ -105,7 +122,7 @@ TEST_F(RootIdentity, reservations_of_another_root_are_reported_and_left_alone) {
 
 TEST_F(RootIdentity, that_cannot_be_read_stops_the_start) {
   ASSERT_OK(server_.flush_and_stop());
-  std::ofstream(server_.root() + "/identity") << "nonsense\n";
+  std::ofstream(server_.root() + "/identity") << "forebay-root-1 nonsense\n";
   const auto started = server_.start();
   ASSERT_FALSE(started);
   EXPECT_EQ(started.error().code, ErrorCode::corrupt);

@@ -5,6 +5,7 @@
 #include "base/checksum.h"
 #include "storage/framing.h"
 #include "tests/unit/storage/journal_fixture.h"
+#include "tests/unit/storage/seal_frame.h"
 
 namespace forebay::storage {
 namespace {
@@ -151,31 +152,28 @@ void forge_record(const std::string& path, std::uint16_t type, std::uint16_t ver
   encode_frame({.type = type, .sequence = 1, .file = first.file, .salt = first.salt}, {}, frame);
   if (version != frame_version) {
     std::memcpy(frame.data() + offsetof(FrameHeader, version), &version, sizeof version);
-    FrameHeader header;
-    std::memcpy(&header, frame.data(), sizeof header);
-    const auto all = std::span<const std::byte>(frame);
-    header.crc = crc32c(all.subspan(12), crc32c(all.first(8)));
-    std::memcpy(frame.data(), &header, sizeof header);
+    seal_frame(frame);
   }
   ASSERT_TRUE((*file)->write_at(at, frame));
 }
 
-TEST_F(JournalTest, records_of_a_newer_version_are_refused_by_name_and_left) {
+TEST_F(JournalTest, records_of_another_version_are_refused_by_name_and_left) {
   created("");
-  for (const auto& [type, version] : {std::pair<int, int>{static_cast<int>(RecordType::MAX) + 1, 1}, {6, 2}}) {
+  for (const auto& [type, version] :
+       {std::pair<int, int>{static_cast<int>(RecordType::MAX) + 1, frame_version}, {6, frame_version + 1}, {6, 1}}) {
     forge_record(file(1), static_cast<std::uint16_t>(type), static_cast<std::uint16_t>(version), frame_bytes(0));
     const auto before = read_file(file(1));
     auto again = opened();
     ASSERT_FALSE(again.journal);
     EXPECT_EQ(again.journal.error().code, ErrorCode::unsupported);
-    EXPECT_NE(again.journal.error().what.find("newer Forebay"), std::string::npos);
+    EXPECT_NE(again.journal.error().what.find("another version of Forebay"), std::string::npos);
     EXPECT_EQ(read_file(file(1)), before);
   }
 }
 
 TEST_F(JournalTest, a_second_checkpoint_in_a_file_is_corrupt) {
   created("");
-  forge_record(file(1), static_cast<std::uint16_t>(RecordType::checkpoint), 1, frame_bytes(0));
+  forge_record(file(1), static_cast<std::uint16_t>(RecordType::checkpoint), frame_version, frame_bytes(0));
   EXPECT_EQ(opened().journal.error().code, ErrorCode::corrupt);
 }
 

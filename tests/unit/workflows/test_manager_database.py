@@ -7,7 +7,6 @@ import contextlib
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import sqlalchemy as sql
@@ -16,12 +15,8 @@ from forebay.errors import InvalidArgumentError, NotFoundError, RefusedError, Un
 from forebay.instance import Instance
 from forebay.manager.stage_state import StageState
 from forebay.workflows.manager import schema
-from forebay.workflows.manager.attachment_table import AttachmentTable
 from forebay.workflows.manager.configuration import database_place
 from forebay.workflows.manager.database import Database, Held, ReservationRow, StageRow
-from forebay.workflows.manager.job_table import JobTable
-from forebay.workflows.manager.queue_table import QueueTable
-from forebay.workflows.manager.states import JobState, ReservationState
 
 
 @pytest.fixture
@@ -85,92 +80,33 @@ def test_a_new_database_takes_no_number_that_a_receipt_has(database: Database) -
     assert add(database).id == 100
 
 
-def test_a_database_of_a_newer_forebay_is_refused(database: Database, path: Path) -> None:
+def test_a_database_of_another_version_is_refused_and_left(database: Database, path: Path) -> None:
     database.close()
     with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE schema SET version = 99")
+        connection.execute("UPDATE format SET version = 99")
+    content = path.read_bytes()
     with pytest.raises(UnsupportedError, match="version 99"):
         Database(path)
+    assert path.read_bytes() == content
 
 
-# What each version before this one added to the tables that were there.
-_ADDED = {
-    3: (("reservations", "files_bytes"),),
-    5: (("jobs", "quiet"),),
-    6: (("jobs", "node_count"),),
-    7: (("reservations", "pool"), ("reservations", "account")),
-}
-
-
-@pytest.fixture
-def of_version_7(path: Path) -> Path:
-    """A database as version 7 wrote it, with rows in each table."""
+def test_a_database_from_before_the_formats_began_again_is_refused_and_left(path: Path) -> None:
     with contextlib.closing(sqlite3.connect(path)) as connection:
-        connection.executescript((Path(__file__).parent / "manager_database_7.sql").read_text())
-    return path
+        connection.executescript(
+            "PRAGMA journal_mode = WAL; CREATE TABLE schema (version INTEGER NOT NULL, root VARCHAR NOT NULL); INSERT INTO schema VALUES (11, '');"
+            "CREATE TABLE reservations (name VARCHAR PRIMARY KEY); INSERT INTO reservations VALUES ('run1');"
+        )
+    content = path.read_bytes()
+    with pytest.raises(UnsupportedError, match="another version of forebay"):
+        Database(path)
+    assert path.read_bytes() == content
 
 
-@pytest.mark.parametrize("version", range(1, 8))
-def test_a_database_of_an_earlier_version_is_taken_over_with_its_rows(of_version_7: Path, version: int) -> None:
-    with contextlib.closing(sqlite3.connect(of_version_7)) as connection:
-        for later in range(7, version, -1):
-            for table, column in _ADDED.get(later, ()):
-                connection.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
-        connection.execute("UPDATE schema SET version = ?", (version,))
-        connection.commit()
-    for _ in range(2):
-        database = Database(of_version_7)
-        assert check_rows(database, version) == []
-        database.close()
-
-
-def check_rows(database: Database, version: int) -> list[str]:
-    """What is not as it was."""
-    run1, job17 = database.reservation("run1"), database.reservation("job17")
-    pool, account, files_bytes = ("fast" if version >= 7 else ""), ("weather" if version >= 7 else ""), 1 << 20
-    job = JobTable(database).current("17")
-    attachments = AttachmentTable(database)
-    wrong = {
-        "run1": run1
-        == ReservationRow(
-            *("run1", 64 << 20, False, "striped", "scratch", 1000, 1000, ReservationState.PRESENT, "id-1", False, 5),
-            *(files_bytes if version >= 3 else 0, pool, account),
-        ),
-        "job17": job17 is not None and job17.state is ReservationState.PRESENT,
-        "stages": [stage.state for stage in database.stages()] == [StageState.SUCCEEDED, StageState.QUEUED],
-        "result": database.stage(1).result == {"receipt": "/pfs/r"},
-        "job": job is not None and (job.state, job.stages, job.deadline_ns) == (JobState.RUNNING, {"in 1": 1}, None),
-        "nodes": job is not None and job.node_count == (2 if version >= 6 else 0),
-        "attachment": [row.holder for row in attachments.of("job17")] == ["job 17"],
-        "unattached": [row.reservation for row in attachments.unattached()] == ["run1"],
-        "queue": [row.name for row in QueueTable(database).all()] == ["later"],
-    }
-    return [name for name, right in wrong.items() if not right]
-
-
-def test_a_migration_that_was_interrupted_is_finished(of_version_7: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    done: list[object] = []
-    steps = schema._UPGRADES[8]
-
-    def apply_some(step: Any, connection: sql.Connection) -> None:
-        if len(done) == left:
-            raise KeyboardInterrupt
-        done.append(step)
-        type(step).original_apply(step, connection)
-
-    for kind in {type(step) for step in steps}:
-        monkeypatch.setattr(kind, "original_apply", kind.apply, raising=False)
-        monkeypatch.setattr(kind, "apply", apply_some)
-    for left in range(len(steps)):
-        done.clear()
-        with pytest.raises(KeyboardInterrupt):
-            Database(of_version_7)
-        assert len(done) == left
-    left = len(steps) + 1
-    done.clear()
-    database = Database(of_version_7)
-    assert check_rows(database, 7) == []
-    database.close()
+def test_a_database_that_is_half_made_is_completed(path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE format (format VARCHAR, version INTEGER, root VARCHAR)")
+    with contextlib.closing(Database(path)) as database:
+        assert add(database).id == 1
 
 
 def test_a_database_that_several_could_share_belongs_to_one_instance(path: Path) -> None:
@@ -179,9 +115,9 @@ def test_a_database_that_several_could_share_belongs_to_one_instance(path: Path)
         with engine.begin() as connection:
             if told:
                 with pytest.raises(RefusedError, match=told):
-                    schema.bring_up_to_date(connection, "here", root)
+                    schema.check_and_make(connection, "here", root)
             else:
-                schema.bring_up_to_date(connection, "here", root)
+                schema.check_and_make(connection, "here", root)
     engine.dispose()
 
 

@@ -56,7 +56,7 @@ def test_a_receipt_has_a_head_its_rows_and_an_end_with_their_checksum(receipts: 
     assert kept.path.stat().st_mode & 0o777 == 0o600
     *lines, last = kept.path.read_bytes().splitlines(keepends=True)
     head, *rows = map(json.loads, lines)
-    assert (head["format"], head["version"], head["stage"], head["uid"]) == ("forebay.receipt.stage", 1, 7, 1000)
+    assert (head["format"], head["version"], head["stage"], head["uid"]) == ("forebay.stage", 1, 7, 1000)
     assert rows == [row("a"), row("b/\udcff")]
     end = json.loads(last)
     assert (end["files"], end["size_bytes"], end["result"]) == (2, 6, {"target": "/data/out"})
