@@ -54,8 +54,8 @@ def check_and_make(connection: sql.Connection, where: str, root: str) -> None:
         connection.execute(_format.insert().values(format=_FORMAT, version=_VERSION, root=root))
     elif tuple(found) != (_FORMAT, _VERSION):
         raise UnsupportedError(
-            f"the manager's database is of format {found.format}, version {found.version}, this forebay knows {_FORMAT}, "
-            f"version {_VERSION}; use the forebay that wrote it, or move it away",
+            f"the manager's database is of format {found.format}, version {found.version}, this forebay knows "
+            f"{_FORMAT}, version {_VERSION}; use the forebay that wrote it, or move it away",
             where,
         )
     metadata.create_all(connection)

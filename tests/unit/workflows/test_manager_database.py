@@ -93,7 +93,9 @@ def test_a_database_of_another_version_is_refused_and_left(database: Database, p
 def test_a_database_from_before_the_formats_began_again_is_refused_and_left(path: Path) -> None:
     with contextlib.closing(sqlite3.connect(path)) as connection:
         connection.executescript(
-            "PRAGMA journal_mode = WAL; CREATE TABLE schema (version INTEGER NOT NULL, root VARCHAR NOT NULL); INSERT INTO schema VALUES (11, '');"
+            "PRAGMA journal_mode = WAL;"
+            "CREATE TABLE schema (version INTEGER NOT NULL, root VARCHAR NOT NULL);"
+            "INSERT INTO schema VALUES (11, '');"
             "CREATE TABLE reservations (name VARCHAR PRIMARY KEY); INSERT INTO reservations VALUES ('run1');"
         )
     content = path.read_bytes()
