@@ -31,8 +31,8 @@ A row names who fails and where, what survives, the test, and when the test runs
 
 - *always*: by every `./run test`.
 - *by stride*: the test sweeps over all operations of a disk, all messages, records or changes. Every `./run test` tries
-  at least one in 32 of these points, which the seed chooses. 32 seeds in a row try all of them, and so do the
-  shards of `./run test deep`; `./run test sweeps` tries them all at once.
+  at least one in 32 of these points, and of the tests of `tests/fault` that sweep one in four; the seed chooses. The
+  shards of `./run test deep` try all points, and `./run test sweeps` tries them all at once.
 - *in a shard*: by a shard of `./run test deep`, and by `./run test all`.
 
 "Killed" means SIGKILL; "before" and "after" mean just before and just after. [Concepts](concepts/index.md) explains

@@ -13,9 +13,30 @@ import pytest
 
 from tests.fault.instance import Instance
 from tests.support.randomness import TEST_SEED, times
+from tests.support.sweeps import SHARE_MIN, stride_max
 
 #: Where a client may die over each message.
 MESSAGE_PLACES = ["client.message.before_send", "client.message.after_send", "client.message.received"]
+
+
+#: A run whose sweeps take the least share takes one in so many of the tests that sweep.
+SWEEPING_TESTS_SHARE = 4
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves most of the tests that sweep to other seeds: each point of theirs is a life of a manager. Those that are
+    asked for by name all run."""
+    if stride_max() < SHARE_MIN or config.option.keyword or any("::" in argument for argument in config.args):
+        return
+    here = Path(__file__).parent
+    sweeping = sorted(
+        (item for item in items if here in item.path.parents and item.get_closest_marker("sweep")),
+        key=lambda item: item.nodeid,
+    )
+    left_out = {item for number, item in enumerate(sweeping) if (number + TEST_SEED) % SWEEPING_TESTS_SHARE}
+    config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+    items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.fixture
