@@ -44,7 +44,6 @@ from .instance import Instance, instance_root, server_socket
 from .kept_steps import Steps
 from .opening import open  # noqa: A004 - forebay.open reads like the builtin
 from .records import (
-    AccessMode,
     Address,
     AwaitedStream,
     ConsumerInfo,
@@ -55,7 +54,6 @@ from .records import (
     Notice,
     PingInfo,
     ReservationInfo,
-    ReservationType,
     Retention,
     Rights,
     ServerInfo,
@@ -82,7 +80,6 @@ from .writing import AttributesBeingWritten, StepBeingWritten
 __version__: str
 
 __all__ = [
-    "AccessMode",
     "Address",
     "Admin",
     "AlreadyExistsError",
@@ -122,7 +119,6 @@ __all__ = [
     "ProtocolError",
     "RefusedError",
     "ReservationInfo",
-    "ReservationType",
     "Retention",
     "Rights",
     "Series",

@@ -193,8 +193,6 @@ class Admin:
         capacity_bytes: int,
         files_bytes: int,
         lifetime: str,
-        access_mode: str,
-        reservation_type: str,
         owner_uid: int | None,
         owner_gid: int | None,
         pool: str,

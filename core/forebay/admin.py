@@ -12,14 +12,12 @@ from forebay.instance import InstanceLike, server_place
 from forebay.near_names import near_text
 from forebay.options import integer, known_options, milliseconds, text
 from forebay.records import (
-    AccessMode,
     Address,
     AwaitedStream,
     Finding,
     Lifetime,
     PingInfo,
     ReservationInfo,
-    ReservationType,
     Retention,
     Rights,
     ServerInfo,
@@ -83,8 +81,6 @@ class Admin(Closing):
         *,
         files: int | str = 0,
         persistent: bool = False,
-        access_mode: AccessMode | str = AccessMode.STRIPED,
-        type: ReservationType | str = ReservationType.SCRATCH,  # noqa: A002 - the vocabulary's word
         owner_uid: int | None = None,
         owner_gid: int | None = None,
         pool: str = "",
@@ -111,7 +107,7 @@ class Admin(Closing):
         Raises
         ------
         AlreadyExistsError
-            The name is taken by a reservation of another owner, capacity or kind.
+            The name is taken by a reservation of another owner, capacity or lifetime.
         NoSpaceError
             The pool has not enough left.
         """
@@ -120,8 +116,6 @@ class Admin(Closing):
             parse_size(capacity),
             parse_size(files),
             Lifetime.PERSISTENT if persistent else Lifetime.JOB,
-            AccessMode(access_mode),
-            ReservationType(type),
             owner_uid,
             owner_gid,
             text("the name of a pool", pool),

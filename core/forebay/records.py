@@ -14,7 +14,6 @@ from forebay.errors import ArgumentTypeError
 
 __all__ = [
     "TICKET_SUFFIX",
-    "AccessMode",
     "Address",
     "AwaitedStream",
     "ConsumerInfo",
@@ -25,7 +24,6 @@ __all__ = [
     "Notice",
     "PingInfo",
     "ReservationInfo",
-    "ReservationType",
     "Retention",
     "Rights",
     "ServerInfo",
@@ -65,20 +63,6 @@ class WaitKind(StrEnum):
     WRITER = "writer"  #: a reader that opens, for a writer group
     STEP = "step"  #: a reader, for the next step
     STREAM = "stream"  #: a reader that opens, for somebody to make the stream
-
-
-class AccessMode(StrEnum):
-    """How a reservation lies on its servers."""
-
-    STRIPED = "striped"
-    PRIVATE = "private"
-
-
-class ReservationType(StrEnum):
-    """What a reservation is for."""
-
-    SCRATCH = "scratch"
-    CACHE = "cache"
 
 
 class Lifetime(StrEnum):
@@ -338,8 +322,6 @@ class ReservationInfo(Record):
     files_used_bytes: int  #: what lies in files/
     segment_bytes: int
     lifetime: Lifetime
-    access_mode: AccessMode
-    type: ReservationType
     owner_uid: int
     owner_gid: int
     created_ns: int

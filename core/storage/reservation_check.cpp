@@ -22,11 +22,9 @@ namespace forebay::storage {
 namespace {
 
 static_assert(static_cast<int>(Lifetime::job) == 1 && static_cast<int>(Lifetime::persistent) == 2);
-static_assert(static_cast<int>(AccessMode::striped) == 1 && static_cast<int>(AccessMode::private_) == 2);
 static_assert(static_cast<int>(Share::Kind::user) == 1 && static_cast<int>(Share::Kind::group) == 2);
 static_assert(static_cast<int>(Rights::none) == 1 && static_cast<int>(Rights::read) == 2 &&
               static_cast<int>(Rights::write) == 3);
-static_assert(static_cast<int>(ReservationType::scratch) == 1 && static_cast<int>(ReservationType::cache) == 2);
 
 constexpr std::uint64_t segment_bytes_min = std::uint64_t{1} << 20;
 constexpr std::uint64_t segment_bytes_max = std::uint64_t{256} << 20;
@@ -98,9 +96,7 @@ Result<void> check_reservation(const reservation::ReservationT& record) {
                            std::to_string(record.capacity_bytes) + " bytes");
   }
   const auto one_or_two = [](std::uint8_t value) { return value == 1 || value == 2; };
-  if (!one_or_two(record.lifetime) || !one_or_two(record.access_mode) || !one_or_two(record.type)) {
-    return bad_reservation("lifetime, access mode or type is not known");
-  }
+  if (!one_or_two(record.lifetime)) return bad_reservation("the lifetime is not known");
   if (record.pool.size() > name_bytes_max || record.account.size() > name_bytes_max)
     return bad_reservation("names of pool and account are too long");
   if (record.shares.size() > shares_max)

@@ -57,10 +57,6 @@ Result<void> AdminSession::create_reservation(const protocol::Message& message,
                 "only the server's own user may create reservations; ask the manager (`forebay create`)", where);
   if (wanted.lifetime < 1 || wanted.lifetime > 2)
     return fail(ErrorCode::invalid_argument, "the lifetime must be job or persistent", where);
-  if (wanted.access_mode != static_cast<std::uint8_t>(AccessMode::striped) ||
-      wanted.type != static_cast<std::uint8_t>(ReservationType::scratch)) {
-    return fail(ErrorCode::unsupported, "only striped scratch reservations exist so far", where);
-  }
   if (wanted.pool.size() > name_bytes_max || wanted.account.size() > name_bytes_max)
     return fail(ErrorCode::invalid_argument, "names of pools and accounts have 64 bytes at most", where);
   ASSIGN_OR_RETURN(auto layout, storage::layout_for(wanted.capacity_bytes, wanted.files_bytes));
@@ -79,8 +75,6 @@ Result<void> AdminSession::create_reservation(const protocol::Message& message,
   record.journal_reserve_bytes = layout.journal_reserve_bytes;
   record.stripe_bytes = layout.segment_bytes;
   record.lifetime = wanted.lifetime;
-  record.access_mode = wanted.access_mode;
-  record.type = wanted.type;
   record.owner_uid = wanted.owner_uid.value_or(peer.uid);
   record.owner_gid = wanted.owner_gid.value_or(peer.gid);
   record.created_ns = wall_clock_ns();

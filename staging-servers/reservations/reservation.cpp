@@ -257,8 +257,6 @@ ReservationInfo Reservation::info() const {
   info.files_bytes = record_.files_bytes;
   info.segment_bytes = record_.segment_bytes;
   info.lifetime = static_cast<Lifetime>(record_.lifetime);
-  info.access_mode = static_cast<AccessMode>(record_.access_mode);
-  info.type = static_cast<ReservationType>(record_.type);
   info.owner_uid = record_.owner_uid;
   info.owner_gid = record_.owner_gid;
   info.created_ns = record_.created_ns;

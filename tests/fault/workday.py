@@ -203,7 +203,7 @@ class Workday:
 
 def wish(*, persistent: bool = True) -> dict[str, Any]:
     """How reservations are asked for here."""
-    return {"persistent": persistent, "access_mode": "striped", "kind": "scratch"}
+    return {"persistent": persistent}
 
 
 def has_found_busy(row: Row) -> bool:

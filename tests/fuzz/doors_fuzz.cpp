@@ -65,7 +65,7 @@ class Doors {
     wire::ReservationCreateT wish;
     wish.name = "res";
     wish.capacity_bytes = std::uint64_t{8} << 20;
-    wish.lifetime = wish.access_mode = wish.type = 1;
+    wish.lifetime = 1;
     send(admin, MessageType::reservation_create, protocol::pack(wish));
     server_.turn();
     server_.settle(1);

@@ -204,9 +204,10 @@ void open_in_server(const JournalFile& file, std::uint8_t options) {
   record.capacity_bytes = layout->capacity_bytes;
   record.segment_bytes = record.stripe_bytes = layout->segment_bytes;
   record.journal_reserve_bytes = layout->journal_reserve_bytes;
-  record.lifetime = record.access_mode = record.type = 1;
+  record.lifetime = 1;
   record.members.push_back(std::make_unique<reservation::MemberT>());
   record.members.front()->segments = layout->segments;
+  record.members.front()->server = server.server().info().uuid;
   require(server.server().store().create(record).has_value());
   require(server.server().store().make_stream_directory(record.id, "flow").has_value());
   write_file(server.server().store().stream_directory(record.id, "flow") + "/journal.1", file.bytes());

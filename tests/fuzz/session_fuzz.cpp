@@ -36,7 +36,7 @@ class Session {
     wire::ReservationCreateT wish;
     wish.name = "res";
     wish.capacity_bytes = std::uint64_t{8} << 20;
-    wish.lifetime = wish.access_mode = wish.type = 1;
+    wish.lifetime = 1;
     const auto body = protocol::pack(wish);
     admin.send(MessageType::reservation_create, {body.data(), body.size()}, true);
     server_.turn();

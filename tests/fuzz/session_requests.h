@@ -272,10 +272,9 @@ class Requests {
     wish.capacity_bytes = choices_.seldom(16) ? choices_.raw(8) : std::uint64_t{8} << 20;
     const std::uint8_t flags = choices_.byte();
     wish.lifetime = 1 + (flags & 3) % 3;
-    wish.access_mode = (flags & 0xF0) == 0xF0 ? 2 : 1;
     if (choices_.seldom(8)) wish.owner_uid = choices_.near32(0);
     if (choices_.seldom(8)) wish.owner_gid = choices_.near32(0);
-    wish.type = static_cast<std::uint8_t>(1 + choices_.below(16) % 3);
+    (void)choices_.byte();  // which inputs of the corpus have here
     return {MessageType::reservation_create, packed(wish)};
   }
   Request reservation_destroy() {

@@ -131,7 +131,7 @@ def test_only_the_owner_changes_it(instance: CommandLineInstance) -> None:
 
     def create(capacity: str) -> object:
         with ManagerClient(files) as manager:
-            return manager.create("theirs", capacity, persistent=False, access_mode="striped", kind="scratch")
+            return manager.create("theirs", capacity, persistent=False)
 
     def change() -> object:
         with ManagerClient(files) as manager:

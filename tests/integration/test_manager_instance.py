@@ -272,7 +272,7 @@ def test_kills_during_create_and_destroy_leave_what_one_start_repairs(instance: 
                 try:
                     with instance.manager() as manager:
                         if wishes.random() < 0.5:
-                            manager.create(name, "8MiB", persistent=True, access_mode="striped", kind="scratch")
+                            manager.create(name, "8MiB", persistent=True)
                         else:
                             manager.destroy(name, force=False)
                     outcomes.append("done")

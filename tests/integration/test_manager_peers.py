@@ -125,10 +125,10 @@ def test_who_may_read_a_reservation_attaches_to_it(instance: CommandLineInstance
 
 
 def test_a_user_has_reservations_of_their_own(instance: CommandLineInstance) -> None:
-    info = ask(instance, "create", "theirs", "16MiB", persistent=False, access_mode="striped", kind="scratch")
+    info = ask(instance, "create", "theirs", "16MiB", persistent=False)
     assert info["owner_uid"] == pwd.getpwnam(USER).pw_uid
     # Nobody takes a name over.
-    assert ask(instance, "create", "roots", "32MiB", persistent=False, access_mode="striped", kind="scratch") in (
+    assert ask(instance, "create", "roots", "32MiB", persistent=False) in (
         "already_exists",
         "permission_denied",
     )
@@ -142,7 +142,7 @@ def test_a_user_has_reservations_of_their_own(instance: CommandLineInstance) -> 
 def test_a_stage_runs_as_the_user_who_asked(instance: CommandLineInstance, tmp_path: Path) -> None:
     if python_of(pwd.getpwnam(USER).pw_uid) is None:
         pytest.skip(f"{USER} can start no Python of this version, or not read its packages")
-    ask(instance, "create", "mine", "16MiB", persistent=False, access_mode="striped", kind="scratch")
+    ask(instance, "create", "mine", "16MiB", persistent=False)
     secret = tmp_path / "secret"
     secret.write_text("root's")
     secret.chmod(0o600)

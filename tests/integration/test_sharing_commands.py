@@ -109,9 +109,7 @@ def test_a_private_instance_takes_strangers_only_when_told() -> None:
 
         def create() -> Any:
             with ManagerClient(Instance(running.root)) as manager:
-                return manager.create(
-                    "guest", "16MiB", files="1MiB", persistent=False, access_mode="striped", kind="scratch"
-                )
+                return manager.create("guest", "16MiB", files="1MiB", persistent=False)
 
         try:
             assert (done := run("up", "--capacity", "64MiB")).returncode == 0, done.stderr

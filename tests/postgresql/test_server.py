@@ -87,7 +87,7 @@ def test_a_database_of_another_version_or_instance_is_refused() -> None:
 
 def test_a_large_uid_is_kept_as_it_is() -> None:
     with contextlib.closing(Database(place())) as database:
-        database.put_reservation(ReservationRow("run1", 1, True, "striped", "scratch", 2**32 - 2, 2**32 - 2))
+        database.put_reservation(ReservationRow("run1", 1, True, 2**32 - 2, 2**32 - 2))
         known = database.reservation("run1")
         assert known is not None
         assert (known.owner_uid, known.owner_gid) == (2**32 - 2, 2**32 - 2)

@@ -244,7 +244,7 @@ class Soak:
 
     def _create(self, name: str, capacity: str, *, persistent: bool = False) -> None:
         with self.instance.manager() as manager:
-            manager.create(name, capacity, persistent=persistent, access_mode="striped", kind="scratch")
+            manager.create(name, capacity, persistent=persistent)
 
     def _destroy(self, name: str) -> None:
         """Twice, as the first answer may have been lost; then nothing of it is left."""

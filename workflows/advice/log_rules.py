@@ -242,7 +242,6 @@ def _file_for_each_process(facts: LogFacts) -> Action | None:
         "NERSC: Lustre striping",
         (
             f"lfs setstripe -c 1 {quote(facts.own_folder)}",
-            f"{_create(facts.bytes_written)} --access-mode private",
             _directive(facts.bytes_written, "private"),
         ),
     )

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
@@ -67,8 +67,6 @@ class ReservationRequest(BaseModel):
     capacity: int | str = Field(description='for streams: bytes, or a text such as "2GiB"')
     files: int | str = Field(default=0, description="for files/, beside that")
     persistent: bool = False
-    access_mode: Literal["striped", "private"] = "striped"
-    type: Literal["scratch", "cache"] = "scratch"
     pool: str = Field(default="", description="none: the default pool")
     account: str = Field(default="", description="whose quota it counts in, beside the user's; none: no account's")
     wait: bool = Field(
@@ -183,8 +181,6 @@ def build_api(
             capacity_bytes=parse_size(request.capacity),
             files_bytes=parse_size(request.files),
             persistent=request.persistent,
-            access_mode=request.access_mode,
-            type=request.type,
             owner_uid=peer.uid,
             owner_gid=peer.gid,
             created_ns=time.time_ns(),

@@ -38,8 +38,6 @@ _reservations = sql.Table(
     sql.Column("id", sql.String, nullable=False),
     sql.Column("capacity_bytes", sql.BigInteger, nullable=False),
     sql.Column("persistent", sql.Boolean, nullable=False),
-    sql.Column("access_mode", sql.String, nullable=False),
-    sql.Column("type", sql.String, nullable=False),
     sql.Column("owner_uid", sql.BigInteger, nullable=False),
     sql.Column("owner_gid", sql.BigInteger, nullable=False),
     sql.Column("force", sql.Boolean, nullable=False),
@@ -83,8 +81,6 @@ class ReservationRow:
     name: str
     capacity_bytes: int
     persistent: bool
-    access_mode: str
-    type: str
     owner_uid: int
     owner_gid: int
     state: ReservationState = ReservationState.CREATING

@@ -16,7 +16,7 @@ from forebay.cli.streams import check_reservation
 from forebay.durations import parse_duration
 from forebay.errors import InvalidArgumentError
 from forebay.manager.client import ManagerClient
-from forebay.records import AccessMode, Lifetime, ReservationType
+from forebay.records import Lifetime
 from forebay.sizes import format_size, parse_size
 from forebay.workflows.manager.space_waiting import create_when_there_is_room
 from forebay.workflows.manager.stage_rules import begin_stages, stage_of_rule
@@ -40,14 +40,12 @@ def create(
     persistent: Annotated[
         bool, typer.Option("--persistent", help="Keep it until it is destroyed, also after `forebay down`.")
     ] = False,
-    access_mode: Annotated[AccessMode, typer.Option(help="Layout on the servers.")] = AccessMode.STRIPED,
     share: Annotated[
         list[str] | None,
         typer.Option(
             metavar="SHARE", help="As `forebay share` after it: group:NAME=read, user:NAME=write; may be given again."
         ),
     ] = None,
-    kind: Annotated[ReservationType, typer.Option("--type", help="Kind of reservation.")] = ReservationType.SCRATCH,
     pool: Annotated[str, typer.Option(help="The pool that it is taken from. Default: the default pool.")] = "",
     account: Annotated[str, typer.Option(help="The account whose quota it counts in, beside yours.")] = "",
     wait: Annotated[
@@ -79,8 +77,6 @@ def create(
         "capacity": parse_size(capacity),
         "files": parse_size(files),
         "persistent": persistent,
-        "access_mode": access_mode.value,
-        "kind": kind.value,
         "pool": pool,
         "account": account,
     }

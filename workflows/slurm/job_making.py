@@ -128,8 +128,6 @@ class JobMaking:
             capacity_bytes=self._settings.streams_bytes(job.capacity_bytes),
             files_bytes=job.capacity_bytes,
             persistent=True,  # `forebay down` and an upgrade leave it alone: the job's teardown ends it.
-            access_mode="striped",
-            type="scratch",
             owner_uid=job.owner_uid,
             owner_gid=job.owner_gid,
             created_ns=time.time_ns(),

@@ -47,8 +47,6 @@ class Persistents:
                 capacity_bytes=self._settings.streams_bytes(files_bytes),
                 files_bytes=files_bytes,
                 persistent=True,
-                access_mode="striped",
-                type="scratch",
                 owner_uid=uid,
                 owner_gid=gid,
                 created_ns=time.time_ns(),

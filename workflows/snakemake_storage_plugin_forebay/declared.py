@@ -59,8 +59,6 @@ class DeclaredReservation:
                     forebay.parse_size(self._capacity),
                     files=forebay.parse_size(self._files),
                     persistent=self._lifetime == "persistent",
-                    access_mode="striped",
-                    kind="scratch",
                 )
                 manager.attach(self._name, f"snakemake {os.getpid()}", pid=os.getpid())
         except ForebayError as error:

@@ -29,15 +29,12 @@ class PythonAdmin {
   }
 
   nb::dict create_reservation(std::string name, std::uint64_t capacity_bytes, std::uint64_t files_bytes,
-                              const std::string& lifetime, const std::string& access_mode,
-                              const std::string& reservation_type, std::optional<std::uint32_t> owner_uid,
+                              const std::string& lifetime, std::optional<std::uint32_t> owner_uid,
                               std::optional<std::uint32_t> owner_gid, std::string pool, std::string account) {
     const ReservationSpec spec{.name = std::move(name),
                                .capacity_bytes = capacity_bytes,
                                .files_bytes = files_bytes,
                                .lifetime = choice("lifetime", lifetime, lifetimes),
-                               .access_mode = choice("access_mode", access_mode, access_modes),
-                               .type = choice("type", reservation_type, reservation_types),
                                .owner_uid = owner_uid,
                                .owner_gid = owner_gid,
                                .pool = std::move(pool),
@@ -179,8 +176,7 @@ void bind_admin(nb::module_& module) {
       .def("server", &PythonAdmin::server)
       .def("ping", &PythonAdmin::ping, "requests"_a, "size_bytes"_a)
       .def("create_reservation", &PythonAdmin::create_reservation, "name"_a, "capacity_bytes"_a, "files_bytes"_a,
-           "lifetime"_a, "access_mode"_a, "reservation_type"_a, "owner_uid"_a.none(), "owner_gid"_a.none(), "pool"_a,
-           "account"_a)
+           "lifetime"_a, "owner_uid"_a.none(), "owner_gid"_a.none(), "pool"_a, "account"_a)
       .def("destroy_reservation", &PythonAdmin::destroy_reservation, "name"_a, "force"_a)
       .def("adopt_files", &PythonAdmin::adopt_files, "name"_a, "path"_a)
       .def("share_reservation", &PythonAdmin::share_reservation, "name"_a, "kind"_a, "number"_a, "rights"_a)

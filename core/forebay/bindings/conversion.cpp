@@ -13,12 +13,6 @@ nb::object object_of(const std::string& text) {
 nb::object object_of(Lifetime lifetime) {
   return nb::cast(name_of(lifetime, lifetimes));
 }
-nb::object object_of(AccessMode mode) {
-  return nb::cast(name_of(mode, access_modes));
-}
-nb::object object_of(ReservationType type) {
-  return nb::cast(name_of(type, reservation_types));
-}
 nb::object object_of(Share::Kind kind) {
   return nb::cast(name_of(kind, share_kinds));
 }

@@ -47,8 +47,6 @@ struct Choice {
                                        const std::vector<std::string_view>& known);
 
 inline constexpr Choice<Lifetime> lifetimes[] = {{"job", Lifetime::job}, {"persistent", Lifetime::persistent}};
-inline constexpr Choice<AccessMode> access_modes[] = {{"striped", AccessMode::striped},
-                                                      {"private", AccessMode::private_}};
 inline constexpr Choice<Share::Kind> share_kinds[] = {{"user", Share::Kind::user}, {"group", Share::Kind::group}};
 inline constexpr Choice<Rights> share_rights[] = {
     {"none", Rights::none}, {"read", Rights::read}, {"write", Rights::write}};
@@ -56,8 +54,6 @@ inline constexpr Choice<StreamWait::Kind> wait_kinds[] = {
     {"space", StreamWait::Kind::space},  {"readers", StreamWait::Kind::readers}, {"durable", StreamWait::Kind::durable},
     {"group", StreamWait::Kind::group},  {"writer", StreamWait::Kind::writer},   {"step", StreamWait::Kind::step},
     {"stream", StreamWait::Kind::stream}};
-inline constexpr Choice<ReservationType> reservation_types[] = {{"scratch", ReservationType::scratch},
-                                                                {"cache", ReservationType::cache}};
 
 /// The fields in the order of forebay.StepSummary.
 nanobind::tuple tuple_of(const StepSummary& summary);
@@ -72,8 +68,6 @@ nanobind::dict dict_of(const Record& record);
 /// A field of a record in Python: choices by name, records in a record as dicts.
 nanobind::object object_of(const std::string& text);
 nanobind::object object_of(Lifetime lifetime);
-nanobind::object object_of(AccessMode mode);
-nanobind::object object_of(ReservationType type);
 nanobind::object object_of(Share::Kind kind);
 nanobind::object object_of(Rights rights);
 nanobind::object object_of(StreamWait::Kind kind);

@@ -98,7 +98,6 @@ def _reservation_fields(info: ReservationInfo) -> list[tuple[str, str]]:
         ("streams", _use(info.used_bytes, info.capacity_bytes)),
         ("files", _use(info.files_used_bytes, info.files_bytes)),
         ("lifetime", info.lifetime.value),
-        ("kind", f"{info.access_mode.value} {info.type.value}"),
         ("owner", f"{user_name(info.owner_uid)}:{group_name(info.owner_gid)}"),
         ("access", access_text(info)),
         ("created", format_time(info.created_ns)),

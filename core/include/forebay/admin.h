@@ -16,8 +16,6 @@
 
 namespace forebay {
 
-enum class AccessMode : std::uint8_t { striped = 1, private_ = 2 };
-enum class ReservationType : std::uint8_t { scratch = 1, cache = 2 };
 enum class Lifetime : std::uint8_t { job = 1, persistent = 2 };
 
 /// What somebody may do in a reservation; each includes those before it. On the wire and on disk: never renumber.
@@ -54,8 +52,6 @@ struct ReservationSpec {
   std::uint64_t capacity_bytes = 0;  ///< for streams, rounded up to the pool's granularity; 0: only with files_bytes
   std::uint64_t files_bytes = 0;     ///< for files/, beside that; rounded up as well
   Lifetime lifetime = Lifetime::job;
-  AccessMode access_mode = AccessMode::striped;
-  ReservationType type = ReservationType::scratch;
   std::optional<std::uint32_t> owner_uid;  ///< unset: the caller; only the server's own user or root may set another
   std::optional<std::uint32_t> owner_gid;
   std::string pool;     ///< kept for the manager, which hands out space by pools; empty: the default pool
@@ -68,8 +64,6 @@ struct ReservationSpec {
     visit("capacity_bytes", records.capacity_bytes...);
     visit("files_bytes", records.files_bytes...);
     visit("lifetime", records.lifetime...);
-    visit("access_mode", records.access_mode...);
-    visit("type", records.type...);
     visit("owner_uid", records.owner_uid...);
     visit("owner_gid", records.owner_gid...);
     visit("pool", records.pool...);
@@ -86,8 +80,6 @@ struct ReservationInfo {
   std::uint64_t files_used_bytes = 0;  ///< what lies in files/
   std::uint64_t segment_bytes = 0;
   Lifetime lifetime = Lifetime::job;
-  AccessMode access_mode = AccessMode::striped;
-  ReservationType type = ReservationType::scratch;
   std::uint32_t owner_uid = 0;
   std::uint32_t owner_gid = 0;
   std::int64_t created_ns = 0;
@@ -111,8 +103,6 @@ struct ReservationInfo {
     visit("files_used_bytes", records.files_used_bytes...);
     visit("segment_bytes", records.segment_bytes...);
     visit("lifetime", records.lifetime...);
-    visit("access_mode", records.access_mode...);
-    visit("type", records.type...);
     visit("owner_uid", records.owner_uid...);
     visit("owner_gid", records.owner_gid...);
     visit("created_ns", records.created_ns...);

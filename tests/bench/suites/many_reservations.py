@@ -75,7 +75,7 @@ def _make(instance: CommandLineInstance, first: int, end: int) -> None:
 
 
 def _create(manager: ManagerClient, name: str) -> None:
-    manager.create(name, 0, files=_MIB, persistent=True, access_mode="striped", kind="scratch")
+    manager.create(name, 0, files=_MIB, persistent=True)
 
 
 def _medians(instance: CommandLineInstance, count: int) -> dict[str, float]:

@@ -66,7 +66,7 @@ def _reservations_being_made(instance: CommandLineInstance) -> Iterator[None]:
     def make() -> None:
         while not over.is_set():
             with instance.manager() as manager:
-                manager.create("large", 2 * GIB, persistent=False, access_mode="striped", kind="scratch")
+                manager.create("large", 2 * GIB, persistent=False)
                 manager.destroy("large", force=True)
 
     maker = threading.Thread(target=make)

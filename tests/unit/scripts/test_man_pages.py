@@ -61,7 +61,6 @@ def test_a_page_has_what_the_help_has(folder: Path) -> None:
     for text in (
         "--capacity CAPACITY",
         "letters, digits, '_', '.' or '-'",
-        "striped|private",
         "forebay create run1 --capacity",
     ):
         assert text in create

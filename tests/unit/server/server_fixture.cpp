@@ -171,8 +171,6 @@ void ServerTest::create(const std::string& name, std::uint64_t capacity_bytes) {
   wish.name = name;
   wish.capacity_bytes = capacity_bytes;
   wish.lifetime = 1;
-  wish.access_mode = 1;
-  wish.type = 1;
   EXPECT_EQ(connect().call(MessageType::reservation_create, wish).type, MessageType::reservations_answer);
 }
 

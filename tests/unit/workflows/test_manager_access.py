@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.records import AccessMode, Lifetime, ReservationInfo, ReservationType, Rights, Share, ShareKind
+from forebay.records import Lifetime, ReservationInfo, Rights, Share, ShareKind
 from forebay.workflows.manager.access import Asker, may_use, rights_of
 
 OWNER, STRANGER = 7, 8
@@ -22,8 +22,6 @@ def reservation(*shares: Share) -> ReservationInfo:
         files_used_bytes=0,
         segment_bytes=1,
         lifetime=Lifetime.PERSISTENT,
-        access_mode=AccessMode.STRIPED,
-        type=ReservationType.SCRATCH,
         owner_uid=OWNER,
         owner_gid=STAFF,
         created_ns=0,

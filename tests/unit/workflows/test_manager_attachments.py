@@ -27,9 +27,7 @@ HOUR_NS = 3600 * 10**9
 def database(tmp_path: Path) -> Iterator[Database]:
     opened = Database(new_database(tmp_path / "manager.sqlite"))
     for name, persistent in (("run1", False), ("kept", True)):
-        opened.put_reservation(
-            ReservationRow(name, 1, persistent, "striped", "scratch", 7, 7, state=ReservationState.PRESENT)
-        )
+        opened.put_reservation(ReservationRow(name, 1, persistent, 7, 7, state=ReservationState.PRESENT))
     yield opened
     opened.close()
 

@@ -142,7 +142,7 @@ def test_a_configured_database_is_that_of_the_configured_instance(tmp_path: Path
 
 def test_what_is_held_is_added_up_by_what_counts_alike(database: Database) -> None:
     for name, uid, size in (("a", 7, 10), ("b", 7, 10), ("c", 8, 10), ("d", 7, 20)):
-        database.put_reservation(ReservationRow(name, size, True, "striped", "scratch", uid, uid, files_bytes=1))
+        database.put_reservation(ReservationRow(name, size, True, uid, uid, files_bytes=1))
     assert sorted(database.held(), key=lambda held: (held.owner_uid, held.size_bytes)) == [
         Held("", "", 7, 11, 2),
         Held("", "", 7, 21, 1),

@@ -27,7 +27,7 @@ from forebay.errors import (
     PermissionDeniedError,
     RefusedError,
 )
-from forebay.records import AccessMode, Lifetime, ReservationInfo, ReservationType, ServerInfo, StreamStatus
+from forebay.records import Lifetime, ReservationInfo, ServerInfo, StreamStatus
 from forebay.workflows.manager.access import Asker
 from forebay.workflows.manager.database import Database, ReservationRow
 from forebay.workflows.manager.reservations import Reservations
@@ -121,8 +121,6 @@ class FakeServer:
             files_used_bytes=0,
             segment_bytes=1,
             lifetime=Lifetime.PERSISTENT if persistent else Lifetime.JOB,
-            access_mode=AccessMode(options["access_mode"]),
-            type=ReservationType(options["type"]),
             owner_uid=options["owner_uid"],
             owner_gid=options["owner_gid"],
             created_ns=self.created,
@@ -160,7 +158,7 @@ class FakeServer:
 
 
 def wish(name: str, capacity_bytes: int = 10, *, persistent: bool = True, owner_uid: int = 7) -> ReservationRow:
-    return ReservationRow(name, capacity_bytes, persistent, "striped", "scratch", owner_uid, owner_uid)
+    return ReservationRow(name, capacity_bytes, persistent, owner_uid, owner_uid)
 
 
 @pytest.fixture
@@ -311,7 +309,7 @@ def test_a_wish_that_the_server_did_not_hear_is_carried_out_when_it_is_back(
 def test_what_was_made_past_the_manager_is_taken_over(
     reservations: Reservations, server: FakeServer, database: Database
 ) -> None:
-    server._create("direct", 10, persistent=False, access_mode="striped", type="scratch", owner_uid=9, owner_gid=9)
+    server._create("direct", 10, persistent=False, owner_uid=9, owner_gid=9)
     reservations.reconcile()
     row = database.reservation("direct")
     assert row is not None
@@ -400,7 +398,7 @@ def test_a_create_whose_refusal_could_not_be_written_down_is_settled_later(
 ) -> None:
     reservations = Reservations(full, ServerLink(server.connect))
     # The server says that it has room, and then has none: another manager was faster.
-    make = {"persistent": True, "access_mode": "striped", "type": "scratch", "owner_uid": 7, "owner_gid": 7}
+    make = {"persistent": True, "owner_uid": 7, "owner_gid": 7}
     server.create("one", POOL_BYTES, **make)
     full.refuse(2)
     with pytest.raises(NoSpaceError, match="the disk is full"):

@@ -37,9 +37,7 @@ SETTINGS = PoolSettings.from_configuration(TABLES, Path("forebay.toml"))
 
 
 def held(size_bytes: int, *, pool: str = "", account: str = "", uid: int = 1001) -> ReservationRow:
-    return ReservationRow(
-        "held", size_bytes, False, "striped", "scratch", owner_uid=uid, owner_gid=1, pool=pool, account=account
-    )
+    return ReservationRow("held", size_bytes, False, owner_uid=uid, owner_gid=1, pool=pool, account=account)
 
 
 def waiting(size_bytes: int, *, pool: str = "", uid: int = 1002) -> QueueRow:
@@ -146,7 +144,7 @@ def queue(tmp_path: Path) -> Iterator[QueueTable]:
 
 
 def wish(name: str, size_bytes: int = 10, uid: int = 1001) -> ReservationRow:
-    return ReservationRow(name, size_bytes, False, "striped", "scratch", owner_uid=uid, owner_gid=1)
+    return ReservationRow(name, size_bytes, False, owner_uid=uid, owner_gid=1)
 
 
 def test_a_place_is_kept_by_asking_again_and_lost_by_silence(

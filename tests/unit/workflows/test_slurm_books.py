@@ -87,9 +87,7 @@ def test_what_changed_alone_is_read_again_and_all_is_told(
             if job is None or job.state.is_final:
                 job = jobs.add(token, 7, 7, chance.choice([0, 1 << 20]), {})
                 if job.reservation:
-                    database.put_reservation(
-                        ReservationRow(job.reservation, 0, True, "striped", "scratch", 7, 7, **vars(present))
-                    )
+                    database.put_reservation(ReservationRow(job.reservation, 0, True, 7, 7, **vars(present)))
                     attachments.put(AttachmentRow(job.reservation, AttachmentKind.JOB, job.holder, 7))
             else:
                 state = chance.choice([*JobState])
@@ -98,7 +96,7 @@ def test_what_changed_alone_is_read_again_and_all_is_told(
                 jobs.change(job.id, state=state)
             name = f"mesh{chance.randrange(5)}"
             persistent = chance.random() < 0.8
-            database.put_reservation(ReservationRow(name, 0, persistent, "striped", "scratch", 8, 8, **vars(present)))
+            database.put_reservation(ReservationRow(name, 0, persistent, 8, 8, **vars(present)))
             if chance.random() < 0.3:
                 database.forget_reservation(name)
             elif chance.random() < 0.3:

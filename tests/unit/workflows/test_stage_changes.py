@@ -53,7 +53,7 @@ def test_a_stage_that_is_not_tried_again_leaves_nothing(tmp_path: Path, monkeypa
     monkeypatch.setattr("sys.executable", str(program))
 
     async def run(database: Database) -> None:
-        database.put_reservation(ReservationRow("run1", 0, False, "striped", "scratch", os.geteuid(), os.getegid()))
+        database.put_reservation(ReservationRow("run1", 0, False, os.geteuid(), os.getegid()))
         supervisor = StageSupervisor(database, tmp_path)
         await supervisor.start()
         job = FilesJob("run1", "data", str(tmp_path / "data"), inward=True)

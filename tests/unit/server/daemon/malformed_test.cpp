@@ -49,7 +49,7 @@ class MalformedTest : public ServerTest {
     wire::ReservationCreateT create;
     create.name = "other";
     create.capacity_bytes = 8 * mib;
-    create.lifetime = create.access_mode = create.type = 1;
+    create.lifetime = 1;
     wire::ReservationDestroyT destroy;
     destroy.name = "other";
     destroy.force = true;
