@@ -218,7 +218,7 @@ def test_up_tells_that_the_instance_runs_already(instance: CommandLineInstance) 
         (["create", "run2", "--capacity", "1MiB"], ExitStatus.ERROR, "1 MiB were requested"),
         (["create", "run1", "--capacity", "32MiB"], ExitStatus.ERROR, "exists"),
         (["create", "7up", "--capacity", "1MiB"], ExitStatus.ERROR, "begin with a letter"),
-        (["create", "run2", "--capacity", "1MiB", "--type", "nice"], ExitStatus.USAGE, "scratch"),
+        (["create", "run2", "--capacity", "1MiB", "--type", "cache"], ExitStatus.USAGE, "--type"),
         (["show", "nowhere"], ExitStatus.ERROR, "nowhere"),
         (["show", "run1/flow@99"], ExitStatus.ERROR, "no such step"),
         (["show", "run1/nothing"], ExitStatus.ERROR, "nothing"),
