@@ -65,7 +65,7 @@ TEST(Framing, header_lies_on_disk_as_specified) {
     hexadecimal += digits[std::to_integer<int>(byte) & 15];
   }
   EXPECT_EQ(hexadecimal,
-            "0700000002010100"
+            "07000000020101fb"
             "cccccccc"
             "141312112423222134333231"
             "4847464544434241"
