@@ -131,7 +131,7 @@ async def _serve(
     def changed() -> None:
         if slurm is not None:
             try:
-                slurm.books.refresh()
+                slurm.files.refresh()
             except DisconnectedError:
                 pass
             except (NoSpaceError, StorageError) as error:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from forebay.errors import InvalidArgumentError, NoSpaceError
 from forebay.sizes import format_size
 from forebay.workflows.manager.database import Held
-from forebay.workflows.manager.placement import Placement, ServerSpace, Wish, emptied, place
+from forebay.workflows.manager.placement import Placement, PlacementRequest, ServerSpace, emptied, place
 from forebay.workflows.manager.pool_settings import Pool, PoolSettings, Who
 from forebay.workflows.manager.queue_table import QueueRow
 
@@ -122,12 +122,12 @@ def admit(
             f"{format_size(charge)} are asked for, and the whole pool {pool.name} has {format_size(capacity)}; ask for "
             f"less{or_enlarge}"
         )
-    wish = Wish(ask.size_bytes, ask.files_bytes, ask.servers, ask.on)
-    _check_ever(wish, servers, pool)
+    request = PlacementRequest(ask.size_bytes, ask.files_bytes, ask.servers, ask.on)
+    _check_ever(request, servers, pool)
     or_wait = ", or wait with --wait" if can_wait else ""
     _check_quotas(ask, pool, charge, settings, holdings, or_wait)
     ahead = [row for row in before if row.pool == ask.pool and _within_quotas(row, settings, holdings)]
-    _check_taking(wish, servers, can_wait=can_wait)
+    _check_taking(request, servers, can_wait=can_wait)
     taking_bytes = sum(server.free_bytes for server in servers if not server.refuses)
     free = min(capacity - holdings.of_pool(ask.pool), taking_bytes)
     if charge > free:
@@ -136,11 +136,11 @@ def admit(
             f"{format_size(capacity)} free; destroy something, ask for less{or_wait}",
             ahead=len(ahead),
         )
-    placement = place(servers, wish, pool.granularity_bytes)
+    placement = place(servers, request, pool.granularity_bytes)
     if placement is None:
         raise FullError(
-            f"{format_size(charge)} are asked for, and {_where_text(wish)} has room for that now; destroy something, "
-            f"ask for less{or_wait}",
+            f"{format_size(charge)} are asked for, and {_where_text(request)} has room for that now; "
+            f"destroy something, ask for less{or_wait}",
             ahead=len(ahead),
         )
     if ahead:
@@ -161,20 +161,20 @@ def _check_servers(ask: Ask, servers: Sequence[ServerSpace]) -> None:
         raise InvalidArgumentError(f"{ask.servers} servers are asked for, and {named} {most}")
 
 
-def _check_ever(wish: Wish, servers: Sequence[ServerSpace], pool: Pool) -> None:
-    if place(emptied(servers), wish, pool.granularity_bytes) is None:
+def _check_ever(request: PlacementRequest, servers: Sequence[ServerSpace], pool: Pool) -> None:
+    if place(emptied(servers), request, pool.granularity_bytes) is None:
         largest = max((server.capacity_bytes for server in servers), default=0)
         raise NoSpaceError(
-            f"{format_size(pool.charge(wish.size_bytes))} are asked for, and {_where_text(wish)} is large enough: the "
-            f"largest server has {format_size(largest)}; ask for less, or {_ENLARGE}"
+            f"{format_size(pool.charge(request.size_bytes))} are asked for, and {_where_text(request)} is large enough: "
+            f"the largest server has {format_size(largest)}; ask for less, or {_ENLARGE}"
         )
 
 
-def _check_taking(wish: Wish, servers: Sequence[ServerSpace], *, can_wait: bool) -> None:
+def _check_taking(request: PlacementRequest, servers: Sequence[ServerSpace], *, can_wait: bool) -> None:
     """FullError if too few of the servers take anything."""
-    meant = [server for server in servers if not wish.on or server.name in wish.on]
+    meant = [server for server in servers if not request.on or server.name in request.on]
     refusing = [server for server in meant if server.refuses]
-    if len(meant) - len(refusing) < wish.server_count:
+    if len(meant) - len(refusing) < request.server_count:
         more = f" (and {len(refusing) - 1} more)" if len(refusing) > 1 else ""
         or_wait = ", or use --wait" if can_wait else ""
         raise FullError(
@@ -182,10 +182,10 @@ def _check_taking(wish: Wish, servers: Sequence[ServerSpace], *, can_wait: bool)
         )
 
 
-def _where_text(wish: Wish) -> str:
-    if wish.server_count > 1:
-        return f"no choice of {wish.server_count} servers"
-    return f"none of {', '.join(wish.on[:_NAMES_SHOWN_MAX])}" if wish.on else "no single server"
+def _where_text(request: PlacementRequest) -> str:
+    if request.server_count > 1:
+        return f"no choice of {request.server_count} servers"
+    return f"none of {', '.join(request.on[:_NAMES_SHOWN_MAX])}" if request.on else "no single server"
 
 
 def estimated_end_ns(missing_bytes: int, ends: Iterable[tuple[int, int]]) -> int | None:

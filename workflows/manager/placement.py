@@ -11,7 +11,7 @@ import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-__all__ = ["Placement", "ServerSpace", "Share", "Wish", "emptied", "place"]
+__all__ = ["Placement", "PlacementRequest", "ServerSpace", "Share", "emptied", "place"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class ServerSpace:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class PlacementRequest:
     """What is to be placed."""
 
     size_bytes: int  #: for streams and files together
@@ -61,7 +61,7 @@ def emptied(servers: Iterable[ServerSpace]) -> list[ServerSpace]:
     return [replace(server, free_bytes=server.capacity_bytes, refuses="", homes=0) for server in servers]
 
 
-def place(servers: Iterable[ServerSpace], wish: Wish, granularity_bytes: int) -> Placement | None:
+def place(servers: Iterable[ServerSpace], request: PlacementRequest, granularity_bytes: int) -> Placement | None:
     """Where to make it; None if there is no room.
 
     Every chosen server gives at least one unit, so more servers may take more space than was asked for. Their shares
@@ -72,8 +72,8 @@ def place(servers: Iterable[ServerSpace], wish: Wish, granularity_bytes: int) ->
     granularity_bytes : int
         The unit of the shares.
     """
-    count = wish.server_count
-    allowed = set(wish.on)
+    count = request.server_count
+    allowed = set(request.on)
     candidates = [
         server
         for server in servers
@@ -82,8 +82,8 @@ def place(servers: Iterable[ServerSpace], wish: Wish, granularity_bytes: int) ->
     if len(candidates) < count:
         return None
     chosen = heapq.nsmallest(count, candidates, key=_emptiest_first)
-    files_units = -(-wish.files_bytes // granularity_bytes)
-    whole_units = -(-wish.size_bytes // granularity_bytes)
+    files_units = -(-request.files_bytes // granularity_bytes)
+    whole_units = -(-request.size_bytes // granularity_bytes)
     dealt_units = max(whole_units - files_units, count - (files_units > 0))
     free = [server.free_bytes // granularity_bytes for server in chosen]
     if sum(free) < files_units + dealt_units:

@@ -12,10 +12,10 @@ import logging
 
 from forebay.errors import DisconnectedError, ForebayError, NoSpaceError, NotFoundError, RefusedError, StorageError
 from forebay.records import Finding, Lifetime, ReservationInfo, Severity
-from forebay.workflows.manager.both_sides import BothSides
 from forebay.workflows.manager.database import Database, ReservationRow
 from forebay.workflows.manager.name_turns import NameTurns
 from forebay.workflows.manager.pools import Pools
+from forebay.workflows.manager.reservation_changes import ReservationChanges
 from forebay.workflows.manager.server_link import ServerLink
 from forebay.workflows.manager.states import ReservationState
 
@@ -28,12 +28,12 @@ class Reconciliation:
     """Usable from several threads; takes the turns that changes take."""
 
     def __init__(
-        self, database: Database, link: ServerLink, pools: Pools, both_sides: BothSides, turns: NameTurns
+        self, database: Database, link: ServerLink, pools: Pools, changes: ReservationChanges, turns: NameTurns
     ) -> None:
         self._database = database
         self._link = link
         self._pools = pools
-        self._both = both_sides
+        self._changes = changes
         self._turns = turns
 
     def reconcile(self, *, patient: bool = True) -> None:
@@ -97,17 +97,17 @@ class Reconciliation:
             self._reconcile_row(row, existing)
         elif existing is not None:
             _log.info("reservation %s was not made by this manager; taking it over", name)
-            self._both.adopt(existing)
+            self._changes.adopt(existing)
 
     def _reconcile_row(self, row: ReservationRow, existing: ReservationInfo | None) -> None:
         if row.state is ReservationState.DESTROYING:
             try:
-                self._both.destroy(row, force=row.force)
+                self._changes.destroy(row, force=row.force)
             except RefusedError as error:
                 _log.warning("reservation %s stays: %s", row.name, error)
         elif row.state is ReservationState.CREATING:
             try:
-                info = self._both.create(row)
+                info = self._changes.create(row)
             except DisconnectedError:
                 raise
             except ForebayError as error:
@@ -116,13 +116,13 @@ class Reconciliation:
                 _log.warning("reservation %s is not created: %s", row.name, error)
                 self._database.forget_reservation(row.name)
             else:
-                self._both.adopt(info)
+                self._changes.adopt(info)
         elif existing is None and row.state is ReservationState.PRESENT:
             _log.error("reservation %s should exist, but the server does not have it", row.name)
             self._database.set_reservation_state(row.name, ReservationState.LOST)
         elif existing is not None and (row.state is ReservationState.LOST or not _is_same(row, existing)):
             # It was created again without the manager, or changed just before the manager was lost.
-            self._both.adopt(existing)
+            self._changes.adopt(existing)
 
 
 def _is_same(row: ReservationRow, info: ReservationInfo) -> bool:

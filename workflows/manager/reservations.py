@@ -25,7 +25,6 @@ from forebay.records import Finding, Lifetime, ReservationInfo
 from forebay.workflows.manager.access import Asker, is_administrator, may_use
 from forebay.workflows.manager.admission import FullError
 from forebay.workflows.manager.attachment_table import AttachmentTable
-from forebay.workflows.manager.both_sides import BothSides
 from forebay.workflows.manager.database import Database, ReservationRow
 from forebay.workflows.manager.in_use import refuse_if_written
 from forebay.workflows.manager.job_table import JobTable
@@ -33,6 +32,7 @@ from forebay.workflows.manager.name_turns import NameTurns
 from forebay.workflows.manager.pool_settings import PoolSettings
 from forebay.workflows.manager.pools import Place, Pools
 from forebay.workflows.manager.reconciliation import Reconciliation
+from forebay.workflows.manager.reservation_changes import ReservationChanges
 from forebay.workflows.manager.server_link import ServerLink
 from forebay.workflows.manager.states import ReservationState
 
@@ -52,9 +52,9 @@ class Reservations:
         self._jobs = JobTable(database)
         self._link = link
         self.pools = Pools(database, link, pools or PoolSettings())
-        self._both = BothSides(database, link)
+        self._changes = ReservationChanges(database, link)
         self._turns = NameTurns()  # One change of each at a time: wish, call, outcome.
-        self._reconciliation = Reconciliation(database, link, self.pools, self._both, self._turns)
+        self._reconciliation = Reconciliation(database, link, self.pools, self._changes, self._turns)
         self._admission = threading.Lock()  # Who is admitted is counted before the next one asks.
 
     def create(self, wish: ReservationRow, *, queues: bool = True) -> ReservationInfo:
@@ -77,7 +77,7 @@ class Reservations:
         with self._turns.of(wish.name):
             known = self._database.reservation(wish.name)
             if known is not None and known.state is ReservationState.PRESENT:
-                self._both.refuse_other(wish, known)
+                self._changes.refuse_other(wish, known)
             else:
                 with self._admission:
                     if known is None and queues:
@@ -85,7 +85,7 @@ class Reservations:
                     self.pools.check(wish, queues=queues)
                     self._database.put_reservation(replace(wish, state=ReservationState.CREATING))
             try:
-                info = self._both.create(wish)
+                info = self._changes.create(wish)
             except DisconnectedError:
                 raise
             except ForebayError as error:
@@ -93,10 +93,10 @@ class Reservations:
                     self._database.forget_reservation(wish.name)
                 elif known.state is not ReservationState.PRESENT:
                     self._database.put_reservation(known)
-                if isinstance(error, AlreadyExistsError) and (existing := self._both.adopt_from_server(wish.name)):
-                    self._both.refuse_other(wish, existing)
+                if isinstance(error, AlreadyExistsError) and (existing := self._changes.adopt_from_server(wish.name)):
+                    self._changes.refuse_other(wish, existing)
                 raise
-            self._both.adopt(info)
+            self._changes.adopt(info)
             return info
 
     def _check_count(self, owner_uid: int) -> None:
@@ -132,7 +132,7 @@ class Reservations:
             The server was lost; whether it is changed is seen when the server is back.
         """
         with self._turns.of(name):
-            known = self._database.reservation(name) or self._both.adopt_from_server(name)
+            known = self._database.reservation(name) or self._changes.adopt_from_server(name)
             if known is None or not self._is_seen(known, by):
                 near = near_text(name, self.names_of(None if by is None else by.uid))
                 raise NotFoundError(f"there is no reservation of this name{near}", name)
@@ -158,7 +158,7 @@ class Reservations:
                 if grown is not None:
                     self._database.put_reservation(known)
                 raise
-            self._both.adopt(info)
+            self._changes.adopt(info)
             if info.lifetime is Lifetime.PERSISTENT:
                 self._attachments.forget_unattached(name)
             return info
@@ -202,10 +202,10 @@ class Reservations:
             The manager's disk is full or fails; asked again when it does not, it is destroyed if it was not.
         """
         with self._turns.of(name):
-            known = self._database.reservation(name) or self._both.adopt_from_server(name)
+            known = self._database.reservation(name) or self._changes.adopt_from_server(name)
             if known is None or not self._is_seen(known, by):
                 return False
-            self._both.destroy(known, force=force)
+            self._changes.destroy(known, force=force)
             return True
 
     def find(self, name: str) -> ReservationRow:
@@ -213,7 +213,7 @@ class Reservations:
         known = self._database.reservation(name)
         if known is None:
             with self._turns.of(name):
-                known = self._database.reservation(name) or self._both.adopt_from_server(name)
+                known = self._database.reservation(name) or self._changes.adopt_from_server(name)
         if known is None:
             raise no_reservation(name)
         return known
@@ -247,7 +247,7 @@ class Reservations:
         with self._turns.of(name):
             known = self._database.reservation(name)
             if known is not None and not known.persistent:  # it may have been made so since
-                self._both.destroy(known, force=False)
+                self._changes.destroy(known, force=False)
 
     def destroy_non_persistent(self, *, force: bool) -> list[str]:
         """Destroys all that live only until the instance goes down; returns their names.
@@ -269,7 +269,7 @@ class Reservations:
                     known = self._database.reservation(row.name)
                     if known is None or known.persistent:
                         continue
-                    self._both.destroy(known, force=force)
+                    self._changes.destroy(known, force=force)
             except RefusedError as error:
                 gone = f"; already destroyed: {', '.join(destroyed)}" if destroyed else ""
                 raise RefusedError(error.what + gone, error.where) from None

@@ -96,7 +96,7 @@ def build_router(jobs: SlurmJobs, settings: SlurmSettings) -> APIRouter:
         name = call.persistent_name
         uid = call.number("user")
         await jobs.slow_calls.run(uid, jobs.persistents.create, name, uid, *capacity(call))
-        await jobs.write_books()
+        await jobs.write_slurm_files()
         return f"created {name}\n"
 
     async def setup(call: _Call) -> str:
@@ -131,7 +131,7 @@ def build_router(jobs: SlurmJobs, settings: SlurmSettings) -> APIRouter:
         hurry = "hurry" in call.flags
         if NAME.fullmatch(call.option("token")):
             known = await asyncio.to_thread(jobs.persistents.destroy, call.persistent_name, hurry=hurry)
-            await jobs.write_books()
+            await jobs.write_slurm_files()
         else:
             known = await jobs.teardown(call.token, hurry=hurry)
         return "" if known else "token not found: nothing is left of it\n"

@@ -27,7 +27,6 @@ from forebay.workflows.manager.server_link import ServerLink
 from forebay.workflows.manager.slow_calls import SlowCalls
 from forebay.workflows.manager.states import JobState
 from forebay.workflows.manager.supervisor import StageSupervisor
-from forebay.workflows.slurm.books import Books
 from forebay.workflows.slurm.directives import Directives
 from forebay.workflows.slurm.job_ending import JobEnding
 from forebay.workflows.slurm.job_environment import JobEnvironment, home_of
@@ -47,6 +46,7 @@ from forebay.workflows.slurm.processes import (
     wait_until_quiet,
 )
 from forebay.workflows.slurm.settings import SlurmSettings
+from forebay.workflows.slurm.slurm_files import SlurmFiles
 from forebay.workflows.slurm.stages_of_a_job import inward_stages, outward_stages
 from forebay.workflows.slurm.symbols import expanded_directives
 from forebay.workflows.slurm.turns import Turns
@@ -84,7 +84,7 @@ class SlurmJobs:
         self._ending = JobEnding(database, self._records, reservations, attachments, slow_calls, settings, self._tokens)
         self._without_room = JobsWithoutRoom(self._records, self._making, self._ending, reservations.pools, settings)
         environment = JobEnvironment(link, settings, self._tokens, instance_variables)
-        self.books = Books(root, settings, database, link, reservations.pools, environment.of)
+        self.files = SlurmFiles(root, settings, database, link, reservations.pools, environment.of)
 
     def check(self, directives: Directives) -> None:
         """Refuses at submission what could only wait for ever.
@@ -98,7 +98,7 @@ class SlurmJobs:
         wishes += [(wish.pool, wish.capacity_bytes) for wish in directives.creates]
         for pool, size in wishes:
             name = pool or self.settings.pool
-            whole = self.books.pools_bytes.get(name)
+            whole = self.files.pools_bytes.get(name)
             if whole is not None and size > whole:
                 raise NoSpaceError(
                     f"the job asks for {size >> 20} MiB, and the whole pool {name} has {whole >> 20} MiB; ask for less"
@@ -148,7 +148,7 @@ class SlurmJobs:
             finally:
                 self._without_room.is_set_up(token)
             await self._records.change(job, state=JobState.DATA_IN, reason="")
-            await self.write_books()
+            await self.write_slurm_files()
             await self._tell_user(token, directives)
 
     async def data_in(self, token: str) -> None:
@@ -186,7 +186,7 @@ class SlurmJobs:
             await self._records.change(
                 job, state=JobState.RUNNING, directives=document, quiet=False, node_count=len(nodes or "1"), reason=""
             )
-            await self.write_books()
+            await self.write_slurm_files()
             if raw.ignored != directives.ignored:  # setup may have seen nothing but directives
                 await self._tell_user(token, raw)
 
@@ -229,7 +229,7 @@ class SlurmJobs:
             # for a job that still runs; to that one it is no cancelled job.
             discard = discard or (hurry and job.state is JobState.RUNNING and await self._was_cancelled(token))
             await self._ending.end(job, discard=discard)
-            await self.write_books()
+            await self.write_slurm_files()
             return True
 
     async def _was_cancelled(self, token: str) -> bool:
@@ -266,13 +266,13 @@ class SlurmJobs:
         except ForebayError as error:  # the next sweep tries again
             _log.warning("job %s: its token is not renewed: %s", job.token, error)
 
-    async def write_books(self) -> None:
+    async def write_slurm_files(self) -> None:
         """Brings what Slurm is told up to date."""
-        await in_thread(self.books.refresh)
+        await in_thread(self.files.refresh)
 
     async def write_books_at_leisure(self) -> None:
         """Brings up to date, too, what has changed without a call: free space, and long tables."""
-        await in_thread(self.books.refresh, at_leisure=True)
+        await in_thread(self.files.refresh, at_leisure=True)
 
     async def expanded(self, token: str, uid: int, directives: Directives) -> Directives:
         """The directives with Slurm's symbols replaced in their paths; raises as `expanded_directives`."""

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the programs for Slurm read: where the instance lies, and the snapshot that its manager replaces. Sections of a
 // file begin with a line "== NAME", and the file ends with "== end". The scheduler's snapshot says in its section
-// "parts" how many files PATH.0, PATH.1 … beside it have the sessions; workflows/slurm/books.py writes them.
+// "parts" how many files PATH.0, PATH.1 … beside it have the sessions; workflows/slurm/slurm_files.py writes them.
 #pragma once
 
 #include <cstddef>

@@ -24,7 +24,7 @@ from forebay.workflows.staging.destination import Destination
 from forebay.workflows.staging.outputs import Advance, BlockChecksums, OutputFormat, block_checksums, check_stream
 from forebay.workflows.staging.receipt import FileEntry, describe_files
 
-__all__ = ["CHECKED_AT_ONCE", "DamagedStepError", "Making", "OutputMaker"]
+__all__ = ["CHECKED_AT_ONCE", "DamagedStepError", "OutputMaker", "PendingOutput"]
 
 #: One that is synced beside one that is compared; each holds a step and a block of memory.
 CHECKED_AT_ONCE = 2
@@ -35,7 +35,7 @@ class DamagedStepError(CorruptError):
 
 
 @dataclass(frozen=True, slots=True)
-class Making:
+class PendingOutput:
     """An output that is written and being checked."""
 
     partial: Path  #: its hidden name
@@ -76,7 +76,7 @@ class OutputMaker:
         self._stopped = threading.Event()
         self._checkers = ThreadPoolExecutor(CHECKED_AT_ONCE, thread_name_prefix="check-output")
 
-    def start(self, step: Step, names: Sequence[str], output: Path, advance: Advance) -> Making:
+    def start(self, step: Step, names: Sequence[str], output: Path, advance: Advance) -> PendingOutput:
         """Writes these variables of the step, and lets them be checked in the background.
 
         `step` must stay valid until the result is there. `advance` is called from several threads. DamagedStepError if
@@ -87,7 +87,7 @@ class OutputMaker:
             checksums = block_checksums(step, names)
             with self._destination.write_errors(step.number, step.size_bytes, output):
                 self._format.write(step, names, partial, advance)
-            return Making(partial, self._checkers.submit(self._check, step, checksums, partial, output, advance))
+            return PendingOutput(partial, self._checkers.submit(self._check, step, checksums, partial, output, advance))
         except BaseException as error:
             _remove_failed(partial)
             if isinstance(error, CorruptError):

@@ -40,7 +40,7 @@ from forebay.stream import Stream
 from forebay.workflows.staging import publication
 from forebay.workflows.staging.destination import Destination
 from forebay.workflows.staging.formats import output_format
-from forebay.workflows.staging.output_making import CHECKED_AT_ONCE, DamagedStepError, Making, OutputMaker
+from forebay.workflows.staging.output_making import CHECKED_AT_ONCE, DamagedStepError, OutputMaker, PendingOutput
 from forebay.workflows.staging.outputs import type_name, unchecked_variables
 from forebay.workflows.staging.receipt import FileEntry, StepEntry, VariableEntry, files_match
 from forebay.workflows.staging.reporting import Json, Reporter, notes_of_waits
@@ -131,7 +131,7 @@ class _Stager:
         self._receipt = str(receipt or destination.receipt.path)
         self._reporter = reporter
         self._reporting = threading.Lock()
-        self._in_flight: deque[tuple[_InFlight, Making]] = deque()
+        self._in_flight: deque[tuple[_InFlight, PendingOutput]] = deque()
         self._finish_failed = False
         self._staged: list[int] = []
         self._kept: list[int] = []
@@ -235,7 +235,7 @@ class _Stager:
             self._note_damaged(work.step.number, error)
             self._leave(work)
 
-    def _start(self, work: _InFlight, maker: OutputMaker) -> Making:
+    def _start(self, work: _InFlight, maker: OutputMaker) -> PendingOutput:
         start = partial(maker.start, work.step, work.names, work.output, partial(self._advance, work))
         try:
             return start()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from forebay.errors import InvalidArgumentError, NoSpaceError
 from forebay.workflows.manager.admission import Ask, FullError, Holdings, admit
-from forebay.workflows.manager.placement import Placement, ServerSpace, Wish, emptied, place
+from forebay.workflows.manager.placement import Placement, PlacementRequest, ServerSpace, emptied, place
 from forebay.workflows.manager.pool_settings import PoolSettings, Who
 from tests.bench import placement_at_scale
 
@@ -32,52 +32,52 @@ def spaces(draw: st.DrawFn, at_most: int = 6) -> list[ServerSpace]:
 
 
 @st.composite
-def wishes(draw: st.DrawFn) -> Wish:
+def requests(draw: st.DrawFn) -> PlacementRequest:
     files = draw(st.integers(0, 30))
     on = tuple(draw(st.lists(st.sampled_from(["node0", "node1", "node2"]), max_size=3)))
     most = len(set(on)) or 4
-    return Wish(files + draw(st.integers(0, 60)), files, draw(st.integers(0, most)), on)
+    return PlacementRequest(files + draw(st.integers(0, 60)), files, draw(st.integers(0, most)), on)
 
 
 def shares_of(placed: Placement) -> dict[str, int]:
     return {share.server: share.size_bytes for share in placed.shares}
 
 
-@given(spaces(), wishes(), st.integers(1, 7))
+@given(spaces(), requests(), st.integers(1, 7))
 def test_shares_are_whole_units_that_are_free_on_as_many_servers_as_were_asked_for(
-    servers: list[ServerSpace], wish: Wish, granularity: int
+    servers: list[ServerSpace], request: PlacementRequest, granularity: int
 ) -> None:
-    placed = place(servers, wish, granularity)
+    placed = place(servers, request, granularity)
     if placed is None:
         return
     known = {server.name: server for server in servers}
     shares = shares_of(placed)
-    assert len(shares) == len(placed.shares) == wish.server_count
+    assert len(shares) == len(placed.shares) == request.server_count
     assert all(size % granularity == 0 and 0 < size <= known[name].free_bytes for name, size in shares.items())
     assert not any(known[name].refuses for name in shares)
-    assert not wish.on or set(shares) <= set(wish.on)
+    assert not request.on or set(shares) <= set(request.on)
     # Not less than was asked for, and a unit more at most, or one for each server.
-    assert wish.size_bytes <= sum(shares.values())
-    units = max(-(-wish.size_bytes // granularity), wish.server_count, -(-wish.files_bytes // granularity))
-    assert sum(shares.values()) <= (units + wish.server_count) * granularity
-    assert shares[placed.home] >= wish.files_bytes
+    assert request.size_bytes <= sum(shares.values())
+    units = max(-(-request.size_bytes // granularity), request.server_count, -(-request.files_bytes // granularity))
+    assert sum(shares.values()) <= (units + request.server_count) * granularity
+    assert shares[placed.home] >= request.files_bytes
 
 
-@given(spaces(4), wishes(), st.integers(1, 7))
+@given(spaces(4), requests(), st.integers(1, 7))
 def test_a_wish_is_refused_only_if_no_choice_of_servers_has_the_room(
-    servers: list[ServerSpace], wish: Wish, granularity: int
+    servers: list[ServerSpace], request: PlacementRequest, granularity: int
 ) -> None:
-    placed = place(servers, wish, granularity)
+    placed = place(servers, request, granularity)
     able = [
         server.free_bytes // granularity
         for server in servers
-        if not server.refuses and (not wish.on or server.name in wish.on)
+        if not server.refuses and (not request.on or server.name in request.on)
     ]
-    files = -(-wish.files_bytes // granularity)
-    whole = max(-(-wish.size_bytes // granularity), files + wish.server_count - (files > 0))
+    files = -(-request.files_bytes // granularity)
+    whole = max(-(-request.size_bytes // granularity), files + request.server_count - (files > 0))
     could = any(
         sum(chosen) >= whole and min(chosen) >= 1 and max(chosen) >= files
-        for chosen in itertools.combinations(able, wish.server_count)
+        for chosen in itertools.combinations(able, request.server_count)
     )
     assert (placed is not None) == could
 
@@ -86,7 +86,7 @@ def test_a_wish_is_refused_only_if_no_choice_of_servers_has_the_room(
 def test_streams_are_dealt_out_evenly_but_past_full_servers(
     servers: list[ServerSpace], size: int, count: int, granularity: int
 ) -> None:
-    placed = place(servers, Wish(size, servers=count), granularity)
+    placed = place(servers, PlacementRequest(size, servers=count), granularity)
     if placed is None:
         return
     free = {server.name: server.free_bytes for server in servers}
@@ -98,11 +98,11 @@ def test_streams_are_dealt_out_evenly_but_past_full_servers(
 
 def test_the_emptiest_servers_are_taken_and_homes_spread() -> None:
     servers = [ServerSpace("a", 10, 7), ServerSpace("b", 10, 9, homes=5), ServerSpace("c", 10, 9, homes=4)]
-    placed = place(servers, Wish(4, servers=2), 1)
+    placed = place(servers, PlacementRequest(4, servers=2), 1)
     assert placed == Placement("c", placed.shares if placed else ())
     assert placed is not None
     assert shares_of(placed) == {"c": 2, "b": 2}
-    one = place(servers, Wish(8), 1)
+    one = place(servers, PlacementRequest(8), 1)
     assert one is not None
     assert one.home == "c"
 
@@ -111,7 +111,7 @@ def test_equal_reservations_fill_equal_servers_equally() -> None:
     servers = [ServerSpace(f"node{number}", 100, 100) for number in range(5)]
     homes: Counter[str] = Counter()
     for _ in range(50):
-        placed = place(servers, Wish(10), 10)
+        placed = place(servers, PlacementRequest(10), 10)
         assert placed is not None
         homes[placed.home] += 1
         servers = [
@@ -119,14 +119,14 @@ def test_equal_reservations_fill_equal_servers_equally() -> None:
             for one in servers
         ]
     assert set(homes.values()) == {10}
-    assert place(servers, Wish(1), 1) is None
-    assert place(emptied(servers), Wish(100), 1) is not None
+    assert place(servers, PlacementRequest(1), 1) is None
+    assert place(emptied(servers), PlacementRequest(100), 1) is not None
 
 
 def admit_on(known: list[ServerSpace], size: int, **more: object) -> Placement:
     settings = PoolSettings()
-    wish = Ask("", "", size, ADA, **more)  # type: ignore[arg-type]
-    return admit(wish, settings=settings, holdings=Holdings(settings, []), servers=known, before=[])
+    request = Ask("", "", size, ADA, **more)  # type: ignore[arg-type]
+    return admit(request, settings=settings, holdings=Holdings(settings, []), servers=known, before=[])
 
 
 def test_admission_says_whether_waiting_helps_and_names_the_server() -> None:

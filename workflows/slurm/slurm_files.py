@@ -32,7 +32,7 @@ from forebay.workflows.slurm.snapshot_sections import PARTS, Entry, SnapshotSect
 from forebay.workflows.slurm.status_tables import status_tables
 from forebay.workflows.staging.publication import write_whole
 
-__all__ = ["Books"]
+__all__ = ["SlurmFiles"]
 
 _log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ _TABLES_AT_ONCE_MAX = 200
 _TABLES_PAUSE = 20
 
 
-class Books:
+class SlurmFiles:
     """The files below ROOT/slurm. Usable from several threads.
 
     Parameters

@@ -19,7 +19,7 @@ from forebay.workflows.manager.differences import another_exists
 from forebay.workflows.manager.server_link import ServerLink
 from forebay.workflows.manager.states import ReservationState
 
-__all__ = ["BothSides"]
+__all__ = ["ReservationChanges"]
 
 _log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ _ROOM_SECONDS_MAX = 5.0
 _ROOM_POLL_SECONDS = 0.05
 
 
-class BothSides:
+class ReservationChanges:
     """Steps of a change. Whoever calls has the reservation's turn."""
 
     def __init__(self, database: Database, link: ServerLink) -> None:

@@ -22,10 +22,10 @@ from forebay.workflows.manager.pool_settings import PoolSettings
 from forebay.workflows.manager.pools import Pools
 from forebay.workflows.manager.server_link import ServerLink
 from forebay.workflows.manager.states import JobState, ReservationState
-from forebay.workflows.slurm import books
-from forebay.workflows.slurm.books import Books
+from forebay.workflows.slurm import slurm_files
 from forebay.workflows.slurm.sessions import Session
 from forebay.workflows.slurm.settings import SlurmSettings
+from forebay.workflows.slurm.slurm_files import SlurmFiles
 from forebay.workflows.slurm.snapshot_sections import PARTS
 from forebay.workflows.slurm.status_tables import status_tables
 from tests.support.randomness import TEST_SEED
@@ -47,11 +47,13 @@ def database(tmp_path: Path) -> Iterator[Database]:
         yield opened
 
 
-def books_of(root: Path, database: Database) -> Books:
+def slurm_files_of(root: Path, database: Database) -> SlurmFiles:
     root.mkdir(exist_ok=True)
     link = ServerLink(lambda: cast(Any, _Server()))
     pools = Pools(database, link, PoolSettings())
-    return Books(root, SlurmSettings(), database, link, pools, lambda job: {"FOREBAY_RESERVATION": job.reservation})
+    return SlurmFiles(
+        root, SlurmSettings(), database, link, pools, lambda job: {"FOREBAY_RESERVATION": job.reservation}
+    )
 
 
 def told(root: Path) -> tuple[Any, ...]:
@@ -74,10 +76,10 @@ def told(root: Path) -> tuple[Any, ...]:
 def test_what_changed_alone_is_read_again_and_all_is_told(
     tmp_path: Path, database: Database, monkeypatch: pytest.MonkeyPatch, tables_at_once_max: int
 ) -> None:
-    monkeypatch.setattr(books, "_TABLES_AT_ONCE_MAX", tables_at_once_max)
-    monkeypatch.setattr(books, "_TABLES_PAUSE", 0)
+    monkeypatch.setattr(slurm_files, "_TABLES_AT_ONCE_MAX", tables_at_once_max)
+    monkeypatch.setattr(slurm_files, "_TABLES_PAUSE", 0)
     chance = random.Random(TEST_SEED)
-    kept = books_of(tmp_path / "kept", database)
+    kept = slurm_files_of(tmp_path / "kept", database)
     jobs, attachments = JobTable(database), AttachmentTable(database)
     present = SimpleNamespace(state=ReservationState.PRESENT, created_ns=10**9, files_bytes=1 << 20)
     for _ in range(60):
@@ -102,7 +104,7 @@ def test_what_changed_alone_is_read_again_and_all_is_told(
             elif chance.random() < 0.3:
                 database.set_reservation_state(name, ReservationState.DESTROYING)
         kept.refresh(at_leisure=True)
-        books_of(tmp_path / "fresh", database).refresh(at_leisure=True)
+        slurm_files_of(tmp_path / "fresh", database).refresh(at_leisure=True)
         assert told(tmp_path / "kept") == told(tmp_path / "fresh")
 
 
@@ -118,10 +120,10 @@ def test_tables_that_took_long_do_not_replace_newer_ones(
             assert go_on.wait(60)
         return made
 
-    monkeypatch.setattr(books, "status_tables", slow_tables)
-    monkeypatch.setattr(books, "_TABLES_AT_ONCE_MAX", 0)
+    monkeypatch.setattr(slurm_files, "status_tables", slow_tables)
+    monkeypatch.setattr(slurm_files, "_TABLES_AT_ONCE_MAX", 0)
     jobs = JobTable(database)
-    kept = books_of(tmp_path / "kept", database)
+    kept = slurm_files_of(tmp_path / "kept", database)
     jobs.add("17", 7, 7, 0, {})
     slow = threading.Thread(target=lambda: kept.refresh(at_leisure=True))
     slow.start()
@@ -133,7 +135,7 @@ def test_tables_that_took_long_do_not_replace_newer_ones(
         go_on.set()
         slow.join()
     kept.refresh(at_leisure=True)
-    books_of(tmp_path / "fresh", database).refresh(at_leisure=True)
+    slurm_files_of(tmp_path / "fresh", database).refresh(at_leisure=True)
     assert told(tmp_path / "kept") == told(tmp_path / "fresh")
 
 
