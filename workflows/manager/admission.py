@@ -165,8 +165,8 @@ def _check_ever(request: PlacementRequest, servers: Sequence[ServerSpace], pool:
     if place(emptied(servers), request, pool.granularity_bytes) is None:
         largest = max((server.capacity_bytes for server in servers), default=0)
         raise NoSpaceError(
-            f"{format_size(pool.charge(request.size_bytes))} are asked for, and {_where_text(request)} is large enough: "
-            f"the largest server has {format_size(largest)}; ask for less, or {_ENLARGE}"
+            f"{format_size(pool.charge(request.size_bytes))} are asked for, and {_where_text(request)} is "
+            f"large enough: the largest server has {format_size(largest)}; ask for less, or {_ENLARGE}"
         )
 
 
