@@ -75,6 +75,12 @@ class Programs:
             "producer", "slow_writer.py", "run1/flow", str(steps), token=token, FOREBAY_SERVER=self._nodes.server
         )
 
+    def redoing_writer(self, steps: int, token: Path) -> RemoteProgram:
+        """Writes a step again that was lost on its way."""
+        return self._start(
+            "producer", "redoing_writer.py", "run1/flow", str(steps), token=token, FOREBAY_SERVER=self._nodes.server
+        )
+
     def interrupted_writer(self, token: Path, fail_point: str) -> RemoteProgram:
         """Python, which goes on after an interruption."""
         named = {"FOREBAY_SERVER": self._nodes.server, "FOREBAY_FAIL_POINT": fail_point}

@@ -76,6 +76,23 @@ def test_server_is_killed_while_it_writes_what_arrives(
     check_clean(server)
 
 
+@both_transports
+@pytest.mark.parametrize("passing", [1, 40])
+def test_a_step_that_was_lost_on_its_way_is_written_again_by_the_same_writer(
+    programs: Programs, token: TokenMaker, server: StagingServer, passing: int
+) -> None:
+    server.stop()
+    server.start(fail_point=f"server.data.before_write:{passing}=kill")
+    with programs.redoing_writer(STEPS, token("write")) as writer:
+        assert server.wait() == -signal.SIGKILL
+        server.start()
+        said = writer.succeed().splitlines()
+    assert [line for line in said if not line.startswith("lost")] == ["0", "1", "2"]
+    assert any(line.startswith("lost") for line in said)
+    assert committed(server) == STEPS
+    check_clean(server)
+
+
 # crash-matrix: read a step from another node | the reader, at `client.data.before_get` | its cursor: the next of its name goes on there
 @both_transports
 @pytest.mark.parametrize("passing", [1, 9])

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One reservation on both sides: its row, which says what was asked for, and what the server has.
 
-The wish is written down before the server is asked, and its outcome after.
+The request is written down before the server is asked, and its outcome after.
 """
 
 from __future__ import annotations

@@ -33,9 +33,7 @@ Error lost_by(Error why) {
 void RemoteSpace::use(std::shared_ptr<Connection> connection) {
   // What was on its way through the old one may not have arrived, and nobody has it any more.
   stale_ = false;
-  if (std::exchange(unfinished_, false) && !lost_) {
-    lost_ = lost_on_the_way("");
-  }
+  if (std::exchange(unfinished_, false) && !lost_) lost_ = lost_on_the_way("");
   connection_ = std::move(connection);
 }
 
