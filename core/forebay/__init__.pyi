@@ -38,6 +38,7 @@ from .errors import (
     VariableNotFoundError,
 )
 from .file_address import FileAddress
+from .files.file_follower import AppearedFile, FileFollower, follow_files
 from .follower import Follower
 from .hold import Hold
 from .instance import Instance, instance_root, server_socket
@@ -83,6 +84,7 @@ __all__ = [
     "Address",
     "Admin",
     "AlreadyExistsError",
+    "AppearedFile",
     "ArgumentTypeError",
     "AttributeValue",
     "AttributesBeingWritten",
@@ -101,6 +103,7 @@ __all__ = [
     "FaultyVariableWarning",
     "FencedError",
     "FileAddress",
+    "FileFollower",
     "Finding",
     "Follower",
     "ForebayError",
@@ -155,6 +158,7 @@ __all__ = [
     "crc32c",
     "errors",
     "follow_all",
+    "follow_files",
     "format_size",
     "instance_root",
     "joined_dimension",

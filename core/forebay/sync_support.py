@@ -8,18 +8,22 @@ import os
 import tempfile
 from pathlib import Path
 
+from forebay.mounts import MOUNTS, mount_of
+
 __all__ = ["sync_weakness"]
 
 _IN_MEMORY = ("tmpfs", "ramfs", "devtmpfs")
-_MOUNTS = Path("/proc/self/mountinfo")
 
 
-def sync_weakness(root: Path, mounts: Path = _MOUNTS) -> str | None:
+def sync_weakness(root: Path, mounts: Path = MOUNTS) -> str | None:
     """Why what is synced below ``root`` may not survive power loss, as a sentence for users; else None.
 
     ``mounts``: the kernel's table of mounts.
     """
-    kind, options = _mount_of(root, mounts)
+    try:
+        kind, options = mount_of(root.stat().st_dev, mounts)
+    except OSError:
+        kind, options = "", frozenset()
     if kind in _IN_MEMORY:
         return (
             f"the root is on {kind}, that is in memory: durable steps survive the end of any process, but not a reboot "
@@ -37,22 +41,6 @@ def sync_weakness(root: Path, mounts: Path = _MOUNTS) -> str | None:
             "Take a root on a local file system, for example ext4 or XFS"
         )
     return None
-
-
-def _mount_of(root: Path, mounts: Path) -> tuple[str, frozenset[str]]:
-    """Type and options of the file system that `root` lies on; nothing where the kernel does not say."""
-    try:
-        device = root.stat().st_dev
-        lines = mounts.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
-    except OSError:
-        return "", frozenset()
-    number = f"{os.major(device)}:{os.minor(device)}"
-    for line in lines:
-        place, separator, system = line.partition(" - ")
-        if separator and place.split()[2] == number:
-            kind, _, options = system.split(maxsplit=2)
-            return kind, frozenset(options.split(","))
-    return "", frozenset()
 
 
 def _sync_refusal(root: Path) -> str | None:

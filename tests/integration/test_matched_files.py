@@ -351,11 +351,11 @@ def test_the_log_is_the_stage_s_own(files: Path, out: Path, job: Callable[..., M
     elsewhere = out.parent / "elsewhere"
     log.rename(elsewhere)
     log.symlink_to(elsewhere)
-    with pytest.raises(PermissionDeniedError, match="stage's own log"):
+    with pytest.raises(PermissionDeniedError, match="follower's own log"):
         stage(job())
     log.unlink()
     os.link(elsewhere, log)
-    with pytest.raises(PermissionDeniedError, match="stage's own log"):
+    with pytest.raises(PermissionDeniedError, match="follower's own log"):
         stage(job())
 
 

@@ -15,16 +15,7 @@ import typer
 from forebay.cli.arguments import stream_names
 from forebay.cli.chosen import chosen_or_current
 from forebay.cli.failures import ExitStatus
-from forebay.cli.output import JsonOption, console, format_time, print_fields, print_json, print_table
-from forebay.errors import InvalidArgumentError
-from forebay.file_address import FileAddress
-from forebay.manager.client import ManagerClient
-from forebay.manager.jobs import FilesJob, Job, MatchedFilesJob, StepsJob
-from forebay.manager.stage_state import StageState
-from forebay.records import Address
-from forebay.sizes import format_size
-from forebay.step_selection import StepSelection
-from forebay.workflows.manager.matched_options import (
+from forebay.cli.matched_options import (
     CompleteOption,
     ExcludeOption,
     MatchedOptions,
@@ -34,6 +25,15 @@ from forebay.workflows.manager.matched_options import (
     WaitClosedOption,
     wait_closed_seconds,
 )
+from forebay.cli.output import JsonOption, console, format_time, print_fields, print_json, print_table
+from forebay.errors import InvalidArgumentError
+from forebay.file_address import FileAddress
+from forebay.manager.client import ManagerClient
+from forebay.manager.jobs import FilesJob, Job, MatchedFilesJob, StepsJob
+from forebay.manager.stage_state import StageState
+from forebay.records import Address
+from forebay.sizes import format_size
+from forebay.step_selection import StepSelection
 from forebay.workflows.manager.receipt_command import write_receipt
 from forebay.workflows.manager.stage_waiting import await_stage, stage_title
 from forebay.workflows.staging.formats import FORMAT_NAMES, format_of_name

@@ -26,7 +26,8 @@ from forebay.errors import (
     UnsupportedError,
 )
 from forebay.fail_point import fail_point
-from forebay.files.appearing_names import AppearingNames, Scan, SeenName
+from forebay.files.appearing_names import AppearingNames, SeenName
+from forebay.files.chosen_names import ChosenNames, Look
 from forebay.files.complete_rule import CompleteRule, RuleKind
 from forebay.files.follow_log import FollowLog, InDoubt
 from forebay.files.name_choice import NameChoice
@@ -78,7 +79,8 @@ def stage_matched_files(
     names = AppearingNames(reservation.files_path, job.path, choice, rule)
     try:
         with _opened_destination(job, reservation) as (folder, log):
-            work = _MatchedFiles(job, choice, rule, names, log, folder, reservation.files_path, reporter)
+            chosen = ChosenNames(names, choice, log)
+            work = _MatchedFiles(job, rule, names, chosen, log, folder, reservation.files_path, reporter)
             return work.run(ending or EndRequest())
     finally:
         names.close()
@@ -121,18 +123,18 @@ class _MatchedFiles:
     def __init__(
         self,
         job: MatchedFilesJob,
-        choice: NameChoice,
         rule: CompleteRule,
         names: AppearingNames,
+        chosen: ChosenNames,
         log: FollowLog,
         folder: int,
         files_path: str,
         reporter: Reporter,
     ) -> None:
         self._job = job
-        self._choice = choice
         self._rule = rule
         self._names = names
+        self._chosen = chosen
         self._log = log
         self._folder = folder
         self._files_path = files_path
@@ -140,7 +142,7 @@ class _MatchedFiles:
         self._taken: list[str] = []
         self._replaced: list[str] = []
         self._waiting: dict[str, ForebayError] = {}  # chosen and complete, and could not be copied at the last look
-        self._incomplete: set[str] = set()  # at the last look
+        self._incomplete: list[str] = []  # at the last look
         self._noted: set[str] = set()
 
     def run(self, ending: EndRequest) -> Json:
@@ -155,12 +157,12 @@ class _MatchedFiles:
             is_last = bool(ended_by)
             if is_last:
                 self._reporter.progress.stream_ended = True
-            scan = self._names.scan()
-            self._look_at(scan, is_last=is_last)
+            look = self._chosen.look()
+            self._take_ready(look, is_last=is_last)
             if is_last:
                 break
-            if scan.ended_by:
-                ended_by = scan.ended_by
+            if look.ended_by:
+                ended_by = look.ended_by
             elif ending.is_made:
                 ended_by = "asked to end"
             else:
@@ -168,32 +170,19 @@ class _MatchedFiles:
                 self._reporter.update(at_once=True)
                 self._names.wait(ending.fileno())
         self._check_nothing_lacks()
-        return self._result(scan, ended_by, kept)
+        return self._result(ended_by, kept)
 
-    def _look_at(self, scan: Scan, *, is_last: bool) -> None:
-        """Numbers what has appeared, and takes what can be taken."""
-        self._log.add_names(seen.name for seen in scan.names)
-        if scan.refused:
-            self._note(f"{scan.refused} is neither file nor folder, and is not staged")
-        there = {seen.name for seen in scan.names}
-        for name in self._log.names:
-            if name not in there | self._incomplete and self._is_chosen(name) and not self._log.versions(name):
-                self._log.add_missed(name)
+    def _take_ready(self, look: Look, *, is_last: bool) -> None:
+        """Takes what can be taken."""
+        if look.refused:
+            self._note(f"{look.refused} is neither file nor folder, and is not staged")
         self._waiting.clear()
-        self._incomplete.clear()
-        for seen in scan.names:
-            if not self._is_chosen(seen.name) or self._log.done_version(seen.name) == seen.version:
-                continue
-            if not seen.is_complete:
-                self._incomplete.add(seen.name)
-            if seen.is_complete:
-                self._take(seen, wait_seconds=self._job.wait_closed_seconds if is_last else 0.0)
-            elif self._rule.kind is RuleKind.CLOSED:
+        self._incomplete = [seen.name for seen in look.incomplete]
+        for seen in look.incomplete:
+            if self._rule.kind is RuleKind.CLOSED:
                 self._note(f"{seen.name} is a folder, and --complete closed is for single files: it is not staged")
-
-    def _is_chosen(self, name: str) -> bool:
-        number = self._log.number(name)
-        return number is not None and self._choice.is_chosen(name, number)
+        for seen in look.ready:
+            self._take(seen, wait_seconds=self._job.wait_closed_seconds if is_last else 0.0)
 
     def _take(self, seen: SeenName, *, wait_seconds: float) -> None:
         """Copies one name, if it can be copied now."""
@@ -225,7 +214,7 @@ class _MatchedFiles:
             if not self._is_of_source(error, seen):
                 raise
             if self._rule.kind is RuleKind.CLOSED and isinstance(error, BusyError | RefusedError):
-                self._incomplete.add(name)
+                self._incomplete.append(name)
                 return
             self._waiting[name] = error
             self._note(f"{name} is not taken yet: {error.what} ({error.where})")
@@ -291,8 +280,8 @@ class _MatchedFiles:
                 "program keep them longer, or allow it with --accept-gaps"
             )
 
-    def _result(self, scan: Scan, ended_by: str, kept: int) -> Json:
-        left = [seen.name for seen in scan.names if seen.name in self._incomplete]
+    def _result(self, ended_by: str, kept: int) -> Json:
+        left = self._incomplete
         if left:
             shown = ", ".join(left[:_NAMES_SHOWN]) + (" …" if len(left) > _NAMES_SHOWN else "")
             self._note(f"{len(left)} chosen names were not complete at the end, and stay behind: {shown}")

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
 
 import forebay
+from forebay.cli.child_command import ChildCommand
 from forebay.cli.step_commands import CommandTurns, Failure, StepCommands
 from forebay.ensemble import StreamPattern
 from forebay.errors import ForebayError, NotFoundError, StepTimeoutError
@@ -28,8 +28,7 @@ class EnsembleCommands:
     def __init__(
         self,
         pattern: StreamPattern,
-        words: Sequence[str],
-        environment: Mapping[str, str],
+        command: ChildCommand,
         *,
         instance: InstanceLike | None,
         consumer: str,
@@ -38,18 +37,15 @@ class EnsembleCommands:
         latest: bool,
         members: int | None,
         timeout: float | None,
-        output: int | None,
     ) -> None:
         self._pattern = pattern
-        self._words = words
-        self._environment = environment
+        self._command = command
         self._instance = instance_of(pattern.server, instance)
         self._consumer = consumer
         self._every = every
         self._latest = latest
         self._members = members
         self._timeout = timeout
-        self._output = output
         self._turns = CommandTurns(jobs)
         self._of_uuids: dict[str, str] = {}
         self.of_streams: dict[str, StepCommands] = {}
@@ -119,12 +115,10 @@ class EnsembleCommands:
         address = Address(self._pattern.reservation, name, None, self._pattern.server)
         server = f"{address.server}/" if address.server else ""
         commands = self.of_streams[name] = StepCommands(
-            self._words,
+            self._command,
             f"forebay://{server}{address.path}",
-            self._environment,
             turns=self._turns,
             every=self._every,
-            output=self._output,
         )
         try:
             stream = await asyncio.to_thread(forebay.open, address, instance=self._instance, timeout=0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`forebay follow`: makes any program a consumer of a stream, by a command for each step."""
+"""`forebay follow`: makes any program a consumer of a stream or of files, by a command for each step or file."""
 
 from __future__ import annotations
 
@@ -15,10 +15,13 @@ import typer
 import typer.core
 from rich.text import Text
 
-from forebay.cli.arguments import StreamArgument
+import forebay
+from forebay.cli.arguments import stream_names
+from forebay.cli.child_command import ChildCommand
 from forebay.cli.chosen import chosen
 from forebay.cli.ensemble_commands import EnsembleCommands
 from forebay.cli.failures import ExitStatus
+from forebay.cli.file_commands import FileCommands
 from forebay.cli.following import (
     RunOption,
     TimeoutOption,
@@ -26,10 +29,19 @@ from forebay.cli.following import (
     opened_to_follow,
     tells_interruption,
 )
+from forebay.cli.matched_options import (
+    CompleteOption,
+    ExcludeOption,
+    MatchedOptions,
+    MatchOption,
+    MultipleOfOption,
+    UntilOption,
+)
 from forebay.cli.output import JsonOption, error_console, print_json
 from forebay.cli.step_commands import CommandTurns, StepCommands
 from forebay.ensemble import StreamPattern
 from forebay.errors import InvalidArgumentError, NotFoundError
+from forebay.file_address import FileAddress
 from forebay.records import Address
 
 __all__ = ["register"]
@@ -37,6 +49,15 @@ __all__ = ["register"]
 _EXEC = "--exec"
 _FAILURES_SHOWN = 3
 _ENDED_BY = (signal.SIGTERM, signal.SIGHUP)
+
+_SourceArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="RES/STREAM|RES:DIR",
+        help="The stream, for example run1/flow; or a folder of files, for example run1:out.",
+        autocompletion=stream_names,
+    ),
+]
 
 
 class _FollowCommand(typer.core.TyperCommand):
@@ -57,22 +78,29 @@ def register(app: typer.Typer) -> None:
 
 
 def follow(
-    stream: StreamArgument,
+    stream: _SourceArgument,
     words: Annotated[
         list[str],
         typer.Option(
             _EXEC,
             metavar="COMMAND...",
             help="The program and its arguments, up to the end of the line. {step} becomes the step's number, "
-            "{address} its address, forebay://RES/STREAM@STEP, {stream} the stream's name.",
+            "{address} its address, forebay://RES/STREAM@STEP, {stream} the stream's name. Of files: {path}, {name}, "
+            "and {number}, which counts names in the order in which they appear.",
         ),
     ],
     consumer: Annotated[
-        str, typer.Option("--consumer", metavar="NAME", help="Name under which the server keeps the position.")
+        str, typer.Option("--consumer", metavar="NAME", help="Name under which the position is kept.")
     ] = "follow",
     every: Annotated[
-        int, typer.Option("--every", min=1, metavar="N", help="Run it for steps whose number N divides.")
-    ] = 1,
+        int | None,
+        typer.Option(
+            "--every",
+            min=1,
+            metavar="N",
+            help="Run it for steps whose number N divides; of files, for the first of each N that appear.",
+        ),
+    ] = None,
     latest: Annotated[
         bool, typer.Option("--latest", help="Take the newest step each time, and skip those in between.")
     ] = False,
@@ -90,16 +118,47 @@ def follow(
     timeout_seconds: TimeoutOption = None,
     run_name: RunOption = "",
     wait_for_writer: WaitForWriterOption = False,
+    match: MatchOption = "",
+    exclude: ExcludeOption = [],  # noqa: B006 - Typer makes a list of its own
+    complete: CompleteOption = "",
+    multiple_of: MultipleOfOption = None,
+    until: UntilOption = "",
+    accept_gaps: Annotated[
+        bool,
+        typer.Option(
+            "--accept-gaps",
+            help="With --match: do not fail at the end if chosen names went before they could be taken.",
+        ),
+    ] = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Run a command for each step of a stream as it commits, until the stream ends.
+    """Run a command for each step of a stream as it commits, until the stream ends; or for each file that appears.
 
     A step is done when its command ended with status 0. If one fails, no further one begins, and the exit status is 1:
     the same line then continues at the step that failed. It continues where it was, too, if it is killed. While a
     command runs, its step is kept. With --json, what the commands print goes to standard error.
 
     A pattern, 'RES/member-*' in quotes, follows all streams whose names match; those that begin meanwhile join.
+
+    Files and folders, as soon as they are whole: follow run1:out --match 'plt?????' --until finished --exec plot {path}
     """
+    matched = MatchedOptions(match, tuple(exclude), complete, multiple_of, until)
+    if (place := FileAddress.find(stream)) is not None:
+        of_streams = {
+            "--latest": latest,
+            "--members": members is not None,
+            "--run": bool(run_name),
+            "--wait-for-writer": wait_for_writer,
+        }
+        if given := [option for option, is_given in of_streams.items() if is_given]:
+            raise InvalidArgumentError(f"{', '.join(given)} is for steps of a stream, and {stream!r} names files")
+        if not match:
+            raise InvalidArgumentError(f"say which names of {stream} are followed: --match GLOB, such as 'plt?????'")
+        return _follow_files(place, matched, words, consumer, every, jobs, timeout_seconds, accept_gaps, as_json)
+    of_files = [*(["--match"] if match else []), *matched.given, *(["--accept-gaps"] if accept_gaps else [])]
+    if of_files:
+        raise InvalidArgumentError(f"{', '.join(of_files)} is for files, RES:DIR, and {stream!r} names a stream")
+    every = every or 1
     if StreamPattern.is_one(stream):
         if run_name or wait_for_writer:
             raise InvalidArgumentError("--run and --wait-for-writer are for one stream; a pattern takes what comes")
@@ -111,12 +170,10 @@ def follow(
         raise InvalidArgumentError(f"{stream!r} names a step: name the stream, {address.path}")
     _check(words, consumer)
     commands = StepCommands(
-        words,
+        _command(words, as_json),
         f"forebay://{address.server}/{address.path}" if address.server else f"forebay://{address.path}",
-        _environment(),
         turns=CommandTurns(jobs),
         every=every,
-        output=sys.stderr.fileno() if as_json else None,
     )
     with (
         opened_to_follow(stream, timeout_seconds, run_name, wait_for_writer) as source,
@@ -158,8 +215,7 @@ def _follow_all(
     _check(words, consumer)
     commands = EnsembleCommands(
         wanted,
-        words,
-        _environment(),
+        _command(words, as_json),
         instance=chosen(),
         consumer=consumer,
         jobs=jobs,
@@ -167,7 +223,6 @@ def _follow_all(
         latest=latest,
         members=members,
         timeout=timeout_seconds,
-        output=sys.stderr.fileno() if as_json else None,
     )
     with tells_interruption() as outcome:
         if (number := asyncio.run(_until_ended(commands.follow))) is not None:
@@ -193,6 +248,60 @@ def _follow_all(
     else:
         _say(f"{wanted}: streams {len(streams)}, commands that succeeded {commands.succeeded}; consumer {consumer}")
     return int(ExitStatus.ERROR if commands.failures else outcome.status)
+
+
+def _follow_files(
+    place: FileAddress,
+    matched: MatchedOptions,
+    words: list[str],
+    consumer: str,
+    every: int | None,
+    jobs: int,
+    timeout_seconds: float | None,
+    accept_gaps: bool,
+    as_json: bool,
+) -> int:
+    _check(words, consumer)
+    commands = FileCommands(_command(words, as_json), jobs)
+    with forebay.follow_files(
+        str(place),
+        matched.match,
+        consumer,
+        instance=chosen(),
+        exclude=matched.exclude,
+        complete=matched.complete or "rename",
+        every=every,
+        multiple_of=matched.multiple_of,
+        until=matched.until,
+        timeout=timeout_seconds,
+        ack="manual",
+        accept_gaps=accept_gaps,
+        on_notice=lambda text: _say(f"note: {text}"),
+    ) as follower:
+        if (number := asyncio.run(_until_ended(lambda: commands.follow(follower)))) is not None:
+            return _ended_by(number)
+    for failure in commands.failures[:_FAILURES_SHOWN]:
+        _say(f"error: {failure.name}: {failure.reason}; the same line takes it again, and goes on")
+    if follower.left:
+        _say(f"note: not complete at the end, and left: {', '.join(follower.left)}")
+    if as_json:
+        print_json(
+            {
+                "source": str(place),
+                "consumer": consumer,
+                "succeeded": commands.succeeded,
+                "failed": [{"name": failure.name, "reason": failure.reason} for failure in commands.failures],
+                "left": follower.left,
+                "ended_by": follower.ended_by,
+            }
+        )
+    else:
+        _say(f"{place}: {commands.succeeded} commands succeeded; consumer {consumer}")
+    return int(ExitStatus.ERROR if commands.failures else ExitStatus.OK)
+
+
+def _command(words: list[str], as_json: bool) -> ChildCommand:
+    return ChildCommand(words, _environment(), sys.stderr.fileno() if as_json else None)
 
 
 def _check(words: list[str], consumer: str) -> None:

@@ -4,22 +4,15 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import ctypes
-import os
-import signal
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from forebay.cli.child_command import ChildCommand
 from forebay.follower import Follower
 from forebay.step import Step
 
 __all__ = ["CommandTurns", "Failure", "StepCommands"]
-
-_PR_SET_PDEATHSIG = 1
-_END_SECONDS_MAX = 10.0
 
 
 @dataclass(frozen=True)
@@ -66,38 +59,30 @@ class StepCommands:
 
     Parameters
     ----------
-    words : sequence of str
-        The command; ``{step}``, ``{address}`` and ``{stream}`` in it are replaced by the step's number, its address,
-        and the stream's name.
+    command : ChildCommand
+        ``{step}``, ``{address}`` and ``{stream}`` in it are replaced by the step's number, its address, and the
+        stream's name.
     address : str
         Of the stream, as a command takes it.
-    environment : mapping
-        What the commands run with.
     turns : CommandTurns
         Shared with the commands for other streams.
     every : int
         Steps that it does not divide are passed without a command.
-    output : int, optional
-        File descriptor of the commands' standard output; not given: this process's.
     """
 
     def __init__(
         self,
-        words: Sequence[str],
+        command: ChildCommand,
         address: str,
-        environment: Mapping[str, str],
         *,
         turns: CommandTurns,
         every: int = 1,
-        output: int | None = None,
     ) -> None:
-        self._words = words
+        self._command = command
         self._address = address
-        self._environment = dict(environment)
+        self._stream = address.rpartition("/")[2]
         self._turns = turns
         self._every = every
-        self._output = output
-        self._die_with_parent = _dying_with_parent()
         self._passages: deque[_Passage] = deque()
         self.succeeded = 0  #: commands that ended with status 0
         self.last: int | None = None  #: the last step that the cursor has passed
@@ -173,46 +158,13 @@ class StepCommands:
         async with self._turns.running:
             if self.failures:
                 return "not run, because another command failed"
-            reason = await self._run_command(number)
+            values = {"step": str(number), "address": f"{self._address}@{number}", "stream": self._stream}
+            reason = await self._command.run(values)
             if reason:
-                self._turns.note(Failure(self._address.rpartition("/")[2], number, reason))
+                self._turns.note(Failure(self._stream, number, reason))
             else:
                 self.succeeded += 1
         return reason
-
-    async def _run_command(self, number: int) -> str:
-        """Why it failed; empty: it did not."""
-        words = [
-            word.replace("{step}", str(number))
-            .replace("{address}", f"{self._address}@{number}")
-            .replace("{stream}", self._address.rpartition("/")[2])
-            for word in self._words
-        ]
-        try:
-            child = await asyncio.create_subprocess_exec(
-                *words,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=self._output,
-                env=self._environment,
-                preexec_fn=self._die_with_parent,
-            )
-        except OSError as error:
-            return f"{words[0]} cannot be run: {error.strerror or error}"
-        try:
-            status = await child.wait()
-        except asyncio.CancelledError:
-            with contextlib.suppress(ProcessLookupError):
-                child.terminate()
-            try:
-                await asyncio.wait_for(child.wait(), _END_SECONDS_MAX)
-            except TimeoutError:
-                with contextlib.suppress(ProcessLookupError):
-                    child.kill()
-                await child.wait()
-            raise
-        if status < 0:
-            return f"{words[0]} was killed by {signal.Signals(-status).name}"
-        return f"{words[0]} ended with status {status}" if status else ""
 
     async def _end(self, coming: asyncio.Task[Step] | None) -> None:
         """Nothing is left behind."""
@@ -226,16 +178,3 @@ class StepCommands:
         await asyncio.gather(*tasks, return_exceptions=True)
         while self._passages:
             self._passages.popleft().step.release()
-
-
-def _dying_with_parent() -> Callable[[], None]:
-    """What a child does first, so that no command goes on, and writes, beside the one of the follower's successor."""
-    parent = os.getpid()
-    libc = ctypes.CDLL(None)
-
-    def die_with_parent() -> None:
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != parent:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    return die_with_parent

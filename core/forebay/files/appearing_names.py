@@ -7,13 +7,14 @@ import contextlib
 import os
 import select
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from forebay.errors import RefusedError
 from forebay.files.complete_rule import CompleteRule, RuleKind, Version
 from forebay.files.folder_watch import FolderWatch
 from forebay.files.name_choice import NameChoice
 from forebay.files.open_folder import open_below_files
+from forebay.files.open_writers import is_being_written
 
 __all__ = ["AppearingNames", "Scan", "SeenName"]
 
@@ -105,6 +106,19 @@ class AppearingNames:
             return self._rule.look(self._folder, seen.name) == (seen.version, True)
         except OSError:
             return False
+
+    def after_use(self, name: str, version: Version) -> Version:
+        """Which version counts as used. What its user himself changed in a folder makes no other one of it."""
+        if version.is_folder:
+            with contextlib.suppress(OSError):
+                now, _ = self._rule.look(self._folder, name)
+                if now is not None and now == replace(version, mtime_ns=now.mtime_ns):
+                    return now
+        return version
+
+    def is_being_written(self, name: str) -> bool | None:
+        """Whether a program has the file open for writing; None: nobody can tell. OSError: it cannot be opened."""
+        return is_being_written(self._folder, name)
 
     def wait(self, wake: int | None = None, timeout_seconds: float | None = None) -> None:
         """Returns when it is worth while to look again; also when the descriptor ``wake`` is readable."""

@@ -87,13 +87,20 @@ class FollowLog:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise BusyError(
-                    "another process follows the same names to this place; wait for it (`forebay stages`), or end it",
+                    "another process follows these names to this place, or for this consumer; wait for it, or end it",
                     where,
                 ) from None
             log._read(_FORMAT | subject)
         except BaseException:
             os.close(descriptor)
             raise
+        return log
+
+    @classmethod
+    def in_memory(cls, subject: Json) -> FollowLog:
+        """A log that is forgotten when it is closed."""
+        log = cls(os.memfd_create("forebay-follow", os.MFD_CLOEXEC), "memory")
+        log._read(_FORMAT | subject)
         return log
 
     @property
@@ -151,6 +158,10 @@ class FollowLog:
     def done(self, name: str) -> None:
         """It has its name."""
         self._append([{"done": name}], durable=False)
+
+    def passed(self, name: str, version: Version) -> None:
+        """A version is done, and was never in doubt. Durable when this returns."""
+        self._append([{"finishing": name, "version": asdict(version)}, {"done": name}])
 
     def undone(self, name: str) -> None:
         """It was in doubt, and has not got its name."""
@@ -264,4 +275,4 @@ class FollowLog:
 
 
 def _strange() -> str:
-    return "something that is not this stage's own log has its name; remove it, or choose another destination"
+    return "something that is not this follower's own log has its name; remove it, or let the log lie elsewhere"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options of `forebay stage-out` for names that match, and the stage that they ask for."""
+"""Options of `forebay stage-out` and `forebay follow` for names that match, and the stage that they ask for."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MatchOption = Annotated[
     typer.Option(
         "--match",
         metavar="GLOB",
-        help="Files: stage each file or folder in RES:PATH whose name matches, such as 'chk?????', as DEST/NAME.",
+        help="Files: take each file or folder in RES:PATH whose name matches, such as 'chk?????'.",
     ),
 ]
 ExcludeOption = Annotated[
@@ -61,7 +61,7 @@ MultipleOfOption = Annotated[
 ]
 UntilOption = Annotated[
     str,
-    typer.Option("--until", metavar="GLOB", help="With --match and --follow: end when a name like this has appeared."),
+    typer.Option("--until", metavar="GLOB", help="With --match: follow until a name like this has appeared."),
 ]
 WaitClosedOption = Annotated[
     str,
