@@ -52,6 +52,10 @@ class DirectiveLine:
         """The word ``key=value`` stands there."""
         return f"{key}={value}" in self.words
 
+    def names(self, key: str) -> bool:
+        """A word ``key=…`` stands there."""
+        return any(word.startswith(f"{key}=") for word in self.words)
+
     def options(
         self, allowed: tuple[str, ...], *, needed: tuple[str, ...] = (), flags: tuple[str, ...] = ()
     ) -> dict[str, str]:

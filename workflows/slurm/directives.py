@@ -14,6 +14,8 @@ from itertools import islice
 from typing import Any
 
 from forebay.errors import InvalidArgumentError
+from forebay.files.complete_rule import CompleteRule
+from forebay.files.name_choice import NameChoice
 from forebay.workflows.slurm.directive_lines import (
     DirectiveLine,
     directive_lines,
@@ -25,6 +27,7 @@ __all__ = [
     "CreatePersistent",
     "Directives",
     "FileStage",
+    "MatchedStage",
     "StreamStage",
     "find_mistakes",
     "parse_directives",
@@ -94,6 +97,20 @@ class StreamStage:
 
 
 @dataclass(frozen=True, slots=True)
+class MatchedStage:
+    """A `#FB stage_out` with `match=`: chosen files and folders, taken while the job runs, each when it is complete."""
+
+    inside: str  #: folder below the reservation's files; "" is all of them
+    destination: str
+    match: str
+    every: int | None
+    multiple_of: int | None
+    exclude: str  #: one pattern; "": nothing
+    complete: str  #: "rename", "marker=NAME" or "closed"
+    persistent: str = ""  #: the persistent reservation; "": the job's own
+
+
+@dataclass(frozen=True, slots=True)
 class CreatePersistent:
     """A `#BB create_persistent`."""
 
@@ -112,6 +129,7 @@ class Directives:
     persistents: tuple[str, ...] = ()  #: reservations that it uses
     files: tuple[FileStage, ...] = ()
     streams: tuple[StreamStage, ...] = ()
+    matched: tuple[MatchedStage, ...] = ()
     creates: tuple[CreatePersistent, ...] = ()
     destroys: tuple[str, ...] = ()
     ignored: tuple[int, ...] = ()  #: lines that look like directives, and stand where Slurm reads none
@@ -128,7 +146,7 @@ class Directives:
     @property
     def keeps(self) -> bool:
         """Something is to outlive the job."""
-        return bool(self.streams) or any(not stage.inward for stage in self.files)
+        return bool(self.streams or self.matched) or any(not stage.inward for stage in self.files)
 
     def as_json(self) -> dict[str, Any]:
         """For the manager's books."""
@@ -144,6 +162,7 @@ class Directives:
             persistents=tuple(document.get("persistents", ())),
             files=tuple(_file_stage_from_json(stage) for stage in document["files"]),
             streams=tuple(StreamStage(**stage) for stage in document["streams"]),
+            matched=tuple(MatchedStage(**stage) for stage in document.get("matched", ())),
             creates=tuple(CreatePersistent(**wish) for wish in document.get("creates", ())),
             destroys=tuple(document.get("destroys", ())),
             ignored=tuple(document.get("ignored", ())),
@@ -160,6 +179,7 @@ class _Draft:
     persistents: dict[str, None] = field(default_factory=dict)
     files: list[FileStage] = field(default_factory=list)
     streams: list[StreamStage] = field(default_factory=list)
+    matched: list[MatchedStage] = field(default_factory=list)
     creates: list[CreatePersistent] = field(default_factory=list)
     destroys: list[str] = field(default_factory=list)
 
@@ -172,6 +192,7 @@ class _Draft:
             tuple(self.persistents),
             tuple(self.files),
             tuple(self.streams),
+            tuple(self.matched),
             tuple(self.creates),
             tuple(self.destroys),
             ignored,
@@ -307,20 +328,45 @@ def _stage(so_far: _Draft, line: DirectiveLine) -> None:
     so_far.files.append(stage)
 
 
+def _kept_stage(so_far: _Draft, line: DirectiveLine) -> None:
+    (_matched_stage if line.names("source") else _stream_stage)(so_far, line)
+
+
+def _matched_stage(so_far: _Draft, line: DirectiveLine) -> None:
+    options = line.options(
+        ("source", "destination", "match", "every", "multiple_of", "exclude", "complete"),
+        needed=("source", "destination", "match"),
+    )
+    every, multiple_of = _count(options, "every"), _count(options, "multiple_of")
+    exclude = options.get("exclude", "")
+    NameChoice.parse(options["match"], (exclude,) if exclude else (), "", every, multiple_of)
+    complete = str(CompleteRule.parse(options.get("complete", "rename")))
+    persistent, path = _inside(options["source"])
+    so_far.matched.append(
+        MatchedStage(
+            path, _outside(options["destination"]), options["match"], every, multiple_of, exclude, complete, persistent
+        )
+    )
+
+
+def _count(options: dict[str, str], name: str) -> int | None:
+    text = options.get(name)
+    if text is not None and (re.fullmatch("[0-9]{1,9}", text) is None or int(text) < 1):
+        raise InvalidArgumentError(f"{name}={text[:80]} is no whole number above 0")
+    return None if text is None else int(text)
+
+
 def _stream_stage(so_far: _Draft, line: DirectiveLine) -> None:
     options = line.options(("stream", "destination", "every", "steps", "format"), needed=("stream", "destination"))
     if _STREAM.fullmatch(options["stream"]) is None:
         raise InvalidArgumentError(f"stream={options['stream'][:80]} is no stream; write its name, or RESERVATION/NAME")
-    every = options.get("every")
-    if every is not None and (re.fullmatch("[0-9]{1,9}", every) is None or int(every) < 1):
-        raise InvalidArgumentError(f"every={every} is no whole number above 0")
     form = options.get("format", "bp5")
     if form not in ("bp5", "hdf5"):
         raise InvalidArgumentError(f"format={form} is not known; known are bp5 and hdf5")
     stage = StreamStage(
         options["stream"],
         _outside(options["destination"]),
-        None if every is None else int(every),
+        _count(options, "every"),
         options.get("steps", ""),
         form,
     )
@@ -367,16 +413,20 @@ _LINES: dict[tuple[str, str], Callable[[_Draft, DirectiveLine], None]] = {
     ("#DW", "destroy_persistent"): _destroy_persistent,
     ("#BB", "create_persistent"): _create_persistent,
     ("#BB", "destroy_persistent"): _destroy_persistent,
-    ("#FB", "stage_out"): _stream_stage,
+    ("#FB", "stage_out"): _kept_stage,
 }
 _REFUSED = (("#DW", "swap"), ("#DW", "create_persistent"), ("#DW", "destroy_persistent"))
 
 
 def _mistakes_of_the_whole(directives: _Draft) -> Iterator[InvalidArgumentError]:
-    own = [stage for stage in directives.files if not stage.persistent and stage.kind != "list"]
+    of_files: list[FileStage | MatchedStage] = [
+        *(stage for stage in directives.files if stage.kind != "list"),
+        *directives.matched,
+    ]
+    own = [stage for stage in of_files if not stage.persistent]
     if own and not directives.capacity_bytes:
         yield InvalidArgumentError("the script stages but has no `#DW jobdw capacity=…` line")
-    for stage in directives.files:
+    for stage in of_files:
         if stage.persistent and stage.persistent not in directives.persistents:
             yield InvalidArgumentError(
                 f"the script stages with {stage.persistent} but has no `#DW persistentdw name={stage.persistent}` line"

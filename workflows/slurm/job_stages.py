@@ -11,10 +11,12 @@ from forebay.durations import format_duration
 from forebay.errors import ForebayError, InvalidArgumentError, NotFoundError
 from forebay.manager.jobs import Job
 from forebay.manager.stage_state import StageState
+from forebay.workflows.manager.database import StageRow
 from forebay.workflows.manager.job_table import JobRow
 from forebay.workflows.manager.supervisor import StageSupervisor
 from forebay.workflows.slurm.job_records import JobRecords, seconds_left
 from forebay.workflows.slurm.settings import SlurmSettings
+from forebay.workflows.slurm.stages_of_a_job import following_stages
 
 __all__ = ["JobStages"]
 
@@ -39,18 +41,9 @@ class JobStages:
             One of them failed, or they were not done in time; the job's reason says so, too.
         """
         try:
+            await self._end_following(job)
             wishes = await wanted(job)
-            stages = dict(job.stages)
-            for name, wish in wishes.items():
-                begun = stages.get(name)
-                if begun is not None and await self._state_of(begun) not in (
-                    None,
-                    StageState.FAILED,
-                    StageState.CANCELLED,
-                ):
-                    continue
-                stages[name] = (await self._supervisor.submit(wish, job.owner_uid, job.owner_gid, _UMASK)).id
-                await self._records.change(job, stages=stages)
+            stages = await self._begin(job, wishes, (None, StageState.FAILED, StageState.CANCELLED))
             try:
                 async with asyncio.timeout(seconds_left(job)):
                     for name in wishes:
@@ -63,16 +56,47 @@ class JobStages:
             await self._records.note(job, text)
             raise InvalidArgumentError(text) from None
 
+    async def begin_following(self, job: JobRow) -> None:
+        """Begins what is staged out while the job runs; idempotent. What fails of it is done again by `carry_out`."""
+        over = (None, StageState.SUCCEEDED, StageState.FAILED, StageState.CANCELLED)
+        await self._begin(job, following_stages(job), over)
+
+    async def _end_following(self, job: JobRow) -> None:
+        """Those that follow have taken all that is complete, or failed, or the time is over."""
+        following = [job.stages[name] for name in following_stages(job) if name in job.stages]
+        for stage_id in following:
+            with contextlib.suppress(NotFoundError):
+                if not (row := await self._supervisor.stage(stage_id)).state.is_final and not row.cancel:
+                    await self._supervisor.cancel(stage_id)
+        with contextlib.suppress(TimeoutError, NotFoundError):
+            async with asyncio.timeout(seconds_left(job)):
+                for stage_id in following:
+                    await self._until_over(stage_id)
+
+    async def _begin(self, job: JobRow, wishes: dict[str, Job], over: tuple[StageState | None, ...]) -> dict[str, int]:
+        """Submits those that were not begun, or are over in one of these ways; the numbers of all of the job."""
+        stages = dict(job.stages)
+        for name, wish in wishes.items():
+            if name in stages and await self._state_of(stages[name]) not in over:
+                continue
+            stages[name] = (await self._supervisor.submit(wish, job.owner_uid, job.owner_gid, _UMASK)).id
+            job = await self._records.change(job, stages=stages)
+        return stages
+
     async def cancel(self, stages: dict[str, int]) -> None:
         """Cancels those that are not over."""
         for stage_id in stages.values():
             if (state := await self._state_of(stage_id)) is not None and not state.is_final:
                 await self._supervisor.cancel(stage_id)
 
-    async def _wait_for(self, stage_id: int) -> None:
+    async def _until_over(self, stage_id: int) -> StageRow:
         while not (row := await self._supervisor.stage(stage_id)).state.is_final:
             version = self._supervisor.version(row.id)
             await self._supervisor.wait_for_change(row.id, version, _STAGE_WAIT_SECONDS)
+        return row
+
+    async def _wait_for(self, stage_id: int) -> None:
+        row = await self._until_over(stage_id)
         if row.state is not StageState.SUCCEEDED:
             failure = row.failure or {"what": "it was cancelled", "where": ""}
             where = f" ({failure['where']})" if failure["where"] else ""

@@ -181,11 +181,12 @@ class SlurmJobs:
             except InvalidArgumentError as error:
                 await self._records.note(job, f"pre_run: {error.what}")
                 raise
-            own = await self.expanded(token, job.owner_uid, Directives(streams=raw.streams))
-            document = replace(directives, streams=own.streams, ignored=raw.ignored).as_json()
-            await self._records.change(
-                job, state=JobState.RUNNING, directives=document, quiet=False, node_count=len(nodes or "1"), reason=""
+            own = await self.expanded(token, job.owner_uid, Directives(streams=raw.streams, matched=raw.matched))
+            kept = replace(directives, streams=own.streams, matched=own.matched, ignored=raw.ignored).as_json()
+            job = await self._records.change(
+                job, state=JobState.RUNNING, directives=kept, quiet=False, node_count=len(nodes or "1"), reason=""
             )
+            await self._stages.begin_following(job)
             await self.write_slurm_files()
             if raw.ignored != directives.ignored:  # setup may have seen nothing but directives
                 await self._tell_user(token, raw)

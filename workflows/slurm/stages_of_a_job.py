@@ -3,17 +3,23 @@
 
 from __future__ import annotations
 
-from forebay.manager.jobs import FilesJob, Job, StepsJob
+from forebay.manager.jobs import FilesJob, Job, MatchedFilesJob, StepsJob
 from forebay.workflows.manager.job_table import JobRow
-from forebay.workflows.slurm.directives import Directives, FileStage, parse_list
+from forebay.workflows.slurm.directives import Directives, FileStage, MatchedStage, parse_list
 from forebay.workflows.slurm.users import read_as_user
 
-__all__ = ["inward_stages", "outward_stages"]
+__all__ = ["following_stages", "inward_stages", "outward_stages"]
 
 
 async def inward_stages(job: JobRow) -> dict[str, Job]:
     """What is staged in before the job starts."""
     return await _file_stages(job, inward=True)
+
+
+def following_stages(job: JobRow) -> dict[str, Job]:
+    """What is staged out while the job runs, until it is asked to end."""
+    matched = Directives.from_json(job.directives).matched
+    return {f"follow {number}": _matched_job(job, stage, follow=True) for number, stage in enumerate(matched, start=1)}
 
 
 async def outward_stages(job: JobRow) -> dict[str, Job]:
@@ -27,6 +33,9 @@ async def outward_stages(job: JobRow) -> dict[str, Job]:
             steps=stream.steps,
             format=stream.format,
         )
+    # What those that follow have not taken: they may have failed, or had too little time.
+    for number, matched in enumerate(Directives.from_json(job.directives).matched, start=1):
+        wishes[f"files {number}"] = _matched_job(job, matched, follow=False)
     return wishes
 
 
@@ -46,8 +55,8 @@ async def _file_stages(job: JobRow, *, inward: bool) -> dict[str, Job]:
 
 def _files_job(job: JobRow, stage: FileStage) -> FilesJob:
     is_directory = stage.kind == "directory"
-    scratch = "." if stage.persistent else job.token
     # DataWarp copies a directory's contents, and a file below the name that it has where only a folder is named.
+    scratch = _scratch(job, stage)
     path = f"{scratch}/{stage.inside}" if stage.inside or not is_directory else scratch
     return FilesJob(
         reservation=stage.persistent or job.reservation,
@@ -56,6 +65,25 @@ def _files_job(job: JobRow, stage: FileStage) -> FilesJob:
         inward=stage.inward,
         only="directory" if is_directory else "file",
     )
+
+
+def _matched_job(job: JobRow, stage: MatchedStage, *, follow: bool) -> MatchedFilesJob:
+    return MatchedFilesJob(
+        reservation=stage.persistent or job.reservation,
+        path=f"{_scratch(job, stage)}/{stage.inside}",
+        destination=stage.destination,
+        match=stage.match,
+        exclude=(stage.exclude,) if stage.exclude else (),
+        complete=stage.complete,
+        every=stage.every,
+        multiple_of=stage.multiple_of,
+        follow=follow,
+    )
+
+
+def _scratch(job: JobRow, stage: FileStage | MatchedStage) -> str:
+    """The folder below the reservation's files that a stage's paths lie in."""
+    return "." if stage.persistent else job.token
 
 
 def _home(job: JobRow) -> str:

@@ -24,7 +24,9 @@ async def expanded_directives(directives: Directives, token: str, uid: int, scon
         A symbol is not known, or Slurm does not say what it stands for.
     """
     texts = [text for stage in directives.files for text in (stage.inside, stage.outside)]
-    if not any("%" in text for text in [*texts, *(stream.destination for stream in directives.streams)]):
+    texts += [stream.destination for stream in directives.streams]
+    texts += [text for matched in directives.matched for text in (matched.inside, matched.destination)]
+    if not any("%" in text for text in texts):
         return directives
     fields = await job_fields(scontrol, token)
     user = pwd.getpwuid(uid).pw_name
@@ -38,6 +40,10 @@ async def expanded_directives(directives: Directives, token: str, uid: int, scon
             replace(stage, inside=expand(stage.inside), outside=expand(stage.outside)) for stage in directives.files
         ),
         streams=tuple(replace(stream, destination=expand(stream.destination)) for stream in directives.streams),
+        matched=tuple(
+            replace(matched, inside=expand(matched.inside), destination=expand(matched.destination))
+            for matched in directives.matched
+        ),
     )
 
 

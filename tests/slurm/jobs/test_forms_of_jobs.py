@@ -38,6 +38,25 @@ cat ${{DW_JOB_STRIPED}}a.txt ${{DW_JOB_STRIPED}}deep/b.txt > ${{DW_JOB_STRIPED}}
 {python} {home}/simulate.py
 """
 
+# The loop ends when a checkpoint has been copied, so the copying goes on beside the job. One appears after that.
+_FOLLOWED = """\
+#!/bin/bash
+#DW jobdw capacity=64MiB access_mode=striped type=scratch
+#FB stage_out source=$DW_JOB_STRIPED/run match=chk????? multiple_of=10 exclude=*7? destination={out}/checkpoints.%j
+set -e
+checkpoint() {{
+    mkdir -p ${{DW_JOB_STRIPED}}run/$1.temp/Level_0
+    echo $1 > ${{DW_JOB_STRIPED}}run/$1.temp/Level_0/Cell
+    mv ${{DW_JOB_STRIPED}}run/$1.temp ${{DW_JOB_STRIPED}}run/$1
+}}
+checkpoint chk00000
+checkpoint chk00005
+checkpoint chk00010
+until test -e {out}/checkpoints.$SLURM_JOB_ID/chk00010; do sleep 0.1; done
+checkpoint chk00070
+checkpoint chk00020
+"""
+
 _HETEROGENEOUS = """\
 #!/bin/bash
 #SBATCH --nodes=1
@@ -92,6 +111,7 @@ def submitted(centre: Centre, home: Path, python: Path) -> Iterator[Submitted]:
         "heterogeneous": submit(_HETEROGENEOUS.format(**values)),
         "array": submit(_ARRAY.format(**values), "--array=1-2"),
         "symbols": submit(_SYMBOLS.format(**values)),
+        "followed": submit(_FOLLOWED.format(**values)),
         "bb": submit(
             f"{plain}test -d $DW_JOB_STRIPED && echo $FOREBAY_RESERVATION > {out}/bb\n{python} {home}/simulate.py\n",
             f"--bb={short}",
@@ -153,6 +173,17 @@ def test_symbols_lists_continued_lines_and_many_blanks(centre: Centre, submitted
     centre.wait_until_gone(job)
     assert (submitted.out / f"symbols.{PERSON}.{job}").read_text() == "a\nb\n", centre.cluster.output(job)
     assert len(list((submitted.out / f"flow.{job}").glob("*000001*.bp*"))) == 1
+
+
+def test_checkpoints_are_copied_while_the_job_runs(centre: Centre, submitted: Submitted) -> None:
+    job = submitted.jobs["followed"]
+    centre.wait_until_gone(job)
+    checkpoints = submitted.out / f"checkpoints.{job}"
+    names = sorted(path.name for path in checkpoints.iterdir() if not path.name.startswith("."))
+    assert names == ["chk00000", "chk00010", "chk00020"], centre.cluster.output(job)
+    for name in names:
+        assert (checkpoints / name / "Level_0" / "Cell").read_text() == f"{name}\n"
+    assert checkpoints.owner() == PERSON
 
 
 def test_each_component_of_a_heterogeneous_job_has_a_scratch(centre: Centre, submitted: Submitted) -> None:

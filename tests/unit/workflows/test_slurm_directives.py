@@ -22,6 +22,7 @@ from forebay.workflows.slurm.directives import (
     CreatePersistent,
     Directives,
     FileStage,
+    MatchedStage,
     StreamStage,
     find_mistakes,
     parse_directives,
@@ -47,6 +48,7 @@ def test_lines_are_taken_as_datawarp_takes_them() -> None:
             "#DW stage_in type=directory source=/pfs/in/ destination=${DW_JOB_STRIPED}/in/",
             "#DW stage_out source=$DW_JOB_STRIPED/a=b destination=/pfs/out",
             "#FB stage_out stream=flow every=10 destination=/pfs/steps",
+            "#FB stage_out source=$DW_JOB_STRIPED/run match=chk????? every=10 destination=/pfs/chk",
         )
     )
     assert found.capacity_bytes == 4 * GIB
@@ -55,6 +57,7 @@ def test_lines_are_taken_as_datawarp_takes_them() -> None:
         FileStage("a=b", "/pfs/out", inward=False, kind="file"),
     )
     assert found.streams == (StreamStage("flow", "/pfs/steps", 10, "", "bp5"),)
+    assert found.matched == (MatchedStage("run", "/pfs/chk", "chk?????", 10, None, "", "rename"),)
     assert Directives.from_json(found.as_json()) == found
 
 
@@ -87,6 +90,13 @@ def test_a_script_without_directives_asks_for_nothing() -> None:
         ("#DW stage_out source=$DW_JOB_STRIPED/a destination=$DW_JOB_STRIPED/b", "no absolute path"),
         ("#FB stage_out stream=flow every=0 destination=/a", "every=0"),
         ("#FB stage_in stream=flow destination=/a", "not known"),
+        ("#FB stage_out source=$DW_JOB_STRIPED/run destination=/a", "match= is missing"),
+        ("#FB stage_out source=$DW_JOB_STRIPED match=a/b destination=/a", "no pattern of names"),
+        ("#FB stage_out source=$DW_JOB_STRIPED match=* every=0 destination=/a", "every=0"),
+        ("#FB stage_out source=$DW_JOB_STRIPED match=* every=2 multiple_of=2 destination=/a", "give one of them"),
+        ("#FB stage_out source=$DW_JOB_STRIPED match=* complete=maybe destination=/a", "is no rule"),
+        ("#FB stage_out source=/pfs match=* destination=/a", "does not begin with $DW_JOB_STRIPED"),
+        ("#FB stage_out source=$DW_PERSISTENT_STRIPED_x match=* destination=/a", "persistentdw name=x"),
         ("#BB create_persistent name=x capacity=1.5GiB", "is no size"),
         ("#DW create_persistent name=x capacity=1GiB", "must be a #BB line"),
         ("#BB destroy_persistent name=x slowly", "no key=value"),
