@@ -88,6 +88,17 @@ def test_derive() -> None:
     assert lines[0].endswith("fastest 1.418")
 
 
+def test_multiresolution() -> None:
+    lines = output_of(start("25_multiresolution.py", "demo/field"))
+    assert [line.partition(";")[0] for line in lines[:6]] == [
+        f"step {number}: 1/512 of the bytes" for number in range(6)
+    ]
+    assert [line.partition(":")[0] for line in lines[6:]] == [f"stride {stride}" for stride in (8, 4, 2, 1)]
+    assert all(int(line.split()[2]) <= 16**3 * 4 for line in lines[6:])
+    # The ball of the last step has its middle at (0.5, 0.5, 0.7) of 128 cells.
+    assert lines[-1].endswith(" at (64, 64, 90)")
+
+
 def test_plotfiles(tmp_path: Path) -> None:
     for number in (0, 10):
         write_plotfile(tmp_path / f"plt{number:05d}", number)
