@@ -172,7 +172,7 @@ SUITES: dict[str, Suite] = {
         (Pytest(("tests/workloads",)),),
         seconds_max=900,
         when=When.DEEP,
-        extras=("darshan", "hdf5"),
+        extras=("darshan", "hdf5", "fsspec", "events"),
         packages=("mpich", "libmpich-dev", "libhdf5-mpich-dev", "pkg-config"),
     ),
     "follow": Suite(
