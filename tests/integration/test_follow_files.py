@@ -180,6 +180,30 @@ def test_a_name_that_went_before_it_was_taken_is_told(reservation: str, run: Pat
     assert names(reservation, consumer="plots", accept_gaps=True) == []
 
 
+def test_a_file_that_is_removed_by_whoever_has_it_is_not_missed(reservation: str, run: Path) -> None:
+    """As `rm -r {path}` at the end of a command, while another one runs."""
+    folder = plotfile(run, 0)
+    (run / "end").touch()
+    with forebay.follow_files(f"{reservation}:run", "plt?????", "plots", until="end", ack="manual") as files:
+        file = next(files)
+        (folder / "Header").unlink()
+        folder.rmdir()
+        assert list(files) == []
+        file.done()
+        assert files.missed == []
+    assert names(reservation, consumer="plots") == []
+
+
+def test_names_are_shown_without_what_steers_a_terminal(reservation: str, run: Path) -> None:
+    (run / "plt\x1b[31m").write_text("a name of somebody else's")
+    (run / "end").touch()
+    line = (f"{reservation}:run", "--match", "plt*", "--until", "end", "--exec", "false")
+    status, _, errors = follow(*line)
+    assert status == 1
+    assert "\x1b" not in errors
+    assert "plt" in errors
+
+
 def test_links_are_not_given(reservation: str, run: Path) -> None:
     (run / "plt00000").symlink_to("/etc")
     (run / "end").touch()

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Awaitable, Callable
 
 from forebay.durations import format_duration
-from forebay.errors import ForebayError, InvalidArgumentError, NotFoundError
+from forebay.errors import ForebayError, InvalidArgumentError, NotFoundError, RefusedError
 from forebay.manager.jobs import Job
 from forebay.manager.stage_state import StageState
 from forebay.workflows.manager.database import StageRow
@@ -19,6 +20,8 @@ from forebay.workflows.slurm.settings import SlurmSettings
 from forebay.workflows.slurm.stages_of_a_job import following_stages
 
 __all__ = ["JobStages"]
+
+_log = logging.getLogger(__name__)
 
 _STAGE_WAIT_SECONDS = 10.0
 _UMASK = 0o022
@@ -59,7 +62,10 @@ class JobStages:
     async def begin_following(self, job: JobRow) -> None:
         """Begins what is staged out while the job runs; idempotent. What fails of it is done again by `carry_out`."""
         over = (None, StageState.SUCCEEDED, StageState.FAILED, StageState.CANCELLED)
-        await self._begin(job, following_stages(job), over)
+        try:
+            await self._begin(job, following_stages(job), over)
+        except RefusedError as error:  # too many stages of this user wait; the job runs all the same
+            _log.warning("job %s: its files are copied after it only: %s", job.token, error)
 
     async def _end_following(self, job: JobRow) -> None:
         """Those that follow have taken all that is complete, or failed, or the time is over."""

@@ -36,6 +36,7 @@ from forebay.files.follow_log import FollowLog
 from forebay.files.name_choice import NameChoice
 from forebay.files.open_folder import open_outside
 from forebay.instance import InstanceLike
+from forebay.visible_text import visible
 
 if TYPE_CHECKING:
     from forebay.follower import Acknowledge
@@ -294,7 +295,8 @@ class FileFollower(Closing, Iterator[AppearedFile]):
                 os.eventfd_write(self._wake, 1)
 
     def _check_missed(self) -> None:
-        missed = self._log.missed
+        # What is in hand may have been removed by whoever has it.
+        missed = [name for name in self._log.missed if name not in self._in_hand]
         if missed and not self._accept_gaps:
             shown = ", ".join(missed[:_NAMES_SHOWN]) + (" …" if len(missed) > _NAMES_SHOWN else "")
             raise NotFoundError(
@@ -310,7 +312,7 @@ class FileFollower(Closing, Iterator[AppearedFile]):
         if self._on_notice is not None:
             self._on_notice(text)
         else:
-            warnings.warn(f"{self._folder}: {text}", stacklevel=4)
+            warnings.warn(visible(f"{self._folder}: {text}"), stacklevel=4)
 
 
 @options.known_options
