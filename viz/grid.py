@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -15,7 +15,7 @@ from forebay import Step
 from forebay.errors import InvalidArgumentError
 from forebay.mesh_attributes import mesh_attributes
 
-__all__ = ["Grid"]
+__all__ = ["Grid", "step_time", "three_numbers"]
 
 _REAL = "iuf"
 # Of numbers of dimensions, which says what the grid is.
@@ -92,11 +92,10 @@ class Grid:
         if names is not None and left_out:
             name, reason = next(iter(left_out.items()))
             raise InvalidArgumentError(f"{name} cannot be published: {reason}", str(step.address))
-        time = float(step["time"]) if "time" in step and not step["time"].shape else float(step.number)
         attributes = step.attributes
         mesh = mesh_attributes(attributes)
-        spacing = _three(attributes, "spacing", mesh.spacing or 1.0, step, shape[0] == 1)
-        origin = _three(attributes, "origin", mesh.origin or 0.0, step, shape[0] == 1)
+        spacing = three_numbers(step, "spacing", mesh.spacing or 1.0, is_flat=shape[0] == 1)
+        origin = three_numbers(step, "origin", mesh.origin or 0.0, is_flat=shape[0] == 1)
         edges = None
         if "spacing" not in attributes and mesh.spacing is None:
             edges = _edges(step, next((step[name].dims for name in fields if step[name].dims), None), shape)
@@ -105,7 +104,7 @@ class Grid:
             origin, spacing = (x[0], y[0], z[0]), (x[1], y[1], z[1])
             if all(_is_even(along) for along in edges):
                 edges = None
-        return cls(shape, spacing, origin, time, fields, left_out, edges)
+        return cls(shape, spacing, origin, step_time(step), fields, left_out, edges)
 
     @property
     def is_flat(self) -> bool:
@@ -173,22 +172,28 @@ def _is_even(edges: Coordinates) -> bool:
     return bool(np.allclose(sides, sides.mean(), rtol=1e-4, atol=0))
 
 
-def _three(
-    attributes: Mapping[str, Any],
-    name: str,
-    default: float | tuple[float, float, float],
-    step: Step,
-    is_flat: bool,
-) -> tuple[float, float, float]:
-    value = np.asarray(attributes.get(name, default))
+def step_time(step: Step) -> float:
+    """The single value ``time`` of a step, else its number."""
+    return float(step["time"].item()) if "time" in step and not step["time"].shape else float(step.number)
+
+
+def three_numbers(step: Step, name: str, default: Any, *, is_flat: bool) -> tuple[float, float, float]:
+    """An attribute of one number or three (x, y, z); of a plane also of two.
+
+    Raises
+    ------
+    InvalidArgumentError
+        It is something else, or a spacing that is not above 0.
+    """
+    value = np.asarray(step.attributes.get(name, default))
     if is_flat and value.shape == (2,):
         # Of x and y: the only layer is as thick as cells are wide, and begins at 0.
-        value = np.append(value, value[0] if name == "spacing" else 0)
+        value = np.append(value, value[0] if name.endswith("spacing") else 0)
     if value.dtype.kind not in _REAL or value.size not in (1, 3) or not np.isfinite(value).all():
         raise InvalidArgumentError(
-            f"the attribute {name!r} is one number or three (x, y, z), not {attributes.get(name)!r}", str(step.address)
+            f"the attribute {name!r} is one number or three (x, y, z), not {value.tolist()}", str(step.address)
         )
     x, y, z = np.broadcast_to(value.reshape(-1), 3).astype(float).tolist()
-    if name == "spacing" and min(x, y, z) <= 0:
-        raise InvalidArgumentError(f"the attribute 'spacing' must be above 0, not {value.tolist()}", str(step.address))
+    if name.endswith("spacing") and min(x, y, z) <= 0:
+        raise InvalidArgumentError(f"the attribute {name!r} must be above 0, not {value.tolist()}", str(step.address))
     return x, y, z

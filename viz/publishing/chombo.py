@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Chombo's HDF5 plot files, one level: what VisIt and yt take for a series by their names (``plt000010.3d.hdf5``)."""
+"""Chombo's HDF5 plot files: what VisIt and yt take for a series by their names (``plt000010.3d.hdf5``)."""
 
 from __future__ import annotations
 
@@ -9,69 +9,76 @@ import h5py
 import numpy as np
 
 from forebay.errors import UnsupportedError
-from forebay.viz.grid import Grid
+from forebay.viz.levels import Box, Level, Levels
 
 __all__ = ["write_chombo"]
 
-_BOX = np.dtype([(name, "<i4") for name in ("lo_i", "lo_j", "lo_k", "hi_i", "hi_j", "hi_k")])
-_INT_VECTOR = np.dtype([(name, "<i4") for name in ("intvecti", "intvectj", "intvectk")])
-_COMPONENT_NAMES = "xyz"
+_AXES = "ijk"
 
 
-def write_chombo(path: Path, grid: Grid, step: int) -> None:
-    """Writes a step's fields as one box on one level.
+def write_chombo(path: Path, levels: Levels, step: int) -> None:
+    """Writes a step's fields, with all levels.
 
     yt takes the origin as 0; it is kept in the root's attribute ``prob_lo``.
 
     Raises
     ------
     UnsupportedError
-        The sides of a cell differ, for which the layout has no place that yt reads.
+        The sides of a cell differ, or a level is not refined by one whole ratio: the layout has no place for it that
+        yt reads.
     """
-    if len(set(grid.spacing)) != 1:
+    dimensions = levels.dimensions
+    if any(len(set(level.spacing[:dimensions])) != 1 for level in levels.levels):
         raise UnsupportedError(
-            f"Chombo files have cells of one side, not {grid.spacing}: publish for ParaView, whose files have three"
+            f"Chombo files have cells of one side, not {levels.levels[0].spacing}: publish --for amrex or for ParaView, "
+            "whose files have three",
+            levels.where,
         )
-    nz, ny, nx = grid.shape
-    single = all(field.dtype == np.float32 for field in grid.fields.values())
-    number_type = np.dtype("<f4") if single else np.dtype("<f8")
-    names: list[str] = []
-    columns = []
-    for name, field in grid.fields.items():
-        if field.ndim == 3:
-            names.append(name)
-            columns.append(field)
-            continue
-        for component in range(field.shape[3]):
-            suffix = _COMPONENT_NAMES[component] if field.shape[3] <= 3 else str(component)
-            names.append(f"{name}_{suffix}")
-            columns.append(field[..., component])
+    # What Chombo says of the finest level, which is not refined.
+    ratios = [*levels.ratios(), 2]
+    components = levels.components
     with h5py.File(path, "w") as file:
         general = file.create_group("Chombo_global")
-        general.attrs["SpaceDim"] = np.int32(3)
-        general.attrs["testReal"] = number_type.type(0)
+        general.attrs["SpaceDim"] = np.int32(dimensions)
+        general.attrs["testReal"] = levels.dtype.type(0)
         root = file.attrs
         root["filetype"] = np.bytes_("VanillaAMRFileType")
-        root["num_levels"], root["max_level"] = np.int32(1), np.int32(0)
-        root["num_components"] = np.int32(len(names))
-        for number, name in enumerate(names):
+        root["num_levels"], root["max_level"] = np.int32(len(ratios)), np.int32(len(ratios) - 1)
+        root["num_components"] = np.int32(len(components))
+        for number, name in enumerate(components):
             root[f"component_{number}"] = np.bytes_(name.encode())
-        root["iteration"], root["time"] = np.int32(step), grid.time
-        root["prob_lo"] = np.array(grid.origin)
-        level = file.create_group("level_0")
-        box = np.array((0, 0, 0, nx - 1, ny - 1, nz - 1), _BOX)
-        level.attrs["dx"], level.attrs["dt"], level.attrs["time"] = grid.spacing[0], 0.0, grid.time
-        level.attrs["ref_ratio"] = np.int32(2)
-        level.attrs["prob_domain"] = box
-        level["boxes"] = box.reshape(1)
-        level["Processors"] = np.zeros(1, np.int32)
-        cells = nz * ny * nx
-        level["data:offsets=0"] = np.array([0, cells * len(names)], np.int64)
-        # Component after component, x fastest.
-        data = level.create_dataset("data:datatype=0", (cells * len(names),), number_type)
-        for number, column in enumerate(columns):
-            data[number * cells : (number + 1) * cells] = column.reshape(-1)
-        kinds = level.create_group("data_attributes")
-        kinds.attrs["comps"] = np.int32(len(names))
-        kinds.attrs["ghost"] = kinds.attrs["outputGhost"] = np.array((0, 0, 0), _INT_VECTOR)
-        kinds.attrs["objectType"] = np.bytes_("FArrayBox")
+        root["iteration"], root["time"] = np.int32(step), levels.time
+        root["prob_lo"] = np.array(levels.origin[:dimensions])
+        for number, (level, ratio) in enumerate(zip(levels.levels, ratios, strict=True)):
+            _write_level(file.create_group(f"level_{number}"), levels, number, level, ratio)
+
+
+def _write_level(group: h5py.Group, levels: Levels, number: int, level: Level, ratio: int) -> None:
+    components = levels.components
+    dimensions = levels.dimensions
+    group.attrs["dx"], group.attrs["dt"], group.attrs["time"] = level.spacing[0], 0.0, levels.time
+    group.attrs["ref_ratio"] = np.int32(ratio)
+    group.attrs["prob_domain"] = _corners([Box((0,) * dimensions, level.shape)])[0]
+    group["boxes"] = _corners(list(level.boxes))
+    group["Processors"] = np.zeros(len(level.boxes), np.int32)
+    cells = [int(np.prod(box.count)) for box in level.boxes]
+    offsets = np.concatenate(([0], np.cumsum(np.array(cells, np.int64) * len(components))))
+    group["data:offsets=0"] = offsets.astype(np.int64)
+    # Box after box, in it component after component, x fastest.
+    data = group.create_dataset("data:datatype=0", (int(offsets[-1]),), levels.dtype.newbyteorder("<"))
+    for box, (offset, count) in enumerate(zip(offsets[:-1].tolist(), cells, strict=True)):
+        for place, (field, component) in enumerate(components.values()):
+            begin = offset + place * count
+            data[begin : begin + count] = levels.values(number, box, field, component).reshape(-1)
+    kinds = group.create_group("data_attributes")
+    kinds.attrs["comps"] = np.int32(len(components))
+    no_ghosts = np.array((0,) * dimensions, [(f"intvect{axis}", "<i4") for axis in _AXES[:dimensions]])
+    kinds.attrs["ghost"] = kinds.attrs["outputGhost"] = no_ghosts
+    kinds.attrs["objectType"] = np.bytes_("FArrayBox")
+
+
+def _corners(boxes: list[Box]) -> np.ndarray[tuple[int], np.dtype[np.void]]:
+    """First and last cell of each, along x, y and z."""
+    axes = _AXES[: len(boxes[0].start)]
+    kind = np.dtype([(f"{end}_{axis}", "<i4") for end in ("lo", "hi") for axis in axes])
+    return np.array([(*box.start[::-1], *box.last[::-1]) for box in boxes], kind)
