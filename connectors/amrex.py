@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plotfiles of AMReX and BoxLib codes (Nyx, Castro, …) as steps of a stream: one step for each plotfile.
 
-Level N of the field ``density`` is the global array ``level_N/density``, of the shape of the level's domain, with a
-block for each box. Cells that no box of the level covers have no block, and read as 0. Dimensions are (z, y, x).
+How levels lie in a step is told in :mod:`forebay.connectors.leveled_files`.
 
 >>> from forebay.connectors import amrex
 >>> amrex.ingest(sorted(Path("run").glob("plt?????")), "run1/plots")
@@ -13,20 +12,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-import forebay
-from forebay import StepBeingWritten, WritableStream
-from forebay.errors import CorruptError, InvalidArgumentError, NotFoundError
+from forebay.connectors.leveled_files import Box, Triple, ingest_files, write_step
+from forebay.errors import CorruptError, NotFoundError
 
 __all__ = ["Box", "Level", "Plotfile", "ingest", "write_step"]
-
-Triple = tuple[int, ...]
 
 _HEADER_BYTES_MAX = 1 << 30
 _BOX = re.compile(r"\(\s*\(([-0-9, ]+)\)\s*\(([-0-9, ]+)\)\s*\(([-0-9, ]+)\)\s*\)")
@@ -36,39 +31,6 @@ _FAB = re.compile(
     rb"(?P<box>\(\([-0-9,]+\) \([-0-9,]+\) \([-0-9,]+\)\)) (?P<fields>[0-9]+)\n"
 )
 _FAB_HEADER_BYTES_MAX = 1024
-
-
-@dataclass(frozen=True)
-class Box:
-    """A box of cells: first and last cell along x, y, z, both included."""
-
-    low: Triple
-    high: Triple
-
-    @property
-    def count(self) -> Triple:
-        """Its extents, slowest dimension first."""
-        return tuple(high - low + 1 for low, high in zip(self.low, self.high, strict=True))[::-1]
-
-    @classmethod
-    def parse(cls, text: str, dimensions: int) -> Box:
-        """Takes ``((0,0,0) (15,15,15) (0,0,0))``; ValueError for anything else, and for boxes not of cells."""
-        match = _BOX.fullmatch(text.strip())
-        if match is None:
-            raise ValueError(f"{text[:60]!r} is no box")
-        low, high, kind = (tuple(int(number) for number in part.split(",")) for part in match.groups())
-        if not len(low) == len(high) == len(kind) == dimensions or any(kind):
-            raise ValueError(f"{text[:60]!r} is no box of cells in {dimensions} dimensions")
-        if any(first > last for first, last in zip(low, high, strict=True)):
-            raise ValueError(f"{text[:60]!r} is empty")
-        return cls(low, high)
-
-    def within(self, other: Box) -> bool:
-        """Lies in the other one."""
-        return all(
-            mine >= theirs and last <= their_last
-            for mine, theirs, last, their_last in zip(self.low, other.low, self.high, other.high, strict=True)
-        )
 
 
 @dataclass(frozen=True)
@@ -160,7 +122,7 @@ def _read_header(path: Path) -> Plotfile:
     low = _floats(line(), dimensions)
     _floats(line(), dimensions)
     line()  # ratios of refinement
-    domains = [Box.parse(text, dimensions) for text in _boxes(line())]
+    domains = [_parse_box(text, dimensions) for text in _boxes(line())]
     line()  # numbers of the levels' steps
     spacings = [_floats(line(), dimensions) for _ in range(level_count)]
     if len(domains) != level_count:
@@ -185,7 +147,7 @@ def _read_level(path: Path, domain: Box, spacing: tuple[float, ...], fields: int
     head = text.split(None, 4)
     if _number(head[2], 0, 1 << 30) != fields:
         raise ValueError(f"{path.name} has {head[2]} fields, and Header {fields}")
-    boxes = tuple(Box.parse(one, len(domain.low)) for one in _boxes(text.partition("FabOnDisk")[0]))
+    boxes = tuple(_parse_box(one, len(domain.low)) for one in _boxes(text.partition("FabOnDisk")[0]))
     files = tuple((path.parent / name, int(offset)) for name, offset in _FAB_ON_DISK.findall(text))
     if not len(boxes) == len(files) == count:
         raise ValueError(f"{path.name} has {len(boxes)} boxes and {len(files)} places, and Header {count}")
@@ -202,12 +164,8 @@ def _read_fab(file: Path, offset: int, box: Box, ghosts: Triple, place: int, fie
             match = _FAB.match(opened.read(_FAB_HEADER_BYTES_MAX))
             if match is None:
                 raise ValueError("there is no FAB of 4 or 8 bytes")
-            size, whole = int(match["bytes"]), Box.parse(match["box"].decode(), len(box.low))
-            grown = Box(
-                tuple(first - around for first, around in zip(box.low, ghosts, strict=True)),
-                tuple(last + around for last, around in zip(box.high, ghosts, strict=True)),
-            )
-            if int(match["fields"]) != fields or whole != grown:
+            size, whole = int(match["bytes"]), _parse_box(match["box"].decode(), len(box.low))
+            if int(match["fields"]) != fields or whole != box.grown(ghosts):
                 raise ValueError(f"the FAB is of {whole.low} to {whole.high} with {int(match['fields'])} fields")
             ascending = list(range(1, size + 1))
             order = {tuple(ascending): ">", tuple(ascending[::-1]): "<"}.get(
@@ -226,40 +184,7 @@ def _read_fab(file: Path, offset: int, box: Box, ghosts: Triple, place: int, fie
         raise CorruptError(
             f"{values.size} of {elements} elements are there: the file is cut off", f"{file}, byte {offset}"
         )
-    inner = tuple(
-        slice(first - around, last - around + 1)
-        for first, last, around in zip(box.low, box.high, whole.low, strict=True)
-    )[::-1]
-    return values.reshape(whole.count)[inner]
-
-
-def write_step(step: StepBeingWritten, plotfile: Plotfile, fields: Sequence[str] | None = None) -> None:
-    """Writes a plotfile into an open step.
-
-    Parameters
-    ----------
-    fields : sequence of str, optional
-        Which; None: all.
-    """
-    chosen = plotfile.fields if fields is None else tuple(fields)
-    if missing := [name for name in chosen if name not in plotfile.fields]:
-        raise InvalidArgumentError(
-            f"there is no field {missing[0]!r}; it has {', '.join(plotfile.fields[:10])}", str(plotfile.path)
-        )
-    attributes = step.attributes
-    step["time"] = plotfile.time
-    attributes["origin"] = _padded(plotfile.low, 0.0)
-    attributes["spacing"] = _padded(plotfile.levels[0].spacing, 1.0)
-    attributes["levels"] = len(plotfile.levels)
-    dims = ("z", "y", "x")[3 - plotfile.dimensions :]
-    for number, level in enumerate(plotfile.levels):
-        attributes[f"level_{number}/spacing"] = _padded(level.spacing, 1.0)
-        attributes[f"level_{number}/origin"] = _padded(plotfile.low, 0.0)
-    for (number, level), field in product(enumerate(plotfile.levels), chosen):
-        name = f"level_{number}/{field}"
-        for box, values in plotfile.blocks(number, field):
-            start = tuple(first - zero for first, zero in zip(box.low, level.domain.low, strict=True))[::-1]
-            step.write(name, values, shape=level.domain.count, start=start, dims=dims)
+    return values.reshape(whole.count)[box.inside(whole)]
 
 
 def ingest(
@@ -293,33 +218,25 @@ def ingest(
     NotFoundError, CorruptError
         A plotfile is not whole. The steps before it stay.
     """
-    written = 0
-    with forebay.open(address, "a", **({"rank": 0, "ranks": 1} | options)) as stream:
-        first = stream.next_step
-        for path in map(Path, plotfiles):
-            number = _step_number(path, stream, first) if numbers else stream.next_step
-            if number is None:
-                continue
-            plotfile = Plotfile.read(path)
-            with stream.step(number) as step:
-                write_step(step, plotfile, fields)
-            written += 1
-    return written
+    return ingest_files(
+        plotfiles, address, Plotfile.read, _number_in_name, fields=fields, numbers=numbers, options=options
+    )
 
 
-def _step_number(path: Path, stream: WritableStream, first: int) -> int | None:
-    """The number in the name; None: the stream had it before."""
+def _number_in_name(path: Path) -> int | None:
     match = re.search(r"([0-9]+)$", path.name)
+    return None if match is None else int(match[1])
+
+
+def _parse_box(text: str, dimensions: int) -> Box:
+    """Takes ``((0,0,0) (15,15,15) (0,0,0))``; ValueError for anything else, and for boxes not of cells."""
+    match = _BOX.fullmatch(text.strip())
     if match is None:
-        raise InvalidArgumentError("its name ends with no number: give numbers=False to count steps", str(path))
-    number = int(match[1])
-    if number < first:
-        return None
-    if number < stream.next_step:
-        raise InvalidArgumentError(
-            f"step {number} comes after step {stream.next_step - 1}: sort the plotfiles", str(path)
-        )
-    return number
+        raise ValueError(f"{text[:60]!r} is no box")
+    low, high, kind = (tuple(int(number) for number in part.split(",")) for part in match.groups())
+    if not len(low) == len(high) == len(kind) == dimensions or any(kind):
+        raise ValueError(f"{text[:60]!r} is no box of cells in {dimensions} dimensions")
+    return Box(low, high)
 
 
 def _ghosts(text: str, dimensions: int) -> Triple:
@@ -344,8 +261,3 @@ def _floats(text: str, count: int) -> tuple[float, ...]:
 
 def _boxes(text: str) -> list[str]:
     return [match[0] for match in _BOX.finditer(text)]
-
-
-def _padded(numbers: tuple[float, ...], value: float) -> NDArray[np.float64]:
-    """Three numbers along x, y and z, also of a plane or a line."""
-    return np.array([*numbers, *[value] * (3 - len(numbers))])

@@ -18,7 +18,7 @@ from forebay import ShapeKind, Step, Variable
 from forebay.errors import InvalidArgumentError, UnsupportedError
 from forebay.viz.grid import Grid, step_time, three_numbers
 
-__all__ = ["Box", "Level", "Levels", "grid_to_draw", "has_levels"]
+__all__ = ["Box", "Level", "Levels", "first_field", "grid_to_draw", "has_levels"]
 
 Extents = tuple[int, ...]
 Three = tuple[float, float, float]
@@ -216,6 +216,21 @@ def grid_to_draw(step: Step, names: Sequence[str] | None = None, *, cells_max: i
     if has_levels(step, names):
         return Levels.of_step(step, names).on_one_grid(cells_max)
     return Grid.of_step(step, names).regular(cells_max)
+
+
+def first_field(step: Step) -> tuple[str, bool]:
+    """Name of the first field that can be drawn, and whether it lies on one layer of cells.
+
+    Raises
+    ------
+    InvalidArgumentError
+        There is none.
+    """
+    if has_levels(step):
+        levels = Levels.of_step(step)
+        return next(iter(levels.fields)), levels.dimensions == 2
+    grid = Grid.of_step(step, elements=False)
+    return next(iter(grid.fields)), grid.is_flat
 
 
 def _of_step(step: Step, names: Sequence[str] | None) -> Levels:

@@ -33,7 +33,7 @@ def publish(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Takes a file for each step, and an index.")],
     viewer: Annotated[Viewer, typer.Option("--for", help="Who reads the files.")],
     variables: Annotated[
-        str, typer.Option("--variables", metavar="NAME,NAME", help="What to publish; default: all on the grid.")
+        str, typer.Option("--variables", metavar="NAME,NAME", help="What to publish; default: all on the grid, or on levels.")
     ] = "",
     file_format: Annotated[
         FileFormat, typer.Option("--format", help="For ParaView: vti, or xdmf over HDF5 files.")
@@ -48,12 +48,13 @@ def publish(
 ) -> int:
     """Publish every step of a regular grid as a file of its own, with an index that names whole steps only.
 
-    For paraview: VTK image data and NAME.pvd, or HDF5 files and NAME.xdmf. For visit and yt: Chombo files
-    plt000010.3d.hdf5, and NAME.visit with a script that follows it. Started again, it continues where it was.
+    For paraview: VTK image data and NAME.pvd, or HDF5 files and NAME.xdmf. For visit, yt and chombo: Chombo files
+    plt000010.3d.hdf5, for visit with NAME.visit and a script that follows it. For amrex: plotfiles plt00010. Both have
+    all levels of refinement. Started again, it continues where it was.
     """
     if file_format is FileFormat.XDMF and viewer is not Viewer.PARAVIEW:
         raise InvalidArgumentError(f"--format xdmf goes with --for paraview, not with --for {viewer}")
-    if viewer is not Viewer.PARAVIEW or file_format is FileFormat.XDMF:
+    if viewer not in (Viewer.PARAVIEW, Viewer.AMREX) or file_format is FileFormat.XDMF:
         needs_packages("writing HDF5 files", "hdf5", "h5py")
     messages = error_console()
     published = 0
@@ -65,11 +66,11 @@ def publish(
         with tells_interruption() as outcome:
             for step in source.follow(consumer, timeout=timeout_seconds, ack="manual"):
                 with step:
-                    grid = publication.publish(step)
+                    left_out = publication.publish(step)
                     step.ack()
                 published += 1
-                for name in sorted(set(grid.left_out) - told):
-                    messages.print(Text(f"{name} is not published: {grid.left_out[name]}"), soft_wrap=True)
+                for name in sorted(set(left_out) - told):
+                    messages.print(Text(f"{name} is not published: {left_out[name]}"), soft_wrap=True)
                     told.add(name)
     if as_json:
         print_json({"published": published, "steps": publication.steps, "index": str(publication.index)})

@@ -11,7 +11,8 @@ import dataclasses
 import math
 import os
 import re
-from collections.abc import Callable, Sequence
+import shutil
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from importlib.resources import files
 from pathlib import Path
@@ -24,17 +25,20 @@ import numpy as np
 from forebay import Step
 from forebay.errors import InvalidArgumentError, UnsupportedError
 from forebay.viz.grid import Grid
+from forebay.viz.levels import Levels, has_levels
 from forebay.viz.publishing.vti import write_vti
 
 __all__ = ["FileFormat", "Publication", "Viewer"]
 
 
 class Viewer(StrEnum):
-    """For whom steps are published."""
+    """For whom steps are published, or the name of the format."""
 
     VISIT = "visit"
     PARAVIEW = "paraview"
     YT = "yt"
+    CHOMBO = "chombo"  #: the files that yt gets
+    AMREX = "amrex"  #: plotfiles, for whatever reads those of AMReX and BoxLib codes
 
 
 class FileFormat(StrEnum):
@@ -52,12 +56,13 @@ class Publication:
     folder : Path
         Made if need be; a publication of the same stream that is there is continued.
     viewer : Viewer
-        ``paraview``: ``NAME.000010.vti`` and the index ``NAME.pvd``. ``visit`` and ``yt``: ``plt000010.3d.hdf5``, for
-        VisIt with the index ``NAME.visit`` and the script ``visit_follow.py``.
+        ``paraview``: ``NAME.000010.vti`` and the index ``NAME.pvd``. ``visit``, ``yt`` and ``chombo``:
+        ``plt000010.3d.hdf5``, for VisIt with the index ``NAME.visit`` and the script ``visit_follow.py``. ``amrex``:
+        folders ``plt00010`` and the index ``NAME.visit``.
     name : str
         Of the stream, for the files.
     variables : sequence of str, optional
-        What to publish; None: all variables on the grid.
+        What to publish; None: all variables on the grid, or all fields on levels of refinement.
     file_format : FileFormat
         For ParaView. ``xdmf``: ``NAME.000010.h5`` and the index ``NAME.xdmf``.
     """
@@ -74,9 +79,10 @@ class Publication:
         self._folder, self._viewer, self._name, self._variables = folder, viewer, name, variables
         self._as_xdmf = viewer is Viewer.PARAVIEW and file_format is FileFormat.XDMF
         self._elements: dict[int, Element] = {}  # what the XDMF index says of each step
+        self._dimensions = 3  # of the Chombo files
         self._folder.mkdir(parents=True, exist_ok=True)
         for part in self._folder.glob(".*.part"):
-            part.unlink()  # of a process that was killed
+            _remove(part)  # of a process that was killed
         self._times = self._known_times()
         if viewer is Viewer.VISIT:
             script = files("forebay.viz.publishing").joinpath("visit_follow.py").read_text()
@@ -87,9 +93,9 @@ class Publication:
         """What to open in the viewer."""
         if self._viewer is Viewer.PARAVIEW:
             return self._folder / f"{self._name}.{'xdmf' if self._as_xdmf else 'pvd'}"
-        if self._viewer is Viewer.VISIT:
+        if self._viewer in (Viewer.VISIT, Viewer.AMREX):
             return self._folder / f"{self._name}.visit"
-        return self._folder / "plt*.3d.hdf5"
+        return self._folder / f"plt*.{self._dimensions}d.hdf5"
 
     @property
     def steps(self) -> list[int]:
@@ -97,55 +103,88 @@ class Publication:
         return sorted(self._times)
 
     def path(self, number: int) -> Path:
-        """The file of a step."""
+        """The file of a step, or its folder."""
         if self._viewer is Viewer.PARAVIEW:
             return self._folder / f"{self._name}.{number:06d}.{'h5' if self._as_xdmf else 'vti'}"
-        return self._folder / f"plt{number:06d}.3d.hdf5"
+        if self._viewer is Viewer.AMREX:
+            return self._folder / f"plt{number:05d}"
+        return self._folder / f"plt{number:06d}.{self._dimensions}d.hdf5"
 
-    def publish(self, step: Step) -> Grid:
+    def publish(self, step: Step) -> Mapping[str, str]:
         """Publishes a step; when this returns, its file and the index are on disk.
 
         A step that does not come after all others takes their place: they were withdrawn, or this one is given again.
         A step whose ``time`` an earlier one has gets a time that is larger by less than 1e-15, or the least possible.
         """
-        grid = Grid.of_step(step, self._variables)
-        if not grid.fields:
-            raise InvalidArgumentError("there is no field to publish", str(step.address))
-        if grid.edges is not None and not self._as_xdmf:
-            raise UnsupportedError(
-                "the cells have different sides, for which these files have no place: publish --for paraview "
-                "--format xdmf",
-                str(step.address),
-            )
-        grid = dataclasses.replace(grid, time=self._own_time(step.number, grid.time))
+        found = self._fields_of(step)
+        time = self._own_time(step.number, found.time)
         withdrawn = [number for number in self._times if number >= step.number]
         if withdrawn:
             self._times = {number: time for number, time in self._times.items() if number < step.number}
             self._write_index()  # before the files go, so that it never names one that is not there
             for number in withdrawn:
-                self.path(number).unlink(missing_ok=True)
+                _remove(self.path(number))
+        _put(self.path(step.number), self._writer(step.number, dataclasses.replace(found, time=time)))
+        self._times[step.number] = time
+        self._write_index()
+        return found.left_out
+
+    def _fields_of(self, step: Step) -> Grid | Levels:
+        """What is published: levels of refinement, or a grid."""
+        where = str(step.address)
+        leveled = has_levels(step, self._variables)
+        if leveled and self._viewer is Viewer.PARAVIEW:
+            raise UnsupportedError(
+                "the step has levels of refinement, for which these files have no place: publish --for amrex, whose "
+                "plotfiles ParaView opens, or name arrays of one level by --variables",
+                where,
+            )
+        if leveled:
+            levels = Levels.of_step(step, self._variables)
+        else:
+            grid = Grid.of_step(step, self._variables)
+            if not grid.fields:
+                raise InvalidArgumentError("there is no field to publish", where)
+            if grid.edges is not None and not self._as_xdmf:
+                raise UnsupportedError(
+                    "the cells have different sides, for which these files have no place: publish --for paraview "
+                    "--format xdmf",
+                    where,
+                )
+            if self._viewer is Viewer.PARAVIEW:
+                return grid
+            levels = Levels.of_grid(grid, where)
+        if self._viewer is not Viewer.AMREX and levels.dimensions != self._dimensions:
+            if self._times:
+                raise InvalidArgumentError(
+                    f"{self._folder} has files of {self._dimensions} dimensions, and the step has {levels.dimensions}: "
+                    "take another folder",
+                    where,
+                )
+            self._dimensions = levels.dimensions
+        return levels
+
+    def _writer(self, number: int, found: Grid | Levels) -> Callable[[Path], object]:
+        """Writes a step's file."""
+        if isinstance(found, Levels):
+            if self._viewer is Viewer.AMREX:
+                from forebay.viz.publishing.plotfile import write_plotfile
+
+                return lambda path: write_plotfile(path, found, number)
+            from forebay.viz.publishing.chombo import write_chombo
+
+            return lambda path: write_chombo(path, found, number)
         if self._as_xdmf:
             from forebay.viz.publishing.xdmf import grid_element, write_fields
 
-            self._elements[step.number] = grid_element(grid, self.path(step.number).name)
+            self._elements[number] = grid_element(found, self.path(number).name)
+            return lambda path: write_fields(path, found)
 
-            def write(path: Path) -> None:
-                write_fields(path, grid)
-        elif self._viewer is Viewer.PARAVIEW:
+        def write(path: Path) -> None:
+            with path.open("wb") as file:
+                write_vti(file, found)
 
-            def write(path: Path) -> None:
-                with path.open("wb") as file:
-                    write_vti(file, grid)
-        else:
-            from forebay.viz.publishing.chombo import write_chombo
-
-            def write(path: Path) -> None:
-                write_chombo(path, grid, step.number)
-
-        _put(self.path(step.number), write)
-        self._times[step.number] = grid.time
-        self._write_index()
-        return grid
+        return write
 
     def _own_time(self, step: int, time: float) -> float:
         """The time of a step, or the next one that no other step has: viewers show one step for each time.
@@ -160,7 +199,7 @@ class Publication:
         return time
 
     def _write_index(self) -> None:
-        if self._viewer is Viewer.YT:
+        if self._viewer in (Viewer.YT, Viewer.CHOMBO):
             return  # the files' names are the index
         if self._as_xdmf:
             from forebay.viz.publishing.xdmf import xdmf_text
@@ -176,6 +215,8 @@ class Publication:
                 for number in self.steps
             ]
             lines += ["</Collection>", "</VTKFile>"]
+        elif self._viewer is Viewer.AMREX:
+            lines += [f"{self.path(number).name}/Header" for number in self.steps]
         else:
             lines += [self.path(number).name for number in self.steps]
         text = "\n".join(lines) + "\n"
@@ -186,8 +227,10 @@ class Publication:
         if self._as_xdmf:
             return self._known_xdmf()
         found: dict[int, float] = {}
-        pattern = re.compile(r"plt(\d+)\.3d\.hdf5")
-        if self._viewer is Viewer.PARAVIEW:
+        pattern = re.compile(r"plt(\d+)\.([23])d\.hdf5")
+        if self._viewer is Viewer.AMREX:
+            pattern = re.compile(r"plt(\d{5,})")
+        elif self._viewer is Viewer.PARAVIEW:
             pattern = re.compile(re.escape(self._name) + r"\.(\d+)\.vti")
         if self._viewer is not Viewer.PARAVIEW:
             names = {path.name: 0.0 for path in self._folder.iterdir()}
@@ -205,6 +248,8 @@ class Publication:
             match = pattern.fullmatch(name)
             if match and (self._folder / name).exists():
                 found[int(match[1])] = time
+                if match.re.groups == 2:
+                    self._dimensions = int(match[2])
         return found
 
     def _known_xdmf(self) -> dict[int, float]:
@@ -223,12 +268,24 @@ class Publication:
 
 
 def _put(path: Path, write: Callable[[Path], object]) -> None:
-    """Writes a file so that it appears whole under its name, on disk."""
+    """Writes a file or a folder so that it appears whole under its name, on disk."""
     temporary = path.with_name(f".{path.name}.part")
     try:
         write(temporary)
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
+        for written in [*temporary.rglob("*"), temporary] if temporary.is_dir() else [temporary]:
+            descriptor = os.open(written, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
         temporary.replace(path)
     finally:
-        temporary.unlink(missing_ok=True)
+        _remove(temporary)
+
+
+def _remove(path: Path) -> None:
+    """Removes a file or a folder, if there is one."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

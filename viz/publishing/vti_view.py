@@ -7,6 +7,7 @@ from forebay.errors import UnsupportedError
 from forebay.step import Step
 from forebay.views.sealed_file import HeaderRun, SealedFile, array_runs
 from forebay.viz.grid import Grid
+from forebay.viz.levels import has_levels
 from forebay.viz.publishing.vti import END, vti_heads
 
 __all__ = ["VTI"]
@@ -16,6 +17,12 @@ class _VtiView:
     """VTK's ``.vti``; see `forebay.views.sealed_file.ViewFormat`."""
 
     def lay_out(self, step: Step, variable: str | None) -> SealedFile:
+        if variable is None and has_levels(step):
+            raise UnsupportedError(
+                "the step has levels of refinement, and .vti has one grid: name an array of one level, or use `forebay "
+                "publish --for amrex`",
+                str(step.address),
+            )
         grid = Grid.of_step(step, None if variable is None else [step[variable].name], elements=False)
         if grid.edges is not None:
             raise UnsupportedError(

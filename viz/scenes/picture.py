@@ -24,7 +24,7 @@ from vtkmodules.vtkRenderingCore import (
 )
 
 from forebay import Step
-from forebay.viz.grid import Grid
+from forebay.viz.levels import first_field
 from forebay.viz.scenes.colors import ColorScale
 from forebay.viz.scenes.description import Camera, OutlineLayer, Quality, SceneDescription, SliceLayer
 from forebay.viz.scenes.layers import DrawnLayer, drawn
@@ -122,7 +122,7 @@ class ScenePicture:
         """The layers, when the first step says what there is."""
         if not self._scene.layers:
             self._scene = _with_default_layers(self._scene, step)
-        if self._scene.camera == Camera() and self._scene.needs_grid and Grid.of_step(step).is_flat:
+        if self._scene.camera == Camera() and self._scene.needs_grid and first_field(step)[1]:
             # An image is seen from above.
             self._scene = dataclasses.replace(self._scene, camera=Camera((0.0, 0.0, 1.0), (0.0, 1.0, 0.0)))
         self._title.SetInput(self._scene.title)
@@ -218,6 +218,6 @@ def _turned(direction: NDArray[np.float64], axis: NDArray[np.float64], angle: fl
 
 def _with_default_layers(scene: SceneDescription, step: Step) -> SceneDescription:
     """A slice through the first field of a step, in the edges of its grid."""
-    name = next(iter(Grid.of_step(step).fields))
+    name, _ = first_field(step)
     title = scene.title or str(step.address).partition("@")[0]
     return dataclasses.replace(scene, layers=(SliceLayer(name), OutlineLayer()), title=title)

@@ -12,7 +12,8 @@ from vtkmodules.vtkCommonDataModel import vtkImageData
 
 from forebay import Step
 from forebay.errors import InvalidArgumentError
-from forebay.viz.grid import Grid
+from forebay.viz.grid import step_time
+from forebay.viz.levels import grid_to_draw
 from forebay.viz.scenes.description import PointLayer, SceneDescription
 
 __all__ = ["Bounds", "StepFields"]
@@ -40,16 +41,12 @@ class StepFields:
     def __init__(self, step: Step, scene: SceneDescription) -> None:
         self.number = step.number
         self.address = str(step.address)
-        self.grid = Grid.of_step(step, scene.variables or None).regular() if scene.needs_grid else None
+        self.grid = grid_to_draw(step, scene.variables or None) if scene.needs_grid else None
         self._particles: dict[str, NDArray[Any]] = {}
         for layer in scene.layers:
             if isinstance(layer, PointLayer):
                 self._read_particles(step, layer)
-        if self.grid is not None:
-            self.time = self.grid.time
-        else:
-            has_time = "time" in step and not step["time"].shape
-            self.time = float(step["time"].item()) if has_time else float(step.number)
+        self.time = step_time(step)
         self._attributes = dict(step.attributes)
         self._images: dict[str, vtkImageData] = {}
         self._magnitudes: dict[str, NDArray[Any]] = {}
