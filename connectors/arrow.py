@@ -20,6 +20,7 @@ from forebay.arrow_export import check_arrow_type
 from forebay.connectors.opening import kept_stream
 from forebay.errors import InvalidArgumentError, StepGoneError, UnsupportedError
 from forebay.instance import InstanceLike
+from forebay.openpmd import find_species
 
 __all__ = ["blocks", "particle_reader", "particles", "steps", "tensor"]
 
@@ -52,8 +53,10 @@ def tensor(variable: Variable, block: int | None = None) -> pa.FixedShapeTensorA
     return pa.FixedShapeTensorArray.from_numpy_ndarray(np.ascontiguousarray(data).reshape((1, *data.shape)))
 
 
-def particles(step: Step, names: Sequence[str] | None = None) -> pa.RecordBatch:
-    """One-dimensional variables of equal length as the columns of a record batch.
+def particles(
+    step: Step, names: Sequence[str] | None = None, *, species: str | None = None, si: bool = False
+) -> pa.RecordBatch:
+    """Particles as a record batch: one-dimensional variables of equal length, or a species of openPMD's.
 
     Columns share memory with the step where one block covers them.
 
@@ -62,13 +65,29 @@ def particles(step: Step, names: Sequence[str] | None = None) -> pa.RecordBatch:
     step : Step
         Stays pinned as long as the batch lives.
     names : sequence of str, optional
-        The variables; None: all one-dimensional variables of numbers, which must then be of one length.
+        The variables; None: all one-dimensional variables of numbers, which must then be of one length. Of a species:
+        records (``position``) or components (``position_x``, or ``position/x``); None: all.
+    species : str, optional
+        Name of the species, ``electrons``, or its path, if the step has several iterations:
+        ``/data/100/particles/electrons``. Columns are then called as openPMD-api's ``to_df`` calls them. Positions are
+        the sum of ``position`` and ``positionOffset``, in the unit of ``position``, as ``float64``; these are copies
+        unless the offset is constantly 0. Constant components are columns, too.
+    si : bool
+        All columns of the species in SI units, as ``float64``: copies where ``unitSI`` is not 1. Else the unit is each
+        field's metadata ``unitSI``; beside it are ``unitDimension``, ``macroWeighted``, ``weightingPower`` and
+        ``timeOffset``, if the stream has them.
 
     Raises
     ------
     InvalidArgumentError
         The variables are not one-dimensional, or of different lengths: name those that belong together.
+    VariableNotFoundError
+        There is no such species, record or component.
     """
+    if species is not None:
+        return _of_species(step, species, names, si)
+    if si:
+        raise InvalidArgumentError("si goes with species: other variables have no unitSI", str(step.address))
     chosen = _columns(step) if names is None else list(names)
     variables = [step[name] for name in chosen]
     shapes = {variable.name: variable.shape for variable in variables}
@@ -87,6 +106,8 @@ def particle_reader(
     address: str | Address | Stream,
     names: Sequence[str] | None = None,
     *,
+    species: str | None = None,
+    si: bool = False,
     instance: InstanceLike | None = None,
     **opening: Any,
 ) -> pa.RecordBatchReader:
@@ -96,7 +117,7 @@ def particle_reader(
 
     Parameters
     ----------
-    names : sequence of str, optional
+    names, species, si
         As in :func:`particles`.
     instance : Instance or path, optional
         The instance that has the stream, as in :func:`forebay.open`.
@@ -106,6 +127,8 @@ def particle_reader(
     Raises
     ------
     StreamNotFoundError, StepNotFoundError
+    UnsupportedError
+        A later step has other units; ask for ``si=True``.
     """
     stream = kept_stream(address, instance, opening)
     numbers = stream.steps().numbers
@@ -113,11 +136,19 @@ def particle_reader(
         raise forebay.StepNotFoundError(
             "the stream has no steps yet, so its columns are not known", f"stream {stream.address}"
         )
-    first = _numbered(stream[numbers[0]], names)
+    first = _numbered(stream[numbers[0]], names, species, si)
+    columns = first.schema.names[1:]
 
     def batches() -> Iterator[pa.RecordBatch]:
         for number in numbers:
-            yield _numbered(stream[number], first.schema.names[1:])
+            batch = _numbered(stream[number], columns, species, si)
+            if not batch.schema.equals(first.schema, check_metadata=True):
+                raise UnsupportedError(
+                    f"step {number} has columns of other types or units than step {numbers[0]}: ask for si=True, or "
+                    "take the steps one by one by particles()",
+                    f"stream {stream.address}",
+                )
+            yield batch
 
     return pa.RecordBatchReader.from_batches(first.schema, batches())
 
@@ -204,10 +235,24 @@ def blocks(
     return pa.Table.from_pylist(rows, schema=schema)
 
 
-def _numbered(step: Step, names: Sequence[str] | None) -> pa.RecordBatch:
-    batch = particles(step, names)
+def _of_species(step: Step, name: str, names: Sequence[str] | None, si: bool) -> pa.RecordBatch:
+    species = find_species(step, name)
+    arrays, fields = [], []
+    for part in species.chosen(names):
+        values = species.values(part, si=si)
+        check_arrow_type(values.dtype, f"{species.where}, {part.column}")
+        arrays.append(pa.array(values))
+        fields.append(pa.field(part.column, arrays[-1].type, metadata=species.facts(part, si=si)))
+    facts = {"species": species.path}
+    if species.time_s is not None:
+        facts["time_s"] = repr(species.time_s)
+    return pa.record_batch(arrays, schema=pa.schema(fields, facts))
+
+
+def _numbered(step: Step, names: Sequence[str] | None, species: str | None, si: bool) -> pa.RecordBatch:
+    batch = particles(step, names, species=species, si=si)
     number = pa.array(np.full(batch.num_rows, step.number, np.int64))
-    return pa.record_batch([number, *batch.columns], names=["step", *batch.schema.names])
+    return pa.record_batch([number, *batch.columns], schema=pa.schema([pa.field("step", pa.int64()), *batch.schema]))
 
 
 def _columns(step: Step) -> list[str]:

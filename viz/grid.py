@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -93,9 +93,9 @@ class Grid:
             name, reason = next(iter(left_out.items()))
             raise InvalidArgumentError(f"{name} cannot be published: {reason}", str(step.address))
         attributes = step.attributes
-        mesh = mesh_attributes(attributes)
-        spacing = three_numbers(step, "spacing", mesh.spacing or 1.0, is_flat=shape[0] == 1)
-        origin = three_numbers(step, "origin", mesh.origin or 0.0, is_flat=shape[0] == 1)
+        mesh, where = mesh_attributes(attributes), str(step.address)
+        spacing = three_numbers(attributes, "spacing", mesh.spacing or 1.0, where, is_flat=shape[0] == 1)
+        origin = three_numbers(attributes, "origin", mesh.origin or 0.0, where, is_flat=shape[0] == 1)
         edges = None
         if "spacing" not in attributes and mesh.spacing is None:
             edges = _edges(step, next((step[name].dims for name in fields if step[name].dims), None), shape)
@@ -177,7 +177,9 @@ def step_time(step: Step) -> float:
     return float(step["time"].item()) if "time" in step and not step["time"].shape else float(step.number)
 
 
-def three_numbers(step: Step, name: str, default: Any, *, is_flat: bool) -> tuple[float, float, float]:
+def three_numbers(
+    attributes: Mapping[str, Any], name: str, default: Any, where: str, *, is_flat: bool
+) -> tuple[float, float, float]:
     """An attribute of one number or three (x, y, z); of a plane also of two.
 
     Raises
@@ -185,15 +187,15 @@ def three_numbers(step: Step, name: str, default: Any, *, is_flat: bool) -> tupl
     InvalidArgumentError
         It is something else, or a spacing that is not above 0.
     """
-    value = np.asarray(step.attributes.get(name, default))
+    value = np.asarray(attributes.get(name, default))
     if is_flat and value.shape == (2,):
         # Of x and y: the only layer is as thick as cells are wide, and begins at 0.
         value = np.append(value, value[0] if name.endswith("spacing") else 0)
     if value.dtype.kind not in _REAL or value.size not in (1, 3) or not np.isfinite(value).all():
         raise InvalidArgumentError(
-            f"the attribute {name!r} is one number or three (x, y, z), not {value.tolist()}", str(step.address)
+            f"the attribute {name!r} is one number or three (x, y, z), not {value.tolist()}", where
         )
     x, y, z = np.broadcast_to(value.reshape(-1), 3).astype(float).tolist()
     if name.endswith("spacing") and min(x, y, z) <= 0:
-        raise InvalidArgumentError(f"the attribute {name!r} must be above 0, not {value.tolist()}", str(step.address))
+        raise InvalidArgumentError(f"the attribute {name!r} must be above 0, not {value.tolist()}", where)
     return x, y, z

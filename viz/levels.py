@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -242,7 +242,7 @@ def _of_step(step: Step, names: Sequence[str] | None) -> Levels:
             by_field.setdefault(match[2], {})[int(match[1])] = step[name]
         elif step[name].shape:
             left_out[name] = "it lies on no level of refinement"
-    where = str(step.address)
+    where, attributes = str(step.address), step.attributes
     if names is not None and (missing := sorted(set(names) - set(by_field))):
         raise InvalidArgumentError(
             f"no level has the field {', '.join(missing)}; fields are {', '.join(list(by_field)[:10]) or 'none'}", where
@@ -252,7 +252,7 @@ def _of_step(step: Step, names: Sequence[str] | None) -> Levels:
     for name, variables in by_field.items():
         if names is not None and name not in names:
             continue
-        found = _levels_of(step, variables)
+        found = _levels_of(attributes, where, variables)
         if isinstance(found, str):
             reason = found
         elif levels and not _same_boxes(levels, found):
@@ -269,11 +269,14 @@ def _of_step(step: Step, names: Sequence[str] | None) -> Levels:
     if not levels:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in list(left_out.items())[:3])
         raise InvalidArgumentError(f"the step has no field on levels of refinement ({reasons or 'none'})", where)
-    origin = three_numbers(step, "level_0/origin", step.attributes.get("origin", 0.0), is_flat=len(levels[0].shape) == 2)
+    is_flat = len(levels[0].shape) == 2
+    origin = three_numbers(attributes, "level_0/origin", attributes.get("origin", 0.0), where, is_flat=is_flat)
     return Levels(levels, fields, origin, step_time(step), left_out, where)
 
 
-def _levels_of(step: Step, variables: dict[int, Variable]) -> tuple[Level, ...] | str:
+def _levels_of(
+    attributes: Mapping[str, Any], where: str, variables: dict[int, Variable]
+) -> tuple[Level, ...] | str:
     """The levels of a field, or why it has none that can be shown."""
     if sorted(variables) != list(range(len(variables))):
         return f"it lies on the levels {sorted(variables)}, not on all from 0 on"
@@ -297,13 +300,13 @@ def _levels_of(step: Step, variables: dict[int, Variable]) -> tuple[Level, ...] 
         if not boxes:
             return f"level {number} has no blocks"
         if spacing is None:
-            default: Any = step.attributes.get("spacing", 1.0)
+            default: Any = attributes.get("spacing", 1.0)
         else:
             before = levels[-1].shape[::-1]
             default = tuple(
                 side * here / there for side, here, there in zip(spacing, before, shape[::-1], strict=False)
             ) + spacing[dimensions:]
-        spacing = three_numbers(step, f"level_{number}/spacing", default, is_flat=dimensions == 2)
+        spacing = three_numbers(attributes, f"level_{number}/spacing", default, where, is_flat=dimensions == 2)
         levels.append(Level(shape, spacing, tuple(Box(start, count) for start, count in boxes)))
     return tuple(levels)
 

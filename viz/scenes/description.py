@@ -185,9 +185,10 @@ class PointLayer:
     Attributes
     ----------
     positions : str
-        Variable of (particles, 3): x, y and z.
+        Variable of (particles, 3): x, y and z. Or ``SPECIES/position`` of particles as openPMD has them: metres.
     variable : str
-        Of (particles,): what colours them. Empty: all have ``color``.
+        Of (particles,): what colours them. Empty: all have ``color``. Of openPMD's particles a record, of which the
+        length is shown, or a component, ``SPECIES/momentum/x``: in SI units.
     size : float
         Pixels.
     color : three float

@@ -12,6 +12,7 @@ from vtkmodules.vtkCommonDataModel import vtkImageData
 
 from forebay import Step
 from forebay.errors import InvalidArgumentError
+from forebay.openpmd import Species, find_species
 from forebay.viz.grid import step_time
 from forebay.viz.levels import grid_to_draw
 from forebay.viz.scenes.description import PointLayer, SceneDescription
@@ -42,11 +43,11 @@ class StepFields:
         self.number = step.number
         self.address = str(step.address)
         self.grid = grid_to_draw(step, scene.variables or None) if scene.needs_grid else None
+        self.time = step_time(step)
         self._particles: dict[str, NDArray[Any]] = {}
         for layer in scene.layers:
             if isinstance(layer, PointLayer):
                 self._read_particles(step, layer)
-        self.time = step_time(step)
         self._attributes = dict(step.attributes)
         self._images: dict[str, vtkImageData] = {}
         self._magnitudes: dict[str, NDArray[Any]] = {}
@@ -166,6 +167,9 @@ class StepFields:
         return image
 
     def _read_particles(self, step: Step, layer: PointLayer) -> None:
+        if layer.positions not in step and (parts := layer.positions.rpartition("/"))[2] == "position":
+            self._read_species(find_species(step, parts[0]), layer, is_timed="time" in step)
+            return
         for name in filter(None, (layer.positions, layer.variable)):
             if name not in step:
                 raise InvalidArgumentError(f"the step has no variable {name}", self.address)
@@ -184,6 +188,23 @@ class StepFields:
                     self.address,
                 )
             self._particles[layer.variable] = np.array(shown[...], np.float64)
+
+    def _read_species(self, species: Species, layer: PointLayer, *, is_timed: bool) -> None:
+        """Particles of openPMD's: ``electrons/position``, coloured by a record's length or one of its components."""
+        self._particles[layer.positions] = species.positions()
+        if not is_timed and species.time_s is not None:
+            self.time = species.time_s
+        if not layer.variable:
+            return
+        record = layer.variable.removeprefix(layer.positions.rpartition("/")[0] + "/")
+        parts = [np.asarray(species.values(part, si=True), np.float64) for part in species.chosen([record])]
+        values = parts[0] if len(parts) == 1 else np.sqrt(sum(part**2 for part in parts))
+        if values.shape != (len(self._particles[layer.positions]),):
+            raise InvalidArgumentError(
+                f"{layer.variable!r} has {len(values)} numbers for {len(self._particles[layer.positions])} particles",
+                self.address,
+            )
+        self._particles[layer.variable] = values
 
 
 def _named(values: NDArray[Any], name: str) -> Any:
