@@ -196,7 +196,14 @@ class StepFields:
             self.time = species.time_s
         if not layer.variable:
             return
-        record = layer.variable.removeprefix(layer.positions.rpartition("/")[0] + "/")
+        prefix = layer.positions.removesuffix("position")
+        if not layer.variable.startswith(prefix):
+            raise InvalidArgumentError(
+                f"{layer.positions!r} is coloured by a record of its species, {prefix}momentum for example, not by "
+                f"{layer.variable!r}",
+                self.address,
+            )
+        record = layer.variable.removeprefix(prefix)
         parts = [np.asarray(species.values(part, si=True), np.float64) for part in species.chosen([record])]
         values = parts[0] if len(parts) == 1 else np.sqrt(sum(part**2 for part in parts))
         if values.shape != (len(self._particles[layer.positions]),):
