@@ -29,8 +29,8 @@ COPY = """
                 values = source.read(name)
                 target.write(name, values, list(values.shape), [0] * values.ndim, list(values.shape))
             for name in source.available_attributes():
-                if name not in target.available_attributes():
-                    target.write_attribute(name, source.read_attribute(name))
+                target.io.remove_attribute(name)
+                target.write_attribute(name, source.read_attribute(name))
             target.end_step()
 """
 
@@ -87,7 +87,7 @@ def expect_as_openpmd_reads(batch: Any, frame: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("encoding", "iterations"), [("variable_based", (0, 100)), ("group_based", (100,))], ids=["variables", "groups"]
+    ("encoding", "iterations"), [("variable_based", (0, 100)), ("group_based", (0, 100))], ids=["variables", "groups"]
 )
 def test_species_are_the_tables_that_openpmd_api_reads(
     reservation: str, tmp_path: Path, encoding: str, iterations: tuple[int, ...]
@@ -107,7 +107,7 @@ def test_species_are_the_tables_that_openpmd_api_reads(
                 theirs = series.snapshots()[number].particles[species]
                 batch = arrow.particles(step, species=species, si=True)
                 expect_as_openpmd_reads(batch, theirs.to_df())
-                assert float(batch.schema.metadata[b"time_s"]) == pytest.approx(0.5e-15 * number)
+                assert float(batch.schema.metadata[b"time_s"]) == pytest.approx(0.5e-15 * number, abs=0)
                 # As stored: the bits of the file, and the unit beside them.
                 batch = arrow.particles(step, ["momentum/y", "id", "weighting"], species=species)
                 part = theirs["momentum"]["y"]
@@ -122,24 +122,21 @@ def test_species_are_the_tables_that_openpmd_api_reads(
 
 
 def test_a_staged_stream_is_a_file_of_openpmd_api(reservation: str, tmp_path: Path) -> None:
-    write_openpmd(tmp_path / "run.bp", "variable_based", (0, 100))
+    write_openpmd(tmp_path / "run.bp", "group_based", (0, 100))
     program = python(COPY, str(tmp_path / "run.bp"), "dust")
     done = run(["--reservation", reservation, "--engine-for", "dust"], program, tmp_path)
     assert done.returncode == 0, done.stderr
     output = stage(f"{reservation}/dust", tmp_path, "all.bp")
-    ours, theirs = (io.Series(str(path), io.Access.read_linear) for path in (output, tmp_path / "run.bp"))
-    compared = 0
-    for our_iteration, their_iteration in zip(ours.read_iterations(), theirs.read_iterations(), strict=True):
-        assert our_iteration.iteration_index == their_iteration.iteration_index
-        assert our_iteration.time == their_iteration.time
+    ours, theirs = (io.Series(str(path), io.Access.read_random_access) for path in (output, tmp_path / "run.bp"))
+    assert list(ours.snapshots()) == [0, 100]
+    for number in (0, 100):
+        assert ours.snapshots()[number].time == 0.5 * number
         for species in ("electrons", "ions"):
-            our_frame, their_frame = (
-                iteration.particles[species].to_df() for iteration in (our_iteration, their_iteration)
-            )
-            assert list(our_frame.columns) == list(their_frame.columns)
-            np.testing.assert_array_equal(our_frame.to_numpy(), their_frame.to_numpy())
-            compared += 1
-    assert compared == 4
+            frames = [series.snapshots()[number].particles[species].to_df() for series in (ours, theirs)]
+            assert list(frames[0].columns) == list(frames[1].columns)
+            np.testing.assert_array_equal(frames[0].to_numpy(), frames[1].to_numpy())
+    for series in (ours, theirs):
+        series.close()
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ import forebay
 from forebay.viz.fragments import walk_file
 from forebay.viz.scenes.description import Camera, CameraStop, SliceLayer, SurfaceLayer
 from forebay.viz.scenes.scene_file import load_scene
+from forebay.viz.scenes.step_fields import StepFields
 from tests.viz.conftest import write_flow
 
 SCENE = """
@@ -163,6 +164,54 @@ def test_points_lie_in_their_grid(reservation: str, tmp_path: Path) -> None:
     columns = np.nonzero(drawn_pixels(f"{reservation}/swirl", tmp_path, layers))[1]
     assert columns.size > 100
     assert columns.mean() < 0.45 * 320
+
+
+def test_a_species_of_openpmd_is_drawn_at_its_positions(reservation: str, tmp_path: Path) -> None:
+    """A row along x whose offsets put the second half above the first, and whose momentum grows."""
+    base = "/data/100/particles/electrons"
+    with forebay.open(f"{reservation}/plasma", mode="w") as stream, stream.step() as step:
+        step[f"{base}/position/x"] = np.arange(40, dtype=np.float32)
+        step[f"{base}/position/y"] = np.zeros(40, dtype=np.float32)
+        step[f"{base}/positionOffset/y"] = np.repeat([0, 10], 20)
+        step[f"{base}/momentum/x"] = np.full(40, 3.0)
+        step[f"{base}/momentum/y"] = np.repeat([0.0, 4.0], 20)
+        for name, unit in (("position/x", 0.5), ("position/y", 0.5), ("positionOffset/y", 1.0)):
+            step.attributes[f"{base}/{name}/unitSI"] = unit
+        step.attributes["/data/100/time"], step.attributes["/data/100/timeUnitSI"] = 3.0, 0.5
+        step.attributes[f"{base}/charge/value"] = -1.0
+        step.attributes[f"{base}/charge/shape"] = np.array([40], np.uint64)
+    layer = '[[layer]]\nkind = "points"\npositions = "{}/position"\n'
+    shown = drawn_pixels(f"{reservation}/plasma", tmp_path, layer.format("electrons"))
+    left, right = (np.nonzero(half)[0] for half in (shown[:, :155], shown[:, 165:]))
+    assert np.ptp(left) < 12
+    assert np.ptp(right) < 12
+    # 20 wide and 10 high: the camera shows as many pixels of each.
+    width = np.ptp(np.nonzero(shown)[1])
+    assert left.mean() - right.mean() == pytest.approx(width * 10 / 19.5, rel=0.1)
+    same = drawn_pixels(f"{reservation}/plasma", tmp_path, layer.format(base))
+    np.testing.assert_array_equal(same, shown)
+    # Lengths are 3 and 5: with this range the first half is black, which is the background.
+    colored = layer.format("electrons") + 'variable = "electrons/momentum"\ncolors = "gray"\nrange = [3, 5]\n'
+    np.testing.assert_array_equal(drawn_pixels(f"{reservation}/plasma", tmp_path, colored)[:, 165:], shown[:, 165:])
+    assert not drawn_pixels(f"{reservation}/plasma", tmp_path, colored)[:, :155].any()
+    with forebay.open(f"{reservation}/plasma") as stream:
+        scene = load_scene(Path(scene_file(tmp_path, layer.format("electrons") + 'variable = "electrons/charge"\n')))
+        fields = StepFields(stream[0], scene)
+        assert fields.time == 1.5
+        np.testing.assert_array_equal(fields.particles("electrons/charge"), np.full(40, -1.0))
+        np.testing.assert_array_equal(
+            fields.particles("electrons/position")[[1, 21]], [[0.5, 0.0, 0.0], [10.5, 10.0, 0.0]]
+        )
+    for variable, told in (("momentum", "by a record of its species"), ("electrons/spin", "has no 'spin'")):
+        done = view(
+            f"{reservation}/plasma",
+            "--scene",
+            scene_file(tmp_path, layer.format("electrons") + f'variable = "{variable}"\n'),
+            "--out",
+            str(tmp_path / "p.png"),
+        )
+        assert done.returncode == 1
+        assert told in done.stderr
 
 
 @pytest.mark.parametrize(
