@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plotfiles of an AMReX code as a stream: levels of refinement, each with a block for each box.
+"""Plotfiles of an AMReX or Chombo code as a stream: levels of refinement, each with a block for each box.
 
-Needs a running instance, a reservation and plotfiles:
+Needs a running instance, a reservation and plotfiles (those of Chombo end with .hdf5):
 
     forebay up && forebay create demo --capacity 256MiB
     python examples/22_plotfiles.py demo/plots run/plt*
+
+Then all levels as pictures and a movie, and back to files that yt, VisIt and ParaView open:
+
+    forebay render demo/plots --out pictures
+    forebay publish demo/plots out --for amrex
 """
 
 import sys
@@ -12,12 +17,15 @@ import sys
 import numpy as np
 
 import forebay
-from forebay.connectors import amrex
 
 
 def main() -> None:
     address, *plotfiles = sys.argv[1:]
-    written = amrex.ingest(sorted(plotfiles), address)
+    if all(name.endswith(".hdf5") for name in plotfiles):
+        from forebay.connectors.chombo import ingest
+    else:
+        from forebay.connectors.amrex import ingest
+    written = ingest(sorted(plotfiles), address)
     print(f"{written} plotfiles written")
 
     with forebay.open(address) as stream, stream.latest as step:

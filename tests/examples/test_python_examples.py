@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.example_programs import EXAMPLES, demo_reservation
+from tests.support.chombo_files import write_chombo_file
 from tests.support.plotfiles import write_plotfile
 
 __all__ = ["demo_reservation"]
@@ -99,10 +100,13 @@ def test_multiresolution() -> None:
     assert lines[-1].endswith(" at (64, 64, 90)")
 
 
-def test_plotfiles(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["plt{:05d}", "plt{:05d}.3d.hdf5"])
+def test_plotfiles(tmp_path: Path, name: str) -> None:
     for number in (0, 10):
-        write_plotfile(tmp_path / f"plt{number:05d}", number)
-    lines = output_of(start("22_plotfiles.py", "demo/plots", *map(str, sorted(tmp_path.glob("plt?????")))))
+        write = write_chombo_file if name.endswith(".hdf5") else write_plotfile
+        write(tmp_path / name.format(number), number)
+    stream = "demo/chombo" if name.endswith(".hdf5") else "demo/plots"
+    lines = output_of(start("22_plotfiles.py", stream, *map(str, sorted(tmp_path.glob("plt*")))))
     assert lines == [
         "2 plotfiles written",
         "step 10, level 0: 2 fields of (8, 8, 16), 3 boxes cover 100%",
