@@ -67,28 +67,28 @@ class Level(Protocol):
     """One level of refinement: what it could cover, what it covers, and the sides of its cells along x, y, z."""
 
     @property
-    def domain(self) -> Box: ...  # noqa: D102
+    def domain(self) -> Box: ...
     @property
-    def boxes(self) -> tuple[Box, ...]: ...  # noqa: D102
+    def boxes(self) -> tuple[Box, ...]: ...
     @property
-    def spacing(self) -> tuple[float, ...]: ...  # noqa: D102
+    def spacing(self) -> tuple[float, ...]: ...
 
 
 class LeveledFile(Protocol):
     """A file with levels: names of its fields, how many dimensions, its time, its domain's lower corner."""
 
     @property
-    def path(self) -> Path: ...  # noqa: D102
+    def path(self) -> Path: ...
     @property
-    def fields(self) -> tuple[str, ...]: ...  # noqa: D102
+    def fields(self) -> tuple[str, ...]: ...
     @property
-    def dimensions(self) -> int: ...  # noqa: D102
+    def dimensions(self) -> int: ...
     @property
-    def time(self) -> float: ...  # noqa: D102
+    def time(self) -> float: ...
     @property
-    def low(self) -> tuple[float, ...]: ...  # noqa: D102
+    def low(self) -> tuple[float, ...]: ...
     @property
-    def levels(self) -> Sequence[Level]: ...  # noqa: D102
+    def levels(self) -> Sequence[Level]: ...
 
     def blocks(self, level: int, field: str) -> Iterator[tuple[Box, NDArray[Any]]]:
         """Each box of a level with the field's elements in it, in C order (z, y, x)."""

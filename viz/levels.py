@@ -190,7 +190,12 @@ class Levels:
         if len(shape) == 2:
             shape, sides = (1, *shape), [*sides, sides[0]]  # one layer, as thick as its cells are wide
         return Grid(
-            (shape[0], shape[1], shape[2]), (sides[0], sides[1], sides[2]), self.origin, self.time, fields, self.left_out
+            (shape[0], shape[1], shape[2]),
+            (sides[0], sides[1], sides[2]),
+            self.origin,
+            self.time,
+            fields,
+            self.left_out,
         )
 
     def at(self, time: float) -> Levels:
@@ -259,9 +264,7 @@ def _of_step(step: Step, names: Sequence[str] | None) -> Levels:
             reason = "its boxes are not those of the other fields"
         else:
             levels = levels or found
-            fields[name] = tuple(
-                _arrays(variables[number], level.boxes) for number, level in enumerate(levels)
-            )
+            fields[name] = tuple(_arrays(variables[number], level.boxes) for number, level in enumerate(levels))
             continue
         if names is not None:
             raise InvalidArgumentError(f"{name} cannot be taken: {reason}", where)
@@ -274,9 +277,7 @@ def _of_step(step: Step, names: Sequence[str] | None) -> Levels:
     return Levels(levels, fields, origin, step_time(step), left_out, where)
 
 
-def _levels_of(
-    attributes: Mapping[str, Any], where: str, variables: dict[int, Variable]
-) -> tuple[Level, ...] | str:
+def _levels_of(attributes: Mapping[str, Any], where: str, variables: dict[int, Variable]) -> tuple[Level, ...] | str:
     """The levels of a field, or why it has none that can be shown."""
     if sorted(variables) != list(range(len(variables))):
         return f"it lies on the levels {sorted(variables)}, not on all from 0 on"
@@ -303,9 +304,10 @@ def _levels_of(
             default: Any = attributes.get("spacing", 1.0)
         else:
             before = levels[-1].shape[::-1]
-            default = tuple(
-                side * here / there for side, here, there in zip(spacing, before, shape[::-1], strict=False)
-            ) + spacing[dimensions:]
+            default = (
+                tuple(side * here / there for side, here, there in zip(spacing, before, shape[::-1], strict=False))
+                + spacing[dimensions:]
+            )
         spacing = three_numbers(attributes, f"level_{number}/spacing", default, where, is_flat=dimensions == 2)
         levels.append(Level(shape, spacing, tuple(Box(start, count) for start, count in boxes)))
     return tuple(levels)
@@ -322,4 +324,3 @@ def _arrays(variable: Variable, boxes: tuple[Box, ...]) -> tuple[NDArray[Any], .
     dimensions = len(boxes[0].start)
     places = {(block.start[:dimensions], block.count[:dimensions]): n for n, block in enumerate(variable.blocks)}
     return tuple(variable.block(places[box.start, box.count]) for box in boxes)
-

@@ -201,7 +201,9 @@ def find_species(step: Step, name: str) -> Species:
     found = [path for path in paths if name in (path, path.rpartition("/")[2])]
     if not found:
         known = ", ".join(paths[:8]) or "none; openPMD's are variables /data/N/particles/SPECIES/RECORD/COMPONENT"
-        raise VariableNotFoundError(f"there is no species {name!r} of particles; the step has {known}", str(step.address))
+        raise VariableNotFoundError(
+            f"there is no species {name!r} of particles; the step has {known}", str(step.address)
+        )
     if len(found) > 1:
         raise InvalidArgumentError(
             f"the step has {name!r} in {len(found)} iterations: give the path of one, {', '.join(found[:3])}",

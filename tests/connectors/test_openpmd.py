@@ -36,41 +36,42 @@ COPY = """
 
 
 def write_openpmd(path: Path, encoding: str, iterations: tuple[int, ...]) -> None:
-    """Electrons with positions relative to an offset that is constant along x, and ions, as a particle code has them."""
+    """Electrons and ions as a particle code has them: their positions' offset is constant along x only."""
     options = f'{{"backend": "adios2", "iteration_encoding": "{encoding}", "adios2": {{"engine": {{"type": "bp5"}}}}}}'
     series = io.Series(str(path), io.Access.create_linear, options)
     for number in iterations:
         iteration = series.snapshots()[number]
         iteration.time, iteration.time_unit_SI, iteration.dt = 0.5 * number, 1e-15, 0.5
-        random = np.random.default_rng(number)
         for name, count in (("electrons", COUNT), ("ions", COUNT // 2)):
-            species = iteration.particles[name]
-
-            def put(record: str, component: str, values: Any, unit: float, species: Any = species) -> None:
-                part = species[record][component]
-                part.reset_dataset(io.Dataset(values.dtype, values.shape))
-                part.unit_SI = unit
-                part.store_chunk(values)
-                series.flush()
-
-            def put_constant(record: str, component: str, value: float, unit: float, species: Any = species) -> None:
-                part = species[record][component]
-                part.reset_dataset(io.Dataset(np.dtype("f8"), [count]))
-                part.unit_SI = unit
-                part.make_constant(value)
-
-            for place, component in enumerate("xyz"):
-                put("position", component, random.random(count, dtype=np.float32), 1e-6)
-                put("momentum", component, random.random(count) - 0.5 * place, 2.7e-22)
-            put_constant("positionOffset", "x", 3.0, 1e-6)
-            put("positionOffset", "y", np.arange(count, dtype=np.uint32), 1e-6)
-            put("positionOffset", "z", np.arange(count, dtype=np.uint32), 2e-6)
-            species["position"].unit_dimension = {io.Unit_Dimension.L: 1}
-            species["momentum"].set_attribute("macroWeighted", np.uint32(1))
-            put_constant("weighting", io.Record_Component.SCALAR, 2.5, 1.0)
-            put("id", io.Record_Component.SCALAR, np.arange(count, dtype=np.uint64), 1.0)
+            write_species(iteration.particles[name], count, np.random.default_rng(number))
         iteration.close()
     series.close()
+
+
+def write_species(species: Any, count: int, random: np.random.Generator) -> None:
+    def put(record: str, component: str, values: Any, unit: float) -> None:
+        part = species[record][component]
+        part.reset_dataset(io.Dataset(values.dtype, values.shape))
+        part.unit_SI = unit
+        part.store_chunk(values)
+        species.series_flush()
+
+    def put_constant(record: str, component: str, value: float, unit: float) -> None:
+        part = species[record][component]
+        part.reset_dataset(io.Dataset(np.dtype("f8"), [count]))
+        part.unit_SI = unit
+        part.make_constant(value)
+
+    for place, component in enumerate("xyz"):
+        put("position", component, random.random(count, dtype=np.float32), 1e-6)
+        put("momentum", component, random.random(count) - 0.5 * place, 2.7e-22)
+    put_constant("positionOffset", "x", 3.0, 1e-6)
+    put("positionOffset", "y", np.arange(count, dtype=np.uint32), 1e-6)
+    put("positionOffset", "z", np.arange(count, dtype=np.uint32), 2e-6)
+    species["position"].unit_dimension = {io.Unit_Dimension.L: 1}
+    species["momentum"].set_attribute("macroWeighted", np.uint32(1))
+    put_constant("weighting", io.Record_Component.SCALAR, 2.5, 1.0)
+    put("id", io.Record_Component.SCALAR, np.arange(count, dtype=np.uint64), 1.0)
 
 
 def expect_as_openpmd_reads(batch: Any, frame: Any) -> None:
@@ -187,14 +188,14 @@ def test_units_that_change_and_names_that_are_not_there_say_so(dust: str) -> Non
             step[f"/data/{iteration}/particles/dust/position/x"] = np.zeros(2)
             step[f"/data/{iteration}/particles/dust/position/y"] = np.zeros(3)
     with forebay.open(dust) as stream:
-        with pytest.raises(forebay.InvalidArgumentError, match="in 2 iterations.*data/40/particles/dust"):
+        with pytest.raises(forebay.InvalidArgumentError, match=r"in 2 iterations.*data/40/particles/dust"):
             arrow.particles(stream[3], species="dust")
         with pytest.raises(forebay.InvalidArgumentError, match="different lengths"):
             arrow.particles(stream[3], species="/data/40/particles/dust")
         assert arrow.particles(stream[3], ["position_y"], species="/data/50/particles/dust").num_rows == 3
         with pytest.raises(forebay.VariableNotFoundError, match="no 'spin'; it has position_x, momentum_x"):
             arrow.particles(stream[0], ["spin"], species="dust")
-        with pytest.raises(forebay.VariableNotFoundError, match="no species 'ice'.*/data/0/particles/dust"):
+        with pytest.raises(forebay.VariableNotFoundError, match=r"no species 'ice'.*/data/0/particles/dust"):
             arrow.particles(stream[0], species="ice")
         with pytest.raises(forebay.InvalidArgumentError, match="si goes with species"):
             arrow.particles(stream[0], si=True)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.example_programs import EXAMPLES, demo_reservation
 from tests.support.chombo_files import write_chombo_file
+from tests.support.example_programs import EXAMPLES, demo_reservation
 from tests.support.plotfiles import write_plotfile
 
 __all__ = ["demo_reservation"]

@@ -30,8 +30,8 @@ def write_chombo(path: Path, levels: Levels, step: int) -> None:
     dimensions = levels.dimensions
     if any(len(set(level.spacing[:dimensions])) != 1 for level in levels.levels):
         raise UnsupportedError(
-            f"Chombo files have cells of one side, not {levels.levels[0].spacing}: publish --for amrex or for ParaView, "
-            "whose files have three",
+            f"Chombo files have cells of one side, not {levels.levels[0].spacing}: publish --for amrex, whose files "
+            "have three",
             levels.where,
         )
     # What Chombo says of the finest level, which is not refined.

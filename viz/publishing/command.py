@@ -33,7 +33,10 @@ def publish(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Takes a file for each step, and an index.")],
     viewer: Annotated[Viewer, typer.Option("--for", help="Who reads the files.")],
     variables: Annotated[
-        str, typer.Option("--variables", metavar="NAME,NAME", help="What to publish; default: all on the grid, or on levels.")
+        str,
+        typer.Option(
+            "--variables", metavar="NAME,NAME", help="What to publish; default: all on the grid, or on levels."
+        ),
     ] = "",
     file_format: Annotated[
         FileFormat, typer.Option("--format", help="For ParaView: vti, or xdmf over HDF5 files.")

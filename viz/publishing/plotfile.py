@@ -32,13 +32,13 @@ def write_plotfile(path: Path, levels: Levels, step: int) -> None:
     """
     components = levels.components
     if broken := next((name for name in components if "\n" in name), None):
-        raise UnsupportedError(f"the name {broken!r} has a line break, which a plotfile's header cannot have", levels.where)
+        raise UnsupportedError(
+            f"the name {broken!r} has a line break, which a plotfile's header cannot have", levels.where
+        )
     dimensions, finest = levels.dimensions, len(levels.levels) - 1
     low = levels.origin[:dimensions]
     coarsest = levels.levels[0]
-    high = [
-        zero + cells * side for zero, cells, side in zip(low, coarsest.shape[::-1], coarsest.spacing, strict=False)
-    ]
+    high = [zero + cells * side for zero, cells, side in zip(low, coarsest.shape[::-1], coarsest.spacing, strict=False)]
     lines = ["HyperCLaw-V1.1", str(len(components)), *components, str(dimensions), repr(levels.time), str(finest)]
     lines += [_joined(low), _joined(high), "".join(f"{ratio} " for ratio in levels.ratios())]
     lines += [" ".join(_box(Box((0,) * dimensions, level.shape)) for level in levels.levels)]
