@@ -17,15 +17,17 @@ import sys
 import numpy as np
 
 import forebay
+from forebay.connectors import amrex
 
 
 def main() -> None:
     address, *plotfiles = sys.argv[1:]
     if all(name.endswith(".hdf5") for name in plotfiles):
-        from forebay.connectors.chombo import ingest
+        from forebay.connectors import chombo  # needs the extra hdf5
+
+        written = chombo.ingest(sorted(plotfiles), address)
     else:
-        from forebay.connectors.amrex import ingest
-    written = ingest(sorted(plotfiles), address)
+        written = amrex.ingest(sorted(plotfiles), address)
     print(f"{written} plotfiles written")
 
     with forebay.open(address) as stream, stream.latest as step:

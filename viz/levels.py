@@ -101,7 +101,9 @@ class Levels:
     def of_grid(cls, grid: Grid, where: str) -> Levels:
         """A regular grid as one level of one box."""
         level = Level(grid.shape, grid.spacing, (Box((0, 0, 0), grid.shape),))
-        fields = {name: ((field,),) for name, field in grid.fields.items()}
+        fields: dict[str, tuple[tuple[NDArray[Any], ...], ...]] = {
+            name: ((field,),) for name, field in grid.fields.items()
+        }
         return cls((level,), fields, grid.origin, grid.time, grid.left_out, where)
 
     @property

@@ -183,7 +183,7 @@ def test_columns_of_one_block_share_the_step_s_memory(dust: str) -> None:
 
 
 def test_units_that_change_and_names_that_are_not_there_say_so(dust: str) -> None:
-    with forebay.open(dust, mode="a") as stream, stream.step() as step:
+    with forebay.open(dust, mode="a") as writer, writer.step() as step:
         for iteration in (40, 50):
             step[f"/data/{iteration}/particles/dust/position/x"] = np.zeros(2)
             step[f"/data/{iteration}/particles/dust/position/y"] = np.zeros(3)
@@ -199,9 +199,9 @@ def test_units_that_change_and_names_that_are_not_there_say_so(dust: str) -> Non
             arrow.particles(stream[0], species="ice")
         with pytest.raises(forebay.InvalidArgumentError, match="si goes with species"):
             arrow.particles(stream[0], si=True)
-    with forebay.open(dust, mode="w") as stream:
+    with forebay.open(dust, mode="w") as writer:
         for unit in (1.0, 2.0):
-            with stream.step() as step:
+            with writer.step() as step:
                 step["/data/particles/dust/position/x"] = np.ones(2)
                 step.attributes["/data/particles/dust/position/x/unitSI"] = unit
     with pytest.raises(forebay.UnsupportedError, match="ask for si=True"):

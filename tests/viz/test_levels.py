@@ -71,8 +71,8 @@ def test_published_plotfiles_are_to_yt_what_the_code_wrote(plots: str, tmp_path:
         for edge in ("domain_left_edge", "domain_right_edge"):
             np.testing.assert_array_equal(np.asarray(getattr(ours, edge)), np.asarray(getattr(theirs, edge)))
         np.testing.assert_array_equal(np.asarray(ours.index.grid_left_edge), np.asarray(theirs.index.grid_left_edge))
-        edges = (dataset.all_data().quantities.extrema("density") for dataset in (ours, theirs))
-        np.testing.assert_array_equal(*(np.asarray(found) for found in edges))
+        found, expected = (np.asarray(dataset.all_data().quantities.extrema("density")) for dataset in (ours, theirs))
+        np.testing.assert_array_equal(found, expected)
     assert amrex.ingest(sorted((tmp_path / "out").glob("plt*")), f"{plots}2") == 2
     expect_same_stream(plots, f"{plots}2")
 

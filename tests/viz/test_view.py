@@ -194,9 +194,9 @@ def test_a_species_of_openpmd_is_drawn_at_its_positions(reservation: str, tmp_pa
     colored = layer.format("electrons") + 'variable = "electrons/momentum"\ncolors = "gray"\nrange = [3, 5]\n'
     np.testing.assert_array_equal(drawn_pixels(f"{reservation}/plasma", tmp_path, colored)[:, 165:], shown[:, 165:])
     assert not drawn_pixels(f"{reservation}/plasma", tmp_path, colored)[:, :155].any()
-    with forebay.open(f"{reservation}/plasma") as stream:
+    with forebay.open(f"{reservation}/plasma") as reader:
         scene = load_scene(Path(scene_file(tmp_path, layer.format("electrons") + 'variable = "electrons/charge"\n')))
-        fields = StepFields(stream[0], scene)
+        fields = StepFields(reader[0], scene)
         assert fields.time == 1.5
         np.testing.assert_array_equal(fields.particles("electrons/charge"), np.full(40, -1.0))
         np.testing.assert_array_equal(
