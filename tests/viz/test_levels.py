@@ -21,6 +21,7 @@ import forebay
 from forebay.connectors import amrex, chombo
 from forebay.viz.levels import Levels
 from forebay.viz.publishing.publication import Publication, Viewer
+from forebay.viz.publishing.vti_view import VTI
 from tests.support.chombo_files import write_chombo_file
 from tests.support.plotfiles import BOXES, FIELDS, content, write_plotfile
 from tests.viz.test_publish import publish, told
@@ -235,6 +236,30 @@ def test_what_these_files_cannot_hold_says_what_to_do(plots: str, reservation: s
     done = publish(address, tmp_path / "d", "--for", "chombo")
     assert done.returncode == 1
     assert "not on all from 0 on" in done.stderr
+
+
+def test_fields_on_other_boxes_are_left_out_with_the_reason(reservation: str) -> None:
+    with forebay.open(f"{reservation}/mixed", mode="w") as stream, stream.step() as step:
+        step["level_0/a"] = np.ones((2, 2, 2))
+        for z in (0, 1):
+            step.write("level_0/halves", np.ones((1, 2, 2)), shape=(2, 2, 2), start=(z, 0, 0))
+        step["level_0/wave"] = np.ones((2, 2, 2), np.complex64)
+        step["level_0/line"] = np.ones(2)
+        step["level_1/fine"] = np.ones((4, 4, 4))
+    with forebay.open(f"{reservation}/mixed") as reader:
+        levels = Levels.of_step(reader[0])
+        assert list(levels.fields) == ["a"]
+        assert {name: reason.split()[0] for name, reason in levels.left_out.items()} == {
+            "halves": "its",
+            "wave": "complex64",
+            "line": "its",
+            "fine": "it",
+        }
+        with pytest.raises(forebay.InvalidArgumentError, match="halves cannot be taken: its boxes are not those"):
+            Levels.of_step(reader[0], ["a", "halves"])
+        with pytest.raises(forebay.UnsupportedError, match=r"levels of refinement, and \.vti has one grid"):
+            VTI.lay_out(reader[0], None)
+        assert VTI.lay_out(reader[0], "level_0/halves").size_bytes > 64
 
 
 def test_a_grid_of_all_levels_is_yts_covering_grid(plots: str, tmp_path: Path) -> None:
