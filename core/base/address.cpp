@@ -10,6 +10,7 @@
 #include <forebay/address.h>
 
 #include "base/device.h"
+#include "base/munge.h"
 #include "base/name_rule.h"
 #include "base/plain_text.h"
 #include "base/return_error.h"
@@ -187,10 +188,11 @@ Result<ServerPlace> ServerPlace::at_server(std::string_view server, std::string_
   ASSIGN_OR_RETURN(place.remote, parse_server(server));
   RETURN_IF_ERROR(environment_transport());
   place.remote->token_file = token_file.empty() ? environment("FOREBAY_TOKEN_FILE") : std::string(token_file);
-  if (place.remote->token_file.empty()) {
+  place.remote->by_munge = place.remote->token_file.empty();
+  if (place.remote->by_munge && !has_munge()) {
     return fail(ErrorCode::permission_denied,
                 "a server on another node wants a token: make one there with `forebay token create RES --rights read > "
-                "FILE`, and set FOREBAY_TOKEN_FILE to the file",
+                "FILE`, and set FOREBAY_TOKEN_FILE to the file; or have MUNGE installed on both nodes",
                 place.text());
   }
   return place;

@@ -21,6 +21,8 @@ constexpr std::uint32_t claims_magic = 0x31544246;  // "FBT1" read as little-end
 constexpr std::size_t uuid_bytes = 36;
 constexpr std::string_view text_prefix = "forebay-token-1.";
 constexpr std::string_view key_prefix = "forebay-token-key-1.";
+constexpr std::string_view munge_prefix = "FBM1";
+constexpr std::string_view payload_prefix = "forebay-remote-hello-1";
 constexpr std::size_t file_bytes_max = 4096;
 constexpr int base64 = sodium_base64_VARIANT_URLSAFE_NO_PADDING;
 
@@ -36,6 +38,22 @@ struct ClaimsRecord {
   char reservation_id[uuid_bytes];
 };
 static_assert(sizeof(ClaimsRecord) == claims_bytes);
+
+constexpr std::uint32_t pool_claims_magic = 0x31504246;  // "FBP1"
+
+/// Followed by the groups, of 4 bytes each.
+struct PoolClaimsRecord {
+  std::uint32_t magic;
+  std::uint32_t uid;
+  std::uint32_t gid;
+  std::uint32_t administrator;
+  std::uint64_t key_id;
+  std::int64_t expires_ns;
+  std::uint64_t serial;
+  std::uint32_t groups;
+  char reservation_id[uuid_bytes];
+};
+static_assert(sizeof(PoolClaimsRecord) == 80);
 
 std::string in_base64(std::span<const std::byte> bytes) {
   std::string text(sodium_base64_encoded_len(bytes.size(), base64), '\0');
@@ -94,6 +112,93 @@ Result<TokenClaims> decode_claims(std::span<const std::byte> bytes) {
   claims.serial = record.serial;
   claims.rights = record.rights;
   return claims;
+}
+
+std::vector<std::byte> encode(const PoolClaims& claims) {
+  PoolClaimsRecord record{};
+  record.magic = pool_claims_magic;
+  record.uid = claims.uid;
+  record.gid = claims.gid;
+  record.administrator = claims.administrator ? 1 : 0;
+  record.key_id = claims.key_id;
+  record.expires_ns = claims.expires_ns;
+  record.serial = claims.serial;
+  record.groups = static_cast<std::uint32_t>(std::min(claims.groups.size(), pool_groups_max));
+  claims.reservation_id.copy(record.reservation_id, uuid_bytes);
+  const auto fixed = std::as_bytes(std::span(&record, 1));
+  const auto groups = std::as_bytes(std::span(claims.groups).first(record.groups));
+  std::vector<std::byte> bytes(fixed.begin(), fixed.end());
+  bytes.insert(bytes.end(), groups.begin(), groups.end());
+  return bytes;
+}
+
+bool are_pool_claims(std::span<const std::byte> bytes) noexcept {
+  std::uint32_t magic = 0;
+  if (bytes.size() < sizeof magic) return false;
+  std::memcpy(&magic, bytes.data(), sizeof magic);
+  return magic == pool_claims_magic;
+}
+
+Result<PoolClaims> decode_pool_claims(std::span<const std::byte> bytes) {
+  PoolClaimsRecord record{};
+  const bool long_enough = bytes.size() >= sizeof record;
+  if (long_enough) std::memcpy(&record, bytes.data(), sizeof record);
+  PoolClaims claims;
+  claims.reservation_id.assign(record.reservation_id, strnlen(record.reservation_id, uuid_bytes));
+  const bool whole = long_enough && record.magic == pool_claims_magic && record.groups <= pool_groups_max &&
+                     bytes.size() == sizeof record + record.groups * sizeof(std::uint32_t) &&
+                     record.administrator <= 1 && (claims.reservation_id.empty() || is_uuid(claims.reservation_id));
+  if (!whole) return fail(ErrorCode::protocol, "these are no claims of a pool's server, or those of a newer release");
+  claims.uid = record.uid;
+  claims.gid = record.gid;
+  claims.groups.resize(record.groups);
+  if (record.groups > 0)
+    std::memcpy(claims.groups.data(), bytes.data() + sizeof record, record.groups * sizeof(std::uint32_t));
+  claims.administrator = record.administrator == 1;
+  claims.key_id = record.key_id;
+  claims.expires_ns = record.expires_ns;
+  claims.serial = record.serial;
+  return claims;
+}
+
+std::vector<std::byte> munge_claims(std::string_view credential) {
+  std::string text(munge_prefix);
+  text += credential;
+  const auto bytes = std::as_bytes(std::span(text));
+  return {bytes.begin(), bytes.end()};
+}
+
+std::string_view credential_in(std::span<const std::byte> claims) noexcept {
+  const std::string_view text(reinterpret_cast<const char*>(claims.data()), claims.size());
+  return text.starts_with(munge_prefix) ? text.substr(munge_prefix.size()) : std::string_view();
+}
+
+std::vector<std::byte> munge_payload(const Secret& secret, std::span<const std::uint8_t> nonce) {
+  std::vector<std::byte> payload;
+  const auto add = [&payload](std::span<const std::byte> bytes) {
+    payload.insert(payload.end(), bytes.begin(), bytes.end());
+  };
+  add(std::as_bytes(std::span(payload_prefix)));
+  add(std::as_bytes(std::span(nonce)));
+  add(std::as_bytes(std::span(secret)));
+  return payload;
+}
+
+Result<Secret> secret_in(std::span<const std::byte> payload, std::span<const std::uint8_t> nonce) {
+  Secret secret{};
+  const auto expected = munge_payload(secret, nonce);
+  const std::size_t fixed = expected.size() - secret.size();
+  if (payload.size() != expected.size() || !std::equal(expected.begin(), expected.begin() + fixed, payload.begin()))
+    return fail(ErrorCode::protocol, "the credential was made for something else than this handshake");
+  std::memcpy(secret.data(), payload.data() + fixed, secret.size());
+  return secret;
+}
+
+Secret draw_secret() {
+  Secret secret{};
+  [[maybe_unused]] const int initialized = sodium_init();
+  randombytes_buf(secret.data(), secret.size());
+  return secret;
 }
 
 std::string to_text(const Token& token) {

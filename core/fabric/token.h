@@ -38,7 +38,41 @@ std::vector<std::byte> encode(const TokenClaims& claims);
 /// protocol unless these are claims of this version.
 Result<TokenClaims> decode_claims(std::span<const std::byte> bytes);
 
+/// What a server of a pool says of a client to another one. Who says it shows the pool's key.
+struct PoolClaims {
+  std::uint64_t key_id = 0;
+  std::string reservation_id;  ///< uuid, the only one that is meant; empty: whatever the client may use
+  std::uint32_t uid = 0;
+  std::uint32_t gid = 0;
+  std::vector<std::uint32_t> groups;  ///< the others that it is in
+  bool administrator = false;
+  std::int64_t expires_ns = 0;  ///< since 1970
+  std::uint64_t serial = 0;
+
+  bool operator==(const PoolClaims&) const = default;
+};
+
+inline constexpr std::size_t pool_groups_max = 512;
+/// The groups after the first pool_groups_max are left out.
+std::vector<std::byte> encode(const PoolClaims& claims);
+/// These bytes are meant as pool claims, and not as a token's.
+bool are_pool_claims(std::span<const std::byte> bytes) noexcept;
+/// protocol unless these are pool claims of this version.
+Result<PoolClaims> decode_pool_claims(std::span<const std::byte> bytes);
+
 using Secret = std::array<std::uint8_t, 32>;
+
+/// What a client shows whom MUNGE vouches for: the credential, as claims. It carries a secret for this handshake alone,
+/// which only the server's user can read, and the client's nonce.
+std::vector<std::byte> munge_claims(std::string_view credential);
+/// The credential of such claims; empty if these are others.
+std::string_view credential_in(std::span<const std::byte> claims) noexcept;
+/// What the credential carries.
+std::vector<std::byte> munge_payload(const Secret& secret, std::span<const std::uint8_t> nonce);
+/// protocol if it carries something else, or was made for another nonce.
+Result<Secret> secret_in(std::span<const std::byte> payload, std::span<const std::uint8_t> nonce);
+/// Random, and never the same again.
+Secret draw_secret();
 
 struct Token {
   std::vector<std::byte> claims;

@@ -53,6 +53,7 @@ ShapeKind kind_of(adios2::ShapeID shape_id, const std::string& name) {
 // Asks the server that the writer will write to.
 std::unique_ptr<Admin> admin_of(const Address& address, const WriterOptions& options, const std::string& action) {
   ServerPlace place = value_or_throw(ServerPlace::of(address, options.server), action);
+  place = value_or_throw(home_of(place, address.reservation, options.interrupt), action);
   return value_or_throw(Admin::connect_to(std::move(place), options.interrupt), action);
 }
 

@@ -103,6 +103,12 @@ Result<void> AdminSession::answer(const protocol::Message& message) {
       return on<wire::TokenCreate>(message, &AdminSession::create_token);
     case MessageType::token_revoke:
       return on<wire::TokenRevoke>(message, &AdminSession::revoke_token);
+    case MessageType::home_query:
+      return on<wire::HomeQuery>(message, &AdminSession::query_home);
+    case MessageType::pool_directory:
+      return on<wire::PoolDirectory>(message, &AdminSession::learn_pool);
+    case MessageType::manager_call:
+      return on<wire::ManagerCall>(message, &AdminSession::call_manager);
     case MessageType::audit_query:
       return on<wire::AuditQuery>(message, &AdminSession::audit);
     default:
@@ -253,6 +259,31 @@ Result<void> AdminSession::revoke_token(const protocol::Message& message, const 
   RETURN_IF_ERROR(server_.revoke_token(wish.token));
   connection_.answer_done(message.request);
   return {};
+}
+
+Result<void> AdminSession::query_home(const protocol::Message& message, const wire::HomeQueryT& query) {
+  ASSIGN_OR_RETURN(const auto answer, server_.home(connection_.peer(), query));
+  connection_.answer(protocol::MessageType::home_answer, message.request, answer);
+  return {};
+}
+
+Result<void> AdminSession::learn_pool(const protocol::Message& message, const wire::PoolDirectoryT& directory) {
+  if (!connection_.peer().administrator)
+    return fail(ErrorCode::permission_denied, "only the pool's manager says where its reservations lie");
+  RETURN_IF_ERROR(server_.learn(directory));
+  connection_.answer_done(message.request);
+  return {};
+}
+
+Result<void> AdminSession::call_manager(const protocol::Message& message, const wire::ManagerCallT& call) {
+  return server_.call_manager(connection_.peer(), call, connection_.alive(),
+                              [this, request = message.request](const Result<wire::ManagerAnswerT>& answer) {
+                                if (answer) {
+                                  connection_.answer(protocol::MessageType::manager_answer, request, *answer);
+                                } else {
+                                  connection_.answer_failure(request, answer.error());
+                                }
+                              });
 }
 
 Result<void> AdminSession::audit(const protocol::Message& message, const wire::AuditQueryT& wish) {

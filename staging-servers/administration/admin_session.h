@@ -60,6 +60,9 @@ class AdminSession final : public Session {
   Result<void> report_refused_writer(const protocol::Message& message, const wire::WriterRefusedT& report);
   Result<void> create_token(const protocol::Message& message, const wire::TokenCreateT& wish);
   Result<void> revoke_token(const protocol::Message& message, const wire::TokenRevokeT& wish);
+  Result<void> query_home(const protocol::Message& message, const wire::HomeQueryT& query);
+  Result<void> learn_pool(const protocol::Message& message, const wire::PoolDirectoryT& directory);
+  Result<void> call_manager(const protocol::Message& message, const wire::ManagerCallT& call);
   Result<void> audit(const protocol::Message& message, const wire::AuditQueryT& wish);
 
   Connection& connection_;

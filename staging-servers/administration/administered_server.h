@@ -2,6 +2,8 @@
 // What administrators' requests and audits ask of the server. The server stands above and implements it.
 #pragma once
 
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -35,6 +37,13 @@ class AdministeredServer {
   virtual Result<std::string> create_token(const Peer& peer, const wire::TokenCreateT& wish) = 0;
   /// Makes a token void, also for connections that are open; it stays so after a restart. Idempotent.
   virtual Result<void> revoke_token(const std::string& token) = 0;
+  /// Which server of the pool has a reservation, and what the peer is to show there.
+  virtual Result<wire::HomeAnswerT> home(const Peer& peer, const wire::HomeQueryT& query) = 0;
+  /// Where the pool's reservations lie, as its manager says.
+  virtual Result<void> learn(const wire::PoolDirectoryT& directory) = 0;
+  /// Asks the manager of this node for the peer; `answered` is called once, later, unless `wanted` has expired.
+  virtual Result<void> call_manager(const Peer& peer, const wire::ManagerCallT& call, std::weak_ptr<const bool> wanted,
+                                    std::function<void(Result<wire::ManagerAnswerT>)> answered) = 0;
   /// Of which each reservation gets one; none in a user namespace that has too few groups.
   virtual const std::optional<storage::GroupRange>& files_groups() const = 0;
   /// For what takes long, but syncs, in order.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/remote_access.h"
 
+#include <grp.h>
+#include <pwd.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -14,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/munge.h"
 #include "base/return_error.h"
 #include "base/uuid.h"
 #include "fabric/data_ticket.h"
@@ -29,6 +32,20 @@ constexpr const char* key_name = "token-key";
 constexpr std::uint64_t key_bytes_max = 4096;
 constexpr std::uint64_t lifetime_s_max = std::uint64_t{366} * 24 * 3600;
 
+/// All that the user is in, by this node's lists. Whoever is unknown here has the group that MUNGE told.
+std::vector<gid_t> groups_of(uid_t uid, gid_t gid) {
+  std::vector<char> buffer(std::size_t{64} << 10);
+  passwd entry{};
+  passwd* found = nullptr;
+  if (::getpwuid_r(uid, &entry, buffer.data(), buffer.size(), &found) != 0 || found == nullptr) return {};
+  int count = 64;
+  std::vector<gid_t> groups(static_cast<std::size_t>(count));
+  while (::getgrouplist(entry.pw_name, gid, groups.data(), &count) < 0 && count > static_cast<int>(groups.size()))
+    groups.resize(static_cast<std::size_t>(count));
+  groups.resize(static_cast<std::size_t>(std::max(0, std::min(count, static_cast<int>(groups.size())))));
+  return groups;
+}
+
 /// What has ended, and tokens of which nothing is left.
 template <class ByToken>
 void forget_expired(ByToken& by_token) {
@@ -39,12 +56,13 @@ void forget_expired(ByToken& by_token) {
 }  // namespace
 
 RemoteAccess::RemoteAccess(Device& device, std::string root, RemoteOptions options, EventLoop& loop,
-                           ReservationTable& reservations)
+                           ReservationTable& reservations, const ServerPool& pool)
     : device_(device),
       root_(std::move(root)),
       options_(std::move(options)),
       loop_(loop),
       reservations_(reservations),
+      pool_(pool),
       data_(options_.limits.data_paths, options_.limits.fabric_paths, options_.limits.silence_ms) {}
 
 RemoteAccess::~RemoteAccess() {
@@ -155,6 +173,30 @@ std::optional<fabric::Secret> RemoteAccess::secret_of(const fabric::TokenClaims&
   return (*made_with)->secret_of(encoded);
 }
 
+void RemoteAccess::vouch(std::string credential, std::weak_ptr<const bool> wanted, Vouched told) {
+  if (!vouching_) vouching_ = std::make_unique<Worker>();
+  vouching_->add([&loop = loop_, credential = std::move(credential), wanted = std::move(wanted),
+                  told = std::move(told)]() mutable {
+    if (wanted.expired()) return;
+    auto made = std::make_shared<Result<Unmunged>>(unmunge(credential));
+    auto peer = std::make_shared<Peer>();
+    if (*made) {
+      peer->uid = (*made)->uid;
+      peer->gid = (*made)->gid;
+      peer->groups = groups_of(peer->uid, peer->gid);
+      peer->administrator = peer->uid == 0 || peer->uid == ::geteuid();
+    }
+    loop.post([made, peer, wanted = std::move(wanted), told = std::move(told)] {
+      if (wanted.expired()) return;
+      if (*made) {
+        told(std::move(*peer), std::move((*made)->payload));
+      } else {
+        told(fail((*made).error()), {});
+      }
+    });
+  });
+}
+
 Result<void> RemoteAccess::admit(const RemotePeer& peer, const std::weak_ptr<const bool>& alive) {
   forget_expired(connections_);
   const auto own = connections_.find(peer.token);
@@ -170,7 +212,8 @@ Result<void> RemoteAccess::admit(const RemotePeer& peer, const std::weak_ptr<con
                 "the token was revoked, as that of a Slurm job is when the job is over; make another with `forebay "
                 "token create`");
   }
-  RETURN_IF_ERROR(check_reservation(peer));
+  // Whoever is known as who it is hears the same of a reservation as on this node.
+  if (!peer.identified) RETURN_IF_ERROR(check_reservation(peer));
   connections_[peer.token].push_back(alive);
   return {};
 }

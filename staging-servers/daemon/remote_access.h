@@ -15,8 +15,10 @@
 #include "base/device.h"
 #include "base/limited_log.h"
 #include "daemon/revoked_tokens.h"
+#include "daemon/server_pool.h"
 #include "fabric/data_server.h"
 #include "loop/remote_door.h"
+#include "loop/worker.h"
 #include "reservations/reservation_table.h"
 
 namespace forebay::server {
@@ -43,9 +45,9 @@ struct RemoteOptions {
 
 class RemoteAccess final : public RemoteDoor {
  public:
-  /// `reservations` outlive it.
-  RemoteAccess(Device& device, std::string root, RemoteOptions options, EventLoop& loop,
-               ReservationTable& reservations);
+  /// `reservations` and `pool` outlive it.
+  RemoteAccess(Device& device, std::string root, RemoteOptions options, EventLoop& loop, ReservationTable& reservations,
+               const ServerPool& pool);
   ~RemoteAccess() override;
 
   /// Opens the port at "HOST:PORT"; `accept` is called when clients wait.
@@ -67,6 +69,11 @@ class RemoteAccess final : public RemoteDoor {
   }
   std::optional<fabric::Secret> secret_of(const fabric::TokenClaims& claims,
                                           std::span<const std::byte> encoded) override;
+  std::optional<fabric::Secret> secret_of(const fabric::PoolClaims& claims,
+                                          std::span<const std::byte> encoded) override {
+    return pool_.secret_of(claims, encoded);
+  }
+  void vouch(std::string credential, std::weak_ptr<const bool> wanted, Vouched told) override;
   Result<void> admit(const RemotePeer& peer, const std::weak_ptr<const bool>& alive) override;
   Result<std::vector<std::uint8_t>> offer_data(Connection& connection, bool writes) override;
   Result<void> check_ticket(std::span<const std::uint8_t> wish) override;
@@ -96,6 +103,7 @@ class RemoteAccess final : public RemoteDoor {
   const RemoteOptions options_;
   EventLoop& loop_;
   ReservationTable& reservations_;
+  const ServerPool& pool_;
   std::optional<fabric::TokenKey> key_;
   std::optional<RevokedTokens> revoked_;
   log::Limited token_lines_;
@@ -107,6 +115,8 @@ class RemoteAccess final : public RemoteDoor {
   std::map<std::uint64_t, std::vector<std::weak_ptr<fabric::ServerPath>>> paths_;  ///< likewise
   std::map<uid_t, std::vector<std::weak_ptr<fabric::ServerPath>>> users_paths_;    ///< the same, by user
   fabric::DataServer data_;
+  /// Asks munged, which may take its time. Last, so that its thread ends before what its jobs touch.
+  std::unique_ptr<Worker> vouching_;
 };
 
 }  // namespace forebay::server

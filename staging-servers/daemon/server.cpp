@@ -77,6 +77,7 @@ Server::~Server() {
   }
   connections_.clear();
   remote_.reset();
+  manager_calls_.reset();
   if (reservations_) reservations_->all().clear();
 }
 

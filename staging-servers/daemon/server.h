@@ -16,8 +16,10 @@
 #include "base/device.h"
 #include "base/limited_log.h"
 #include "daemon/listening_socket.h"
+#include "daemon/manager_calls.h"
 #include "daemon/remote_access.h"
 #include "daemon/root_files.h"
+#include "daemon/server_pool.h"
 #include "loop/connection.h"
 #include "loop/event_loop.h"
 #include "loop/strangers.h"
@@ -43,6 +45,7 @@ struct ServerOptions {
   std::string root;
   std::string socket_path;       ///< empty: a short path made from the root
   std::string listen;            ///< "HOST:PORT" for clients on other nodes; empty: there are none
+  std::string pool_key;          ///< file with the key of a pool of servers; empty: it belongs to none
   std::string fabric;            ///< libfabric's provider for their data; empty: TCP alone
   bool encrypts_control = true;  ///< messages of such clients; the bytes of large steps never are
   RemoteLimits remote_limits;
@@ -93,6 +96,14 @@ class Server final : public ConnectionHost,
     return remote_->create_token(peer, wish);
   }
   Result<void> revoke_token(const std::string& token) override;
+  Result<wire::HomeAnswerT> home(const Peer& peer, const wire::HomeQueryT& query) override {
+    return pool_->home(peer, query, reservations_->all().contains(query.reservation));
+  }
+  Result<void> learn(const wire::PoolDirectoryT& directory) override { return pool_->learn(directory); }
+  Result<void> call_manager(const Peer& peer, const wire::ManagerCallT& call, std::weak_ptr<const bool> wanted,
+                            ManagerCalls::Answered answered) override {
+    return manager_calls_->begin(peer, call, std::move(wanted), std::move(answered));
+  }
   void rights_changed(const std::string& reservation) override;
 
   // ReservationHost
@@ -169,6 +180,8 @@ class Server final : public ConnectionHost,
   std::vector<std::string> start_problems_;
   std::optional<StreamServices> services_;
   std::optional<ReservationTable> reservations_;
+  std::optional<ServerPool> pool_;
+  std::optional<ManagerCalls> manager_calls_;
   std::optional<RemoteAccess> remote_;
   PlaceShares places_;         ///< connections of this node
   PlaceShares remote_places_;  ///< of other nodes

@@ -184,9 +184,12 @@ Result<void> Server::recover() {
                                    identity_.storage_incarnation, options_.flush_interval_ms,
                                    options_.restart_grace_ms});
   reservations_.emplace(*this, *errand_worker_, *side_worker_);
+  pool_.emplace(device_, options_.root, *errand_worker_);
+  if (!options_.pool_key.empty()) RETURN_IF_ERROR(pool_->join(options_.pool_key));
+  manager_calls_.emplace(*loop_, options_.root);
   remote_.emplace(device_, options_.root,
                   RemoteOptions{options_.fabric, options_.encrypts_control, options_.remote_limits}, *loop_,
-                  *reservations_);
+                  *reservations_, *pool_);
   ASSIGN_OR_RETURN(auto records, store_->load(start_problems_, unread_));
   for (reservation::ReservationT& record : records) {
     if (reservations_->all().contains(record.name)) {
@@ -264,6 +267,11 @@ Result<void> Server::listen() {
       return fail(ErrorCode::invalid_argument, "a fabric is for clients on other nodes; say --listen HOST:PORT, too");
     if (auto known = fabric::check_provider(options_.fabric); !known) return known;
   }
+  if (pool_->joined() && options_.listen.empty())
+    return fail(ErrorCode::invalid_argument,
+                "the other servers of a pool reach this one at a port; say --listen HOST:PORT, too");
+  if (pool_->joined() && !options_.encrypts_control)
+    return fail(ErrorCode::invalid_argument, "servers of a pool encrypt their messages; leave control_encryption on");
   if (!options_.encrypts_control && options_.listen.empty())
     return fail(ErrorCode::invalid_argument,
                 "control_encryption is about clients on other nodes; say --listen HOST:PORT, too");

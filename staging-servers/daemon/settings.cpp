@@ -97,6 +97,8 @@ std::vector<Setting> settings_table(Settings& settings) {
       {"--socket", "socket", "Path of the socket; default ROOT/forebayd.sock", &options.socket_path},
       {"--listen", "listen",
        "HOST:PORT, an address of this node, for clients on other nodes; without it no port is open", &options.listen},
+      {"--pool-key", "pool_key", "File with the key of the pool of servers that this one belongs to; wants --listen",
+       &options.pool_key},
       {"--fabric", "fabric",
        "Provider of libfabric (tcp, verbs, cxi, efa) for the data of clients that ask for it; opens ports",
        &options.fabric},

@@ -25,16 +25,18 @@ class Connection;
 class RemoteDoor;
 class RemoteGreeting;
 
-/// What the token of a client on another node says.
+/// What the token of a client on another node says, or what another server of the pool says of it.
 struct RemotePeer {
   std::string address;         ///< where it comes from
   std::string network;         ///< what counts as one before the proof: the address without its port
-  std::string reservation_id;  ///< the only one that it may use
+  std::string reservation_id;  ///< the only one that it may use; empty: any that its user may
   std::uint64_t access_generation = 0;
   uid_t uid = 0;             ///< for whom it was made
   std::uint32_t rights = 0;  ///< fabric::right_read, …; none before it has proved that it has the token
   std::uint64_t token = 0;   ///< serial number of its token: clients with the same one are one client to the limits
   std::int64_t expires_ns = 0;
+  /// It is known as who it is, as on this node: its rights are its user's, and no token's.
+  bool identified = false;
 };
 
 /// The peer as the kernel knows it, or as its token says.
@@ -43,7 +45,7 @@ struct Peer {
   gid_t gid = 0;
   pid_t pid = 0;
   std::vector<gid_t> groups;
-  bool administrator = false;        ///< root or the server's own user; never a remote one
+  bool administrator = false;        ///< root or the server's own user
   std::optional<RemotePeer> remote;  ///< on another node: it has no process here, and gets no descriptors
 
   bool in_group(gid_t group) const noexcept;
@@ -169,7 +171,8 @@ class Connection {
   Result<void> watch();
   // connection_remote.cpp
   void greet_remote(const protocol::Message& message);
-  void admitted(RemotePeer peer);
+  void refuse_remote(std::uint32_t request, const Error& error);
+  void admitted(Peer peer);
   void hand_over(const protocol::Message& hello);
   /// False if a remote peer may not say this, or if it is answered here.
   bool pass_remote(const protocol::Message& message);

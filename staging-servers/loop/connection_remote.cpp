@@ -62,24 +62,28 @@ void Connection::end_remote() {
   window_.reset();
 }
 
+void Connection::refuse_remote(std::uint32_t request, const Error& error) {
+  answer_failure(request, error);
+  refused_clients.info("client at {} refused: {}", peer_.remote->address, error.message());
+  close("refused");
+}
+
 void Connection::greet_remote(const protocol::Message& message) {
   using protocol::MessageType;
-  const auto refuse = [&](const Error& error) {
-    answer_failure(message.request, error);
-    refused_clients.info("client at {} refused: {}", peer_.remote->address, error.message());
-    close("refused");
-  };
+  const auto refuse = [&](const Error& error) { refuse_remote(message.request, error); };
   if (message.type == MessageType::data_hello && !greeting_->is_challenged()) {
     hand_over(message);
     return;
   }
   if (message.type == MessageType::remote_hello && !greeting_->is_challenged()) {
-    auto challenge = greeting_->challenge(message);
-    if (!challenge) {
-      refuse(challenge.error());
-      return;
-    }
-    answer(MessageType::remote_challenge, message.request, *challenge);
+    greeting_->challenge(message, alive_,
+                         [this, request = message.request](const Result<wire::RemoteChallengeT>& challenge) {
+                           if (challenge) {
+                             answer(MessageType::remote_challenge, request, *challenge);
+                           } else {
+                             refuse_remote(request, challenge.error());
+                           }
+                         });
     return;
   }
   if (message.type != MessageType::remote_proof || !greeting_->is_challenged()) {
@@ -94,13 +98,14 @@ void Connection::greet_remote(const protocol::Message& message) {
   }
   socket_.encrypt(greeting_->cipher());
   socket_.set_body_bytes_max(proved_bytes_max);
-  if (auto admitted = host_.remote_door()->admit(*peer, alive_); !admitted) {
+  if (auto admitted = host_.remote_door()->admit(*peer->remote, alive_); !admitted) {
     refuse(admitted.error());
     return;
   }
   // What it holds counts for its user from now on.
   host_.unread_bytes().change(peer_.uid, std::exchange(unread_bytes_, 0), 0);
   peer_.uid = peer->uid;
+  peer_.administrator = peer->administrator;
   if (auto placed = host_.admit(*this); !placed) {
     refuse(placed.error());
     return;
@@ -109,14 +114,16 @@ void Connection::greet_remote(const protocol::Message& message) {
   answer(MessageType::welcome, message.request, host_.remote_welcome());
 }
 
-void Connection::admitted(RemotePeer peer) {
+void Connection::admitted(Peer peer) {
   greeted_ = true;
   has_place_ = true;
   host_.no_stranger(*this);
   greeting_.reset();
-  close_at(monotonic_ns() + (peer.expires_ns - wall_clock_ns()), "its token has expired");
-  admitted_clients.info("client at {} admitted to reservation {}", peer.address, peer.reservation_id);
-  peer_.remote = std::move(peer);
+  close_at(monotonic_ns() + (peer.remote->expires_ns - wall_clock_ns()), "its token has expired");
+  const std::string& reservation = peer.remote->reservation_id;
+  admitted_clients.info("client at {} admitted as user {}{}", peer.remote->address, peer.uid,
+                        reservation.empty() ? std::string() : ", reservation " + reservation);
+  peer_ = std::move(peer);
 }
 
 void Connection::hand_over(const protocol::Message& message) {
@@ -139,6 +146,9 @@ void Connection::hand_over(const protocol::Message& message) {
 
 bool Connection::pass_remote(const protocol::Message& message) {
   using protocol::MessageType;
+  const bool as_on_this_node = (peer_.remote->identified && is_for_identified(message.type)) ||
+                               (peer_.administrator && is_for_administrators(message.type));
+  if (as_on_this_node) return true;
   const auto needed = rights_for(message.type);
   if (!needed || (*needed & peer_.remote->rights) == 0) {
     const char* what = needed ? "the token has no right to this; make one with `forebay token create --rights`"

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -26,6 +27,12 @@ class RemoteDoor {
   /// Nothing for claims that this server did not make.
   virtual std::optional<fabric::Secret> secret_of(const fabric::TokenClaims& claims,
                                                   std::span<const std::byte> encoded) = 0;
+  virtual std::optional<fabric::Secret> secret_of(const fabric::PoolClaims& claims,
+                                                  std::span<const std::byte> encoded) = 0;
+  /// Who a credential of MUNGE's is of, with all groups, and what it carries. `told` is called later, unless `wanted`
+  /// has expired by then.
+  using Vouched = std::function<void(Result<Peer> peer, std::vector<std::byte> payload)>;
+  virtual void vouch(std::string credential, std::weak_ptr<const bool> wanted, Vouched told) = 0;
   /// permission_denied if the token's reservation is gone, or no longer takes it; busy if as many connections with this
   /// token are here as may. `alive` expires with the connection.
   virtual Result<void> admit(const RemotePeer& peer, const std::weak_ptr<const bool>& alive) = 0;
@@ -40,23 +47,38 @@ class RemoteDoor {
 /// The rights that a message takes: any one of them does. Nothing for what a remote peer may not say at all.
 std::optional<std::uint32_t> rights_for(protocol::MessageType type) noexcept;
 
+/// What a client of another node may also say when it is known as who it is.
+bool is_for_identified(protocol::MessageType type) noexcept;
+/// What besides only the manager of the pool may say.
+bool is_for_administrators(protocol::MessageType type) noexcept;
+
 /// One client's proof. Errors end the conversation.
 class RemoteGreeting {
  public:
   RemoteGreeting(RemoteDoor& door, std::string address) : door_(door), address_(std::move(address)) {}
 
-  /// The answer to its RemoteHello.
-  Result<wire::RemoteChallengeT> challenge(const protocol::Message& hello);
+  /// The answer to its RemoteHello: at once, or when MUNGE has said who it is, unless `wanted` has expired by then.
+  using Challenged = std::function<void(const Result<wire::RemoteChallengeT>&)>;
+  void challenge(const protocol::Message& hello, std::weak_ptr<const bool> wanted, const Challenged& answer);
   /// Who it is, with the cipher of the conversation, once its RemoteProof holds.
-  Result<RemotePeer> admit(const protocol::Message& proof);
+  Result<Peer> admit(const protocol::Message& proof);
   /// Null if messages are not encrypted.
   std::unique_ptr<RecordCipher> cipher() const { return agreement_->server_cipher(); }
-  bool is_challenged() const noexcept { return agreement_.has_value(); }
+  /// It has said its hello.
+  bool is_challenged() const noexcept { return challenged_; }
 
  private:
   RemoteDoor& door_;
   const std::string address_;
-  fabric::TokenClaims claims_;
+  wire::RemoteChallengeT agree(const fabric::Secret& secret, std::span<const std::byte> claims,
+                               const fabric::Nonce& clients);
+  /// Checks what the client shows, and gives the secret that belongs to it.
+  Result<fabric::Secret> examine(std::span<const std::byte> claims);
+  Result<fabric::Secret> examine_token(std::span<const std::byte> claims);
+  Result<fabric::Secret> examine_pool(std::span<const std::byte> claims);
+
+  bool challenged_ = false;
+  Peer peer_;  ///< as it says; who it is once it has proved it
   std::optional<fabric::Agreement> agreement_;
 };
 

@@ -29,7 +29,7 @@ Reservation::Reservation(ReservationHost& host, reservation::ReservationT record
 Reservation::~Reservation() = default;
 
 AccessRights Reservation::rights_of(const Peer& peer) const {
-  if (!peer.remote) {
+  if (!peer.remote || peer.remote->identified) {
     const Rights rights = rights_in(record_, peer);
     return {rights, access_generation(record_, peer.uid), rights == Rights::read};
   }

@@ -105,7 +105,9 @@ std::string text_of_untouched(const Reservation& reservation) {
 }
 
 Rights rights_in(const reservation::ReservationT& record, const Peer& peer) {
-  if (peer.remote) return Rights::none;
+  if (peer.remote && !peer.remote->identified) return Rights::none;
+  if (peer.remote && !peer.remote->reservation_id.empty() && peer.remote->reservation_id != record.id)
+    return Rights::none;
   if (peer.administrator || peer.uid == record.owner_uid) return Rights::own;
   Rights most = peer.in_group(record.owner_gid) ? rights_of_group(record, record.owner_gid) : Rights::none;
   for (const auto& share : record.shares) {

@@ -370,6 +370,33 @@ class Requests {
     if (!choices_.seldom(4)) wish.token = "forebay-token-1." + std::string(choices_.below(200), 'a');
     return {MessageType::token_revoke, packed(wish)};
   }
+  Request home_query() {
+    wire::HomeQueryT wish;
+    if (!choices_.seldom(4)) wish.reservation = Names::reservation(choices_);
+    if (choices_.seldom(4)) wish.server = "node1:7460";
+    wish.administrator = choices_.seldom(4);
+    return {MessageType::home_query, packed(wish)};
+  }
+  Request pool_directory() {
+    wire::PoolDirectoryT wish;
+    wish.manager = choices_.seldom(4) ? "nobody" : "node1:7460";
+    for (std::uint64_t left = choices_.below(3); left > 0; --left) {
+      auto entry = std::make_unique<wire::HomeEntryT>();
+      entry->name = Names::reservation(choices_);
+      entry->id = choices_.seldom(4) ? "7" : "01234567-89ab-cdef-0123-456789abcdef";
+      entry->server = "node2:7460";
+      wish.homes.push_back(std::move(entry));
+    }
+    return {MessageType::pool_directory, packed(wish)};
+  }
+  Request manager_call() {
+    wire::ManagerCallT wish;
+    constexpr const char* targets[] = {"", "/", "/health", "/a b", "/\r\n", "health"};
+    wish.method = choices_.seldom(4) ? "PUT" : "GET";
+    wish.target = targets[choices_.below(std::size(targets))];
+    wish.body.resize(choices_.below(64));
+    return {MessageType::manager_call, packed(wish)};
+  }
   Request steps_query() {
     wire::StepsQueryT wish;
     wish.reservation = Names::reservation(choices_);
@@ -469,6 +496,9 @@ constexpr Requests::Generator Requests::generators[] = {
     {MessageType::reservation_change, &Requests::reservation_change},
     {MessageType::token_revoke, &Requests::token_revoke},
     {MessageType::files_adopt, &Requests::files_adopt},
+    {MessageType::home_query, &Requests::home_query},
+    {MessageType::pool_directory, &Requests::pool_directory},
+    {MessageType::manager_call, &Requests::manager_call},
 };
 inline constexpr std::size_t Requests::kinds = std::size(generators);
 

@@ -33,6 +33,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         if (const auto claims = fabric::decode_claims(token->claims))
           fuzz::require(fabric::encode(*claims) == token->claims);
       }
+      if (const auto claims = fabric::decode_pool_claims(std::as_bytes(std::span(text)))) {
+        fuzz::understood();
+        fuzz::require(fabric::decode_pool_claims(fabric::encode(*claims)) == *claims);
+      }
       if (const auto ticket = parse_ticket(text, "input")) {
         fuzz::understood();
         fuzz::require(parse_address(ticket->address.path()).has_value());

@@ -185,6 +185,16 @@ inline bool unpack_any(const Message& message) {
       return unpack<wire::TokenAnswer>(message);
     case MessageType::token_revoke:
       return unpack<wire::TokenRevoke>(message);
+    case MessageType::home_query:
+      return unpack<wire::HomeQuery>(message);
+    case MessageType::home_answer:
+      return unpack<wire::HomeAnswer>(message);
+    case MessageType::pool_directory:
+      return unpack<wire::PoolDirectory>(message);
+    case MessageType::manager_call:
+      return unpack<wire::ManagerCall>(message);
+    case MessageType::manager_answer:
+      return unpack<wire::ManagerAnswer>(message);
     case MessageType::none:
       return false;
   }

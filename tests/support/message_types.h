@@ -49,6 +49,9 @@ constexpr bool is_request(protocol::MessageType type) {
     case step_poll:
     case token_create:
     case token_revoke:
+    case home_query:
+    case pool_directory:
+    case manager_call:
       return true;
     case none:
     case welcome:
@@ -67,6 +70,8 @@ constexpr bool is_request(protocol::MessageType type) {
     case step_event:
     case segments_answer:
     case token_answer:
+    case home_answer:
+    case manager_answer:
       return false;
     // Of clients on other nodes, or to them: what speaks over the local socket has none of them.
     case remote_hello:

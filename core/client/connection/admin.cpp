@@ -22,6 +22,7 @@ using protocol::records_of;
 
 namespace {
 
+constexpr std::int64_t manager_timeout_ms = 130'000;
 constexpr std::uint64_t probe_request_bytes = std::uint64_t{8} << 20;
 
 template <class T>
@@ -320,6 +321,35 @@ Result<void> Admin::revoke_token(std::string_view token) {
   wish.token = token;
   RETURN_IF_ERROR(impl_->ask(MessageType::token_revoke, wish, MessageType::done, "revoking a token"));
   return {};
+}
+
+Result<void> Admin::tell_pool_directory(const PoolDirectory& directory) {
+  wire::PoolDirectoryT table;
+  table.manager = directory.manager;
+  for (const ReservationHome& home : directory.homes) {
+    auto entry = std::make_unique<wire::HomeEntryT>();
+    entry->name = home.name;
+    entry->id = home.id;
+    entry->server = home.server;
+    table.homes.push_back(std::move(entry));
+  }
+  return impl_->order(MessageType::pool_directory, table, impl_->place.text());
+}
+
+Result<ManagerAnswer> Admin::call_manager(std::string_view method, std::string_view target, std::string_view body) {
+  wire::ManagerCallT call;
+  call.method = method;
+  call.target = target;
+  call.body.assign(body.begin(), body.end());
+  const Deadline deadline = Deadline::after_ms(manager_timeout_ms);
+  const client::ConnectionGuard guard([this] { impl_->connection->give_up(); });
+  ASSIGN_OR_RETURN(const auto message,
+                   impl_->connection->call(MessageType::manager_call, call, MessageType::manager_answer, deadline));
+  ASSIGN_OR_RETURN(const auto answer, protocol::body_of<wire::ManagerAnswer>(message));
+  const auto* const bytes = answer->body();
+  ManagerAnswer result{answer->status(), {}};
+  if (bytes != nullptr) result.body.assign(bytes->begin(), bytes->end());
+  return result;
 }
 
 Result<std::vector<Finding>> Admin::audit(bool read_data) {

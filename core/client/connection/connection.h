@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "fabric/data_path.h"
+#include "fabric/handshake.h"
 #include "protocol/message_socket.h"
 
 namespace forebay::client {
@@ -110,6 +111,8 @@ class Connection {
   static Result<std::shared_ptr<Connection>> open_remote(const ServerPlace& place, Deadline deadline,
                                                          InterruptHook interrupt);
   Result<void> prove(Deadline deadline);
+  /// The token, or what an introduction or MUNGE puts in its place.
+  Result<fabric::Token> what_to_show(const fabric::Nonce& nonce, Deadline deadline);
   /// A connection to the same server by its socket, if this process is on its node: the same boot, a socket that can be
   /// reached, and a hello that shows the same root. Null if not.
   std::shared_ptr<Connection> on_this_node(Deadline deadline);

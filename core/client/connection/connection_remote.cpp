@@ -4,14 +4,19 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <string>
 #include <utility>
 
 #include "base/fail_point.h"
+#include "base/munge.h"
 #include "base/return_error.h"
 #include "base/transport.h"
 #include "client/connection/connection.h"
+#include "client/connection/pool.h"
 #include "fabric/data_ticket.h"
 #include "fabric/fabric_client_path.h"
 #include "fabric/handshake.h"
@@ -31,6 +36,14 @@ constexpr std::int64_t data_open_timeout_ms = 10'000;
 constexpr ErrorCode stale_ticket = ErrorCode::permission_denied;
 constexpr std::int64_t silence_before_heartbeat_ns = std::int64_t{5} * 1'000'000'000;
 constexpr std::int64_t heartbeat_timeout_ms = 10'000;
+
+/// Whose the server is: it alone can read what MUNGE says.
+uid_t servers_uid() {
+  const char* named = std::getenv("FOREBAY_SERVER_UID");
+  uid_t uid = 0;
+  if (named != nullptr) std::from_chars(named, named + std::strlen(named), uid);
+  return uid;
+}
 
 fabric::KeepWaiting interruptible(const InterruptHook& interrupt) {
   return [&interrupt]() -> Result<void> {
@@ -86,13 +99,29 @@ std::shared_ptr<Connection> Connection::on_this_node(Deadline deadline) {
   return std::move(*local);
 }
 
-Result<void> Connection::prove(Deadline deadline) {
-  // Anew each time: a token may have been renewed since.
-  ASSIGN_OR_RETURN(const auto token, fabric::read_token_file(place_.remote->token_file));
+Result<fabric::Token> Connection::what_to_show(const fabric::Nonce& nonce, Deadline deadline) {
+  const RemoteServer& server = *place_.remote;
+  token_uid_ = ::geteuid();
+  if (server.introduction) return introduced(*server.introduction, place_.text(), deadline, interrupt_);
+  if (server.by_munge) {
+    fabric::Token token;
+    token.secret = fabric::draw_secret();
+    ASSIGN_OR_RETURN(const auto credential, munge(fabric::munge_payload(token.secret, nonce), servers_uid()));
+    token.claims = fabric::munge_claims(credential);
+    return token;
+  }
+  ASSIGN_OR_RETURN(auto token, fabric::read_token_file(server.token_file));
   ASSIGN_OR_RETURN(const auto claims, fabric::decode_claims(token.claims));
   token_uid_ = claims.uid;
-  socket_.set_body_bytes_max(greeting_bytes_max);
+  return token;
+}
+
+Result<void> Connection::prove(Deadline deadline) {
+  // Anew each time: a token may have been renewed since.
+  const auto& introduction = place_.remote->introduction;
   const fabric::Nonce nonce = fabric::draw_nonce();
+  ASSIGN_OR_RETURN(const auto token, what_to_show(nonce, deadline));
+  socket_.set_body_bytes_max(greeting_bytes_max);
   wire::RemoteHelloT hello;
   hello.version = protocol::protocol_version;
   hello.program = program_invocation_short_name;
@@ -110,6 +139,9 @@ Result<void> Connection::prove(Deadline deadline) {
   const auto proof = challenge->proof() == nullptr ? std::span<const std::uint8_t>()
                                                    : std::span(challenge->proof()->data(), challenge->proof()->size());
   if (!fabric::is_same(agreement.server_proof(), proof)) {
+    if (introduction) return fail(ErrorCode::permission_denied, "the server that was found has not the pool's key");
+    if (place_.remote->by_munge)
+      return fail(ErrorCode::permission_denied, "the server cannot read what MUNGE says of this client");
     return fail(ErrorCode::permission_denied,
                 "server and token do not belong together: the token in " + place_.remote->token_file +
                     " was changed, or was made by another server; make one on the server's node with `forebay token "

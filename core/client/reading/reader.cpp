@@ -9,6 +9,7 @@
 #include <forebay/reader.h>
 
 #include "base/return_error.h"
+#include "client/connection/pool.h"
 #include "client/connection/steps_listing.h"
 #include "client/reading/reader_link.h"
 #include "client/reading/step_impl.h"
@@ -161,7 +162,7 @@ Reader::~Reader() {
 }
 
 Result<std::unique_ptr<Reader>> Reader::open(const Address& address, const ReaderOptions& options) {
-  ASSIGN_OR_RETURN(auto place, ServerPlace::of(address, options.server));
+  ASSIGN_OR_RETURN(auto place, client::home_of(address, options.server, options.interrupt));
   ASSIGN_OR_RETURN(auto link, ReaderLink::open(address, options, place));
   auto impl = std::make_unique<Impl>();
   impl->link = std::move(link);

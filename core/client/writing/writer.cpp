@@ -11,6 +11,7 @@
 #include "base/process_identity.h"
 #include "base/return_error.h"
 #include "base/uuid.h"
+#include "client/connection/pool.h"
 #include "client/connection/reconnect.h"
 #include "client/reading/boxes.h"
 #include "client/segments/client_device.h"
@@ -239,7 +240,7 @@ Writer::~Writer() {
 }
 
 Result<void> Writer::report_refused(const Address& address, const WriterOptions& options, std::string_view why) {
-  ASSIGN_OR_RETURN(const auto place, ServerPlace::of(address, options.server));
+  ASSIGN_OR_RETURN(const auto place, client::home_of(address, options.server, options.interrupt));
   ASSIGN_OR_RETURN(const auto connection, client::Connection::open(place, Deadline::after_ms(report_timeout_ms), {}));
   wire::WriterRefusedT report;
   report.reservation = address.reservation;
@@ -267,7 +268,7 @@ Result<std::unique_ptr<Writer>> Writer::open(const Address& address, const Write
   }
   auto impl = std::make_unique<Impl>(address, options);
   const std::string where = "stream " + address.path();
-  ASSIGN_OR_RETURN(auto place, ServerPlace::of(address, options.server));
+  ASSIGN_OR_RETURN(auto place, client::home_of(address, options.server, options.interrupt));
   auto connected = client::connect_server(place, options.interrupt);
   if (!connected) return fail(std::move(connected.error()));
   impl->connection = std::move(*connected);

@@ -126,6 +126,20 @@ class PythonAdmin {
     return handle_.call([&](Admin& admin) { return admin.create_token(reservation, reads, writes, lifetime_s); });
   }
 
+  void tell_pool_directory(std::string manager,
+                           const std::vector<std::tuple<std::string, std::string, std::string>>& homes) {
+    PoolDirectory directory{std::move(manager), {}};
+    for (const auto& [name, id, server] : homes) directory.homes.push_back({name, id, server});
+    handle_.call([&](Admin& admin) { return admin.tell_pool_directory(directory); });
+  }
+
+  std::tuple<std::uint16_t, nb::bytes> call_manager(const std::string& method, const std::string& target,
+                                                    const nb::bytes& body) {
+    const std::string text(body.c_str(), body.size());
+    const ManagerAnswer answer = handle_.call([&](Admin& admin) { return admin.call_manager(method, target, text); });
+    return {answer.status, nb::bytes(answer.body.data(), answer.body.size())};
+  }
+
   nb::object audit(bool read_data) {
     return object_of(handle_.call([&](Admin& admin) { return admin.audit(read_data); }));
   }
@@ -141,6 +155,25 @@ PythonAdmin* connect(const ServerPlace& place, std::int64_t reconnect_timeout_ms
     return Admin::connect_to(place, Attention::hook(attention), reconnect_timeout_ms);
   }();
   return new PythonAdmin(unwrap(std::move(admin)), std::move(attention));
+}
+
+/// `of`: which server; what a Result<ServerPlace> is made by, without Python's lock.
+template <class Of>
+ServerPlace found(Of&& of) {
+  auto attention = std::make_shared<Attention>();
+  Result<ServerPlace> place = [&] {
+    const WithoutGil released;
+    return of(Attention::hook(attention));
+  }();
+  return unwrap(std::move(place));
+}
+
+ServerPlace home_of_reservation(const ServerPlace& place, const std::string& reservation) {
+  return found([&](const InterruptHook& interrupt) { return home_of(place, reservation, interrupt); });
+}
+
+ServerPlace server_of_pool(const ServerPlace& place, const std::string& server) {
+  return found([&](const InterruptHook& interrupt) { return pool_server(place, server, interrupt); });
 }
 
 /// Names of each record's fields, in order: what Python's records have to agree with.
@@ -170,6 +203,9 @@ nb::dict record_fields() {
 void bind_admin(nb::module_& module) {
   using namespace nb::literals;
   module.def("record_fields", &record_fields);
+  module.def("home_of", &home_of_reservation, "place"_a, "reservation"_a);
+  module.def("pool_server", &server_of_pool, "place"_a, "server"_a);
+  module.def("new_pool_key", &new_pool_key);
   nb::class_<PythonAdmin>(module, "Admin")
       .def_static("connect", &connect, "server"_a, "reconnect_timeout_ms"_a)
       .def("close", &PythonAdmin::close)
@@ -196,6 +232,8 @@ void bind_admin(nb::module_& module) {
       .def("drop_steps", &PythonAdmin::drop_steps, "address"_a, "steps"_a)
       .def("revoke_token", &PythonAdmin::revoke_token, "token"_a)
       .def("create_token", &PythonAdmin::create_token, "reservation"_a, "reads"_a, "writes"_a, "lifetime_s"_a)
+      .def("tell_pool_directory", &PythonAdmin::tell_pool_directory, "manager"_a, "homes"_a)
+      .def("call_manager", &PythonAdmin::call_manager, "method"_a, "target"_a, "body"_a)
       .def("audit", &PythonAdmin::audit, "read_data"_a);
 }
 

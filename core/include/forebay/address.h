@@ -2,6 +2,7 @@
 // Names and addresses as users write them, and where the server of an instance is found.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -28,12 +29,23 @@ std::string instance_root();
 /// The server's socket: $FOREBAY_SOCKET, else what ROOT/endpoint says. not_found if no server was ever started there.
 Result<std::string> server_socket();
 
+struct ServerPlace;
+
+/// What a client asks its own server, to be let in by another one of the same pool.
+struct PoolIntroduction {
+  std::shared_ptr<const ServerPlace> by;  ///< the server that knows the client
+  std::string reservation;                ///< the only one that is meant; empty: none, but the server
+  bool administrator = false;
+};
+
 /// A server on another node.
 struct RemoteServer {
   std::string host;
   std::string port;
   std::string token_file;  ///< what the client shows; read at each connection, so that it can be renewed
-  bool settled = false;    ///< it is known to be on another node, or to be reached as if it were
+  std::optional<PoolIntroduction> introduction;  ///< in place of a token
+  bool by_munge = false;                         ///< in place of a token, MUNGE says who the client is
+  bool settled = false;                          ///< it is known to be on another node, or to be reached as if it were
 
   /// "HOST:PORT".
   std::string text() const;
@@ -57,7 +69,8 @@ struct ServerPlace {
   /// The instance below `root`, whatever the environment says. not_found if no server was ever started there.
   static Result<ServerPlace> of_root(std::string_view root);
 
-  /// A server on another node. `token_file` empty: $FOREBAY_TOKEN_FILE; permission_denied if that is not set.
+  /// A server on another node. `token_file` empty: $FOREBAY_TOKEN_FILE; if that is not set, MUNGE says who the client
+  /// is. permission_denied if it is not installed.
   static Result<ServerPlace> at_server(std::string_view server, std::string_view token_file = {});
   /// The server that the address names, else `given`, else what find() says.
   static Result<ServerPlace> of(const Address& address, const std::optional<ServerPlace>& given);

@@ -195,6 +195,37 @@ struct PingInfo {
   }
 };
 
+/// Where a reservation of a pool lies.
+struct ReservationHome {
+  std::string name;
+  std::string id;      ///< uuid
+  std::string server;  ///< "HOST:PORT"
+};
+
+struct PoolDirectory {
+  std::string manager;  ///< "HOST:PORT" of the server on the manager's node
+  std::vector<ReservationHome> homes;
+};
+
+/// What the manager answered a request with.
+struct ManagerAnswer {
+  std::uint16_t status = 0;  ///< of HTTP
+  std::string body;
+};
+
+/// The server that has the reservation: that of `place`, or another one of its pool. Each connection to another one
+/// begins with an introduction by that of `place`. A server that cannot be reached now is taken for the home.
+Result<ServerPlace> home_of(const ServerPlace& place, const std::string& reservation,
+                            const InterruptHook& interrupt = {});
+
+/// A server of the pool that the server of `place` belongs to. `server`: "HOST:PORT", which only administrators may
+/// name; empty: the one on the manager's node. not_found if there is no pool.
+Result<ServerPlace> pool_server(const ServerPlace& place, const std::string& server,
+                                const InterruptHook& interrupt = {});
+
+/// A new key for a pool of servers: the text of its file, which has mode 0600.
+std::string new_pool_key();
+
 class Admin {
  public:
   /// Connects to the instance's server (forebay/address.h). `socket_path` empty: server_socket(). A server that is
@@ -264,6 +295,11 @@ class Admin {
   /// Makes a token void before its time: connections with it end. Whoever has the token may. Idempotent.
   /// permission_denied if this server has not made it.
   Result<void> revoke_token(std::string_view token);
+
+  /// Tells the server where the reservations of its pool lie. The manager's; a server of no pool refuses.
+  Result<void> tell_pool_directory(const PoolDirectory& directory);
+  /// A request to the manager on the server's node, as the server knows the caller. `body` is JSON, or empty.
+  Result<ManagerAnswer> call_manager(std::string_view method, std::string_view target, std::string_view body);
 
   /// Cross-checks journals, space maps, descriptors and what lies on disk; with `read_data` also every block's
   /// checksum.

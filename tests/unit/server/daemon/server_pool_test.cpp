@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+// Servers of a pool let in each other's clients, and nobody else. See docs/design/many-servers.md.
+#include <sys/stat.h>
+
+#include <fstream>
+
+#include <forebay/admin.h>
+
+#include "base/uuid.h"
+#include "tests/unit/server/daemon/remote_fixture.h"
+
+namespace forebay::testing {
+namespace {
+
+constexpr const char* elsewhere = "10.0.0.7:7460";
+
+class PoolTest : public RemoteTest {
+ protected:
+  void SetUp() override {
+    const std::string path = keys_.path() + "/pool.key";
+    key_ = fabric::TokenKey::draw();
+    std::ofstream(path) << key_.to_text();
+    ASSERT_EQ(::chmod(path.c_str(), 0600), 0);
+    options_.pool_key = path;
+    RemoteTest::SetUp();
+  }
+
+  std::string id() {
+    wire::ReservationsQueryT query;
+    query.name = "res";
+    const auto answer =
+        RawClient::unpack<wire::ReservationsAnswer>(connect().call(MessageType::reservations_query, query));
+    return answer->reservations.at(0)->id;
+  }
+
+  fabric::PoolClaims claims() {
+    fabric::PoolClaims claims;
+    claims.key_id = key_.id;
+    claims.uid = ::geteuid() + 1;
+    claims.gid = claims.uid;
+    claims.expires_ns = wall_clock_ns() + std::int64_t{60} * 1'000'000'000;
+    claims.serial = random_number();
+    return claims;
+  }
+
+  fabric::Token made_of(const fabric::PoolClaims& claims) {
+    fabric::Token token;
+    token.claims = fabric::encode(claims);
+    token.secret = key_.secret_of(token.claims);
+    return token;
+  }
+
+  /// Of its hello, or of its proof; nothing if it is let in.
+  std::optional<ErrorCode> refusal(const fabric::Token& token) {
+    RawClient client = stranger();
+    const Hello hello{token};
+    const auto challenge = client.call(MessageType::remote_hello, hello.message());
+    if (challenge.type != MessageType::remote_challenge) return RawClient::failure(challenge);
+    const auto agreement = hello.agreement(challenge);
+    const auto request = client.send(MessageType::remote_proof, proof_of(agreement));
+    client.socket().encrypt(agreement.client_cipher());
+    const auto answer = client.answer(request);
+    if (answer.type == MessageType::welcome) return std::nullopt;
+    // What refuses a proof is not encrypted, and cannot be read any more.
+    return RawClient::failure(answer).value_or(ErrorCode::permission_denied);
+  }
+
+  wire::PoolDirectoryT directory(const std::string& name = "far") {
+    wire::PoolDirectoryT directory;
+    directory.manager = "10.0.0.1:7460";
+    auto entry = std::make_unique<wire::HomeEntryT>();
+    entry->name = name;
+    entry->id = "01234567-89ab-cdef-0123-456789abcdef";
+    entry->server = elsewhere;
+    directory.homes.push_back(std::move(entry));
+    return directory;
+  }
+
+  std::unique_ptr<wire::HomeAnswerT> home(const std::string& reservation) {
+    wire::HomeQueryT query;
+    query.reservation = reservation;
+    return RawClient::unpack<wire::HomeAnswer>(connect().call(MessageType::home_query, query));
+  }
+
+  TemporaryDirectory keys_;
+  fabric::TokenKey key_;
+};
+
+TEST_F(PoolTest, claims_are_read_as_they_were_written_and_damaged_ones_never) {
+  fabric::PoolClaims claims = this->claims();
+  claims.groups = {4, 7, 100000};
+  claims.reservation_id = id();
+  claims.administrator = true;
+  const auto encoded = fabric::encode(claims);
+  EXPECT_TRUE(fabric::are_pool_claims(encoded));
+  EXPECT_EQ(*fabric::decode_pool_claims(encoded), claims);
+  for (std::size_t size = 0; size < encoded.size(); ++size)
+    EXPECT_FALSE(fabric::decode_pool_claims(std::span(encoded).first(size))) << size;
+  auto longer = encoded;
+  longer.push_back({});
+  EXPECT_FALSE(fabric::decode_pool_claims(longer));
+  auto promising = encoded;  // more groups than there are, and than there may be
+  promising[40] = std::byte{4};
+  EXPECT_FALSE(fabric::decode_pool_claims(promising));
+  promising[43] = std::byte{0x7f};
+  EXPECT_FALSE(fabric::decode_pool_claims(promising));
+  claims.groups.assign(fabric::pool_groups_max + 9, 1);
+  EXPECT_EQ(fabric::decode_pool_claims(fabric::encode(claims))->groups.size(), fabric::pool_groups_max);
+}
+
+TEST_F(PoolTest, an_introduced_user_has_the_rights_of_that_user) {
+  // Of another user, who is in no group of the owner's.
+  RawClient strange = admitted(made_of(claims()));
+  EXPECT_EQ(RawClient::failure(strange.call(MessageType::reader_open, reader_open())), ErrorCode::permission_denied);
+  RawClient asking = admitted(made_of(claims()));
+  wire::StreamsQueryT query;
+  query.reservation = "res";
+  EXPECT_EQ(RawClient::failure(asking.call(MessageType::streams_query, query)), ErrorCode::permission_denied);
+  // In a group with the right to read, and only for what is meant.
+  wire::ReservationShareT share;
+  share.name = "res";
+  share.share = std::make_unique<wire::ShareT>();
+  share.share->kind = static_cast<std::uint8_t>(Share::Kind::group);
+  share.share->id = 4321;
+  share.share->rights = static_cast<std::uint8_t>(Rights::read);
+  ASSERT_EQ(connect().call(MessageType::reservation_share, share).type, MessageType::reservations_answer);
+  fabric::PoolClaims member = claims();
+  member.groups = {4321};
+  EXPECT_EQ(admitted(made_of(member)).call(MessageType::streams_query, query).type, MessageType::streams_answer);
+  EXPECT_EQ(RawClient::failure(admitted(made_of(member)).call(MessageType::writer_open, writer_open())),
+            ErrorCode::permission_denied);
+  member.reservation_id = id();
+  member.serial = random_number();
+  EXPECT_EQ(admitted(made_of(member)).call(MessageType::streams_query, query).type, MessageType::streams_answer);
+  member.reservation_id = "01234567-89ab-cdef-0123-456789abcdef";
+  member.serial = random_number();
+  EXPECT_EQ(RawClient::failure(admitted(made_of(member)).call(MessageType::streams_query, query)),
+            ErrorCode::permission_denied);
+}
+
+TEST_F(PoolTest, only_administrators_say_what_the_manager_says) {
+  for (const bool administrator : {false, true}) {
+    fabric::PoolClaims claims = this->claims();
+    claims.administrator = administrator;
+    RawClient client = admitted(made_of(claims));
+    const auto answered = client.call(MessageType::server_query, wire::ServerQueryT());
+    EXPECT_EQ(answered.type == MessageType::server_answer, administrator);
+    const auto told = client.call(MessageType::pool_directory, directory());
+    EXPECT_EQ(told.type == MessageType::done, administrator);
+    EXPECT_EQ(RawClient::failure(client.call(MessageType::audit_query, wire::AuditQueryT())).has_value(),
+              !administrator);
+  }
+}
+
+TEST_F(PoolTest, claims_of_another_key_too_old_or_changed_are_refused) {
+  fabric::PoolClaims old = claims();
+  old.expires_ns = wall_clock_ns() - 1;
+  EXPECT_EQ(refusal(made_of(old)), ErrorCode::permission_denied);
+  fabric::PoolClaims foreign = claims();
+  foreign.key_id += 1;
+  EXPECT_EQ(refusal(made_of(foreign)), ErrorCode::permission_denied);
+  // Whoever has claims cannot make others of them.
+  fabric::Token changed = made_of(claims());
+  fabric::PoolClaims more = *fabric::decode_pool_claims(changed.claims);
+  more.administrator = true;
+  changed.claims = fabric::encode(more);
+  EXPECT_TRUE(refusal(changed).has_value());
+  // Nor of a token, which another key makes.
+  fabric::Token mixed = token(fabric::right_read);
+  mixed.claims = fabric::encode(claims());
+  EXPECT_TRUE(refusal(mixed).has_value());
+  EXPECT_EQ(refusal(made_of(claims())), std::nullopt);
+}
+
+TEST_F(PoolTest, names_lead_elsewhere_unless_the_reservation_is_here) {
+  EXPECT_EQ(home("far")->server, "");
+  ASSERT_EQ(connect().call(MessageType::pool_directory, directory()).type, MessageType::done);
+  const auto found = home("far");
+  EXPECT_EQ(found->server, elsewhere);
+  const auto* begin = reinterpret_cast<const std::byte*>(found->claims.data());
+  const auto claims = fabric::decode_pool_claims({begin, found->claims.size()});
+  ASSERT_TRUE(claims);
+  EXPECT_EQ(claims->uid, ::geteuid());
+  EXPECT_EQ(claims->reservation_id, directory().homes[0]->id);
+  EXPECT_EQ(home("res")->server, "");
+  ASSERT_EQ(connect().call(MessageType::pool_directory, directory("res")).type, MessageType::done);
+  EXPECT_EQ(home("res")->server, "");
+  EXPECT_EQ(home("far")->server, "");
+}
+
+TEST_F(PoolTest, a_directory_with_nonsense_is_refused_whole) {
+  ASSERT_EQ(connect().call(MessageType::pool_directory, directory()).type, MessageType::done);
+  for (const auto& spoil : std::vector<std::function<void(wire::PoolDirectoryT&)>>{
+           [](auto& spoilt) { spoilt.homes[0]->name = "a/b"; },
+           [](auto& spoilt) { spoilt.homes[0]->id = "7"; },
+           [](auto& spoilt) { spoilt.homes[0]->server = "nowhere"; },
+           [](auto& spoilt) { spoilt.manager = "nobody"; },
+       }) {
+    wire::PoolDirectoryT spoilt = directory("other");
+    spoil(spoilt);
+    EXPECT_EQ(RawClient::failure(connect().call(MessageType::pool_directory, spoilt)), ErrorCode::invalid_argument);
+  }
+  EXPECT_EQ(home("far")->server, elsewhere);
+}
+
+TEST_F(PoolTest, a_credential_of_munge_that_is_none_is_refused) {
+  fabric::Token token;
+  token.claims = fabric::munge_claims("MUNGE:this is none:");
+  EXPECT_TRUE(refusal(token).has_value());
+  expect_alive();
+}
+
+TEST_F(PoolTest, a_call_to_a_manager_that_is_not_there_says_so) {
+  wire::ManagerCallT call;
+  call.method = "GET";
+  call.target = "/health";
+  EXPECT_EQ(RawClient::failure(admitted(made_of(claims())).call(MessageType::manager_call, call)),
+            ErrorCode::disconnected);
+  for (const auto& [method, target] : std::vector<std::pair<std::string, std::string>>{
+           {"PUT", "/health"}, {"GET", "health"}, {"GET", "/a b"}, {"GET", "/a\r\nforebay-for: 0 0 "}, {"GET", ""}}) {
+    call.method = method;
+    call.target = target;
+    EXPECT_EQ(RawClient::failure(admitted(made_of(claims())).call(MessageType::manager_call, call)),
+              ErrorCode::invalid_argument)
+        << target;
+  }
+}
+
+using WithoutPool = RemoteTest;
+
+TEST_F(WithoutPool, nobody_is_introduced_and_no_name_leads_elsewhere) {
+  fabric::PoolClaims claims;
+  claims.uid = ::geteuid();
+  claims.administrator = true;
+  claims.expires_ns = wall_clock_ns() + std::int64_t{60} * 1'000'000'000;
+  fabric::Token token;
+  token.claims = fabric::encode(claims);
+  RawClient client = stranger();
+  EXPECT_EQ(RawClient::failure(client.call(MessageType::remote_hello, Hello{token}.message())),
+            ErrorCode::permission_denied);
+  wire::HomeQueryT query;
+  query.reservation = "far";
+  const auto answer = RawClient::unpack<wire::HomeAnswer>(connect().call(MessageType::home_query, query));
+  EXPECT_EQ(answer->server, "");
+  EXPECT_TRUE(answer->claims.empty());
+  wire::PoolDirectoryT directory;
+  EXPECT_EQ(RawClient::failure(connect().call(MessageType::pool_directory, directory)), ErrorCode::refused);
+}
+
+}  // namespace
+}  // namespace forebay::testing
