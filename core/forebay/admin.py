@@ -45,14 +45,63 @@ class Admin(Closing):
         that the environment names now. Later calls go to the same instance, whatever the environment names then.
     reconnect_timeout : float
         Seconds that each call, and this one, waits for a server that is away; 0: one attempt.
+    server : str, optional
+        Not given: what is asked of a reservation goes to the server that has it, if the instance belongs to a pool of
+        servers. ``""``: all goes to the instance's own server. ``"HOST:PORT"``: to that server of its pool, as the
+        instance's own user, which only that user and root may.
     """
 
-    def __init__(self, instance: InstanceLike | None = None, *, reconnect_timeout: float = 0.0) -> None:
-        self._core = _core.Admin.connect(server_place(instance), milliseconds(reconnect_timeout, "reconnect_timeout"))
+    def __init__(
+        self,
+        instance: InstanceLike | None = None,
+        *,
+        reconnect_timeout: float = 0.0,
+        server: str | None = None,
+    ) -> None:
+        self._place = server_place(instance)
+        self._is_routed = server is None
+        self._timeout_ms = milliseconds(reconnect_timeout, "reconnect_timeout")
+        place = _core.pool_server(self._place, server) if server else self._place
+        self._core = _core.Admin.connect(place, self._timeout_ms)
+        self._homes: dict[str, _core.Admin] = {}
 
     def close(self) -> None:
         """Closes the connection; idempotent."""
+        for home in self._homes.values():
+            home.close()
         self._core.close()
+
+    def _of(self, reservation: str) -> _core.Admin:
+        """The connection to the server that has it."""
+        if not self._is_routed:
+            return self._core
+        home = _core.home_of(self._place, reservation)
+        if home.text == self._place.text:
+            return self._core
+        if home.text not in self._homes:
+            self._homes[home.text] = _core.Admin.connect(home, self._timeout_ms)
+        return self._homes[home.text]
+
+    def _of_stream(self, address: str | Address) -> _core.Admin:
+        place = address if isinstance(address, Address) else Address.parse(address)
+        return self._of(place.reservation)
+
+    def tell_pool_directory(self, manager: str, homes: Iterable[tuple[str, str, str]]) -> None:
+        """Tells the server where the reservations of its pool lie: the manager's.
+
+        Parameters
+        ----------
+        manager : str
+            ``"HOST:PORT"`` of the server on the manager's node.
+        homes : iterable of (name, id, server)
+            All reservations of the pool.
+
+        Raises
+        ------
+        RefusedError
+            The server belongs to no pool.
+        """
+        self._core.tell_pool_directory(manager, list(homes))
 
     def server(self) -> ServerInfo:
         """The server's version, root, pid and pool."""
@@ -144,7 +193,7 @@ class Admin(Closing):
         """
         lifetime = None if persistent is None else Lifetime.PERSISTENT if persistent else Lifetime.JOB
         files_bytes = None if files is None else parse_size(files)
-        return ReservationInfo.from_native(self._core.change_reservation(name, lifetime, files_bytes))
+        return ReservationInfo.from_native(self._of(name).change_reservation(name, lifetime, files_bytes))
 
     def destroy(self, name: str, *, force: bool = False) -> None:
         """Destroys a reservation with all that lies in it; destroying what does not exist succeeds.
@@ -156,7 +205,7 @@ class Admin(Closing):
         RefusedError
             It has live writers or unstaged precious steps, and ``force`` was not given.
         """
-        self._core.destroy_reservation(name, force)
+        self._of(name).destroy_reservation(name, force)
 
     def share(
         self, name: str, rights: Rights | str, *, user: int | None = None, group: int | None = None
@@ -181,7 +230,7 @@ class Admin(Closing):
         kind, number = (ShareKind.USER, user) if user is not None else (ShareKind.GROUP, group)
         if number is None or (user is not None and group is not None):
             raise InvalidArgumentError("a reservation is shared with a user or with a group: give one of them", name)
-        return ReservationInfo.from_native(self._core.share_reservation(name, kind, number, Rights(rights)))
+        return ReservationInfo.from_native(self._of(name).share_reservation(name, kind, number, Rights(rights)))
 
     def adopt_files(self, name: str, path: str = "") -> ReservationInfo:
         """Lets what belongs to the owner, at ``path`` below ``files/``, count as made in the reservation; idempotent.
@@ -198,7 +247,7 @@ class Admin(Closing):
         UnsupportedError
             The file system of ``files/`` has no access lists, or the server is not root and not the owner's.
         """
-        return ReservationInfo.from_native(self._core.adopt_files(name, path))
+        return ReservationInfo.from_native(self._of(name).adopt_files(name, path))
 
     def reservations(self) -> list[ReservationInfo]:
         """All reservations that the caller may see."""
@@ -207,28 +256,28 @@ class Admin(Closing):
     def reservation(self, name: str) -> ReservationInfo:
         """One reservation; NotFoundError without it, with names that may have been meant."""
         try:
-            return ReservationInfo.from_native(self._core.reservation(name))
+            return ReservationInfo.from_native(self._of(name).reservation(name))
         except NotFoundError as error:
             names = [info["name"] for info in self._core.reservations()]
             raise NotFoundError(error.what + near_text(name, names), error.where) from None
 
     def streams(self, reservation: str) -> list[StreamInfo]:
         """The streams of a reservation."""
-        return [StreamInfo.from_native(info) for info in self._core.streams(reservation)]
+        return [StreamInfo.from_native(info) for info in self._of(reservation).streams(reservation)]
 
     def awaited_streams(self, reservation: str) -> list[AwaitedStream]:
         """Streams of a reservation that readers wait for and nobody has made yet, by name."""
-        return [AwaitedStream.from_native(stream) for stream in self._core.awaited_streams(reservation)]
+        return [AwaitedStream.from_native(stream) for stream in self._of(reservation).awaited_streams(reservation)]
 
     def stream(self, address: str | Address) -> StreamInfo:
         """One stream; NotFoundError without it, with names that may have been meant."""
         try:
-            return StreamInfo.from_native(self._core.stream(str(address)))
+            return StreamInfo.from_native(self._of_stream(address).stream(str(address)))
         except NotFoundError as error:
             place = address if isinstance(address, Address) else Address.parse(address)
             known = [info.name for info in self.reservations()]
             if place.reservation in known:
-                names = [info["name"] for info in self._core.streams(place.reservation)]
+                names = [info["name"] for info in self._of(place.reservation).streams(place.reservation)]
                 near = near_text(place.stream, names)
             else:
                 near = near_text(place.reservation, known)
@@ -236,19 +285,19 @@ class Admin(Closing):
 
     def steps(self, address: str | Address) -> list[StepSummary]:
         """The kept steps of a stream in order."""
-        return [StepSummary(*summary) for summary in self._core.steps(str(address))]
+        return [StepSummary(*summary) for summary in self._of_stream(address).steps(str(address))]
 
     def remove_stream(self, address: str | Address, *, force: bool = False) -> None:
         """Removes a stream and its steps; RefusedError as in :meth:`destroy`."""
-        self._core.remove_stream(str(address), force)
+        self._of_stream(address).remove_stream(str(address), force)
 
     def remove_consumer(self, address: str | Address, consumer: str) -> None:
         """Forgets a consumer's cursor, so that retention no longer waits for it."""
-        self._core.remove_consumer(str(address), consumer)
+        self._of_stream(address).remove_consumer(str(address), consumer)
 
     def set_retention(self, address: str | Address, retention: Retention | str) -> None:
         """Changes which steps the stream keeps."""
-        self._core.set_retention(str(address), str(retention))
+        self._of_stream(address).set_retention(str(address), str(retention))
 
     def mark_staged(self, address: str | Address, epoch: int, steps: Iterable[int], receipt: str) -> None:
         """Records that these steps of ``epoch`` have a receipt; they lose their preciousness.
@@ -260,14 +309,14 @@ class Admin(Closing):
         receipt : str
             Where the receipt lies or what identifies it.
         """
-        self._core.mark_staged(str(address), epoch, list(steps), receipt)
+        self._of_stream(address).mark_staged(str(address), epoch, list(steps), receipt)
 
     def set_precious(self, address: str | Address, steps: Iterable[int], precious: bool = True) -> None:
         """Marks steps, by number, as precious or not; NotFoundError for one that is not kept.
 
         Steps that are gone are ignored where they are not to be precious any more.
         """
-        self._core.set_precious(str(address), list(steps), precious)
+        self._of_stream(address).set_precious(str(address), list(steps), precious)
 
     def drop_steps(self, address: str | Address, steps: Iterable[int]) -> None:
         """Drops steps by number, whatever retention says; all of them or none. Those that are gone are ignored.
@@ -279,7 +328,7 @@ class Admin(Closing):
         NotFoundError
             There has never been such a step.
         """
-        self._core.drop_steps(str(address), [integer("a step's number", step) for step in steps])
+        self._of_stream(address).drop_steps(str(address), [integer("a step's number", step) for step in steps])
 
     def create_token(self, reservation: str, *, rights: Iterable[str] = ("read",), lifetime: float = 8 * 3600.0) -> str:
         """A token with which the caller may use a reservation from another node.
@@ -301,7 +350,7 @@ class Admin(Closing):
         wanted = set(rights)
         if not wanted or wanted - {"read", "write"}:
             raise InvalidArgumentError("a token has the right to read, to write, or both")
-        return self._core.create_token(reservation, "read" in wanted, "write" in wanted, round(lifetime))
+        return self._of(reservation).create_token(reservation, "read" in wanted, "write" in wanted, round(lifetime))
 
     def revoke_token(self, token: str) -> None:
         """Makes a token void before its time: connections with it end. Whoever has the token may. Idempotent.

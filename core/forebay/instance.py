@@ -100,6 +100,11 @@ class Instance:
         return self.root / "manager.sqlite"
 
     @property
+    def pool_membership(self) -> Path:
+        """Which pool of servers the instance's server belongs to; there is none without this file."""
+        return self.root / "pool.json"
+
+    @property
     def switch_lock(self) -> Path:
         """Held by `forebay up` and `forebay down` while they work."""
         return self.root / "switch.lock"

@@ -28,6 +28,7 @@ from fastapi import FastAPI
 from forebay.admin import Admin
 from forebay.errors import BusyError, DisconnectedError, ForebayError, NoSpaceError, StorageError
 from forebay.instance import Instance
+from forebay.manager.pool_membership import PoolMembership
 from forebay.program_environment import program_environment
 from forebay.visible_text import visible
 from forebay.workflows.manager.api import build_api
@@ -35,7 +36,6 @@ from forebay.workflows.manager.attachment_routes import build_attachment_router
 from forebay.workflows.manager.attachments import Attachments
 from forebay.workflows.manager.configuration import configuration_file, database_place, read_configuration
 from forebay.workflows.manager.database import Database
-from forebay.workflows.manager.drain_routes import build_drain_router
 from forebay.workflows.manager.manager_socket import ManagerSocket
 from forebay.workflows.manager.peer import PeerProtocol
 from forebay.workflows.manager.pool_settings import PoolSettings
@@ -43,7 +43,8 @@ from forebay.workflows.manager.receipt_routes import build_receipt_router
 from forebay.workflows.manager.request_limits import RequestLimits
 from forebay.workflows.manager.reservations import Reservations
 from forebay.workflows.manager.rule_routes import build_rule_router
-from forebay.workflows.manager.server_link import ServerLink
+from forebay.workflows.manager.server_routes import build_server_router
+from forebay.workflows.manager.servers import Servers
 from forebay.workflows.manager.slow_calls import SlowCalls
 from forebay.workflows.manager.stage_settings import StageSettings
 from forebay.workflows.manager.supervisor import StageSupervisor
@@ -116,9 +117,11 @@ async def _serve(
     configuration = configuration_file()
     tables = read_configuration(configuration)
     database = Database(database_place(tables, instance, configuration), str(instance.root))
-    link = ServerLink(lambda: Admin(instance))
+    membership = PoolMembership.read(instance)
+    own_address = "" if membership is None else membership.listen
+    servers = Servers(database, lambda address: Admin(instance, server=address), own_address)
     supervisor = StageSupervisor(database, instance.root, StageSettings.from_configuration(tables, configuration))
-    reservations = Reservations(database, link, PoolSettings.from_configuration(tables, configuration))
+    reservations = Reservations(database, servers, PoolSettings.from_configuration(tables, configuration))
     settings = uvicorn.Config(
         "", http=PeerProtocol, ws="none", log_config=None, access_log=False, timeout_graceful_shutdown=2
     )
@@ -141,7 +144,6 @@ async def _serve(
     slurm: SlurmJobs | None = None
     api = build_api(
         database,
-        link,
         reservations,
         supervisor,
         slow_calls,
@@ -153,10 +155,10 @@ async def _serve(
     attachments = Attachments(database, reservations)
     why = Why(database)
     api.include_router(build_attachment_router(attachments, why))
-    api.include_router(build_drain_router(reservations.pools, changed))
+    api.include_router(build_server_router(reservations, slow_calls, changed))
     api.include_router(build_rule_router(supervisor))
     api.include_router(build_receipt_router(supervisor.receipts))
-    slurm = _serve_slurm(api, database, link, supervisor, reservations, attachments, slow_calls, instance)
+    slurm = _serve_slurm(api, database, supervisor, reservations, attachments, slow_calls, instance)
     scheduler_uid = None if slurm is None else slurm.settings.scheduler_uid
     settings.app = RequestLimits(api, lambda peer: peer.is_administrator or peer.uid == scheduler_uid)
     if slurm is not None:
@@ -167,7 +169,8 @@ async def _serve(
     await asyncio.to_thread(attachments.start)
     await asyncio.to_thread(reservations.pools.start)
     watchers = [
-        asyncio.create_task(_watch_server(link, reservations, slurm, await _reconcile(link, reservations))),
+        asyncio.create_task(_watch_server(reservations, slurm, await _reconcile(reservations))),
+        asyncio.create_task(_watch_other_servers(reservations)),
         asyncio.create_task(_watch_attachments(attachments, supervisor)),
         asyncio.create_task(_watch_root(instance, lock, listening, server)),
     ]
@@ -181,7 +184,7 @@ async def _serve(
             watcher.cancel()
         await supervisor.stop()
         slow_calls.close()
-        link.close()
+        servers.close()
         database.close()
 
 
@@ -199,7 +202,6 @@ def _tell_ready(ready_fd: int | None) -> None:
 def _serve_slurm(
     api: FastAPI,
     database: Database,
-    link: ServerLink,
     supervisor: StageSupervisor,
     reservations: Reservations,
     attachments: Attachments,
@@ -217,15 +219,21 @@ def _serve_slurm(
         )
     variables = program_environment(instance.root)
     jobs = SlurmJobs(
-        database, link, supervisor, reservations, attachments, slow_calls, instance.root, settings, variables
+        database,
+        reservations.servers.own,
+        supervisor,
+        reservations,
+        attachments,
+        slow_calls,
+        instance.root,
+        settings,
+        variables,
     )
     api.include_router(build_router(jobs, settings))
     return jobs
 
 
-async def _watch_server(
-    link: ServerLink, reservations: Reservations, slurm: SlurmJobs | None, first: tuple[int, int] | None
-) -> None:
+async def _watch_server(reservations: Reservations, slurm: SlurmJobs | None, first: tuple[int, int] | None) -> None:
     """Reconciles whenever the server has come back, and keeps what Slurm is told up to date."""
     seen = first
     swept_at = time.monotonic()
@@ -244,14 +252,52 @@ async def _watch_server(
                 # The server's return would never be seen again.
                 _log.exception("the watch over Slurm's jobs failed")
         await asyncio.sleep(_WATCH_INTERVAL_SECONDS)
-        now = await asyncio.to_thread(link.incarnation)
+        now = await asyncio.to_thread(reservations.servers.own.incarnation)
         if now == seen:
             continue
         if now is None:
             _log.warning("the server cannot be reached")
             seen = None
         else:
-            seen = await _reconcile(link, reservations)
+            seen = await _reconcile(reservations)
+
+
+async def _watch_other_servers(reservations: Reservations) -> None:
+    """Looks after each server that has joined, so that one that does not answer keeps no other waiting."""
+    watchers: dict[str, asyncio.Task[None]] = {}
+    try:
+        while True:
+            names = {server.name for server in await asyncio.to_thread(reservations.servers.others)}
+            for name in names - watchers.keys():
+                watchers[name] = asyncio.create_task(_watch_other_server(reservations, name))
+            for name in watchers.keys() - names:
+                watchers.pop(name).cancel()
+            await asyncio.sleep(_WATCH_INTERVAL_SECONDS)
+    finally:
+        for watcher in watchers.values():
+            watcher.cancel()
+
+
+async def _watch_other_server(reservations: Reservations, name: str) -> None:
+    """Reconciles whenever the server has come back, and lets it leave when it is retired and empty."""
+    seen: tuple[int, int] | None = None
+    while True:
+        try:
+            now = await asyncio.to_thread(reservations.servers.look_at, name)
+            if now is None and seen is not None:
+                _log.warning("server %s cannot be reached", name)
+            if now is not None and now != seen:
+                await asyncio.to_thread(reservations.reconcile_server, name)
+            seen = now
+            await asyncio.to_thread(reservations.servers.leave_if_retired, name)
+        except (DisconnectedError, NoSpaceError, StorageError) as error:
+            _log.warning("server %s: %s", name, error)
+            seen = None
+        except Exception:
+            # Its return would never be seen again.
+            _log.exception("the watch over server %s failed", name)
+            seen = None
+        await asyncio.sleep(_WATCH_INTERVAL_SECONDS)
 
 
 async def _watch_attachments(attachments: Attachments, supervisor: StageSupervisor) -> None:
@@ -293,11 +339,12 @@ def _is_ours(lock: Path, descriptor: int) -> bool:
         return False
 
 
-async def _reconcile(link: ServerLink, reservations: Reservations) -> tuple[int, int] | None:
+async def _reconcile(reservations: Reservations) -> tuple[int, int] | None:
     """Reconciles; returns the server that it was done with, None if there was none."""
-    incarnation = await asyncio.to_thread(link.incarnation)
+    incarnation = await asyncio.to_thread(reservations.servers.own.incarnation)
     try:
         await asyncio.to_thread(reservations.reconcile)
+        await asyncio.to_thread(reservations.servers.tell_directory, [""])
     except (DisconnectedError, NoSpaceError, StorageError) as error:
         _log.warning("cannot reconcile yet: %s", error)
         return None

@@ -32,7 +32,6 @@ from forebay.workflows.manager.peer import CurrentPeer, Peer, check_may_stage
 from forebay.workflows.manager.pools import Place
 from forebay.workflows.manager.request_limits import turn_of
 from forebay.workflows.manager.reservations import Reservations
-from forebay.workflows.manager.server_link import ServerLink
 from forebay.workflows.manager.slow_calls import SlowCalls
 from forebay.workflows.manager.stage_findings import stage_findings
 from forebay.workflows.manager.supervisor import StageSupervisor
@@ -69,6 +68,7 @@ class ReservationRequest(BaseModel):
     persistent: bool = False
     pool: str = Field(default="", description="none: the default pool")
     account: str = Field(default="", description="whose quota it counts in, beside the user's; none: no account's")
+    on: list[str] = Field(default_factory=list, max_length=1000, description="only on one of these servers")
     wait: bool = Field(
         default=False,
         description='where there is no room now, the answer is a place in the queue: {"waiting": …}; it is lost when '
@@ -101,7 +101,6 @@ class ShutdownRequest(BaseModel):
 
 def build_api(
     database: Database,
-    link: ServerLink,
     reservations: Reservations,
     supervisor: StageSupervisor,
     slow_calls: SlowCalls,
@@ -139,7 +138,7 @@ def build_api(
     @api.get("/health")
     def health() -> dict[str, Any]:
         """The manager is alive; can it reach the server?"""
-        incarnation = link.incarnation()
+        incarnation = reservations.servers.own.incarnation()
         return {
             "version": version("forebay"),
             "root": str(root),
@@ -188,7 +187,7 @@ def build_api(
             account=request.account,
         )
         create = reservations.create_or_wait if request.wait else reservations.create
-        made = await slow_calls.run(peer.uid, create, wish)
+        made = await slow_calls.run(peer.uid, create, wish, on=request.on)
         await asyncio.to_thread(changed)
         return {"waiting": asdict(made)} if isinstance(made, Place) else made.as_dict()
 
@@ -210,11 +209,10 @@ def build_api(
     def list_pools() -> list[dict[str, Any]]:
         """The pools: name, capacity, what of it is free, what those who wait ask for."""
         pools = reservations.pools
-        with link.admin() as admin:
-            server = admin.server()
+        spaces = pools.spaces()
         told = []
         for key, pool in pools.settings.pools.items():
-            capacity_bytes, free_bytes = pools.capacity(key, server)
+            capacity_bytes, free_bytes = pools.capacity(key, spaces)
             told.append(
                 {
                     "name": pool.name,
@@ -270,6 +268,7 @@ def build_api(
         job = job_from_json(request.job)
         check_may_stage(peer)
         check_may_act(job, peer)
+        await asyncio.to_thread(reservations.check_stages_here, job)
         return await tell_whole(await supervisor.submit(job, peer.uid, peer.gid, request.umask))
 
     @api.get("/stages/{stage_id}")

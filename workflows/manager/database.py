@@ -45,6 +45,7 @@ _reservations = sql.Table(
     sql.Column("files_bytes", sql.BigInteger, nullable=False),
     sql.Column("pool", sql.String, nullable=False),
     sql.Column("account", sql.String, nullable=False),
+    sql.Column("server", sql.String, nullable=False),
     # What admission adds up.
     sql.Index("ix_reservations_held", "pool", "account", "owner_uid", "capacity_bytes", "files_bytes"),
 )
@@ -90,6 +91,7 @@ class ReservationRow:
     files_bytes: int = 0
     pool: str = ""  #: "" is the default pool
     account: str = ""  #: "" is none
+    server: str = ""  #: of the pool, that has it; "" is the manager's own
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,17 +17,24 @@ drain_app = typer.Typer(add_completion=False)
 undrain_app = typer.Typer(add_completion=False)
 
 
+ServerArgument = Annotated[
+    str,
+    typer.Argument(metavar="[SERVER]", help="A server of the pool. Default: that of the manager.", show_default=False),
+]
+
+
 @drain_app.command(epilog="Example: forebay drain --reason maintenance")
 def drain(
+    server: ServerArgument = "",
     reason: Annotated[str, typer.Option(metavar="TEXT", help="What to tell those who are refused.")] = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Let the server make no new reservations, until `forebay undrain`. Existing ones stay usable; idempotent.
+    """Let a server make no new reservations, until `forebay undrain`. Existing ones stay usable; idempotent.
 
     Slurm starts no further job with a burst buffer there. Jobs that run end as usual. A restart changes nothing.
     """
     with ManagerClient(chosen_or_current()) as manager:
-        told = manager.drain(reason)
+        told = manager.drain(reason, server)
     if as_json:
         print_json(told)
         return
@@ -35,10 +42,10 @@ def drain(
 
 
 @undrain_app.command(epilog="Example: forebay undrain")
-def undrain(as_json: JsonOption = False) -> None:
-    """Let the server make reservations again; idempotent."""
+def undrain(server: ServerArgument = "", as_json: JsonOption = False) -> None:
+    """Let a server make reservations again; idempotent."""
     with ManagerClient(chosen_or_current()) as manager:
-        told = manager.undrain()
+        told = manager.undrain(server)
     if as_json:
         print_json(told)
         return

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import socket
 import time
 from dataclasses import dataclass
 
@@ -11,7 +10,7 @@ import sqlalchemy as sql
 
 from forebay.workflows.manager.database import Database, metadata
 
-__all__ = ["Drain", "DrainTable", "server_name"]
+__all__ = ["Drain", "DrainTable"]
 
 _drains = sql.Table(
     "drains",
@@ -21,11 +20,6 @@ _drains = sql.Table(
     sql.Column("by_uid", sql.BigInteger, nullable=False),
     sql.Column("since_ns", sql.BigInteger, nullable=False),
 )
-
-
-def server_name() -> str:
-    """What this instance's server is called in tables: as its node."""
-    return socket.gethostname().partition(".")[0]
 
 
 @dataclass(frozen=True, slots=True)

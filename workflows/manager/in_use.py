@@ -11,7 +11,7 @@ from forebay.records import StreamStatus
 from forebay.workflows.manager.attachment_table import AttachmentKind, AttachmentRow, AttachmentTable
 from forebay.workflows.manager.database import Database, ReservationRow
 from forebay.workflows.manager.job_table import JobTable
-from forebay.workflows.manager.server_link import ServerLink
+from forebay.workflows.manager.servers import Servers
 from forebay.workflows.manager.states import JobState
 
 __all__ = ["refuse_if_in_use", "refuse_if_written", "why_over"]
@@ -36,11 +36,11 @@ def refuse_if_in_use(database: Database) -> None:
         )
 
 
-def refuse_if_written(rows: list[ReservationRow], link: ServerLink) -> None:
+def refuse_if_written(rows: list[ReservationRow], servers: Servers) -> None:
     """RefusedError if one of the reservations has writers, or precious steps that are not staged out."""
     reasons: list[str] = []
-    with link.admin() as admin:
-        for row in rows:
+    for row in rows:
+        with servers.of(row).admin() as admin:
             try:
                 streams = admin.streams(row.name)
             except NotFoundError:  # lost: there is nothing to lose any more

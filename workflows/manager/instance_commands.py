@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -65,9 +66,28 @@ def up(
     oversubscribe: Annotated[
         bool, typer.Option("--oversubscribe", help="Take a --capacity that is more than the disk has.")
     ] = False,
+    pool_key: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Key of a pool of servers, from `forebay servers key`. The next time it is known."
+        ),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="This server's name in the pool. Default: its node's.")
+    ] = None,
+    join: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="The pool's server on the manager's node. This one starts no manager, and asks that one's.",
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Start the instance in the background: the staging server and the manager. Returns when both serve; idempotent."""
+    """Start the instance in the background: the staging server and the manager. Returns when both serve; idempotent.
+
+    With --pool-key and --listen, servers of other nodes may join; with --join this one joins their manager.
+    """
     instance = named_or_own()
     state = InstanceControl(instance).up(
         None if capacity is None else parse_size(capacity),
@@ -76,6 +96,9 @@ def up(
         control_encryption=control_encryption,
         shared=shared,
         oversubscribe=oversubscribe,
+        pool_key=pool_key,
+        name=name,
+        join=join,
     )
     notes = [note for note in (sync_weakness(instance.root), *state.notes) if note]
     if as_json:

@@ -5,15 +5,18 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import forebay
+from forebay import _core
 from forebay.errors import (
     DeadlineExceededError,
     DisconnectedError,
@@ -21,8 +24,9 @@ from forebay.errors import (
     NotFoundError,
     PermissionDeniedError,
 )
-from forebay.instance import Instance, server_binary
-from forebay.manager.client import ManagerClient
+from forebay.instance import Instance, server_binary, server_place
+from forebay.manager.client import ManagerClient, parse_answer
+from forebay.manager.pool_membership import PoolMembership
 from forebay.records import ServerInfo
 from forebay.workflows.manager.configuration import (
     configuration_file,
@@ -33,7 +37,9 @@ from forebay.workflows.manager.configuration import (
 )
 from forebay.workflows.manager.daemon import Daemon
 from forebay.workflows.manager.running_daemons import running_daemons, strangers_text
+from forebay.workflows.manager.server_name import server_name
 from forebay.workflows.manager.states import ReservationState
+from forebay.workflows.staging.publication import write_whole
 
 __all__ = ["InstanceControl", "InstanceState"]
 
@@ -69,12 +75,29 @@ class InstanceControl:
         control_encryption: str | None = None,
         shared: bool = False,
         oversubscribe: bool = False,
+        pool_key: Path | None = None,
+        name: str | None = None,
+        join: str | None = None,
     ) -> InstanceState:
-        """Starts what does not run. Returns when both serve. `shared`: other users may have reservations.
-        `oversubscribe`: the capacity may be more than the disk has.
+        """Starts what does not run. Returns when both serve.
+
+        Parameters
+        ----------
+        shared : bool
+            Other users may have reservations.
+        oversubscribe : bool
+            The capacity may be more than the disk has.
+        pool_key : Path, optional
+            The server belongs to a pool of servers, whose key this is. Not given: as the last time.
+        name : str, optional
+            Of the server in the pool; not given: as the last time, else its node's.
+        join : str, optional
+            HOST:PORT of the server on the node of the pool's manager: none is started here. Not given: as the last
+            time, else this instance's manager is the pool's.
         """
         self._make_root()
         with self._switch():
+            membership = self._membership(pool_key, listen, name, join)
             server_started = not self._server.is_running
             if server_started:
                 if capacity_bytes is not None and not oversubscribe:
@@ -82,7 +105,9 @@ class InstanceControl:
                 command = [str(server_binary()), "--root", str(self._instance.root)]
                 if capacity_bytes is not None:
                     command += ["--capacity", str(capacity_bytes)]
-                if listen is not None:
+                if membership is not None:
+                    command += ["--listen", membership.listen, "--pool-key", membership.key]
+                elif listen is not None:
                     command += ["--listen", listen]
                 if fabric is not None:
                     command += ["--fabric", fabric]
@@ -95,7 +120,7 @@ class InstanceControl:
                 if groups := files_groups(tables, self._instance, configuration):
                     command += ["--files-groups", groups]
                 self._server.start(command, self._environment(), _START_SECONDS_MAX)
-            elif listen is not None or fabric is not None or control_encryption is not None:
+            elif fabric is not None or control_encryption is not None or (listen is not None and membership is None):
                 raise InvalidArgumentError(
                     "the instance runs already; to open a port, run `forebay down --keep`, then "
                     "`forebay up --listen …`",
@@ -108,8 +133,11 @@ class InstanceControl:
                     "`forebay down --keep`, then `forebay up --capacity …`",
                     str(self._instance.root),
                 )
-            manager_started = not self._manager.is_running
-            if manager_started:
+            manager_started = False
+            if membership is not None and membership.manager:
+                self._join(membership)
+            elif not self._manager_serves():
+                manager_started = True
                 self._start_manager(shared=shared)
             elif shared:
                 self._check_shared()
@@ -133,6 +161,9 @@ class InstanceControl:
         destroyed: list[str] = []
         with self._switch():
             was_running = self._server.is_running or self._manager.is_running
+            membership = PoolMembership.read(self._instance)
+            # The reservations of a server of a pool are its manager's.
+            keep = keep or (membership is not None and bool(membership.manager))
             if self._server.is_running:
                 # With `keep` nothing is asked of them, so that they end also if they do not answer.
                 destroyed = [] if keep else self._destroy_through_manager(force=force)
@@ -144,6 +175,52 @@ class InstanceControl:
                     to_destroy = self._doom_non_persistent(force=force)
                 killed = self._stop(self._manager)
         return {"was_running": was_running, "destroyed": destroyed, "to_destroy": to_destroy, "killed": killed}
+
+    def _membership(
+        self, pool_key: Path | None, listen: str | None, name: str | None, join: str | None
+    ) -> PoolMembership | None:
+        """What is asked for, over what was so far; None: no pool. Written down if it is another.
+
+        Raises
+        ------
+        InvalidArgumentError
+            Something is missing, or the daemons run and would have to be others.
+        """
+        before = PoolMembership.read(self._instance)
+        if pool_key is None and name is None and join is None and (before is None or listen in (None, before.listen)):
+            return before
+        if before is None and pool_key is None:
+            raise InvalidArgumentError("a server of a pool has the pool's key: give --pool-key FILE, too")
+        if before is None and listen is None:
+            raise InvalidArgumentError("the other servers of a pool reach this one at a port: give --listen HOST:PORT")
+        membership = PoolMembership(
+            name or (before.name if before else server_name()),
+            listen or (before.listen if before else ""),
+            str(pool_key.absolute()) if pool_key is not None else before.key if before else "",
+            join if join is not None else before.manager if before else "",
+        )
+        if membership == before:
+            return before
+        if self._server.is_running or self._manager.is_running:
+            raise InvalidArgumentError(
+                "the instance runs already; to change its place in a pool, run `forebay down --keep`, then the same "
+                "`forebay up`",
+                str(self._instance.root),
+            )
+        if membership.manager:
+            # Commands of this node ask the pool's manager from now on.
+            self._instance.manager_endpoint.unlink(missing_ok=True)
+        write_whole(self._instance.pool_membership, membership.text)
+        self._instance.pool_membership.chmod(0o644)
+        return membership
+
+    def _join(self, membership: PoolMembership) -> None:
+        """Tells the pool's manager that this server is there."""
+        place = _core.pool_server(server_place(self._instance), membership.manager)
+        with closing(_core.Admin.connect(place, 0)) as admin:
+            body = json.dumps({"name": membership.name, "address": membership.listen}).encode()
+            answer = parse_answer(*admin.call_manager("POST", "/servers", body), "/servers")
+        assert isinstance(answer, dict)
 
     def _check_disk(self, capacity_bytes: int) -> None:
         disk = os.statvfs(self._instance.root)
@@ -231,6 +308,24 @@ class InstanceControl:
                     str(self._instance.root),
                 )
 
+    def _manager_serves(self) -> bool:
+        """Waits for one that is just starting, and for one that is just ending: its stages end before it."""
+        deadline = time.monotonic() + _STOP_SECONDS_MAX
+        while self._manager.is_running:
+            try:
+                with ManagerClient(self._instance) as manager:
+                    manager.health()
+            except DisconnectedError as error:
+                if time.monotonic() > deadline:
+                    raise DeadlineExceededError(
+                        f"the manager runs but does not answer: {error.what}; see its log, then `forebay down --keep`",
+                        str(self._instance.manager_log),
+                    ) from None
+                time.sleep(0.05)
+            else:
+                return True
+        return False
+
     def _start_manager(self, *, shared: bool = False) -> None:
         command = [sys.executable, "-m", "forebay.workflows.manager", "--root", str(self._instance.root)]
         self._manager.start(
@@ -257,7 +352,9 @@ class InstanceControl:
                 time.sleep(0.05)
 
     def _environment(self) -> dict[str, str]:
-        return os.environ | {"FOREBAY_ROOT": str(self._instance.root), "FOREBAY_SOCKET": ""}
+        membership = PoolMembership.read(self._instance)
+        name = {} if membership is None else {"FOREBAY_SERVER_NAME": membership.name}
+        return os.environ | {"FOREBAY_ROOT": str(self._instance.root), "FOREBAY_SOCKET": ""} | name
 
     def _make_root(self) -> None:
         try:

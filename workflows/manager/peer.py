@@ -7,8 +7,10 @@ import asyncio
 import errno
 import os
 import pwd
+import re
 import socket
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
@@ -16,11 +18,11 @@ import h11
 from fastapi import Depends, Request
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from forebay.errors import NotFoundError, PermissionDeniedError
+from forebay.errors import InvalidArgumentError, NotFoundError, PermissionDeniedError
 from forebay.workflows.manager.access import is_administrator
 from forebay.workflows.manager.connection_shares import ConnectionShares
 
-__all__ = ["REQUEST_SECONDS_MAX", "CurrentPeer", "Peer", "PeerProtocol", "check_may_stage"]
+__all__ = ["REQUEST_SECONDS_MAX", "CurrentPeer", "Peer", "PeerProtocol", "asking_peer", "check_may_stage"]
 
 _CREDENTIALS = struct.Struct("iII")
 _SO_PEERGROUPS = 59  # Linux's; the module socket has no name for it
@@ -41,7 +43,7 @@ _TOO_MANY = (
 class Peer:
     """The process that asks."""
 
-    pid: int
+    pid: int  #: 0: it is on another node
     uid: int
     gid: int
     groups: frozenset[int] = frozenset()  #: the others that it is in
@@ -54,6 +56,28 @@ class Peer:
     def may_see(self, uid: int) -> bool:
         """The peer is that user, or an administrator."""
         return self.uid == uid or self.is_administrator
+
+
+def asking_peer(peer: Peer, headers: Iterable[tuple[bytes, bytes]]) -> Peer:
+    """For whom the peer asks: itself, or the user that the server names, to which somebody of another node has come.
+
+    Raises
+    ------
+    PermissionDeniedError
+        It is no administrator: nobody else asks in another's name.
+    InvalidArgumentError
+        The header is none of the server's.
+    """
+    named = [value for name, value in headers if name == b"forebay-for"]
+    if not named:
+        return peer
+    if not peer.is_administrator:
+        raise PermissionDeniedError("only the server asks in another user's name")
+    match = re.fullmatch(rb"([0-9]{1,10}) ([0-9]{1,10})(?: ([0-9,]*))?", named[0]) if len(named) == 1 else None
+    if match is None:
+        raise InvalidArgumentError("the server does not say for whom it asks")
+    groups = frozenset(int(number) for number in (match[3] or b"").split(b",") if number)
+    return Peer(0, int(match[1]), int(match[2]), groups | {int(match[2])})
 
 
 def check_may_stage(peer: Peer) -> None:

@@ -5,19 +5,19 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from forebay.errors import InvalidArgumentError, NoSpaceError
-from forebay.records import ServerInfo
 from forebay.workflows.manager.admission import Ask, FullError, Holdings, admit, estimated_end_ns
 from forebay.workflows.manager.attachment_table import AttachmentTable
 from forebay.workflows.manager.database import Database, Held, ReservationRow
-from forebay.workflows.manager.drains import Drain, DrainTable, server_name
+from forebay.workflows.manager.drains import Drain
 from forebay.workflows.manager.placement import Placement, ServerSpace
 from forebay.workflows.manager.pool_settings import PoolSettings, Who
 from forebay.workflows.manager.queue_table import QueueRow, QueueTable
-from forebay.workflows.manager.server_link import ServerLink
+from forebay.workflows.manager.server_name import server_name
+from forebay.workflows.manager.servers import Servers
 
 __all__ = ["Place", "Pools"]
 
@@ -38,30 +38,35 @@ class Place:
 class Pools:
     """Usable from several threads. Whoever creates reservations holds a lock meanwhile, so no byte is granted twice."""
 
-    def __init__(self, database: Database, link: ServerLink, settings: PoolSettings) -> None:
+    def __init__(self, database: Database, servers: Servers, settings: PoolSettings) -> None:
         self.settings = settings
         self._database = database
         self._attachments = AttachmentTable(database)
         self._queue = QueueTable(database)
-        self.drains = DrainTable(database)
-        self._link = link
+        self._servers = servers
 
     def start(self) -> None:
         """When the manager has come up: nobody who waits could be heard before."""
         self._queue.greet_all()
 
-    def check(self, wish: ReservationRow, *, queues: bool) -> Placement:
-        """Where the reservation may be made now; raises as `admit` does."""
+    def check(self, wish: ReservationRow, *, queues: bool, on: Sequence[str] = ()) -> Placement:
+        """Where the reservation may be made now; raises as `admit` does.
+
+        Parameters
+        ----------
+        on : sequence of str
+            Only on one of these servers; empty: on any.
+        """
         who = Who.of(wish.owner_uid)
         if wish.account:
             self.settings.account(wish.account).check_has(who)
         waiting = self.queue() if queues else []
         before = next((number for number, row in enumerate(waiting) if row.name == wish.name), len(waiting))
         return admit(
-            _ask(wish, who),
+            replace(_ask(wish, who), servers=1, on=tuple(on)),
             settings=self.settings,
             holdings=Holdings(self.settings, self._database.held()),
-            servers=self._servers(),
+            servers=self.spaces(),
             before=waiting[:before],
         )
 
@@ -76,7 +81,7 @@ class Pools:
     def _would_admit(self, wish: ReservationRow, held: list[Held]) -> bool:
         """Whether there is room beside what is held by the manager's own books."""
         held_bytes = sum(alike.count * alike.size_bytes for alike in held)
-        servers = [replace(server, free_bytes=server.capacity_bytes - held_bytes) for server in self._servers()]
+        servers = [replace(server, free_bytes=server.capacity_bytes - held_bytes) for server in self.own_space()]
         try:
             admit(
                 _ask(wish, Who.of(wish.owner_uid)),
@@ -92,13 +97,17 @@ class Pools:
     def check_growth(self, known: ReservationRow, files_bytes: int) -> None:
         """Returns if a reservation may have that much for files/ now; raises as `check` does."""
         size_bytes = known.capacity_bytes + known.files_bytes
+        home = known.server or server_name()
         # What it has is given back for this look.
         given_back = Held(known.pool, known.account, known.owner_uid, size_bytes, -1)
         admit(
-            _ask(replace(known, files_bytes=files_bytes), Who.of(known.owner_uid)),
+            replace(_ask(replace(known, files_bytes=files_bytes), Who.of(known.owner_uid)), on=(home,)),
             settings=self.settings,
             holdings=Holdings(self.settings, [*self._database.held(), given_back]),
-            servers=[replace(server, free_bytes=server.free_bytes + size_bytes) for server in self._servers()],
+            servers=[
+                replace(server, free_bytes=server.free_bytes + size_bytes) if server.name == home else server
+                for server in self.spaces()
+            ],
             before=self.queue(),
             can_wait=False,
         )
@@ -126,31 +135,31 @@ class Pools:
         NoSpaceError
             Nothing can make room: nothing is held.
         """
-        server = self._server()
-        drained = self.drain_now() is not None
-        if not error.ahead and not server.reserved_bytes and not drained:
+        spaces = self.spaces()
+        refusing = any(space.refuses for space in spaces)
+        nothing_held = all(space.free_bytes == space.capacity_bytes for space in spaces)
+        if not error.ahead and nothing_held and not refusing:
             self._queue.leave(wish.name)
             raise NoSpaceError(error.what, error.where)
         waiting = self._queue.all()
         own = next((row for row in waiting if row.name == wish.name), None)
         pool = wish.pool
         wanted = sum(row.size_bytes for row in waiting if row.pool == pool and (own is None or row.id <= own.id))
-        _, free = self.capacity(pool, server)
+        _, free = self.capacity(pool, spaces)
         return Place(
             name=wish.name,
             ahead=error.ahead,
             since_ns=time.time_ns() if own is None else own.created_ns,
             reason=error.what,
-            estimate_ns=None if drained else estimated_end_ns(wanted - free, self._attachments.known_ends(pool)),
+            estimate_ns=None if refusing else estimated_end_ns(wanted - free, self._attachments.known_ends(pool)),
         )
 
-    def capacity(self, pool: str, server: ServerInfo) -> tuple[int, int]:
-        """What a pool has, and what of it may be had: nothing while the server is drained."""
-        whole = self.settings.capacity_bytes(pool, server.pool_bytes)
-        if self.drain_now() is not None:
-            return whole, 0
-        free = server.pool_bytes - server.reserved_bytes
-        if self.settings.decides:
+    def capacity(self, pool: str, spaces: Iterable[ServerSpace]) -> tuple[int, int]:
+        """What a pool has, and what of it may be had: nothing on servers that are drained or away."""
+        known = list(spaces)
+        whole = self.settings.capacity_bytes(pool, sum(space.capacity_bytes for space in known))
+        free = sum(space.free_bytes for space in known if not space.refuses)
+        if free and self.settings.decides:
             free = min(free, whole - Holdings(self.settings, self._database.held()).of_pool(pool))
         return whole, max(0, free)
 
@@ -159,19 +168,16 @@ class Pools:
         return sum(row.size_bytes for row in self._queue.all() if row.pool == pool)
 
     def drain_now(self) -> Drain | None:
-        """Why the server takes no new grants; None if it takes them."""
-        return self.drains.of(server_name())
+        """Why the manager's own server takes no new grants; None if it takes them."""
+        return self._servers.drains.of(server_name())
 
-    def _servers(self) -> list[ServerSpace]:
-        server = self._server()
-        drain = self.drain_now()
-        free_bytes = server.pool_bytes - server.reserved_bytes
-        refuses = "" if drain is None else drain.text
-        return [ServerSpace(server_name(), server.pool_bytes, free_bytes, refuses, server.reservations)]
+    def spaces(self) -> list[ServerSpace]:
+        """What each server has; DisconnectedError if the manager's own is away."""
+        return self._servers.spaces()
 
-    def _server(self) -> ServerInfo:
-        with self._link.admin() as admin:
-            return admin.server()
+    def own_space(self) -> list[ServerSpace]:
+        """The same of the manager's own server alone: jobs of a scheduler lie there."""
+        return self._servers.spaces(own_only=True)
 
 
 def _ask(wish: ReservationRow, who: Who) -> Ask:

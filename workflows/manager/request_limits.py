@@ -17,8 +17,8 @@ from typing import Any
 from fastapi import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from forebay.errors import ErrorCode
-from forebay.workflows.manager.peer import Peer
+from forebay.errors import ErrorCode, ForebayError
+from forebay.workflows.manager.peer import Peer, asking_peer
 from forebay.workflows.manager.user_turns import UserTurns
 
 __all__ = ["BODY_BYTES_MAX", "RequestLimits", "Turn", "turn_of"]
@@ -82,11 +82,16 @@ class RequestLimits:
         if scope["type"] != "http":
             await self._application(scope, receive, send)
             return
-        peer: Peer = scope["state"]["peer"]
+        try:
+            peer = asking_peer(scope["state"]["peer"], scope["headers"])
+        except ForebayError as error:
+            await _refuse(send, 403, error.code, error.what)
+            return
+        scope["state"]["peer"] = peer
         nobodys = self._is_nobodys(peer)
         bytes_max = _CALL_BYTES_MAX if nobodys else BODY_BYTES_MAX
         if _announced_bytes(scope) > bytes_max:
-            await _refuse(send, bytes_max)
+            await _refuse_length(send, bytes_max)
             return
         turn = Turn(None if nobodys else self._turns, peer.uid)
         scope["state"]["turn"] = turn
@@ -99,7 +104,7 @@ class RequestLimits:
             taken_bytes += len(message.get("body", b""))
             if taken_bytes > bytes_max:
                 if not has_answered:
-                    await _refuse(send, bytes_max)
+                    await _refuse_length(send, bytes_max)
                 is_refused = True
                 raise _TooLargeError
             return message
@@ -168,14 +173,18 @@ def _announced_bytes(scope: Scope) -> int:
     return 0
 
 
-async def _refuse(send: Send, bytes_max: int) -> None:
+async def _refuse_length(send: Send, bytes_max: int) -> None:
     what = f"the request has more than {bytes_max >> 10} KiB; send less at once"
-    body = json.dumps({"error": {"code": ErrorCode.INVALID_ARGUMENT, "what": what, "where": ""}}).encode()
+    await _refuse(send, 413, ErrorCode.INVALID_ARGUMENT, what)
+
+
+async def _refuse(send: Send, status: int, code: ErrorCode, what: str) -> None:
+    body = json.dumps({"error": {"code": code, "what": what, "where": ""}}).encode()
     headers: list[tuple[bytes, bytes]] = [
         (b"content-type", b"application/json"),
         (b"content-length", b"%d" % len(body)),
         (b"connection", b"close"),
     ]
-    start: dict[str, Any] = {"type": "http.response.start", "status": 413, "headers": headers}
+    start: dict[str, Any] = {"type": "http.response.start", "status": status, "headers": headers}
     await send(start)
     await send({"type": "http.response.body", "body": body})

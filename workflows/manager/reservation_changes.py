@@ -16,7 +16,7 @@ from forebay.workflows.manager.admission import FullError
 from forebay.workflows.manager.attachment_table import AttachmentTable
 from forebay.workflows.manager.database import Database, ReservationRow
 from forebay.workflows.manager.differences import another_exists
-from forebay.workflows.manager.server_link import ServerLink
+from forebay.workflows.manager.servers import Servers
 from forebay.workflows.manager.states import ReservationState
 
 __all__ = ["ReservationChanges"]
@@ -30,14 +30,14 @@ _ROOM_POLL_SECONDS = 0.05
 class ReservationChanges:
     """Steps of a change. Whoever calls has the reservation's turn."""
 
-    def __init__(self, database: Database, link: ServerLink) -> None:
+    def __init__(self, database: Database, servers: Servers) -> None:
         self._database = database
         self._attachments = AttachmentTable(database)
-        self._link = link
+        self._servers = servers
 
     def create(self, wish: ReservationRow) -> ReservationInfo:
         """Has the server create it; FullError if it has no room, or as the server refuses."""
-        with self._link.admin() as admin:
+        with self._servers.of(wish).admin() as admin:
             try:
                 return admin.create(
                     wish.name,
@@ -75,7 +75,7 @@ class ReservationChanges:
             _log.warning("reservation %s is destroyed without a note of it: %s", row.name, error)
             doomed = row
         try:
-            with self._link.admin() as admin:
+            with self._servers.of(row).admin() as admin:
                 admin.destroy(row.name, force=force)
         except RefusedError:
             before = ReservationState.PRESENT if row.state is ReservationState.DESTROYING else row.state
@@ -89,21 +89,21 @@ class ReservationChanges:
 
     def refuse_other(self, wish: ReservationRow, have: ReservationRow) -> None:
         """AlreadyExistsError if the reservation of that name is another one than is asked for."""
-        with self._link.admin() as admin:
+        with self._servers.of(have).admin() as admin:
             granularity_bytes = admin.server().granularity_bytes
         if error := another_exists(wish, have, granularity_bytes):
             raise error
 
     def adopt_from_server(self, name: str) -> ReservationRow | None:
-        """The row of one that the server has, and this manager did not make; None if the server has none."""
-        with self._link.admin() as admin:
+        """The row of one that the own server has, and this manager did not make; None if the server has none."""
+        with self._servers.own.admin() as admin:
             try:
-                return self.adopt(admin.reservation(name))
+                return self.adopt(admin.reservation(name), "")
             except NotFoundError:
                 return None
 
-    def adopt(self, info: ReservationInfo) -> ReservationRow:
-        """Writes down what the server says of it."""
+    def adopt(self, info: ReservationInfo, server: str) -> ReservationRow:
+        """Writes down what its server says of it."""
         row = ReservationRow(
             name=info.name,
             capacity_bytes=info.capacity_bytes,
@@ -116,6 +116,7 @@ class ReservationChanges:
             created_ns=info.created_ns,
             pool=info.pool,
             account=info.account,
+            server=server,
         )
         self._database.put_reservation(row)
         return row

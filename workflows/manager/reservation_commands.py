@@ -48,6 +48,9 @@ def create(
     ] = None,
     pool: Annotated[str, typer.Option(help="The pool that it is taken from. Default: the default pool.")] = "",
     account: Annotated[str, typer.Option(help="The account whose quota it counts in, beside yours.")] = "",
+    on: Annotated[
+        str, typer.Option(metavar="SERVERS", help="In a pool of servers: on one of these, for example ssd1,ssd2.")
+    ] = "",
     wait: Annotated[
         bool,
         typer.Option("--wait", help="If there is no room now, wait for it: first come, first served. Ctrl-C gives up."),
@@ -79,6 +82,7 @@ def create(
         "persistent": persistent,
         "pool": pool,
         "account": account,
+        "on": [server.strip() for server in on.split(",") if server.strip()],
     }
     if wait:
         info = create_when_there_is_room(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Sequence
 from dataclasses import replace
 
 from forebay.errors import (
@@ -19,7 +20,9 @@ from forebay.errors import (
     NotFoundError,
     PermissionDeniedError,
     RefusedError,
+    UnsupportedError,
 )
+from forebay.manager.jobs import Job, StepsJob
 from forebay.near_names import near_text
 from forebay.records import Finding, Lifetime, ReservationInfo
 from forebay.workflows.manager.access import Asker, is_administrator, may_use
@@ -33,7 +36,8 @@ from forebay.workflows.manager.pool_settings import PoolSettings
 from forebay.workflows.manager.pools import Place, Pools
 from forebay.workflows.manager.reconciliation import Reconciliation
 from forebay.workflows.manager.reservation_changes import ReservationChanges
-from forebay.workflows.manager.server_link import ServerLink
+from forebay.workflows.manager.server_name import server_name
+from forebay.workflows.manager.servers import PoolServer, Servers
 from forebay.workflows.manager.states import ReservationState
 
 __all__ = ["Reservations", "no_reservation"]
@@ -46,24 +50,26 @@ _OF_ONE_USER_MAX = 1000  # those of a scheduler's jobs count, but are not refuse
 class Reservations:
     """Creates and destroys. Usable from several threads."""
 
-    def __init__(self, database: Database, link: ServerLink, pools: PoolSettings | None = None) -> None:
+    def __init__(self, database: Database, servers: Servers, pools: PoolSettings | None = None) -> None:
         self._database = database
         self._attachments = AttachmentTable(database)
         self._jobs = JobTable(database)
-        self._link = link
-        self.pools = Pools(database, link, pools or PoolSettings())
-        self._changes = ReservationChanges(database, link)
+        self.servers = servers
+        self.pools = Pools(database, servers, pools or PoolSettings())
+        self._changes = ReservationChanges(database, servers)
         self._turns = NameTurns()  # One change of each at a time: wish, call, outcome.
-        self._reconciliation = Reconciliation(database, link, self.pools, self._changes, self._turns)
+        self._reconciliation = Reconciliation(database, servers, self.pools, self._changes, self._turns)
         self._admission = threading.Lock()  # Who is admitted is counted before the next one asks.
 
-    def create(self, wish: ReservationRow, *, queues: bool = True) -> ReservationInfo:
+    def create(self, wish: ReservationRow, *, queues: bool = True, on: Sequence[str] = ()) -> ReservationInfo:
         """Creates the reservation; idempotent.
 
         Parameters
         ----------
         queues : bool
             Whoever came before and waits for space is first. Not for a scheduler, which has a queue of its own.
+        on : sequence of str
+            Only on one of these servers; empty: on any that has room.
 
         Raises
         ------
@@ -76,13 +82,16 @@ class Reservations:
         """
         with self._turns.of(wish.name):
             known = self._database.reservation(wish.name)
+            if known is not None:
+                wish = replace(wish, server=known.server)
             if known is not None and known.state is ReservationState.PRESENT:
                 self._changes.refuse_other(wish, known)
             else:
                 with self._admission:
                     if known is None and queues:
                         self._check_count(wish.owner_uid)
-                    self.pools.check(wish, queues=queues)
+                    placement = self.pools.check(wish, queues=queues, on=self._where(known, on, queues=queues))
+                    wish = replace(wish, server=self.servers.key_of(placement.home))
                     self._database.put_reservation(replace(wish, state=ReservationState.CREATING))
             try:
                 info = self._changes.create(wish)
@@ -96,8 +105,19 @@ class Reservations:
                 if isinstance(error, AlreadyExistsError) and (existing := self._changes.adopt_from_server(wish.name)):
                     self._changes.refuse_other(wish, existing)
                 raise
-            self._changes.adopt(info)
+            self._changes.adopt(info, wish.server)
+            self.servers.tell_directory()
             return info
+
+    def _where(self, known: ReservationRow | None, on: Sequence[str], *, queues: bool) -> Sequence[str]:
+        """On which servers alone it may lie: what was begun goes on where it was, and files of jobs are reached on the
+        manager's node only.
+        """
+        if not self.servers.others():
+            return on
+        if known is not None:
+            return [known.server or server_name()]
+        return on if queues else [server_name()]
 
     def _check_count(self, owner_uid: int) -> None:
         """NoSpaceError if the user has as many reservations as one may."""
@@ -150,7 +170,7 @@ class Reservations:
                     self.pools.check_growth(known, files_bytes)
                     self._database.put_reservation(grown)  # counts from now on
             try:
-                with self._link.admin() as admin:
+                with self.servers.of(known).admin() as admin:
                     info = admin.change(name, persistent=persistent, files=files_bytes)
             except DisconnectedError:
                 raise
@@ -158,19 +178,19 @@ class Reservations:
                 if grown is not None:
                     self._database.put_reservation(known)
                 raise
-            self._changes.adopt(info)
+            self._changes.adopt(info, known.server)
             if info.lifetime is Lifetime.PERSISTENT:
                 self._attachments.forget_unattached(name)
             return info
 
-    def create_or_wait(self, wish: ReservationRow) -> ReservationInfo | Place:
+    def create_or_wait(self, wish: ReservationRow, *, on: Sequence[str] = ()) -> ReservationInfo | Place:
         """As `create`; where there is no room now, takes a place in the queue, or keeps the one it has.
 
         To be called again and again: a place at which nobody asks any more is lost (`QueueTable`).
         """
         self.pools.enter(wish)
         try:
-            info = self.create(wish)
+            info = self.create(wish, on=on)
         except FullError as error:
             return self.pools.place(wish, error)
         except DisconnectedError:
@@ -206,6 +226,7 @@ class Reservations:
             if known is None or not self._is_seen(known, by):
                 return False
             self._changes.destroy(known, force=force)
+            self.servers.tell_directory()
             return True
 
     def find(self, name: str) -> ReservationRow:
@@ -232,9 +253,24 @@ class Reservations:
         )
 
     def info(self, name: str) -> ReservationInfo:
-        """As the server knows it; NotFoundError if it has none, DisconnectedError if it is away."""
-        with self._link.admin() as admin:
+        """As its server knows it; NotFoundError if it has none, DisconnectedError if it is away."""
+        known = self._database.reservation(name)
+        with self.servers.link("" if known is None else known.server).admin() as admin:
             return admin.reservation(name)
+
+    def check_stages_here(self, job: Job) -> None:
+        """UnsupportedError if the job moves files of a reservation that another server of the pool has: they are
+        reached on that server's node only. Steps are read wherever they are.
+        """
+        if isinstance(job, StepsJob):
+            return
+        known = self._database.reservation(job.reservation)
+        if known is not None and known.server:
+            raise UnsupportedError(
+                f"the files of {known.name} lie on server {known.server}, and the manager stages files of its own "
+                "server only; run on that server's node: python -m forebay.workflows.staging, or cp",
+                known.name,
+            )
 
     def end_unattached(self, name: str) -> None:
         """Destroys a reservation whose last holder has left, unless somebody has attached to it since.
@@ -261,7 +297,7 @@ class Reservations:
         self.reconcile()
         doomed = [row for row in self._database.reservations() if not row.persistent]
         if not force:
-            refuse_if_written(doomed, self._link)
+            refuse_if_written(doomed, self.servers)
         destroyed: list[str] = []
         for row in doomed:
             try:
@@ -296,6 +332,40 @@ class Reservations:
             The server cannot be reached.
         """
         self._reconciliation.reconcile(patient=patient)
+
+    def reconcile_server(self, server: str) -> None:
+        """The same for one server that has come, or is back, which hears then where reservations lie."""
+        self._reconciliation.reconcile_server(server)
+        self.servers.tell_directory()
+
+    def take_server(self, name: str, address: str) -> PoolServer:
+        """Has a server in the pool, with the reservations that it has; raises as `Servers.join` does. Idempotent."""
+        joined = self.servers.join(name, address)
+        self.reconcile_server(name)
+        return joined
+
+    def give_up_server(self, server: str) -> list[str]:
+        """Ends all waiting for a server that will not come back: it is in the pool no longer, and neither are its
+        reservations, whose names are returned.
+
+        Raises
+        ------
+        RefusedError
+            It answers, or it is the manager's own.
+        """
+        if not server:
+            raise RefusedError("the manager's own server cannot be given up")
+        if self.servers.look_at(server) is not None:
+            raise RefusedError(
+                f"server {server} answers; let it leave with its last reservation: `forebay servers retire {server}`",
+            )
+        lost = [row.name for row in self._database.reservations() if row.server == server]
+        for name in lost:
+            with self._turns.of(name):
+                self._database.forget_reservation(name)
+        self.servers.forget(server)
+        self.servers.tell_directory()
+        return lost
 
     def findings(self) -> list[Finding]:
         """What `forebay doctor` should say about reservations, compared again with what the server has.

@@ -12,7 +12,7 @@ from forebay.errors import RefusedError, UnsupportedError
 __all__ = ["check_and_make", "metadata", "try_change"]
 
 _FORMAT = "forebay.manager"
-_VERSION = 1
+_VERSION = 2
 
 metadata = sql.MetaData()
 

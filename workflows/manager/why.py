@@ -14,10 +14,11 @@ from forebay.sizes import format_size
 from forebay.workflows.manager.attachment_table import AttachmentRow, AttachmentTable
 from forebay.workflows.manager.attachments import reservation_of_stage
 from forebay.workflows.manager.database import Database, ReservationRow, StageRow
-from forebay.workflows.manager.drains import Drain, DrainTable, server_name
+from forebay.workflows.manager.drains import Drain, DrainTable
 from forebay.workflows.manager.job_table import JobRow, JobTable
 from forebay.workflows.manager.peer import Peer
 from forebay.workflows.manager.queue_table import QueueRow, QueueTable
+from forebay.workflows.manager.server_name import server_name
 from forebay.workflows.manager.states import JobState, ReservationState
 
 __all__ = ["Answer", "Why"]

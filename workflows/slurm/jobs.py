@@ -84,7 +84,7 @@ class SlurmJobs:
         self._ending = JobEnding(database, self._records, reservations, attachments, slow_calls, settings, self._tokens)
         self._without_room = JobsWithoutRoom(self._records, self._making, self._ending, reservations.pools, settings)
         environment = JobEnvironment(link, settings, self._tokens, instance_variables)
-        self.files = SlurmFiles(root, settings, database, link, reservations.pools, environment.of)
+        self.files = SlurmFiles(root, settings, database, reservations.pools, environment.of)
 
     def check(self, directives: Directives) -> None:
         """Refuses at submission what could only wait for ever.

@@ -18,12 +18,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from forebay.errors import DisconnectedError, ForebayError
-from forebay.records import ServerInfo
 from forebay.workflows.manager.database import Database, ReservationRow
-from forebay.workflows.manager.drains import server_name
 from forebay.workflows.manager.job_table import JobRow
+from forebay.workflows.manager.placement import ServerSpace
 from forebay.workflows.manager.pools import Pools
-from forebay.workflows.manager.server_link import ServerLink
+from forebay.workflows.manager.server_name import server_name
 from forebay.workflows.manager.states import JobState
 from forebay.workflows.slurm.known_rows import KnownRows
 from forebay.workflows.slurm.sessions import PoolState, Session, Use, session_of_job, session_of_persistent
@@ -56,20 +55,18 @@ class SlurmFiles:
         root: Path,
         settings: SlurmSettings,
         database: Database,
-        link: ServerLink,
         pools: Pools,
         environment: Callable[[JobRow], dict[str, str]],
     ) -> None:
         self._folder = root / "slurm"
         self._settings = settings
         self._rows = KnownRows(database)
-        self._link = link
         self._pools = pools
         self._environment = environment
         self._turn = threading.Lock()  # Guards what follows. Who writes last has looked last.
         self._looks = 0
         self._written: dict[str, str] = {}
-        self._server: ServerInfo | None = None
+        self._space: list[ServerSpace] = []  # of the server, as it last said
         self._pools_written: list[PoolState] = []
         self._tables_due = True
         self._tables_not_before = 0.0
@@ -96,8 +93,7 @@ class SlurmFiles:
         """
         with self._turn:
             online = self._ask_server()
-            assert self._server is not None
-            pools = [self._pool(key, self._server, online=online) for key in self._pools.settings.pools]
+            pools = [self._pool(key, online=online) for key in self._pools.settings.pools]
             self.pools_bytes = {pool.name: pool.quantity * pool.granularity_bytes for pool in pools}
             changed = self._rows.refresh()
             self._tables_due = self._tables_due or bool(changed) or pools != self._pools_written
@@ -149,22 +145,21 @@ class SlurmFiles:
 
     def _ask_server(self) -> bool:
         try:
-            with self._link.admin() as admin:
-                self._server = admin.server()
+            self._space = self._pools.own_space()
         except DisconnectedError:
-            if self._server is None:
+            if not self._space:
                 raise
             return False
         return True
 
-    def _pool(self, key: str, server: ServerInfo, *, online: bool) -> PoolState:
+    def _pool(self, key: str, *, online: bool) -> PoolState:
         """A job's share for streams comes on top of what it asks for, so the pool looks smaller than it is. What others
         wait for is not free.
         """
         pool = self._pools.settings.pools[key]
         granularity_bytes = pool.granularity_bytes if key else self._settings.granularity_bytes
         unit = round(granularity_bytes * (1 + self._settings.streams_share))
-        whole_bytes, free_bytes = self._pools.capacity(key, server)
+        whole_bytes, free_bytes = self._pools.capacity(key, self._space)
         quantity = whole_bytes // unit
         return PoolState(
             name=key or self._settings.pool,

@@ -11,9 +11,10 @@ import time
 from forebay.durations import format_duration
 from forebay.errors import InvalidArgumentError
 from forebay.workflows.manager.database import Database
-from forebay.workflows.manager.drains import DrainTable, server_name
+from forebay.workflows.manager.drains import DrainTable
 from forebay.workflows.manager.job_table import JobRow, JobTable
 from forebay.workflows.manager.peer import Peer
+from forebay.workflows.manager.server_name import server_name
 from forebay.workflows.manager.states import JobState
 from forebay.workflows.manager.why import Answer
 from forebay.workflows.slurm.directives import Directives, parse_directives

@@ -8,7 +8,20 @@ from collections.abc import Iterable, Mapping
 __all__ = ["group_of", "grouped"]
 
 _GROUPS = {
-    "The instance": ("up", "down", "status", "why", "doctor", "drain", "undrain", "env", "config", "cluster", "ping"),
+    "The instance": (
+        "up",
+        "down",
+        "status",
+        "why",
+        "doctor",
+        "servers",
+        "drain",
+        "undrain",
+        "env",
+        "config",
+        "cluster",
+        "ping",
+    ),
     "Reservations": ("create", "change", "destroy", "ls", "show", "attach", "detach", "extend", "share", "token"),
     "Streams and steps": (
         "streams",

@@ -5,23 +5,26 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import io
 import json
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, urlencode
 
+from forebay import _core
 from forebay.closing import Closing
 from forebay.errors import DisconnectedError, ForebayError, NotFoundError, ProtocolError, error_of_code
-from forebay.instance import Instance
+from forebay.instance import Instance, server_place
 from forebay.manager.jobs import Job, job_to_json
+from forebay.manager.pool_membership import PoolMembership
 from forebay.manager.process_identity import process_identity
 from forebay.manager.stage_state import StageState
 from forebay.manager.unix_path import short_path
 
-__all__ = ["ManagerClient", "follow_stage"]
+__all__ = ["ManagerClient", "follow_stage", "parse_answer"]
 
 Json = dict[str, Any]
 
@@ -43,7 +46,14 @@ class ManagerClient(Closing):
 
     def __init__(self, instance: Instance) -> None:
         self._instance = instance
-        self._http = _UnixConnection(self._socket_path())
+        membership = PoolMembership.read(instance)
+        self._http: http.client.HTTPConnection | _PoolConnection
+        if membership is not None and membership.manager:
+            self._http = _PoolConnection(instance)
+        elif os.environ.get("FOREBAY_SERVER") and not instance.manager_endpoint.exists():
+            self._http = _PoolConnection(None)
+        else:
+            self._http = _UnixConnection(self._socket_path())
 
     def close(self) -> None:
         """Closes the connection."""
@@ -67,9 +77,11 @@ class ManagerClient(Closing):
         pool: str = "",
         account: str = "",
         wait: bool = False,
+        on: Sequence[str] = (),
     ) -> Json:
-        """Creates a reservation. With `wait`, the answer may be ``{"waiting": …}``, a place in the queue for space. It
-        is kept by asking again within 30 seconds, and given up by `leave_queue`.
+        """Creates a reservation, on one of the servers that `on` names, if it names any. With `wait`, the answer may be
+        ``{"waiting": …}``, a place in the queue for space. It is kept by asking again within 30 seconds, and given up
+        by `leave_queue`.
         """
         wish = {
             "name": name,
@@ -79,6 +91,7 @@ class ManagerClient(Closing):
             "pool": pool,
             "account": account,
             "wait": wait,
+            "on": list(on),
         }
         return self._ask("POST", "/reservations", body=wish)
 
@@ -101,16 +114,28 @@ class ManagerClient(Closing):
         return self._ask_list("GET", "/pools")
 
     def servers(self) -> list[Json]:
-        """The server: `drained` is null, or says since when and why it makes no new reservations."""
+        """The servers: `drained` is null, or says since when and why it makes no new reservations."""
         return self._ask_list("GET", "/servers")
 
-    def drain(self, reason: str = "") -> Json:
-        """Lets the server make no new reservations."""
-        return self._ask("POST", "/servers/drain", body={"reason": reason})
+    def join(self, name: str, address: str) -> Json:
+        """Has a server of this name, at ``"HOST:PORT"``, in the pool from now on; idempotent."""
+        return self._ask("POST", "/servers", body={"name": name, "address": address})
 
-    def undrain(self) -> Json:
-        """Lets the server make reservations again; `was_drained` says whether it made none."""
-        return self._ask("POST", "/servers/undrain")
+    def retire(self, name: str) -> Json:
+        """Lets a server of the pool take nothing new, and leave the pool with its last reservation."""
+        return self._ask("POST", f"/servers/{quote(name, safe='')}/retire")
+
+    def forget_server(self, name: str) -> Json:
+        """Gives up a server of the pool that will not come back, with its reservations."""
+        return self._ask("DELETE", f"/servers/{quote(name, safe='')}")
+
+    def drain(self, reason: str = "", server: str = "") -> Json:
+        """Lets a server make no new reservations; "": the one on the manager's node."""
+        return self._ask("POST", "/servers/drain", body={"reason": reason, "server": server})
+
+    def undrain(self, server: str = "") -> Json:
+        """Lets a server make reservations again; `was_drained` says whether it made none."""
+        return self._ask("POST", "/servers/undrain", body={"server": server})
 
     def queue(self) -> list[Json]:
         """The caller's reservations that wait for space."""
@@ -154,7 +179,7 @@ class ManagerClient(Closing):
             self._http.request("GET", f"/receipts/{stage_id}")
             response = self._http.getresponse()
             if response.status != _OK:
-                raise self._refusal(response.status, response.read(), f"/receipts/{stage_id}")
+                raise _refusal(response.status, response.read(), f"/receipts/{stage_id}")
         return self._lines(response)
 
     def remove_receipt(self, stage_id: int) -> bool:
@@ -242,24 +267,9 @@ class ManagerClient(Closing):
             self._http.request(method, target, None if body is None else json.dumps(body), headers)
             response = self._http.getresponse()
             text = response.read()
-        if 200 <= response.status < 300:
-            try:
-                return json.loads(text)
-            except ValueError:
-                raise ProtocolError("the manager's answer is no JSON; see ROOT/log/manager.log", path) from None
-        raise self._refusal(response.status, text, path)
+        return parse_answer(response.status, text, path)
 
-    def _refusal(self, status: int, text: bytes, path: str) -> ForebayError:
-        try:
-            document = json.loads(text)
-        except ValueError:
-            return ProtocolError(f"the manager failed with status {status}; see ROOT/log/manager.log", path)
-        if "error" in document:
-            told = document["error"]
-            return error_of_code(told["code"], told["what"], told["where"])
-        return ProtocolError(f"the manager refused the request: {str(document)[:_REFUSAL_CHARACTERS_MAX]}", path)
-
-    def _lines(self, response: http.client.HTTPResponse) -> Iterator[bytes]:
+    def _lines(self, response: http.client.HTTPResponse | _Response) -> Iterator[bytes]:
         while True:
             with self._away_errors():
                 line = response.readline()
@@ -277,6 +287,27 @@ class ManagerClient(Closing):
                 raise
             self._http.close()
             raise self._away(getattr(error, "strerror", None) or str(error) or type(error).__name__) from None
+
+
+def parse_answer(status: int, text: bytes, path: str) -> Any:
+    """The document that the manager answered a request for `path` with, or what it raised."""
+    if not 200 <= status < 300:
+        raise _refusal(status, text, path)
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise ProtocolError("the manager's answer is no JSON; see ROOT/log/manager.log", path) from None
+
+
+def _refusal(status: int, text: bytes, path: str) -> ForebayError:
+    try:
+        document = json.loads(text)
+    except ValueError:
+        return ProtocolError(f"the manager failed with status {status}; see ROOT/log/manager.log", path)
+    if "error" in document:
+        told = document["error"]
+        return error_of_code(told["code"], told["what"], told["where"])
+    return ProtocolError(f"the manager refused the request: {str(document)[:_REFUSAL_CHARACTERS_MAX]}", path)
 
 
 def follow_stage(instance: Instance, stage_id: int, show: Callable[[Json], None] | None = None) -> Json:
@@ -304,6 +335,44 @@ def follow_stage(instance: Instance, stage_id: int, show: Callable[[Json], None]
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.2)
+
+
+class _PoolConnection:
+    """The same by the servers: the one of this node introduces the caller to the one on the manager's node, which asks
+    the manager.
+    """
+
+    def __init__(self, instance: Instance | None) -> None:
+        self._instance = instance  # None: there is no server on this node
+        self._admin: _core.Admin | None = None
+        self._response = _Response(0, b"")
+
+    def request(self, method: str, target: str, body: str | None = None, headers: Mapping[str, str] = {}) -> None:
+        """Asks, and waits for the whole answer."""
+        if self._admin is None:
+            place = _core.pool_server(server_place(self._instance), "")
+            self._admin = _core.Admin.connect(place, 0)
+        self._response = _Response(*self._admin.call_manager(method, target, (body or "").encode()))
+
+    def getresponse(self) -> _Response:
+        """The answer to the last request."""
+        return self._response
+
+    def close(self) -> None:
+        """Closes the connection; the next request opens another."""
+        if self._admin is not None:
+            self._admin.close()
+            self._admin = None
+
+
+class _Response:
+    """What `http.client.HTTPResponse` gives, of an answer that is here."""
+
+    def __init__(self, status: int, body: bytes) -> None:
+        self.status = status
+        self._body = io.BytesIO(body)
+        self.read = self._body.read
+        self.readline = self._body.readline
 
 
 class _UnixConnection(http.client.HTTPConnection):

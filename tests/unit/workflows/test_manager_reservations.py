@@ -31,7 +31,7 @@ from forebay.records import Lifetime, ReservationInfo, ServerInfo, StreamStatus
 from forebay.workflows.manager.access import Asker
 from forebay.workflows.manager.database import Database, ReservationRow
 from forebay.workflows.manager.reservations import Reservations
-from forebay.workflows.manager.server_link import ServerLink
+from forebay.workflows.manager.servers import Servers
 from forebay.workflows.manager.states import ReservationState
 from tests.support.manager_database import new_database
 
@@ -161,6 +161,11 @@ def wish(name: str, capacity_bytes: int = 10, *, persistent: bool = True, owner_
     return ReservationRow(name, capacity_bytes, persistent, owner_uid, owner_uid)
 
 
+def servers_of(database: Database, server: FakeServer) -> Servers:
+    """A pool of this server alone."""
+    return Servers(database, lambda _address: server.connect())
+
+
 @pytest.fixture
 def server() -> FakeServer:
     return FakeServer()
@@ -175,7 +180,7 @@ def database(tmp_path: Path) -> Iterator[Database]:
 
 @pytest.fixture
 def reservations(server: FakeServer, database: Database) -> Reservations:
-    return Reservations(database, ServerLink(server.connect))
+    return Reservations(database, servers_of(database, server))
 
 
 def states(database: Database) -> dict[str, ReservationState]:
@@ -379,7 +384,7 @@ def full(tmp_path: Path) -> Iterator[FullDatabase]:
 def test_a_create_that_could_not_be_written_down_is_settled_later(
     server: FakeServer, full: FullDatabase, change: int, settles: str
 ) -> None:
-    reservations = Reservations(full, ServerLink(server.connect))
+    reservations = Reservations(full, servers_of(full, server))
     full.refuse(change)
     with pytest.raises(NoSpaceError, match="the disk is full"):
         reservations.create(wish("one"))
@@ -396,7 +401,7 @@ def test_a_create_that_could_not_be_written_down_is_settled_later(
 def test_a_create_whose_refusal_could_not_be_written_down_is_settled_later(
     server: FakeServer, full: FullDatabase
 ) -> None:
-    reservations = Reservations(full, ServerLink(server.connect))
+    reservations = Reservations(full, servers_of(full, server))
     # The server says that it has room, and then has none: another manager was faster.
     make = {"persistent": True, "owner_uid": 7, "owner_gid": 7}
     server.create("one", POOL_BYTES, **make)
@@ -412,7 +417,7 @@ def test_a_create_whose_refusal_could_not_be_written_down_is_settled_later(
 def test_a_destroy_on_a_full_disk_makes_room_or_is_asked_again(
     server: FakeServer, full: FullDatabase, changes: tuple[int, ...]
 ) -> None:
-    reservations = Reservations(full, ServerLink(server.connect))
+    reservations = Reservations(full, servers_of(full, server))
     reservations.create(wish("one"))
     full.refuse(*changes)
     if 1 in changes:
@@ -428,7 +433,7 @@ def test_a_destroy_on_a_full_disk_makes_room_or_is_asked_again(
 def test_a_destroy_that_is_refused_on_a_full_disk_leaves_the_reservation(
     server: FakeServer, full: FullDatabase
 ) -> None:
-    reservations = Reservations(full, ServerLink(server.connect))
+    reservations = Reservations(full, servers_of(full, server))
     reservations.create(wish("one"))
     server.busy.add("one")
     full.refuse(1, 2)
@@ -450,8 +455,7 @@ class ManagerWithCrashes(RuleBasedStateMachine):
         self.start()
 
     def start(self) -> None:
-        self.link = ServerLink(self.server.connect)
-        self.reservations = Reservations(self.database, self.link)
+        self.reservations = Reservations(self.database, servers_of(self.database, self.server))
 
     def attempt(self, call: Any) -> str:
         """How it ended: done, an error's code, or a crash, after which a new manager reconciles."""

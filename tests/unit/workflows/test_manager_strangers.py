@@ -19,7 +19,7 @@ from forebay.workflows.manager.slow_calls import SlowCalls
 class _Reservations:
     """Says that it was asked."""
 
-    def create(self, wish: Any) -> Any:
+    def create(self, wish: Any, *, on: Any) -> Any:
         return self
 
     def as_dict(self) -> dict[str, Any]:
@@ -28,7 +28,7 @@ class _Reservations:
 
 def _create_as(uid: int, *, shared: bool) -> tuple[int, dict[str, Any]]:
     unused = cast(Any, None)
-    parts = (unused, unused, cast(Any, _Reservations()), unused)
+    parts = (unused, cast(Any, _Reservations()), unused)
     body = json.dumps({"name": "run1", "capacity": "16MiB"}).encode()
     sent: list[dict[str, Any]] = []
 

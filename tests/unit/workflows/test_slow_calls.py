@@ -16,7 +16,7 @@ from forebay.workflows.manager.attachment_table import AttachmentKind, Attachmen
 from forebay.workflows.manager.database import Database
 from forebay.workflows.manager.name_turns import NameTurns
 from forebay.workflows.manager.reservations import Reservations
-from forebay.workflows.manager.server_link import ServerLink
+from forebay.workflows.manager.servers import Servers
 from forebay.workflows.manager.slow_calls import SlowCalls
 from tests.support.time_limits import seconds
 from tests.unit.workflows.test_manager_reservations import FakeServer, wish
@@ -41,7 +41,7 @@ class SlowServer(FakeServer):
 def test_while_a_large_reservation_is_made_others_are_made_used_and_destroyed(tmp_path: Path) -> None:
     server = SlowServer()
     database = Database(tmp_path / "manager.sqlite")
-    reservations = Reservations(database, ServerLink(lambda: cast(Admin, server)))
+    reservations = Reservations(database, Servers(database, lambda _address: cast(Admin, server)))
     with ThreadPoolExecutor() as threads:
         large = threads.submit(reservations.create, wish("large", 50))
         assert server.asked.wait(_SECONDS_MAX)

@@ -20,7 +20,7 @@ from forebay.workflows.manager.database import Database, ReservationRow
 from forebay.workflows.manager.job_table import JobTable
 from forebay.workflows.manager.pool_settings import PoolSettings
 from forebay.workflows.manager.pools import Pools
-from forebay.workflows.manager.server_link import ServerLink
+from forebay.workflows.manager.servers import Servers
 from forebay.workflows.manager.states import JobState, ReservationState
 from forebay.workflows.slurm import slurm_files
 from forebay.workflows.slurm.sessions import Session
@@ -49,11 +49,8 @@ def database(tmp_path: Path) -> Iterator[Database]:
 
 def slurm_files_of(root: Path, database: Database) -> SlurmFiles:
     root.mkdir(exist_ok=True)
-    link = ServerLink(lambda: cast(Any, _Server()))
-    pools = Pools(database, link, PoolSettings())
-    return SlurmFiles(
-        root, SlurmSettings(), database, link, pools, lambda job: {"FOREBAY_RESERVATION": job.reservation}
-    )
+    pools = Pools(database, Servers(database, lambda _address: cast(Any, _Server())), PoolSettings())
+    return SlurmFiles(root, SlurmSettings(), database, pools, lambda job: {"FOREBAY_RESERVATION": job.reservation})
 
 
 def told(root: Path) -> tuple[Any, ...]:
