@@ -130,7 +130,7 @@ SUITES: dict[str, Suite] = {
         (Pytest(("tests/remote",), distribution="loadgroup"),),
         seconds_max=900,
         extras=("fabric", "viz"),
-        packages=("iproute2",),
+        packages=("iproute2", "munge", "libmunge2"),
     ),
     "remote-faults": Suite(
         "nodes that are killed, paused, cut off and healed at random, FOREBAY_SOAK_SECONDS long (60), and long cuts",

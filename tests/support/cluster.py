@@ -22,13 +22,14 @@ _COMMAND_SECONDS_MAX = seconds(180)
 class CommandLineCluster:
     """`forebay cluster` below ``folder``. A context manager."""
 
-    def __init__(self, folder: Path, *options: str, server_binary: Path | None = None) -> None:
+    def __init__(self, folder: Path, *options: str, server_binary: Path | None = None, **variables: str) -> None:
         self.folder = folder
         self._options = options
         self._environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("FOREBAY_")},
             "FOREBAY_CLUSTER": str(folder),
             "FOREBAY_SERVER_BINARY": str(server_binary or forebayd()),
+            **variables,
         }
 
     def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -41,6 +42,17 @@ class CommandLineCluster:
             text=True,
             timeout=_COMMAND_SECONDS_MAX,
             check=False,
+        )
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """Starts ``forebay cluster ARGUMENTS``, beside others."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "forebay", "cluster", *arguments],
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
 
     def ask(self, *arguments: str) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from forebay import _core
 from forebay.errors import (
     AlreadyExistsError,
     DeadlineExceededError,
@@ -74,6 +75,7 @@ class _Plan:
     rate: str | None
     capacity: str
     fabric: str | None
+    servers: int = 0  #: of one pool, on the first nodes, the manager on node 1; 0: each node has an instance of its own
 
 
 class Cluster:
@@ -95,8 +97,15 @@ class Cluster:
         rate: str | None = None,
         capacity: str = "1GiB",
         fabric: str | None = None,
+        servers: int = 0,
     ) -> Cluster:
         """Makes the nodes and starts their instances; nothing is left of one that cannot be started.
+
+        Parameters
+        ----------
+        servers : int
+            So many nodes, from 1 on, form one pool of servers under the manager on node 1; the others only compute. 0:
+            each node has an instance of its own.
 
         Raises
         ------
@@ -109,6 +118,8 @@ class Cluster:
             raise InvalidArgumentError(f"a cluster has 1 to {NODES_MAX} nodes, not {nodes}")
         if namespaces and (reason := why_not()):
             raise UnsupportedError(f"no nodes with networks of their own: {reason}; leave out --netns")
+        if not 0 <= servers <= nodes:
+            raise InvalidArgumentError(f"{nodes} nodes have at most {nodes} servers, not {servers}")
         if rate is not None and not namespaces:
             raise InvalidArgumentError("only links have a rate; give --netns, too")
         if folder.exists() and any(folder.iterdir()):
@@ -117,7 +128,7 @@ class Cluster:
             raise AlreadyExistsError("the folder has other files; name another with --folder", str(folder))
         ports = [_PORT] * nodes if namespaces else _free_ports(nodes)
         label = f"fb{secrets.token_hex(3)}"
-        cluster = cls(folder, _Plan(label, ports, namespaces, rate, capacity, fabric))
+        cluster = cls(folder, _Plan(label, ports, namespaces, rate, capacity, fabric, servers))
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         # First, so that `down` knows of whatever comes next.
         (folder / _STATE).write_text(json.dumps(asdict(cluster._plan), indent=1) + "\n")
@@ -129,11 +140,26 @@ class Cluster:
             cluster._hosts.write_text("\n".join(["127.0.0.1 localhost", *lines]) + "\n")
             if cluster.network is not None:
                 cluster.network.add()
-            cluster._start_instances(cluster.nodes)
+            if servers:
+                key = cluster._pool_key
+                key.touch(mode=0o600)
+                key.write_text(_core.new_pool_key())
+                # The others join the first one's manager.
+                cluster._start_instances([1])
+            cluster._start_instances([node for node in cluster.serving if not (servers and node == 1)])
         except BaseException:
             cluster.down()
             raise
         return cluster
+
+    @property
+    def serving(self) -> range:
+        """The nodes that have a server."""
+        return range(1, (self._plan.servers or len(self.nodes)) + 1)
+
+    @property
+    def _pool_key(self) -> Path:
+        return self.folder / "pool.key"
 
     @classmethod
     def find(cls, folder: Path) -> Cluster:
@@ -174,6 +200,9 @@ class Cluster:
     def environment(self, node: int, environment: Mapping[str, str]) -> dict[str, str]:
         """The environment for programs on this node: they find its instance unless they name a server."""
         kept = {name: value for name, value in environment.items() if name != "FOREBAY_SOCKET"}
+        if node not in self.serving:
+            # Where no server is, the manager's node knows the way.
+            kept.setdefault("FOREBAY_SERVER", self.server(1))
         own = {"FOREBAY_ROOT": str(self.root(node)), "XDG_RUNTIME_DIR": str(self._sockets(node))}
         # Without namespaces every node is this one: a server that is named is to be another's all the same.
         apart = {} if self.network is not None else {"FOREBAY_TRANSPORT": environment.get("FOREBAY_TRANSPORT", "tcp")}
@@ -196,7 +225,7 @@ class Cluster:
         if self.network is not None:
             self.prefix(node)
             self.network.heal(node)
-        if not self._serves(node):
+        if node in self.serving and not self._serves(node):
             self._start_instances([node])
 
     def status(self) -> Iterator[NodeState]:
@@ -246,7 +275,8 @@ class Cluster:
 
     def _serves(self, node: int) -> bool:
         instance = Instance(self.root(node))
-        return is_locked(instance.server_lock) and is_locked(instance.manager_lock)
+        joined = bool(self._plan.servers) and node != 1
+        return is_locked(instance.server_lock) and (joined or is_locked(instance.manager_lock))
 
     def _start_instances(self, nodes: range | list[int]) -> None:
         elsewhere = {"FOREBAY_SERVER", "FOREBAY_TOKEN_FILE", "FOREBAY_TRANSPORT"}
@@ -275,7 +305,11 @@ class Cluster:
         if is_locked(Instance(self.root(node)).server_lock):
             return []
         fabric = [] if self._plan.fabric is None else ["--fabric", self._plan.fabric]
-        return ["--capacity", self._plan.capacity, "--listen", self.server(node), *fabric]
+        pool: list[str] = []
+        if self._plan.servers:
+            pool = ["--pool-key", str(self._pool_key), "--name", f"node{node}"]
+            pool += ["--join", self.server(1)] if node != 1 else []
+        return ["--capacity", self._plan.capacity, "--listen", self.server(node), *fabric, *pool]
 
     def _processes(self, node: int) -> list[int]:
         if self.network is not None:

@@ -60,15 +60,29 @@ def up(
     fabric: Annotated[
         str | None, typer.Option(metavar="PROVIDER", help="The servers offer libfabric, too: tcp, for example.")
     ] = None,
+    servers: Annotated[
+        int,
+        typer.Option(
+            "--servers",
+            metavar="N",
+            min=0,
+            max=NODES_MAX,
+            help="Nodes 1 to N form one pool of servers under the manager of node 1. Default: each has its instance.",
+        ),
+    ] = 0,
     folder: FolderOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Make nodes 1 to N. Each has an instance of its own, whose server listens for clients on the others.
 
+    With --servers the first nodes form one pool of servers instead, and the others only compute.
+
     Without --netns the nodes share this machine's network: links cannot be limited or cut, and no root is needed.
     """
     parse_size(capacity)
-    made = Cluster.up(_folder(folder), nodes, namespaces=netns, rate=rate, capacity=capacity, fabric=fabric)
+    made = Cluster.up(
+        _folder(folder), nodes, namespaces=netns, rate=rate, capacity=capacity, fabric=fabric, servers=servers
+    )
     if as_json:
         _print_states(made, as_json=True)
         return

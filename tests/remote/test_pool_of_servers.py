@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A pool of servers under one manager: reservations on different nodes, found by name from every node."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.cluster import CommandLineCluster
+from tests.support.load import until
+from tests.support.munged import Munged, why_no_munge
+
+pytestmark = [pytest.mark.timeout(600), pytest.mark.xdist_group("pool")]
+
+#: Of node 4, which only computes.
+COMPUTES = 4
+STEPS = 5
+
+WRITE = f"""
+import sys, numpy as np, forebay
+rank, address = int(sys.argv[1]), sys.argv[2]
+with forebay.open(address, "w", rank=rank, ranks=2) as stream:
+    for number in range({STEPS}):
+        with stream.step() as step:
+            block = np.arange(4000.0) + 10000 * number + rank * 4000
+            step.write("T", block, shape=(8000,), start=(rank * 4000,))
+"""
+READ = f"""
+import sys, numpy as np, forebay
+with forebay.open(sys.argv[1], verify="read") as stream:
+    for number in range({STEPS}):
+        expected = np.arange(8000.0) + 10000 * number
+        assert np.array_equal(stream[number]["T"][...], expected), number
+print("all")
+"""
+
+
+@pytest.fixture(scope="module")
+def munged() -> Iterator[Munged]:
+    if reason := why_no_munge():
+        pytest.skip(reason)
+    with Munged() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def pool(
+    nodes_possible: None, munged: Munged, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[CommandLineCluster]:
+    """Nodes 1 to 3 are one pool, node 4 computes."""
+    options = ("--nodes", "4", "--servers", "3", "--netns", "--capacity", "256MiB")
+    folder = tmp_path_factory.mktemp("pool")
+    with CommandLineCluster(folder, *options, FOREBAY_MUNGE_SOCKET=str(munged.socket)) as cluster:
+        yield cluster
+
+
+def asked(pool: CommandLineCluster, node: int, *arguments: str) -> Any:
+    return json.loads(pool.forebay(node, *arguments, "--json"))
+
+
+def servers(pool: CommandLineCluster, node: int) -> dict[str, dict[str, Any]]:
+    return {server["server"]: server for server in asked(pool, node, "servers")["servers"]}
+
+
+def refused(pool: CommandLineCluster, node: int, *arguments: str) -> str:
+    """What a command that fails says."""
+    done = pool.run("exec", str(node), "--", sys.executable, "-m", "forebay", *arguments)
+    assert done.returncode != 0, done.stdout
+    return done.stderr
+
+
+def write(pool: CommandLineCluster, nodes: tuple[int, int], address: str) -> None:
+    """Two ranks, each on its node."""
+    ranks = [
+        pool.start("exec", str(node), "--", sys.executable, "-c", WRITE, str(rank), address)
+        for rank, node in enumerate(nodes)
+    ]
+    for rank in ranks:
+        output, errors = rank.communicate()
+        assert rank.returncode == 0, output + errors
+
+
+def check(pool: CommandLineCluster, node: int, address: str) -> None:
+    """All that was written is read on this node."""
+    assert pool.on(node, sys.executable, "-c", READ, address).strip() == "all"
+
+
+def test_every_node_sees_the_same_servers(pool: CommandLineCluster) -> None:
+    for node in (1, 2, 3, COMPUTES):
+        seen = servers(pool, node)
+        assert set(seen) == {"node1", "node2", "node3"}
+        assert all(server["away_since_ns"] is None and server["drained"] is None for server in seen.values())
+
+
+@pytest.mark.parametrize("home", [1, 2, 3])
+def test_a_reservation_made_on_a_node_without_server_is_used_on_all(pool: CommandLineCluster, home: int) -> None:
+    name = f"run{home}"
+    pool.forebay(COMPUTES, "create", name, "--capacity", "64MiB", "--on", f"node{home}")
+    try:
+        assert servers(pool, COMPUTES)[f"node{home}"]["reservations"] == 1
+        write(pool, (2, COMPUTES), f"{name}/flow")
+        for node in (1, 2, 3, COMPUTES):
+            check(pool, node, f"{name}/flow")
+            streams = asked(pool, node, "streams", name)["streams"]
+            assert [(stream["name"], stream["steps"]) for stream in streams] == [("flow", STEPS)]
+    finally:
+        pool.forebay(3, "destroy", name)
+    for node in (1, COMPUTES):
+        assert "no such reservation" in refused(pool, node, "streams", name)
+    assert all(server["reservations"] == 0 for server in servers(pool, 1).values())
+
+
+def test_the_emptiest_server_is_taken_and_a_name_is_taken_once(pool: CommandLineCluster) -> None:
+    names = ["a", "b", "c"]
+    try:
+        for name in names:
+            pool.forebay(2, "create", name, "--capacity", "128MiB")
+        assert [server["reservations"] for server in servers(pool, 2).values()] == [1, 1, 1]
+        # It is known wherever it lies.
+        assert "128" in refused(pool, 3, "create", "a", "--capacity", "32MiB")
+        assert "has room" in refused(pool, 3, "create", "d", "--capacity", "200MiB")
+    finally:
+        for name in names:
+            pool.forebay(2, "destroy", name)
+
+
+def test_a_server_that_dies_is_away_and_comes_back_with_all_it_had(pool: CommandLineCluster) -> None:
+    pool.forebay(1, "create", "kept", "--capacity", "64MiB", "--on", "node3")
+    try:
+        write(pool, (3, 1), "kept/flow")
+        pool.must("kill", "3")
+        until(lambda: servers(pool, COMPUTES)["node3"]["away_since_ns"] is not None, "node 3 is away")
+        # Others go on, and nothing new lies there.
+        pool.forebay(2, "create", "meanwhile", "--capacity", "64MiB")
+        pool.forebay(COMPUTES, "destroy", "meanwhile")
+        assert "node3 is away since" in refused(pool, 2, "create", "x", "--capacity", "32MiB", "--on", "node3")
+        found = pool.run("exec", "1", "--", sys.executable, "-m", "forebay", "doctor")
+        assert "server node3" in found.stdout
+        pool.must("heal", "3")
+        until(lambda: servers(pool, 1)["node3"]["away_since_ns"] is None, "node 3 is back")
+        for node in (1, 3, COMPUTES):
+            check(pool, node, "kept/flow")
+    finally:
+        pool.forebay(1, "destroy", "kept")
+
+
+def test_open_streams_and_names_need_no_manager(pool: CommandLineCluster) -> None:
+    pool.forebay(1, "create", "alone", "--capacity", "64MiB", "--on", "node3")
+    try:
+        write(pool, (3, 2), "alone/flow")
+        pool.must("kill", "1")
+        check(pool, 2, "alone/flow")
+        # Also after a restart of the server that introduces.
+        pool.forebay(2, "down")
+        refused(pool, 2, "up")  # it cannot tell the manager that it is there
+        check(pool, 2, "alone/flow")
+        pool.must("heal", "1")
+    finally:
+        if not next(node for node in pool.ask("status")["nodes"] if node["node"] == 1)["serves"]:
+            pool.must("heal", "1")
+        pool.forebay(1, "destroy", "alone")
+
+
+def test_a_drained_and_a_retired_server_take_nothing_new(pool: CommandLineCluster) -> None:
+    pool.forebay(1, "create", "last", "--capacity", "64MiB", "--on", "node2")
+    pool.forebay(3, "drain", "node2", "--reason", "disk")
+    assert "node2 is drained (disk)" in refused(pool, 1, "create", "x", "--capacity", "32MiB", "--on", "node2")
+    pool.forebay(3, "undrain", "node2")
+    told = asked(pool, 1, "servers", "retire", "node2")
+    assert told == {"server": "node2", "reservations": ["last"], "left": False}
+    pool.forebay(1, "destroy", "last")
+    until(lambda: "node2" not in servers(pool, 1), "node 2 has left the pool")
+    pool.forebay(2, "down")
+    pool.must("heal", "2")  # joins again
+    assert "node2" in servers(pool, 1)
+
+
+def test_a_server_with_another_key_is_let_in_nowhere(pool: CommandLineCluster, tmp_path: Path) -> None:
+    key = tmp_path / "other.key"
+    pool.forebay(2, "servers", "key", str(key))
+    pool.forebay(2, "down")
+    try:
+        assert "another key" in refused(pool, 2, "up", "--pool-key", str(key))
+    finally:
+        pool.forebay(2, "down")
+        own = json.loads((pool.folder / "node2" / "root" / "pool.json").read_text())
+        pool.forebay(2, "up", "--pool-key", str(pool.folder / "pool.key"), "--join", own["manager"])
