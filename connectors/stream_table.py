@@ -24,8 +24,10 @@ from forebay import (
 )
 from forebay.connectors.opening import kept_stream
 from forebay.datatypes import attribute_to_native
+from forebay.dimensions import dims_of_wrf
 from forebay.instance import InstanceLike
 from forebay.mesh_attributes import mesh_attributes
+from forebay.step_selection import StepSelection
 from forebay.step_table import StepTable
 
 __all__ = [
@@ -35,6 +37,7 @@ __all__ = [
     "StepTable",
     "StreamTable",
     "block_grid",
+    "constant_names",
     "dimension_names",
     "group_of",
 ]
@@ -147,6 +150,13 @@ class StreamTable:
         self.attributes = attributes
         self._found = found
 
+    def is_constant(self, array: ArrayOverSteps) -> bool:
+        """Whether the checksums of its blocks say that the elements are the same in all steps. Reads none of them."""
+        blocks = self._found[0][array.name].blocks
+        return all(block.checksum is not None for block in blocks) and all(
+            self._found[place][array.name].blocks == blocks for place in range(1, len(self.steps))
+        )
+
     def constant(self, array: ArrayOverSteps) -> Array | None:
         """The elements of a variable that are the same in all steps; None where they are not.
 
@@ -170,6 +180,7 @@ class StreamTable:
         address: str | Address | Stream,
         instance: InstanceLike | None = None,
         opening: dict[str, Any] | None = None,
+        chosen: StepSelection | None = None,
     ) -> StreamTable:
         """Looks at every step that a stream has now.
 
@@ -177,6 +188,8 @@ class StreamTable:
         ----------
         opening : dict
             Options of :func:`forebay.open`.
+        chosen : StepSelection, optional
+            Which of them; None: all.
 
         Raises
         ------
@@ -186,7 +199,12 @@ class StreamTable:
             It has no steps yet.
         """
         stream = kept_stream(address, instance, opening)
-        found = stream.steps_at()
+        numbers = None if chosen is None else [step.number for step in stream.steps() if step.number in chosen]
+        found = stream.steps_at(numbers)
+        gone = sorted(chosen.named.difference(found.numbers.tolist())) if chosen is not None else []
+        if gone or (numbers is not None and not numbers and len(stream)):
+            what = f"not keep step {gone[0]}" if gone else "keep none of the chosen steps"
+            raise StepNotFoundError(f"the stream does {what}: choose others", f"stream {stream.address}")
         if not found:
             raise StepNotFoundError(
                 "the stream has no steps yet, so its variables are not known: open it when a step has committed, or "
@@ -237,6 +255,12 @@ class StreamTable:
                 values[name] = column.astype(object) if column.dtype.kind == "T" else column
         value_attributes = {name: of_variable[name] for name in values}
         return cls(steps, arrays, values, value_attributes, left_out, attributes, found)
+
+
+def constant_names(attributes: Mapping[str, Any]) -> frozenset[str]:
+    """The variables that do not depend on the step, as ``constant_variables`` says (docs/formats/conventions.md)."""
+    told = attributes.get("constant_variables", ())
+    return frozenset(told if isinstance(told, tuple) else [told] if isinstance(told, str) else [])
 
 
 def _reason_to_leave_out(name: str, steps: StepsMetadata) -> str:
@@ -311,7 +335,7 @@ def group_of(name: str) -> tuple[str, str]:
 
 
 def dimension_names(variable: Variable | VariableMetadata, attributes: Mapping[str, Any]) -> tuple[str, ...]:
-    """The variable's dimensions (docs/formats/conventions.md): its own names, else those of openPMD, VTK or Fides.
+    """The variable's dimensions (docs/formats/conventions.md): its own names, else those of WRF, openPMD, VTK or Fides.
 
     Without those, names are made of place and extent, for example ``dim_0_64``, so that variables of one shape share
     their dimensions and can be computed with each other.
@@ -323,6 +347,9 @@ def dimension_names(variable: Variable | VariableMetadata, attributes: Mapping[s
     """
     if variable.dims is not None:
         return variable.dims
+    of_wrf = dims_of_wrf(attributes.get(f"{variable.name}/Dims"), len(variable.shape))
+    if of_wrf is not None:
+        return of_wrf
     # openPMD has them at the mesh, which is the variable itself or what its components lie below.
     for mesh in (variable.name, variable.name.rpartition("/")[0]):
         labels = attributes.get(f"{mesh}/axisLabels")

@@ -22,9 +22,11 @@ from forebay.connectors.stream_table import (
     OWN_NAMES,
     ArrayOverSteps,
     StreamTable,
+    constant_names,
     dimension_names,
     group_of,
 )
+from forebay.connectors.wrf_times import times_of
 from forebay.instance import InstanceLike
 
 __all__ = ["ForebayBackend", "follow"]
@@ -179,7 +181,9 @@ def dataset_of_step(step: Step, **decoders: Any) -> xr.Dataset:
         if variable.dims is not None:
             attributes.pop("dims", None)
         data = variable[...]
-        variables[name] = xr.Variable(dims, data.astype(object) if data.dtype.kind == "T" else data, attributes)
+        variables[name] = xr.Variable(
+            dims, data.astype(object) if data.dtype.kind == "T" else data, _plain(attributes)
+        )
     decoded, _, coordinate_names = xr.conventions.decode_cf_variables(variables, {}, **decoders)
     for name, variable in decoded.items():
         # What needs no decoding stays a view of the step.
@@ -187,6 +191,8 @@ def dataset_of_step(step: Step, **decoders: Any) -> xr.Dataset:
             variables[name] = variable
     time = variables.pop("time", None)
     commit_time = np.datetime64(step.time_ns, "ns")
+    if time is None and "Times" in variables and (times := times_of(variables["Times"].values.reshape(-1))) is not None:
+        time = xr.Variable((), times[0])
     return xr.Dataset(
         variables,
         {
@@ -235,6 +241,25 @@ class _LazyArray(BackendArray):
         return self._array.__dask_tokenize__()
 
 
+class _LazyConstant(BackendArray):
+    """What xarray indexes of a variable that is the same in all steps: it is read from the newest one."""
+
+    def __init__(self, array: ArrayOverSteps) -> None:
+        self._array = array
+        self.shape = array.extents
+        self.dtype = array.dtype
+
+    def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
+        return indexing.explicit_indexing_adapter(key, self.shape, indexing.IndexingSupport.BASIC, self._box)
+
+    def _box(self, key: tuple[Any, ...]) -> NDArray[Any]:
+        box: NDArray[Any] = self._array.read([len(self._array.steps) - 1], key)[0]
+        return box
+
+    def __dask_tokenize__(self) -> tuple[Any, ...]:
+        return (*self._array.__dask_tokenize__(), "newest")
+
+
 class _StreamVariable(xr.Variable):
     """A variable whose Dask tasks are named by the identity of its steps.
 
@@ -259,6 +284,7 @@ def _dataset(table: StreamTable, dropped: set[str], group: str | None, decoders:
     variables: dict[Hashable, Any] = {}
     coordinates: dict[Hashable, Any] = {}
     left_out = dict(table.left_out)
+    constants = constant_names(table.attributes)
     sizes = {"step": len(table.steps)}
     for name, array in table.arrays.items():
         own = _own_name(name, wanted)
@@ -269,17 +295,18 @@ def _dataset(table: StreamTable, dropped: set[str], group: str | None, decoders:
             # The places along a dimension: one coordinate for all steps.
             places = table.constant(array) if len(array.dims) == 1 else None
             if places is not None:
-                coordinates[own] = xr.Variable(array.dims, places, dict(array.attributes))
+                coordinates[own] = xr.Variable(array.dims, places, _plain(array.attributes))
                 continue
             reason = "it has the name of a dimension, but it is no coordinate that stays the same in all steps"
         if reason:
             left_out[name] = reason
             continue
         sizes.update(zip(array.dims, array.extents, strict=True))
-        variable = _StreamVariable(
-            ("step", *array.dims), indexing.LazilyIndexedArray(_LazyArray(array)), dict(array.attributes)
-        )
-        chunks: dict[str, Any] = {"step": 1}
+        is_constant = name in constants and table.is_constant(array)
+        lazy = _LazyConstant(array) if is_constant else _LazyArray(array)
+        dims = array.dims if is_constant else ("step", *array.dims)
+        variable = _StreamVariable(dims, indexing.LazilyIndexedArray(lazy), _plain(array.attributes))
+        chunks: dict[str, Any] = {} if is_constant else {"step": 1}
         for axis, dimension in enumerate(array.dims):
             chunks[dimension] = array.extents[axis] if array.grid is None else array.grid[axis]
         variable.encoding = {"preferred_chunks": chunks}
@@ -289,13 +316,19 @@ def _dataset(table: StreamTable, dropped: set[str], group: str | None, decoders:
         if own in OWN_NAMES:
             left_out[name] = OWN_NAMES[own]
         elif own is not None and own not in dropped:
-            variables[own] = xr.Variable(("step",), values, table.value_attributes[name])
+            value_attributes = _plain(table.value_attributes[name])
+            if name in constants and len(np.unique(values)) == 1:
+                variables[own] = xr.Variable((), values[0], value_attributes)
+            else:
+                variables[own] = xr.Variable(("step",), values, value_attributes)
     steps = table.steps
     commit_time = xr.Variable(("step",), steps.times_ns, COMMIT_TIME_ATTRIBUTES)
     time = variables.pop("time", None)
     if time is not None and time.dims != ("step",):
         variables["time"], time = time, None
     coordinates |= {"step": xr.Variable(("step",), steps.numbers), "commit_time": commit_time}
+    if time is None and wanted in (None, "") and (times := times_of(table.values.get("Times", [None]))) is not None:
+        time = xr.Variable(("step",), times)
     if "time" not in variables:
         coordinates["time"] = commit_time if time is None else time
     attributes: dict[str, Any] = {} if wanted else dict(table.attributes)
@@ -310,6 +343,13 @@ def _dataset(table: StreamTable, dropped: set[str], group: str | None, decoders:
             found = decoded[shown]
             decoded[shown] = _StreamVariable(found.dims, found._data, found.attrs, found.encoding, fastpath=True)
     return xr.Dataset(decoded, attrs=attributes).set_coords(named.union(coordinates) & decoded.keys())
+
+
+def _plain(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Attributes of a variable, where an array of one text is that text: so WRF writes them by ADIOS2."""
+    return {
+        name: value[0] if isinstance(value, tuple) and len(value) == 1 else value for name, value in attributes.items()
+    }
 
 
 def _split(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -150,7 +150,7 @@ SUITES: dict[str, Suite] = {
         (Pytest(("tests/connectors",)),),
         seconds_max=900,
         when=When.DEEP,
-        extras=("xarray", "dask", "arrow", "zarr", "fsspec", "derive", "libraries"),
+        extras=("xarray", "dask", "arrow", "zarr", "fsspec", "derive", "netcdf", "libraries"),
     ),
     "tomography": Suite(
         "scans as streams, reconstructed while they are taken",
@@ -186,7 +186,7 @@ SUITES: dict[str, Suite] = {
         (Pytest(("tests/views",)),),
         seconds_max=600,
         when=When.DEEP,
-        extras=("viz", "xarray", "netcdf"),
+        extras=("viz", "xarray", "netcdf", "h5netcdf"),
         packages=("hdf5-tools", "netcdf-bin", "fuse3", "libfuse3-dev"),
     ),
     "paraview": Suite(

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from forebay.datatypes import AttributeValue
 from forebay.errors import InvalidArgumentError
 
-__all__ = ["attribute_of", "attributes_of", "checked_dims", "dims_of"]
+__all__ = ["attribute_of", "attributes_of", "checked_dims", "dims_of", "dims_of_wrf"]
 
 
 def attribute_of(variable: str) -> str:
@@ -66,3 +66,12 @@ def dims_of(value: AttributeValue | None, dimensions: int) -> tuple[str, ...] | 
     if not isinstance(names, tuple) or len(names) != dimensions or not all(names) or len(set(names)) != len(names):
         return None
     return names
+
+
+def dims_of_wrf(value: AttributeValue | None, dimensions: int) -> tuple[str, ...] | None:
+    """The names in ``VARIABLE/Dims`` as WRF writes it by ADIOS2 (external/io_adios2): the fastest dimension first, and
+    ``Time`` at the end, which the steps stand for. None where it is none of WRF's, or does not fit.
+    """
+    if not isinstance(value, tuple) or not value or value[-1] != "Time":
+        return None
+    return dims_of(tuple(reversed(value[:-1])), dimensions)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from forebay.datatypes import STRING_DTYPE, AttributeValue, ShapeKind
+from forebay.dimensions import dims_of_wrf
 from forebay.errors import UnsupportedError
 from forebay.mesh_attributes import mesh_attributes
 from forebay.step import Step
@@ -244,7 +245,8 @@ def _add_scales(file: h5py.File, step: Step, names: Sequence[str]) -> None:
     extents: dict[str, int] = {}
     for name in names:
         variable = step[name]
-        dims = variable.dims or mesh.dimension_names(name, variable.ndim)
+        of_wrf = dims_of_wrf(attributes.get(f"{name}/Dims"), variable.ndim)
+        dims = variable.dims or of_wrf or mesh.dimension_names(name, variable.ndim)
         if dims is None or len(dims) != variable.ndim or variable.dtype is STRING_DTYPE or 0 in variable.shape:
             continue
         if any(f"{name}/{key}" in attributes for key in _ATTRIBUTES_OF_SCALES):
