@@ -147,7 +147,7 @@ SUITES: dict[str, Suite] = {
     ),
     "connectors": Suite(
         "xarray, Dask, Arrow, Zarr and other libraries on streams",
-        (Pytest(("tests/connectors",)),),
+        (Pytest(("tests/connectors",), targets=("wrf_program",)),),
         seconds_max=900,
         when=When.DEEP,
         extras=("xarray", "dask", "arrow", "zarr", "fsspec", "derive", "netcdf", "libraries"),

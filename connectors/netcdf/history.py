@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from forebay.connectors.netcdf.classic import bytes_missing
+from forebay.connectors.netcdf.whole_file import NotNetcdfError, check_whole
 from forebay.connectors.wrf_times import seconds_of
 from forebay.datatypes import STRING_DTYPE, code_of
-from forebay.errors import CorruptError, InvalidArgumentError, NotFoundError, UnsupportedError
+from forebay.errors import CorruptError, InvalidArgumentError, NotFoundError, PermissionDeniedError, UnsupportedError
 
 if TYPE_CHECKING:
     import netCDF4
@@ -29,8 +29,6 @@ __all__ = ["CONSTANTS", "RECORD_DIMENSION", "TIME_SOURCE", "Field", "History", "
 #: Attributes of a step that tell what the records of the file were (docs/formats/conventions.md).
 RECORD_DIMENSION, CONSTANTS, TIME_SOURCE = "record_dimension", "constant_variables", "time_variable"
 
-# NC_ENOTNC: no netCDF file.
-_NOT_NETCDF = -51
 _WRF_TIME_ATTRIBUTES = {"units": "seconds since 1970-01-01 00:00:00", "calendar": "proleptic_gregorian"}
 
 
@@ -105,6 +103,8 @@ class History:
         ------
         NotFoundError
             There is no such file.
+        PermissionDeniedError
+            It may not be read.
         CorruptError
             It is no netCDF file, or not whole.
         InvalidArgumentError
@@ -116,17 +116,15 @@ class History:
         self.path = Path(path)
         self._seen = self._state()
         try:
-            missing = bytes_missing(self.path)
-            if missing:
-                raise ValueError(f"it is cut off: {missing} bytes that its header tells of are not there")
+            check_whole(self.path)
             self._file: netCDF4.Dataset = netcdf4.Dataset(os.fspath(self.path), "r")
         except IsADirectoryError:
             raise InvalidArgumentError("it is a folder: give netCDF files", str(path)) from None
         except PermissionError:
-            raise
+            raise PermissionDeniedError("you may not read it", str(path)) from None
+        except NotNetcdfError as error:
+            raise CorruptError(str(error), str(path)) from None
         except (OSError, ValueError) as error:
-            if getattr(error, "errno", None) == _NOT_NETCDF:
-                raise CorruptError("it is no netCDF file", str(path)) from None
             what = getattr(error, "strerror", None) or str(error)
             raise CorruptError(
                 f"it is damaged, not whole, or a program still writes it ({what}): give it when it is finished",

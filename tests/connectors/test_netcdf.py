@@ -60,25 +60,24 @@ def opened(paths: Sequence[Path], record_dimension: str, **options: Any) -> xr.D
     ).assign_attrs(files[-1].attrs)
 
 
-@pytest.mark.parametrize("options", [{}, {"decode_cf": False}, {"mask_and_scale": False}], ids=str)
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("model", MODELS)
 def test_xarray_reads_the_stream_as_it_reads_the_files(
-    reservation: str, tmp_path: Path, model: str, form: str, options: dict[str, Any]
+    reservation: str, tmp_path: Path, model: str, form: str
 ) -> None:
     write, dimension = MODELS[model]
     paths = [write(tmp_path / "first.nc", [0, 1, 2], form), write(tmp_path / "second.nc", [3, 4], form)]
     address = f"{reservation}/history"
     with warnings.catch_warnings(action="error"):
         assert netcdf.ingest(paths, address) == 5
-    with xr.open_dataset(f"forebay://{address}", engine="forebay", **options) as dataset:
-        assert dataset.attrs["forebay_left_out"] == []
-        expect_same(dataset, opened(paths, dimension, **options), dimension)
-        if "decode_cf" not in options:
+    for options in ({}, {"decode_cf": False}, {"mask_and_scale": False}):
+        with xr.open_dataset(f"forebay://{address}", engine="forebay", **options) as dataset:
+            assert dataset.attrs["forebay_left_out"] == []
+            expect_same(dataset, opened(paths, dimension, **options), dimension)
             assert dataset["time"].dims == ("step",)
-            assert str(dataset["time"].values[1])[:10] == {"wrf": "2026-11-01", "mom": "1900-01-02"}.get(
-                model, "2023-08-04"
-            )
+            if "decode_cf" not in options:
+                days = {"wrf": "2026-11-01", "mom": "1900-01-02", "nemo": "2023-08-03"}
+                assert str(dataset["time"].values[1])[:10] == days[model]
 
 
 def test_variables_without_time_are_in_every_step(reservation: str, tmp_path: Path) -> None:
@@ -234,7 +233,7 @@ def test_files_of_another_form_are_refused_by_name(reservation: str, tmp_path: P
             wrf_file(tmp_path / "wide.nc", [1], west_east=9),
             r"'XLAT' is float32 \(south_north=6, west_east=9\) in this file, and float32 \(south_north=6, west_east=8\)",
         ),
-        (mom_file(tmp_path / "ocean.nc", [1]), "'Times' is missing in this file|of other files"),
+        (mom_file(tmp_path / "ocean.nc", [1]), "'time' is one float64 in this file, and one int64"),
     ]
     with netCDF4.Dataset(wrf_file(tmp_path / "more.nc", [1]), "a") as file:
         file.createVariable("QVAPOR", "f4", ("Time", "south_north"))
@@ -255,7 +254,8 @@ def test_what_is_not_whole_is_refused_by_name(reservation: str, tmp_path: Path, 
     address = f"{reservation}/history"
     whole = mom_file(tmp_path / "whole.nc", [0, 1], form)
     data = whole.read_bytes()
-    for size in (len(data) - 1, len(data) // 2, 100, 10, 0):
+    # The last two bytes of a classic file may be padding.
+    for size in (len(data) - 4, len(data) // 2, 100, 10, 0):
         path = tmp_path / f"{size}.nc"
         path.write_bytes(data[:size])
         with pytest.raises(CorruptError) as refused:
@@ -278,7 +278,7 @@ def test_other_bad_input_is_refused(reservation: str, tmp_path: Path) -> None:
         file["Times"][0, 5:7] = np.array(list("13"), "S1")
     cases: list[tuple[Path, type[ForebayError], str]] = [
         (tmp_path / "missing.nc", NotFoundError, "there is no such file"),
-        (text, CorruptError, "no netCDF file"),
+        (text, CorruptError, "it is no netCDF file"),
         (tmp_path, InvalidArgumentError, "a folder"),
         (no_time, CorruptError, "record 1 has no time in 'time'"),
         (bad_date, CorruptError, "Times is '2026-13-01_00:00:00'"),
@@ -343,7 +343,7 @@ def test_the_commands(reservation: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "place", ["client.put.before_write:5", "client.part.before_send:1", "client.part.before_send:3"]
+    "place", ["client.message.before_send:9", "client.part.before_send:1", "client.part.before_send:3"]
 )
 def test_each_record_is_there_once_through_a_kill(reservation: str, tmp_path: Path, place: str) -> None:
     address = f"{reservation}/history"

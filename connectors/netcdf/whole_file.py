@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long a classic netCDF file (CDF-1, CDF-2, CDF-5) is, by its header.
+"""Whether a file is netCDF, and whole.
 
-The netCDF library reads zeros where such a file is cut off, without an error. netCDF-4 files need no such look: HDF5
-refuses them. The format: NUG, appendix B, "The NetCDF Classic Format Specification".
+The netCDF library reads zeros where a classic file (CDF-1, CDF-2, CDF-5) is cut off, without an error, so its header is
+compared with its size. netCDF-4 files need no such look: HDF5 refuses them. The format: NUG, appendix B, "The NetCDF
+Classic Format Specification".
 """
 
 from __future__ import annotations
@@ -12,26 +13,47 @@ import os
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["bytes_missing"]
+__all__ = ["NotNetcdfError", "check_whole"]
 
 _TYPE_BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 4, 6: 8, 7: 1, 8: 2, 9: 4, 10: 8, 11: 8}
 _DIMENSIONS, _VARIABLES, _ATTRIBUTES = 10, 11, 12
+_HDF5 = b"\x89HDF\r\n\x1a\n"
 
 
-def bytes_missing(path: Path) -> int:
-    """How many bytes are not there that the header tells of; 0 for a whole file, and for one that is not classic.
+class NotNetcdfError(ValueError):
+    """It is a file of another format."""
+
+
+def check_whole(path: Path) -> None:
+    """Looks at the first bytes, and at the whole header of a classic file.
 
     Raises
     ------
+    NotNetcdfError
+        It is no netCDF file.
     ValueError
-        The header is cut off, or none.
+        It is cut off; the text says where.
     """
     with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
         magic = file.read(4)
-        if magic[:3] != b"CDF" or len(magic) < 4 or magic[3] not in (1, 2, 5):
-            return 0
-        header = _Header(file, magic[3])
-        return max(0, header.whole_bytes() - os.fstat(file.fileno()).st_size)
+        if magic[:3] == b"CDF" and magic[3:] in (b"\x01", b"\x02", b"\x05"):
+            missing = _Header(file, magic[3]).whole_bytes() - size
+            if missing > 0:
+                raise ValueError(f"it is cut off: {missing} bytes that its header tells of are not there")
+        elif not _has_superblock(file, size):
+            raise NotNetcdfError("it is no netCDF file")
+
+
+def _has_superblock(file: BinaryIO, size: int) -> bool:
+    """An HDF5 file may begin at 0, 512, 1024, 2048 and so on."""
+    place = 0
+    while place < size:
+        file.seek(place)
+        if file.read(len(_HDF5)) == _HDF5:
+            return True
+        place = max(512, 2 * place)
+    return False
 
 
 class _Header:
