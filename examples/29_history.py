@@ -11,6 +11,7 @@ at a time: ``forebay follow demo:out --match 'ocean_*.nc' --complete closed --un
 ingest {path} demo/history``.
 """
 
+import shutil
 import sys
 import threading
 from pathlib import Path
@@ -57,6 +58,7 @@ def main() -> None:
     (reservation,) = sys.argv[1:]
     with forebay.Admin() as admin:
         folder = Path(admin.reservation(reservation).files_path) / "out"
+    shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     work = [threading.Thread(target=model, args=(folder,)), threading.Thread(target=ingest, args=(reservation,))]
     for thread in work:

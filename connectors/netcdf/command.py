@@ -37,7 +37,7 @@ def netcdf() -> None:
 
 @app.command("ingest", epilog="Example: forebay netcdf ingest run/wrfout_d01_* run1/history")
 def ingest_command(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Finished files, in order of time.")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="Finished files, in order of time.")],
     stream: Annotated[
         str, typer.Argument(metavar="RES/STREAM", help="Made if need be.", autocompletion=stream_names)
     ],
@@ -60,7 +60,7 @@ def ingest_command(
     """Write a stream with a step for each record of history files.
 
     Records whose times the stream has are passed over, so the same line may be repeated, also after a kill. One stream
-    takes files of one form. Run by `forebay follow RES:DIR --match GLOB --exec`, it takes each file as it is finished.
+    takes files of one form. After --exec of forebay follow it takes each file as it is finished.
     """
     if count and time:
         raise InvalidArgumentError("--count is for files without times: leave out --time")

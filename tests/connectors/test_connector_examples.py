@@ -53,3 +53,17 @@ def test_zarr_and_files() -> None:
         "(4, 64, 64) in chunks of (1, 32, 32)",
         "kept: [0.0, 1.0, 2.0, 3.0]",
     ]
+
+
+@pytest.mark.timeout(240)
+def test_history() -> None:
+    lines = lines_of("29_history.py", "demo")
+    records = [line for line in lines if "degC at" in line]
+    assert records[0] == "2026-11-01T00: 25.0 degC at 60 E"
+    assert records[7] == "2026-11-02T18: 25.0 degC at 186 E"
+    assert len(records) == 8
+    assert sorted(set(lines) - set(records)) == [
+        "8 records of 4 files are steps",
+        "all.nc: int16 {'time': 8, 'lat': 60, 'lon': 120}",
+        "{'step': 8, 'lat': 60, 'lon': 120}, bit by bit as in the files",
+    ]
