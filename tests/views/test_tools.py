@@ -16,9 +16,11 @@ from vtkmodules.util.numpy_support import vtk_to_numpy
 from vtkmodules.vtkIOXML import vtkXMLImageDataReader
 
 import forebay
+from forebay.connectors import netcdf
 from forebay.errors import UnsupportedError
 from forebay.views.formats import format_named
 from forebay.views.mounting import mount, unmount
+from tests.support.histories import nemo_file
 from tests.support.time_limits import seconds
 from tests.support.views import can_mount, file_of, write_every_kind
 from tests.viz.conftest import SHAPE, field, write_flow
@@ -75,6 +77,17 @@ def test_netcdf_libraries_and_xarray_read_a_view(reservation: str, tmp_path: Pat
             np.testing.assert_array_equal(dataset["slabs"].sel(x=1.0), step["slabs"][:, :, -1])
             assert dataset["columns"].dims == ("dim_0_64", "dim_1_64")
             assert dataset["time"].item() == 0
+
+
+def test_ncdump_reads_an_exported_stream(reservation: str, tmp_path: Path) -> None:
+    netcdf.ingest([nemo_file(tmp_path / "nemo.nc", [0, 1])], f"{reservation}/history")
+    netcdf.export(f"{reservation}/history", tmp_path / "all.nc")
+    before, after = (output_of("ncdump", tmp_path / name) for name in ("nemo.nc", "all.nc"))
+    for line in ("time_counter = UNLIMITED ; // (2 currently)", "float thetao(time_counter, deptht, y, x) ;"):
+        assert line in before
+        assert line in after
+    for name in ("thetao", "nav_lat", "time_counter_bounds"):
+        assert after.partition(f" {name} =")[2].partition(";")[0] == before.partition(f" {name} =")[2].partition(";")[0]
 
 
 def test_vtk_reads_a_view(reservation: str, tmp_path: Path) -> None:
