@@ -181,9 +181,7 @@ def dataset_of_step(step: Step, **decoders: Any) -> xr.Dataset:
         if variable.dims is not None:
             attributes.pop("dims", None)
         data = variable[...]
-        variables[name] = xr.Variable(
-            dims, data.astype(object) if data.dtype.kind == "T" else data, _plain(attributes)
-        )
+        variables[name] = xr.Variable(dims, data.astype(object) if data.dtype.kind == "T" else data, _plain(attributes))
     decoded, _, coordinate_names = xr.conventions.decode_cf_variables(variables, {}, **decoders)
     for name, variable in decoded.items():
         # What needs no decoding stays a view of the step.

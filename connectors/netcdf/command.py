@@ -38,9 +38,7 @@ def netcdf() -> None:
 @app.command("ingest", epilog="Example: forebay netcdf ingest run/wrfout_d01_* run1/history")
 def ingest_command(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Finished files, in order of time.")],
-    stream: Annotated[
-        str, typer.Argument(metavar="RES/STREAM", help="Made if need be.", autocompletion=stream_names)
-    ],
+    stream: Annotated[str, typer.Argument(metavar="RES/STREAM", help="Made if need be.", autocompletion=stream_names)],
     variables: VariablesOption = "",
     dimension: Annotated[
         str,

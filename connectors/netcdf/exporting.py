@@ -16,7 +16,7 @@ import numpy as np
 from forebay import Address, Stream
 from forebay.connectors.netcdf.history import CONSTANTS, RECORD_DIMENSION, TIME_SOURCE, import_netcdf4
 from forebay.connectors.stream_table import ArrayOverSteps, StreamTable, constant_names
-from forebay.errors import AlreadyExistsError, InvalidArgumentError, UnsupportedError
+from forebay.errors import AlreadyExistsError, ForebayError, InvalidArgumentError, StorageError, UnsupportedError
 from forebay.instance import InstanceLike
 from forebay.step_selection import StepSelection
 from forebay.visible_text import visible
@@ -86,7 +86,9 @@ def export(
     InvalidArgumentError
         A variable was asked for that the steps do not have in common; the text says why.
     UnsupportedError
-        netCDF cannot hold a name; or netCDF4 is not installed.
+        netCDF cannot hold a name, which the text tells; or netCDF4 is not installed.
+    StorageError
+        The file cannot be written, for example because the disk is full.
     """
     netcdf4 = import_netcdf4()
     target = Path(path)
@@ -101,14 +103,18 @@ def export(
         temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
         try:
             with netcdf4.Dataset(os.fspath(temporary), "w", format="NETCDF4", clobber=False) as file:
-                _write(file, table, dimension, columns)
+                _fill(table, columns, _define(file, table, dimension, columns))
             with temporary.open("rb+") as written:
                 os.fsync(written.fileno())
             os.link(temporary, target)  # never onto a file that has come meanwhile
         except FileExistsError:
-            raise AlreadyExistsError("there is a file of this name: choose another one, or remove it", str(path)) from None
-        except RuntimeError as error:
-            raise UnsupportedError(f"netCDF cannot hold this: {str(error)[:160]}", str(path)) from None
+            raise AlreadyExistsError(
+                "there is a file of this name: choose another one, or remove it", str(path)
+            ) from None
+        except ForebayError:
+            raise
+        except RuntimeError as error:  # from netCDF
+            raise StorageError(f"the file cannot be written: {str(error)[:160]}", str(path)) from None
         finally:
             with contextlib.suppress(FileNotFoundError):
                 temporary.unlink()
@@ -134,20 +140,26 @@ def _columns(table: StreamTable, dimension: str, left_out: dict[str, str]) -> It
     for name, array in table.arrays.items():
         if name in hidden:
             continue
-        if array.dtype.kind not in "iufS" or array.dtype.itemsize > 8:
+        if not _is_known(array.dtype):
             left_out[name] = f"netCDF has no elements of type {array.dtype}"
             continue
         dims = tuple(_dimension(one, axis, array, extents) for axis, one in enumerate(array.dims))
-        is_constant = name in constants or (array.dims == (name,) and table.constant(array) is not None)
+        is_constant = (name in constants or array.dims == (name,)) and table.constant(array) is not None
         yield _Column(name, dims, array.extents, array.dtype, array.attributes, is_constant, _reader(array))
     for name, values in table.values.items():
-        if name not in hidden:
-            dtype = str if values.dtype.kind == "O" else values.dtype
-            if dtype is not str and (dtype.kind not in "iufS" or dtype.itemsize > 8):
-                left_out[name] = f"netCDF has no elements of type {dtype}"
-                continue
-            attributes = table.value_attributes[name]
-            yield _Column(name, (), (), dtype, attributes, name in constants, values.__getitem__)
+        if name in hidden:
+            continue
+        is_text = values.dtype.kind == "O"
+        if not is_text and not _is_known(values.dtype):
+            left_out[name] = f"netCDF has no elements of type {values.dtype}"
+            continue
+        dtype, attributes = str if is_text else values.dtype, table.value_attributes[name]
+        is_constant = name in constants and len(np.unique(values)) == 1
+        yield _Column(name, (), (), dtype, attributes, is_constant, values.__getitem__)
+
+
+def _is_known(dtype: np.dtype[Any]) -> bool:
+    return dtype.kind in "iufS" and dtype.itemsize <= 8
 
 
 def _reader(array: ArrayOverSteps) -> Callable[[int], Any]:
@@ -179,45 +191,54 @@ def _chosen(
     return [column for column in columns if column.name in names]
 
 
-def _write(file: Any, table: StreamTable, dimension: str, columns: Sequence[_Column]) -> None:
-    attributes = {name: value for name, value in table.attributes.items() if name not in _OF_RECORDS}
+def _define(file: Any, table: StreamTable, dimension: str, columns: Sequence[_Column]) -> list[Any]:
+    """Makes dimensions, variables and attributes; returns the variables of the columns."""
     file.createDimension(dimension, None)
     made = []
     for column in columns:
-        for name, extent in zip(column.dims, column.extents, strict=True):
-            if name not in file.dimensions:
-                file.createDimension(name, extent)
-        dims = column.dims if column.is_constant else (dimension, *column.dims)
-        fill = _fill_value(column)
-        variable = file.createVariable(column.name, column.dtype, dims, fill_value=fill)
-        _set_attributes(variable, {key: value for key, value in column.attributes.items() if key != "_FillValue"})
+        try:
+            for name, extent in zip(column.dims, column.extents, strict=True):
+                if name not in file.dimensions:
+                    file.createDimension(name, extent)
+            dims = column.dims if column.is_constant else (dimension, *column.dims)
+            variable = file.createVariable(column.name, column.dtype, dims, fill_value=_fill_value(column))
+            _set_attributes(variable, {key: value for key, value in column.attributes.items() if key != "_FillValue"})
+        except (RuntimeError, ValueError, TypeError) as error:
+            raise UnsupportedError(
+                f"netCDF cannot hold this variable ({str(error)[:120]}): choose others", f"variable {column.name!r}"
+            ) from None
         made.append(variable)
-    for name, value in attributes.items():
+    for name, value in table.attributes.items():
         group, _, key = name.rpartition("/")
         # Of a group, or of a variable that is left out.
         holder = file if not group else file[group] if group in _groups(file) else None
-        if holder is not None:
+        if holder is not None and name not in _OF_RECORDS:
             _set_attributes(holder, {key: value})
     numbers = file.createVariable(STEP_NUMBERS, "i8", (dimension,))
     numbers.long_name = "number of the step in the stream"
+    numbers[:] = table.steps.numbers
     file.set_auto_maskandscale(False)
     file.set_auto_chartostring(False)
-    last = len(table.steps) - 1
-    for column, variable in zip(columns, made, strict=True):
-        if column.is_constant:
-            variable[...] = column.read(last)
-    for place in range(last + 1):
-        for column, variable in zip(columns, made, strict=True):
+    return made
+
+
+def _fill(table: StreamTable, columns: Sequence[_Column], variables: Sequence[Any]) -> None:
+    """Writes the elements, step by step."""
+    for place in range(len(table.steps)):
+        for column, variable in zip(columns, variables, strict=True):
             if not column.is_constant:
                 variable[place] = column.read(place)
-    numbers[:] = table.steps.numbers
+            elif place == 0:
+                variable[...] = column.read(place)
 
 
 def _fill_value(column: _Column) -> Any:
     """False where there is none: then netCDF need not fill the variable first."""
     told = column.attributes.get("_FillValue")
-    if told is None or column.dtype is str:
-        return None if column.dtype is str else False
+    if column.dtype is str:
+        return None
+    if told is None:
+        return False
     if column.dtype.kind == "S":
         return told
     number = np.asarray(told).reshape(-1)[0]

@@ -321,7 +321,9 @@ class History:
         found = [one for one in times.values() if _is_time(one._variable)]
         if len(found) == 1:
             return found[0]
-        what = f"several variables are times ({', '.join(one.name for one in found[:8])})" if found else "none is a time"
+        what = (
+            f"several variables are times ({', '.join(one.name for one in found[:8])})" if found else "none is a time"
+        )
         raise InvalidArgumentError(
             f"of its variables along {self.record_dimension}, {what}: name it (time=, --time), or count steps "
             "(time=None, --count), which cannot tell what was written before",

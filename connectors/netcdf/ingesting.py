@@ -226,9 +226,9 @@ def ingest(
     dimension : str
         The dimension of the records; not given: the unlimited one, else the one with a time coordinate.
     time : str, optional
-        The variable with the time of each record; not given: the coordinate of that dimension, else ``time``, else WRF's
-        ``Times``, else the only one whose units are "... since ...". None: steps are counted, and nothing is passed
-        over.
+        The variable with the time of each record; not given: the coordinate of that dimension, else ``time``, else
+        WRF's ``Times``, else the only one whose units are "... since ...". None: steps are counted, and nothing is
+        passed over.
     on_notice : callable, optional
         Called with a text about what a stream cannot hold; otherwise it is a warning.
     **options
