@@ -321,6 +321,7 @@ def command(*arguments: object, **environment: str) -> subprocess.CompletedProce
     )
 
 
+@pytest.mark.timeout(300)
 def test_the_commands(reservation: str, tmp_path: Path) -> None:
     address = f"{reservation}/history"
     paths = [nemo_file(tmp_path / "a.nc", [0, 1]), nemo_file(tmp_path / "b.nc", [1, 2])]
