@@ -18,6 +18,7 @@ import pytest
 import xarray as xr
 
 import forebay
+import forebay.connectors.xarray
 from forebay.connectors import netcdf
 from forebay.connectors.netcdf.history import History
 from forebay.connectors.netcdf.ingesting import Ingestion

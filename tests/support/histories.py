@@ -21,7 +21,7 @@ def _field(shape: Sequence[int], record: int, name: str, dtype: str = "f4") -> A
     return np.random.default_rng([record, *name.encode()]).uniform(-50, 50, shape).astype(dtype)
 
 
-def wrf_file(path: Path, records: Sequence[int], form: str = "NETCDF4_CLASSIC", west_east: int = 8) -> Path:
+def wrf_file(path: Path, records: Sequence[int], form: Any = "NETCDF4_CLASSIC", west_east: int = 8) -> Path:
     """As WRF: one record an hour, times as characters, coordinates that depend on time, staggered dimensions."""
     extents = {"bottom_top": 4, "south_north": 6, "west_east": west_east, "west_east_stag": west_east + 1}
     with netCDF4.Dataset(path, "w", format=form) as file:
@@ -55,7 +55,7 @@ def wrf_file(path: Path, records: Sequence[int], form: str = "NETCDF4_CLASSIC", 
     return path
 
 
-def mom_file(path: Path, records: Sequence[int], form: str = "NETCDF4", units: str = "days since 1900-01-01") -> Path:
+def mom_file(path: Path, records: Sequence[int], form: Any = "NETCDF4", units: str = "days since 1900-01-01") -> Path:
     """As MOM: a mean for each day of a calendar without leap days, bounds of time, packed and filled elements."""
     with netCDF4.Dataset(path, "w", format=form) as file:
         for name, extent in {"time": None, "st_ocean": 3, "yt_ocean": 5, "xt_ocean": 7, "nv": 2}.items():
@@ -87,7 +87,7 @@ def mom_file(path: Path, records: Sequence[int], form: str = "NETCDF4", units: s
     return path
 
 
-def nemo_file(path: Path, records: Sequence[int], form: str = "NETCDF4") -> Path:
+def nemo_file(path: Path, records: Sequence[int], form: Any = "NETCDF4") -> Path:
     """As NEMO by XIOS: ``time_counter``, two-dimensional coordinates without time, bounds."""
     with netCDF4.Dataset(path, "w", format=form) as file:
         for name, extent in {"time_counter": None, "deptht": 3, "y": 5, "x": 7, "axis_nbounds": 2}.items():

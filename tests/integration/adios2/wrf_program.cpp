@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The calls of WRF's own ADIOS2 layer (external/io_adios2, io_form_history=14), with what it gives as names, types and
-// attributes: an IO in Fortran's order, a text `Times`, and `VAR/Dims` with the fastest dimension first and `Time` last.
+// attributes: an IO in Fortran's order, a text `Times`, and `VAR/Dims` with the fastest dimension first and `Time`
+// last.
 #include <cstddef>
 #include <numeric>
 #include <string>
