@@ -32,7 +32,7 @@ def test_the_quick_suites_need_what_every_build_installs_and_no_more() -> None:
 
 def test_all_brings_every_extra() -> None:
     extras = ("viz", "web", "hdf5", "xarray", "dask", "ray", "arrow", "zarr", "fsspec", "snakemake", "tomography")
-    assert requirements_of(("all",)) == requirements_of((*extras, "darshan", "derive"))
+    assert requirements_of(("all",)) == requirements_of((*extras, "darshan", "derive", "netcdf"))
 
 
 def test_the_suite_of_a_run_is_the_longest_that_its_name_begins_with() -> None:
