@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
@@ -21,6 +21,9 @@ from forebay.cli.following import (
 from forebay.cli.output import JsonOption, console, error_console, print_json
 from forebay.errors import InvalidArgumentError
 from forebay.viz.publishing.publication import FileFormat, Publication, Viewer
+
+if TYPE_CHECKING:
+    from forebay.viz.publishing.idx import IdxPublication
 
 __all__ = ["app"]
 
@@ -53,19 +56,27 @@ def publish(
 
     For paraview: VTK image data and NAME.pvd, or HDF5 files and NAME.xdmf. For visit, yt and chombo: Chombo files
     plt000010.3d.hdf5, for visit with NAME.visit and a script that follows it. For amrex: plotfiles plt00010. Both have
-    all levels of refinement. Started again, it continues where it was.
+    all levels of refinement. For idx: the dataset NAME.idx with a time step for each step. Started again, it continues
+    where it was.
     """
     if file_format is FileFormat.XDMF and viewer is not Viewer.PARAVIEW:
         raise InvalidArgumentError(f"--format xdmf goes with --for paraview, not with --for {viewer}")
-    if viewer not in (Viewer.PARAVIEW, Viewer.AMREX) or file_format is FileFormat.XDMF:
+    if viewer is Viewer.IDX:
+        needs_packages("writing IDX files", "idx", "OpenVisus")
+    elif viewer not in (Viewer.PARAVIEW, Viewer.AMREX) or file_format is FileFormat.XDMF:
         needs_packages("writing HDF5 files", "hdf5", "h5py")
     messages = error_console()
     published = 0
     told: set[str] = set()
     with opened_to_follow(stream, timeout_seconds, run_name, wait_for_writer) as source:
-        publication = Publication(
-            folder, viewer, source.address.stream, variables.split(",") if variables else None, file_format=file_format
-        )
+        names = variables.split(",") if variables else None
+        publication: Publication | IdxPublication
+        if viewer is Viewer.IDX:
+            from forebay.viz.publishing.idx import IdxPublication
+
+            publication = IdxPublication(folder, source.address.stream, names)
+        else:
+            publication = Publication(folder, viewer, source.address.stream, names, file_format=file_format)
         with tells_interruption() as outcome:
             for step in source.follow(consumer, timeout=timeout_seconds, ack="manual"):
                 with step:

@@ -39,6 +39,7 @@ class Viewer(StrEnum):
     YT = "yt"
     CHOMBO = "chombo"  #: the files that yt gets
     AMREX = "amrex"  #: plotfiles, for whatever reads those of AMReX and BoxLib codes
+    IDX = "idx"  #: OpenVisus and other readers of IDX; see `forebay.viz.publishing.idx`
 
 
 class FileFormat(StrEnum):
