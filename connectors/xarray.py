@@ -284,11 +284,19 @@ def _dataset(table: StreamTable, dropped: set[str], group: str | None, decoders:
     left_out = dict(table.left_out)
     constants = constant_names(table.attributes)
     sizes = {"step": len(table.steps)}
-    for name, array in table.arrays.items():
-        own = _own_name(name, wanted)
-        if own is None or own in dropped:
+    shown, auxiliary = _shown_names(table, wanted)
+    for name, own in shown.items():
+        array = table.arrays[name]
+        if own in dropped:
             continue
         reason = OWN_NAMES.get(own) or _reason_not_beside(array.dims, array.extents, sizes)
+        if not reason and own in auxiliary and own not in array.dims:
+            # Such as latitude and longitude of each point: one for all steps, where they stay the same.
+            places = table.constant(array)
+            if places is not None:
+                coordinates[own] = xr.Variable(array.dims, places, dict(array.attributes))
+                sizes.update(zip(array.dims, array.extents, strict=True))
+                continue
         if not reason and own in array.dims:
             # The places along a dimension: one coordinate for all steps.
             places = table.constant(array) if len(array.dims) == 1 else None
@@ -364,6 +372,26 @@ def _reason_not_beside(dims: tuple[str, ...], extents: tuple[int, ...], sizes: M
         if sizes.get(dimension, extent) != extent:
             return f"its dimension {dimension} has {extent} elements, that of other variables {sizes[dimension]}"
     return ""
+
+
+def _shown_names(table: StreamTable, group: str | None) -> tuple[dict[str, str], set[str]]:
+    """What arrays are called in a group, and the coordinates that attributes ``coordinates`` name.
+
+    As in netCDF, a group also has the coordinates of its variables that lie in the groups above it.
+    """
+    shown = {name: own for name in table.arrays if (own := _own_name(name, group)) is not None}
+    auxiliary = {
+        word for name in shown for word in str(table.arrays[name].attributes.get("coordinates", "")).split()
+    }
+    wanted = {dim for name in shown for dim in table.arrays[name].dims} | auxiliary
+    above = group or ""
+    while above:
+        above = above.rpartition("/")[0]
+        for name in table.arrays:
+            own = _own_name(name, above)
+            if own in wanted and own not in shown.values():
+                shown[name] = own
+    return shown, auxiliary
 
 
 def _own_name(name: str, group: str | None) -> str | None:

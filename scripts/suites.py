@@ -150,7 +150,7 @@ SUITES: dict[str, Suite] = {
         (Pytest(("tests/connectors",), targets=("wrf_program",)),),
         seconds_max=900,
         when=When.DEEP,
-        extras=("xarray", "dask", "arrow", "zarr", "fsspec", "derive", "netcdf", "libraries"),
+        extras=("xarray", "dask", "arrow", "zarr", "fsspec", "derive", "netcdf", "grib", "cfgrib", "libraries"),
     ),
     "tomography": Suite(
         "scans as streams, reconstructed while they are taken",
@@ -164,7 +164,7 @@ SUITES: dict[str, Suite] = {
         (Pytest(("tests/viz",)),),
         seconds_max=900,
         when=When.DEEP,
-        extras=("web", "viewers"),
+        extras=("web", "viewers", "idx"),
         packages=("chromium", "chromium-driver"),
     ),
     "workloads": Suite(

@@ -38,6 +38,7 @@ _GROUPS = {
         "follow",
         "run",
         "derive",
+        "grib",
     ),
     "Moving data": ("stage-in", "stage-out", "stages", "receipt"),
     "Pictures and scans": ("view", "render", "publish", "reconstruct", "beamline"),
