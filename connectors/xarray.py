@@ -285,9 +285,9 @@ def _dataset(table: StreamTable, dropped: set[str], group: str | None, decoders:
     constants = constant_names(table.attributes)
     sizes = {"step": len(table.steps)}
     shown, auxiliary = _shown_names(table, wanted)
-    for name, own in shown.items():
-        array = table.arrays[name]
-        if own in dropped:
+    for name, array in table.arrays.items():
+        own = shown.get(name)
+        if own is None or own in dropped:
             continue
         reason = OWN_NAMES.get(own) or _reason_not_beside(array.dims, array.extents, sizes)
         if not reason and own in auxiliary and own not in array.dims:
@@ -318,7 +318,7 @@ def _dataset(table: StreamTable, dropped: set[str], group: str | None, decoders:
         variable.encoding = {"preferred_chunks": chunks}
         variables[own] = variable
     for name, values in table.values.items():
-        own = _own_name(name, wanted)
+        own = shown.get(name)
         if own in OWN_NAMES:
             left_out[name] = OWN_NAMES[own]
         elif own is not None and own not in dropped:
@@ -375,19 +375,19 @@ def _reason_not_beside(dims: tuple[str, ...], extents: tuple[int, ...], sizes: M
 
 
 def _shown_names(table: StreamTable, group: str | None) -> tuple[dict[str, str], set[str]]:
-    """What arrays are called in a group, and the coordinates that attributes ``coordinates`` name.
+    """What variables are called in a group, and the coordinates that their attributes ``coordinates`` name.
 
     As in netCDF, a group also has the coordinates of its variables that lie in the groups above it.
     """
-    shown = {name: own for name in table.arrays if (own := _own_name(name, group)) is not None}
-    auxiliary = {
-        word for name in shown for word in str(table.arrays[name].attributes.get("coordinates", "")).split()
-    }
-    wanted = {dim for name in shown for dim in table.arrays[name].dims} | auxiliary
+    names = [*table.arrays, *table.values]
+    shown = {name: own for name in names if (own := _own_name(name, group)) is not None}
+    arrays = [table.arrays[name] for name in shown if name in table.arrays]
+    auxiliary = {word for array in arrays for word in str(array.attributes.get("coordinates", "")).split()}
+    wanted = {"time", *auxiliary, *(dim for array in arrays for dim in array.dims)}
     above = group or ""
     while above:
         above = above.rpartition("/")[0]
-        for name in table.arrays:
+        for name in names:
             own = _own_name(name, above)
             if own in wanted and own not in shown.values():
                 shown[name] = own

@@ -69,7 +69,7 @@ _PARAMETER_KEYS = (
     "table2Version",
     "indicatorOfParameter",
 )
-_SOMETIMES = ("standard_name", "level", "coordinates", *(f"GRIB_{key}" for key in _PARAMETER_KEYS))
+_SOMETIMES = ("standard_name", "level", *(f"GRIB_{key}" for key in _PARAMETER_KEYS))
 
 
 @dataclass
@@ -224,17 +224,17 @@ def _write_head(step: StepBeingWritten, message: Message, layout: Layout, missin
     attributes = step.attributes
     attributes["GRIB_md5GridSection"] = layout.grid
     for key in ("centre", "subCentre", "edition", "totalNumber"):
-        if key in message.keys:
+        if message.keys.get(key):
             attributes[f"GRIB_{key}"] = message.keys[key]
     members = {member for places in layout.variables.values() for member in places.members}
     if members != {0} and len(members) == 1:
         attributes["GRIB_number"] = members.pop()
-    elif "GRIB_number" in attributes:
-        del attributes["GRIB_number"]
+    else:
+        del attributes["GRIB_number"]  # that an earlier step may have, also of another process
     if missing:
         rest = [f"and {len(missing) - _MISSING_MAX} more"] if len(missing) > _MISSING_MAX else []
         attributes[_MISSING] = [*missing[:_MISSING_MAX], *rest]
-    elif _MISSING in attributes:
+    else:
         del attributes[_MISSING]
 
 
@@ -281,8 +281,9 @@ def _write_variable(
         described["standard_name"] = keys["cfName"]
     if len(places.levels) == 1 and level_kind_of(name) not in ("surface", "meanSea", "unknown"):
         described["level"] = places.levels[0]
+    described["coordinates"] = "forecast_reference_time forecast_period"
     if coordinates and points.by_points and points.latitude is not None:
-        described["coordinates"] = "latitude longitude"
+        described["coordinates"] += " latitude longitude"
     described |= {f"GRIB_{key}": keys[key] for key in _PARAMETER_KEYS if key in keys}
     described.setdefault("GRIB_typeOfLevel", level_kind_of(name))
     _describe(step, name, described)
@@ -293,7 +294,7 @@ def _describe(step: StepBeingWritten, name: str, attributes: Mapping[str, Any]) 
     for key, value in attributes.items():
         step.attributes[f"{name}/{key}"] = value
     for key in _SOMETIMES:
-        if key not in attributes and f"{name}/{key}" in step.attributes:
+        if key not in attributes:
             del step.attributes[f"{name}/{key}"]
 
 
@@ -344,9 +345,9 @@ def _is_there(stream: WritableStream, number: int | None, messages: list[Message
             return None
         found = stream.steps_at()
         times = found.values("time").tolist()
-        if messages[0].valid_time < times[0]:
-            return int(found.numbers[0])  # before all that are kept
         if messages[0].valid_time not in times:
+            if messages[0].valid_time < times[0] and _drops(stream):
+                return int(found.numbers[0])
             raise late
         number = int(found.numbers[times.index(messages[0].valid_time)])
     if number >= stream.next_step:
@@ -354,15 +355,21 @@ def _is_there(stream: WritableStream, number: int | None, messages: list[Message
     try:
         with stream[number] as step:
             lacking = _lacking(step, messages)
-    except StepGoneError:
-        return number
-    except StepNotFoundError:
+    except (StepGoneError, StepNotFoundError):
+        if number < (stream.info.oldest or 0) and _drops(stream):
+            return number
         raise late from None
     if lacking:
         raise InvalidArgumentError(
             f"step {number} was written without {_cut(lacking)}: give all files of a step together", str(messages[0])
         )
     return number
+
+
+def _drops(stream: WritableStream) -> bool:
+    """Whether steps before the oldest may have been there: nobody knows of those that retention dropped."""
+    retention = stream.info.retention
+    return retention.last is not None or bool(retention.consumers)
 
 
 def _lacking(step: Step, messages: list[Message]) -> list[str]:

@@ -222,7 +222,7 @@ def grid_points(handle: Any) -> GridPoints:
     except eccodes.CodesInternalError:
         latitude = longitude = None
     if kind not in _ALONG_DIMENSIONS | _TWO_DIMENSIONS or latitude is None:
-        count = int(eccodes.codes_get_size(handle, "values"))
+        count = int(get(handle, "numberOfPoints", int) or eccodes.codes_get_size(handle, "values"))
         return GridPoints(("values",), (count,), latitude, longitude, False)
     if get(handle, "jPointsAreConsecutive", int, 0):
         raise UnsupportedError(

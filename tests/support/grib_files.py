@@ -87,16 +87,16 @@ def message(
         if number is not None:
             eccodes.codes_set(handle, "productDefinitionTemplateNumber", 1)
         eccodes.codes_set(handle, "paramId", parameter)
-        if level is not None:
-            eccodes.codes_set(handle, "typeOfLevel", level[0])
-            eccodes.codes_set(handle, "level", level[1])
+        kind, place = level or ("surface", 0)
+        eccodes.codes_set(handle, "typeOfLevel", kind)
+        eccodes.codes_set(handle, "level", place)
         if number is not None:
             eccodes.codes_set(handle, "number", number)
         settings = {"dataDate": 20261127, "dataTime": 1200, "stepRange": str(step), "bitsPerValue": bits}
         for key, value in {**settings, **(keys or {})}.items():
             eccodes.codes_set(handle, key, value)
-        points = eccodes.codes_get_size(handle, "values") if grid in _SAMPLES else _points(GRIDS[grid])
-        values = content(parameter, level[1] if level else 0.0, str(step), number or 0, points) * scale
+        points = eccodes.codes_get_long(handle, "numberOfPoints") if grid in _SAMPLES else _points(GRIDS[grid])
+        values = content(parameter, place, str(step), number or 0, points) * scale
         if missing:
             eccodes.codes_set(handle, "bitmapPresent", 1)
             eccodes.codes_set(handle, "missingValue", 9999.0)

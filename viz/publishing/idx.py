@@ -92,6 +92,10 @@ class IdxPublication:
                 "the cells have different sides, for which IDX has no place: publish --for paraview --format xdmf",
                 str(step.address),
             )
+        if min(grid.shape[1:] if grid.is_flat else grid.shape) < 2:
+            raise UnsupportedError(
+                f"IDX needs two cells along each dimension, and the grid has {grid.shape}", str(step.address)
+            )
         if step.number > _STEP_MAX:
             raise UnsupportedError(f"IDX numbers time steps up to {_STEP_MAX}", str(step.address))
         withdrawn = [number for number in self._steps if number >= step.number]
@@ -147,8 +151,8 @@ class IdxPublication:
             components = f"[{field.shape[3]}]" if field.ndim == 4 else ""
             file.fields.push_back(OpenVisus.Field(name, kind + components))
         bits = sum(math.ceil(math.log2(extent)) for extent in dims)
-        file.bitsperblock = max(1, min(max(bits - _BITS_COARSE, _BITS_COARSE), _BITS_PER_BLOCK_MAX, bits))
-        file.blocksperfile = min(_BLOCKS_PER_FILE, 1 << max(bits - file.bitsperblock, 0))
+        file.bitsperblock = min(max(bits - _BITS_COARSE, _BITS_COARSE), _BITS_PER_BLOCK_MAX, bits)
+        file.blocksperfile = min(_BLOCKS_PER_FILE, 1 << (bits - file.bitsperblock))
         file.filename_template = f"./{self._name}/%04x.bin"
         file.timesteps = OpenVisus.DatasetTimesteps(step.number, step.number, 1.0)
         file.time_template = _TIME_TEMPLATE
