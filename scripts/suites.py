@@ -150,7 +150,7 @@ SUITES: dict[str, Suite] = {
         (Pytest(("tests/connectors",), targets=("wrf_program",)),),
         seconds_max=900,
         when=When.DEEP,
-        extras=("xarray", "dask", "arrow", "zarr", "fsspec", "derive", "netcdf", "grib", "cfgrib", "libraries"),
+        extras=("xarray", "dask", "arrow", "zarr", "fsspec", "derive", "netcdf", "grib", "cfgrib", "fa", "libraries"),
     ),
     "tomography": Suite(
         "scans as streams, reconstructed while they are taken",

@@ -10,8 +10,8 @@ A step has the messages of one valid time. The messages of one parameter on one 
 ...     grib.write_file(stream[6], "fc0006.grib2")
 """
 
-from forebay.connectors.grib.export import FilesOfSteps, write_file
-from forebay.connectors.grib.ingest import Ingested, ingest, write_step
+from forebay.connectors.grib.exporting import FilesOfSteps, write_file
+from forebay.connectors.grib.ingesting import Ingested, ingest, write_step
 from forebay.connectors.grib.messages import Message, read_messages
 
 __all__ = ["FilesOfSteps", "Ingested", "Message", "ingest", "read_messages", "write_file", "write_step"]

@@ -11,7 +11,7 @@ import typer
 from rich.text import Text
 
 import forebay
-from forebay.cli.arguments import StreamArgument
+from forebay.cli.arguments import StreamArgument, stream_names
 from forebay.cli.chosen import chosen
 from forebay.cli.following import (
     RunOption,
@@ -34,7 +34,7 @@ grib_app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
     help="GRIB files as steps, and steps as GRIB files.",
-    epilog="Example: forebay grib ingest run1/fc fc*.grib2",
+    epilog="Example: forebay grib ingest fc*.grib2 run1/fc",
 )
 
 
@@ -48,10 +48,12 @@ def grib() -> None:
     """GRIB files of a forecast cycle as steps of a stream, and steps as GRIB files."""
 
 
-@grib_app.command("ingest", epilog="Example: forebay grib ingest run1/fc fc*.grib2 --where typeOfLevel=isobaricInhPa")
+@grib_app.command("ingest", epilog="Example: forebay grib ingest fc*.grib2 run1/fc --where typeOfLevel=isobaricInhPa")
 def ingest_command(
-    stream: Annotated[str, typer.Argument(metavar="RES/STREAM", help="The stream, for example run1/fc.")],
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="GRIB files that have whole steps together.")],
+    stream: Annotated[
+        str, typer.Argument(metavar="RES/STREAM", help="Made if need be.", autocompletion=stream_names)
+    ],
     where: Annotated[
         list[str] | None,
         typer.Option(

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 import eccodes
 import numpy as np
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from forebay.errors import CorruptError, InvalidArgumentError, NotFoundError, UnsupportedError
 
-__all__ = ["GridPoints", "Message", "get", "grid_points", "keys_of_grid", "opened", "read_messages", "read_values"]
+__all__ = ["FieldFiles", "GribFiles", "GridPoints", "Message", "get", "read_messages"]
 
 # Grids as cfgrib shows them: with coordinates along the dimensions, with coordinates of two dimensions; and a row of
 # points for all others.
@@ -107,6 +107,58 @@ class GridPoints:
         return self.dims != ("latitude", "longitude")
 
 
+class FieldFiles(Protocol):
+    """A format of files with fields."""
+
+    def messages(self, path: Path | str, where: Mapping[str, Sequence[Any]] | None) -> list[Message]:
+        """The heads of a file's fields; those that ``where`` chooses."""
+
+    def grid(self, message: Message) -> tuple[GridPoints, dict[str, Any]]:
+        """Where its values lie, and what is said of the grid beside."""
+
+    def read(self, message: Message, points: GridPoints, out: NDArray[Any]) -> None:
+        """Decodes a field into an array of the grid's shape; NaN where it has no value."""
+
+
+class GribFiles:
+    """Files of GRIB messages, of both editions."""
+
+    def messages(self, path: Path | str, where: Mapping[str, Sequence[Any]] | None) -> list[Message]:
+        """See :func:`read_messages`."""
+        return read_messages(path, where)
+
+    def grid(self, message: Message) -> tuple[GridPoints, dict[str, Any]]:
+        """Its points, and the keys of ecCodes that say the grid.
+
+        Raises
+        ------
+        UnsupportedError
+            The values go along meridians, or the rows of a regular grid are not alike.
+        """
+        with _opened(message) as handle:
+            return _grid_points(handle), _keys_of_grid(handle)
+
+    def read(self, message: Message, points: GridPoints, out: NDArray[Any]) -> None:
+        """Decodes a field.
+
+        Raises
+        ------
+        CorruptError
+            ecCodes cannot decode it.
+        """
+        with _opened(message) as handle:
+            eccodes.codes_set(handle, "missingValue", _MISSING)
+            values = eccodes.codes_get_values(handle)
+            if values.size != math.prod(points.shape):
+                raise CorruptError(f"it has {values.size} values for {math.prod(points.shape)} points", str(message))
+            if get(handle, "bitmapPresent", int, 0):
+                values[values == _MISSING] = np.nan
+        field = values.reshape(points.shape)
+        out[...] = field
+        if points.alternates:
+            out[1::2] = field[1::2, ::-1]
+
+
 def get(handle: Any, key: str, kind: type | None = None, default: Any = None) -> Any:
     """A key's value; the default where the message has none."""
     try:
@@ -168,7 +220,7 @@ def read_messages(path: Path | str, where: Mapping[str, Sequence[Any]] | None = 
 
 
 @contextmanager
-def opened(message: Message) -> Iterator[Any]:
+def _opened(message: Message) -> Iterator[Any]:
     """The message's handle of ecCodes, for a while."""
     handle = None
     try:
@@ -193,28 +245,7 @@ def opened(message: Message) -> Iterator[Any]:
             eccodes.codes_release(handle)
 
 
-def read_values(handle: Any, points: GridPoints, out: NDArray[Any]) -> None:
-    """Decodes a field into an array of the grid's shape; NaN where the message has no value."""
-    eccodes.codes_set(handle, "missingValue", _MISSING)
-    values = eccodes.codes_get_values(handle)
-    if values.size != math.prod(points.shape):
-        raise CorruptError(f"it has {values.size} values for {math.prod(points.shape)} points")
-    if get(handle, "bitmapPresent", int, 0):
-        values[values == _MISSING] = np.nan
-    field = values.reshape(points.shape)
-    out[...] = field
-    if points.alternates:
-        out[1::2] = field[1::2, ::-1]
-
-
-def grid_points(handle: Any) -> GridPoints:
-    """Where the values of a message lie.
-
-    Raises
-    ------
-    UnsupportedError
-        The values go along meridians, or the rows of a regular grid are not alike.
-    """
+def _grid_points(handle: Any) -> GridPoints:
     kind = str(eccodes.codes_get(handle, "gridType"))
     try:
         latitude = eccodes.codes_get_array(handle, "latitudes")
@@ -242,7 +273,7 @@ def grid_points(handle: Any) -> GridPoints:
     return GridPoints(("latitude", "longitude"), shape, along, across, alternates)
 
 
-def keys_of_grid(handle: Any) -> dict[str, Any]:
+def _keys_of_grid(handle: Any) -> dict[str, Any]:
     """What the message says of its grid, by the names of ecCodes and in its order; without what is not set."""
     keys: dict[str, Any] = {"gridType": eccodes.codes_get(handle, "gridType")}
     if (shape := get(handle, "shapeOfTheEarth", int)) is not None:

@@ -346,9 +346,9 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_commands_go_both_ways(fc: str, tmp_path: Path) -> None:
     paths = [write_cycle(tmp_path / f"fc{step}.grib2", step) for step in (1, 2)]
     paths.append(write_cycle(tmp_path / "fc3.grib2", 3, without=(3,)))
-    done = run("ingest", fc, *map(str, paths[:2]), "--json")
+    done = run("ingest", *map(str, paths[:2]), fc, "--json")
     assert json.loads(done.stdout) == {"stream": fc, "written": [1, 2], "passed_over": [], "missing": {}}, done.stderr
-    done = run("ingest", fc, *map(str, paths))
+    done = run("ingest", *map(str, paths), fc)
     assert done.stdout == f"{fc}: 1 steps written, 2 were there\n"
     assert done.stderr == "step 3 lacks heightAboveGround/t2m, which the step before has\n"
     done = run("export", fc, str(tmp_path / "out"), "--json", "--timeout", "60")
@@ -360,13 +360,13 @@ def test_commands_go_both_ways(fc: str, tmp_path: Path) -> None:
             )
     assert len(list((tmp_path / "out").iterdir())) == 3
     assert json.loads(run("export", fc, str(tmp_path / "out"), "--json", "--timeout", "60").stdout)["written"] == []
-    done = run("ingest", f"{fc}2", str(paths[0]), "--where", "typeOfLevel=surface,isobaricInhPa", "--double")
+    done = run("ingest", str(paths[0]), f"{fc}2", "--where", "typeOfLevel=surface,isobaricInhPa", "--double")
     with forebay.open(f"{fc}2", timeout=0) as stream:
         assert "heightAboveGround/t2m" not in stream[1]
         assert stream[1]["isobaricInhPa/t"].dtype == np.float64
     for arguments, text in (
-        (("ingest", fc, str(tmp_path / "absent")), "no such file"),
-        (("ingest", fc, str(paths[0]), "--where", "x"), "KEY=VALUE"),
+        (("ingest", str(tmp_path / "absent"), fc), "no such file"),
+        (("ingest", str(paths[0]), fc, "--where", "x"), "KEY=VALUE"),
         (("export", fc, str(tmp_path), "--bits", "8", "--packing", "ieee"), "--packing simple"),
     ):
         done = run(*arguments)

@@ -15,15 +15,7 @@ from numpy.typing import DTypeLike
 import forebay
 from forebay import Step, StepBeingWritten, WritableStream
 from forebay.connectors.grib.layout import Layout, field_text, level_kind_of
-from forebay.connectors.grib.messages import (
-    GridPoints,
-    Message,
-    grid_points,
-    keys_of_grid,
-    opened,
-    read_messages,
-    read_values,
-)
+from forebay.connectors.grib.messages import FieldFiles, GribFiles, GridPoints, Message
 from forebay.errors import InvalidArgumentError, StepGoneError, StepNotFoundError
 
 __all__ = ["Ingested", "ingest", "write_step"]
@@ -101,6 +93,7 @@ def ingest(
     coordinates: bool = True,
     dtype: DTypeLike = np.float32,
     on_step: Callable[[Ingested], None] | None = None,
+    source: FieldFiles | None = None,
     **options: Any,
 ) -> Ingested:
     """Writes the messages of GRIB files into a stream, with a step for each valid time.
@@ -127,6 +120,8 @@ def ingest(
         Of the fields, ``float32`` (as cfgrib's) or ``float64``.
     on_step : callable, optional
         Called after each written step.
+    source : FieldFiles, optional
+        Reads the files. None: GRIB.
     **options
         Of :func:`forebay.open`, for example ``retention``.
 
@@ -139,11 +134,14 @@ def ingest(
         A file is not there, or not whole: of what is taken with it nothing is written. The steps before stay.
     """
     done = Ingested()
+    source = GribFiles() if source is None else source
     given = {"rank": 0, "ranks": 1} | options
     with nullcontext(address) if isinstance(address, WritableStream) else forebay.open(address, "a", **given) as stream:
         for item in files:
             together = [item] if isinstance(item, str | Path) else item
-            messages = [message for path in together for message in read_messages(path, where)]
+            messages = [message for path in together for message in source.messages(path, where)]
+            if not messages:
+                raise InvalidArgumentError("no message matches the choice by where (--where)", str(together[0]))
             by_time: dict[int, list[Message]] = {}
             for message in messages:
                 by_time.setdefault(message.valid_time, []).append(message)
@@ -155,7 +153,9 @@ def ingest(
                     continue
                 before = _layout_before(stream)
                 with stream.step(number) as step:
-                    missing = write_step(step, of_step, before, coordinates=coordinates, dtype=dtype, complete=complete)
+                    missing = write_step(
+                        step, of_step, before, coordinates=coordinates, dtype=dtype, complete=complete, source=source
+                    )
                 done.written.append(step.number)
                 if missing:
                     done.missing[step.number] = missing
@@ -172,6 +172,7 @@ def write_step(
     complete: bool = False,
     coordinates: bool = True,
     dtype: DTypeLike = np.float32,
+    source: FieldFiles | None = None,
 ) -> list[str]:
     """Writes messages of one valid time into an open step; returns those that are missing, in words.
 
@@ -187,6 +188,7 @@ def write_step(
     InvalidArgumentError
         The messages are of several times or grids, or two are for one field; or some are missing, with ``complete``.
     """
+    source = GribFiles() if source is None else source
     if not messages:
         raise InvalidArgumentError("there is no message for a step")
     reference = messages[0].reference, messages[0].period
@@ -201,14 +203,13 @@ def write_step(
     if missing and complete:
         raise InvalidArgumentError(f"{len(missing)} messages are missing: {_cut(missing)}", f"step {step.number}")
     _write_times(step, messages[0])
-    with opened(messages[0]) as handle:
-        points = grid_points(handle)
-        for key, value in keys_of_grid(handle).items():
-            step.attributes[f"GRIB_{key}"] = value
+    points, keys = source.grid(messages[0])
+    for key, value in keys.items():
+        step.attributes[f"GRIB_{key}"] = value
     _write_head(step, messages[0], layout, missing)
     _write_coordinates(step, layout, points, everywhere=coordinates)
     for name, of_variable in fields.items():
-        _write_variable(step, name, layout, of_variable, points, np.dtype(dtype), coordinates)
+        _write_variable(step, name, layout, of_variable, points, source, np.dtype(dtype), coordinates)
     return missing
 
 
@@ -257,6 +258,7 @@ def _write_variable(
     layout: Layout,
     fields: dict[tuple[int, float], Message],
     points: GridPoints,
+    source: FieldFiles,
     dtype: np.dtype[Any],
     coordinates: bool,
 ) -> None:
@@ -272,9 +274,8 @@ def _write_variable(
             message = fields.get((member, level))
             if message is None:
                 every[along, across] = np.nan
-                continue
-            with opened(message) as handle:
-                read_values(handle, points, every[along, across])
+            else:
+                source.read(message, points, every[along, across])
     keys = next(iter(fields.values())).keys
     described: dict[str, Any] = {"units": keys.get("units", "1"), "long_name": keys.get("name", name)}
     if "cfName" in keys:
