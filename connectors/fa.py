@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import os
 import re
+import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC
@@ -19,6 +21,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+# pyproj comes before ecCodes: both bring PROJ, and in the other order the process crashes at its end.
+if [name for name in sys.modules if name in ("eccodes", "pyproj")][:1] == ["eccodes"]:
+    warnings.warn(
+        "ecCodes was imported before pyproj, so this process may crash at its end: import forebay.connectors.fa first",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+import pyproj  # noqa: F401, I001
 import eccodes
 import epygram
 import numpy as np

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import datetime
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +12,11 @@ import pytest
 import forebay
 from forebay.errors import CorruptError, InvalidArgumentError, NotFoundError
 
+pytest.importorskip("pyproj")  # before epygram, see forebay.connectors.fa
 epygram = pytest.importorskip("epygram", reason="it is not installed: pip install epygram")
 from forebay.connectors import fa  # noqa: E402
+from tests.support.fa_files import NX, NY, write_file  # noqa: E402
 
-NX, NY = 40, 30
 FA_FIELDS = ("S001TEMPERATURE", "S002TEMPERATURE", "S003TEMPERATURE", "CLSTEMPERATURE", "P85000TEMPERATUR")
 
 
@@ -29,62 +28,6 @@ def environment() -> None:
 @pytest.fixture
 def fc(reservation: str) -> str:
     return f"{reservation}/fc"
-
-
-def geometry(kind: str) -> Any:
-    """A Lambert grid as Arome has it; in FA with an extension zone of 11 rows and columns."""
-    angle = epygram.util.Angle
-    dimensions: dict[str, int] = {"X": NX, "Y": NY}
-    if kind == "FA":
-        inner, width = 11, 4
-        dimensions |= {"X_CIzone": NX - inner, "Y_CIzone": NY - inner, "X_Iwidth": width, "Y_Iwidth": width}
-        dimensions |= {"X_Czone": NX - inner - 2 * width, "Y_Czone": NY - inner - 2 * width}
-        dimensions |= {"X_CIoffset": 0, "Y_CIoffset": 0}
-    return epygram.geometries.ProjectedGeometry(
-        name="lambert",
-        grid={
-            "X_resolution": 2500.0,
-            "Y_resolution": 2500.0,
-            "input_position": ((NX - 1) / 2, (NY - 1) / 2),
-            "input_lon": angle(2.0, "degrees"),
-            "input_lat": angle(46.7, "degrees"),
-            "LAMzone": "CIE" if kind == "FA" else None,
-        },
-        dimensions=dimensions,
-        projection={
-            "reference_lon": angle(2.0, "degrees"),
-            "reference_lat": angle(46.7, "degrees"),
-            "rotation": angle(0.0, "degrees"),
-        },
-        position_on_horizontal_grid="center",
-        vcoordinate=epygram.geometries.VGeometry(
-            typeoffirstfixedsurface=1,
-            levels=[0],
-            position_on_grid="mass",
-            # Three levels of the model.
-            grid={
-                "gridlevels": tuple((number + 1, {"Ai": 0.0, "Bi": number / 3}) for number in range(4)),
-                "ABgrid_position": "flux",
-            },
-        ),
-    )
-
-
-def write(path: Path, kind: str, hour: int, names: Any) -> None:
-    """A file of random fields, written by epygram."""
-    base = epygram.base
-    validity = base.FieldValidityList(
-        base.FieldValidity(basis=datetime.datetime(2026, 11, 27, 12), term=datetime.timedelta(hours=hour))
-    )
-    options: Mapping[str, Any] = {"validity": validity} if kind == "FA" else {}
-    file = epygram.formats.resource(str(path), "w", fmt=kind, **options)
-    for number, name in enumerate(names):
-        field = epygram.fields.H2DField(
-            structure="H2D", fid={kind: name}, geometry=geometry(kind), validity=validity, comment="made by a test"
-        )
-        field.setdata(250 + 20 * np.random.default_rng([hour, number]).random((NY, NX)))
-        file.writefield(field)
-    file.close()
 
 
 def theirs(path: Path, name: Any, **zone: str) -> tuple[np.ndarray[Any, Any], ...]:
@@ -99,7 +42,7 @@ def theirs(path: Path, name: Any, **zone: str) -> tuple[np.ndarray[Any, Any], ..
 def test_a_cycle_in_fa_files_is_what_epygram_reads_bit_by_bit(fc: str, tmp_path: Path) -> None:
     paths = {hour: tmp_path / f"ICMSHAROM+{hour:04d}" for hour in (0, 1)}
     for hour, path in paths.items():
-        write(path, "FA", hour, FA_FIELDS)
+        write_file(path, "FA", hour, FA_FIELDS)
     assert fa.ingest(paths.values(), fc, dtype="float64").written == [0, 1]
     assert fa.ingest(paths.values(), fc).passed_over == [0, 1]
     with forebay.open(fc, timeout=0) as stream:
@@ -125,7 +68,7 @@ def test_a_cycle_in_fa_files_is_what_epygram_reads_bit_by_bit(fc: str, tmp_path:
 
 def test_an_lfi_file_is_what_epygram_reads_bit_by_bit(fc: str, tmp_path: Path) -> None:
     path = tmp_path / "run.006.lfi"
-    write(path, "LFI", 6, [("T2M", 0)])
+    write_file(path, "LFI", 6, ["T2M"])
     fa.ingest([path], fc, dtype="float64")
     with forebay.open(fc, timeout=0) as stream:
         # The halo is cut off.
@@ -137,7 +80,7 @@ def test_an_lfi_file_is_what_epygram_reads_bit_by_bit(fc: str, tmp_path: Path) -
 
 def test_a_choice_and_what_is_refused(fc: str, tmp_path: Path) -> None:
     path = tmp_path / "ICMSHAROM+0003"
-    write(path, "FA", 3, FA_FIELDS)
+    write_file(path, "FA", 3, FA_FIELDS)
     fa.ingest([path], fc, where={"name": ["CLSTEMPERATURE"]})
     with forebay.open(fc, timeout=0) as stream:
         assert [name for name in stream[3] if "TEMP" in name] == ["FA/CLSTEMPERATURE"]
