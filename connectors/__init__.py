@@ -10,6 +10,8 @@ dask       a function for each step on a cluster: ``map_steps(client, address, f
 amrex      plotfiles of AMReX and BoxLib codes as steps: ``ingest(plotfiles, "RES/STREAM")``; needs no extra
 chombo     Chombo's HDF5 plot files as steps: ``ingest(files, "RES/STREAM")``; needs the extra hdf5
 netcdf     history files of WRF, MOM, NEMO as steps: ``ingest(files, "RES/STREAM")``; and ``export`` to one file
+grib       GRIB files of a forecast as steps, and back: ``ingest(files, "RES/STREAM")``
+fa         FA and LFI files likewise; needs epygram
 arrow      blocks as tensors without a copy, particles and steps as tables
 fsspec     the files of a reservation: ``fsspec.open("forebay://RES/files/PATH")``
 ray        the steps as rows: ``read_stream("RES/STREAM")``

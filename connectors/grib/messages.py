@@ -121,7 +121,10 @@ class FieldFiles(Protocol):
 
 
 class GribFiles:
-    """Files of GRIB messages, of both editions."""
+    """Files of GRIB messages, of both editions. The newest grid is kept: steps after steps have the same."""
+
+    def __init__(self) -> None:
+        self._grid: tuple[str, tuple[GridPoints, dict[str, Any]]] | None = None
 
     def messages(self, path: Path | str, where: Mapping[str, Sequence[Any]] | None) -> list[Message]:
         """See :func:`read_messages`."""
@@ -135,8 +138,10 @@ class GribFiles:
         UnsupportedError
             The values go along meridians, or the rows of a regular grid are not alike.
         """
-        with _opened(message) as handle:
-            return _grid_points(handle), _keys_of_grid(handle)
+        if self._grid is None or self._grid[0] != message.grid:
+            with _opened(message) as handle:
+                self._grid = message.grid, (_grid_points(handle), _keys_of_grid(handle))
+        return self._grid[1]
 
     def read(self, message: Message, points: GridPoints, out: NDArray[Any]) -> None:
         """Decodes a field.

@@ -13,6 +13,7 @@ import pytest
 import xarray as xr
 
 import forebay
+from tests.support.example_programs import lines_of
 from tests.support.grib_files import write_cycle
 from tests.support.load import until
 
@@ -120,3 +121,11 @@ def test_a_killed_follow_command_goes_on_while_the_model_writes(reservation: str
     done = subprocess.run(line, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stderr
     expect_all(reservation, run)
+
+
+def test_the_example_follows_a_forecast_and_goes_back_to_grib(reservation: str) -> None:
+    lines = lines_of("30_forecast.py", reservation)
+    assert lines[0] == "steps [0, 1, 2, 3, 4, 5, 6], messages missing: 0"
+    assert lines[1] == "2026-11-27T00:00: 289.50 K at 45.0 N, 5.0 E"
+    assert lines[7] == "2026-11-27T06:00: 289.50 K at 45.0 N, 17.0 E"
+    assert [line.partition(":")[0] for line in lines[8:]] == ["step 6 as simple", "step 6 as ieee"]
