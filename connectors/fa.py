@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """FA and LFI files (Arome, Aladin, Harmonie, Arpège, Méso-NH) of a forecast cycle as steps of a stream, by epygram.
 
-Steps are as those of GRIB files (`forebay.connectors.grib`), with the files' own names of fields: ``hybrid/TEMPERATURE``
-for S001TEMPERATURE, S002TEMPERATURE, …, and ``FA/CLSTEMPERATURE``. Needs ``pip install epygram``.
+Steps are as those of GRIB files (`forebay.connectors.grib`), with the files' own names of fields:
+``hybrid/TEMPERATURE`` for S001TEMPERATURE, S002TEMPERATURE, …, and ``FA/CLSTEMPERATURE``. Needs epygram.
 
 >>> from forebay.connectors import fa
 >>> fa.ingest(sorted(Path("run").glob("ICMSHAROM+????")), "run1/fc")
@@ -126,7 +126,7 @@ class FaFiles:
                 name = full
             position = str(field.geometry.position_on_horizontal_grid)
             choice = {"name": full, "format": file.format, "position": position}
-            if where is not None and any(choice.get(key) not in map(str, where[key]) for key in where):
+            if where is not None and any(choice.get(key) not in values for key, values in where.items()):
                 continue
             validity = field.validity[0]
             basis, term = validity.getbasis(), validity.term()

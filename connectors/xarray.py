@@ -284,9 +284,9 @@ def _dataset(table: StreamTable, dropped: set[str], group: str | None, decoders:
     left_out = dict(table.left_out)
     constants = constant_names(table.attributes)
     sizes = {"step": len(table.steps)}
-    shown, auxiliary = _shown_names(table, wanted)
+    own_names, auxiliary = _shown_names(table, wanted)
     for name, array in table.arrays.items():
-        own = shown.get(name)
+        own = own_names.get(name)
         if own is None or own in dropped:
             continue
         reason = OWN_NAMES.get(own) or _reason_not_beside(array.dims, array.extents, sizes)
@@ -318,7 +318,7 @@ def _dataset(table: StreamTable, dropped: set[str], group: str | None, decoders:
         variable.encoding = {"preferred_chunks": chunks}
         variables[own] = variable
     for name, values in table.values.items():
-        own = shown.get(name)
+        own = own_names.get(name)
         if own in OWN_NAMES:
             left_out[name] = OWN_NAMES[own]
         elif own is not None and own not in dropped:

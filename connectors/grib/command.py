@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
@@ -51,9 +51,7 @@ def grib() -> None:
 @grib_app.command("ingest", epilog="Example: forebay grib ingest fc*.grib2 run1/fc --where typeOfLevel=isobaricInhPa")
 def ingest_command(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="GRIB files that have whole steps together.")],
-    stream: Annotated[
-        str, typer.Argument(metavar="RES/STREAM", help="Made if need be.", autocompletion=stream_names)
-    ],
+    stream: Annotated[str, typer.Argument(metavar="RES/STREAM", help="Made if need be.", autocompletion=stream_names)],
     where: Annotated[
         list[str] | None,
         typer.Option(
@@ -95,6 +93,7 @@ def ingest_command(
             rest = f" and {len(lacks) - 3} more" if len(lacks) > 3 else ""
             messages.print(Text(f"step {number} lacks {'; '.join(lacks[:3])}{rest}"), soft_wrap=True)
 
+    options: dict[str, Any] = {"retention": retention} if retention else {}
     done = ingest(
         [files],
         stream,
@@ -105,10 +104,12 @@ def ingest_command(
         dtype="float64" if double else "float32",
         on_step=tell,
         instance=chosen(),
-        **({"retention": retention} if retention else {}),
+        **options,
     )
     if as_json:
-        print_json({"stream": stream, "written": done.written, "passed_over": done.passed_over, "missing": done.missing})
+        print_json(
+            {"stream": stream, "written": done.written, "passed_over": done.passed_over, "missing": done.missing}
+        )
     else:
         text = f"{stream}: {len(done.written)} steps written, {len(done.passed_over)} were there"
         console().print(Text(text), soft_wrap=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steps become GRIB files: a GRIB2 message for each field, packed or as IEEE numbers, checked against the coordinates."""
+"""Steps become GRIB files: a GRIB2 message for each field, packed or as IEEE numbers, on the step's own grid."""
 
 from __future__ import annotations
 
@@ -46,9 +46,7 @@ class FilesOfSteps:
         As in :func:`write_file`.
     """
 
-    def __init__(
-        self, folder: Path | str, name: str, *, bits: int | None = None, packing: Packing = "simple"
-    ) -> None:
+    def __init__(self, folder: Path | str, name: str, *, bits: int | None = None, packing: Packing = "simple") -> None:
         self._folder, self._name, self._bits, self._packing = Path(folder), name, bits, packing
         self._folder.mkdir(parents=True, exist_ok=True)
 
@@ -61,9 +59,7 @@ class FilesOfSteps:
         return write_file(step, self.path(step.number), bits=self._bits, packing=self._packing)
 
 
-def write_file(
-    step: Step, path: Path | str, *, bits: int | None = None, packing: Packing = "simple"
-) -> dict[str, str]:
+def write_file(step: Step, path: Path | str, *, bits: int | None = None, packing: Packing = "simple") -> dict[str, str]:
     """Writes a step's fields as GRIB2 messages, field by field. The file appears whole, on disk.
 
     Parameters
@@ -282,7 +278,9 @@ def _set_parameter(handle: Any, step: Step, own: Mapping[str, AttributeValue], *
     elif "GRIB_shortName" in own:
         eccodes.codes_set(handle, "shortName", str(own["GRIB_shortName"]))
     else:
-        raise UnsupportedError("a parameter of GRIB1 that ecCodes does not know has no name in GRIB2", str(step.address))
+        raise UnsupportedError(
+            "a parameter of GRIB1 that ecCodes does not know has no name in GRIB2", str(step.address)
+        )
     if "GRIB_typeOfLevel" in own and own["GRIB_typeOfLevel"] != "unknown":
         eccodes.codes_set(handle, "typeOfLevel", str(own["GRIB_typeOfLevel"]))
     eccodes.codes_set(handle, "dataDate", when.year * 10000 + when.month * 100 + when.day)

@@ -71,7 +71,8 @@ class Layout:
         for name, variable in step.items():
             if f"{name}/GRIB_typeOfLevel" not in attributes:
                 continue
-            members, levels = (int(attributes.get("GRIB_number", 0)),), (float(attributes.get(f"{name}/level", 0.0)),)
+            members: tuple[int, ...] = (int(attributes.get("GRIB_number", 0)),)
+            levels: Numbers = (float(attributes.get(f"{name}/level", 0.0)),)
             for dim in variable.dims or ():
                 if dim in layout.dims and dim.startswith(_MEMBER):
                     members = tuple(int(place) for place in layout.dims[dim])
@@ -96,15 +97,16 @@ class Layout:
             grid = grid or message.grid
             if message.grid != grid:
                 raise InvalidArgumentError(
-                    f"{message.name} has another grid than the fields before it: give a stream to each grid, and choose "
-                    "by where (--where), for example gridType=regular_ll",
+                    f"{message.name} has another grid than the fields before it: give a stream to each grid, and "
+                    "choose by where (--where), for example gridType=regular_ll",
                     str(message),
                 )
             of_variable = fields.setdefault(message.name, {})
             other = of_variable.setdefault((message.member, message.level), message)
             if other is not message:
                 raise InvalidArgumentError(
-                    f"{message.name} comes twice for level {message.level:g}, number {message.member}{_difference(message, other)}",
+                    f"{message.name} comes twice for level {message.level:g}, number {message.member}"
+                    f"{_difference(message, other)}",
                     f"{message} and {other}",
                 )
         layout = Layout(grid, {}, dict(self.dims))

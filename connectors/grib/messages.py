@@ -188,7 +188,7 @@ def read_messages(path: Path | str, where: Mapping[str, Sequence[Any]] | None = 
         It is no GRIB file, or a message is damaged or cut off; the text says where.
     """
     path = Path(path)
-    found = []
+    found: list[Message] = []
     try:
         size = path.stat().st_size
         with path.open("rb") as file, _several_fields(file):
@@ -262,7 +262,7 @@ def _grid_points(handle: Any) -> GridPoints:
         return GridPoints(("values",), (count,), latitude, longitude, False)
     if get(handle, "jPointsAreConsecutive", int, 0):
         raise UnsupportedError(
-            "its values go along meridians: rewrite it by grib_set -s swapScanningX=1 or cdo, so that they go along rows"
+            "its values go along meridians: rewrite it by grib_set or cdo, so that they go along rows"
         )
     alternates = bool(get(handle, "alternativeRowScanning", int, 0))
     shape = (int(eccodes.codes_get_long(handle, "Ny")), int(eccodes.codes_get_long(handle, "Nx")))

@@ -77,7 +77,12 @@ def test_a_cycle_is_what_cfgrib_reads_bit_by_bit(fc: str, tmp_path: Path, member
     expect_cycle(fc, paths)
     with forebay.open(fc, timeout=0) as stream:
         step = stream[2]
-        assert step["isobaricInhPa/t"].dims == (*(["number"] * (len(members) > 1)), *LEVELS[:1], "latitude", "longitude")
+        assert step["isobaricInhPa/t"].dims == (
+            *(["number"] * (len(members) > 1)),
+            *LEVELS[:1],
+            "latitude",
+            "longitude",
+        )
         assert step["isobaricInhPa/isobaricInhPa"][...].tolist() == [1000, 850, 500]
         assert step["forecast_period"].item() == 2.0
         assert step.attributes["heightAboveGround/t2m/level"] == 2.0
@@ -176,7 +181,8 @@ def test_steps_shorter_than_an_hour_and_parameters_without_a_name(fc: str, tmp_p
 
 def test_analyses_of_several_cycles_are_counted(fc: str, tmp_path: Path) -> None:
     paths = [
-        write_file(tmp_path / f"an{hour}.grib2", message(167, step=0, keys={"dataTime": hour * 100})) for hour in (0, 6, 12)
+        write_file(tmp_path / f"an{hour}.grib2", message(167, step=0, keys={"dataTime": hour * 100}))
+        for hour in (0, 6, 12)
     ]
     with pytest.raises(InvalidArgumentError, match="another cycle"):
         grib.ingest(paths, f"{fc}2")
@@ -265,7 +271,7 @@ def test_a_damaged_message_is_found_before_a_step_is_seen(fc: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize("grid", ["regular", "northwards", "lambert", "gaussian", "reduced"])
-def test_a_step_goes_back_to_a_file_with_the_values_and_places_of_its_source(fc: str, tmp_path: Path, grid: str) -> None:
+def test_a_step_goes_back_to_a_file_that_equals_its_source(fc: str, tmp_path: Path, grid: str) -> None:
     messages = [
         message(130, level=("isobaricInhPa", level), grid=grid, number=number)
         for level in (850, 500)
@@ -294,7 +300,10 @@ def test_packing_is_as_precise_as_is_said(fc: str, tmp_path: Path, bits: int) ->
         left_out = grib.write_file(stream[0], tmp_path / "packed.grib2", bits=bits)
         grib.write_file(stream[0], tmp_path / "exact.grib2", packing="ieee")
     assert list(left_out) == ["other"]
-    packed, exact = theirs(tmp_path / "packed.grib2", "isobaricInhPa"), theirs(tmp_path / "exact.grib2", "isobaricInhPa")
+    packed, exact = (
+        theirs(tmp_path / "packed.grib2", "isobaricInhPa"),
+        theirs(tmp_path / "exact.grib2", "isobaricInhPa"),
+    )
     np.testing.assert_array_equal(exact["t"].values, fields)
     for found, field in zip(packed["t"].values.astype(np.float64), fields.astype(np.float64), strict=True):
         apart = np.abs(found - field).max()
@@ -320,11 +329,11 @@ def write_own(address: str, fields: Any, **attributes: Any) -> None:
 
 def test_what_grib_cannot_say_is_refused(fc: str, tmp_path: Path) -> None:
     fields = np.zeros((3, 7, 12), np.float32)
-    with forebay.open(f"{fc}1", "w") as stream, stream.step() as step:
+    with forebay.open(f"{fc}1", "w") as writer, writer.step() as step:
         step.write("t", fields, dims=("z", "latitude", "longitude"))
     with forebay.open(f"{fc}1", timeout=0) as stream, pytest.raises(InvalidArgumentError, match="t/GRIB_shortName"):
         grib.write_file(stream[0], tmp_path / "a.grib2")
-    with forebay.open(f"{fc}2", "w") as stream, stream.step() as step:
+    with forebay.open(f"{fc}2", "w") as writer, writer.step() as step:
         step["time"], step["forecast_reference_time"] = 0, 0
         step.write("latitude", np.array([50, 49, 47.0]), dims=("latitude",))
         step.write("longitude", np.array([1, 2.0]), dims=("longitude",))
@@ -372,5 +381,3 @@ def test_commands_go_both_ways(fc: str, tmp_path: Path) -> None:
         done = run(*arguments)
         assert done.returncode == 1
         assert text in done.stderr
-
-

@@ -21,7 +21,6 @@ from forebay import Step
 from forebay.errors import InvalidArgumentError, StorageError, UnsupportedError
 from forebay.viz.grid import Grid
 
-
 __all__ = ["IdxPublication"]
 
 _TYPES = {"i": "int", "u": "uint", "f": "float"}
