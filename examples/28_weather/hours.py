@@ -24,6 +24,8 @@ from model import State
 
 import forebay
 
+_GRACE_SECONDS = 120.0
+
 #: Writes its rows of an hour: the number, the first row, how many rows all have, and the rows.
 WriteRows = Callable[[int, int, int, State], None]
 
@@ -128,21 +130,18 @@ class StreamHours:
         with forebay.open(self._address, timeout=timeout) as stream:
             for step in stream.follow("postprocess", timeout=timeout):
                 yield step.number, self._checked(step)
-                if step.number == last:
-                    step.done()
-                    return
 
     @contextlib.contextmanager
     def writer(self, rank: int, ranks: int) -> Iterator[WriteRows]:
-        with forebay.open(self._address, mode="a", rank=rank, ranks=ranks) as stream:
+        # Consumers wait so long for a forecast that was killed and begins again.
+        with forebay.open(self._address, mode="a", rank=rank, ranks=ranks, grace=_GRACE_SECONDS) as stream:
 
             def write(hour: int, first: int, all_rows: int, rows: State) -> None:
-                with stream.step() as step:
-                    fields, _, columns = rows.shape
-                    step.put("state", rows, shape=(fields, all_rows, columns), start=(0, first, 0))
-                    step.put("crc32c", np.array([forebay.crc32c(rows.tobytes())], np.uint32), shape=(ranks,), start=(rank,))
-                if step.number != hour:
-                    raise RuntimeError(f"hour {hour} became step {step.number} of {self._address}")
+                fields, _, columns = rows.shape
+                checksum = np.array([forebay.crc32c(rows.tobytes())], np.uint32)
+                with stream.step(hour) as step:
+                    step.write("state", rows, shape=(fields, all_rows, columns), start=(0, first, 0))
+                    step.write("crc32c", checksum, shape=(ranks,), start=(rank,))
 
             yield write
 
@@ -153,11 +152,10 @@ class StreamHours:
         """The last rank's end of the step has ended it."""
 
     def _checked(self, step: forebay.Step) -> State:
-        state = step["state"]
-        for block, wanted in zip(state.blocks, step["crc32c"][...], strict=True):
+        state, checksums = step["state"], step["crc32c"][...]
+        for block in state.blocks:
             first, count = block.start[1], block.count[1]
-            rows = np.ascontiguousarray(state[:, first : first + count])
-            if forebay.crc32c(rows.tobytes()) != wanted:
+            if forebay.crc32c(state[:, first : first + count].tobytes()) != checksums[block.rank]:
                 raise HalfFileError(f"{self._address}@{step.number}, rank {block.rank}, is not whole")
         return np.asarray(state[...])
 

@@ -42,6 +42,7 @@ struct Plan {
   std::string change;  // "KIND PATH" as in the log; empty: none is chosen
   int occurrence;      // the first is 1
   Moment moment;
+  std::string token;  // of several processes with this plan, the one that removes this file meets it; empty: each
 };
 
 const Plan* plan = nullptr;  // set once, while the process has one thread
@@ -143,6 +144,10 @@ class Change {
   std::size_t share_of(std::size_t size) const { return halfway_ ? (size + 1) / 2 : size; }
 
  private:
+  static bool gets_token() {
+    return plan->token.empty() || syscall(SYS_unlinkat, AT_FDCWD, plan->token.c_str(), 0) == 0;
+  }
+
   void meet_plan() {
     switch (plan->moment) {
       case Moment::before:
@@ -169,7 +174,7 @@ class Change {
     if (place.starts_with(folder) && (place.size() == folder.size() || place[folder.size()] == '/')) {
       std::string line(kind);
       line += " ." + without_random_digits(place.substr(folder.size()));
-      if (line == plan->change && ++occurrences == plan->occurrence) {
+      if (line == plan->change && ++occurrences == plan->occurrence && gets_token()) {
         meet_plan();
       }
       const bool finds_last_room = halfway_ && kind == "write";
@@ -236,19 +241,19 @@ extern "C" {
 // Begins, in a process that has one thread: changes at or below `folder` (absolute, no links in it) are written to the
 // descriptor `log`, and at that occurrence of `change` the process meets what `moment` says.
 void forebay_watch_changes(const char* folder, int log, const char* change, int occurrence, int moment) {
-  plan = new Plan{folder, log, change, occurrence, static_cast<Moment>(moment)};
+  plan = new Plan{folder, log, change, occurrence, static_cast<Moment>(moment), ""};
 }
 
-// The variable has the same values, one a line, the log by its path.
+// The variable has the same values, one a line, the log by its path; a token may follow.
 __attribute__((constructor)) void forebay_watch_changes_if_asked() {
   const char* asked = std::getenv("FOREBAY_WATCH_CHANGES");
   if (asked == nullptr) return;
   std::istringstream lines(asked);
-  std::string folder, log, change, occurrence, moment;
-  for (std::string* value : {&folder, &log, &change, &occurrence, &moment}) std::getline(lines, *value);
+  std::string folder, log, change, occurrence, moment, token;
+  for (std::string* value : {&folder, &log, &change, &occurrence, &moment, &token}) std::getline(lines, *value);
   const int descriptor = open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600);
-  forebay_watch_changes(folder.c_str(), descriptor, change.c_str(), std::atoi(occurrence.c_str()),
-                        std::atoi(moment.c_str()));
+  plan = new Plan{folder, descriptor, change, std::atoi(occurrence.c_str()),
+                  static_cast<Moment>(std::atoi(moment.c_str())), token};
 }
 
 int open(const char* path, int flags, ...) {
