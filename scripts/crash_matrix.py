@@ -71,7 +71,9 @@ def rows_of(file: Path, sweeping: set[tuple[Path, str]]) -> list[Row]:
             waiting.append((fields[0], fields[1], fields[2]))
         elif found := TEST.match(line):
             name = found[1] or f"{found[2]}.{found[3]}"
-            tried = "by stride" if (file, name) in sweeping else "always" if is_quick(file) else "in a shard"
+            tried = "in a shard"
+            if is_quick(file):
+                tried = "by stride" if (file, name) in sweeping else "always"
             rows += [Row(*fields, file, name, tried) for fields in waiting]
             waiting = []
     if waiting:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from scripts.suites import ROOT, SUITES, Fuzzers, Native, Pytest, Suite, When
+from scripts.suites import ROOT, SUITES, Fuzzers, Native, Program, Pytest, Suite, When
+from scripts.sweeps_in_sources import sweeps_of
 
 #: As many seeds in a row take all points of a sweep whose stride is no longer (tests/support/sweeps.py).
 SWEEP_SEEDS = 16
@@ -55,15 +56,27 @@ def _cut_fuzz(suite: Suite) -> list[Shard]:
 
 
 def _cut_by_file(name: str, suite: Suite) -> list[Shard]:
-    """A shard for each file of tests in Python."""
+    """A shard for each file of tests in Python, with the programs that the suite runs first. A file with a test that
+    sweeps has one for each of the seeds that take all points together.
+    """
     shards = []
+    programs = [run for run in suite.runs if isinstance(run, Program)]
     for run in suite.runs:
+        if isinstance(run, Program):
+            continue
         assert isinstance(run, Pytest)
         for folder in run.folders:
             for path in sorted((ROOT / folder).glob("test_*.py")):
-                part = replace(suite, runs=(replace(run, folders=(str(path.relative_to(ROOT)),)),))
-                shards.append(Shard(f"{name}-{path.stem.removeprefix('test_').replace('_', '-')}", part))
+                part = replace(suite, runs=(*programs, replace(run, folders=(str(path.relative_to(ROOT)),))))
+                shard = Shard(f"{name}-{path.stem.removeprefix('test_').replace('_', '-')}", part)
+                shards += _cut_by_seed(shard) if sweeps_of(path) else [shard]
     return shards
+
+
+def _cut_by_seed(shard: Shard) -> list[Shard]:
+    return [
+        Shard(f"{shard.name}-{number + 1}", replace(shard.suite, sweep_seed=number)) for number in range(SWEEP_SEEDS)
+    ]
 
 
 def _cut_sanitizer(name: str, suite: Suite) -> list[Shard]:

@@ -169,8 +169,8 @@ SUITES: dict[str, Suite] = {
     ),
     "workloads": Suite(
         "the examples of the classic workloads, and advice on real Darshan logs",
-        (Pytest(("tests/workloads",)),),
-        seconds_max=900,
+        (Program(("scripts/snakemake-environment",)), Pytest(("tests/workloads",))),
+        seconds_max=1200,
         when=When.DEEP,
         extras=("darshan", "hdf5", "fsspec", "events"),
         packages=("mpich", "libmpich-dev", "libhdf5-mpich-dev", "pkg-config"),

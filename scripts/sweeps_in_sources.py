@@ -7,6 +7,7 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -46,12 +47,17 @@ def native_sweeps() -> list[SweepingTest]:
     ]
 
 
-def python_sweeps() -> list[SweepingTest]:
-    """Those in Python: whatever takes the fixture ``sweep``."""
+@cache
+def sweeps_of(file: Path) -> list[SweepingTest]:
+    """Those of a file in Python: whatever takes the fixture ``sweep``."""
     return [
         SweepingTest("", node.name, file)
-        for file in sorted((ROOT / "tests").rglob("test_*.py"))
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
         if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
         if "sweep" in {argument.arg for argument in node.args.args}
     ]
+
+
+def python_sweeps() -> list[SweepingTest]:
+    """Those in Python."""
+    return [test for file in sorted((ROOT / "tests").rglob("test_*.py")) for test in sweeps_of(file)]

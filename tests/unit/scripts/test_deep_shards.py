@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from scripts.deep_shards import SWEEP_SEEDS, Shard, fuzzer_names, native_programs, shards_of
-from scripts.suites import ROOT, SUITES, Fuzzers, Native, Pytest, When
+from scripts.suites import ROOT, SUITES, Fuzzers, Native, Program, Pytest, When
 from scripts.test import order_of
 from tests.support.sweeps import SHARE_MIN, stride_of
 
@@ -59,6 +59,17 @@ def test_shards_of_sweeps_take_all_points_for_each_kind_of_sweep() -> None:
         seeds = [shard.suite.sweep_seed for shard in shards("sweeps") if shard.suite.runs == (run,)]
         assert seeds == list(range(SWEEP_SEEDS))
     assert not any(shard.suite.all_points for shard in shards_of())
+
+
+def test_a_file_that_sweeps_has_a_shard_for_each_seed_with_the_programs_of_its_suite() -> None:
+    found = [shard.suite for shard in shards("workloads-weather-kills")]
+    assert [suite.sweep_seed for suite in found] == list(range(SWEEP_SEEDS))
+    (program,) = [run for run in SUITES["workloads"].runs if isinstance(run, Program)]
+    assert all(suite.runs[0] == program for suite in found)
+    assert {folder for suite in found for run in suite.runs if isinstance(run, Pytest) for folder in run.folders} == {
+        "tests/workloads/test_weather_kills.py"
+    }
+    assert [shard.suite.sweep_seed for shard in shards("workloads-weather-example")] == [None]
 
 
 @pytest.mark.parametrize("sanitizer", ["asan", "tsan"])
