@@ -9,6 +9,7 @@ stream an hour is a step, which is there when all ranks have ended it.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import multiprocessing
 import os
@@ -184,6 +185,7 @@ class Aggregators:
         self._hours = hours
         self._ends: list[Connection] = []
         self._processes = []
+        importlib.import_module("forebay.writable_stream")  # once, instead of in each of them
         context = multiprocessing.get_context("fork")
         for rank in range(count):
             ours, theirs = context.Pipe()

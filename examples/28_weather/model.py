@@ -26,12 +26,11 @@ _WIND = np.float32(0.3)  # mean wind, which carries the tracer
 def start(rows: int, columns: int, seed: int) -> State:
     """Some highs and lows at rest, and a cloud of tracer around each."""
     draw = np.random.default_rng(seed)
-    y, x = np.mgrid[:rows, :columns].astype(np.float32)
     state = np.zeros((4, rows, columns), np.float32)
     for _ in range(6):
-        y0, x0, width = draw.uniform(0, rows), draw.uniform(0, columns), draw.uniform(0.05, 0.12) * rows
-        bump = np.exp(-((_around(y - y0, rows)) ** 2 + (_around(x - x0, columns)) ** 2) / (2 * width**2))
-        state[HEIGHT] += draw.uniform(-1, 1) * bump
+        place = draw.uniform(0, rows), draw.uniform(0, columns)
+        bump = _bump(rows, columns, place, draw.uniform(0.05, 0.12) * rows)
+        state[HEIGHT] += np.float32(draw.uniform(-1, 1)) * bump
         state[TRACER] += bump
     return state
 
@@ -58,11 +57,9 @@ def analysis(guess: State, observed: NDArray[np.float32]) -> State:
     """The guess, corrected by the heights that stations observed, each in its surroundings."""
     rows, columns = guess.shape[1:]
     at = stations(rows, columns)
-    y, x = np.mgrid[:rows, :columns].astype(np.float32)
-    reach = rows / 8
     correction, weights = np.zeros((2, rows, columns), np.float32)
-    for y0, x0, missing in zip(*at, observed - guess[HEIGHT][at], strict=True):
-        weight = np.exp(-((_around(y - y0, rows)) ** 2 + (_around(x - x0, columns)) ** 2) / (2 * reach**2))
+    for row, column, missing in zip(*at, observed - guess[HEIGHT][at], strict=True):
+        weight = _bump(rows, columns, (row, column), rows / 8)
         correction += weight * missing
         weights += weight
     analysed = guess.copy()
@@ -74,6 +71,10 @@ def _slope(field: NDArray[np.float32], axis: int) -> NDArray[np.float32]:
     return np.float32(0.5) * (np.roll(field, -1, axis) - np.roll(field, 1, axis))
 
 
-def _around(distance: NDArray[np.float32], size: int) -> NDArray[np.float32]:
-    """The shorter way on the periodic plane."""
-    return (distance + size / 2) % size - size / 2
+def _bump(rows: int, columns: int, place: tuple[float, float], width: float) -> NDArray[np.float32]:
+    """1 at a place, and less around it, the shorter way on the periodic plane."""
+    sides = []
+    for size, middle in zip((rows, columns), place, strict=True):
+        distance = (np.arange(size) - middle + size / 2) % size - size / 2
+        sides.append(np.exp(-(distance**2) / (2 * width**2)).astype(np.float32))
+    return np.outer(*sides)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 _NATURE, _CLIMATE = 1, 2  # seeds
 _BOX = 8
+_LONG_WAVES = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48)
 
 
 def observe(output: Path, rows: int, columns: int, hours: int, steps: int) -> None:
@@ -81,15 +82,18 @@ def _save_product(path: Path, state: NDArray[np.float32]) -> None:
     wind = np.hypot(state[RIGHT], state[DOWN])
     shape = (rows // _BOX, _BOX, columns // _BOX, _BOX)
     boxes = np.stack([field.reshape(shape).mean(axis=(1, 3)) for field in (state[HEIGHT], wind, state[TRACER])])
-    # The energy of waves, by wavenumber.
-    power = sum(np.abs(np.fft.rfft2(field)) ** 2 for field in state[:3])
+    # The energy of waves by their number, and the fields at stations without the waves that are shorter.
+    at = stations(rows, columns)
     number = np.hypot(np.fft.fftfreq(rows, 1 / rows)[:, None], np.fft.rfftfreq(columns, 1 / columns))
-    spectrum = np.bincount(number.astype(int).ravel(), weights=power.ravel())
+    waves = [np.fft.rfft2(field) for field in state[:3]]
+    power = sum(np.abs(wave) ** 2 for wave in waves)
+    smooth = [[np.fft.irfft2(wave * (number <= limit), s=wind.shape)[at] for wave in waves] for limit in _LONG_WAVES]
     product = {
         "boxes": boxes,
         "wind": np.percentile(wind, [50, 90, 99, 100]),
-        "spectrum": spectrum,
-        "stations": state[HEIGHT][stations(rows, columns)],
+        "spectrum": np.bincount(number.astype(int).ravel(), weights=power.ravel()),
+        "smooth": np.array(smooth),
+        "stations": state[HEIGHT][at],
     }
     with _whole(path).open("wb") as file:
         np.savez(file, **product)

@@ -108,10 +108,10 @@ def run_aggregators(reservation: str, grid: int) -> list[dict[str, Any]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cycles", type=int, default=3)
-    parser.add_argument("--hours", type=int, default=6, help="of each forecast")
+    parser.add_argument("--cycles", type=int, default=2)
+    parser.add_argument("--hours", type=int, default=10, help="of each forecast")
     parser.add_argument("--grid", type=int, default=768, help="rows and columns of the model; a multiple of 8")
-    parser.add_argument("--steps", type=int, default=25, help="of the model in an hour")
+    parser.add_argument("--steps", type=int, default=35, help="of the model in an hour")
     parser.add_argument("--aggregators", type=int, default=4, help="1 to 8, of the forecasts in the first table")
     parser.add_argument("--reservation", default="weather")
     parser.add_argument("--output", type=Path, default=Path("weather-out"))
@@ -131,9 +131,8 @@ def main() -> None:
         return
     print(f"{'way':32} {'jobs':>4} {'time':>7} {'ratio':>6} {'first product':>14}")
     for row in ways:
-        print(
-            f"{row['way']:32} {row['jobs']:4} {row['seconds']:5.1f} s {row['ratio']:6.2f} {row['first_product']:12.1f} s"
-        )
+        figures = f"{row['jobs']:4} {row['seconds']:5.1f} s {row['ratio']:6.2f} {row['first_product']:12.1f} s"
+        print(f"{row['way']:32} {figures}")
     print(f"\n{'aggregators':11} {'files an hour':>14} {'files':>9} {'stream':>9}")
     for row in aggregators:
         print(f"{row['aggregators']:11} {row['files_an_hour']:14} {row['files']:4.0f} MB/s {row['stream']:4.0f} MB/s")

@@ -252,8 +252,8 @@ __attribute__((constructor)) void forebay_watch_changes_if_asked() {
   std::string folder, log, change, occurrence, moment, token;
   for (std::string* value : {&folder, &log, &change, &occurrence, &moment, &token}) std::getline(lines, *value);
   const int descriptor = open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600);
-  plan = new Plan{folder, descriptor, change, std::atoi(occurrence.c_str()),
-                  static_cast<Moment>(std::atoi(moment.c_str())), token};
+  plan = new Plan{
+      folder, descriptor, change, std::atoi(occurrence.c_str()), static_cast<Moment>(std::atoi(moment.c_str())), token};
 }
 
 int open(const char* path, int flags, ...) {

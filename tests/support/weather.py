@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import forebay
 from tests.support.example_programs import EXAMPLES
@@ -41,7 +41,7 @@ def hours_module(example: Path = _WEATHER) -> Any:
 
 
 class WeatherWorkflow:
-    """In a folder and a reservation of its own. A context manager: at the end both are gone, and all of its processes."""
+    """In a folder and a reservation of its own. A context manager: at the end both are gone, and all its processes."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class WeatherWorkflow:
         self._example = example
         self._told = folder / "told.txt"
 
-    def __enter__(self) -> WeatherWorkflow:
+    def __enter__(self) -> Self:
         self.folder.mkdir()
         self._instance.ask("create", self.reservation, "--capacity", "16MiB", "--files", "16MiB")
         return self

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rules of docs/how-to/follow-checkpoints.md: checkpoints leave while the simulation runs, through kills of both."""
+"""The rules of docs/how-to/follow-checkpoints.md: checkpoints leave while the simulation runs, whatever is killed."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def test_a_stage_begins_while_the_one_before_runs_and_a_cycle_while_the_last_is_
             (postprocess,) = work.processes("postprocess --output cycle0", is_child_of_flock=True)
             os.kill(postprocess, signal.SIGSTOP)
             os.kill(forecast, signal.SIGCONT)
-            until(lambda: work.processes("forecast --start cycle1"), "the next cycle is forecast")
+            until(lambda: len(work.processes("forecast --start cycle1")) > 0, "the next cycle is forecast")
             assert not (work.folder / "cycle0/products.csv").exists()
             os.kill(postprocess, signal.SIGCONT)
             assert running.wait(seconds(240)) == 0, work.told()

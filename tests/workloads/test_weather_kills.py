@@ -84,8 +84,8 @@ def undisturbed(instance: CommandLineInstance, folder: Path, output: str) -> Und
         assert [work.processed(cycle) for cycle in range(CYCLES)] == CYCLES * [list(range(HOURS + 1))]
         results = work.results()
     # The first of each kind: what comes later in a process may be another number in the next run.
-    changes = [Change(*line.split(" ", 1), 1) for line in dict.fromkeys(lines)]  # type: ignore[arg-type]
-    return Undisturbed(results, [change for change in changes if "told.txt" not in change.path])
+    kinds_and_paths = [line.partition(" ")[::2] for line in dict.fromkeys(lines)]
+    return Undisturbed(results, [Change(kind, path, 1) for kind, path in kinds_and_paths if "told.txt" not in path])
 
 
 def draw(number: int, attempt: int, output: str, changes: list[Change]) -> Point:
@@ -125,7 +125,11 @@ def run_killed(instance: CommandLineInstance, folder: Path, work: WeatherWorkflo
     with watched(folder, pipe, hear, point.accident if dies_itself else None) as environment:
         # Who follows a forecast that is killed for good waits so long for it.
         running = work.start("--retries", str(point.retries), environment=environment, timeout=5)
-        until(lambda: running.poll() is not None or (is_asked.is_set() and not dies_itself), "it comes there", seconds(240))
+        until(
+            lambda: running.poll() is not None or (is_asked.is_set() and not dies_itself),
+            "the workflow comes there or ends",
+            seconds(240),
+        )
         if not dies_itself and running.poll() is None:
             if point.victim is Victim.WORKFLOW:
                 os.killpg(running.pid, signal.SIGKILL)
@@ -136,7 +140,7 @@ def run_killed(instance: CommandLineInstance, folder: Path, work: WeatherWorkflo
                 instance.up()
         status = running.wait(seconds(240))
         # Jobs that it left go on, and tell what they do.
-        assert status == 0 or status == 1 or status == -signal.SIGKILL, work.told()
+        assert status in (0, 1, -signal.SIGKILL), work.told()
         happened = not pipe.with_suffix(".token").exists() if dies_itself else is_asked.is_set()
         if status != 0:
             work.check_hours()
