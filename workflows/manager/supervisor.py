@@ -52,6 +52,7 @@ _ATTEMPTS_MAX = 5
 _RETRY_SECONDS_MAX = 30.0
 _STOP_SECONDS = 10.0
 _WRITE_AGAIN_SECONDS = 1.0
+_COMPLAINT_CHARACTERS_MAX = 200  # of a failure
 
 
 class _EndingError(Exception):
@@ -354,7 +355,7 @@ class StageSupervisor:
             await self._write_down(row.id, state=StageState.QUEUED, **told)
             return None
         if failure is None:
-            failure = _failure_of_process(outcome.status, run.process.pid)
+            failure = _failure_of_process(outcome, run.process.pid, row.owner_uid)
         # Attempts that came further than the one before do not count.
         advanced = run.progress.get("items_done", 0) > row.progress.get("items_done", 0)
         attempts = 1 if advanced else now.attempts
@@ -435,12 +436,16 @@ def ends_when_asked(row: StageRow) -> bool:
     return _follows(row) and row.job["kind"] == MatchedFilesJob.kind
 
 
-def _failure_of_process(status: int | None, pid: int) -> dict[str, Any]:
+def _failure_of_process(outcome: Outcome, pid: int, uid: int) -> dict[str, Any]:
     """Of a process that has not told one."""
+    status = outcome.status
     if status is None:
         what = f"the stage's process {pid} does not end although it was killed; see `forebay doctor`"
     elif status < 0:
         what = f"the stage's process died of signal {-status}"
     else:
-        what = f"the stage's process ended with status {status}"
+        what = f"the stage's process of user {uid} ended with status {status}"
+        # Such as that of a Python which cannot read its own library.
+        if lines := outcome.complaint.strip().splitlines():
+            what += f": {lines[-1].strip()[:_COMPLAINT_CHARACTERS_MAX]}"
     return failure_of("killed", what, may_pass=status is not None and status < 0)

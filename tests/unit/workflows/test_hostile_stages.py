@@ -70,6 +70,8 @@ elif path == "child":
     while not os.path.exists(folder + "/child"):
         time.sleep(0.001)
     say('{DONE}')
+elif path == "broken":
+    sys.exit("Fatal Python error: cannot read its library")
 elif path == "deaf":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     say(json.dumps({{"event": "note", "text": "here"}}))
@@ -313,5 +315,29 @@ def test_stages_of_one_user_do_not_keep_others_waiting(started: Started, monkeyp
         assert (await until(supervisor, other, is_over)).state is StageState.SUCCEEDED
         rows = [await supervisor.stage(stage) for stage in many]
         assert [row.state for row in rows].count(StageState.QUEUED) == 8
+
+    with_supervisor(started, work)
+
+
+def test_a_stage_that_its_user_cannot_run_says_what_and_who(started: Started, tmp_path: Path) -> None:
+    (tmp_path / "stage").chmod(0o600)
+
+    async def work(supervisor: StageSupervisor) -> None:
+        row = await until(supervisor, await submit(supervisor, "done"), is_over)
+        assert row.state is StageState.FAILED
+        assert row.failure is not None
+        assert f"user 1 may not execute {tmp_path}/stage" in row.failure["what"]
+        assert "installs Forebay where all users can read it" in row.failure["what"]
+
+    with_supervisor(started, work)
+
+
+def test_a_stage_whose_program_ends_at_once_says_what_and_who(started: Started) -> None:
+    async def work(supervisor: StageSupervisor) -> None:
+        row = await until(supervisor, await submit(supervisor, "broken"), is_over)
+        assert row.failure is not None
+        assert row.failure["what"] == (
+            "the stage's process of user 1 ended with status 1: Fatal Python error: cannot read its library"
+        )
 
     with_supervisor(started, work)
