@@ -16,7 +16,8 @@ from forebay.workflows.manager.job_table import JobRow, JobTable
 from forebay.workflows.manager.peer import Peer
 from forebay.workflows.manager.states import JobState
 from forebay.workflows.manager.why import Answer
-from forebay.workflows.slurm.directives import Directives, parse_directives
+from forebay.workflows.slurm.directive_parsing import parse_directives
+from forebay.workflows.slurm.directives import Directives
 from forebay.workflows.slurm.processes import job_facts, job_fields
 from forebay.workflows.slurm.settings import SlurmSettings
 

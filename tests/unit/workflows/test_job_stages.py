@@ -14,7 +14,7 @@ from forebay.errors import RefusedError
 from forebay.workflows.manager.database import Database
 from forebay.workflows.manager.job_table import JobRow
 from forebay.workflows.manager.supervisor import StageSupervisor
-from forebay.workflows.slurm.directives import parse_directives
+from forebay.workflows.slurm.directive_parsing import parse_directives
 from forebay.workflows.slurm.job_records import JobRecords
 from forebay.workflows.slurm.job_stages import JobStages
 from forebay.workflows.slurm.settings import SlurmSettings
