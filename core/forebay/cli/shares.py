@@ -13,7 +13,7 @@ import typer
 import forebay
 from forebay.cli.arguments import ReservationArgument
 from forebay.cli.chosen import chosen
-from forebay.cli.output import JsonOption, console, print_json
+from forebay.cli.output import JsonOption, print_json, print_line
 from forebay.cli.streams import check_reservation
 from forebay.errors import InvalidArgumentError
 from forebay.records import ReservationInfo, Rights, Share, ShareKind
@@ -66,7 +66,7 @@ def share(
         print_json({"reservation": info.as_dict()})
         return
     for line in (access_text(info), *info.files_left):
-        console().print(f"{name}: {line}", markup=False, soft_wrap=True)
+        print_line(f"{name}: {line}")
 
 
 def _below_files(admin: forebay.Admin, name: str, path: str) -> str:
