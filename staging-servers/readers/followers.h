@@ -125,6 +125,9 @@ class Followers {
   /// Appends the readers that wait now.
   void describe_waits(std::vector<StreamWait>& waits) const;
 
+  /// StepPins::check().
+  std::size_t check_pins(bool certain) const { return pins_.check(sessions_, certain); }
+
  private:
   /// By run and writer group, the steps that a reader which has just come takes.
   void set_range(Follower& reader, const wire::ReaderOpenT& wish) const;

@@ -39,6 +39,7 @@ class ReaderGroup final : public Follower, public std::enable_shared_from_this<R
   const ReaderGroupName& group_name() const noexcept { return name_; }
   std::uint64_t group_number() const noexcept { return group_number_; }
   bool is_forming() const noexcept { return followers_ == nullptr && !over_; }
+  const GroupTurns& turns() const noexcept { return turns_; }
   /// Why this connection's rank cannot take part; nothing if it can. Ranks that contradict each other fail the group's
   /// Open.
   std::optional<Error> refusal(const ReaderSession& session);

@@ -77,4 +77,10 @@ void ReaderGroups::forget(const ReaderGroup& group) {
     by_number_.erase(found);
 }
 
+std::size_t ReaderGroups::check() const {
+  std::size_t items = 1;
+  for (const auto& [number, group] : by_number_) items += group->turns().check();
+  return items;
+}
+
 }  // namespace forebay::server

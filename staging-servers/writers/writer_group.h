@@ -93,6 +93,10 @@ class WriterGroup {
   bool holds_space_in(std::uint32_t segment) const { return incarnation_.holds_space_in(segment); }
   /// Every rank is here or has closed, so that all space that one of them may write in is known as granted.
   bool is_complete() const { return incarnation_.active() && !rejoining() && incarnation_.is_complete(); }
+  /// Appends the space that is granted and not yet part of a step.
+  void list_granted(std::vector<Extent>& extents) const { incarnation_.list_granted(extents); }
+  /// Ends the process if an invariant is broken; how many things were looked at.
+  std::size_t check() const;
   /// Appends the ranks that wait now.
   void describe_waits(std::vector<StreamWait>& waits) const;
   /// True for a segment that a living incarnation writes.

@@ -118,6 +118,7 @@ void ServerTest::SetUp() {
   options_.root = directory_.path("root");
   options_.socket_path = directory_.path("socket");
   options_.capacity_bytes = 1024 * mib;
+  options_.checked_per_turn = server::ServerOptions::check_all;
   start();
   create("res", 64 * mib);
 }
@@ -158,6 +159,15 @@ void ServerTest::hold_loop(const std::function<void()>& meanwhile) {
   held->get_future().wait();
   meanwhile();
   over->set_value();
+}
+
+void ServerTest::in_loop(const std::function<void(server::Server&)>& task) {
+  std::promise<void> done;
+  server_->loop().post([&] {
+    task(*server_);
+    done.set_value();
+  });
+  done.get_future().wait();
 }
 
 std::string ServerTest::segment_path(std::uint32_t segment) const {

@@ -84,6 +84,8 @@ class ServerTest : public ::testing::Test {
   void restart(const std::function<void()>& meanwhile = [] {});
   /// The server's loop does nothing between begin and end of `meanwhile`.
   void hold_loop(const std::function<void()>& meanwhile);
+  /// Does that in the loop's thread, and returns when it is done.
+  void in_loop(const std::function<void(server::Server&)>& task);
   /// The file of a segment of res.
   std::string segment_path(std::uint32_t segment) const;
   /// What an audit without reading data finds wrong.
