@@ -176,7 +176,7 @@ def build_api(
                 "`forebay up --shared`, or start one of your own with `forebay up`",
                 str(root),
             )
-        wish = ReservationRow(
+        wanted = ReservationRow(
             name=request.name,
             capacity_bytes=parse_size(request.capacity),
             files_bytes=parse_size(request.files),
@@ -188,7 +188,7 @@ def build_api(
             account=request.account,
         )
         create = reservations.create_or_wait if request.wait else reservations.create
-        made = await slow_calls.run(peer.uid, create, wish)
+        made = await slow_calls.run(peer.uid, create, wanted)
         await asyncio.to_thread(changed)
         return {"waiting": asdict(made)} if isinstance(made, Place) else made.as_dict()
 

@@ -90,8 +90,8 @@ def create(
     shared: forebay.ReservationInfo | None = None
     if shares:
         with forebay.Admin(chosen_or_current()) as admin:
-            for wish in shares:
-                shared = apply_share(admin, name, wish)
+            for request in shares:
+                shared = apply_share(admin, name, request)
             assert shared is not None
             info = shared.as_dict()
     stages = [] if not rules else begin_stages(chosen_or_current(), rules)

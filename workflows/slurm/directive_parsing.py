@@ -281,10 +281,10 @@ def _create_persistent(so_far: _Draft, line: DirectiveLine) -> None:
     access_mode = options.get("access_mode") or options.get("access") or "striped"
     if access_mode.partition("(")[0] != "striped":
         raise InvalidArgumentError(f"access_mode={access_mode}: a persistent reservation is striped")
-    wish = CreatePersistent(_name(options), parse_slurm_size(options["capacity"]), options.get("pool", ""))
-    if not wish.capacity_bytes:
+    request = CreatePersistent(_name(options), parse_slurm_size(options["capacity"]), options.get("pool", ""))
+    if not request.capacity_bytes:
         raise InvalidArgumentError("capacity=0 holds nothing")
-    so_far.creates.append(wish)
+    so_far.creates.append(request)
 
 
 def _destroy_persistent(so_far: _Draft, line: DirectiveLine) -> None:

@@ -110,7 +110,7 @@ class Directives:
             files=tuple(_file_stage_from_json(stage) for stage in document["files"]),
             streams=tuple(StreamStage(**stage) for stage in document["streams"]),
             matched=tuple(MatchedStage(**stage) for stage in document.get("matched", ())),
-            creates=tuple(CreatePersistent(**wish) for wish in document.get("creates", ())),
+            creates=tuple(CreatePersistent(**request) for request in document.get("creates", ())),
             destroys=tuple(document.get("destroys", ())),
             ignored=tuple(document.get("ignored", ())),
         )

@@ -81,11 +81,11 @@ def _below_files(admin: forebay.Admin, name: str, path: str) -> str:
     return below
 
 
-def apply_share(admin: forebay.Admin, name: str, wish: Share) -> ReservationInfo:
+def apply_share(admin: forebay.Admin, name: str, request: Share) -> ReservationInfo:
     """Has the server share the reservation."""
-    if wish.kind is ShareKind.USER:
-        return admin.share(name, wish.rights, user=wish.id)
-    return admin.share(name, wish.rights, group=wish.id)
+    if request.kind is ShareKind.USER:
+        return admin.share(name, request.rights, user=request.id)
+    return admin.share(name, request.rights, group=request.id)
 
 
 def parse_share(text: str) -> Share:
