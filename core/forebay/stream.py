@@ -82,7 +82,7 @@ class Stream(Closing):
         self._reader = native
         self._uuid = "" if native is None else native.stream_uuid  # Of the stream that self._reader reads.
         self._followers: WeakValueDictionary[int, Follower] = WeakValueDictionary()
-        self._looked_at: set[str] = set()  # Variables whose faults were told.
+        self._looked_at: set[str] = set()  # Variables whose faults were shown.
         self._closed = False
 
     @property
@@ -382,8 +382,8 @@ class Stream(Closing):
     def __repr__(self) -> str:
         closed = ", closed" if self._closed else ""
         state = self._state()
-        told = f": {state}" if isinstance(state, ForebayError) else f": {stream_summary(state)}"
-        return f"<{type(self).__name__} {self._address}, mode {self.mode!r}{closed}{told}>"
+        shown = f": {state}" if isinstance(state, ForebayError) else f": {stream_summary(state)}"
+        return f"<{type(self).__name__} {self._address}, mode {self.mode!r}{closed}{shown}>"
 
     def _repr_html_(self) -> str:
         """For notebooks: state, steps, and the newest step's variables."""

@@ -212,10 +212,10 @@ def build_api(
         pools = reservations.pools
         with link.admin() as admin:
             server = admin.server()
-        told = []
+        rows = []
         for key, pool in pools.settings.pools.items():
             capacity_bytes, free_bytes = pools.capacity(key, server)
-            told.append(
+            rows.append(
                 {
                     "name": pool.name,
                     "capacity_bytes": capacity_bytes,
@@ -224,7 +224,7 @@ def build_api(
                     "waiting_bytes": pools.waiting_bytes(key),
                 }
             )
-        return told
+        return rows
 
     @api.get("/queue")
     def list_queue(peer: CurrentPeer) -> list[dict[str, Any]]:
@@ -251,8 +251,8 @@ def build_api(
 
     async def tell_whole(row: StageRow) -> dict[str, Any]:
         receipt = await asyncio.to_thread(supervisor.receipts.find, row.id, row.owner_uid)
-        told = None if receipt is None else {"path": str(receipt.path), "crc32c": receipt.end["crc32c"]}
-        return _tell(row, supervisor.version(row.id)) | {"receipt": told}
+        place = None if receipt is None else {"path": str(receipt.path), "crc32c": receipt.end["crc32c"]}
+        return _tell(row, supervisor.version(row.id)) | {"receipt": place}
 
     @api.get("/stages")
     async def list_stages(peer: CurrentPeer) -> list[dict[str, Any]]:

@@ -100,8 +100,8 @@ def create(
         return
     _say_what_is_there(info, "" if shared is None else f"; {access_text(shared)}")
     for stage, rule in zip(stages, rules, strict=True):
-        told = f"stage {stage}: {rule.stream} goes to {rule.destination}; `forebay stages show {stage}`"
-        console().print(told, markup=False, soft_wrap=True)
+        line = f"stage {stage}: {rule.stream} goes to {rule.destination}; `forebay stages show {stage}`"
+        console().print(line, markup=False, soft_wrap=True)
 
 
 def _say_what_is_there(info: dict[str, Any], access: str = "") -> None:
@@ -155,11 +155,11 @@ def destroy(
     """Destroy a reservation with all its streams and files; idempotent."""
     check_reservation(name)
     with ManagerClient(chosen_or_current()) as manager:
-        told = manager.destroy(name, force=force)
+        answer = manager.destroy(name, force=force)
     if as_json:
-        print_json(told)
-    elif told["existed"]:
+        print_json(answer)
+    elif answer["existed"]:
         console().print(f"{name}: destroyed", markup=False, soft_wrap=True)
     else:
-        near = f"; did you mean {' or '.join(told['near'])}?" if told["near"] else ""
+        near = f"; did you mean {' or '.join(answer['near'])}?" if answer["near"] else ""
         console().print(f"{name}: there was no such reservation{near}", markup=False, soft_wrap=True)

@@ -47,16 +47,16 @@ def _ask_again_and_again(instance: Instance, name: str, request: dict[str, Any],
     while True:
         try:
             with ManagerClient(instance) as manager:
-                told = manager.create(name, **request, wait=True)
+                answer = manager.create(name, **request, wait=True)
             lost_at = None
         except DisconnectedError:
             lost_at = lost_at or time.monotonic()
             if time.monotonic() - lost_at > _RECONNECT_SECONDS:
                 raise
         else:
-            if "waiting" not in told:
-                return told
-            text = _text(told["waiting"])
+            if "waiting" not in answer:
+                return answer
+            text = _text(answer["waiting"])
             if text != shown:
                 shown = text
                 error_console().print(f"{name}: {text}", markup=False, soft_wrap=True)

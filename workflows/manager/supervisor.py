@@ -333,7 +333,7 @@ class StageSupervisor:
 
     async def _settle(self, run: StageRun, outcome: Outcome) -> float | None:
         """Writes down how a run of the stage ended; returns after how many seconds it is to run again, None: not."""
-        row, told = run.row, {"progress": run.progress, "notes": run.notes}
+        row, saved = run.row, {"progress": run.progress, "notes": run.notes}
         now = await self._when_readable(row.id)
         failure = outcome.failure
         if outcome.result is not None and outcome.status == 0:
@@ -344,15 +344,15 @@ class StageSupervisor:
                         await self._write_down(row.id, state=StageState.QUEUED, attempts=0, progress={})
                         return 0.0
                     await self._write_down(
-                        row.id, state=StageState.SUCCEEDED, result=outcome.result, finished_ns=time.time_ns(), **told
+                        row.id, state=StageState.SUCCEEDED, result=outcome.result, finished_ns=time.time_ns(), **saved
                     )
                 return None
         await asyncio.to_thread(run.receipt.discard)
         if now.cancel and not (ends_when_asked(row) and (self._stopping or not run.is_stopping)):
-            await self._write_down(row.id, state=StageState.CANCELLED, finished_ns=time.time_ns(), **told)
+            await self._write_down(row.id, state=StageState.CANCELLED, finished_ns=time.time_ns(), **saved)
             return None
         if self._stopping:
-            await self._write_down(row.id, state=StageState.QUEUED, **told)
+            await self._write_down(row.id, state=StageState.QUEUED, **saved)
             return None
         if failure is None:
             failure = _failure_of_process(outcome, run.process.pid, row.owner_uid)
@@ -362,9 +362,9 @@ class StageSupervisor:
         if failure["may_pass"] and attempts < _ATTEMPTS_MAX:
             pause_seconds = min(2.0 ** (attempts - 1), _RETRY_SECONDS_MAX)
             _log.warning("stage %d is tried again in %g s: %s", row.id, pause_seconds, failure["what"])
-            await self._write_down(row.id, state=StageState.QUEUED, attempts=attempts, failure=failure, **told)
+            await self._write_down(row.id, state=StageState.QUEUED, attempts=attempts, failure=failure, **saved)
             return pause_seconds
-        await self._write_down(row.id, state=StageState.FAILED, failure=failure, finished_ns=time.time_ns(), **told)
+        await self._write_down(row.id, state=StageState.FAILED, failure=failure, finished_ns=time.time_ns(), **saved)
         return None
 
     async def _keep_receipt(self, receipt: ReceiptWriter, stage_id: int, result: dict[str, Any]) -> Any:

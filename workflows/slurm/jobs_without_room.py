@@ -49,10 +49,10 @@ class JobsWithoutRoom:
         if not await self._may_succeed_later(job, pool, error):
             await self._records.note(job, f"setup: {error.what}")
             return error
-        told = f"{error.what}; the job is released by itself when there is room"
-        _log.warning("job %s: %s", job.token, told)
+        text = f"{error.what}; the job is released by itself when there is room"
+        _log.warning("job %s: %s", job.token, text)
         await self._records.change(job, state=JobState.WAITING, reason=f"setup: {error.what}")
-        return NoSpaceError(told, error.where)
+        return NoSpaceError(text, error.where)
 
     def is_set_up(self, token: str) -> None:
         """Or its setup failed again: what it takes counts by itself now."""

@@ -49,8 +49,8 @@ class WaitingJobs:
             )
         elif fields.get("Reason", "").startswith("burst_buffer"):
             row = self._jobs.current(token)
-            told = row.reason if row is not None and row.reason else fields["Reason"].replace("_", " ")
-            waits_for = f"its user: Slurm holds it, because of {told}"
+            reason = row.reason if row is not None and row.reason else fields["Reason"].replace("_", " ")
+            waits_for = f"its user: Slurm holds it, because of {reason}"
             ends = f"`scontrol release {token}` by an administrator, when the cause is mended; or `scancel {token}`"
         else:
             drain = self._drains.of(server_name())

@@ -92,11 +92,11 @@ class _OneOutput:
         """`chosen`: number and epoch of the steps that are wanted, where that is known already."""
         if not self._job.replace:
             self._destination.check_replaceable(self._output, self._uuid)
-        told: Json = {"staged": [], "kept": [], "lost": []}
+        result: Json = {"staged": [], "kept": [], "lost": []}
         if chosen is not None and self._has(chosen):
-            told["kept"] = sorted(chosen)
+            result["kept"] = sorted(chosen)
         else:
-            told = self._stage_singly(instance)
+            result = self._stage_singly(instance)
             entries = self._entries()
             if entries:
                 self._check_nothing_is_lost(entries)
@@ -107,7 +107,7 @@ class _OneOutput:
         entry = self._destination.entry(self._output)
         if entry is not None:
             self._reporter.files(entry.file_rows())
-        return told | {"receipt": str(self._destination.receipt.path)}
+        return result | {"receipt": str(self._destination.receipt.path)}
 
     def _has(self, chosen: dict[int, int]) -> bool:
         """Is everything there that is wanted?"""

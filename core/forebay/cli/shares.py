@@ -103,8 +103,8 @@ def parse_share(text: str) -> Share:
 def access_text(info: ReservationInfo) -> str:
     """Who may do what, in a line."""
     parts = [f"owner {user_name(info.owner_uid)}"]
-    told = {(share.kind, share.id) for share in info.shares}
-    if (ShareKind.GROUP, info.owner_gid) not in told:
+    named = {(share.kind, share.id) for share in info.shares}
+    if (ShareKind.GROUP, info.owner_gid) not in named:
         parts.append(f"group {group_name(info.owner_gid)} write")
     for share in info.shares:
         name = user_name(share.id) if share.kind is ShareKind.USER else group_name(share.id)

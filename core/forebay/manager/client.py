@@ -255,8 +255,8 @@ class ManagerClient(Closing):
         except ValueError:
             return ProtocolError(f"the manager failed with status {status}; see ROOT/log/manager.log", path)
         if "error" in document:
-            told = document["error"]
-            return error_of_code(told["code"], told["what"], told["where"])
+            error = document["error"]
+            return error_of_code(error["code"], error["what"], error["where"])
         return ProtocolError(f"the manager refused the request: {str(document)[:_REFUSAL_CHARACTERS_MAX]}", path)
 
     def _lines(self, response: http.client.HTTPResponse) -> Iterator[bytes]:
