@@ -95,8 +95,8 @@ class Server final : public ConnectionHost,
   ServerInfo info() const override;
   const std::vector<std::string>& start_problems() const override { return start_problems_; }
   std::vector<std::string> unprotected() const override;
-  Result<std::string> create_token(const Peer& peer, const wire::TokenCreateT& wish) override {
-    return remote_->create_token(peer, wish);
+  Result<std::string> create_token(const Peer& peer, const wire::TokenCreateT& asked) override {
+    return remote_->create_token(peer, asked);
   }
   Result<void> revoke_token(const std::string& token) override;
   void rights_changed(const std::string& reservation) override;

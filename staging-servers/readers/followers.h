@@ -63,7 +63,7 @@ class Followers {
   /// What it was given stays; it gets nothing more.
   void stop_following(Follower& reader);
   /// It has come back with another position than the one that it joined with.
-  void move_back(Follower& reader, const wire::ReaderOpenT& wish);
+  void move_back(Follower& reader, const wire::ReaderOpenT& asked);
 
   /// A connection, whose steps can be pinned.
   void attach(ReaderSession& session);
@@ -130,9 +130,9 @@ class Followers {
 
  private:
   /// By run and writer group, the steps that a reader which has just come takes.
-  void set_range(Follower& reader, const wire::ReaderOpenT& wish) const;
+  void set_range(Follower& reader, const wire::ReaderOpenT& asked) const;
   /// The step that a reader which has just come is to get first.
-  std::uint64_t first_position(const Follower& reader, const wire::ReaderOpenT& wish) const;
+  std::uint64_t first_position(const Follower& reader, const wire::ReaderOpenT& asked) const;
   const storage::StepState* next_for(Follower& reader);
   std::uint64_t visible_limit(const Follower& reader) const;
   /// What is visible, and of its run.

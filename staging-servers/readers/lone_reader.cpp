@@ -18,7 +18,7 @@ LoneReader::LoneReader(ReaderSession& session, StreamsToRead& streams, ReaderReg
 }
 
 void LoneReader::come(ReaderSession& session, Followers* found) {
-  open(session.wish(), found, Deadline::after_ms(session.wish().open_timeout_ms));
+  open(session.asked(), found, Deadline::after_ms(session.asked().open_timeout_ms));
 }
 
 void LoneReader::enter(Followers& followers) {

@@ -33,7 +33,7 @@ class ReaderGroup final : public Follower, public std::enable_shared_from_this<R
  public:
   /// All of these outlive it. `group_number`: no other group's. With `resume`, its ranks are to come back.
   ReaderGroup(EventLoop& loop, StreamsToRead& streams, ReaderRegistry& registry, ReaderGroupName name,
-              const wire::ReaderOpenT& wish, std::uint64_t group_number);
+              const wire::ReaderOpenT& asked, std::uint64_t group_number);
   ~ReaderGroup() override;
 
   const ReaderGroupName& group_name() const noexcept { return name_; }

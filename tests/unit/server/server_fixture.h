@@ -103,7 +103,7 @@ class ServerTest : public ::testing::Test {
   static void write_step(RawClient& client, std::uint64_t step, std::uint64_t bytes = 8192);
   /// A connection that is the only rank of the stream's group.
   RawClient writer(const std::string& stream = "flow");
-  RawClient reader(const wire::ReaderOpenT& wish);
+  RawClient reader(const wire::ReaderOpenT& asked);
   static std::unique_ptr<wire::StepEventT> wait_step(RawClient& client);
   /// What the server says of res/flow.
   std::unique_ptr<wire::StreamT> stream();
