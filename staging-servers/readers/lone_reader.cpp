@@ -27,9 +27,9 @@ void LoneReader::enter(Followers& followers) {
     return;
   }
   followers_ = &followers;
-  wire::ReaderOpenedT told;
-  told.rewound = rewound;
-  session_.enter(followers, *this, told);
+  wire::ReaderOpenedT opened;
+  opened.rewound = rewound;
+  session_.enter(followers, *this, opened);
   // A writer may wait for its readers.
   if (follow) followers.stream().readers_changed();
 }

@@ -22,7 +22,7 @@ constexpr std::int64_t rank_check_ms = 250;
 constexpr std::int64_t rank_first_check_ms = 2;
 constexpr std::uint32_t list_page_max = 4096;
 constexpr std::uint32_t ranks_named_max = 16;
-constexpr std::size_t told_text_max = 4096;
+constexpr std::size_t turn_text_max = 4096;
 
 /// The first option in which two ranks differ that must not; empty: none.
 std::string_view difference(const wire::ReaderOpenT& left, const wire::ReaderOpenT& right) {
@@ -40,12 +40,12 @@ std::string_view difference(const wire::ReaderOpenT& left, const wire::ReaderOpe
   return {};
 }
 
-TurnAnswer answer_of(const wire::TurnT& told) {
+TurnAnswer answer_of(const wire::TurnT& turn) {
   TurnAnswer answer;
-  if (told.kind != 0) answer.kind = static_cast<NextStep::Kind>(told.kind);
-  if (told.key) answer.step = {told.key->epoch(), told.key->step()};
-  answer.status = static_cast<StreamStatus>(told.status);
-  answer.text = told.text.substr(0, told_text_max);
+  if (turn.kind != 0) answer.kind = static_cast<NextStep::Kind>(turn.kind);
+  if (turn.key) answer.step = {turn.key->epoch(), turn.key->step()};
+  answer.status = static_cast<StreamStatus>(turn.status);
+  answer.text = turn.text.substr(0, turn_text_max);
   return answer;
 }
 
@@ -226,11 +226,11 @@ void ReaderGroup::take_list() {
 
 void ReaderGroup::let_in(std::uint32_t rank, ReaderSession& session, std::uint64_t turn) {
   members_[rank].session = &session;
-  wire::ReaderOpenedT told;
-  told.group_number = group_number_;
-  told.turn = turn;
+  wire::ReaderOpenedT opened;
+  opened.group_number = group_number_;
+  opened.turn = turn;
   session.connection().end_with_process();
-  session.enter(*followers_, *this, told);
+  session.enter(*followers_, *this, opened);
 }
 
 Result<wire::StepsAnswerT> ReaderGroup::list(ReaderSession& session, std::uint64_t first, std::uint32_t steps_max) {
@@ -267,8 +267,8 @@ void ReaderGroup::come_back(ReaderSession& session, Followers* found) {
     open(asked, found, Deadline::never());
     if (followers_ == nullptr) return;
   }
-  const wire::TurnT told = asked.told ? *asked.told : wire::TurnT();
-  const bool later = told.number > turns_.turn();
+  const wire::TurnT last = asked.told ? *asked.told : wire::TurnT();
+  const bool later = last.number > turns_.turn();
   // Who lives, although it was gone when this rank last heard of it, has been started again since.
   std::vector<std::uint32_t> gone = asked.gone;
   if (!gone.empty()) {
@@ -278,17 +278,17 @@ void ReaderGroup::come_back(ReaderSession& session, Followers* found) {
     }
     std::erase_if(gone, [&](std::uint32_t other) { return living.contains(other); });
   }
-  const auto known = turns_.come_back(rank, told.number, answer_of(told), gone);
+  const auto known = turns_.come_back(rank, last.number, answer_of(last), gone);
   if (later) {
     followers_->move_back(*this, asked);
     // They hold the step of the turn before.
     let_go_of_held();
   }
-  let_in(rank, session, told.number);
-  if (told.key) {
-    const StepKey key{told.key->epoch(), told.key->step()};
+  let_in(rank, session, last.number);
+  if (last.key) {
+    const StepKey key{last.key->epoch(), last.key->step()};
     if (session.pins.contains(key)) members_[rank].held = key;
-    if (told.number < turns_.turn()) let_go_of_held(members_[rank]);
+    if (last.number < turns_.turn()) let_go_of_held(members_[rank]);
   }
   for (const std::uint32_t other : known.value_or(std::vector<std::uint32_t>())) {
     Member& member = members_.at(other);

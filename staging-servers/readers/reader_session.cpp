@@ -143,10 +143,10 @@ void ReaderSession::rights_changed(const std::string& reservation) {
   connection_.close(taken.what);
 }
 
-void ReaderSession::enter(Followers& followers, const Follower& reader, const wire::ReaderOpenedT& told) {
+void ReaderSession::enter(Followers& followers, const Follower& reader, const wire::ReaderOpenedT& place) {
   followers_ = &followers;
   followers.attach(*this);
-  wire::ReaderOpenedT opened = told;
+  wire::ReaderOpenedT opened = place;
   opened.uuid = followers.state().uuid;
   opened.epoch = followers.state().epoch;
   opened.position = reader.position;
@@ -159,7 +159,7 @@ void ReaderSession::enter(Followers& followers, const Follower& reader, const wi
     std::vector<StepKey> wanted;
     for (const wire::StepKey& key : asked_.pins) wanted.emplace_back(key.epoch(), key.step());
     // The last step of its group may be wanted by other ranks, whether or not this one still has it.
-    if (told.group_number != 0 && asked_.told && asked_.told->key)
+    if (place.group_number != 0 && asked_.told && asked_.told->key)
       wanted.emplace_back(asked_.told->key->epoch(), asked_.told->key->step());
     for (const StepKey& key : followers.pins().resume(*this, wanted))
       opened.lost_pins.emplace_back(key.second, key.first, 0);
@@ -169,8 +169,8 @@ void ReaderSession::enter(Followers& followers, const Follower& reader, const wi
   std::vector<Descriptor> descriptors;
   if (!connection_.is_remote()) {
     const std::optional<ReaderPresence::GroupRank> rank =
-        told.group_number == 0 ? std::nullopt
-                               : std::optional<ReaderPresence::GroupRank>({told.group_number, asked_.rank});
+        place.group_number == 0 ? std::nullopt
+                               : std::optional<ReaderPresence::GroupRank>({place.group_number, asked_.rank});
     if (Descriptor presence = registry_.presence().admit(number, rank); presence.valid())
       descriptors.push_back(std::move(presence));
   }

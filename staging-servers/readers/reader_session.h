@@ -47,8 +47,8 @@ class ReaderSession final : public Session {
   /// Of its stream; null: it has not joined one, or that was removed.
   Followers* followers() noexcept { return followers_; }
 
-  /// Its reader has joined the stream: answers the Open. `told`: group's number and turn, if it is a rank.
-  void enter(Followers& followers, const Follower& reader, const wire::ReaderOpenedT& told = {});
+  /// Its reader has joined the stream: answers the Open. `place`: group's number and turn, if it is a rank.
+  void enter(Followers& followers, const Follower& reader, const wire::ReaderOpenedT& place = {});
   /// The Open has failed.
   void refuse_open(const Error& error);
   /// The stream was removed or the reservation destroyed, or this reader counts as gone already.
