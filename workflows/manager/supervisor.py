@@ -274,6 +274,7 @@ class StageSupervisor:
         receipt = self.receipts.begin(row)
         budget = self._budgets.begin(row.owner_uid)
         run: StageRun | None = None
+        process: StuckProcess | None = None
         try:
             await self.until_written(row.id, partial(stage_key, self._root))
             try:
@@ -283,6 +284,9 @@ class StageSupervisor:
                 await self._write_down(row.id, state=StageState.FAILED, failure=failure, finished_ns=time.time_ns())
                 return None
             run = StageRun(row, StageProcess(spawned, budget), receipt, self)
+            process = _process_of(run)
+            if process is not None:
+                await self._stuck.began(process)
             fail_point("manager.stage.spawned")
             self._runs[row.id] = run
             is_cancelled = (await self._when_readable(row.id)).cancel
@@ -300,7 +304,7 @@ class StageSupervisor:
             self._runs.pop(row.id, None)
             await asyncio.to_thread(receipt.discard)
             if run is not None:
-                await self._let_go(run)
+                await self._let_go(run, process)
 
     def _spawn(self, row: StageRow) -> Any:
         command = [sys.executable, "-m", "forebay.workflows.staging", json.dumps(row.job)]
@@ -309,23 +313,23 @@ class StageSupervisor:
         environment = stage_environment(acting, self._root, self._settings.environment)
         return StageProcess.spawn(command, environment, row.umask, acting)
 
-    async def _let_go(self, run: StageRun) -> None:
-        """The run is over; its process perhaps not."""
+    async def _let_go(self, run: StageRun, process: StuckProcess | None) -> None:
+        """The run is over; its process perhaps not. `process`: as it is written down."""
         row, turns = run.row, self._turns[_follows(run.row)]
         held = run.is_stopping and not turns.has(row.id)
-        process = None if run.process.has_ended else process_identity(run.process.pid)
-        if process is None and not run.process.has_ended:
+        if not run.process.has_ended and _process_of(run) is None:
             await run.process.wait_and_close()  # it ends just now
-        if process is None:
+        if run.process.has_ended or process is None:
             if held:
                 turns.release(row.owner_uid)
+            if process is not None:
+                await self._stuck.ended(process)
             return
         if not held:
             turns.end(row.id)
             turns.hold(row.owner_uid)
         run.kill()
-        stuck = StuckProcess(process, row.id, row.owner_uid, _follows(row), run.process.pid, time.time_ns())
-        await self._stuck.add(stuck, run.process.wait_and_close())
+        await self._stuck.add(replace(process, since_ns=time.time_ns()), run.process.wait_and_close())
 
     def _has_ended_after_all(self, stuck: StuckProcess) -> None:
         self._turns[stuck.follows].release(stuck.uid)
@@ -425,6 +429,14 @@ class StageSupervisor:
 def _ends(values: dict[str, Any]) -> bool:
     state = values.get("state")
     return isinstance(state, StageState) and state.is_final
+
+
+def _process_of(run: StageRun) -> StuckProcess | None:
+    """Its process as it is written down; None if that has ended."""
+    identity = process_identity(run.process.pid)
+    if identity is None:
+        return None
+    return StuckProcess(identity, run.row.id, run.row.owner_uid, _follows(run.row), run.process.pid, 0)
 
 
 def _follows(row: StageRow) -> bool:

@@ -12,6 +12,7 @@ import json
 import os
 import resource
 import signal
+import sqlite3
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
@@ -274,6 +275,41 @@ def test_the_next_manager_remembers_processes_that_do_not_end(
 
     with_supervisor(started, start_with_a_number_that_is_anothers)
     with_supervisor(started, start_with_a_number_that_is_anothers)
+
+
+def test_the_next_manager_kills_what_ran_when_its_predecessor_was_killed(
+    started: Started, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stage_run, "_STOP_SECONDS", 0.0)
+
+    async def work(supervisor: StageSupervisor) -> None:
+        done, deaf = await submit(supervisor, "done"), await submit(supervisor, "deaf")
+        await until(supervisor, done, is_over)
+        await until(supervisor, deaf, lambda row: bool(row.notes))
+        process = supervisor._runs[deaf].process
+        # As it finds the database.
+        with (
+            contextlib.closing(sqlite3.connect(tmp_path / "manager.sqlite")) as source,
+            contextlib.closing(sqlite3.connect(tmp_path / "next.sqlite")) as target,
+        ):
+            source.backup(target)
+        with contextlib.closing(Database(tmp_path / "next.sqlite")) as database:
+            successor = StageSupervisor(database, tmp_path)
+            sent = []
+            with monkeypatch.context() as unkillable:
+                unkillable.setattr(signal, "pidfd_send_signal", lambda _descriptor, number: sent.append(number))
+                await successor.start()
+            assert sent == [signal.SIGKILL]
+            assert [(stuck.stage, stuck.uid, stuck.pid) for stuck in successor.stuck] == [(deaf, 1, process.pid)]
+            (told,) = stage_findings(successor.stuck)
+            assert f"its process {process.pid} of user 1 does not end" in told.what
+            process.signal(signal.SIGKILL)
+            await asyncio.wait(successor._stuck._waits)
+            assert successor.stuck == []
+            await successor.stop()
+            assert successor._stuck._rows() == []
+
+    with_supervisor(started, work)
 
 
 def test_a_process_that_does_not_end_when_killed_counts_for_its_user_and_doctor_names_it(
