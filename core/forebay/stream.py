@@ -421,9 +421,10 @@ class Stream(Closing):
         options = {name: value for name, value in self._options.items() if name not in _GROUP_OPTIONS}
         return self._address.path, options, self._instance, uuid
 
-    def _step(self, number: int) -> Step:
+    def _step(self, number: int, epoch: int = 0) -> Step:
+        """The kept one; with an epoch also the one of that epoch that was withdrawn, if somebody holds it still."""
         try:
-            return Step(self._random_access().step(number), self, self._uuid)
+            return Step(self._random_access().step(number, epoch), self, self._uuid)
         except NotFoundError as error:
             raise StepNotFoundError(error.what, error.where) from None
 

@@ -314,7 +314,7 @@ void Followers::deliver(ReaderSession& session, std::uint32_t request, const sto
 }
 
 Result<void> Followers::get_step(ReaderSession& session, const Follower& reader, std::uint32_t request,
-                                 std::uint64_t number) {
+                                 std::uint64_t number, std::uint32_t epoch) {
   const auto found = state_.steps.find(number);
   const std::string where = fmt::format("stream {}, step {}", stream_.path(), number);
   if (number < reader.first_step || (reader.run_end && number >= reader.run_end->step)) {
@@ -323,6 +323,10 @@ Result<void> Followers::get_step(ReaderSession& session, const Follower& reader,
                     ? "the step is older than the writer group that this reader was opened for"
                     : "the step is not one of run " + quoted_run(reader.run) + ", for which this reader was opened",
                 where);
+  }
+  if (const auto held = state_.retired.find({epoch, number}); held != state_.retired.end()) {
+    deliver(session, request, held->second, {});
+    return {};
   }
   if (found == state_.steps.end()) {
     if (number < state_.next_step) {

@@ -87,7 +87,9 @@ class Followers {
   /// Kept steps from `first` on, at most so many (and not more than one message takes): all, or those that the reader
   /// takes.
   wire::StepsAnswerT list_steps(std::uint64_t first, std::uint32_t steps_max, const Follower* reader = nullptr) const;
-  Result<void> get_step(ReaderSession& session, const Follower& reader, std::uint32_t request, std::uint64_t step);
+  /// A kept step, or the one of this epoch that was withdrawn and that somebody holds still.
+  Result<void> get_step(ReaderSession& session, const Follower& reader, std::uint32_t request, std::uint64_t step,
+                        std::uint32_t epoch);
   /// Gives a step to a connection, pinned if that can be; `event`: with what else it is to be told.
   void deliver(ReaderSession& session, std::uint32_t request, const storage::StepState& step, wire::StepEventT event);
   /// Where a reader wants to go on, or what its consumer has done with.

@@ -224,7 +224,7 @@ Result<void> ReaderSession::answer(const protocol::Message& message) {
     }
     case MessageType::step_get: {
       ASSIGN_OR_RETURN(auto body, protocol::body_of<wire::StepGet>(message));
-      return followers_->get_step(*this, *reader_, message.request, body->step());
+      return followers_->get_step(*this, *reader_, message.request, body->step(), body->epoch());
     }
     case MessageType::cursor_move: {
       ASSIGN_OR_RETURN(const auto move, protocol::unpacked<wire::CursorMove>(message));
