@@ -98,6 +98,11 @@ class Stream(Closing):
         """
         return StreamInfo.from_native(self._random_access().info())
 
+    @property
+    def first_step(self) -> int:
+        """The first step that this handle takes: where the run or the writer begins for which it was opened, else 0."""
+        return int(self._options.get("first_step", 0))
+
     def steps(self) -> Steps:
         """The kept steps in order: number, epoch, time, size, watermarks. A snapshot: ask again for newer ones."""
         return Steps(self._random_access().steps())

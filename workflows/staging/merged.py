@@ -58,7 +58,9 @@ def stage_into_one(job: StepsJob, reporter: Reporter, instance: InstanceLike | N
     address = Address.parse(job.stream)
     with (
         notes_of_waits(reporter),
-        forebay.open(address.path, instance=instance, timeout=None if job.follow else 0.0) as stream,
+        forebay.open(
+            address.path, instance=instance, timeout=None if job.follow else 0.0, run=job.run or None
+        ) as stream,
     ):
         uuid = stream.info.uuid
         is_over = stream.info.status is StreamStatus.ENDED
